@@ -16,7 +16,7 @@ from tests.harness import certificates
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch):
-    """bench("pairs", port, qos=1) runs a scenario with small numbers and returns its result."""
+    """Provide bench("pairs", port, qos=1), which runs a scenario with small numbers and returns its result."""
     monkeypatch.setattr(scenarios, "QUIET_S", 0.01)
 
     def run(scenario: str, port: int, **given: object) -> Result:
@@ -31,7 +31,7 @@ Way = tuple[mosq.Broker, dict[str, object]]
 
 @pytest.fixture
 def broker_with(tmp_path: Path) -> Callable[..., contextlib.AbstractContextManager[Way]]:
-    """with broker_with(tls=True, ws=True) as (broker, options of a Spec): more lines of its listener may follow."""
+    """Provide broker_with(tls=True, ws=True), a context of (broker, options of a Spec); further lines of its listener may follow."""
     for name, content in certificates.server_files().items():
         (tmp_path / name).write_text(content)
 

@@ -1,4 +1,4 @@
-"""A broker that does wrong what it is told to do wrong, and counts it: one thread, MQTT 3.1.1 and 5.0, as much as a load needs."""
+"""Provide a broker that makes certain errors and counts them: one thread, MQTT 3.1.1 and 5.0, with the features that a load needs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ def packet(first: int, body: bytes) -> bytes:
 
 
 class Fake:
-    """drop, double, swap: every n-th PUBLISH that is forwarded gets lost, comes twice, comes after the next one (0: none).
-    connack: the code of CONNACK; suback: of SUBACK (None: the QoS that was asked for); deny: every n-th PUBLISH of QoS 1 is acknowledged with 0x97;
-    after: so many, then `then` is done once: "stall" (nothing is read for stall_s), "close", "goodbye", "garbage", "silence".
-    "deaf" from the beginning: nobody's goodbye is answered.
+    """Make errors on request.
+
+    drop, double, swap: every n-th forwarded PUBLISH is lost, sent twice, or sent after the next one (0: none). connack: the code of CONNACK; suback:
+    of SUBACK (None: the requested QoS); deny: every n-th PUBLISH of QoS 1 is acknowledged with 0x97; after: after so many messages, `then` is done
+    once: "stall" (nothing is read for stall_s), "close", "goodbye", "garbage", "silence". "deaf" applies from the beginning: no DISCONNECT is
+    answered.
     """
 
     def __init__(self, *, drop: int = 0, double: int = 0, swap: int = 0, deny: int = 0, connack: int = 0, suback: int | None = None,
@@ -37,7 +39,7 @@ class Fake:
         self.buffers: dict[socket.socket, bytes] = {}
         self.unanswered: list[socket.socket] = []
         self.versions: dict[socket.socket, int] = {}
-        self.filters: list[tuple[str, str, socket.socket]] = []     # group, filter, who
+        self.filters: list[tuple[str, str, socket.socket]] = []     # group, filter, subscriber
         self.turn = 0
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.listener.getsockname()[1]
@@ -130,7 +132,7 @@ class Fake:
             self.end(door)
 
     def connected(self, clean: bool) -> None:
-        """For who wants to know."""
+        """Handle a new connection; subclasses extend it."""
 
     def subscribe(self, door: socket.socket, body: bytes) -> None:
         at = 3 if self.versions[door] == 5 else 2
@@ -153,7 +155,7 @@ class Fake:
             self.send(door, packet(PUBACK << 4, body[size:size + 2] + (b"\x97" if denied else b"")))
         self.denied += denied
         rest = body[size + (2 if qos else 0):]
-        if not denied:      # to everybody at QoS 0
+        if not denied:      # to all subscribers at QoS 0
             self.forward(body[2:size].decode(), packet(PUBLISH << 4, body[:size] + rest))
         if self.published == self.after:
             self.misbehave(door)

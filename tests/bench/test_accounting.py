@@ -1,4 +1,4 @@
-"""What a broker does wrong is told exactly."""
+"""Test that the errors of a broker are counted exactly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_everything_in_order_is_exact(bench) -> None:
 
 
 def test_a_window_is_given_back_for_what_is_lost(bench) -> None:
-    """Without that, a run that loses more than its window would never end."""
+    """Test that lost messages free the window: otherwise a run that loses more than its window would never end."""
     with Fake(drop=2) as fake:
         phase, = bench("pairs", fake.port, publishers=1, messages=40, window=10, burst=5, stall=0.6).phases
     assert (phase.published, phase.lost) == (40, 20)
@@ -48,7 +48,7 @@ def test_refused_publications_are_not_lost(bench) -> None:
 
 
 def test_messages_of_others_are_told_apart(bench) -> None:
-    """Another publisher on the same topics, and an older run: neither counts."""
+    """Test another publisher on the same topics, and an older run: neither counts."""
     with Fake() as fake:
         forward = fake.forward
 
@@ -70,7 +70,7 @@ def test_large_payloads_are_accounted_for_though_nobody_reads_them(bench) -> Non
 
 
 def test_the_brokers_receive_maximum_is_kept(bench) -> None:
-    """[v5 3.3.4-9] three unacknowledged PUBLISHes at most."""
+    """Test [v5 3.3.4-9]: at most three unacknowledged PUBLISHes."""
     with Fake(connack_props=b"\x21\0\x03") as fake:
         result = bench("pairs", fake.port, qos=1, version=5, publishers=1, inflight=20, messages=60)
     assert result.exact and result.phases[0].ack["count"] == 60

@@ -1,4 +1,4 @@
-"""What goes wrong ends with a clear message, and what was measured until then is kept and marked."""
+"""Test errors: each ends with a clear message, and the measurements until then are kept and marked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_refused_log_in(bench, version: int, code: int, words: str, scenario: 
 
 
 def test_some_of_a_storm_are_refused(bench) -> None:
-    """The others are measured, and the phase says how many were not."""
+    """Test that the others are measured, and that the phase reports the number of refused clients."""
     config = "listener {port} 127.0.0.1\nallow_anonymous true\nmax_connections 5\n"
     with Broker(config) as broker:
         result = bench("storm", broker.port, clients=9)
@@ -66,14 +66,14 @@ def test_a_subscription_that_is_refused(bench) -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_subscription_that_is_granted_less(bench, version: int) -> None:
-    """What is delivered at QoS 0 is no measurement of QoS 1."""
+    """Test that deliveries at QoS 0 do not count as a measurement of QoS 1."""
     with Fake(suback=0) as fake:
         result = bench("pairs", fake.port, qos=1, version=version)
     assert not result.complete and "QoS 0 for a subscription, less than requested" in result.why
 
 
 def test_a_publisher_without_numbers_left_says_so(bench, monkeypatch) -> None:
-    """They have 32 bits in a payload; with fewer this is fast."""
+    """Test with fewer sequence numbers, to be fast; real ones have 32 bits in a payload."""
     monkeypatch.setattr(scenarios, "Generator", functools.partial(Generator, numbers=100))
     with Fake() as fake:
         result = bench("pairs", fake.port, publishers=1, messages=0, seconds=60.0, warmup=0.0)
@@ -157,7 +157,7 @@ def test_what_is_on_its_way_at_an_interruption_is_not_lost(bench) -> None:
 
 
 def test_it_was_terminated(capfd) -> None:
-    """SIGTERM, too, keeps what was measured."""
+    """Test that SIGTERM keeps the measurements, too."""
     with Fake(after=100) as fake:
         fake.misbehave = lambda door: os.kill(os.getpid(), signal.SIGTERM)      # type: ignore[method-assign]
         status = main(["bench", "pairs", "-p", str(fake.port), "--seconds", "60", "--json", "-"])

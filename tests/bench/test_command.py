@@ -1,4 +1,4 @@
-"""`mosq bench` as it is typed."""
+"""Test the command line of `mosq bench`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_json_on_standard_output_is_nothing_but_json(capfd) -> None:
 
 
 def test_a_fresh_broker_is_started_and_ended() -> None:
-    """As a process of its own, as people start it."""
+    """Test it as a process of its own, as users start it."""
     done = subprocess.run([sys.executable, "-m", "mosq", "bench", "connect", "--start", "--clients", "20", "--hold", "0", "--json", "-"],
                           cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
@@ -183,5 +183,5 @@ def test_a_generator_at_its_limit_is_told() -> None:
     phase = Phase("pairs", seconds=1.0, generator={"busy_share": 0.97, "cpu_us_per": 0.5, "cpu_share": 0.9}, limit="generator")
     result = Result({"scenario": "pairs"}, {}, "now", [phase])
     assert any("WARNING: pairs: the generator was the bottleneck (busy 97 %" in line for line in lines(result))
-    phase.seconds = 0.04        # that is chance
+    phase.seconds = 0.04        # short phases are chance
     assert not any("WARNING" in line for line in lines(result))

@@ -1,4 +1,4 @@
-"""Our counts are those of others who count the same: the broker itself, and paho beside us. (mqload: perf/agree.py.)"""
+"""Test that our counts equal those of the broker and of paho. (perf/agree.py compares with mqload.)"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_broker_counts_the_same(bench, scenario: str, qos: int) -> None:
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("ws", [False, True])
 def test_bytes_of_a_payload_stay_what_they_are(bench, broker_with, tls: bool, ws: bool) -> None:
-    """Through every way in: as many bytes of payload as the broker has taken and given."""
+    """Test each transport: the broker received and sent as many bytes of payload."""
     with broker_with(tls=tls, ws=ws) as (broker, way):
         result = bench("payloads", broker.port, publishers=2, subscribers=2, messages=20, sizes=(16, 700, 70_000, 1_000_000), **way)
         counted = broker.stats()

@@ -1,4 +1,4 @@
-"""The histogram and the accounting against what is obviously right."""
+"""Test the histogram and the accounting against simple, obviously correct versions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_is_longer_than_the_longest_counts_as_that_long() -> None:
 @settings(max_examples=tries(100, 30))
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=100))
 def test_the_deviation_is_that_of_the_durations(durations: list[int]) -> None:
-    """Within half a bucket of the largest of them."""
+    """Test that the deviation is within half a bucket of the largest duration."""
     told = summary(histogram_of(durations))
     assert told["stdev_us"] == pytest.approx(statistics.pstdev(durations) / 1e3, abs=max(durations) * 0.004 / 1e3 + 1e-3)
 

@@ -1,4 +1,4 @@
-"""Fixed rates: a stall of the broker must show in the latencies of all that was due meanwhile."""
+"""Test fixed rates: a stall of the broker must show in the latencies of all messages that were due during it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def test_a_stall_is_in_the_latency_of_everything_that_was_due(bench) -> None:
         result = bench("pairs", fake.port, publishers=2, rate=1000.0, messages=600, size=1000)
     phase, = result.phases
     assert result.exact and phase.published == 600
-    # 300 messages were due in the first 0.3 s of it: each waited for 0.1 s and more. A generator that waits with the
-    # broker would have seen two, one of each publisher.
+    # 300 messages were due in the first 0.3 s of the stall: each waited for at least 0.1 s. A generator that waits with the broker would have
+    # measured two, one of each publisher.
     assert longer_than(phase.latency, 100 * MS) >= 290
     assert phase.latency["max_us"] >= 390_000
 
 
 def test_what_the_broker_does_not_take_is_sent_later_with_its_own_time(bench) -> None:
-    """At QoS 1 a publisher may not send while too much is unacknowledged: that wait counts as well."""
+    """Test QoS 1: a publisher may not send while too much is unacknowledged; that wait counts as well."""
     with Fake(after=50, then="stall", stall_s=0.4) as fake:
         result = bench("pairs", fake.port, publishers=1, qos=1, inflight=5, rate=500.0, messages=300)
     phase, = result.phases
@@ -52,7 +52,7 @@ def test_what_was_due_and_never_sent_is_told(bench) -> None:
 
 @pytest.mark.parametrize(("given", "least_s"), [({"messages": 0, "seconds": 0.8, "warmup": 0.0}, 0.8), ({"messages": 400}, 0.798)], ids=str)
 def test_a_broker_that_soon_delivers_nothing_more_is_not_fast(bench, given: dict[str, float], least_s: float) -> None:
-    """A rate is over the time of publishing, not up to the last delivery; and of what was lost no latency is known."""
+    """Test that a rate covers the time of publishing, not up to the last delivery, and that lost messages have no latency."""
     with Fake(after=50, then="silence") as fake:
         result = bench("pairs", fake.port, publishers=1, rate=500.0, stall=0.3, **given)
     phase, = result.phases

@@ -1,4 +1,4 @@
-"""Each scenario against mosq, with small numbers: everything comes, once and in order, and nothing stays behind."""
+"""Test each scenario with mosq and small numbers: every message arrives once and in order, and nothing stays behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_everything_comes(bench, broker: Broker, scenario: str, version: int) ->
 
 @pytest.mark.parametrize("scenario", ["fan-in", "fan-out", "pairs", "shared", "offline", "retained"])
 def test_counts(bench, broker: Broker, scenario: str) -> None:
-    """QoS 0 but for offline, which makes 1 of it."""
+    """Test with QoS 0, which `offline` raises to 1."""
     result = bench(scenario, broker.port, **SMALL)
     counts = {phase.name: (phase.published, phase.delivered) for phase in result.phases}
     assert counts == {
@@ -48,7 +48,7 @@ def test_counts(bench, broker: Broker, scenario: str) -> None:
         "shared": {"shared": (200, 200)}, "offline": {"store": (2400, 0), "drain": (0, 2400)},
         "retained": {"store": (200, 0), "fetch": (0, 200)}}[scenario]
     assert result.exact
-    # what was kept has no latency: it would count from publishing
+    # stored messages have no latency: it would count from publishing
     assert {phase.name for phase in result.phases if phase.delivered and not phase.latency["count"]} == set(counts) & {"drain", "fetch"}
 
 
@@ -67,7 +67,7 @@ def test_what_could_not_be_removed_is_told(bench, monkeypatch: pytest.MonkeyPatc
 
 
 def test_each_publisher_has_the_same_share(bench) -> None:
-    """Else retained topics would be written twice, others never."""
+    """Test the shares: otherwise some retained topics would be written twice, and others never."""
     topics: dict[str, int] = {}
     with Fake() as fake:
         forward = fake.forward
@@ -99,7 +99,7 @@ def test_by_time_with_a_warm_up(bench, broker: Broker) -> None:
 
 
 def test_nothing_stays_behind(bench) -> None:
-    """Neither retained messages nor sessions, unless they are to be kept."""
+    """Test that neither retained messages nor sessions stay, unless --keep is set."""
     with Broker("max_queued_messages 0\nsys_interval 1\n") as broker:
         for keep, left in ((False, (0, 0)), (True, (200, 12))):
             bench("retained", broker.port, keep=keep, **SMALL)
@@ -108,7 +108,7 @@ def test_nothing_stays_behind(bench) -> None:
 
 
 def stored(port: int, awaited: tuple[int, int]) -> tuple[int, int]:
-    """(retained messages of runs, sessions whose clients are away), as $SYS comes to tell it."""
+    """Return (retained messages of runs, offline sessions) when $SYS shows the awaited numbers."""
     retained, away = 0, -1
     client = paho.Client(paho.CallbackAPIVersion.VERSION2)
 
@@ -122,7 +122,7 @@ def stored(port: int, awaited: tuple[int, int]) -> tuple[int, int]:
     client.on_message = on_message
     client.connect("127.0.0.1", port)
     client.subscribe([("bench/#", 0), ("$SYS/broker/clients/disconnected", 0)])
-    deadline = time.monotonic() + 10        # intervals of $SYS
+    deadline = time.monotonic() + 10        # some intervals of $SYS
     while (retained, away) != awaited and time.monotonic() < deadline:
         client.loop(0.05)
     client.disconnect()
@@ -132,7 +132,7 @@ def stored(port: int, awaited: tuple[int, int]) -> tuple[int, int]:
 @pytest.mark.parametrize("kind", ["mix", "exact", "plus", "hash"])
 @pytest.mark.parametrize("n", [7, 300])
 def test_a_message_comes_to_whom_it_matches_and_to_nobody_else(bench, broker: Broker, kind: str, n: int) -> None:
-    """The generator's arithmetic against the broker's index: nothing lost, nothing foreign."""
+    """Test the generator's arithmetic against the broker's index: no message is lost or foreign."""
     given = {**SMALL, "clients": 20, "topics": 500, "filters": n, "kind": kind, "messages": 3000, "window": 1000}
     phase = bench("match", broker.port, **given).phases[1]
     assert phase.exact and phase.foreign == 0 and phase.published == 3000
@@ -140,16 +140,16 @@ def test_a_message_comes_to_whom_it_matches_and_to_nobody_else(bench, broker: Br
 
 
 def test_what_comes_to_somebody_else_is_foreign(bench) -> None:
-    """Each of the ten receivers gets each message, which one of them asked for."""
+    """Test a broker that sends each message to all ten receivers, although only one has subscribed."""
     with Fake() as fake:
         fake.asks_for = lambda asked, topic: True      # type: ignore[method-assign]
         phase = bench("match", fake.port, clients=10, filters=10, kind="exact", messages=50, topics=9, window=0).phases[1]
     assert (phase.published, phase.delivered, phase.lost) == (50, 50, 0)
-    assert 49 * 9 <= phase.foreign <= 50 * 9        # with the last delivery that was expected the flow ends
+    assert 49 * 9 <= phase.foreign <= 50 * 9        # the flow ends with the last expected delivery
 
 
 def test_durable_sessions_of_flows_are_gone_at_the_end(bench) -> None:
-    """They are there meanwhile."""
+    """Test that the sessions exist during the flow."""
     came: list[tuple[bool, int]] = []
     with Fake() as fake:
         fake.connected = lambda clean: came.append((clean, fake.published))     # type: ignore[method-assign]
@@ -177,6 +177,6 @@ def test_filters_differ(kind: str) -> None:
 
 
 def test_large_payloads_have_a_smaller_window() -> None:
-    """Else brokers drop what waits for one subscriber beyond their limit, and the loss is ours."""
+    """Test the window: brokers drop messages for one subscriber beyond their limit, and the generator would cause the loss."""
     assert [window_of(Spec("pairs", size=size)) for size in (64, 100_000, 10_000_000, 200_000_000)] == [10_000, 335, 3, 1]
     assert window_of(Spec("pairs", rate=1.0)) == window_of(Spec("pairs", window=0)) == 0

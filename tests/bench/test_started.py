@@ -1,4 +1,4 @@
-"""The fresh broker of `--start`."""
+"""Test the fresh broker of `--start`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def awaited(what: Callable[[], int]) -> int:
 
 
 def listening(folder: Path) -> int:
-    """The port of the broker, when it is there and has read its files."""
+    """Return the port of the broker when it listens and has read its files."""
     for config in folder.glob("mosq-bench-*/mosq.conf"):
         text = config.read_text().split()
         if text and connects(int(text[1])) and not config.with_name("broker.key").exists():

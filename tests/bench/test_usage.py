@@ -1,4 +1,4 @@
-"""CPU and memory of processes: whole, or not told."""
+"""Test CPU and memory of processes: either complete or missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_thread_that_has_ended_still_counts() -> None:
 
 
 def test_a_broker_that_was_killed_has_no_figures() -> None:
-    """As long as nobody reaps it, and afterwards."""
+    """Test before and after the killed process is reaped."""
     process = subprocess.Popen([sys.executable, "-c", "print(sum(range(10**6)), flush=True); input()"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with process:

@@ -1,4 +1,4 @@
-"""TLS and WebSockets: every scenario comes through, what is wrong is told, and nobody hostile crashes the generator."""
+"""Test TLS and WebSockets: every scenario works, errors are reported, and no hostile peer crashes the generator."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ def test_files_that_are_not_there(bench, files: dict[str, str], words: str) -> N
     assert not result.complete and words in result.why and "bridge" not in result.why
 
 
-# ---------------------------------------------------------------- who is hostile
+# ---------------------------------------------------------------- hostile peers
 
 @contextlib.contextmanager
 def answering(answer: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A port; what is done with each connection, one after the other, and then it is closed."""
+    """Listen on a port; call `answer` with each connection in turn, then close it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         def serve() -> None:
             with contextlib.suppress(OSError):
@@ -175,7 +175,7 @@ def test_frames_that_break_the_rules(bench, monkeypatch, frames: bytes, words: s
 
 
 def web(bench, monkeypatch, said: bytes):
-    """What becomes of a client that is told this instead of CONNACK."""
+    """Return the result of a client that receives these bytes instead of CONNACK."""
     request, accept = handshake(Spec("connect"))
     monkeypatch.setattr("mosq.tools.bench.transport.handshake", lambda spec: (request, accept))
 
@@ -221,7 +221,7 @@ def test_frames_of_a_madman(bench, monkeypatch) -> None:
 
 @pytest.mark.again("hostile")
 def test_records_of_a_madman(bench, broker_with) -> None:
-    """A real handshake of which a byte is turned, in each direction of time; and bytes that are none at all."""
+    """Test a real handshake with one changed byte, in each direction, and bytes that are not TLS at all."""
     dice = random.Random(7)
 
     def garbage(door: socket.socket) -> None:
@@ -255,7 +255,7 @@ def test_a_fresh_broker_with_a_certificate_of_its_own(capfd, ways: tuple[str, ..
     assert status == 0, err
     assert told["phases"][0]["delivered"] == 200 and told["phases"][0]["extra"]["tls"] and "tls: TLSv1.3" in err
     assert told["where"] == "mosq"
-    assert told["options"]["cafile"] is None and "mosq-bench-" not in out     # else each repetition is a case of its own
+    assert told["options"]["cafile"] is None and "mosq-bench-" not in out     # otherwise each repetition would be a case of its own
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

@@ -13,7 +13,7 @@ from tests.harness.broker import ROOT
 
 
 class Load:
-    """`python -m perf.load` in a process of its own, for locust and gevent change what they are loaded into."""
+    """Run `python -m perf.load` in its own process, because locust and gevent change the process that imports them."""
 
     def __init__(self, folder: Path, *args: str, env: dict[str, str]) -> None:
         self.out, self.log = folder / "out", folder / "said"
@@ -30,12 +30,12 @@ class Load:
 
     @property
     def result(self) -> dict:
-        """As it is by now."""
+        """Return the current result."""
         paths = list(self.out.glob("*/locust.json"))
         return json.loads(paths[0].read_text()) if paths else {"entries": [], "errors": []}
 
     def sums(self, name: str) -> dict[str, int]:
-        """Requests that did not fail, by type."""
+        """Return the requests that did not fail, by type."""
         return {entry["type"]: entry["requests"] - entry["failures"] for entry in self.result["entries"] if entry["name"] == name}
 
     def failures(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Who is owed what: without locust, without a broker."""
+"""Test the counts of pending messages, without locust and without a broker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_is_missing_comes_late_or_is_lost() -> None:
     assert inbox.pending == ledger.pending == 3            # 2, 5, 6
     assert ledger.arrived(inbox, 3) == ledger.arrived(inbox, 4) == "duplicate"
     assert ledger.write_off(inbox) == ledger.lost == 3 and ledger.pending == 0
-    assert ledger.arrived(inbox, 2) == ""            # has been told as lost
+    assert ledger.arrived(inbox, 2) == ""            # counted as lost before
     assert (ledger.delivered, ledger.duplicates, ledger.disordered) == (3, 2, 1)
 
 
@@ -102,13 +102,13 @@ def test_what_others_send_is_refused() -> None:
     inbox = ledger.open(stream)
     assert ledger.read(other.write(other.stream(), 0, 32)) is ledger.read(b"x" * (HEADER.size - 1)) is ledger.read(b"") is None
     words = "a message for another client"
-    # a number that was never given out would be a gap of any size
+    # a number that was never used would be a gap of any size
     assert [ledger.arrived(inbox, number) for number in (0, 1, 0xFFFFFFFF)] == [words] * 3
     assert ledger.arrived(None, 1) == words and ledger.foreign == 4 and ledger.pending == 0
 
 
 def test_the_sum_is_that_of_the_inboxes() -> None:
-    """Whatever happens, in any order."""
+    """Test any events in any order."""
     chance = random.Random(1)
     ledger = Ledger(7)
     streams = [ledger.stream() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""`make load` against brokers that do right, that do wrong, and that go away."""
+"""Test `make load` with correct brokers, with faulty ones, and with brokers that go away."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TELEMETRY, CHAT, OFFLINE, COMMANDS, STORM = "telemetry fan-in", "chat pairs", "o
 
 
 def test_two_workers_and_all_scenarios_add_up(load) -> None:
-    """What locust's master has added up, and what the workers' ledgers say, are two countings of the same."""
+    """Test that the sums of locust's master equal those of the workers' ledgers."""
     run = load("--workers", "2", "--users", "20", "--spawn-rate", "20", "--seconds", "4", "--rate", "10", "--size", "200")
     assert run.wait() == 0, run.said
     result = run.result
@@ -40,7 +40,7 @@ def test_two_workers_and_all_scenarios_add_up(load) -> None:
     messages = result["messages"]
     assert first["sent"] + second["sent"] == messages["sent"] == sum(
         entry["requests"] for entry in result["entries"] if entry["type"] == "publish QoS 1")
-    # besides, commands may come before SUBACK has
+    # commands may also arrive before SUBACK
     assert messages["delivered"] <= sum(entry["requests"] for entry in result["entries"] if entry["type"] == "deliver QoS 1")
     assert messages["lost"] == messages["duplicates"] == messages["out_of_order"] == messages["foreign"] == 0
     for entry in result["entries"]:
@@ -50,7 +50,7 @@ def test_two_workers_and_all_scenarios_add_up(load) -> None:
 
 
 class Eager(Fake):
-    """Who subscribes gets the last message with SUBACK, in one segment."""
+    """Send the last message with SUBACK, in one segment."""
 
     last = b""
     glued = 0
@@ -66,7 +66,7 @@ class Eager(Fake):
 
 
 def test_brokers_that_lose_messages_and_sessions(load) -> None:
-    """All until Ctrl-C. One reads nothing for a while then: what is on its way is waited for."""
+    """Test until Ctrl-C. One broker then reads nothing for a while: the test waits for messages on their way."""
     with (Fake(drop=7, double=5, swap=11, after=60, then="stall", stall_s=1.2) as fake, Fake() as forgetful,
           Eager() as eager):
         run = load("--broker", f"mqtt://127.0.0.1:{fake.port}", "--users", "2", "--seconds", "60", "--scenario", "telemetry",
@@ -83,7 +83,7 @@ def test_brokers_that_lose_messages_and_sessions(load) -> None:
     assert right.result["why"] == "interrupted" and right.failures() == {} and right.sums(COMMANDS)["deliver QoS 0"]
     failures, result = run.failures(), run.result
     assert failures["duplicate"] == fake.doubled and f"{fake.doubled:,} x deliver QoS 0, telemetry fan-in: duplicate" in run.said
-    # one may be held back when the end comes
+    # the fake broker may hold back one at the end
     assert fake.dropped <= failures["lost"] <= fake.dropped + 1 and failures["lost"] == result["messages"]["lost"]
     assert failures.keys() == {"lost", "duplicate", "out of order"}
     assert result["messages"]["sent"] == result["messages"]["delivered"] + failures["lost"]
@@ -94,7 +94,7 @@ def test_brokers_that_lose_messages_and_sessions(load) -> None:
 
 
 class Restarted(Fake):
-    """Once, all connections break, and what had come just before has gone nowhere."""
+    """Break all connections once; messages that arrived just before are lost."""
 
     swallowed = 0
 
@@ -109,7 +109,7 @@ class Restarted(Fake):
 
 
 def test_what_was_on_its_way_when_the_connections_broke_is_lost(load) -> None:
-    """Nothing is nowhere; and a run in which the broker was away is not complete, however short that was."""
+    """Test that a run in which the broker was away is not complete, however short the break was."""
     with Restarted() as fake:
         run = load("--broker", f"mqtt://127.0.0.1:{fake.port}", "--users", "2", "--seconds", "5", "--scenario", "telemetry",
                    "--rate", "50", "--qos", "0", "--timeout", "3")
@@ -141,7 +141,7 @@ def test_over_tls_some_may_not_log_in_and_then_the_broker_is_killed(load) -> Non
 
 
 def test_nobody_is_there_or_refuses_the_log_in(load) -> None:
-    """Before locust is started."""
+    """Test before locust is started."""
     nobody = load("--broker", f"mqtt://127.0.0.1:{free_port()}")
     with Broker("listener {port} 127.0.0.1\nallow_anonymous false\n") as broker:
         refused = load("--broker", f"mqtt://127.0.0.1:{broker.port}", "--mqtt", "5")
@@ -179,7 +179,7 @@ def test_what_is_no_address(url: str) -> None:
 
 
 def test_a_password_in_the_address_goes_nowhere(load) -> None:
-    """People show the file and what was said to others."""
+    """Test the file and the output, because users show both to others."""
     runs = [load("--broker", f"mqtt://joe:s3cretpw@there{port}") for port in ("", ":99999")]
     assert [run.wait() for run in runs] == [1, 1]
     for run in runs:
@@ -188,7 +188,7 @@ def test_a_password_in_the_address_goes_nowhere(load) -> None:
 
 
 def test_its_page(load) -> None:
-    """Its form has our options; its statistics the messages, here over WebSockets."""
+    """Test that its form has our options and its statistics the messages, here over WebSockets."""
     port = free_port()
     with Broker("listener {port} 127.0.0.1\nprotocol websockets\nallow_anonymous true\n") as broker:
         run = load("--ui", "--port", str(port), "--broker", f"ws://127.0.0.1:{broker.port}")
@@ -201,7 +201,7 @@ def test_its_page(load) -> None:
                 return answer.read().decode()
 
         def shown(kind: str) -> set[str]:
-            """At most two seconds old."""
+            """Return the statistics of a kind, at most two seconds old."""
             return {row["name"] for row in json.loads(get("/stats/requests"))["stats"] if row["method"] == kind}
 
         form = get("/")
@@ -217,6 +217,6 @@ def test_its_page(load) -> None:
         os.kill(run.process.pid, signal.SIGINT)
         assert run.wait() == 0, run.said
     assert run.result["complete"] and run.result["errors"] == []
-    sums = run.sums(TELEMETRY)          # what those sent who left in between was waited for
+    sums = run.sums(TELEMETRY)          # messages of users that left in between were waited for
     assert sums["deliver QoS 2"] == sums["publish QoS 2"] > 0
     assert 0 < run.sums(OFFLINE)["deliver QoS 2"] <= run.sums(OFFLINE)["publish QoS 2"]

@@ -1,4 +1,4 @@
-"""What the corpora promise, against the textbook's comparison of every filter with every topic."""
+"""Test the promised matches of the corpora against a plain comparison of every filter with every topic."""
 
 import pytest
 from cext.testing.topic_bench import IndexBench, Lines, PoolBench, RetainedBench
@@ -31,7 +31,7 @@ def test_the_mix(name: str) -> None:
     first = 1 if name == "wildcard-first" else 0
     several = [filter.split(b"/")[first:] for filter in filters]
     assert sum(b"#" in levels for levels in several) == 100
-    assert sum(b"+" in levels for levels in several) in (300, 200)      # 200: where one of three positions is the first
+    assert sum(b"+" in levels for levels in several) in (300, 200)      # 200 if one of three positions is the first level
     assert sum(bool(parse_filter(filter)[3]) for filter in filters) == (1000 if first else 400)
     positions = {levels.index(b"+") for levels in several if b"+" in levels}
     assert len(positions) == 3

@@ -1,4 +1,4 @@
-"""Reports from figures made up: neither pyperf nor matplotlib is needed."""
+"""Test reports with artificial figures, without pyperf and matplotlib."""
 
 import subprocess
 import sys
@@ -67,7 +67,7 @@ def figures(measure: str, place: str, n: int, **of_variants: list[float]) -> lis
 
 
 def test_ratios_are_taken_within_a_repetition() -> None:
-    # the machine was twice as slow in the second
+    # the machine was twice as slow in the second repetition
     found = rows.cells(figures("match, hot", "deep", 1000, default=[100, 200, 100], no_letters=[150, 300, 140]))
     assert [(c.variant, c.ratio) for c in found] == [("default", 1.0), ("no letters", 1.5)]
     assert (found[1].value, found[1].least, found[1].most) == (150, 1.4, 1.5)

@@ -1,4 +1,4 @@
-"""perf/RESULTS.md is made of perf/results, and what is kept there is small and says nothing of the machine's folders."""
+"""Test that perf/RESULTS.md is generated from perf/results, and that kept folders are small and without paths of the machine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""One Spark session for all tests of the pipeline: starting one takes seconds. They are marked `spark` and run in one process of
-their own (`pytest -m spark`)."""
+"""Provide one Spark session for all tests of the pipeline, because starting one takes seconds.
+
+Tests that use it are marked `spark` and run in one process of their own (`pytest -m spark`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.driver.memory": "1g",
-        # many small queries, each once: what pays off with many rows costs here. The jobs of test_kill run as users run them
+        # optimisations that pay off with many rows only cost time here: the tests run many small queries, each once. The jobs of test_kill run with
+        # the settings of users
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
@@ -32,11 +35,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     })
     yield session
     session.stop()
-    gc.collect()        # what pyspark leaves open is told here, not in whatever test comes next
+    gc.collect()        # a resource that pyspark leaves open is reported here, not in a later test
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that asks for the session is one of Spark's, whether it says so or not."""
+    """Mark every test that uses the session as a test of Spark."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) and Path(__file__).parent in Path(item.path).parents:
             item.add_marker(pytest.mark.spark)

@@ -1,4 +1,4 @@
-"""Gold tables made up, as the jobs write them (docs/pipeline.md): an hour in windows of a minute."""
+"""Provide gold tables as the jobs write them (docs/pipeline.md): an hour in windows of a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams for tests: a folder of them as a broker makes it, written through the journal's face."""
+"""Provide streams for tests: a folder of them as a broker makes it, written through the journal's test API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T0_US = 1_790_000_000_000_000       # 2026-09-21
 
 
 class Journal:
-    """A stream that is written: `put` and then `commit`."""
+    """Hold a stream that is being written: `put` and then `commit`."""
 
     def __init__(self, folder: Path, name: str = "telemetry", shards: int = 1, **options: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -22,7 +22,7 @@ class Journal:
 
     def put(self, topic: str = "a/b", payload: bytes = b"", *, kind: int = 1, client_id: str = "c", username: str | None = None,
             flags: int = 0, reason: int = 0, properties: bytes = b"", shard: int | None = None) -> tuple[int, int]:
-        """-> (shard, seq)"""
+        """Append a record; return (shard, seq)."""
         raw = topic.encode()
         where = shard_of(raw, self.shards) if shard is None else shard
         self.now_us += 1000
@@ -36,7 +36,7 @@ class Journal:
         assert self.face.write(self.now_us + 500) and self.face.sync() and self.face.mark(self.now_us + 500)
 
     def fill(self, n: int, topics: int = 7, size: int = 8) -> None:
-        """n messages, committed, whose payloads are their numbers."""
+        """Append and commit n messages whose payloads are their numbers."""
         for _ in range(n):
             self.put(f"t/{self.n % topics}", b"%0*d" % (size, self.n))
         self.commit()

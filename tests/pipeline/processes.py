@@ -1,8 +1,9 @@
-"""What is killed in tests: `mosq pipeline run`, somebody who compacts all the time, and a receiver. Each is a process of its own
-and goes on where it was when it is started again.
+"""Run the processes that tests kill: `mosq pipeline run`, one that compacts all the time, and a receiver.
+
+Each continues where it was when it is started again.
 
     python -m tests.pipeline.processes compacting SETTINGS
-    python -m tests.pipeline.processes receiver OPTIONS     a JSON file; spools and never acknowledges
+    python -m tests.pipeline.processes receiver OPTIONS        a JSON file; spools and never acknowledges
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Of a process that lives: workers of Spark are in process groups of their own."""
+    """Return the descendants of a living process: workers of Spark are in process groups of their own."""
     for task in Path("/proc", str(pid), "task").glob("*/children"):
         for child in task.read_text().split():
             yield int(child)
@@ -32,7 +33,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 class Killed:
-    """A process that is started, and killed with all that it has started. `module`: what `python -m` runs."""
+    """Control a process that is killed with all its descendants. `module`: the argument of `python -m`."""
 
     def __init__(self, module: str, *args: Path | str) -> None:
         self.argv = [sys.executable, "-m", module, *map(str, args)]
@@ -46,7 +47,7 @@ class Killed:
         return self.process is not None and self.process.poll() is None
 
     def said(self) -> str:
-        """On stderr, in all its lives."""
+        """Return its output on stderr, over all its runs."""
         self.stderr.seek(0)
         return self.stderr.read().decode(errors="replace")
 
@@ -56,7 +57,7 @@ class Killed:
         pids = [self.process.pid]
         try:
             pids += descendants(self.process.pid)
-        except FileNotFoundError:       # one has ended meanwhile
+        except FileNotFoundError:       # a process has ended in between
             pass
         for pid in pids:
             try:
@@ -79,14 +80,14 @@ class Killed:
 
 
 def compacting(file: Path) -> None:
-    """Whenever there are two batches: at a random moment it is in the middle of it, or about to begin."""
+    """Compact whenever there are two batches: a kill at a random moment hits a compaction, or the time just before one."""
     from mosq.pipeline.runs import compaction
     from mosq.pipeline import settings
 
     found = settings.load(file)
     while True:
         if not any("merged" in line for line in list(compaction.compact_all(found, 2))):
-            time.sleep(0.1)     # whoever looks all the time has a core for himself
+            time.sleep(0.1)     # a loop without a pause would use a whole core
 
 
 def receiver(options: Path) -> None:
@@ -95,7 +96,7 @@ def receiver(options: Path) -> None:
 
     class Silent(Receiver):
         def acknowledge(self, items: list[object]) -> None:
-            """As if it was killed just before."""
+            """Acknowledge nothing, as if the process was killed just before."""
 
     Silent(ReadOptions(json.loads(options.read_text()))).start()
     signal.pause()

@@ -1,4 +1,4 @@
-"""Bronze tables made up: messages and events of a broker, with their sequence numbers."""
+"""Provide bronze tables: messages and events of a broker, with their sequence numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of sessions, so that the audit of all of them reads what came since, and no more."""
+"""Test that the audit of all sessions reads the remembered result and the later batches, and no more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def row(seq: int, client: str, session: int, **counters: Any) -> dict[str, Any]:
 
 
 def batch(i: int) -> pa.Table:
-    """One that goes on, one that was wrong once, one whose counters fall, and one that ends."""
+    """Return four sessions: one continues, one was wrong once, the counters of one fall, and one ends."""
     rows = [row(10 * i, "good", 1, published=10 * i, acknowledged=9 * i, queued=i),
             row(10 * i + 1, "once", 2, published=i, acknowledged=i + (i == 1)),
             row(10 * i + 2, "falls", 3, published=i, acknowledged=i, delivered=7 - i),
@@ -79,7 +79,7 @@ def test_what_goes_while_it_is_read_is_looked_for_again(found: settings.Settings
         path = max((of.checkpoints / audit.REMEMBERED).iterdir())
         looked.append(path.name)
         if len(looked) == 1:
-            audit.remember(of, 3)           # a run beside it
+            audit.remember(of, 3)           # a run at the same time
         return path
 
     monkeypatch.setattr(audit, "_remembered", remembered)

@@ -1,4 +1,4 @@
-"""`spark.read.format("mosq")`."""
+"""Test `spark.read.format("mosq")`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_rows_are_the_records_of_all_streams(spark: SparkSession, tmp_path: Path
 
 
 def test_workers_import_what_is_compiled(spark: SparkSession) -> None:
-    """Not the zip that Spark puts in front: mosq/pipeline/workers."""
+    """Check that workers do not use the zip that Spark puts first: mosq/pipeline/workers."""
     import pyspark
 
     where = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__).collect()

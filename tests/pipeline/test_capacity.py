@@ -1,5 +1,4 @@
-"""`mosq pipeline capacity`: what is observed, what follows from it, and a broker that is started so and shows by its counters what was
-promised."""
+"""Test `mosq pipeline capacity`: the observations, the advice, and a broker with that advice, whose counters show the expected figures."""
 
 from __future__ import annotations
 
@@ -30,13 +29,13 @@ OWED = 1500
 
 
 def traffic() -> Bronze:
-    """A crowd that goes and comes again and goes; topics that repeat; a session that is owed more than there is room for."""
+    """Return a crowd that leaves, comes back and leaves; repeated topics; a session with more messages than its queue holds."""
     bronze = Bronze()
     for first, last, kind in ((0, CROWD, CONNECT), (LOW, CROWD, DISCONNECT), (LOW, CROWD, CONNECT), (END, CROWD, DISCONNECT)):
         for i in range(first, last):
             bronze.add(kind, f"c{i}")
         bronze.wait(60)
-    # comes again without having gone, and is taken over: never two at once
+    # comes back without a disconnect, and is taken over: never counted twice at once
     bronze.add(TAKE_OVER, "c1")
     bronze.add(CONNECT, "c1")
     bronze.add(CONNECT, "c2")
@@ -118,7 +117,7 @@ def test_steps_of_a_pool() -> None:
     assert steps_of(curve, 100, 10_000) == (10, 1000)
     assert steps_of(curve, 100, 0) == (1 + 9 + 2, 100)          # one empty block stays each time
     assert steps_of(curve, 1000, 10_000) == (1, 1000)
-    assert steps_of(curve * 2, 1000, 10_000) == (2, 1000)       # two lives of a broker
+    assert steps_of(curve * 2, 1000, 10_000) == (2, 1000)       # two runs of a broker
 
 
 def test_a_start_ends_all_connections_and_refused_ones_are_none(spark: SparkSession) -> None:
@@ -129,7 +128,7 @@ def test_a_start_ends_all_connections_and_refused_ones_are_none(spark: SparkSess
         bronze.add(DISCONNECT, "c0")
         for i in range(9):
             bronze.add(CONNECT, f"refused{i}", reason=0x87)
-        # the take-over comes before the end of who had it
+        # the take-over comes before the disconnect of the old connection
         bronze.add(TAKE_OVER, "c1", reason=0x8E)
         bronze.add(DISCONNECT, "c1", reason=0x8E)
         bronze.add(CONNECT, "c1")
@@ -141,7 +140,7 @@ def test_a_start_ends_all_connections_and_refused_ones_are_none(spark: SparkSess
 # ---------------------------------------------------------------- a broker that is started so
 
 class Watched:
-    """A broker, and what it says of itself."""
+    """Run a broker and read its log."""
 
     def __init__(self, port: int) -> None:
         self.port, self.said = port, {}
@@ -157,7 +156,7 @@ class Watched:
         return wire
 
     def until(self, clients: int) -> dict[str, int]:
-        """What it says when it next says that so many are connected, and itself."""
+        """Return the next gauges that show so many connected clients."""
         self.said.pop("pool/in_use", None)
         while self.said.get("pool/in_use") != clients + 1:
             self.read()
@@ -205,7 +204,7 @@ def test_a_broker_with_these_flags_keeps_what_was_promised(advised: Plan) -> Non
             getattr(watched, step)(first, last)
             said = watched.until(clients)
             contexts.append(said["pool/in_use"] + said["pool/idle"])
-        # what was taken from the system for the first crowd was enough for all that came, and is what was promised
+        # the memory for the first crowd sufficed for all later ones, as the advice expected
         assert contexts == [grow.expected["contexts_at_peak"]] * 4 == [grow.expected["allocations"] * grow.value] * 4
         assert contexts[-1] == idle.expected["contexts_at_end"] < idle.expected["contexts_at_end_by_default"]
         subscriber, publisher = watched.client("subscriber"), watched.client("publisher")

@@ -1,4 +1,4 @@
-"""The command line, and what is seen while `run` runs."""
+"""Test the command line, and the output of `run` while it runs."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_spark_says_becomes_what_to_do(found: settings.Settings, said: str,
 
 
 def test_follow_goes_on_until_it_is_told_to_end(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Killed it is in test_kill."""
+    """Test a stop by a signal; test_kill tests kills."""
     stream = Journal(tmp_path / "streams", "tele")
     (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\ntrigger = "100 ms"\nbatch_rows = 600\n')
     found = settings.load(tmp_path)
@@ -126,7 +126,7 @@ def test_follow_goes_on_until_it_is_told_to_end(spark: SparkSession, tmp_path: P
     told = live.Live.report
 
     def ended(self: live.Live, before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
-        """More comes when all is read; and when that is read, too, the signal."""
+        """Add messages when all are read; when these are read too, send the signal."""
         told(self, before, now, seconds)
         rows = now["rows"]["bronze"]
         if rows == 1000:
@@ -135,7 +135,7 @@ def test_follow_goes_on_until_it_is_told_to_end(spark: SparkSession, tmp_path: P
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(live.Live, "report", ended)
-    monkeypatch.setattr(type(spark), "stop", lambda session: None)       # others use it
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)       # other tests use the session
     assert main(["pipeline", "run", "-s", str(found.file)]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("batch 0  600 rows") and "  0 behind" in lines[-1], lines

@@ -1,4 +1,4 @@
-"""match, capacity, report and load-results as commands, over tables that the jobs would have written."""
+"""Test match, capacity, report and load-results as commands, over tables as the jobs write them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def bronze(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with settings and a bronze table."""
+    """Make a folder with settings and a bronze table."""
     root = tmp_path_factory.mktemp("commands")
     (root / "streams").mkdir()
     (root / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\nmaster = "local[2]"\n')
@@ -63,7 +63,7 @@ def test_match(bronze: Path, spark: SparkSession, tmp_path: Path, capsys: pytest
     [written] = (tmp_path / "csv").glob("*.csv")
     with written.open(newline="") as file:
         assert sorted(row["topic"] for row in csv.DictReader(file)) == ["'=SUM(A1)", "'@a,\"b\"", "plain"]
-    # who receives what of a bronze table
+    # the receivers of each topic, from a bronze table
     table = bronze / "tables/bronze"
     status, out, err = asked(capsys, "match", table, table, "--clients", "--count", "client", "-q")
     assert (status, err) == (0, "") and out.splitlines()[1].split() == ["c0", "1", "10", "0"]

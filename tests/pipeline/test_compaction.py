@@ -1,4 +1,4 @@
-"""Compaction beside readers, writers and kills: who reads finds every row once, or an error."""
+"""Test compaction beside readers, writers and kills: a reader finds every row once, or gets an error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_rows_are_the_same_and_the_files_few(table: Path) -> None:
     assert tables.batches(table) == [4, 5] and len(tables.files(table)) == 2
     assert read(table) == list(range(6 * ROWS))
     assert tables.count(table) == 6 * ROWS and tables.about(table)["compacted"] == 4
-    assert not put(table, 2) and not put(table, 4)        # a batch that is in it is not written again
+    assert not put(table, 2) and not put(table, 4)        # a batch in a merged one is not written again
     assert put(table, 6)
     assert compaction.compact(table, 6) == (3, 1) and compaction.compact(table, 6) == (0, 0)
     assert read(table) == list(range(7 * ROWS))
@@ -126,12 +126,12 @@ def test_killed_at_any_step_it_has_changed_nothing_or_all(table: Path, monkeypat
 
 
 def left_over(table: Path) -> list[Path]:
-    """Of what the table was; the names of its batches may stay."""
+    """Return the leftover files of the old table; the names of its batches may stay."""
     return [path for path in (table.parent / ".t.new").rglob("*") if not path.is_dir()]
 
 
 def test_who_has_opened_the_folder_before_finds_all_that_there_is(table: Path) -> None:
-    with os.scandir(table) as opened:           # listed only now
+    with os.scandir(table) as opened:           # the folder is listed only now
         compaction.compact(table, 5)
         names = [entry.name for entry in opened if entry.name.startswith("batch_id=")]
     files = [path for name in names for path in (table / name).glob("*.parquet")]
@@ -202,7 +202,7 @@ def test_what_the_jobs_are_not_done_with_is_left_alone(tmp_path: Path, monkeypat
 
 
 def test_a_batch_that_is_written_while_tables_are_listed_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer removes the folders of Spark's tasks at any time, also those that have just been listed."""
+    """Test that a writer may remove the folders of Spark's tasks at any time, also folders that were just listed."""
     from mosq.pipeline import settings
 
     (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\n')
@@ -233,7 +233,7 @@ def test_a_damaged_file_stops_it_and_nothing_is_changed(table: Path) -> None:
 def test_one_at_a_time_and_file_systems_that_cannot(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with compaction._alone(table), pytest.raises(MosqPipelineError, match="compacted by another process"):
         compaction.compact(table, 5)
-    monkeypatch.setattr(compaction, "RENAME_EXCHANGE", 0xFF)        # flags that no file system takes: EINVAL
+    monkeypatch.setattr(compaction, "RENAME_EXCHANGE", 0xFF)        # flags that no file system supports: EINVAL
     with pytest.raises(MosqPipelineError, match="cannot exchange two folders"):
         compaction.compact(table, 5)
     assert read(table) == list(range(6 * ROWS)) and os.listdir(table.parent)

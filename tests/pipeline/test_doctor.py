@@ -1,5 +1,7 @@
-"""`mosq pipeline doctor`, and what is said where Spark cannot start: no Java, an old one, packages that are missing or of the wrong
-version. Nothing here needs Spark."""
+"""Test `mosq pipeline doctor`, and the errors if Spark cannot start: no Java, an old one, missing or wrong packages.
+
+Nothing here needs Spark.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Java that says what its version is."""
+    """Put a Java on the path that prints a version."""
     program = tmp_path / "java-home/bin/java"
     program.parent.mkdir(parents=True)
     put_java(program, 'openjdk version "17.0.15" 2025-04-15')
@@ -122,7 +124,7 @@ def test_what_is_no_stream_is_left_alone(folder: Path, java: Path, monkeypatch: 
         (folder / "streams" / name / "text").write_text("")
     found = settings.load(folder)
     assert list(state.streams(found)) == ["tele"]
-    for mark in (folder / "streams/tele").glob("mark.*"):       # its segments are there: it is one
+    for mark in (folder / "streams/tele").glob("mark.*"):       # its segments exist, so it is a stream
         mark.unlink()
     assert list(state.streams(found)) == ["tele"] and "tele" in bad(folder)["journal"][0]
     assert any("streams: tele" in line for line in first.init(str(folder / "new"), None, str(folder / "streams")))
@@ -131,7 +133,7 @@ def test_what_is_no_stream_is_left_alone(folder: Path, java: Path, monkeypatch: 
 
 
 def test_it_runs_where_nothing_is_installed(folder: Path) -> None:
-    """And a broker's start imports nothing of it."""
+    """Test also that the start of a broker imports no module of the pipeline."""
     hidden = ("pyspark", "pandas", "pyarrow", "numpy", "google", "duckdb")
     script = (f"import sys\nfor name in {hidden!r}: sys.modules[name] = None\n"
               "from importlib import metadata\n"

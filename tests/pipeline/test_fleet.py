@@ -1,4 +1,6 @@
-"""The fleet of the demonstration, on a broker that keeps streams: what was sent is in them, and the accounts of who is away add up."""
+"""Test the fleet of the demonstration, on a broker with streams: they contain all messages that were sent, and the accounts of offline sessions add
+up.
+"""
 
 from __future__ import annotations
 

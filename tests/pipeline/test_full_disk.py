@@ -1,5 +1,8 @@
-"""A full disk below tables and checkpoints: the run stops and says what to do, wherever in a batch it was; nothing is lost or doubled
-when there is room again. On a real small disk where one may mount, and there by steps: ever more of a batch has room."""
+"""Test a full disk below tables and checkpoints: the run stops with advice, at any point of a batch, and no row is lost or doubled when there is room
+again.
+
+If mounting is allowed, a small tmpfs is filled in steps, so that ever more of a batch has room.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 KIB = 1 << 10
 SIZE = 8 << 20
-MESSAGES, PAYLOAD = 400, KIB        # so much is bronze, since nothing can make it smaller
+MESSAGES, PAYLOAD = 400, KIB        # the size of bronze, which cannot be made smaller
 SETTINGS = """
 [pipeline]
 journal = "{journal}"
@@ -40,9 +43,9 @@ schema = "said STRING"
 
 
 class Tmpfs:
-    """A small disk, and a large file on it."""
+    """Mount a small disk with a large file on it."""
 
-    ROOMS = (4 * KIB, 250 * KIB, 600 * KIB)       # nothing; half of bronze; bronze, and half of the rest
+    ROOMS = (4 * KIB, 250 * KIB, 600 * KIB)       # nothing; half of bronze; bronze, and half of the other tables
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / "large"
@@ -58,7 +61,7 @@ class Tmpfs:
 
 
 class Door:
-    """A disk that turns out to be full when what was written is to be kept."""
+    """Simulate a disk that is full when the written data is synced."""
 
     ROOMS = (0,)
 

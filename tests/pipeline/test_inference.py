@@ -1,4 +1,4 @@
-"""The schema that messages suggest, and how types are told to Spark again. Nothing here needs a session."""
+"""Test the schema that messages suggest, and its text for Spark. Nothing here needs a session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def suggested(*messages: Any) -> str:
     ([{"a": [1, None]}, {"a": {}}], "a string"),
     ([{"a": [{"x": 1}, {"y": [True]}]}], "a array<struct<x:double,y:array<boolean>>>"),
     ([{"a": True}, {"a": 1}], "a string"),
-    # a name once, however it is written
+    # a name counts once, in any case of letters
     ([{"a": 1, "A": "x", "b": {"c": 1, "C": 2}}, {"A": 5, "b": {"C": 3}}], "a double, b struct<c:double>"),
     (["[1]", "5", "{", '{"a": 1', "'", "", "\ud800", '{"a": NaN}'], "a double"),
     ([{"a": "[" * 100}, "[" * 100_000, '{"a":' * 100_000], "a string"),

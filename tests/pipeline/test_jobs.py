@@ -1,4 +1,6 @@
-"""The jobs over a stream of everything: beside naive sums in Python, read through Spark and through DuckDB; killed at each step."""
+"""Test the jobs over a stream with everything: the tables equal naive sums in Python, through Spark and through DuckDB; and the driver is killed at
+each step.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,7 @@ STREAMS = {"tele": 2, "part": 1, "events": 1}
 
 
 def write(folder: Path) -> tuple[Journal, ...]:
-    """Messages; some of them in a second stream, too, and some only there; events."""
+    """Write messages, of which some lie in a second stream too, and some only there, and events."""
     tele = Journal(folder / "streams", "tele", shards=2)
     part = Journal(folder / "streams", "part")
     events = Journal(folder / "streams", "events")
@@ -103,7 +105,7 @@ def write(folder: Path) -> tuple[Journal, ...]:
         said = f"bulk/{i % 7}/x", b"%d" % i * (i % 5)
         tele.put(*said, client_id=f"c{i % 3}")
         part.now_us = tele.now_us - 1000
-        if i % 7 == 1 and i > 30:       # it came later
+        if i % 7 == 1 and i > 30:       # the second stream came later
             part.put(*said, client_id=f"c{i % 3}")
         if i % 50 == 0:
             part.put("bulk/part", b"only here", client_id="c1")
@@ -133,12 +135,12 @@ def write(folder: Path) -> tuple[Journal, ...]:
 
 
 def once(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages, each once."""
+    """Return each message once."""
     return [record for record in records if record["kind"] == 1 and (record["stream"] == "tele" or record["topic"] == "bulk/part")]
 
 
 def naive(folder: Path) -> list[dict[str, Any]]:
-    """Every record, by the reader that is no Spark."""
+    """Read every record with the reader that does not use Spark."""
     found: list[dict[str, Any]] = []
     for name, shards in STREAMS.items():
         for shard in range(shards):
@@ -284,13 +286,13 @@ def test_every_view_says_the_same_through_duckdb(ran: Ran, spark: SparkSession) 
 def test_fan_out_is_by_the_subscriptions_that_stand(ran: Ran, spark: SparkSession) -> None:
     topics = Counter(record["topic"] for record in once(ran.records))
     wanted = sorted((topic, int(topic.startswith("site/")), n) for topic, n in topics.items())
-    assert in_duckdb(ran.settings, "SELECT * FROM fanout") == []        # there from the beginning, found when it is asked for
+    assert in_duckdb(ran.settings, "SELECT * FROM fanout") == []        # exists from the first run on, and is filled on request
     assert fanout.write(spark, ran.settings)
     assert in_duckdb(ran.settings, "SELECT topic, subscribers, messages FROM fanout ORDER BY topic") == wanted
     assert sorted(map(tuple, gold.read_gold(spark, ran.settings, "fanout").collect())) == wanted
     table = ran.settings.table("gold/fanout")
     [before] = tables.batches(table)
-    assert not fanout.write(spark, ran.settings)        # nothing is new
+    assert not fanout.write(spark, ran.settings)        # there is nothing new
     tables.write_arrow(fanout.NONE, table, before - 1, None, whole=True)     # killed before the old one was removed
     assert in_duckdb(ran.settings, "SELECT count(*) FROM fanout") == [(len(wanted),)]
     tables.keep_only(table, before)
@@ -318,9 +320,9 @@ def test_the_audit_tells_each_session_that_does_not_add_up(ran: Ran) -> None:
 # ---- going on, again, and after a kill
 
 def snapshot(found: settings.Settings) -> dict[str, Any]:
-    """All tables but for how they are cut into batches and files."""
+    """Return all tables, regardless of their division into batches and files."""
     names = [path.relative_to(found.tables).as_posix() for path in tables.tables_in(found.tables)]
-    names.remove(fanout.TABLE)      # made when it is asked for
+    names.remove(fanout.TABLE)      # written on request only
     return {name: sorted(map(str, duckdb.sql(f"SELECT * EXCLUDE batch_id FROM read_parquet('{found.table(name)}/{tables.GLOB}', hive_partitioning = true)").fetchall()))
             for name in names}
 
@@ -340,7 +342,7 @@ def test_a_rebuild_gives_the_same_tables_also_after_a_compaction(ran: Ran, spark
     assert snapshot(ran.settings) == before
     assert in_duckdb(ran.settings, "SELECT count(*) FROM bronze") == [(len(ran.records),)]
     finished = views_of(ran.settings)
-    jobs.rebuild(spark, ran.settings, log=ran.lines.append)      # the numbers of merged batches are not there any more; sums are cut otherwise
+    jobs.rebuild(spark, ran.settings, log=ran.lines.append)      # the numbers of merged batches are gone, and sums are divided otherwise
     now = snapshot(ran.settings)
     assert {name: rows for name, rows in now.items() if "gold" not in name} == {name: rows for name, rows in before.items() if "gold" not in name}
     assert views_of(ran.settings) == finished
@@ -360,7 +362,7 @@ class Killed(Exception):
 
 @contextmanager
 def killed(monkeypatch: pytest.MonkeyPatch, function: str, table: str, after: bool) -> Iterator[None]:
-    """An end in the middle of a batch, before or after a table of it is written."""
+    """Raise in the middle of a batch, before or after one of its tables is written."""
     module = state if function == "put_after" else tables
     inner = getattr(module, function)
 
@@ -411,11 +413,11 @@ def test_rows_that_are_late_are_counted_and_in_no_window(spark: SparkSession, tm
     stream.close()
 
 
-# ---- what is refused, and what is said
+# ---- refused settings, and their errors
 
 @pytest.fixture
 def begun(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[settings.Settings, Journal]]:
-    """A stream, and the checkpoint of a run that found it empty."""
+    """Make a stream, and the checkpoint of a run that found it empty."""
     stream = Journal(tmp_path / "streams", "tele")
     stream.commit()
     found = load(tmp_path)
@@ -444,7 +446,7 @@ def test_other_jobs_other_streams_and_a_rebuild_that_did_not_end_are_refused(beg
     with pytest.raises(MosqPipelineError, match="the list of jobs differs"):
         jobs.prepare(found, ("silver",))
     Journal(found.journal, "more").close()
-    jobs.prepare(found, state.JOBS)         # a stream may come
+    jobs.prepare(found, state.JOBS)         # a stream may be added
     named = found.file.read_text().replace('journal = "streams"', 'journal = "streams"\nstreams = ["tele"]')
     found.file.write_text(named)
     with pytest.raises(MosqPipelineError, match="stream more was read before but is not now: restore it"):

@@ -1,8 +1,11 @@
-"""`mosq pipeline run --follow`, `compact` beside it, and the broker are killed at random moments, again and again: what was acknowledged
-is in the journal, every record of the journal is in bronze once, for Spark and for who is not Spark, and silver and gold add up to it.
+"""Test kills at random moments of `mosq pipeline run --follow`, of `compact` beside it, and of the broker.
 
-MOSQ_PIPELINE_KILLS=4 python -m pytest -s tests/pipeline/test_kill.py: as often (2 without it: each takes a start of Spark).
-MOSQ_PIPELINE_SEED=... : those moments once more, as far as machines repeat themselves."""
+Acknowledged messages are in the journal, every record of the journal is in bronze once, for Spark and for other readers, and silver and gold add up
+to it.
+
+MOSQ_PIPELINE_KILLS=4 python -m pytest -s tests/pipeline/test_kill.py: number of kills (default 2: each needs a start of Spark).
+MOSQ_PIPELINE_SEED=...: the same moments again, as far as a machine repeats itself.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from tests.streams.journalled import folder, keeping
 from tests.streams.test_kill import WINDOW, Sender
 
 KILLS = int(os.environ.get("MOSQ_PIPELINE_KILLS", "2"))
-STREAMS = {"all": 2, "events": 1}       # shards
+STREAMS = {"all": 2, "events": 1}       # number of shards
 MESSAGE, START = 1, 11
 NO_NUMBERS = "load/49"                  # the payloads of one topic in ten go to the quarantine
 SETTINGS = """
@@ -53,7 +56,7 @@ schema = "said STRING"
 
 
 class Load(threading.Thread):
-    """Publishes to a broker, which it kills and starts again when it is told to."""
+    """Publish to a broker, and kill and start the broker on request."""
 
     def __init__(self, broker: Kept, dice: random.Random) -> None:
         super().__init__(daemon=True)
@@ -76,13 +79,13 @@ class Load(threading.Thread):
                 self.sender.connect()
                 self.kills += 1
                 self.kill.clear()
-            time.sleep(0.03)        # some hundred messages a second: this is not about speed
+            time.sleep(0.03)        # a few hundred messages a second: this test is not about speed
         while self.sender.open:
             self.sender.take()
 
 
 def wait_for_batches(driver: Killed, found: settings.Settings, more: int) -> None:
-    """Until so many more are done: then it is at work."""
+    """Wait until so many more batches are done: then the driver is at work."""
     had = state.after(found)["batch"]
     while state.after(found)["batch"] < had + more:
         assert driver.alive(), f"the driver has ended by itself: {driver.said()}"
@@ -90,7 +93,7 @@ def wait_for_batches(driver: Killed, found: settings.Settings, more: int) -> Non
 
 
 def journalled(broker: Kept) -> dict[tuple[str, int, int], Any]:
-    """Every record, by the reader that the journal comes with."""
+    """Read every record with the journal's own reader."""
     found = {}
     for name, shards in STREAMS.items():
         stream = Stream(folder(broker, name))

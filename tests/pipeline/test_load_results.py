@@ -1,4 +1,4 @@
-"""`mosq pipeline load-results`: what Spark computes of the lab's results is what `mosq bench report --csv` says."""
+"""Test `mosq pipeline load-results`: Spark computes the figures of `mosq bench report --csv`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_lab_and_its_locust(spark: SparkSession, tmp_path: Path) -> None:
     lines[5]["phases"][0]["complete"] = lines[5]["complete"] = False
     path = Path(made_up.write(tmp_path / "lab", lines))
     found = compare(spark, path, tmp_path)
-    # the paper's figures, as the page has them
+    # the paper's figures, as on the page
     lab = Lab(read(str(path)))
     theirs = {(g.key.test, g.key.case, g.key.x, g.key.broker, g.key.variant, g.key.phase): [g.of(one).median for one in figures.PAPER]
               for g in lab.groups if g.key.suite == "paper"}
@@ -103,7 +103,7 @@ def test_files_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     found = LoadResults(spark, str(path))
     theirs = [(g.key.test, g.key.case, g.key.broker, g.of(figures.CPU).median) for g in Lab(read(str(path))).groups]
     assert sorted((row.test, row.case, row.broker, row.cpu_us_per) for row in found.medians.collect()) == sorted(theirs)
-    # the same as Parquet, one file a run
+    # the same results as Parquet, one file per run
     other = tmp_path / "parquet"
     other.mkdir()
     for i, one in enumerate(lines):

@@ -1,4 +1,4 @@
-"""`mosq pipeline match` beside an oracle that knows nothing of the broker's index: a join in SQL over levels."""
+"""Test `mosq pipeline match` against an oracle without the broker's index: a join in SQL over levels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEVELS = ["a", "b", "c", "", "é", "$x"]
-# every level of the filter says yes: `#` to all that follow and to the parent, `+` to one; `$` at the front only to itself
+# every level of the filter matches: `#` all following levels and the parent, `+` one; `$` at the front only itself
 ORACLE = r"""
     select topic, filter from topics join filters on
       (left(topic, 1) <> '$' or left(body, 1) = '$')
@@ -62,7 +62,7 @@ def test_pairs_are_those_of_a_join(spark: SparkSession, monkeypatch: pytest.Monk
     found = match.pairs(frame(spark, topics)).collect()
     assert {(row.topic, row.filter) for row in found} == expected and len(found) == len(expected) > 1500
     assert {row.shared for row in found if row.filter.startswith("$share/")} == {True}
-    # what is counted is what is found
+    # the counts are those of the pairs
     counts = {row.topic: row.deliveries for row in match.per_topic(frame(spark, topics)).collect()}
     assert counts == {topic: sum(one == topic for one, _ in expected) for topic in topics}
     summed = match.sums(frame(spark, topics)).cache()
@@ -91,7 +91,7 @@ def test_who_would_receive_what(spark: SparkSession) -> None:
     found = {(row.topic, row.client_id, row.filter, row.shared) for row in match.pairs(topics).collect()}
     assert found == {("a", "ann", "a/#", False), ("a", "bob", "a/#", False), ("a/1", "ann", "a/#", False), ("a/1", "bob", "a/#", False),
                      ("a/1", "ann", "a/+", False), ("a/1", "cid", "$share/g/a/+", True), ("a/1", "dan", "$share/g/a/+", True)}
-    # a group receives once
+    # a group receives a message once
     assert {row.topic: row.deliveries for row in match.per_topic(topics).collect()} == {"a": 2, "a/1": 4, "c": 0}
     told = {row.client_id: (row.filters, row.topics, row.shared) for row in match.per_client(match.sums(topics)).collect()}
     assert told == {"ann": (2, 3, 0), "bob": (2, 2, 0), "cid": (1, 0, 1), "dan": (1, 0, 1)}
@@ -104,7 +104,7 @@ def test_what_is_bad_is_told_with_its_line(spark: SparkSession, tmp_path: Path) 
     assert [(line, why) for line, _, why in read.bad.first] == [
         (3, "not a valid filter"), (4, "not a valid filter"), (5, "not UTF-8 without control characters"), (8, "not UTF-8 without control characters")]
     assert next(iter(read.bad.lines())) == f"{tmp_path / 'filters.txt'}:3: 'a+' is not a valid filter" and read.bad.count == 4
-    # a file in several blocks, and bad ones in each
+    # a file of several blocks, with bad lines in each
     lines = [b"site/%d" % i for i in range(30_000)]
     for at in (0, 9_999, 29_999):
         lines[at] = b"a/#"

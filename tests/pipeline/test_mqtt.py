@@ -1,4 +1,4 @@
-"""`format("mqtt")` without Spark: receivers and writers beside real brokers."""
+"""Test `format("mqtt")` without Spark: receivers and writers with real brokers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ours() -> Iterator[Broker]:
 
 
 def said(broker: Broker, spool: Path, **more: object) -> dict[str, str]:
-    """Options of a read; the test's name is its topic."""
+    """Return the options of a read; the test's name is its topic."""
     topic = f"{spool.parent.name}/#"
     return {"broker": f"mqtt://127.0.0.1:{broker.port}", "topics": topic, "spool": str(spool),
             **{name: str(value) for name, value in more.items()}}
@@ -60,7 +60,7 @@ def publish(broker: Broker, spool: Path, payloads: list[bytes], qos: int = 1) ->
 
 
 def records(spool: Path) -> list[Any]:
-    """Of all lanes; a record's client_id is its key."""
+    """Return the records of all lanes; a record's client_id is its key."""
     found = []
     for path in spool.glob("*/"):
         stream = Stream(path)
@@ -85,7 +85,7 @@ def spool(tmp_path: Path) -> Path:
 def test_what_is_published_is_spooled_once_across_runs(broker: Broker, spool: Path, version: str) -> None:
     options = said(broker, spool, version=version)
     create_sessions(options)
-    publish(broker, spool, [b"%d" % i for i in range(20)])      # kept by the broker
+    publish(broker, spool, [b"%d" % i for i in range(20)])      # stored by the broker
     receiver = Receiver(ReadOptions(options))
     receiver.start()
     publish(broker, spool, [b"%d" % i for i in range(20, 40)])
@@ -109,7 +109,7 @@ def test_a_kill_with_unacknowledged_messages_loses_nothing_and_what_comes_again_
     create_sessions(options)
     said_to = spool.parent / "options.json"
     said_to.write_text(json.dumps(options))
-    same = [b"on"] * 6 + [b"%d" % i for i in range(6)]          # the same text is not the same message
+    same = [b"on"] * 6 + [b"%d" % i for i in range(6)]          # equal text does not make it the same message
     publish(broker, spool, same)
     for _ in range(2):
         there = len(records(spool)) + 12
@@ -130,7 +130,7 @@ def test_a_kill_with_unacknowledged_messages_loses_nothing_and_what_comes_again_
         assert len({(record.topic, record.payload) for record in each}) == 1
         assert [record.dup for record in each] == [False] + [True] * (len(each) - 1)
     assert sorted(len(each) for each in by_key.values()) == [1] + [3] * 12
-    # and they are acknowledged now
+    # and now they are acknowledged
     receiver = Receiver(ReadOptions(options))
     receiver.start()
     receiver.drain()
@@ -176,7 +176,7 @@ def test_a_session_that_the_broker_lost_is_told(ours: Broker, spool: Path) -> No
     client.connect("127.0.0.1", ours.port)
     until(lambda: client.loop(0.1) == 0 and client.is_connected())
     client.disconnect()
-    for _ in range(2):      # it stays so
+    for _ in range(2):      # the same at the second start
         with pytest.raises(MosqPipelineError, match=r"has no session mosq-pipeline-.*-0 any more: .*Set failOnDataLoss=false"):
             create_sessions(options)
     receiver = Receiver(ReadOptions({**options, "failOnDataLoss": "false"}))
@@ -220,7 +220,7 @@ def test_what_spark_is_done_with_goes(spool: Path, monkeypatch: pytest.MonkeyPat
             each.commit()
     each.retain()
     stream = Stream(spool / "a")
-    assert stream.marks()[0].first_seq == 0         # nobody has read it yet
+    assert stream.marks()[0].first_seq == 0         # no reader has read it yet
     stream.put_consumer(READER, [150])
     each.retain()
     assert 100 < stream.marks()[0].first_seq <= 150
@@ -289,7 +289,7 @@ def test_passwords_may_lie_in_files(tmp_path: Path) -> None:
 # ---- writing
 
 def collected(broker: Broker, filter: str, n: int, rows: list[Row], **options: object) -> list[tuple[str, bytes, int, bool]]:
-    """What a subscriber gets of n rows."""
+    """Return the messages that a subscriber receives from n rows."""
     got: list[tuple[str, bytes, int, bool]] = []
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
     client.on_message = lambda _, __, message: got.append((message.topic, message.payload, message.qos, message.retain))
@@ -335,7 +335,7 @@ def test_rows_that_cannot_be_published_are_told(ours: Broker) -> None:
     assert MqttSource({"broker": "a", "topic": "t"}).streamWriter(StructType().add("payload", StringType()), False)
 
 
-# paho leaves the socket of a handshake that failed to the collector
+# paho leaves the socket of a failed handshake to the garbage collector
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_tls(spool: Path) -> None:
     files = server_files()

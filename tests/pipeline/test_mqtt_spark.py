@@ -1,4 +1,4 @@
-"""`format("mqtt")` through Spark: from a broker, and back to it."""
+"""Test `format("mqtt")` through Spark: from a broker, and back to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mosq pipeline report` in a real browser: each section on a desk, on a phone and on paper; and its figures beside Arrow's."""
+"""Test `mosq pipeline report` in a real browser (each section on a desktop, on a phone and on paper), and its figures against Arrow's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHROMIUM = "/usr/bin/chromium-headless-shell"       # Debian's; playwright's own cannot be downloaded everywhere
-COLOURS_LEAST = 150            # smoothed letters of two lines alone give 80
+COLOURS_LEAST = 150            # the smoothed letters of two lines alone have 80
 SECTIONS = ["audit", "source", "traffic", "topics", "clients", "prefixes", "latency", "fanout", "drops", "churn", "backlog", "quarantine", "late"]
 
 
@@ -45,13 +45,13 @@ def folder(made: Tables, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])     # it runs as root
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])     # the tests run as root
         yield browser
         browser.close()
 
 
 def colours(page: Page, name: str) -> int:
-    """Of a picture of the section, as far as the window shows it."""
+    """Return the number of colours in a picture of the section, as far as the window shows it."""
     box = page.locator(f"#{name}").evaluate("""section => { section.scrollIntoView({block: 'start', behavior: 'instant'});
         const r = section.getBoundingClientRect(); return [r.left, Math.max(r.top, 0), r.right, Math.min(r.bottom, innerHeight)]; }""")
     taken = page.context.new_cdp_session(page).send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})["data"]
@@ -75,7 +75,7 @@ def test_each_section_is_there_and_not_empty(browser: Browser, folder: Path, wid
         return [...svg.querySelectorAll('text')].filter(t => { const r = t.getBoundingClientRect();
         return r.left < e.left - 1 || r.right > e.right + 1 || r.top < e.top - 1 || r.bottom > e.bottom + 1; }).map(t => t.textContent); })""")
     assert wide <= shown and out == [] and page.locator("figure div svg").count() > 18
-    # names are text
+    # names are shown as text
     assert page.title() == "A pipeline, made up" and page.locator("script").count() == 0
     assert "<script>" in page.locator("#prefixes").inner_text() and "ALARM" in page.locator("header").inner_text()
     assert page.locator("header .kind").inner_text().lower() == "mosq pipeline report" and said == []
@@ -109,7 +109,7 @@ def test_alarms_are_on_top(made: Tables, spark: SparkSession) -> None:
 
 
 def test_fan_out_and_lag_and_reasons(made: Tables) -> None:
-    # 70 sites: each is matched by a; site 7 twice by a and once by b
+    # 70 sites: a matches each; a twice and b once match site 7
     by = {row[0].text: row[1].text for row in sections.fan_out(made).tables[0].rows}
     assert by == {"none": "2", "1": "69", "2 to 9": "1"}
     source = sections.source(made)

@@ -1,4 +1,4 @@
-"""Settings: what is taken, and what is said of a mistake; the topic filters of rules; `init`."""
+"""Test settings: valid ones, the errors for wrong ones; the topic filters of rules; `init`."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_init_writes_settings_that_load_and_makes_the_folders(tmp_path: Path) ->
     assert found.journal == tmp_path / "streams" and found.tables.is_dir() and found.checkpoints.is_dir()
     assert any("streams: tele" in line for line in lines)
     text = found.file.read_text()
-    found.file.write_text(re.sub(r"^# (?=[a-z\[\"])", "", text, flags=re.MULTILINE))     # what is commented out is right as well
+    found.file.write_text(re.sub(r"^# (?=[a-z\[\"])", "", text, flags=re.MULTILINE))     # the commented lines are valid as well
     assert settings.load(found.file).silver[0].name == "telemetry"
     with pytest.raises(MosqPipelineError, match="is there already"):
         first.init(str(tmp_path / "new"), None, str(tmp_path / "streams"))

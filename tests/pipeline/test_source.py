@@ -1,4 +1,4 @@
-"""`format("mosq")` without Spark: what Spark would ask the source, asked directly."""
+"""Test `format("mosq")` without Spark: the calls that Spark would make."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_mark_of_a_later_version_or_none_is_told(folder: Path) -> None:
 def test_positions(folder: Path) -> None:
     journal = Journal(folder, "a", shards=2)
     for i in range(20):
-        journal.put("t", b"%d" % i, shard=i % 2)        # of the times T0 + 1 ms, T0 + 2 ms, ...
+        journal.put("t", b"%d" % i, shard=i % 2)        # the times are T0 + 1 ms, T0 + 2 ms, ...
     journal.commit()
 
     def begins(said: str) -> list[int]:
@@ -185,7 +185,7 @@ def test_a_batch_has_about_as_many_bytes_as_are_allowed(folder: Path) -> None:
         start = end
     assert sum(took) == 200 and len(took) in (4, 5, 6) and max(took) < 65
     tiny = streaming(folder, maxBytesPerTrigger=1)
-    assert nexts(tiny.latestOffset(tiny.initialOffset(), limit)) == {"a": [1]}      # or it would never end
+    assert nexts(tiny.latestOffset(tiny.initialOffset(), limit)) == {"a": [1]}      # otherwise it would never end
 
 
 def test_what_is_there_now_ends(folder: Path) -> None:
@@ -203,7 +203,7 @@ def test_what_is_there_now_ends(folder: Path) -> None:
 
 
 def test_an_offset_stands_as_it_is_written(folder: Path) -> None:
-    """It lies in checkpoints: another form of it needs another version."""
+    """Test the form of offsets: they lie in checkpoints, so another form needs another version."""
     journal = Journal(folder, "a", shards=2)
     journal.fill(4, topics=1)
     reader = streaming(folder)
@@ -300,7 +300,7 @@ def test_what_is_not_what_was_read_before_is_refused(folder: Path, tmp_path: Pat
 
 @pytest.fixture
 def holed(folder: Path) -> tuple[Path, dict[str, list[Any]]]:
-    """A stream with a damaged block, a missing segment, and one that retention took -> it, and the ranges"""
+    """Make a stream with a damaged block, a missing segment, and one that retention removed; return it and the ranges."""
     journal = Journal(folder, "a", retain_bytes=60_000, **SMALL)
     for _ in range(30):
         journal.fill(4, size=700)
@@ -312,7 +312,7 @@ def holed(folder: Path) -> tuple[Path, dict[str, list[Any]]]:
     next(journal.path.glob(f"000-{missing_lo:020d}*.seg")).unlink()
     path = next(journal.path.glob(f"000-{damaged:020d}*.seg"))
     raw = bytearray(path.read_bytes())
-    raw[4096 + 48 + 300] ^= 1       # in the first block's body
+    raw[4096 + 48 + 300] ^= 1       # in the body of the first block
     path.write_bytes(raw)
     return folder, {"retired": [0, first], "missing": [missing_lo, missing_hi], "damaged": [damaged, damaged + 4]}
 
@@ -336,13 +336,13 @@ def test_what_is_lost_is_told_with_what_to_do(holed: tuple[Path, dict[str, list[
 
 
 def test_who_falls_behind_a_retention_by_age_is_told_or_goes_on_behind_it(folder: Path) -> None:
-    """And who says how far he is, as `consumer`, keeps what he has not read."""
+    """Test also that a reader with a `consumer` mark keeps the records that it has not read."""
     journal = Journal(folder, "a", retain_age_us=3600 * 1_000_000, **SMALL)
     reader, kept = streaming(folder), streaming(folder, consumer="slow")
     start = reader.latestOffset(reader.initialOffset(), ALL)
     for _ in range(10):
         journal.fill(4, size=700)
-    begun = reader.latestOffset(start, ALL)         # a batch that was planned, and then nobody read for long
+    begun = reader.latestOffset(start, ALL)         # a batch that was planned, and then not read for a long time
     for age_s, consumer, first in ((1800, False, 0), (1801, True, 0), (0, False, 36)):
         journal.now_us += age_s * 1_000_000
         if consumer:
@@ -397,7 +397,7 @@ def test_a_consumer_is_told_when_a_batch_is_done(folder: Path) -> None:
     start = reader.initialOffset()
     stream = Stream(journal.path)
     end = reader.latestOffset(start, ALL)
-    assert stream.consumer("spark") == [0, 0]       # it holds the records from the first moment on
+    assert stream.consumer("spark") == [0, 0]       # the mark protects the records from the start
     assert reader.latestOffset(end, ALL) is end
     assert stream.consumer("spark") == nexts(end)["a"]
     shutil.rmtree(journal.path / "consumers")

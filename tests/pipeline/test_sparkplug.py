@@ -1,4 +1,4 @@
-"""Payloads of Sparkplug B, whose bytes are put together here by the rules of protobuf."""
+"""Test payloads of Sparkplug B, whose bytes are built here by the rules of protobuf."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_payload_with_every_kind_of_value() -> None:
         metric(text(1, b"d"), varint(4, 10), write_varint(13 << 3 | 1) + struct.pack("<d", 2.25)),
         metric(varint(2, 42), varint(4, 3), varint(10, 2**32 - 5)),             # Int32, -5
         metric(text(1, b"l"), varint(4, 4), varint(11, 2**64 - 1)),             # Int64, -1
-        metric(text(1, b"u"), varint(4, 8), varint(11, 2**64 - 1)),             # UInt64 that no bigint holds
+        metric(text(1, b"u"), varint(4, 8), varint(11, 2**64 - 1)),             # a UInt64 that does not fit into a bigint
         metric(text(1, b"b"), varint(4, 11), varint(14, 1)),
         metric(text(1, b"s"), varint(4, 12), text(15, "ü".encode()), varint(3, 1_700_000_000_001), varint(5, 1)),
         metric(text(1, b"y"), varint(4, 17), text(16, b"\xff\0")),
@@ -66,7 +66,7 @@ def test_a_node_has_no_device_and_what_is_unknown_is_passed_over() -> None:
     (TOPIC, b"", "empty"),
     (TOPIC, None, "empty"),
     (TOPIC, b"\xff\xff", "not a payload"),
-    (TOPIC, text(2, text(1, b"\xff\xfe")), "not a payload"),     # a name that is no UTF-8
+    (TOPIC, text(2, text(1, b"\xff\xfe")), "not a payload"),     # a name that is not UTF-8
 ])
 def test_what_cannot_be_read_is_told(topic: str, payload: bytes | None, why: str) -> None:
     with pytest.raises(sparkplug.UnreadableError, match=why):

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("mosq")`, and tables that it is appended to."""
+"""Test `spark.readStream.format("mosq")`, and the tables that it is appended to."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.pipeline.journals import Journal
 
 
 def numbers(table: Path) -> list[int]:
-    """Payloads as a reader that is not Spark sees them."""
+    """Return the payloads as a reader other than Spark sees them."""
     rows = duckdb.sql(f"select payload::varchar from read_parquet('{table}/{GLOB}', hive_partitioning=true)").fetchall()
     return sorted(int(row[0]) for row in rows)
 
 
 def run(spark: SparkSession, journal: Path, tmp_path: Path, **options: str) -> int:
-    """Takes what is there -> how many batches have been run."""
+    """Read the current records; return how many batches ran."""
     stream = spark.readStream.format("mosq").options(**options).load(str(journal))
     query = append(stream, tmp_path / "table", tmp_path / "checkpoint")
     query.awaitTermination()
@@ -30,7 +30,7 @@ def run(spark: SparkSession, journal: Path, tmp_path: Path, **options: str) -> i
 
 
 def uncommit(checkpoint: Path) -> int:
-    """Makes it look like Spark was killed before it wrote down that a batch is done -> which."""
+    """Remove the last commit, as if Spark was killed before it wrote it; return its number."""
     commits = checkpoint / "commits"
     last = max(int(path.name) for path in commits.glob("[0-9]*"))
     (commits / str(last)).unlink()
@@ -47,11 +47,11 @@ def test_what_comes_is_appended_once(spark: SparkSession, tmp_path: Path) -> Non
     assert run(spark, tmp_path / "streams", tmp_path, maxRecordsPerTrigger="80", consumer="spark") == 3
     assert numbers(tmp_path / "table") == list(range(500))
     marks = Stream(journal.path).marks()
-    assert Stream(journal.path).consumer("spark") == [mark.seq for mark in marks]       # not a batch late
+    assert Stream(journal.path).consumer("spark") == [mark.seq for mark in marks]       # not one batch late
 
-    # killed before Spark wrote down that the last batch is done, and before it wrote it at all
+    # killed before Spark wrote that the last batch is done, and before it wrote the batch at all
     last = uncommit(tmp_path / "checkpoint")
-    assert run(spark, tmp_path / "streams", tmp_path) == 0      # not even read
+    assert run(spark, tmp_path / "streams", tmp_path) == 0      # it is not even read
     assert numbers(tmp_path / "table") == list(range(500))
     assert uncommit(tmp_path / "checkpoint") == last
     shutil.rmtree(tmp_path / f"table/batch_id={last}")

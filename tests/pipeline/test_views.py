@@ -1,5 +1,7 @@
-"""A message that lies in several streams counts once, whatever they have lost and however far each is read. Through DuckDB alone: the
-views are one text for it and for Spark."""
+"""Test that a message in several streams counts once, whichever records they lost and however far each is read.
+
+DuckDB alone is used: it and Spark have the same text of the views.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ SCHEMA = pa.schema([("window_start", TIME), ("window_end", TIME), *((key, pa.str
 
 
 def put(folder: Path, batch: int, *rows: tuple[str, str, str, int]) -> None:
-    """(stream, topic, client, messages) of one window; a message has 10 bytes."""
+    """Write (stream, topic, client, messages) of one window; a message has 10 bytes."""
     window = {"window_start": BEGIN, "window_end": BEGIN + timedelta(minutes=1)}
     told = [{**window, "stream": stream, "prefix": topic.split("/")[0], "topic": topic, "client_id": client, "messages": n, "bytes": 10 * n}
             for stream, topic, client, n in rows]
@@ -26,7 +28,7 @@ def put(folder: Path, batch: int, *rows: tuple[str, str, str, int]) -> None:
 
 def test_each_message_counts_once(tmp_path: Path) -> None:
     put(tmp_path, 0, ("all", "site/1", "a", 3), ("all", "site/2", "a", 5), ("all", "plant", "b", 1), ("few", "site/2", "a", 5))
-    # the rest of a window; one stream has lost some, one is behind, one alone has a topic
+    # the rest of a window; one stream has lost some, one is behind, and only one has a topic
     put(tmp_path, 1, ("all", "site/1", "a", 4), ("few", "site/2", "a", 2), ("all", "site/1", "b", 2), ("few", "alarm", "b", 7))
 
     def rows(view: str, key: str) -> list[tuple[str, int, int]]:

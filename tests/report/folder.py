@@ -1,4 +1,4 @@
-"""A folder of results as the lab writes it, made up: the same figures each time, every suite, three repetitions."""
+"""Make a folder of results as the lab writes it: the same figures each time, every suite, three repetitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOCUST: dict[str, Any] = {
 
 
 def times(chance: random.Random, middle_us: float, count: int, buckets: bool = True) -> dict[str, Any]:
-    """Log-normal, as a histogram of `mosq bench` tells it."""
+    """Return log-normal durations in the form of a histogram of `mosq bench`."""
     found: dict[int, int] = {}
     for _ in range(200):
         ns = int(middle_us * 1e3 * chance.lognormvariate(0, 0.7))
@@ -63,12 +63,12 @@ def line(run: dict[str, Any], scenario: str, phases: list[dict[str, Any]], compl
 
 
 def runs(reps: int = 3, slower: float = 1.0, seed: int = 1) -> list[dict[str, Any]]:
-    """slower: what mosq's cost of fan-in at QoS 0 is multiplied by. Each call has its own."""
+    """Return runs. `slower` is a factor for mosq's cost of fan-in at QoS 0. Each call returns its own objects."""
     return [json.loads(text) for text in _texts(reps, slower, seed)]
 
 
 def first() -> dict[str, Any]:
-    """mosq's fan-in at QoS 0."""
+    """Return mosq's fan-in at QoS 0."""
     told: dict[str, Any] = json.loads(_texts(1, 1.0, 1)[0])
     return told
 

@@ -1,4 +1,4 @@
-"""Two folders beside each other: what became worse is found, and noise is not."""
+"""Test the comparison of two folders: a worse figure is found, and noise is not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lab(lines: list[dict[str, Any]]) -> Lab:
 
 
 def runs(*cost_us: float, **phase: Any) -> list[dict[str, Any]]:
-    """One measurement, a repetition for each cost."""
+    """Return one measurement with a repetition for each cost."""
     found = []
     for rep, cost in enumerate(cost_us):
         told = folder.first()
@@ -40,9 +40,9 @@ def verdicts(after: list[dict[str, Any]], before: list[dict[str, Any]]) -> dict[
 
 @pytest.mark.parametrize(("after", "before", "verdict"), [
     ((1.3, 1.31, 1.29), (1.0, 1.01, 0.99), WORSE), ((0.7, 0.71, 0.69), (1.0, 1.01, 0.99), BETTER), ((1.0, 1.02, 0.98), (1.0, 1.01, 0.99), SAME),
-    ((1.02, 1.021, 1.019), (1.0, 1.001, 0.999), SAME),              # beyond noise, and too little for a word
+    ((1.02, 1.021, 1.019), (1.0, 1.001, 0.999), SAME),              # beyond noise, but too small to count
     ((1.3, 1.9, 0.9), (1.0, 1.4, 0.7), SAME),                       # scatter
-    ((1.3, 1.31, 1.0), (1.0, 1.01, 0.99), SAME),                    # one of three was as before
+    ((1.3, 1.31, 1.0), (1.0, 1.01, 0.99), SAME),                    # one of three equals the earlier ones
     ((1.5,), (1.0, 1.0, 1.0), UNKNOWN), ((1.5, 1.5), (1.0,), UNKNOWN), ((9.0,), (1.0,), UNKNOWN)])
 def test_verdicts(after: tuple[float, ...], before: tuple[float, ...], verdict: str) -> None:
     assert verdicts(runs(*after), runs(*before)) == {"CPU per message": verdict}
@@ -78,8 +78,8 @@ def test_lost_messages_and_runs_that_break_off_now_are_worse() -> None:
     assert verdicts(runs(1, 1, lost=9000), runs(1, 1, lost=1)) == {
         "18,000 messages lost, doubled, out of order, refused or never sent; before 2": WORSE, "CPU per message": SAME}
     assert WORSE in verdicts(runs(1, 1, lost=9), runs(1, 1, lost=4)).values()           # in each repetition
-    assert WORSE in verdicts(runs(1, lost=1000) + runs(1), runs(1, 1, lost=4)).values()   # in one, and how
-    assert verdicts(runs(1, 1, lost=9), runs(1, 1, lost=1, published=10_000, delivered=10_000, per=10_000)) == {"CPU per message": SAME}   # of as many
+    assert WORSE in verdicts(runs(1, lost=1000) + runs(1), runs(1, 1, lost=4)).values()   # in one repetition, but a great many
+    assert verdicts(runs(1, 1, lost=9), runs(1, 1, lost=1, published=10_000, delivered=10_000, per=10_000)) == {"CPU per message": SAME}   # few of many
     broken = runs(1, 1, complete=False)
     for one in broken:
         one.update(complete=False, why="no broker there")
@@ -91,7 +91,7 @@ def test_lost_messages_and_runs_that_break_off_now_are_worse() -> None:
 
 
 def test_the_same_commit_measured_twice_has_no_regression() -> None:
-    """Ten pairs of labs that differ by chance only, 139 figures each."""
+    """Test ten pairs of labs that differ only by chance, with 139 figures each."""
     labs = [lab(folder.runs(3, seed=seed)) for seed in range(5)]
     found = [change for i, after in enumerate(labs) for before in labs[:i] for change in compare(after, before)]
     assert len(found) > 1300 and sum(change.verdict in (WORSE, BETTER) for change in found) <= 3

@@ -1,4 +1,4 @@
-"""The report in a real browser: headless Chromium looks at each section, on a desk, on a phone and on paper."""
+"""Test the report in a real browser: headless Chromium shows each section on a desktop, on a phone and on paper."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.report import folder
 
 pytestmark = pytest.mark.interop
 CHROMIUM = "/usr/bin/chromium-headless-shell"       # Debian's; playwright's own cannot be downloaded everywhere
-COLOURS_LEAST = 150            # smoothed letters of two lines alone give 80
+COLOURS_LEAST = 150            # the smoothed letters of two lines alone have 80
 SECTIONS = ["measured", "against", "throughput", "cpu", "latency", "memory", "peers", "paper", "vendors", "ablation", "generator", "locust", "missing"]
 
 
@@ -43,7 +43,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])     # it runs as root
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])     # the tests run as root
         yield browser
         browser.close()
 
@@ -65,7 +65,7 @@ def page(request: pytest.FixtureRequest, browser: Browser, page_file: Path) -> I
 
 
 def colours(page: Page, section: Locator) -> int:
-    """Of a picture of the section, as far as the window shows it; every third pixel each way."""
+    """Return the number of colours in a picture of the section, as far as the window shows it; every third pixel counts."""
     left, top, right, bottom = section.evaluate("""section => {
         section.scrollIntoView({block: 'start', behavior: 'instant'});
         const r = section.getBoundingClientRect();
@@ -78,7 +78,7 @@ def colours(page: Page, section: Locator) -> int:
 
 
 def box(page: Page, selector: str) -> list[dict[str, Any]]:
-    """What sticks out of its own box: text of a picture beyond its edges."""
+    """Return the elements that exceed their own box, such as text of a picture beyond its edges."""
     found: list[dict[str, Any]] = page.evaluate("""selector => [...document.querySelectorAll(selector)].map(svg => {
         const edge = svg.getBoundingClientRect();
         const out = [...svg.querySelectorAll('text')].filter(text => {

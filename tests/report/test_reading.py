@@ -1,4 +1,4 @@
-"""What the report reads is somebody else's: nothing in it may end the report, be taken for markup, or go unsaid."""
+"""Test the reading of results from any source: no content may end the report, become markup, or be dropped without a report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def one(**phase: Any) -> dict[str, Any]:
-    """The first run of the made-up lab, with something in its phase replaced."""
+    """Return the first run of the artificial lab, with parts of its phase replaced."""
     told = folder.first()
     told["phases"][0].update(phase)
     return told
@@ -100,13 +100,13 @@ def test_results_by_hand_have_a_bound_of_their_own(tmp_path: Path, monkeypatch: 
 
 
 def test_brokers_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "COLUMNS_MAX", 3)          # the empty variant is one
+    monkeypatch.setattr(reading, "COLUMNS_MAX", 3)          # the empty variant counts as one
     found = lines_of(tmp_path, *(json.dumps({**one(), "run": {**one()["run"], "broker": f"b{i}"}}) for i in range(4)))
     assert found.brokers() == ["b0", "b1"] and "runs.jsonl:3: more than 3 brokers and variants" in found.problems[0]
 
 
 def test_whatever_is_put_anywhere_is_read_or_named(tmp_path: Path) -> None:
-    """Junk in place of each value of a run in turn, and of about.json and locust.json: nothing but a problem may come of it."""
+    """Test junk in place of each value of a run, of about.json and of locust.json: the only effect may be a problem."""
     junk = (None, True, -1, 0, 1e17, 10**400, "", "<b>", "x" * 500, [], [[]], [None], {}, {"": 0}, {"count": 1}, {"format": 1})
 
     def places(told: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -139,7 +139,7 @@ def test_whatever_is_put_anywhere_is_read_or_named(tmp_path: Path) -> None:
 
 
 def test_junk_in_results_by_hand(tmp_path: Path) -> None:
-    """Beside a good one: what differs must not be taken for a place on an axis when it is none."""
+    """Test junk beside a good result: it must not become a place on an axis."""
     good = folder.first()
     del good["run"]
     (tmp_path / "good.json").write_text(json.dumps(good))
@@ -169,7 +169,7 @@ def test_names_are_bounded_and_printable(tmp_path: Path) -> None:
 
 
 def test_runs_by_hand(tmp_path: Path) -> None:
-    """Same options: repetitions. What differs is the case."""
+    """Test that equal options make repetitions, and that different ones make cases."""
     for i, (name, qos, size) in enumerate((("mosq", 1, 64), ("mosq", 1, 64), ("mosq", 1, 1024), ("other", 0, 64))):
         told = folder.line({}, "pairs", one()["phases"], qos=qos, size=size, name=name, port=1000 + i)
         del told["run"]
@@ -296,7 +296,7 @@ def test_a_series_is_a_line_and_cases_are_bars() -> None:
 
 
 def test_a_series_whose_numbers_have_names_is_one_line() -> None:
-    """As the lab writes it: each number with a case that says it."""
+    """Test numbers that each have a case with its name, as the lab writes them."""
     told = []
     for x in (10, 20):
         each = one()
@@ -314,7 +314,7 @@ def test_the_first_column_says_a_test_once() -> None:
 
 
 def test_ratios_are_taken_within_a_repetition() -> None:
-    """The machine was twice as slow in the second."""
+    """Test with a machine that was twice as slow in the second repetition."""
     told = []
     for rep, slow in enumerate((1.0, 2.0, 1.0)):
         for broker, cost in (("mosq", 1.0), ("other", 3.0)):
@@ -431,7 +431,7 @@ def test_csv_has_every_run_and_no_formula(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["jinja2", "matplotlib"])
 def test_what_is_not_installed_is_said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str) -> None:
-    for name in ("page", "charts"):         # as if neither had been loaded yet
+    for name in ("page", "charts"):         # as if neither had been imported yet
         monkeypatch.delitem(sys.modules, f"mosq.tools.bench.html.{name}", raising=False)
         monkeypatch.delattr(sys.modules["mosq.tools.bench.html"], name, raising=False)
     monkeypatch.setitem(sys.modules, module, None)

@@ -13,7 +13,7 @@ from perf.lab.__main__ import main
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody measures here: no waiting for those who do, and none of the pauses that make a figure sound."""
+    """Remove the waiting for other measurements and the pauses: the tests do not measure."""
     monkeypatch.setattr(lab_run, "bench_lock", lambda waiting: contextlib.nullcontext())
     monkeypatch.setattr(lab_run, "EVERY_S", 0.02)
     monkeypatch.setenv("MOSQ_PEERS", "")
@@ -28,7 +28,7 @@ class Results:
 
 @pytest.fixture
 def lab(tmp_path: Path):
-    """lab("paper", "--reps", "1"): what it left in its folder."""
+    """Provide lab("paper", "--reps", "1"), which returns the content of its folder."""
 
     def perform(*arguments: str, folder: Path = tmp_path / "results") -> Results:
         status = main([*arguments, "--no-report", "--dir", str(folder)])
@@ -39,7 +39,7 @@ def lab(tmp_path: Path):
 
 @pytest.fixture
 def program(tmp_path: Path):
-    """program("mosquitto", "exit 3"): a folder with a program that tells its version, and else does as told."""
+    """Provide program("mosquitto", "exit 3"): a folder with a program that prints its version, and else runs the script."""
 
     def make(name: str, does: str, version: str = "9.9.9") -> Path:
         path = tmp_path / "peers" / "bin" / name

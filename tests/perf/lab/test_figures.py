@@ -1,4 +1,4 @@
-"""Medians, spreads and closing tables, from figures made up."""
+"""Test medians, spreads and closing tables with artificial figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_brokers_stand_in_their_order_and_are_compared_with_the_first() -> None:
     assert "mosq" in heads
     assert [row[0] for row in rows] == ["mosq", "mosq:", "other"]
     assert rows[0][3:6] == ["±0%", "2.00", "±50%"]
-    assert "3.00" in rows[2][-5:]        # 6 against 2
+    assert "3.00" in rows[2][-5:]        # 6 relative to 2
 
 
 @pytest.mark.parametrize(("changes", "said"), [

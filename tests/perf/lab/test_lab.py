@@ -1,4 +1,4 @@
-"""The lab at work, in small: what is in its folder, and what becomes of what goes wrong."""
+"""Test the lab with small numbers: the content of its folder, and its handling of failures."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_one_that_does_not_start_and_the_others_go_on(lab, program, capfd: pytes
 
 
 def at_work(monkeypatch: pytest.MonkeyPatch, do) -> None:
-    """do(pid of the broker) is done once, when it has worked for a while."""
+    """Call do(pid of the broker) once, when the broker has worked for a while."""
     started: list[Broker] = []
     enter = Broker.__enter__
     monkeypatch.setattr(Broker, "__enter__", lambda self: started.append(enter(self)) or started[-1])

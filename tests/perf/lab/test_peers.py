@@ -1,4 +1,4 @@
-"""The table of brokers: found, configured, started."""
+"""Test the table of brokers: how they are found, configured and started."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_it_starts_and_goes(family: str, durable: bool) -> None:
 
 
 def test_mosq_takes_what_switches_its_optimisations_off() -> None:
-    """plain has all the options that the others have."""
+    """Test that `plain` has all options of the other variants."""
     found = next(one for one in find([]) if one.peer is MOSQ)
     with Broker(found, VARIANTS_OF_MOSQ["plain"].broker) as broker:
         assert not broker.ended()
@@ -63,7 +63,7 @@ def test_the_process_behind_a_start_script_is_what_is_measured(program) -> None:
         assert broker.pid != broker.process.pid
         assert Path(f"/proc/{broker.pid}/comm").read_text().strip() == "mosquitto"
         door = socket.create_connection((broker.host, broker.port))
-    with door:      # it goes with the script
+    with door:      # the child ends with the script
         assert door.recv(1) == b""
 
 

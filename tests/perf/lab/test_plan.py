@@ -1,4 +1,4 @@
-"""The suites: every case is a command line that `mosq bench` takes, in numbers that fit."""
+"""Test the suites: every case is a valid command line of `mosq bench`, with numbers that fit."""
 
 from __future__ import annotations
 
