@@ -65,7 +65,7 @@ def test_clients_show_their_certificate(bench, broker_with, tmp_path: Path) -> N
     assert "certificate required" in why or "closed the connection" in why
 
 
-# ---------------------------------------------------------------- what is wrong
+# ---------------------------------------------------------------- errors
 
 def test_a_certificate_that_is_not_trusted(bench, broker_with, tmp_path: Path) -> None:
     (tmp_path / "other.crt").write_bytes(self_signed("DNS:localhost")[0])

@@ -187,7 +187,7 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         journal.close()
 
 
-# ---- what is in the tables
+# ---- content of the tables
 
 def test_bronze_has_every_record_once_through_spark_and_duckdb(ran: Ran, spark: SparkSession) -> None:
     wanted = sorted((record["stream"], record["shard"], record["seq"], record["topic"], record["payload"]) for record in map(_no_none, ran.records))

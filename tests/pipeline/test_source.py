@@ -296,7 +296,7 @@ def test_what_is_not_what_was_read_before_is_refused(folder: Path, tmp_path: Pat
     refuses(streaming(folder, failOnDataLoss="false"), start, "is not the stream that the checkpoint has read")
 
 
-# ---- what is lost
+# ---- lost records
 
 @pytest.fixture
 def holed(folder: Path) -> tuple[Path, dict[str, list[Any]]]:

@@ -194,7 +194,7 @@ def test_runs_by_hand_without_names_are_of_the_broker_that_was_there(tmp_path: P
         ("mosq", "QoS 1", 2), ("127.0.0.1:1883", "QoS 1", 1), ("127.0.0.1:1884", "QoS 1", 1), ("192.0.2.1:1883", "QoS 1", 1)]
 
 
-# ---------------------------------------------------------------- what becomes of it
+# ---------------------------------------------------------------- the sections
 
 def lab(*lines: dict[str, Any]) -> Lab:
     found = Folder("made up")
