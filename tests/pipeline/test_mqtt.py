@@ -236,7 +236,7 @@ def test_one_receives_into_a_spool(ours: Broker, spool: Path) -> None:
     Receiver(ReadOptions(said(ours, spool, topics="other"))).stop()
 
 
-# ---- refused options
+# ---- refusals
 
 def test_brokers_that_refuse_are_told(spool: Path) -> None:
     port = free_port()
