@@ -28,7 +28,8 @@ DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "i
               "cdivision": True, "embedsignature": True}
 
 # the rooms that call OpenSSL; loaded by the first listener or bridge that asks for TLS
-WITH_OPENSSL = [*(f"cext/net/{name}.pyx" for name in ("records", "tls", "tls_context", "tls_outward", "tls_peer")),
+WITH_OPENSSL = [*(f"cext/net/{name}.pyx" for name in ("records", "tls", "tls_context", "tls_handshake", "tls_input",
+                                                      "tls_layer", "tls_output", "tls_outward", "tls_peer")),
                 "cext/setup/tls.pyx", "cext/setup/tls_outward.pyx"]
 
 

@@ -14,7 +14,7 @@ from cext.broker.core.bridge_state cimport (
     BRIDGES_MAX, BRIDGE_CLOSE, BRIDGE_CONNECT, BRIDGE_RENEW, BRIDGE_STATES, Bridge, BridgeCommand, BridgeState, Bridges,
 )
 from cext.engine cimport Engine
-from cext.net.reactor cimport Address
+from cext.net.conn_state cimport Address
 from cext.setup.bridges cimport bridges_drop, bridges_new, bridges_read
 
 STATES = ("down", "opening", "asking", "up")

@@ -28,7 +28,8 @@ from cext.broker.core.listener cimport Listener, Security
 from cext.broker.core.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
 from cext.broker.loop.broker_loop cimport broker_fini, broker_init, broker_run
 from cext.broker.rules.roles cimport Roles, roles_unref
-from cext.net.reactor cimport ListenSocket, reactor_listen
+from cext.net.conn_state cimport ListenSocket
+from cext.net.reactor cimport reactor_listen
 from cext.setup.listeners cimport listen_sockets_new, listener_free, listener_new, lists_free
 from cext.setup.persist cimport persist
 from cext.setup.requests cimport answers_give, requests_take

@@ -14,7 +14,7 @@ from libc.string cimport memset
 from cext.broker.admin.reload cimport Reload
 from cext.broker.core.listener cimport Listener, Security
 from cext.engine cimport Engine
-from cext.net.reactor cimport ListenSocket
+from cext.net.conn_state cimport ListenSocket
 from cext.setup.listeners cimport listen_sockets_new, listener_new, lists_free, tickets_keep
 from cext.setup.security cimport security_new, security_place
 from cext.setup.settings cimport settings_free, settings_read

@@ -25,8 +25,8 @@ from cext.bench.web cimport WEB_ACCEPT_SIZE
 from cext.codec.as_client cimport ConnectOut, connect_size, encode_connect, encode_pingreq
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.net.outward cimport address_put
-from cext.net.reactor cimport Address
-from cext.net.tls cimport TlsContext
+from cext.net.conn_state cimport Address
+from cext.net.tls_state cimport TlsContext
 
 cdef extern from "<sys/epoll.h>" nogil:
     int epoll_create1(int flags)

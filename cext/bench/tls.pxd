@@ -1,7 +1,7 @@
 # TLS for the connections of a load: bytes in, bytes out.
 from libc.stdint cimport uint8_t
 from cext.net.openssl cimport BIO, BIO_METHOD, SSL
-from cext.net.tls cimport TlsContext
+from cext.net.tls_state cimport TlsContext
 
 cdef enum:                      # result of a step of a handshake, or of a read
     LOAD_TLS_OK = 0             # handshake: complete; read: more may follow

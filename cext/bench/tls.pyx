@@ -18,7 +18,7 @@ from cext.net.openssl cimport (
     SSL_set_tlsext_host_name, SSL_shutdown, SSL_write, X509_V_OK, X509_verify_cert_error_string,
 )
 from cext.net.tls_context cimport tls_context_release
-from cext.net.tls_outward cimport tls_expect, tls_numeric, tls_peer_good
+from cext.net.tls_outward cimport tls_expect_name, tls_numeric, tls_peer_good
 
 cdef enum:
     LOAD_BIO_INDEX = 126             # any number: no caller asks for its type
@@ -104,7 +104,7 @@ cdef SSL* load_tls_begin(LoadTls* s) noexcept nogil:
     SSL_set_bio(ssl, s.bio, s.bio)
     SSL_set_connect_state(ssl)
     if ((not numeric and SSL_set_tlsext_host_name(ssl, s.host) != 1)
-            or (not s.x.any_name and tls_expect(ssl, s.host, numeric) != 1)):
+            or (not s.x.any_name and tls_expect_name(ssl, s.host, numeric) != 1)):
         SSL_free(ssl)
         return NULL
     return ssl

@@ -4,7 +4,7 @@ from cext.bench.load cimport Load, TransportLayer
 from cext.bench.tls cimport LoadTls
 from cext.bench.web cimport WEB_ACCEPT_SIZE
 from cext.net.openssl cimport SSL
-from cext.net.tls cimport TlsContext
+from cext.net.tls_state cimport TlsContext
 from cext.net.websocket cimport WsDecoder
 
 ctypedef struct TransportState:           # state of a client

@@ -36,7 +36,7 @@ from cext.codec.reason cimport (
     RC_DISCONNECT_WITH_WILL, RC_KEEP_ALIVE_TIMEOUT, RC_MALFORMED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED,
     RC_SUCCESS, RC_TOPIC_ALIAS_INVALID, RC_TOPIC_NAME_INVALID,
 )
-from cext.net.reactor cimport CONN_PAUSED, TransportContext
+from cext.net.conn_state cimport CONN_PAUSED, TransportContext
 
 
 # ---------------------------------------------------------------- packets

@@ -34,7 +34,7 @@ from cext.codec.reason cimport (
     RC_SERVER_UNAVAILABLE, RC_TOPIC_NAME_INVALID, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.net.outward cimport Outward, conn_connect
-from cext.net.reactor cimport conn_open
+from cext.net.conn cimport conn_open
 
 
 cdef View text_view(const char* text) noexcept nogil:

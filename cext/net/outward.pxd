@@ -1,11 +1,8 @@
 # Connections to another program's listener. This module knows sockets and their options. It does not know the purpose of a
 # connection, nor when the broker tries again.
 from libc.stdint cimport uint16_t, uint32_t
-from cext.net.reactor cimport Address, Conn, Reactor, TransportContext
-
-cdef extern from "<sys/socket.h>" nogil:
-    struct sockaddr_storage:
-        uint16_t ss_family
+from cext.net.conn_state cimport Address, Conn, Reactor, TransportContext
+from cext.net.system cimport sockaddr_storage
 
 # Target and options of an outbound connection; a zero field other than `remote` means the system's default.
 ctypedef struct Outward:

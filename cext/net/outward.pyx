@@ -9,31 +9,12 @@ from libc.errno cimport EINPROGRESS, EINTR, EAFNOSUPPORT, EOPNOTSUPP, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from cext.net.reactor cimport Address, Conn, Reactor, conn_await, conn_tls_context
-
-cdef extern from "<sys/socket.h>" nogil:
-    struct sockaddr:
-        uint16_t sa_family
-    int socket(int family, int type, int protocol)
-    int connect(int fd, const sockaddr* a, unsigned int n)
-    int bind(int fd, const sockaddr* a, unsigned int n)
-    int setsockopt(int fd, int level, int name, const void* value, unsigned int n)
-    int AF_INET, AF_INET6, SOCK_STREAM, SOCK_NONBLOCK, SOCK_CLOEXEC, SOL_SOCKET, SO_KEEPALIVE
-
-cdef extern from "<netinet/in.h>" nogil:
-    struct in_addr:
-        uint32_t s_addr
-    struct in6_addr:
-        uint8_t s6_addr[16]
-    struct sockaddr_in:
-        uint16_t sin_port
-        in_addr sin_addr
-    struct sockaddr_in6:
-        uint16_t sin6_port
-        in6_addr sin6_addr
-        uint32_t sin6_scope_id
-    uint16_t htons(uint16_t v)
-    int IPPROTO_TCP, IPPROTO_IP
+from cext.net.conn cimport conn_await, conn_tls_context
+from cext.net.conn_state cimport Address, Conn, Reactor
+from cext.net.system cimport (
+    AF_INET, AF_INET6, IPPROTO_IP, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, SO_KEEPALIVE, bind,
+    c_close, connect, htons, setsockopt, sockaddr, sockaddr_in, sockaddr_in6, socket,
+)
 
 cdef extern from * nogil:
     """
@@ -46,9 +27,6 @@ cdef extern from * nogil:
     #endif
     """
     int TCP_NODELAY, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT, IP_BIND_ADDRESS_NO_PORT
-
-cdef extern from "<unistd.h>" nogil:
-    int c_close "close"(int fd)
 
 
 cdef unsigned int address_put(sockaddr_storage* storage, const Address* a, uint32_t scope) noexcept nogil:
@@ -66,45 +44,45 @@ cdef unsigned int address_put(sockaddr_storage* storage, const Address* a, uint3
     return 0
 
 
-cdef int number_set(int fd, int level, int name, uint32_t value) noexcept nogil:
+cdef int socket_option_set(int fd, int level, int name, uint32_t value) noexcept nogil:
     cdef int number = <int>value
     return errno if setsockopt(fd, level, name, &number, sizeof(number)) != 0 else 0
 
 
-cdef int options_set(int fd, const Outward* o) noexcept nogil:
+cdef int socket_options_set(int fd, const Outward* o) noexcept nogil:
     cdef int err = 0
     if o.nodelay:
-        err = number_set(fd, IPPROTO_TCP, TCP_NODELAY, 1)
+        err = socket_option_set(fd, IPPROTO_TCP, TCP_NODELAY, 1)
     if not err and o.keepalive_idle_s:
-        err = number_set(fd, SOL_SOCKET, SO_KEEPALIVE, 1)
+        err = socket_option_set(fd, SOL_SOCKET, SO_KEEPALIVE, 1)
         if not err:
-            err = number_set(fd, IPPROTO_TCP, TCP_KEEPIDLE, o.keepalive_idle_s)
+            err = socket_option_set(fd, IPPROTO_TCP, TCP_KEEPIDLE, o.keepalive_idle_s)
         if not err and o.keepalive_interval_s:
-            err = number_set(fd, IPPROTO_TCP, TCP_KEEPINTVL, o.keepalive_interval_s)
+            err = socket_option_set(fd, IPPROTO_TCP, TCP_KEEPINTVL, o.keepalive_interval_s)
         if not err and o.keepalive_count:
-            err = number_set(fd, IPPROTO_TCP, TCP_KEEPCNT, o.keepalive_count)
+            err = socket_option_set(fd, IPPROTO_TCP, TCP_KEEPCNT, o.keepalive_count)
     if not err and o.user_timeout_ms:
-        err = number_set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, o.user_timeout_ms)
+        err = socket_option_set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, o.user_timeout_ms)
     return err
 
 
-cdef int bound(int fd, const Outward* o) noexcept nogil:
+cdef int bind_local(int fd, const Outward* o) noexcept nogil:
     """Bind to the local address. The system selects the port at the connect, by the pair of addresses, so that one
     address serves many connections."""
     cdef sockaddr_storage storage
     cdef unsigned int n = address_put(&storage, &o.bound, o.bound_scope)
     if n == 0 or o.bound.family != o.remote.family:
         return EAFNOSUPPORT
-    number_set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)        # no effect on systems without this option
+    socket_option_set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)        # no effect on systems without this option
     return errno if bind(fd, <sockaddr*>&storage, n) != 0 else 0
 
 
 cdef int connect_begin(int fd, const Outward* o) noexcept nogil:
     cdef sockaddr_storage storage
     cdef unsigned int n = address_put(&storage, &o.remote, o.remote_scope)
-    cdef int err = options_set(fd, o)
+    cdef int err = socket_options_set(fd, o)
     if not err and o.bound.family:
-        err = bound(fd, o)
+        err = bind_local(fd, o)
     if err:
         return err
     if connect(fd, <sockaddr*>&storage, n) == 0 or errno == EINPROGRESS or errno == EINTR:
@@ -112,11 +90,11 @@ cdef int connect_begin(int fd, const Outward* o) noexcept nogil:
     return errno
 
 
-cdef int secured(Reactor* r, Conn* c, const Outward* o) noexcept nogil:
+cdef int tls_attach(Reactor* r, Conn* c, const Outward* o) noexcept nogil:
     cdef int err = conn_tls_context(r, c, o.tls_context)
     if err:
         return err
-    err = c.transport.ops.aim(r, c, o.host) if c.transport.ops.aim != NULL else EOPNOTSUPP
+    err = c.transport.ops.prepare(r, c, o.host) if c.transport.ops.prepare != NULL else EOPNOTSUPP
     if err:
         c.transport.ops.close(r, c)
         c.transport = NULL
@@ -135,7 +113,7 @@ cdef int conn_connect(Reactor* r, Conn* c, const Outward* o) noexcept nogil:
     if not err:
         c.fd = fd               # the transport's close writes to this descriptor
         if o.tls_context != NULL:
-            err = secured(r, c, o)
+            err = tls_attach(r, c, o)
     if not err:
         err = conn_await(r, c, fd, &o.remote)
         if err and c.transport != NULL:

@@ -12,6 +12,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from cext.base.view cimport View
+from cext.codec.field cimport be16, be32
 
 cdef extern from "<sys/socket.h>" nogil:
     int AF_INET, AF_INET6, AF_UNIX
@@ -56,7 +57,7 @@ cdef bint word_next(const uint8_t** p, const uint8_t* end, View* word) noexcept 
     return word.n > 0
 
 
-cdef bint ip_read(int family, View word, uint8_t* ip) noexcept nogil:
+cdef bint text_address_read(int family, View word, uint8_t* ip) noexcept nogil:
     cdef char text[46]
     cdef uint32_t i
     if word.n >= sizeof(text):
@@ -91,7 +92,7 @@ cdef bint v1_addresses(const uint8_t* p, const uint8_t* end, int family, Proxied
     if not word_next(&p, end, &port_here) or port_here.p + port_here.n != end:
         return 0
     out.family = <uint8_t>family
-    return (ip_read(family, source, out.ip) and ip_read(family, destination, here) and port_read(port, &out.port)
+    return (text_address_read(family, source, out.ip) and text_address_read(family, destination, here) and port_read(port, &out.port)
             and port_read(port_here, &number))
 
 
@@ -135,20 +136,12 @@ cdef uint32_t crc32c(const uint8_t* p, size_t n, const uint8_t* zeroed) noexcept
     return ~crc
 
 
-cdef inline uint32_t proxy_u16(const uint8_t* p) noexcept nogil:
-    return <uint32_t>p[0] << 8 | p[1]
-
-
-cdef inline uint32_t proxy_u32(const uint8_t* p) noexcept nogil:
-    return proxy_u16(p) << 16 | proxy_u16(p + 2)
-
-
 cdef bint tlv_next(const uint8_t** p, const uint8_t* end, int* kind, View* value) noexcept nogil:
     """Take the next TLV. Return 0 if it does not fit."""
     if end - p[0] < TLV_HEAD_BYTES:
         return 0
     kind[0] = p[0][0]
-    value.n = proxy_u16(p[0] + 1)
+    value.n = be16(p[0] + 1)
     value.p = p[0] + TLV_HEAD_BYTES
     if <size_t>(end - value.p) < value.n:
         return 0
@@ -165,7 +158,7 @@ cdef bint ssl_read(View tlv, Proxied* out) noexcept nogil:
         return 0
     out.has_tls = 1
     out.tls = tlv.p[0]
-    out.verify = proxy_u32(tlv.p + 1)
+    out.verify = be32(tlv.p + 1)
     while p < end:
         if not tlv_next(&p, end, &kind, &value):
             return 0
@@ -189,7 +182,7 @@ cdef bint tlvs_read(const uint8_t* start, const uint8_t* p, const uint8_t* end, 
             if not ssl_read(value, out):
                 return 0
         elif kind == TLV_CRC32C:
-            if summed or value.n != 4 or proxy_u32(value.p) != crc32c(start, <size_t>(end - start), value.p):
+            if summed or value.n != 4 or be32(value.p) != crc32c(start, <size_t>(end - start), value.p):
                 return 0
             summed = 1
     return 1
@@ -210,11 +203,11 @@ cdef void v2_addresses(int family, const uint8_t* p, Proxied* out) noexcept nogi
     if family == V2_TCP4:
         out.family = <uint8_t>AF_INET
         memcpy(out.ip, p, 4)
-        out.port = <uint16_t>proxy_u16(p + 8)
+        out.port = <uint16_t>be16(p + 8)
     elif family == V2_TCP6:
         out.family = <uint8_t>AF_INET6
         memcpy(out.ip, p, 16)
-        out.port = <uint16_t>proxy_u16(p + 32)
+        out.port = <uint16_t>be16(p + 32)
     elif family == V2_UNIX_STREAM:
         out.family = <uint8_t>AF_UNIX
     else:
@@ -231,10 +224,10 @@ cdef int v2_head(const uint8_t* p, size_t n, Proxied* out) noexcept nogil:
         return PROXY_BAD
     if n < PROXY_V2_HEAD_BYTES:
         return PROXY_MORE
-    out.size = PROXY_V2_HEAD_BYTES + proxy_u16(p + 14)
+    out.size = PROXY_V2_HEAD_BYTES + be16(p + 14)
     if out.size > PROXY_V2_BYTES_MAX:
         return PROXY_BAD
-    if p[12] == V2_PROXY and <int>proxy_u16(p + 14) < v2_addresses_size(p[13]):
+    if p[12] == V2_PROXY and <int>be16(p + 14) < v2_addresses_size(p[13]):
         return PROXY_BAD
     return PROXY_DONE if n >= out.size else PROXY_MORE
 

@@ -64,7 +64,7 @@ ctypedef struct Records:        # record state of a connection; zeroed = initial
     uint8_t empties             # records in a row without data
     uint8_t message[5]          # unfinished KeyUpdate message
     uint8_t message_n
-    uint8_t owed                # 1 = our KeyUpdate is due before the next data
+    uint8_t update_due                # 1 = our KeyUpdate is due before the next data
     uint8_t ended
     uint8_t alert               # the peer's alert, or the alert to send
     uint8_t peers_n             # size of the learnt secret; 0 = none
@@ -81,7 +81,7 @@ cdef void records_learn(Records* x, const char* line) noexcept nogil
 cdef int records_begin(Records* x, Suite* suite, uint64_t sent) noexcept nogil
 # Return whether these secrets belong to one key schedule [RFC 8446 7.1]: the handshake's secret, the master secret, the
 # transcript hash up to the server's Finished, our first secret of application data, and the exporter's secret.
-cdef bint records_related(const Suite* s, const uint8_t* handshake, const uint8_t* master, const uint8_t* said, const uint8_t* ours,
+cdef bint records_related(const Suite* s, const uint8_t* handshake, const uint8_t* master, const uint8_t* transcript, const uint8_t* ours,
                           const uint8_t* exporter) noexcept nogil
 cdef void records_end(Records* x) noexcept nogil                 # wipes all of it from memory
 # Read all whole records of the n bytes at p, as far as `ended` allows. Return the number of bytes read. Their data is written to
@@ -92,4 +92,4 @@ cdef size_t records_open(Records* x, const uint8_t* p, size_t n, uint8_t* out, s
 cdef int records_seal(Records* x, uint8_t content, const uint8_t* p, uint32_t n, uint8_t* out) noexcept nogil
 # Write the KeyUpdate that is due before data; usually there is none (0 bytes). Return its size, or -1.
 cdef int records_renew(Records* x, uint8_t* out) noexcept nogil
-cdef int records_say(Records* x, uint8_t alert, uint8_t* out) noexcept nogil
+cdef int records_alert(Records* x, uint8_t alert, uint8_t* out) noexcept nogil

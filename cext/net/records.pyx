@@ -82,19 +82,19 @@ cdef Suite* suite_find(Suite* suites, uint16_t id) noexcept nogil:
     return NULL
 
 
-cdef bint keyed(Suite* s, int direction, const Half* h, const uint8_t* nonce) noexcept nogil:
+cdef bint suite_use_key(Suite* s, int direction, const Half* h, const uint8_t* nonce) noexcept nogil:
     """Give the context the key of h and the nonce."""
     cdef EVP_CIPHER_CTX* e = s.ctx[direction]
     if s.owner[direction] == h:
         return EVP_CipherInit_ex2(e, NULL, NULL, nonce, -1, NULL) == 1
     if EVP_CipherInit_ex2(e, s.cipher if s.owner[direction] == NULL else NULL, h.key, nonce, direction, NULL) != 1:
-        unkeyed(s, direction)
+        suite_drop_key(s, direction)
         return 0
     s.owner[direction] = h
     return 1
 
 
-cdef void unkeyed(Suite* s, int direction) noexcept nogil:
+cdef void suite_drop_key(Suite* s, int direction) noexcept nogil:
     EVP_CIPHER_CTX_reset(s.ctx[direction])       # wipes the key and all data derived from it
     s.owner[direction] = NULL
 
@@ -132,7 +132,7 @@ cdef void records_learn(Records* x, const char* line) noexcept nogil:
         x.ours_n = <uint8_t>n
 
 
-cdef int hmac(const Suite* s, const uint8_t* key, const uint8_t* p, size_t n, uint8_t* out) noexcept nogil:
+cdef int records_hmac(const Suite* s, const uint8_t* key, const uint8_t* p, size_t n, uint8_t* out) noexcept nogil:
     """Compute RFC 2104 for a key that is not longer than a block. OpenSSL 3.0's HMAC() would fetch its
     algorithms again in each call."""
     cdef uint8_t text[208]      # size is BLOCK_BYTES_MAX + INFO_BYTES_MAX
@@ -155,12 +155,12 @@ cdef int hmac(const Suite* s, const uint8_t* key, const uint8_t* p, size_t n, ui
     return 0 if ok == 1 else -1
 
 
-cdef int expand(const Suite* s, const uint8_t* secret, const char* label, size_t label_n, const uint8_t* said, uint8_t size,
+cdef int hkdf_expand_label(const Suite* s, const uint8_t* secret, const char* label, size_t label_n, const uint8_t* transcript, uint8_t size,
                 uint8_t* out) noexcept nogil:
     """Compute HKDF-Expand-Label with a hash as context, or an empty context if it is NULL [7.1]. `out` has SECRET_BYTES_MAX
     bytes; every result here fits in one block of HKDF."""
     cdef uint8_t info[80]       # size is INFO_BYTES_MAX
-    cdef uint8_t reason_n = s.secret_n if said != NULL else 0
+    cdef uint8_t reason_n = s.secret_n if transcript != NULL else 0
     info[0] = 0
     info[1] = size
     info[2] = <uint8_t>(6 + label_n)
@@ -168,23 +168,23 @@ cdef int expand(const Suite* s, const uint8_t* secret, const char* label, size_t
     memcpy(info + 9, label, label_n)
     info[9 + label_n] = reason_n
     if reason_n:
-        memcpy(info + 10 + label_n, said, reason_n)
+        memcpy(info + 10 + label_n, transcript, reason_n)
     info[10 + label_n + reason_n] = 1      # number of the HKDF block
-    return hmac(s, secret, info, 11 + label_n + reason_n, out)
+    return records_hmac(s, secret, info, 11 + label_n + reason_n, out)
 
 
 cdef int half_key(Suite* s, int direction, Half* h) noexcept nogil:
     """Derive key and IV from h.secret [7.3], and restart the sequence [5.3]. After -1 the direction is unusable."""
     cdef uint8_t key[48]        # size is SECRET_BYTES_MAX
     cdef uint8_t iv[48]
-    cdef bint ok = expand(s, h.secret, b"key", 3, NULL, s.key_n, key) == 0 and expand(s, h.secret, b"iv", 2, NULL, NONCE_BYTES, iv) == 0
+    cdef bint ok = hkdf_expand_label(s, h.secret, b"key", 3, NULL, s.key_n, key) == 0 and hkdf_expand_label(s, h.secret, b"iv", 2, NULL, NONCE_BYTES, iv) == 0
     if ok:
         memcpy(h.key, key, s.key_n)
         memcpy(h.iv, iv, NONCE_BYTES)
     OPENSSL_cleanse(key, sizeof(key))
     OPENSSL_cleanse(iv, sizeof(iv))
     if s.owner[direction] == h:
-        unkeyed(s, direction)
+        suite_drop_key(s, direction)
     h.sequence = 0 if ok else SEQUENCE_END
     return 0 if ok else -1
 
@@ -193,7 +193,7 @@ cdef int half_renew(Suite* s, int direction, Half* h) noexcept nogil:
     """Derive the next generation [7.2]. The last secret is overwritten."""
     cdef uint8_t secret[48]     # size is SECRET_BYTES_MAX
     h.sequence = SEQUENCE_END
-    if expand(s, h.secret, b"traffic upd", 11, NULL, s.secret_n, secret) != 0:
+    if hkdf_expand_label(s, h.secret, b"traffic upd", 11, NULL, s.secret_n, secret) != 0:
         return -1
     memcpy(h.secret, secret, s.secret_n)
     OPENSSL_cleanse(secret, sizeof(secret))
@@ -210,7 +210,7 @@ cdef int records_begin(Records* x, Suite* suite, uint64_t sent) noexcept nogil:
     return 0
 
 
-cdef bint records_related(const Suite* s, const uint8_t* handshake, const uint8_t* master, const uint8_t* said, const uint8_t* ours,
+cdef bint records_related(const Suite* s, const uint8_t* handshake, const uint8_t* master, const uint8_t* transcript, const uint8_t* ours,
                           const uint8_t* exporter) noexcept nogil:
     cdef uint8_t made[48]       # size is SECRET_BYTES_MAX
     cdef uint8_t nothing[48]
@@ -220,22 +220,22 @@ cdef bint records_related(const Suite* s, const uint8_t* handshake, const uint8_
     cdef bint ok
     memset(nothing, 0, sizeof(nothing))
     ok = (EVP_Digest(nothing, 0, silence, &_, s.md, NULL) == 1
-          and expand(s, handshake, b"derived", 7, silence, n, made) == 0 and hmac(s, made, nothing, n, made) == 0 and memcmp(made, master, n) == 0
-          and expand(s, master, b"s ap traffic", 12, said, n, made) == 0 and memcmp(made, ours, n) == 0
-          and expand(s, master, b"exp master", 10, said, n, made) == 0 and memcmp(made, exporter, n) == 0)
+          and hkdf_expand_label(s, handshake, b"derived", 7, silence, n, made) == 0 and records_hmac(s, made, nothing, n, made) == 0 and memcmp(made, master, n) == 0
+          and hkdf_expand_label(s, master, b"s ap traffic", 12, transcript, n, made) == 0 and memcmp(made, ours, n) == 0
+          and hkdf_expand_label(s, master, b"exp master", 10, transcript, n, made) == 0 and memcmp(made, exporter, n) == 0)
     OPENSSL_cleanse(made, sizeof(made))
     return ok
 
 
 cdef void records_end(Records* x) noexcept nogil:
     if x.suite != NULL and x.suite.owner[OPENING] == &x.peers:
-        unkeyed(x.suite, OPENING)
+        suite_drop_key(x.suite, OPENING)
     if x.suite != NULL and x.suite.owner[SEALING] == &x.ours:
-        unkeyed(x.suite, SEALING)
+        suite_drop_key(x.suite, SEALING)
     OPENSSL_cleanse(x, sizeof(Records))
 
 
-cdef int nonce_next(Half* h, uint8_t* nonce) noexcept nogil:
+cdef int next_nonce(Half* h, uint8_t* nonce) noexcept nogil:
     """Compute the next nonce [5.3]. Return -1 if the sequence number would wrap."""
     cdef int i
     if h.sequence == SEQUENCE_END:
@@ -257,7 +257,7 @@ cdef int records_seal(Records* x, uint8_t content, const uint8_t* p, uint32_t n,
     cdef uint8_t nonce[12]
     cdef uint32_t size = n + 1 + TAG_BYTES
     cdef int _, whole
-    if n > RECORD_BYTES or nonce_next(&x.ours, nonce) != 0 or not keyed(s, SEALING, &x.ours, nonce):
+    if n > RECORD_BYTES or next_nonce(&x.ours, nonce) != 0 or not suite_use_key(s, SEALING, &x.ours, nonce):
         return -1
     x.blocks += (n + 1 + BLOCK_BYTES - 1) // BLOCK_BYTES + 1
     out[0] = TYPE_DATA
@@ -281,7 +281,7 @@ cdef int records_renew(Records* x, uint8_t* out) noexcept nogil:
     KeyUpdates triggers no output. The new key applies after the message."""
     cdef uint8_t message[5]     # size is KEY_UPDATE_BYTES
     cdef int n
-    if not x.owed and x.blocks < x.suite.blocks_max:
+    if not x.update_due and x.blocks < x.suite.blocks_max:
         return 0
     message[0] = KEY_UPDATE
     message[1] = message[2] = 0
@@ -290,12 +290,12 @@ cdef int records_renew(Records* x, uint8_t* out) noexcept nogil:
     n = records_seal(x, TYPE_HANDSHAKE, message, KEY_UPDATE_BYTES, out)
     if n < 0 or half_renew(x.suite, SEALING, &x.ours) != 0:
         return -1
-    x.owed = 0
+    x.update_due = 0
     x.blocks = 0
     return n
 
 
-cdef int records_say(Records* x, uint8_t alert, uint8_t* out) noexcept nogil:
+cdef int records_alert(Records* x, uint8_t alert, uint8_t* out) noexcept nogil:
     cdef uint8_t message[2]
     message[0] = LEVEL_WARNING if alert == ALERT_CLOSE_NOTIFY else LEVEL_FATAL
     message[1] = alert
@@ -310,7 +310,7 @@ cdef int records_refuse(Records* x, uint8_t alert) noexcept nogil:
     return -1
 
 
-cdef int unseal(Records* x, const uint8_t* p, uint32_t n, uint8_t* out, uint8_t* content) noexcept nogil:
+cdef int record_unseal(Records* x, const uint8_t* p, uint32_t n, uint8_t* out, uint8_t* content) noexcept nogil:
     """Open the record with n bytes after the header at p, and return the size of its content, or -1.
     `content` gets the type [5.2, 5.4]."""
     cdef Suite* s = x.suite
@@ -321,7 +321,7 @@ cdef int unseal(Records* x, const uint8_t* p, uint32_t n, uint8_t* out, uint8_t*
     cdef int _, size = <int>n - TAG_BYTES
     if size < 0:
         return records_refuse(x, ALERT_BAD_RECORD_MAC)
-    if nonce_next(&x.peers, nonce) != 0 or not keyed(s, OPENING, &x.peers, nonce):
+    if next_nonce(&x.peers, nonce) != 0 or not suite_use_key(s, OPENING, &x.peers, nonce):
         return records_refuse(x, ALERT_INTERNAL_ERROR)
     if (EVP_CIPHER_CTX_ctrl(e, EVP_CTRL_AEAD_SET_TAG, TAG_BYTES, <void*>(sealed + size)) != 1
             or EVP_CipherUpdate(e, NULL, &_, p, RECORD_HEADER_BYTES) != 1
@@ -338,26 +338,26 @@ cdef int unseal(Records* x, const uint8_t* p, uint32_t n, uint8_t* out, uint8_t*
     return size - 1
 
 
-cdef int empty(Records* x) noexcept nogil:
+cdef int count_empty(Records* x) noexcept nogil:
     """Count a record without data. Such records hide traffic [5.4] and a client may send them at any time, but not so
     many that they keep the loop busy."""
     x.empties += 1
     return records_refuse(x, ALERT_UNEXPECTED_MESSAGE) if x.empties > EMPTIES_MAX else 0
 
 
-cdef int alerted(Records* x, const uint8_t* p, uint32_t n) noexcept nogil:
+cdef int handle_alert_record(Records* x, const uint8_t* p, uint32_t n) noexcept nogil:
     """Handle an alert, which must be whole and alone in its record [5.1]. All alerts but two end the
     connection, whatever their level [6]."""
     if n != 2:
         return records_refuse(x, ALERT_DECODE_ERROR if n else ALERT_UNEXPECTED_MESSAGE)
     if p[1] == ALERT_USER_CANCELED:
-        return empty(x)          # close_notify follows [6.1]
+        return count_empty(x)          # close_notify follows [6.1]
     x.ended = ENDED_BY_CLOSE if p[1] == ALERT_CLOSE_NOTIFY else ENDED_BY_PEER
     x.alert = p[1]
     return -1
 
 
-cdef int messaged(Records* x, const uint8_t* p, uint32_t n) noexcept nogil:
+cdef int handle_handshake_record(Records* x, const uint8_t* p, uint32_t n) noexcept nogil:
     """Handle a handshake message. After the handshake a client may only send KeyUpdate, because the broker requests no
     certificate then [4.6]. It may be split over several records [5.1], and must end with a record, because the key changes there.
     """
@@ -381,7 +381,7 @@ cdef int messaged(Records* x, const uint8_t* p, uint32_t n) noexcept nogil:
     if half_renew(x.suite, OPENING, &x.peers) != 0:
         return records_refuse(x, ALERT_INTERNAL_ERROR)
     if m[4]:
-        x.owed = 1
+        x.update_due = 1
     return 0
 
 
@@ -403,7 +403,7 @@ cdef size_t records_open(Records* x, const uint8_t* p, size_t n, uint8_t* out, s
         elif n - at - RECORD_HEADER_BYTES < size:
             break
         else:
-            got = unseal(x, p + at, size, out + total, &content)
+            got = record_unseal(x, p + at, size, out + total, &content)
             at += RECORD_HEADER_BYTES + size
             if got < 0:
                 break
@@ -413,11 +413,11 @@ cdef size_t records_open(Records* x, const uint8_t* p, size_t n, uint8_t* out, s
                 x.empties = 0
                 total += <size_t>got
             elif content == TYPE_DATA:
-                empty(x)
+                count_empty(x)
             elif content == TYPE_ALERT:
-                alerted(x, out + total, <uint32_t>got)
+                handle_alert_record(x, out + total, <uint32_t>got)
             elif content == TYPE_HANDSHAKE:
-                messaged(x, out + total, <uint32_t>got)
+                handle_handshake_record(x, out + total, <uint32_t>got)
             else:
                 records_refuse(x, ALERT_UNEXPECTED_MESSAGE)
     out_n[0] = total

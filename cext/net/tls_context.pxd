@@ -1,6 +1,6 @@
 # The parts of a TLS context that OpenSSL does not hold: pre-shared keys, the key log, references.
-from cext.net.reactor cimport TransportContext
-from cext.net.tls cimport TlsContext
+from cext.net.conn_state cimport TransportContext
+from cext.net.tls_state cimport TlsContext
 
 cdef void tls_context_release(TransportContext* x) noexcept nogil
 # Set the context's callbacks. Call it after the fields that they depend on are set.

@@ -8,25 +8,17 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, strlen
 
+from cext.net.conn_state cimport TransportContext
+from cext.net.system cimport c_close, iovec, writev
+from cext.net.tls_state cimport Psk, Tls, TlsContext
 from cext.net.openssl cimport (
     OPENSSL_cleanse, SSL, SSL_CTX_free, SSL_CTX_get_app_data, SSL_CTX_set_info_callback, SSL_CTX_set_keylog_callback,
     SSL_CTX_set_psk_server_callback, SSL_CTX_set_verify, SSL_VERIFY_FAIL_IF_NO_PEER_CERT, SSL_VERIFY_NONE, SSL_VERIFY_PEER,
     SSL_get_SSL_CTX, SSL_get_app_data, SSL_get_state, TLS_ST_SW_ENCRYPTED_EXTENSIONS, verify_fn,
 )
-from cext.net.reactor cimport TransportContext
 from cext.net.records cimport records_learn
-from cext.net.tls cimport Psk, Tls, TlsContext
 from cext.net.tls_outward cimport tls_outward_callbacks
 from cext.net.tls_peer cimport peer_any_date
-
-cdef extern from "<sys/uio.h>" nogil:
-    struct iovec:
-        void* iov_base
-        size_t iov_len
-    ssize_t writev(int fd, const iovec* iov, int n)
-
-cdef extern from "<unistd.h>" nogil:
-    int c_close "close"(int fd)
 
 cdef extern from * nogil:
     long atomic_add "__sync_add_and_fetch"(long* p, long n)
@@ -117,22 +109,22 @@ cdef void keylog_end(TlsContext* x) noexcept nogil:
         SSL_CTX_set_keylog_callback(x.ctx, NULL)
 
 
-cdef void handshake_progress(const SSL* ssl, int where, int value) noexcept nogil:
+cdef void log_from_our_secret(const SSL* ssl, int where, int value) noexcept nogil:
     """Switch the log on after the secrets of the handshake itself: our secret of application data is next."""
     if SSL_get_state(ssl) == TLS_ST_SW_ENCRYPTED_EXTENSIONS:
         SSL_CTX_set_keylog_callback(SSL_get_SSL_CTX(ssl), keylog)
 
 
 cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
-    cdef verify_fn judge = NULL
+    cdef verify_fn verify = NULL
     if x.outward:
         tls_outward_callbacks(x)
         return
     if x.any_date:
-        judge = peer_any_date
-    SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.asks else SSL_VERIFY_NONE, judge)
+        verify = peer_any_date
+    SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.wants_certificate else SSL_VERIFY_NONE, verify)
     if x.n_psks:
         SSL_CTX_set_psk_server_callback(x.ctx, psk_server)
-    SSL_CTX_set_info_callback(x.ctx, handshake_progress)
+    SSL_CTX_set_info_callback(x.ctx, log_from_our_secret)
     if x.keylog_fd >= 0:
         SSL_CTX_set_keylog_callback(x.ctx, keylog)

@@ -17,7 +17,7 @@ from cext.net.openssl cimport (
     SSL_get_tlsext_status_ocsp_resp, SSL_session_reused, SSL_set1_host, SSL_version, TLS1_3_VERSION, V_OCSP_CERTSTATUS_GOOD,
     X509, X509_VERIFY_PARAM_set1_ip, d2i_OCSP_RESPONSE, sk_X509_num, sk_X509_value,
 )
-from cext.net.tls cimport TlsContext
+from cext.net.tls_state cimport TlsContext
 
 cdef extern from "<arpa/inet.h>" nogil:
     int inet_pton(int family, const char* text, void* out)
@@ -32,7 +32,7 @@ cdef bint tls_numeric(const char* host) noexcept nogil:
     return inet_pton(AF_INET, host, ip) == 1 or inet_pton(AF_INET6, host, ip) == 1
 
 
-cdef int tls_expect(SSL* ssl, const char* host, bint numeric) noexcept nogil:
+cdef int tls_expect_name(SSL* ssl, const char* host, bint numeric) noexcept nogil:
     cdef uint8_t ip[16]
     if not numeric:
         return SSL_set1_host(ssl, host)
@@ -58,7 +58,7 @@ cdef unsigned int psk_client(SSL* ssl, const char* hint, char* identity, unsigne
 
 # ---------------------------------------------------------------- OCSP
 
-cdef bint said_good(OCSP_BASICRESP* basic, X509* leaf, X509* issuer, const EVP_MD* digest) noexcept nogil:
+cdef bint status_is_good(OCSP_BASICRESP* basic, X509* leaf, X509* issuer, const EVP_MD* digest) noexcept nogil:
     cdef OCSP_CERTID* id = OCSP_cert_to_id(digest, leaf, issuer)
     cdef ASN1_GENERALIZEDTIME* revoked = NULL
     cdef ASN1_GENERALIZEDTIME* since = NULL
@@ -73,8 +73,8 @@ cdef bint said_good(OCSP_BASICRESP* basic, X509* leaf, X509* issuer, const EVP_M
     return good
 
 
-cdef int stapled(SSL* ssl, void* _) noexcept nogil:
-    """Return 1 if the peer stapled a valid response, signed by an authorised signer, with the status "good" for its
+cdef int ocsp_verify(SSL* ssl, void* _) noexcept nogil:
+    """Return 1 if the peer ocsp_verify a valid response, signed by an authorised signer, with the status "good" for its
     certificate. 0 ends the handshake."""
     cdef OPENSSL_STACK* chain = SSL_get0_verified_chain(ssl)
     cdef unsigned char* given = NULL
@@ -96,7 +96,7 @@ cdef int stapled(SSL* ssl, void* _) noexcept nogil:
     if basic != NULL and OCSP_basic_verify(basic, chain, SSL_CTX_get_cert_store(SSL_get_SSL_CTX(ssl)), 0) == 1:
         leaf = sk_X509_value(chain, 0)
         issuer = sk_X509_value(chain, 1) if sk_X509_num(chain) > 1 else leaf
-        good = said_good(basic, leaf, issuer, EVP_sha1()) or said_good(basic, leaf, issuer, EVP_sha256())
+        good = status_is_good(basic, leaf, issuer, EVP_sha1()) or status_is_good(basic, leaf, issuer, EVP_sha256())
     OCSP_BASICRESP_free(basic)
     OCSP_RESPONSE_free(response)
     ERR_clear_error()
@@ -109,4 +109,4 @@ cdef void tls_outward_callbacks(TlsContext* x) noexcept nogil:
     if x.n_psks:
         SSL_CTX_set_psk_client_callback(x.ctx, psk_client)
     if x.ocsp:
-        SSL_CTX_set_tlsext_status_cb(x.ctx, stapled)
+        SSL_CTX_set_tlsext_status_cb(x.ctx, ocsp_verify)

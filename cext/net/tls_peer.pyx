@@ -19,7 +19,7 @@ from cext.net.openssl cimport (
     X509_V_ERR_CERT_NOT_YET_VALID, X509_V_OK, X509_chain_up_ref, X509_free, X509_get_subject_name, X509_verify_cert,
     XN_FLAG_RFC2253, chain_free,
 )
-from cext.net.reactor cimport PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER_PROTOCOL, PEER_SUBJECT
+from cext.net.conn_state cimport PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER_PROTOCOL, PEER_SUBJECT
 
 
 cdef void peer_read(Peer* p, SSL* ssl) noexcept nogil:
@@ -47,7 +47,7 @@ cdef void peer_clear(Peer* p) noexcept nogil:
 
 # ---------------------------------------------------------------- texts about the peer
 
-cdef int peer_text_put(const void* p, size_t size, uint8_t* out, uint32_t n) noexcept nogil:
+cdef int text_put(const void* p, size_t size, uint8_t* out, uint32_t n) noexcept nogil:
     if p == NULL or size == 0 or size > n or memchr(p, 0, size) != NULL:
         return -1
     memcpy(out, p, size)
@@ -59,10 +59,10 @@ cdef int peer_write(const Peer* p, int what, uint8_t* out, uint32_t n) noexcept 
     cdef int size
     if what == PEER_PROTOCOL or what == PEER_CIPHER or what == PEER_IDENTITY:
         text = p.protocol if what == PEER_PROTOCOL else p.cipher if what == PEER_CIPHER else p.identity
-        return peer_text_put(text, strlen(text), out, n) if text != NULL else -1
+        return text_put(text, strlen(text), out, n) if text != NULL else -1
     if p.leaf == NULL:
         return -1
-    size = common_name(p.leaf, out, n) if what == PEER_COMMON_NAME else printed(p.leaf, what == PEER_SUBJECT, out, n)
+    size = common_name(p.leaf, out, n) if what == PEER_COMMON_NAME else print_certificate(p.leaf, what == PEER_SUBJECT, out, n)
     ERR_clear_error()
     return size
 
@@ -76,12 +76,12 @@ cdef int common_name(X509* x, uint8_t* out, uint32_t n) noexcept nogil:
         return -1
     size = ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(X509_get_subject_name(x), at)))
     if size >= 0:
-        size = peer_text_put(text, <size_t>size, out, n)
+        size = text_put(text, <size_t>size, out, n)
         OPENSSL_free(text)
     return size
 
 
-cdef int printed(X509* x, bint subject, uint8_t* out, uint32_t n) noexcept nogil:
+cdef int print_certificate(X509* x, bint subject, uint8_t* out, uint32_t n) noexcept nogil:
     cdef BIO* b = BIO_new(BIO_s_mem())
     cdef char* text = NULL
     cdef int size = -1
@@ -94,7 +94,7 @@ cdef int printed(X509* x, bint subject, uint8_t* out, uint32_t n) noexcept nogil
         ok = PEM_write_bio_X509(b, x) == 1
     if ok:
         size = <int>BIO_get_mem_data(b, &text)
-        size = peer_text_put(text, <size_t>size, out, n)
+        size = text_put(text, <size_t>size, out, n)
     BIO_free(b)
     return size
 

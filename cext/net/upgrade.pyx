@@ -86,7 +86,7 @@ cdef bint list_has(View value, const char* word, uint32_t n) noexcept nogil:
 
 # ---------------------------------------------------------------- lines
 
-cdef int wrong(Upgrade* u, int what, int status) noexcept nogil:
+cdef int upgrade_refuse(Upgrade* u, int what, int status) noexcept nogil:
     u.wrong = <uint8_t>what
     return status
 
@@ -101,7 +101,7 @@ cdef int start_check(Upgrade* u, const uint8_t* p, size_t n) noexcept nogil:
         i += 1
     if i == n and i <= 16:
         return 0                # the bytes may be a method: the next byte decides
-    return wrong(u, WRONG_METHOD, 405) if i and i <= 16 and p[i] == c' ' else wrong(u, WRONG_REQUEST, 400)
+    return upgrade_refuse(u, WRONG_METHOD, 405) if i and i <= 16 and p[i] == c' ' else upgrade_refuse(u, WRONG_REQUEST, 400)
 
 
 cdef int request_line(Upgrade* u, const uint8_t* p, size_t n) noexcept nogil:
@@ -109,19 +109,19 @@ cdef int request_line(Upgrade* u, const uint8_t* p, size_t n) noexcept nogil:
     cdef const uint8_t* space
     cdef size_t i
     if n < 4 or memcmp(p, b"GET ", 4) != 0:
-        return wrong(u, WRONG_REQUEST, 400)
+        return upgrade_refuse(u, WRONG_REQUEST, 400)
     space = <const uint8_t*>memchr(target, c' ', n - 4)
     if space == NULL or space == target:
-        return wrong(u, WRONG_REQUEST, 400)
+        return upgrade_refuse(u, WRONG_REQUEST, 400)
     for i in range(<size_t>(space - target)):
         if target[i] <= 0x20 or target[i] == 0x7F:
-            return wrong(u, WRONG_REQUEST, 400)
+            return upgrade_refuse(u, WRONG_REQUEST, 400)
     n -= <size_t>(space + 1 - p)
     if n != 8 or memcmp(space + 1, b"HTTP/", 5) != 0 or space[7] != c'.' or not (
             c'0' <= space[6] <= c'9' and c'0' <= space[8] <= c'9'):
-        return wrong(u, WRONG_REQUEST, 400)
+        return upgrade_refuse(u, WRONG_REQUEST, 400)
     if space[6] != c'1' or space[8] == c'0':
-        return wrong(u, WRONG_VERSION, 505)  # 1.1 or higher is required [RFC 6455 4.2.1]
+        return upgrade_refuse(u, WRONG_VERSION, 505)  # 1.1 or higher is required [RFC 6455 4.2.1]
     return 0
 
 
@@ -148,7 +148,7 @@ cdef void subprotocol_choose(Upgrade* u, View value) noexcept nogil:
         item = list_next(&value)
 
 
-cdef int header(Upgrade* u, const uint8_t* start, View name, View value) noexcept nogil:
+cdef int header_take(Upgrade* u, const uint8_t* start, View name, View value) noexcept nogil:
     if same_word(name, b"upgrade", 7):
         if list_has(value, b"websocket", 9):
             u.seen |= SEEN_UPGRADE
@@ -157,11 +157,11 @@ cdef int header(Upgrade* u, const uint8_t* start, View name, View value) noexcep
             u.seen |= SEEN_CONNECTION
     elif same_word(name, b"sec-websocket-version", 21):
         if u.seen & SEEN_VERSION:
-            return wrong(u, WRONG_REQUEST, 400)              # at most once [RFC 6455 11.3.5]
+            return upgrade_refuse(u, WRONG_REQUEST, 400)              # at most once [RFC 6455 11.3.5]
         u.seen |= SEEN_VERSION | (SEEN_VERSION_13 if same_word(value, b"13", 2) else 0)
     elif same_word(name, b"sec-websocket-key", 17):
         if u.seen & SEEN_KEY:
-            return wrong(u, WRONG_REQUEST, 400)              # at most once [RFC 6455 11.3.1]
+            return upgrade_refuse(u, WRONG_REQUEST, 400)              # at most once [RFC 6455 11.3.1]
         u.seen |= SEEN_KEY
         if key_good(value):
             u.seen |= SEEN_KEY_GOOD
@@ -170,7 +170,7 @@ cdef int header(Upgrade* u, const uint8_t* start, View name, View value) noexcep
         subprotocol_choose(u, value)                         # may be repeated [RFC 6455 11.3.4]
     elif same_word(name, b"origin", 6):
         if u.seen & SEEN_ORIGIN:
-            return wrong(u, WRONG_REQUEST, 400)              # at most once [RFC 6454 7.3]
+            return upgrade_refuse(u, WRONG_REQUEST, 400)              # at most once [RFC 6454 7.3]
         u.seen |= SEEN_ORIGIN
         u.origin_at = <uint16_t>(value.p - start)
         u.origin_n = <uint16_t>value.n
@@ -188,14 +188,14 @@ cdef int header_line(Upgrade* u, const uint8_t* start, const uint8_t* p, size_t 
     while i < n and is_token(p[i]):
         i += 1
     if i == 0 or i == n or p[i] != c':':
-        return wrong(u, WRONG_REQUEST, 400)      # also a folded line, and a blank before the colon [RFC 9112 5.1, 5.2]
+        return upgrade_refuse(u, WRONG_REQUEST, 400)      # also a folded line, and a blank before the colon [RFC 9112 5.1, 5.2]
     for k in range(i + 1, n):
         if (p[k] < 0x20 and p[k] != c'\t') or p[k] == 0x7F:
-            return wrong(u, WRONG_REQUEST, 400)
+            return upgrade_refuse(u, WRONG_REQUEST, 400)
     name.p = p
     name.n = <uint32_t>i
     value = trim(p + i + 1, n - i - 1)
-    return header(u, start, name, value)
+    return header_take(u, start, name, value)
 
 
 # ---------------------------------------------------------------- the request
@@ -213,17 +213,17 @@ cdef bint origin_allowed(const Upgrade* u, const uint8_t* p, const UpgradeRules*
     return 0
 
 
-cdef int verdict(Upgrade* u, const uint8_t* p, const UpgradeRules* rules) noexcept nogil:
+cdef int upgrade_verdict(Upgrade* u, const uint8_t* p, const UpgradeRules* rules) noexcept nogil:
     if not u.seen & SEEN_UPGRADE or not u.seen & SEEN_CONNECTION:
-        return wrong(u, WRONG_UPGRADE, 426)
+        return upgrade_refuse(u, WRONG_UPGRADE, 426)
     if not u.seen & SEEN_VERSION_13:
-        return wrong(u, WRONG_WS_VERSION, 426)               # [RFC 6455 4.4]
+        return upgrade_refuse(u, WRONG_WS_VERSION, 426)               # [RFC 6455 4.4]
     if not u.seen & SEEN_KEY_GOOD:
-        return wrong(u, WRONG_KEY, 400 if u.seen & SEEN_KEY else 426)
+        return upgrade_refuse(u, WRONG_KEY, 400 if u.seen & SEEN_KEY else 426)
     if not origin_allowed(u, p, rules):
-        return wrong(u, WRONG_ORIGIN, 403)
+        return upgrade_refuse(u, WRONG_ORIGIN, 403)
     if u.subprotocol == SUBPROTOCOL_NONE:
-        return wrong(u, WRONG_SUBPROTOCOL, 400)              # [v5 6.0.0-3]
+        return upgrade_refuse(u, WRONG_SUBPROTOCOL, 400)              # [v5 6.0.0-3]
     return UPGRADE_DONE
 
 
@@ -233,14 +233,14 @@ cdef int line_end(Upgrade* u, const uint8_t* p, uint32_t at, const UpgradeRules*
     cdef size_t n = at - u.line_at
     cdef int status
     if n == 0 or p[at - 1] != c'\r':
-        return wrong(u, WRONG_REQUEST, 400)
+        return upgrade_refuse(u, WRONG_REQUEST, 400)
     n -= 1
     if u.lines == 0:
         status = request_line(u, line, n)
         u.lines = 1
     elif n == 0:
         u.size = at + 1
-        return verdict(u, p, rules)
+        return upgrade_verdict(u, p, rules)
     else:
         status = header_line(u, p, line, n)
     u.line_at = at + 1
@@ -266,7 +266,7 @@ cdef int upgrade_read(Upgrade* u, const uint8_t* p, size_t n, const UpgradeRules
         status = line_end(u, p, u.scanned - 1, rules)
         if status:
             return status
-    return wrong(u, WRONG_SIZE, 431) if n > limit else UPGRADE_MORE
+    return upgrade_refuse(u, WRONG_SIZE, 431) if n > limit else UPGRADE_MORE
 
 
 # ---------------------------------------------------------------- the answer

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint8_t
 from cext.base.buffer cimport Buffers
 from cext.net.proxy cimport Proxied
-from cext.net.reactor cimport Conn, Web
+from cext.net.conn_state cimport Conn, Web
 from cext.net.upgrade cimport UpgradeRules
 
 cdef enum WebStage:

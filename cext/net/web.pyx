@@ -15,8 +15,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy, memset
 
 from cext.base.buffer cimport Buffers, buffer_give, buffer_take
-from cext.net.proxy cimport PROXY_BAD, PROXY_DONE, Proxied, proxy_read
-from cext.net.reactor cimport CONN_CLOSING, Conn, Seg, Web
+from cext.net.proxy cimport PROXY_BAD, PROXY_DONE, PROXY_V2_HEAD_BYTES, Proxied, proxy_read
+from cext.net.conn_state cimport CONN_CLOSING, Conn, Seg, Web
 from cext.net.upgrade cimport (
     UPGRADE_ANSWER_MAX, UPGRADE_DONE, UPGRADE_MORE, UPGRADE_SIZE_MAX, UpgradeRules, upgrade_answer, upgrade_read,
 )
@@ -32,7 +32,7 @@ cdef Web* web_new(int proxy_version, const UpgradeRules* rules) noexcept nogil:
         return NULL
     w.proxy_version = <uint8_t>proxy_version
     w.rules = rules
-    w.goodbye = WS_NORMAL
+    w.close_status = WS_NORMAL
     w.stage = WEB_PROXY if proxy_version else WEB_UPGRADE if rules != NULL else WEB_PLAIN
     return w
 
@@ -231,7 +231,7 @@ cdef int web_frame(Buffers* b, Conn* c) noexcept nogil:
         s = seg_new(b, WS_CLOSE_SIZE_MAX)
         if s == NULL:
             return -1
-        s.len = <uint32_t>(ws_close_put(<uint8_t*>s.p, d.code if d.state == WS_CLOSED or d.state == WS_FAILED else w.goodbye) - s.p)
+        s.len = <uint32_t>(ws_close_put(<uint8_t*>s.p, d.code if d.state == WS_CLOSED or d.state == WS_FAILED else w.close_status) - s.p)
         framed_add(c, s)
         w.close_sent = 1
     return 0

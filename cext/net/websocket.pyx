@@ -47,61 +47,61 @@ cdef uint32_t ws_unmask(uint8_t* dst, const uint8_t* src, size_t n, uint32_t mas
 
 # ---------------------------------------------------------------- input
 
-cdef inline void decoder_fail(WsDecoder* d, uint16_t code) noexcept nogil:
+cdef inline void ws_fail(WsDecoder* d, uint16_t code) noexcept nogil:
     d.state = WS_FAILED
     d.code = code
 
 
-cdef bint code_valid(uint32_t code) noexcept nogil:
+cdef bint close_code_valid(uint32_t code) noexcept nogil:
     """Return whether a Close frame may contain this code [RFC 6455 7.4.1, 7.4.2, and IANA's list]."""
     return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
 
 
-cdef void first_byte(WsDecoder* d) noexcept nogil:
+cdef void ws_first_byte(WsDecoder* d) noexcept nogil:
     cdef uint8_t first = d.head[0]
     cdef uint8_t opcode = first & 15
     d.opcode = opcode
     if first & 0x70:
-        decoder_fail(d, WS_PROTOCOL_ERROR)           # no extension was negotiated [RFC 6455 5.2]
+        ws_fail(d, WS_PROTOCOL_ERROR)           # no extension was negotiated [RFC 6455 5.2]
     elif opcode == WS_TEXT:
-        decoder_fail(d, WS_UNSUPPORTED)              # [v5 6.0.0-1]
+        ws_fail(d, WS_UNSUPPORTED)              # [v5 6.0.0-1]
     elif opcode == WS_BINARY:
         if d.fragmented:
-            decoder_fail(d, WS_PROTOCOL_ERROR)       # [RFC 6455 5.4]
+            ws_fail(d, WS_PROTOCOL_ERROR)       # [RFC 6455 5.4]
     elif opcode == WS_CONTINUATION:
         if not d.fragmented:
-            decoder_fail(d, WS_PROTOCOL_ERROR)
+            ws_fail(d, WS_PROTOCOL_ERROR)
     elif opcode < WS_CLOSE or opcode > WS_PONG or not first & 0x80:
-        decoder_fail(d, WS_PROTOCOL_ERROR)           # reserved [5.2], or a fragmented control frame [5.5]
+        ws_fail(d, WS_PROTOCOL_ERROR)           # reserved [5.2], or a fragmented control frame [5.5]
 
 
-cdef void second_byte(WsDecoder* d) noexcept nogil:
+cdef void ws_second_byte(WsDecoder* d) noexcept nogil:
     cdef uint8_t length = d.head[1] & 0x7F
     if d.head[1] >> 7 == d.from_server:
-        decoder_fail(d, WS_PROTOCOL_ERROR)           # a client masks, a server does not [RFC 6455 5.1]
+        ws_fail(d, WS_PROTOCOL_ERROR)           # a client masks, a server does not [RFC 6455 5.1]
     elif d.opcode >= WS_CLOSE and (length > WS_CONTROL_BYTES_MAX or (d.opcode == WS_CLOSE and length == 1)):
-        decoder_fail(d, WS_PROTOCOL_ERROR)           # [RFC 6455 5.5, 5.5.1]
+        ws_fail(d, WS_PROTOCOL_ERROR)           # [RFC 6455 5.5, 5.5.1]
     d.head_size = (2 if length < 126 else 4 if length == 126 else 10) + (0 if d.from_server else 4)
 
 
-cdef void frame_begin(WsDecoder* d) noexcept nogil:
+cdef void ws_frame_begin(WsDecoder* d) noexcept nogil:
     """Begin a frame whose header is complete."""
     cdef uint64_t length = d.head[1] & 0x7F
     cdef int i
     if length == 126:
         length = <uint64_t>d.head[2] << 8 | d.head[3]
         if length < 126:
-            decoder_fail(d, WS_PROTOCOL_ERROR)       # the fewest bytes must be used [RFC 6455 5.2]
+            ws_fail(d, WS_PROTOCOL_ERROR)       # the fewest bytes must be used [RFC 6455 5.2]
             return
     elif length == 127:
         length = 0
         for i in range(2, 10):
             length = length << 8 | d.head[i]
         if length <= 0xFFFF or length >> 63:
-            decoder_fail(d, WS_PROTOCOL_ERROR)
+            ws_fail(d, WS_PROTOCOL_ERROR)
             return
         if length > WS_FRAME_BYTES_MAX:
-            decoder_fail(d, WS_TOO_BIG)
+            ws_fail(d, WS_TOO_BIG)
             return
     if not d.from_server:                    # otherwise the mask stays 0
         memcpy(&d.mask, d.head + d.head_size - 4, 4)
@@ -113,25 +113,25 @@ cdef void frame_begin(WsDecoder* d) noexcept nogil:
             d.ping_due = 0
             d.control_n = 0
         if length == 0:
-            control_end(d)
+            ws_control_end(d)
         return
     d.fragmented = not d.head[0] & 0x80
     d.state = WS_DATA if length else WS_HEAD
 
 
-cdef inline void head_byte(WsDecoder* d, uint8_t byte) noexcept nogil:
+cdef inline void ws_head_byte(WsDecoder* d, uint8_t byte) noexcept nogil:
     d.head[d.head_n] = byte
     d.head_n += 1
     if d.head_n == 1:
-        first_byte(d)
+        ws_first_byte(d)
         return
     if d.head_n == 2:
-        second_byte(d)
+        ws_second_byte(d)
     if d.head_n == d.head_size and d.state == WS_HEAD:
-        frame_begin(d)
+        ws_frame_begin(d)
 
 
-cdef void control_end(WsDecoder* d) noexcept nogil:
+cdef void ws_control_end(WsDecoder* d) noexcept nogil:
     cdef uint32_t code
     d.state = WS_HEAD
     if d.opcode == WS_PING:
@@ -141,20 +141,20 @@ cdef void control_end(WsDecoder* d) noexcept nogil:
         d.code = WS_NO_STATUS
         if d.control_n:
             code = <uint32_t>d.control[0] << 8 | d.control[1]
-            if code_valid(code):
+            if close_code_valid(code):
                 d.code = <uint16_t>code
             else:
-                decoder_fail(d, WS_PROTOCOL_ERROR)
+                ws_fail(d, WS_PROTOCOL_ERROR)
 
 
-cdef size_t control_frame_take(WsDecoder* d, const uint8_t* p, size_t n) noexcept nogil:
+cdef size_t ws_control_take(WsDecoder* d, const uint8_t* p, size_t n) noexcept nogil:
     cdef size_t take = n if n < d.left else <size_t>d.left
     if d.opcode != WS_PONG:
         d.mask = ws_unmask(d.control + d.control_n, p, take, d.mask)
         d.control_n += <uint8_t>take
     d.left -= take
     if d.left == 0:
-        control_end(d)
+        ws_control_end(d)
     return take
 
 
@@ -170,10 +170,10 @@ cdef size_t ws_decode(WsDecoder* d, uint8_t* p, size_t n) noexcept nogil:
             if d.left == 0:
                 d.state = WS_HEAD
         elif d.state == WS_HEAD:
-            head_byte(d, p[at])
+            ws_head_byte(d, p[at])
             at += 1
         elif d.state == WS_CONTROL:
-            at += control_frame_take(d, p + at, n - at)
+            at += ws_control_take(d, p + at, n - at)
         else:
             break               # ignore all bytes after a Close or an error [RFC 6455 5.5.1]
     return out

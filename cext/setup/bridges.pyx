@@ -17,7 +17,7 @@ from cext.broker.auth.bridge cimport spec_free
 from cext.broker.core.bridge_state cimport BRIDGES_MAX, Bridge, BridgeSpec, Bridges, NAME_ROOM_BYTES, VIA_BYTES
 from cext.codec.frame cimport V31, V311, V5
 from cext.codec.utf8 cimport utf8_check
-from cext.net.reactor cimport Address, TransportContext
+from cext.net.conn_state cimport Address, TransportContext
 from cext.topic.lines cimport LINES_MAX, LINE_IN, LINE_OUT, Line, NOT_GRANTED, line_prepare
 from cext.topic.name cimport Filter, filter_parse, name_check
 

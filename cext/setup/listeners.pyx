@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free
 
 from cext.base.view cimport View
 from cext.broker.core.listener cimport Listener, Security
-from cext.net.reactor cimport ListenSocket, TransportContext
+from cext.net.conn_state cimport ListenSocket, TransportContext
 from cext.setup.security cimport security_free
 from cext.setup.views cimport view_keep
 

@@ -23,7 +23,8 @@ from cext.net.openssl cimport (
     SSL_SESS_CACHE_OFF, SSL_load_client_CA_file, TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION, X509_LOOKUP, X509_LOOKUP_file,
     X509_STORE_add_lookup, X509_STORE_set_flags, X509_V_FLAG_CRL_CHECK, X509_cmp, X509_load_crl_file, sk_X509_num,
 )
-from cext.net.tls cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext, tls_context_new
+from cext.net.tls cimport tls_context_new
+from cext.net.tls_state cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext
 from cext.net.tls_context cimport tls_context_callbacks, tls_context_release
 
 TLS_VERSIONS = {"": TLS1_2_VERSION, "tlsv1.1": TLS1_1_VERSION, "tlsv1.2": TLS1_2_VERSION, "tlsv1.3": TLS1_3_VERSION}
@@ -57,7 +58,7 @@ def tickets_copy(size_t old_address, size_t new_address):
     cdef TlsContext* old = <TlsContext*>old_address
     cdef TlsContext* new = <TlsContext*>new_address
     cdef unsigned char keys[80]
-    if old.asks or new.asks or old.n_psks or new.n_psks:
+    if old.wants_certificate or new.wants_certificate or old.n_psks or new.n_psks:
         return
     if SSL_CTX_get0_certificate(old.ctx) == NULL or SSL_CTX_get0_certificate(new.ctx) == NULL:
         return
@@ -80,7 +81,7 @@ def openssl_reason():
 cdef int listener_context_fill(TlsContext* x, dict spec, str keylog_path) except -1:
     text = {name: str(spec.get(name) or "") for name in (
         "cafile", "capath", "certfile", "keyfile", "crlfile", "ciphers", "ciphers_tls1.3", "tls_version", "psk_hint", "psk_file")}
-    x.asks = bool(spec.get("require_certificate"))
+    x.wants_certificate = bool(spec.get("require_certificate"))
     x.any_date = bool(spec.get("disable_client_cert_date_checks"))
     SSL_CTX_set_options(x.ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE)
     SSL_CTX_set_mode(x.ctx, SSL_MODE_RELEASE_BUFFERS)
@@ -92,7 +93,7 @@ cdef int listener_context_fill(TlsContext* x, dict spec, str keylog_path) except
         certificate_load(x, text["certfile"], text["keyfile"])
     if text["cafile"] or text["capath"]:
         authorities_load(x, text["cafile"], text["capath"])
-    elif x.asks:
+    elif x.wants_certificate:
         raise ValueError("require_certificate needs cafile or capath: who may sign the certificates of clients.")
     if text["crlfile"]:
         revocations_load(x, text["crlfile"])
@@ -191,7 +192,7 @@ cdef int authorities_load(TlsContext* x, str cafile, str capath) except -1:
         if SSL_CTX_load_verify_locations(x.ctx, <const char*>file, NULL) != 1:
             raise OSError(f'Unable to load CA certificates. Check cafile "{cafile}". Expected certificates in PEM form.'
                           f'{_why_not(cafile)}')
-        if x.asks:
+        if x.wants_certificate:
             names = SSL_load_client_CA_file(file)
             if names != NULL:
                 SSL_CTX_set_client_CA_list(x.ctx, names)

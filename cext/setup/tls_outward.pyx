@@ -15,8 +15,9 @@ from cext.net.openssl cimport (
     SSL_CTX_use_certificate_chain_file, SSL_FILETYPE_PEM, SSL_MODE_RELEASE_BUFFERS, SSL_OP_NO_COMPRESSION,
     SSL_OP_NO_RENEGOTIATION, TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION,
 )
-from cext.net.reactor cimport TransportContext
-from cext.net.tls cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext, tls_context_new
+from cext.net.conn_state cimport TransportContext
+from cext.net.tls cimport tls_context_new
+from cext.net.tls_state cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext
 from cext.net.tls_context cimport tls_context_callbacks, tls_context_release
 
 from cext.setup.tls import TLS_VERSIONS, openssl_reason

@@ -7,10 +7,10 @@ from libc.string cimport memcpy, memset, strlen
 from cext.net.outward cimport (
     Outward, conn_connect,
 )
-from cext.net.reactor cimport (
-    Address, Conn, Reactor, TransportContext, conn_close, conn_finish, conn_room, conn_wrote, reactor_fini,
-    reactor_flush, reactor_init, reactor_turn,
-)
+from cext.net.conn cimport conn_close, conn_finish
+from cext.net.conn_output cimport conn_room, conn_wrote
+from cext.net.conn_state cimport Address, Conn, Reactor, TransportContext
+from cext.net.reactor cimport reactor_fini, reactor_flush, reactor_init, reactor_turn
 
 import _socket
 
@@ -103,7 +103,7 @@ cdef class Outwards:
         self.s.r.on_opened = on_opened
         self.s.r.on_lost = on_lost
         self.s.r.on_free = on_free
-        self.s.r.on_wrong = on_wrong
+        self.s.r.on_transport_error = on_wrong
         self.s.r.on_wake = nothing
         self.s.r.on_drained = on_drained
 
@@ -171,7 +171,7 @@ cdef class Outwards:
     def tell(self, int what):
         """Return what TLS knows about the peer (TELL_... of reactor.pxd)."""
         cdef uint8_t text[1000]
-        cdef int n = self.s.c.transport.ops.tell(self.s.c, what, text, 1000)
+        cdef int n = self.s.c.transport.ops.describe(self.s.c, what, text, 1000)
         return None if n < 0 else (<const char*>text)[:n].decode()
 
     def send(self, bytes content):

@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 
 from cext.net.records cimport (
     ENDED_BY_CLOSE, ENDED_BY_PEER, ENDED_BY_US, OPENING, RECORD_EXTRA, RECORD_HEADER_BYTES, Records, SEALING, SUITES,
-    Suite, TYPE_DATA, records_begin, records_end, records_learn, records_open, records_renew, records_say,
+    Suite, TYPE_DATA, records_begin, records_end, records_learn, records_open, records_renew, records_alert,
     records_seal, suite_find, suites_fini, suites_init,
 )
 
@@ -100,7 +100,7 @@ cdef class Side:
 
     def say(self, int alert):
         cdef uint8_t out[256]
-        cdef int n = records_say(self.x, <uint8_t>alert, out)
+        cdef int n = records_alert(self.x, <uint8_t>alert, out)
         if n < 0:
             raise ValueError("nothing can be sealed any more")
         return (<const char*>out)[:n]

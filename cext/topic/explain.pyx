@@ -394,8 +394,8 @@ cdef void put_tail(Explanation* a) noexcept nogil:
     explain_put(a, "}}")
 
 
-cdef uint32_t index_explain(Index* ix, const uint8_t* topic, uint32_t n, uint8_t* out, uint32_t cap, strategy_fn strategy, void* ctx,
-                            uint64_t* work) noexcept nogil:
+cdef uint32_t index_explain(Index* ix, const uint8_t* topic, uint32_t n,     # parameters: two buffers with sizes, one callback
+                            uint8_t* out, uint32_t cap, strategy_fn strategy, void* ctx, uint64_t* work) noexcept nogil:
     cdef Explanation a
     work[0] = 0
     if cap < EXPLAIN_BYTES_MIN:

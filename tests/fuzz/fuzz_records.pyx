@@ -6,7 +6,7 @@ from libc.stdlib cimport abort, calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 from cext.net.records cimport (
     ENDED_BY_CLOSE, ENDED_BY_PEER, ENDED_BY_US, ENDED_NOT, RECORD_BYTES, RECORD_EXTRA, RECORD_HEADER_BYTES, Records, SUITES, Suite,
-    records_begin, records_end, records_learn, records_open, records_renew, records_say, records_seal, suite_find, suites_fini, suites_init,
+    records_begin, records_end, records_learn, records_open, records_renew, records_alert, records_seal, suite_find, suites_fini, suites_init,
 )
 
 cdef enum:
@@ -38,7 +38,7 @@ cdef size_t stream_make(Records* client, const uint8_t* p, size_t n, uint8_t* ou
     while n - at >= 3 and STREAM_BYTES - total > 2 * (RECORD_BYTES + RECORD_EXTRA):
         size = p[at + 2] if p[at + 2] < n - at - 3 else n - at - 3
         if p[at] & 3 == 1:
-            client.owed = 1
+            client.update_due = 1
             made = records_renew(client, out + total)
         elif p[at] & 3 == 2:
             memcpy(out + total, p + at + 3, size)
@@ -103,12 +103,12 @@ cdef uint64_t tls_records(const uint8_t* p, size_t n) noexcept nogil:
         got += more
         must(got <= have)
     must(got == have and memcmp(out, pieces, got) == 0)
-    must(whole.ended == cut.ended and whole.alert == cut.alert and whole.owed == cut.owed and whole.message_n == cut.message_n)
+    must(whole.ended == cut.ended and whole.alert == cut.alert and whole.update_due == cut.update_due and whole.message_n == cut.message_n)
     must(whole.peers.sequence == cut.peers.sequence and memcmp(whole.peers.key, cut.peers.key, 32) == 0)
     must(whole.ended != ENDED_NOT or used == at)
     must(whole.ended <= ENDED_BY_US and (whole.ended != ENDED_BY_CLOSE or whole.alert == 0))
     if whole.ended == ENDED_BY_US:
-        must(records_say(&whole, whole.alert, answer) == RECORD_HEADER_BYTES + 2 + 1 + 16)
+        must(records_alert(&whole, whole.alert, answer) == RECORD_HEADER_BYTES + 2 + 1 + 16)
         must(records_open(&client, answer, RECORD_HEADER_BYTES + 2 + 1 + 16, out, &more, 7) == RECORD_HEADER_BYTES + 2 + 1 + 16)
         must(more == 0 and client.ended == ENDED_BY_PEER and client.alert == whole.alert)
     result = have + whole.ended * 31 + whole.alert

@@ -33,7 +33,8 @@ from cext.broker.persist.streams cimport streams_filters
 from cext.broker.rules.roles cimport Roles
 from cext.broker.storage.commit cimport durable_gauges
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
-from cext.net.reactor cimport conn_flush, reactor_wake
+from cext.net.conn_output cimport conn_flush
+from cext.net.reactor cimport reactor_wake
 from cext.session.session cimport Session, sessions_find, sessions_scan
 from cext.topic.index cimport IndexStats, Subscription, index_stats, subscription_read
 from cext.topic.retained cimport retained_bytes, retained_count

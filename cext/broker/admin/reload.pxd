@@ -3,7 +3,7 @@ from libc.stdint cimport uint32_t
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.listener cimport Listener, Security
 from cext.broker.core.settings cimport Settings
-from cext.net.reactor cimport ListenSocket
+from cext.net.conn_state cimport ListenSocket
 
 ctypedef struct Reload:
     # Made by the requesting thread. After the reload it holds the memory that this thread must free: everything in it, as it is

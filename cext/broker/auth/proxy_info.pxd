@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t
 from cext.broker.core.client_state cimport Client
 from cext.codec.decode cimport Connect
 from cext.net.proxy cimport Proxied
-from cext.net.reactor cimport Conn
+from cext.net.conn_state cimport Conn
 from cext.net.upgrade cimport Upgrade
 
 # proxied_fn and upgraded_fn of the reactor

@@ -18,7 +18,7 @@ from cext.broker.core.pending_packet cimport names_take, owned_set, proxied_of
 from cext.codec.decode cimport Connect
 from cext.codec.utf8 cimport utf8_check
 from cext.net.proxy cimport PROXY_CERT_CONN, PROXY_CERT_SESS, PROXY_TLS, Proxied
-from cext.net.reactor cimport Address, Conn
+from cext.net.conn_state cimport Address, Conn
 from cext.net.upgrade cimport SEEN_FORWARDED, Upgrade
 
 cdef extern from "<sys/socket.h>" nogil:

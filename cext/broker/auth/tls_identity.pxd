@@ -3,7 +3,7 @@ from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.codec.decode cimport Connect
-from cext.net.reactor cimport Conn
+from cext.net.conn_state cimport Conn
 from libc.stdint cimport uint8_t
 
 cdef enum:

@@ -13,7 +13,9 @@ from cext.broker.core.pending_packet cimport proxied_of
 from cext.codec.decode cimport Connect
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.codec.utf8 cimport utf8_check
-from cext.net.reactor cimport CONN_CLOSED, Conn, PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER_PROTOCOL, PEER_SUBJECT
+from cext.net.conn_state cimport (
+    CONN_CLOSED, Conn, PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER_PROTOCOL, PEER_SUBJECT,
+)
 
 cdef enum:
     RECHECKS_PER_TURN = 16       # each some 0.1 ms of public keys
@@ -27,9 +29,9 @@ cdef bint tls_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil:
         return 0
     p.has_username = p.has_password = 0
     p.password.n = 0
-    n = c.conn.transport.ops.tell(&c.conn, PEER_IDENTITY, room, TLS_NAME_MAX)
+    n = c.conn.transport.ops.describe(&c.conn, PEER_IDENTITY, room, TLS_NAME_MAX)
     if n < 0:
-        n = c.conn.transport.ops.tell(&c.conn, PEER_COMMON_NAME if c.listener.use_identity_as_username else PEER_SUBJECT, room, TLS_NAME_MAX)
+        n = c.conn.transport.ops.describe(&c.conn, PEER_COMMON_NAME if c.listener.use_identity_as_username else PEER_SUBJECT, room, TLS_NAME_MAX)
     if n <= 0 or utf8_check(room, <uint32_t>n) != 0:
         return 1
     c.flags |= CF_IDENTIFIED
@@ -46,7 +48,7 @@ cdef void tls_identity_fields(Client* c, View* fields, uint8_t* room) noexcept n
     if c.conn.transport == NULL:
         return
     for what in range(3):
-        n = c.conn.transport.ops.tell(&c.conn, PEER_COMMON_NAME + what, room + at, <uint32_t>(IDENTITY_BYTES - at))
+        n = c.conn.transport.ops.describe(&c.conn, PEER_COMMON_NAME + what, room + at, <uint32_t>(IDENTITY_BYTES - at))
         if n >= 0:
             fields[what].p = room + at
             fields[what].n = <uint32_t>n
@@ -60,8 +62,8 @@ cdef void log_negotiated_tls(Broker* b, Client* c) noexcept nogil:
     cdef int n, m
     if c.conn.transport == NULL or not log_wanted(&b.log, LOG_NOTICE) or not b.settings.connection_messages:
         return
-    n = c.conn.transport.ops.tell(&c.conn, PEER_PROTOCOL, protocol, sizeof(protocol))
-    m = c.conn.transport.ops.tell(&c.conn, PEER_CIPHER, cipher, sizeof(cipher))
+    n = c.conn.transport.ops.describe(&c.conn, PEER_PROTOCOL, protocol, sizeof(protocol))
+    m = c.conn.transport.ops.describe(&c.conn, PEER_CIPHER, cipher, sizeof(cipher))
     if n < 0 or m < 0:
         return
     id = client_id_of(c)

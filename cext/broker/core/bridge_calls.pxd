@@ -1,7 +1,7 @@
 # What the loop calls of links. Apart from link.pxd, since its structs are built of the Broker's own, which broker.pyx defines itself.
 from cext.base.wheel cimport Timer
 from cext.broker.core.broker cimport Broker
-from cext.net.reactor cimport Conn
+from cext.net.conn_state cimport Conn
 
 cdef void bridges_begin(Broker* b) noexcept nogil                          # the loop begins
 cdef void bridge_timer_fired(Broker* b, Timer* t) noexcept nogil           # TIMER_BRIDGE

@@ -6,7 +6,7 @@ from cext.base.wheel cimport Timer
 from cext.broker.core.bridge_state cimport Bridge, bridges_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport client_of
-from cext.net.reactor cimport Conn
+from cext.net.conn_state cimport Conn
 
 
 cdef void bridges_begin(Broker* b) noexcept nogil:

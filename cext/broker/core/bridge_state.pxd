@@ -6,7 +6,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.listener cimport Listener
 from cext.codec.frame cimport Frame
-from cext.net.reactor cimport Address, TransportContext
+from cext.net.conn_state cimport Address, TransportContext
 from cext.session.session cimport Session
 from cext.topic.lines cimport Lines
 

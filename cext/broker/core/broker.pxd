@@ -9,7 +9,7 @@ from cext.broker.core.listener cimport Listener, Security
 from cext.broker.core.log cimport Log
 from cext.broker.core.settings cimport Settings
 from cext.broker.core.stats cimport Average, Stats
-from cext.net.reactor cimport Reactor
+from cext.net.conn_state cimport Reactor
 from cext.session.message cimport Messages
 from cext.session.session cimport Session, Sessions
 from cext.topic.index cimport Index, Match

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Aliases, Client
-from cext.net.reactor cimport Address
+from cext.net.conn_state cimport Address
 
 cdef enum:
     # why a client ends, beside the reason codes 0x80..0xFF

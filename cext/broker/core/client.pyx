@@ -31,7 +31,8 @@ from cext.codec.reason cimport (
     RC_RETAIN_NOT_SUPPORTED, RC_SERVER_BUSY, RC_SERVER_SHUTTING_DOWN, RC_SERVER_UNAVAILABLE, RC_SESSION_TAKEN_OVER,
     RC_TOPIC_ALIAS_INVALID, RC_TOPIC_FILTER_INVALID, RC_TOPIC_NAME_INVALID, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
-from cext.net.reactor cimport Address, CONN_CLOSED, CONN_CLOSING, conn_room, conn_wrote
+from cext.net.conn_output cimport conn_room, conn_wrote
+from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_CLOSING
 from cext.net.upgrade cimport WRONG_ORIGIN, upgrade_wrong_text
 
 cdef extern from "<arpa/inet.h>" nogil:

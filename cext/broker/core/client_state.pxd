@@ -4,7 +4,7 @@ from cext.base.slab cimport SlabItem
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.broker.core.listener cimport Listener
-from cext.net.reactor cimport Conn
+from cext.net.conn_state cimport Conn
 from cext.session.message cimport Message
 from cext.session.session cimport Session
 

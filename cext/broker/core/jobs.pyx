@@ -8,7 +8,8 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.job_state cimport JOB_FANOUT, Job
 from cext.broker.core.session_refs cimport session_replay
-from cext.net.reactor cimport CONN_PAUSED, conn_resume
+from cext.net.conn cimport conn_resume
+from cext.net.conn_state cimport CONN_PAUSED
 from cext.session.message cimport message_unref
 from cext.session.session cimport Session
 

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
 from cext.broker.rules.acl cimport Acl
 from cext.broker.rules.roles cimport Roles
-from cext.net.reactor cimport TransportContext
+from cext.net.conn_state cimport TransportContext
 from cext.net.upgrade cimport UpgradeRules
 
 ctypedef struct Security:

@@ -12,7 +12,8 @@ from libc.string cimport memcpy
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, Names, Owned, PendingPacket
-from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING, CONN_PAUSED, conn_resume
+from cext.net.conn cimport conn_resume
+from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_PAUSED
 
 cdef extern from "<string.h>" nogil:
     void explicit_bzero(void* p, size_t n)

@@ -1,6 +1,6 @@
 # New connections: accepted by a listener, or passed in by the embedding program.
 from cext.broker.core.broker cimport Broker
-from cext.net.reactor cimport Address, ListenSocket
+from cext.net.conn_state cimport Address, ListenSocket
 
 # callbacks of the reactor: accept_fn and plain_fn
 cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a) noexcept nogil

@@ -14,7 +14,8 @@ from cext.broker.core.listener cimport Listener
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.core.stats cimport REFUSED_DESCRIPTORS, REFUSED_GLOBAL, REFUSED_LISTENER, REFUSED_MEMORY
 from cext.broker.persist.publication cimport memory_short
-from cext.net.reactor cimport Address, Conn, ListenSocket, conn_open, conn_tls_context, conn_web
+from cext.net.conn cimport conn_open, conn_tls_context, conn_web
+from cext.net.conn_state cimport Address, Conn, ListenSocket
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)

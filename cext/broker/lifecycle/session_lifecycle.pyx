@@ -50,7 +50,8 @@ from cext.broker.routing.session_release cimport session_release
 from cext.broker.routing.share cimport share_hand_over
 from cext.broker.rules.acl cimport ACL_WRITE, topic_reserved
 from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT, RC_SERVER_SHUTTING_DOWN
-from cext.net.reactor cimport CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_finish, conn_owes_close, conn_unsent
+from cext.net.conn cimport conn_close, conn_finish
+from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, Conn, conn_close_pending, conn_unsent
 from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
@@ -173,8 +174,8 @@ cdef bint closes_at_once(Conn* conn, int reason) noexcept nogil:
     """Return whether the socket can be closed at once, because there is nothing to send. A WebSocket sends Close first, also to a
     peer that has sent one or that broke the rules."""
     if was_lost(reason):
-        return not (conn_owes_close(conn) and conn.web.over)
-    return not conn_unsent(conn) and (reason == END_NORMAL or reason == END_WITH_WILL) and not conn_owes_close(conn)
+        return not (conn_close_pending(conn) and conn.web.over)
+    return not conn_unsent(conn) and (reason == END_NORMAL or reason == END_WITH_WILL) and not conn_close_pending(conn)
 
 
 cdef void notify_disconnected(Broker* b, Client* c, int reason) noexcept nogil:
@@ -217,7 +218,7 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
         conn_close(&b.reactor, &c.conn)
     else:
         if reason == RC_SERVER_SHUTTING_DOWN and c.conn.web != NULL:
-            c.conn.web.goodbye = WS_GOING_AWAY
+            c.conn.web.close_status = WS_GOING_AWAY
         conn_finish(&b.reactor, &c.conn)
         wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + LINGER_MS)
     if old_state == C_CONNECTED:

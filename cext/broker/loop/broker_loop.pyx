@@ -51,9 +51,9 @@ from cext.broker.routing.route cimport fanout_end, fanout_slice
 from cext.broker.routing.session_release cimport session_release
 from cext.broker.storage.commit cimport durable_close, durable_fini, durable_start, durable_timeout_ms, durable_turn
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
-from cext.net.reactor cimport (
-    CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_resume, reactor_fini, reactor_flush, reactor_init, reactor_turn,
-)
+from cext.net.conn cimport conn_close, conn_resume
+from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, Conn
+from cext.net.reactor cimport reactor_fini, reactor_flush, reactor_init, reactor_turn
 from cext.session.message cimport Message, message_unref
 from cext.session.session cimport (
     SESSION_ENDED, Session, session_free, sessions_fini, sessions_first, sessions_init, sessions_next, sessions_remove,
@@ -287,11 +287,11 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_free = on_free
     b.reactor.release = release_message
     b.reactor.on_wake = on_wake
-    b.reactor.on_news = on_news
+    b.reactor.on_watched = on_news
     b.reactor.on_no_descriptors = no_descriptors
     b.reactor.on_proxied = client_proxied
     b.reactor.on_upgraded = client_upgraded
-    b.reactor.on_wrong = log_transport_error
+    b.reactor.on_transport_error = log_transport_error
     b.reactor.on_opened = conn_opened
     b.replay.discard = cursors_discard
     b.replay.unblock = cursors_unblock

@@ -29,7 +29,7 @@ from cext.broker.rules.acl cimport ACL_ANONYMOUS, ACL_READ, ACL_WRITE, acl_allow
 from cext.codec.decode cimport Publish, Subscribe, SubscribeItem, subscribe_next, unsubscribe_next
 from cext.codec.frame cimport V5
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
-from cext.net.reactor cimport CONN_PAUSED
+from cext.net.conn_state cimport CONN_PAUSED
 from cext.session.message cimport Message, message_new, message_unref
 from cext.topic.name cimport Filter
 

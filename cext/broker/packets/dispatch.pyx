@@ -25,7 +25,8 @@ from cext.codec.frame cimport (
     Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBACK, T_PUBLISH, T_SUBSCRIBE, T_UNSUBSCRIBE, frame_next,
 )
 from cext.codec.reason cimport RC_PROTOCOL_ERROR
-from cext.net.reactor cimport CONN_HUNGRY, CONN_PAUSED, Conn, conn_resume
+from cext.net.conn cimport conn_resume
+from cext.net.conn_state cimport CONN_HUNGRY, CONN_PAUSED, Conn
 
 cdef enum:
     WORK_FRAME = 2               # cost of a frame in units of work, beside its deliveries

@@ -5,7 +5,7 @@ from cext.broker.auth.auth_requests cimport AuthAnswer
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport CF_BRIDGE, Client
 from cext.codec.decode cimport Publish
-from cext.net.reactor cimport Address
+from cext.net.conn_state cimport Address
 
 
 # Return whether the topic is a control topic. A client with a mount point cannot reach them: all its topics are below the mount

@@ -42,7 +42,8 @@ from cext.codec.frame cimport V5
 from cext.codec.properties cimport P_CORRELATION_DATA, props_has
 from cext.codec.reason cimport RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PAYLOAD_FORMAT_INVALID, RC_QUOTA_EXCEEDED, RC_SUCCESS
 from cext.codec.utf8 cimport utf8_check
-from cext.net.reactor cimport Address, CONN_CLOSED, CONN_CLOSING, conn_flush
+from cext.net.conn_output cimport conn_flush
+from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_CLOSING
 from cext.topic.explain cimport EXPLAIN_BYTES_MAX, EXPLAIN_BYTES_MIN, index_explain
 from cext.topic.index cimport Group
 from cext.topic.name cimport name_check

@@ -50,7 +50,7 @@ from cext.codec.reason cimport (
     RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED, RC_RETAIN_NOT_SUPPORTED, RC_SUCCESS, RC_TOPIC_ALIAS_INVALID,
     RC_TOPIC_NAME_INVALID,
 )
-from cext.net.reactor cimport conn_steal_input
+from cext.net.conn_input cimport conn_steal_input
 from cext.session.message cimport MESSAGE_JOURNALLED, Message, RECORD_ROOM, message_bytes, message_ref, message_unref
 from cext.session.queue cimport InboundQos2, Inbox, inbox_add, inbox_find, inbox_remove
 from cext.topic.lines cimport Renaming

@@ -22,7 +22,9 @@ from cext.broker.core.durable cimport Durable, NO_PENDING, PENDING, PENDING_ACKS
 from cext.broker.core.settings cimport DURABILITY_GROUP, DURABILITY_STRICT
 from cext.codec.frame cimport T_PUBACK, T_PUBREC
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
-from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING, CONN_HELD, CONN_PAUSED, conn_flush, conn_resume
+from cext.net.conn cimport conn_resume
+from cext.net.conn_output cimport conn_flush
+from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_HELD, CONN_PAUSED
 from cext.session.message cimport Message
 from cext.store.store cimport store_room
 

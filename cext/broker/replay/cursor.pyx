@@ -34,7 +34,7 @@ from cext.broker.rules.acl cimport ACL_READ
 from cext.codec.reason cimport RC_NOT_AUTHORIZED, RC_QUOTA_EXCEEDED, RC_TOPIC_FILTER_INVALID
 from cext.journal.journal cimport JOURNAL_RANGES_REPORTED, LOSS_RETIRED
 from cext.journal.record cimport JOURNAL_QOS, JOURNAL_RETAIN, JournalRecord, journal_record_get
-from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING
+from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING
 from cext.session.session cimport SESSION_ENDED, Session
 from cext.store.segment cimport error_text
 from cext.store.store cimport store_extension_wake

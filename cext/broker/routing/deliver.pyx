@@ -50,9 +50,8 @@ from cext.broker.rules.acl cimport ACL_READ
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.codec.frame cimport T_PUBREL, V5, varint_put, varint_size
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
-from cext.net.reactor cimport (
-    CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
-)
+from cext.net.conn_output cimport conn_flush, conn_lend, conn_wrote
+from cext.net.conn_state cimport CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_SPREAD, Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
     DELIVERY_RETAIN, DELIVERY_SHARED, D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, delivery_bytes, delivery_message,

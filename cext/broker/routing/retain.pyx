@@ -28,7 +28,7 @@ from cext.broker.persist.publication cimport drop, drop_unlogged, dropped, publi
 from cext.broker.routing.deliver cimport deliver
 from cext.broker.routing.plugin_gate cimport plugin_gate_waiting
 from cext.broker.rules.acl cimport ACL_WRITE
-from cext.net.reactor cimport CONN_BLOCKED, CONN_HUNGRY
+from cext.net.conn_state cimport CONN_BLOCKED, CONN_HUNGRY
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport queue_waiting
 from cext.session.record cimport RECORD_RETAINED_FROM, RecordFrom, record_from_put, record_from_size

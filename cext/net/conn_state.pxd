@@ -1,0 +1,218 @@
+# The structs of the loop: connections, listeners, layers between socket and owner, the reactor.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from cext.base.buffer cimport Buffers
+from cext.net.proxy cimport Proxied
+from cext.net.upgrade cimport Upgrade, UpgradeRules
+from cext.net.websocket cimport WsDecoder
+
+cdef enum:
+    ARENA_BYTES = 128 * 1024    # limit of one read from one connection
+    ARENA_MARGIN = 2048         # room in front of the arena, into which an unfinished small frame is copied before the next read
+    TURN_EVENTS_MAX = 512       # limit of events per turn
+    ACCEPTS_MAX = 64            # limit per listener and turn
+    IOV_MAX_USED = 64           # limit of segments per writev
+    FLUSH_EARLY_BYTES = 256 * 1024      # limit of output in one turn; a connection with more is flushed at once
+    # First buffer of a large frame; a larger one is allocated once this many bytes have arrived.
+    INPUT_FIRST_BYTES = 64 * 1024
+
+cdef enum:
+    SOURCE_LISTENER = 1
+    SOURCE_CONN = 2
+    SOURCE_WAKE = 3
+    SOURCE_WATCHED = 4
+
+ctypedef struct Address:
+    uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0 = none
+    uint8_t by_proxy            # 1 = reported by a proxy or by the client, not by the system
+    uint16_t port
+    uint8_t ip[16]
+
+ctypedef struct ListenSocket
+
+ctypedef struct ListenSocket:
+    uint32_t source             # SOURCE_LISTENER; the first field, as in every source
+    int32_t fd
+    uint16_t port
+    uint8_t family
+    uint8_t paused              # 1 = no descriptors left, not even the spare one: not watched for LISTENER_PAUSE_MS
+    ListenSocket* paused_next
+    void* owner                 # the broker's settings for this listener
+
+ctypedef struct Seg:
+    # A piece of output: own bytes (ref NULL), or a loan (ref: the object to release after sending).
+    Seg* next
+    const uint8_t* p
+    uint32_t len                # bytes to send, including `off`
+    uint32_t off                # bytes already sent
+    uint32_t cap                # own bytes: capacity from p
+    uint32_t buffer_cap         # size of the buffer that contains this Seg and its bytes
+    void* ref
+
+ctypedef union WebParser:
+    Upgrade upgrade
+    WsDecoder ws
+
+ctypedef struct Web:            # state of a connection with a PROXY header or WebSocket (web.pyx)
+    uint8_t stage
+    uint8_t proxy_version
+    uint8_t over                # 1 = the peer's Close or an error: no more input is read
+    uint8_t close_sent
+    uint16_t close_status            # status of our Close, unless it answers a Close
+    const UpgradeRules* rules   # NULL = no WebSocket
+    uint8_t* request            # received part of an unfinished PROXY header or HTTP request; NULL = none
+    uint32_t request_n
+    uint32_t request_cap
+    uint32_t proxy_need         # size of the PROXY header; 0 = not known yet
+    uint32_t framed             # unsent bytes at the front that already have a frame header
+    Seg* framed_tail            # last Seg of these bytes; valid while framed > 0
+    WebParser parser            # state of the parser of the present stage
+
+ctypedef struct Conn            # defined below
+ctypedef struct Reactor
+
+# Layers between a connection's socket and its owner, from the outside in. Each is optional; a plain connection has none and pays
+# for one check of two pointers per read and per flush.
+#
+#     socket -> PROXY header (Web) -> TLS (Transport) -> HTTP upgrade, WebSocket frames (Web) -> on_input
+#     socket <-                    <- TLS (Transport) <- WebSocket frames (Web)               <- Segs
+#
+# The layers work in the read and in the flush of the connection's turn, with one recv and one send. Decrypted bytes that the
+# owner does not take are in in_buf, like any input, and never within the layer, so CONN_PAUSED, CONN_READY and CONN_DEAF have the
+# same meaning for all connections. Encrypted bytes that could not be sent are `unsent`. The owner sets one deadline for all
+# layers, from accept to the first packet.
+cdef enum:
+    NOTHING = -2                # result of TransportOps.receive: no bytes for the owner
+
+cdef enum:
+    # facts that TransportOps.describe returns
+    PEER_PROTOCOL = 0           # "TLSv1.3"
+    PEER_CIPHER = 1
+    PEER_COMMON_NAME = 2        # common name of the peer's certificate, UTF-8
+    PEER_SUBJECT = 3            # subject of the peer's certificate, RFC 2253
+    PEER_CERTIFICATE = 4        # the peer's certificate as PEM
+    PEER_IDENTITY = 5           # identity of the pre-shared key
+
+ctypedef struct TransportOps:
+    # Read at most n bytes for the owner. Return their number, 0 if the peer closed, -1 with errno, or NOTHING. n is ARENA_BYTES,
+    # so nothing stays within the layer.
+    ssize_t (*receive)(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil
+    # Encrypt as much of the Segs as possible without changing them, and send. Return the number of their bytes, or -1
+    # with errno; then none were taken.
+    ssize_t (*send)(Reactor* r, Conn* c) noexcept nogil
+    # Send the last bytes (close_notify) as far as the socket takes them now, and free the layer. The socket is still open.
+    void (*close)(Reactor* r, Conn* c) noexcept nogil
+    # Write a fact about the peer to out. Return its size, or -1 if it does not exist, does not fit or is not text.
+    int (*describe)(const Conn* c, int what, uint8_t* out, uint32_t n) noexcept nogil
+    # Prepare an outbound connection, which sends first. Call it before the connect. host: the expected peer's name in the
+    # configuration. Return 0 or errno.
+    int (*prepare)(Reactor* r, Conn* c, const char* host) noexcept nogil
+    # Start the handshake once the socket is connected: the first bytes are `unsent`. Return 0 or errno.
+    int (*start)(Reactor* r, Conn* c) noexcept nogil
+
+ctypedef struct Transport:      # head of each layer's struct
+    const TransportOps* ops
+    uint32_t unsent             # encrypted bytes that the socket did not accept
+    int32_t error               # valid if `over`: errno, or 0 after an orderly end
+    uint8_t open                # 1 = the closing bytes (close_notify) are still to be sent
+    uint8_t over                # 1 = no more input comes
+
+# Reference-counted settings for the connections of a listener; head of each layer's struct.
+ctypedef struct TransportContext:
+    Transport* (*begin)(TransportContext* x, Reactor* r, Conn* c) noexcept nogil     # NULL = no memory
+    bint (*verifies)(TransportContext* x, const Conn* c) noexcept nogil  # whether c's certificate would still be accepted
+    void (*release)(TransportContext* x) noexcept nogil     # may run in any thread
+
+cdef enum:
+    CONN_DIRTY = 1              # in the flush list
+    CONN_BLOCKED = 2            # EPOLLOUT is armed
+    CONN_READY = 4              # input in in_buf waits for the next turn
+    CONN_CLOSED = 8             # closed; on_free is called at the end of the turn
+    CONN_CLOSING = 16           # flush the present output, then close; input is ignored
+    CONN_PAUSED = 32            # the owner takes no input now
+    CONN_SHUT = 64              # our side is shut; waits for the peer to close, until a deadline
+    CONN_HUNGRY = 128           # the owner has more to send: on_drained is called when all output is sent
+    CONN_DEAF = 256             # EPOLLIN is disarmed, because input came while paused
+    CONN_CONNECTING = 512       # outbound, not connected yet: EPOLLOUT is armed, EPOLLIN is not
+    CONN_OPENING = 1024         # outbound, on_opened not called yet: the owner must not write
+    CONN_HELD = 2048            # the owner allows no output yet
+
+ctypedef struct Conn:
+    uint32_t source             # SOURCE_CONN
+    int32_t fd
+    uint32_t flags
+    uint32_t out_bytes          # unsent bytes of all Segs
+    Conn* dirty_next            # next in the dirty list, or in the list of closed connections
+    Conn* ready_next
+    Seg* out_head
+    Seg* out_tail
+    uint8_t* in_buf             # NULL = no unfinished frame, and no input that waits for its turn
+    uint32_t in_off
+    uint32_t in_len
+    uint32_t in_cap
+    uint32_t in_need            # total bytes of the unfinished frame; 0 = not known
+    uint64_t rx_ms              # time of the last read
+    Web* web                    # NULL = the owner gets the bytes unchanged
+    Transport* transport        # NULL = not encrypted
+    Address address
+
+ctypedef void (*accept_fn)(void* ctx, ListenSocket* l, int fd, const Address* a) noexcept nogil
+# Process the n bytes at p and return how many were used. For an unfinished frame the owner may set c.in_need.
+ctypedef size_t (*input_fn)(void* ctx, Conn* c, const uint8_t* p, size_t n) noexcept nogil
+# The peer closed (err 0) or the socket failed (errno). The owner calls conn_close.
+ctypedef void (*lost_fn)(void* ctx, Conn* c, int err) noexcept nogil
+ctypedef void (*conn_fn)(void* ctx, Conn* c) noexcept nogil
+ctypedef void (*release_fn)(void* ctx, void* ref) noexcept nogil
+ctypedef void (*plain_fn)(void* ctx) noexcept nogil
+# A PROXY header has arrived (NULL: an invalid one). Return 0 to continue; otherwise the owner ends c before the turn ends.
+ctypedef int (*proxied_fn)(void* ctx, Conn* c, const Proxied* p) noexcept nogil
+# An outbound connection can be written to (err 0), or could not be opened (errno; EPROTO: its handshake failed). After an
+# error the owner calls conn_close.
+ctypedef void (*opened_fn)(void* ctx, Conn* c, int err) noexcept nogil
+# A layer describes an error of a connection, before on_lost.
+ctypedef void (*error_text_fn)(void* ctx, Conn* c, const char* text) noexcept nogil
+# The HTTP request was answered. If u.wrong is 0, c speaks WebSocket from now on, and `text` is the
+# request; otherwise the owner ends c.
+ctypedef void (*upgraded_fn)(void* ctx, Conn* c, const Upgrade* u, const uint8_t* text) noexcept nogil
+
+ctypedef struct Reactor:
+    int ep
+    int wake_fd
+    int spare_fd                # descriptor to close when none are left, so that one connection can be accepted and refused
+    void* ctx
+    accept_fn on_accept
+    input_fn on_input
+    lost_fn on_lost
+    conn_fn on_drained          # a CONN_HUNGRY connection has no unsent output any more
+    conn_fn on_free             # end of turn: no pointers to c are left
+    release_fn release
+    plain_fn on_wake
+    plain_fn on_watched            # a descriptor of reactor_watch is readable
+    plain_fn on_no_descriptors
+    proxied_fn on_proxied
+    upgraded_fn on_upgraded
+    error_text_fn on_transport_error
+    opened_fn on_opened         # required for conn_connect (outward.pxd)
+    void* layer                 # state shared by the transports of this loop; NULL = no connection has used one yet
+    void (*layer_free)(void* layer) noexcept nogil
+    uint64_t turns
+    uint8_t* arena              # has ARENA_MARGIN bytes of room in front of it
+    Buffers buffers
+    Conn* dirty
+    Conn* ready
+    ListenSocket* paused
+    uint64_t resume_ms
+    uint64_t now_ms
+    int64_t now_s
+    uint64_t bytes_in
+    uint64_t bytes_out
+    uint64_t unsent_bytes       # sum of all connections
+    uint64_t n_accepted
+
+
+# Return whether output is unsent, in Segs or within the layer.
+cdef inline bint conn_unsent(const Conn* c) noexcept nogil:
+    return c.out_bytes != 0 or (c.transport != NULL and c.transport.unsent != 0)
+
+# Return whether a Close frame can still be sent on a WebSocket, also after the peer's Close or its protocol error.
+cdef inline bint conn_close_pending(const Conn* c) noexcept nogil:
+    return c.web != NULL and c.web.stage == 3 and not c.web.close_sent       # WEB_OPEN

@@ -1,0 +1,122 @@
+"""Manage the state that the TLS connections of one loop share: a BIO between OpenSSL and the layer's buffers, and the cipher suites.
+Also end a connection after an error of OpenSSL. This module knows OpenSSL's BIO and its error queue, but no sockets.
+
+Invariant: the BIO reads from layer.in and writes to layer.out, both of the present connection, and nothing else.
+"""
+
+from libc.errno cimport EPROTO
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from cext.net.conn_state cimport Conn, Reactor
+from cext.net.openssl cimport (
+    BIO, BIO_CTRL_FLUSH, BIO_TYPE_SOURCE_SINK, BIO_clear_retry_flags, BIO_free, BIO_get_data, BIO_meth_free, BIO_meth_new,
+    BIO_meth_set_ctrl, BIO_meth_set_read, BIO_meth_set_write, BIO_new, BIO_set_data, BIO_set_init, BIO_set_retry_read,
+    ERR_clear_error, ERR_error_string_n, ERR_get_error, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN, SSL_get_error,
+    SSL_get_verify_result, X509_V_OK, X509_verify_cert_error_string,
+)
+from cext.net.records cimport suites_fini, suites_init
+from cext.net.tls_state cimport TLS_OUT_BYTES, Tls, TlsLayer, UNREAD_MAX_BYTES
+
+cdef enum:
+    TLS_BIO_INDEX = 127             # any value: no code reads its type
+    ERRORS_MAX = 8              # limit of lines per connection
+
+
+cdef int tls_bio_read(BIO* b, char* p, int n) noexcept nogil:
+    cdef TlsLayer* y = <TlsLayer*>BIO_get_data(b)
+    cdef size_t size = <size_t>n if <size_t>n < y.in_n else y.in_n
+    BIO_clear_retry_flags(b)
+    if size == 0:
+        BIO_set_retry_read(b)
+        return -1
+    if y.out_n > UNREAD_MAX_BYTES:
+        return -1               # the peer only causes output: each ClientHello after the handshake is answered with an alert
+    memcpy(p, y.in_p, size)
+    y.in_p += size
+    y.in_n -= size
+    return <int>size
+
+
+cdef int tls_bio_write(BIO* b, const char* p, int n) noexcept nogil:
+    cdef TlsLayer* y = <TlsLayer*>BIO_get_data(b)
+    BIO_clear_retry_flags(b)
+    if n < 0 or TLS_OUT_BYTES - y.out_n < <size_t>n:
+        return -1
+    memcpy(y.out + y.out_n, p, <size_t>n)
+    y.out_n += <size_t>n
+    return n
+
+
+cdef long tls_bio_ctrl(BIO* b, int command, long number, void* p) noexcept nogil:
+    return 1 if command == BIO_CTRL_FLUSH else 0
+
+
+cdef TlsLayer* tls_layer_new() noexcept nogil:
+    cdef TlsLayer* y = <TlsLayer*>malloc(sizeof(TlsLayer))
+    cdef int suited
+    if y == NULL:
+        return NULL
+    y.in_n = y.out_n = 0
+    y.turn = 0
+    y.steps = 0
+    y.bio = NULL
+    suited = suites_init(y.suites)
+    y.method = BIO_meth_new(TLS_BIO_INDEX | BIO_TYPE_SOURCE_SINK, "mosq")
+    if y.method != NULL:
+        BIO_meth_set_read(y.method, tls_bio_read)
+        BIO_meth_set_write(y.method, tls_bio_write)
+        BIO_meth_set_ctrl(y.method, tls_bio_ctrl)
+        y.bio = BIO_new(y.method)
+    if y.bio == NULL or suited != 0:
+        tls_layer_free(y)
+        return NULL
+    BIO_set_data(y.bio, y)
+    BIO_set_init(y.bio, 1)
+    return y
+
+
+cdef void tls_layer_free(void* layer) noexcept nogil:
+    cdef TlsLayer* y = <TlsLayer*>layer
+    if y != NULL:
+        suites_fini(y.suites)
+        BIO_free(y.bio)
+        BIO_meth_free(y.method)
+        free(y)
+
+
+# ---------------------------------------------------------------- errors
+
+cdef void tls_stopped(Reactor* r, Conn* c, int got) noexcept nogil:
+    """Handle a call in which OpenSSL stopped, usually because it needs more input."""
+    cdef Tls* t = <Tls*>c.transport
+    cdef int why = SSL_get_error(t.ssl, got)
+    if why == SSL_ERROR_ZERO_RETURN:
+        t.base.over = 1         # close_notify
+    elif why != SSL_ERROR_WANT_READ:
+        tls_fail(r, c)
+
+
+cdef void tls_fail(Reactor* r, Conn* c) noexcept nogil:
+    """End an unusable connection and log why. OpenSSL has written an alert into layer.out."""
+    cdef Tls* t = <Tls*>c.transport
+    cdef char line[256]
+    cdef char text[200]
+    cdef unsigned long e
+    cdef int i
+    t.base.over = 1
+    t.base.open = 0
+    t.base.error = EPROTO
+    if t.x.outward and t.ssl != NULL and SSL_get_verify_result(t.ssl) != X509_V_OK:
+        snprintf(line, sizeof(line), "The certificate of the other side was not accepted: %s.",
+                 X509_verify_cert_error_string(SSL_get_verify_result(t.ssl)))
+        r.on_transport_error(r.ctx, c, line)
+    for i in range(ERRORS_MAX):
+        e = ERR_get_error()
+        if e == 0:
+            break
+        ERR_error_string_n(e, text, sizeof(text))
+        snprintf(line, sizeof(line), "OpenSSL Error[%d]: %s", i, text)
+        r.on_transport_error(r.ctx, c, line)
+    ERR_clear_error()
