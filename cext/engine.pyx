@@ -32,7 +32,7 @@ from cext.net.conn_state cimport ListenSocket
 from cext.net.reactor cimport reactor_listen
 from cext.setup.listeners cimport listen_sockets_new, listener_free, listener_new, lists_free
 from cext.setup.persist cimport persist
-from cext.setup.requests cimport answers_give, requests_take
+from cext.setup.requests cimport answers_give, records_of, requests_take
 from cext.setup.roles cimport roles_read
 from cext.setup.security cimport security_free, security_new, security_place
 from cext.setup.settings cimport settings_free, settings_read
@@ -232,8 +232,7 @@ cdef class Engine:
         return self.event
 
     def drain(self):
-        """What the data plane has to say since the last call: [('log', seconds, type bit, text)]; where settings say log_json, followed by
-        milliseconds, client id, address, port of the client and port of the listener. One reader."""
+        """Return the log lines since the last call, as LogLine records. Only one thread may call drain()."""
         cdef uint32_t n = 0
         cdef uint32_t at = 0
         cdef uint64_t lost = 0
@@ -245,24 +244,28 @@ cdef class Engine:
         except BlockingIOError:
             pass
         p = log_swap(&self.b.log, &n, &lost)
+        if n == 0 and lost == 0:
+            return out
+        records = records_of()
         while at < n:
             record = <const LogRecord*>(p + at)
             text = (<const char*>record)[sizeof(LogRecord):sizeof(LogRecord) + record.n].decode("utf-8", "replace")
             about = _about(p + at + sizeof(LogRecord) + record.n) if record.about_n else ()
-            out.append(("log", record.seconds, record.type, text, *about))
+            out.append(records.LogLine(record.seconds, record.type, text, *about))
             at += (<uint32_t>sizeof(LogRecord) + record.n + record.about_n + 7) & ~<uint32_t>7
         if lost:
-            out.append(("log", out[len(out) - 1][1] if out else 0, 2, f"Warning: {lost} log lines were lost, the log could not be written fast enough."))
+            out.append(records.LogLine(out[len(out) - 1].seconds if out else 0, LOG_WARNING,
+                                       f"Warning: {lost} log lines were lost, the log could not be written fast enough."))
         return out
 
     def requests(self):
-        """What the data plane asks since the last call, as tuples (cext/setup/requests.pyx); event_fd() is readable when there is something.
-        One reader."""
+        """Return the requests of the data plane since the last call, as records (mosq/records.py). event_fd() is readable while there are
+        requests. Only one thread may call requests()."""
         return requests_take(&self.b)
 
     def answer(self, answers):
-        """Answers to requests(), as tuples (cext/setup/requests.pyx). Any thread; does not wait for the loop. What is too late, or for a client
-        that is gone, changes nothing."""
+        """Send answers, as records (mosq/records.py), to the loop without waiting for it. Any thread may call this. An answer that is too late,
+        or for a client that is gone, has no effect. On an exception (AttributeError, TypeError, ValueError, MemoryError) none has an effect."""
         answers_give(&self.b, list(answers))
 
     def ports(self):
@@ -294,8 +297,8 @@ cdef class Engine:
             a.from_index = a.next_index
 
     def subscriptions(self, most=100_000):
-        """([(client id, filter as the client wrote it, QoS)], how many more there are). Asked for in slices: a client that comes or goes
-        meanwhile may be among them or not."""
+        """Return a SubscriptionListing of all subscriptions, at most `most`. The loop answers in slices: a client that connects or leaves during
+        the call may be listed or not."""
         cdef ControlRequest a
         found = []
         memset(&a, 0, sizeof(a))
@@ -309,7 +312,7 @@ cdef class Engine:
             found.extend(rows[:room])
             a.left_out += max(0, len(rows) - room)
             if a.cursor == 0:
-                return found, a.left_out
+                return records_of().SubscriptionListing(found, a.left_out)
 
     def bridge(self, name, what, sockaddr=None, host=None, try_private=False, fd=-1):
         """What a link is to do now; any thread, returns at once. ("connect", (family, numeric host, port), host): one attempt, which ends
@@ -326,8 +329,8 @@ cdef class Engine:
         return bridge_states(self)
 
     def sessions(self, cursor=0, most=1000):
-        """One slice of all sessions: ([a dict each: see inspection.py], cursor for the next; 0: that was the last). About `most` of them, fewer
-        also before the last: some hundred buckets are looked at. Who comes or goes meanwhile may be there or not; nobody is there twice."""
+        """Return a SessionSlice of about `most` sessions, beginning at `cursor`. A slice may have fewer sessions, also before the last, because
+        the loop looks at 1000 buckets at most. A session that begins or ends between two calls may be listed or not; none is listed twice."""
         from cext.setup.inspection import sessions_read
 
         cdef ControlRequest a
@@ -338,11 +341,11 @@ cdef class Engine:
         result, data = self._request_bytes(&a)
         if result:
             raise MemoryError
-        return sessions_read(data), a.cursor
+        return records_of().SessionSlice(sessions_read(data), a.cursor)
 
     def session(self, client_id, skip=0):
-        """(its dict, [(filter, options, subscription identifier)] from the skip-th on, how many more) of one session; None: there is none.
-        ValueError: skip is too large."""
+        """Return the SessionDetail of a client id, its subscriptions from number `skip` on; None if there is no such session. Raise ValueError if
+        `skip` is too large."""
         from cext.setup.inspection import session_read
 
         cdef ControlRequest a
@@ -359,7 +362,9 @@ cdef class Engine:
             raise ValueError(f"cannot skip {skip} subscriptions")
         if result:
             raise MemoryError
-        return (*session_read(data), a.left_out)
+        records = records_of()
+        found, rows = session_read(data)
+        return records.SessionDetail(found, [records.SessionSubscription(*row) for row in rows], a.left_out)
 
     cdef tuple _request_bytes(self, ControlRequest* a):
         """(result, what was put out)."""
@@ -430,7 +435,8 @@ cdef class Engine:
             raise OSError(result, os.strerror(result))
 
 
-cdef _about(const uint8_t* p):
+cdef tuple _about(const uint8_t* p):
+    """Return the fields of a LogLine after `text`."""
     cdef LogAbout about
     memcpy(&about, p, sizeof(LogAbout))
     cdef const char* text = <const char*>p + sizeof(LogAbout)
@@ -439,13 +445,14 @@ cdef _about(const uint8_t* p):
 
 
 def _subscriptions_read(data):
+    row = records_of().SubscriptionRow
     at = 0
     while at < len(data):
         (n,) = struct.unpack_from("=H", data, at)
         client_id = data[at + 2:at + 2 + n].decode("utf-8", "replace")
         options, n_filter = struct.unpack_from("=BI", data, at + 2 + n)
         at += 7 + n
-        yield client_id, data[at:at + n_filter].decode("utf-8", "replace"), options & 3
+        yield row(client_id, data[at:at + n_filter].decode("utf-8", "replace"), options & 3)
         at += n_filter
 
 

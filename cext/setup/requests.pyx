@@ -1,27 +1,5 @@
-"""Questions of the data plane as tuples, and the control plane's answers to them. Knows both shapes; not who asks or what follows.
-
-Every request begins (kind, handle, security, ...): `handle` is opaque and belongs to this question, or, for connect and auth, to this exchange;
-`security` is a place in the list that the Engine was given.
-
-    ("connect", handle, security, client id, user name or None, password: bytes or None, address, port, version, method or None, data: bytes or None,
-                identity: dict or None)
-    ("auth", handle, security, method, data: bytes or None, of a connected client: bool, client id, user name or None, address)
-                of one that is not in yet its "connect" has told them: an id of its own and the user name are None here
-        -> ("connect", handle, reason code, {"username": str, "data": bytes} or None)     0: let in, 0x18: the exchange goes on, -1: without a user
-                name allow_anonymous decides, else refused
-    ("acl", handle, security, client id, user name or None, address, access, topic, qos, retain, None)
-        -> ("acl", handle, True | False | None)      access 1 read, 2 write, 4 subscribe, 8 unsubscribe; None: no opinion, the rules decide
-    ("message_in" | "message_out", handle, security, client id, user name or None, topic, payload, qos, retain, properties: bytes)
-        -> (the same, handle, None: drop | (topic, payload, qos, retain))
-    connect and auth, before their answer: ("wait", handle, seconds from now until the data plane gives up)
-    and without being asked: ("publish", topic, payload, qos, retain[, seconds until it expires])
-                ("kick", [user name, None: clients without one]): their connections end, after what was answered before
-    ("control", handle, security, client id, user name or None, address, topic, payload, correlation data: bytes or None)
-        -> ("control", handle, [(topic, payload)], correlation data or None)     each is sent to that client alone, QoS 0; none is due. The handle
-                is the client's, and good as long as it is connected. What everybody may see is told by "publish"
-    ("link", 0, name, "up" | "down" | "refused" | "wanted" | "idle", detail)      up: "session present" or ""; down: why; refused: code of
-                CONNACK as it came, a blank, why; wanted: a lazy link has `threshold` deliveries waiting; idle: nothing went through for idle_ms
-    ("event", 0, security, "connected" | "disconnected" | "subscribed" | "unsubscribed", client id, user name or None, detail)
+"""Convert requests of the data plane from bytes to records, and answers of the control plane from records to structs. mosq/records.py
+declares the records. This module knows both forms. It does not know which code answers, or what an answer causes.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -48,7 +26,19 @@ WAIT_MAX_S = 3600
 LOG_EXPIRY_S = 20        # of what is logged to topics, as in Mosquitto
 
 
+cdef object named_records = None        # the module mosq.records, imported with the first request
+
+
+cdef object records_of():
+    global named_records
+    if named_records is None:
+        from mosq import records
+        named_records = records
+    return named_records
+
+
 cdef list requests_take(Broker* b):
+    """Return all requests since the last call, as records. Their bytes are erased because they may hold passwords."""
     cdef uint32_t n = 0
     cdef uint32_t at = 0
     cdef const uint8_t* p
@@ -56,16 +46,19 @@ cdef list requests_take(Broker* b):
     with nogil:
         p = auth_requests_swap(b, &n)
     out = []
+    if n == 0:
+        return out
+    records = records_of()
     while at < n:
         head = <const AuthRequestHead*>(p + at)
-        out.append(request_of(head, fields_of(head)))
+        out.append(request_of(records, head, fields_of(head)))
         at += head.total
-    if n:
-        explicit_bzero(<void*>p, n)      # it held passwords
+    explicit_bzero(<void*>p, n)
     return out
 
 
 cdef list fields_of(const AuthRequestHead* head):
+    """Return the fields of a request as bytes; None for an absent field."""
     cdef const uint8_t* p = <const uint8_t*>head + sizeof(AuthRequestHead)
     cdef uint32_t _, n
     out = []
@@ -81,27 +74,36 @@ cdef list fields_of(const AuthRequestHead* head):
 
 
 cdef str optional_text(value):
+    """Return text for bytes; invalid UTF-8 becomes U+FFFD."""
     return None if value is None else value.decode("utf-8", "replace")
 
 
-cdef tuple request_of(const AuthRequestHead* head, list f):
+cdef request_of(records, const AuthRequestHead* head, list f):
+    """Make the record of one request. `f`: its fields, in the order in which auth_requests.pyx and authorize.pyx write them."""
     if head.kind == ASK_CONNECT:
         names = (("common_name", optional_text(f[6])), ("subject", optional_text(f[7])), ("certificate_pem", optional_text(f[8])))
         identity = {name: value for name, value in names if value is not None} or None
-        return ("connect", head.handle, head.security, optional_text(f[0]), optional_text(f[1]), f[2], optional_text(f[3]), head.b << 8 | head.c, head.a, optional_text(f[4]), f[5],
-                identity)
+        return records.LoginRequest(
+            head.handle, head.security, optional_text(f[0]), optional_text(f[1]), f[2], optional_text(f[3]), head.b << 8 | head.c,
+            head.a, optional_text(f[4]), f[5], identity)
     if head.kind == ASK_AUTH:
-        return ("auth", head.handle, head.security, optional_text(f[0]), f[1], bool(head.a), optional_text(f[2]), optional_text(f[3]), optional_text(f[4]))
+        return records.ExchangeRequest(
+            head.handle, head.security, optional_text(f[0]), f[1], bool(head.a), optional_text(f[2]), optional_text(f[3]),
+            optional_text(f[4]))
     if head.kind == ASK_ACL:
-        return ("acl", head.handle, head.security, optional_text(f[0]), optional_text(f[1]), optional_text(f[2]), head.a, optional_text(f[3]), head.b, bool(head.c), None)
+        return records.AccessRequest(
+            head.handle, head.security, optional_text(f[0]), optional_text(f[1]), optional_text(f[2]), head.a, optional_text(f[3]),
+            head.b, bool(head.c), None)
     if head.kind == ASK_BRIDGE:
-        return ("link", 0, optional_text(f[0]), BRIDGE_EVENTS[head.a], optional_text(f[1]) or "")
+        return records.BridgeEvent(optional_text(f[0]), BRIDGE_EVENTS[head.a], optional_text(f[1]) or "")
     if head.kind == ASK_CONTROL:
-        return ("control", head.handle, head.security, optional_text(f[0]), optional_text(f[1]), optional_text(f[2]), optional_text(f[3]), f[4], f[5])
+        return records.CommandRequest(
+            head.handle, head.security, optional_text(f[0]), optional_text(f[1]), optional_text(f[2]), optional_text(f[3]), f[4], f[5])
     if head.kind == ASK_EVENT:
-        return ("event", 0, head.security, EVENTS[head.a], optional_text(f[0]), optional_text(f[1]), optional_text(f[2]) or "")
-    return ("message_in" if head.kind == ASK_MESSAGE_IN else "message_out", head.handle, head.security, optional_text(f[0]), optional_text(f[1]), optional_text(f[3]), f[4],
-            head.b, bool(head.c), f[5])
+        return records.ClientNotice(head.security, EVENTS[head.a], optional_text(f[0]), optional_text(f[1]), optional_text(f[2]) or "")
+    return records.MessageRequest(
+        "message_in" if head.kind == ASK_MESSAGE_IN else "message_out", head.handle, head.security, optional_text(f[0]),
+        optional_text(f[1]), optional_text(f[3]), f[4], head.b, bool(head.c), f[5])
 
 
 # ---------------------------------------------------------------- answers
@@ -134,34 +136,35 @@ cdef void answer_view_put(View* v, uint8_t* p, bytes value):
             memcpy(p, <const char*>value, v.n)
 
 
-cdef AuthAnswer* answer_of(tuple given) except NULL:
-    kind, handle = given[0], given[1]
-    if kind == "kick":
-        return kick_of(list(handle))
-    if kind == "publish":
-        _, topic, payload, qos, retain = given[:5]
-        return publish_of(topic, payload, qos, retain, given[5] if len(given) > 5 else None)
+cdef AuthAnswer* answer_of(given) except NULL:
+    """Make the struct of one answer; for a CommandAnswer see answers_append."""
+    kind = given.kind
     if kind == "connect":
-        extra = (given[3] if len(given) > 3 else None) or {}
-        username, data = extra.get("username"), extra.get("data")
-        encoded = None if username is None else username.encode()
-        if (encoded is not None and (len(encoded) > REQUEST_TEXT_MAX or b"\0" in encoded)) or (data is not None and len(data) > REQUEST_TEXT_MAX):
-            raise ValueError("a user name or authentication data that does not go into a packet")
-        return answer_new("connect", handle, given[2], encoded, None if data is None else bytes(data), 0, False)
+        return login_answer(given)
     if kind == "wait":
-        if not 1 <= given[2] <= WAIT_MAX_S:
-            raise ValueError(f"{given[2]!r} is no time to wait: expected 1 to {WAIT_MAX_S} seconds")
-        return answer_new("wait", handle, given[2], None, None, 0, False)
-    if kind == "control":
-        return answer_new("control", handle, 0, topic_of(given[2], 0), bytes(given[3]), 0, False, given[4])
+        if not 1 <= given.seconds <= WAIT_MAX_S:
+            raise ValueError(f"{given.seconds!r} is no time to wait: expected 1 to {WAIT_MAX_S} seconds")
+        return answer_new("wait", given.handle, given.seconds, None, None, 0, False)
     if kind == "acl":
-        return answer_new("acl", handle, -1 if given[2] is None else bool(given[2]), None, None, 0, False)
-    if kind != "message_in" and kind != "message_out":
-        raise ValueError(f"{kind!r} is no kind of answer")
-    if given[2] is None:
-        return answer_new(kind, handle, 0, None, None, 0, False)
-    topic, payload, qos, retain = given[2]
-    return answer_new(kind, handle, 1, topic_of(topic, qos), bytes(payload), qos, bool(retain))
+        return answer_new("acl", given.handle, -1 if given.allowed is None else bool(given.allowed), None, None, 0, False)
+    if kind == "message_in" or kind == "message_out":
+        if given.content is None:
+            return answer_new(kind, given.handle, 0, None, None, 0, False)
+        c = given.content
+        return answer_new(kind, given.handle, 1, topic_of(c.topic, c.qos), bytes(c.payload), c.qos, bool(c.retain))
+    if kind == "publish":
+        return publish_of(given.topic, given.payload, given.qos, given.retain, given.expiry_s)
+    if kind == "kick":
+        return kick_of(list(given.usernames))
+    raise ValueError(f"{kind!r} is no kind of answer")
+
+
+cdef AuthAnswer* login_answer(given) except NULL:
+    name, data = given.username, given.data
+    encoded = None if name is None else name.encode()
+    if (encoded is not None and (len(encoded) > REQUEST_TEXT_MAX or b"\0" in encoded)) or (data is not None and len(data) > REQUEST_TEXT_MAX):
+        raise ValueError("a user name or authentication data that does not go into a packet")
+    return answer_new("connect", given.handle, given.code, encoded, None if data is None else bytes(data), 0, False)
 
 
 cdef AuthAnswer* kick_of(list users) except NULL:
@@ -185,26 +188,25 @@ cdef AuthAnswer* publish_of(str topic, payload, qos, retain, expiry_s) except NU
     return answer_new("publish", 0, expiry_s, topic_of(topic, qos), bytes(payload), qos, bool(retain))
 
 
-cdef singles(tuple given):
-    """An answer to "control" has several messages."""
-    if given[0] != "control":
-        return (given,)
-    return [("control", given[1], topic, payload, given[3] if len(given) > 3 else None) for topic, payload in given[2]]
+cdef int answers_append(list given, AuthAnswer** first) except -1:
+    """Append the structs of all answers to `first`; on an exception, `first` holds those before it."""
+    cdef AuthAnswer** end = first
+    for one in given:
+        if one.kind == "control":
+            for topic, payload in one.messages:
+                end[0] = answer_new("control", one.handle, 0, topic_of(topic, 0), bytes(payload), 0, False, one.correlation)
+                end = &end[0].next
+        else:
+            end[0] = answer_of(one)
+            end = &end[0].next
+    return 0
 
 
 cdef int answers_give(Broker* b, list answers) except -1:
     cdef AuthAnswer* first = NULL
-    cdef AuthAnswer* last = NULL
     cdef AuthAnswer* a
     try:
-        for given in answers:
-            for single in singles(tuple(given)):
-                a = answer_of(single)
-                if last != NULL:
-                    last.next = a
-                else:
-                    first = a
-                last = a
+        answers_append(answers, &first)
     except BaseException:
         while first != NULL:
             a = first
@@ -212,6 +214,9 @@ cdef int answers_give(Broker* b, list answers) except -1:
             free(a)
         raise
     if first != NULL:
+        a = first
+        while a.next != NULL:
+            a = a.next
         with nogil:
-            answers_post(b, first, last)
+            answers_post(b, first, a)
     return 0

@@ -25,6 +25,19 @@ from mosq.auth.plugin import (
 from mosq.auth.runner import Door, PluginFailedError, Runner
 from mosq.config.options import LOG_TYPES
 from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, PASSWORD_FILE, PERSIST_SQLITE
+from mosq.records import (
+    AccessAnswer,
+    AccessRequest,
+    ClientNotice,
+    Content,
+    ExchangeRequest,
+    LoginAnswer,
+    LoginRequest,
+    MessageAnswer,
+    MessageRequest,
+    PublishCommand,
+    refused,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +46,9 @@ if TYPE_CHECKING:
 
     from mosq.auth.dynsec.directory import Directory
     from mosq.config.plugin import Plugin as Line
-    from mosq.server.access import Access, Answer, Realm, Request
+    from mosq.records import Answer
+    from mosq.records import AuthRequest as Request
+    from mosq.server.access import Access, Realm
 
     Make = Callable[[str, Any], Any]
 
@@ -116,7 +131,7 @@ class Plugins:
                       partial(self._say, WARNING))
 
     def _publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
-        self._send(("publish", topic, payload, qos, retain))
+        self._send(PublishCommand(topic, payload, qos, retain))
         self._flush()
 
     def release(self, within_s: float) -> None:
@@ -144,32 +159,31 @@ class Plugins:
 
     def take(self, access: "Access", request: "Request", realm: "Realm", deadline: float) -> None:
         """Handle an auth request other than a plain login."""
-        kind = request[0]
-        if kind == "connect":
+        if isinstance(request, LoginRequest):
             self._extend(access, request, [r for r in realm.plugins if "extended" in r.does], deadline)
-        elif kind == "auth":
+        elif isinstance(request, ExchangeRequest):
             self._go_on(access, request, realm, deadline)
-        elif kind == "acl":
+        elif isinstance(request, AccessRequest):
             self._authorize(access, request, realm.authorizers, 0, deadline)
-        elif kind == "event":
-            event = ClientEvent(request[4], request[5], request[6])
+        elif isinstance(request, ClientNotice):
+            event = ClientEvent(request.client_id, request.username, request.detail)
             for runner in realm.plugins:
-                runner.event(request[3], event)
-        else:
-            _, _, _, client_id, user, topic, payload, qos, retain, properties = request
-            message = Message(topic, payload, qos, bool(retain), properties, client_id, user)
+                runner.event(request.event, event)
+        elif isinstance(request, MessageRequest):
+            r = request
+            message = Message(r.topic, r.payload, r.qos, r.retain, r.properties, r.client_id, r.username)
             self._transform(request, realm.plugins, 0, message, deadline)
 
     def _put(self, runner: Runner, request: "Request", deadline: float, work: "Callable[[], Answer | None]") -> None:
         if not runner.put(partial(self._work, runner, request, deadline, work)):
-            runner.failed(request[0], "too many requests wait")
+            runner.failed(request.kind, "too many requests wait")
             self._send(refused(request, SERVER_BUSY))
 
     def _work(self, runner: Runner, request: "Request", deadline: float, work: "Callable[[], Answer | None]") -> None:
         """Answer a request in a thread of the plugin. `work` returns the answer, or None if the next plugin gives
         it."""
         if monotonic() > deadline:
-            runner.failed(request[0], "requests waited longer than auth_timeout")
+            runner.failed(request.kind, "requests waited longer than auth_timeout")
             return
         try:
             answer = work()
@@ -180,20 +194,20 @@ class Plugins:
 
     # ------------------------------------------------------------ logins
 
-    def authenticate(self, access: "Access", request: "Request", deciders: "list[Any]", place: int, deadline: float
+    def authenticate(self, access: "Access", request: LoginRequest, deciders: "list[Any]", place: int, deadline: float
                      ) -> None:
         """Ask the plugin at `place` in `deciders` about a login."""
         runner = deciders[place]
         if access.is_paused(request):
-            self._send(("connect", request[1], RATE_EXCEEDED, None))
+            self._send(LoginAnswer(request.handle, RATE_EXCEEDED))
             return
         self._put(runner, request, deadline, partial(self._ask, access, runner, request, deciders, place, deadline))
 
-    def _ask(self, access: "Access", runner: Runner, request: "Request", deciders: "list[Any]", place: int,
+    def _ask(self, access: "Access", runner: Runner, request: LoginRequest, deciders: "list[Any]", place: int,
              deadline: float) -> "Answer | None":
-        _, handle, _, client_id, user, password, address, port, version, _, _, identity = request
+        r = request
         verdict = said(runner, "authenticate", runner.call("authenticate", ConnectRequest(
-            client_id, user, password, address, port, version, identity)))
+            r.client_id, r.username, r.password, r.address, r.port, r.version, r.identity)))
         if verdict.decision == "defer":
             access.decide(request, deciders, place + 1, deadline)
             return None
@@ -201,40 +215,37 @@ class Plugins:
             runner.failed("authenticate", "it continues an exchange that has not begun")
             raise PluginFailedError
         good = verdict.decision == "allow"
-        if user is not None:
-            access.note(address, user, good)
-        return login_answer(handle, verdict) if good else ("connect", handle, NOT_AUTHORISED, None)
+        if r.username is not None:
+            access.note(r.address, r.username, good)
+        return login_answer(request.handle, verdict) if good else LoginAnswer(request.handle, NOT_AUTHORISED)
 
     # ------------------------------------------------------------ exchanges [v5 4.12]
 
-    def _extend(self, access: "Access", request: "Request", runners: list[Runner], deadline: float) -> None:
+    def _extend(self, access: "Access", request: "LoginRequest | ExchangeRequest", runners: list[Runner],
+                deadline: float) -> None:
         """Begin an exchange of AUTH packets."""
         if not runners:
-            self._send(("connect", request[1], BAD_METHOD, None))
+            self._send(LoginAnswer(request.handle, BAD_METHOD))
             return
-        if request[0] == "connect":
-            _, _, _, client_id, user, _, address, _, _, method, content, _ = request
-            reauth = False
-        else:
-            _, _, _, method, content, reauth, *who = request
-            client_id, user, address = (*who, "", None, "")[:3] if len(who) < 3 else who[:3]
-        step = AuthStep(method, content, True, reauth, client_id or "", user, address, {})
+        r = request
+        again = isinstance(r, ExchangeRequest) and r.connected
+        step = AuthStep(r.method or "", r.data, True, again, r.client_id or "", r.username, r.address, {})
         self._put(runners[0], request, deadline, partial(self._step, access, runners, request, step, deadline))
 
-    def _go_on(self, access: "Access", request: "Request", realm: "Realm", deadline: float) -> None:
+    def _go_on(self, access: "Access", request: ExchangeRequest, realm: "Realm", deadline: float) -> None:
         """Handle a further step, or the first step of a re-authentication."""
         with self._exchanges_lock:
-            known = self._exchanges.get(request[1])
+            known = self._exchanges.get(request.handle)
         if known is None:
             self._extend(access, request, [r for r in realm.plugins if "extended" in r.does], deadline)
             return
         runner, step = known
-        step = step._replace(data=request[4], first=False)
+        step = step._replace(data=request.data, first=False)
         self._put(runner, request, deadline, partial(self._step, access, [runner], request, step, deadline))
 
-    def _step(self, access: "Access", runners: list[Runner], request: "Request", step: AuthStep, deadline: float
-              ) -> "Answer | None":
-        runner, handle = runners[0], request[1]
+    def _step(self, access: "Access", runners: list[Runner], request: "LoginRequest | ExchangeRequest", step: AuthStep,
+              deadline: float) -> "Answer | None":
+        runner, handle = runners[0], request.handle
         try:
             verdict = said(runner, "extended", runner.call("extended", step))
         except PluginFailedError:
@@ -242,16 +253,16 @@ class Plugins:
             raise
         if verdict.decision == "defer" and step.first:
             if len(runners) == 1:
-                return "connect", handle, BAD_METHOD, None
+                return LoginAnswer(handle, BAD_METHOD)
             self._put(runners[1], request, deadline, partial(self._step, access, runners[1:], request, step, deadline))
             return None
         if verdict.decision == "continue":
             with self._exchanges_lock:
                 self._exchanges[handle] = runner, step
-            return "connect", handle, CONTINUE, {"data": verdict.data or b""}
+            return LoginAnswer(handle, CONTINUE, data=verdict.data or b"")
         self._forget(handle)
         good = verdict.decision == "allow"
-        return login_answer(handle, verdict) if good else ("connect", handle, NOT_AUTHORISED, None)
+        return login_answer(request.handle, verdict) if good else LoginAnswer(request.handle, NOT_AUTHORISED)
 
     def _forget(self, handle: int) -> None:
         with self._exchanges_lock:
@@ -259,21 +270,20 @@ class Plugins:
 
     # ------------------------------------------------------------ access to topics
 
-    def _authorize(self, access: "Access", request: "Request", runners: list[Runner], place: int, deadline: float
+    def _authorize(self, access: "Access", request: AccessRequest, runners: list[Runner], place: int, deadline: float
                    ) -> None:
         if place == len(runners):
-            self._send(("acl", request[1], None))       # the acl_file decides; without one, access is denied
+            self._send(AccessAnswer(request.handle, None))       # the acl_file decides; without one, access is denied
             return
         if runners[place].deny_special_chars and not self._is_plain(request):
-            self._send(("acl", request[1], False))
+            self._send(AccessAnswer(request.handle, False))
             return
         self._put(runners[place], request, deadline,
                   partial(self._ask_authorizer, access, request, runners, place, deadline))
 
-    def _is_plain(self, request: "Request") -> bool:
+    def _is_plain(self, request: AccessRequest) -> bool:
         """Return whether neither user name nor client id could act as a part of a filter in a plugin's rules."""
-        client_id, user = request[3:5]
-        for what, name in (("username", user or ""), ("client id", client_id)):
+        for what, name in (("username", request.username or ""), ("client id", request.client_id)):
             if not SPECIAL.isdisjoint(name):
                 now = monotonic()
                 if now - self._told_special_at >= TELL_SPECIAL_EVERY_S:
@@ -282,36 +292,36 @@ class Plugins:
                 return False
         return True
 
-    def _ask_authorizer(self, access: "Access", request: "Request", runners: list[Runner], place: int, deadline: float
-                        ) -> "Answer | None":
+    def _ask_authorizer(self, access: "Access", request: AccessRequest, runners: list[Runner], place: int,
+                        deadline: float) -> "Answer | None":
         runner = runners[place]
-        _, handle, _, client_id, user, address, kind, topic, qos, retain, payload = request
+        r = request
         verdict = said(runner, "authorize", runner.call("authorize", AclRequest(
-            client_id, user, address, kind, topic, qos, bool(retain), payload)))
+            r.client_id, r.username, r.address, r.access, r.topic, r.qos, r.retain, r.payload)))
         if verdict.decision == "defer":
             self._authorize(access, request, runners, place + 1, deadline)
             return None
-        return "acl", handle, verdict.decision == "allow"
+        return AccessAnswer(request.handle, verdict.decision == "allow")
 
     # ------------------------------------------------------------ messages
 
-    def _transform(self, request: "Request", runners: list[Runner], place: int, message: Message, deadline: float
+    def _transform(self, request: MessageRequest, runners: list[Runner], place: int, message: Message, deadline: float
                    ) -> None:
-        kind = request[0]
-        while place < len(runners) and not runners[place].wants(kind, message.topic):
+        while place < len(runners) and not runners[place].wants(request.way, message.topic):
             place += 1
         if place == len(runners):
-            self._send((kind, request[1], (message.topic, message.payload, message.qos, message.retain)))
+            content = Content(message.topic, message.payload, message.qos, message.retain)
+            self._send(MessageAnswer(request.way, request.handle, content))
             return
         self._put(runners[place], request, deadline,
                   partial(self._ask_transformer, request, runners, place, message, deadline))
 
-    def _ask_transformer(self, request: "Request", runners: list[Runner], place: int, message: Message, deadline: float
-                         ) -> "Answer | None":
-        runner, kind = runners[place], request[0]
+    def _ask_transformer(self, request: MessageRequest, runners: list[Runner], place: int, message: Message,
+                         deadline: float) -> "Answer | None":
+        runner, kind = runners[place], request.way
         result = runner.call(kind, message)
         if result == DROP:
-            return kind, request[1], None
+            return MessageAnswer(kind, request.handle, None)
         if result is None:
             result = message
         if not is_message(result):
@@ -321,18 +331,9 @@ class Plugins:
         return None
 
 
-def refused(request: "Request", rc: int) -> "Answer":
-    """Return the answer that refuses a request."""
-    kind, handle = request[:2]
-    if kind in ("connect", "auth"):
-        return "connect", handle, rc, None
-    return kind, handle, (False if kind == "acl" else None)
-
-
 def login_answer(handle: int, verdict: Verdict) -> "Answer":
     """Return the answer that accepts a login."""
-    extra = {"username": verdict.username, "data": verdict.data}
-    return "connect", handle, LET_IN, {name: value for name, value in extra.items() if value is not None} or None
+    return LoginAnswer(handle, LET_IN, verdict.username, verdict.data)
 
 
 def said(runner: Runner, method: str, verdict: "Any") -> Verdict:

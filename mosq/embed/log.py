@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mosq.engine import Event
+    from mosq.records import LogLine
 
 logger = logging.getLogger("mosq")
 
@@ -27,9 +27,9 @@ def wanted(config: Config) -> int:
     return LOG_ALL if verbose and not quiet else log_mask(config)
 
 
-def write(events: "Iterable[Event]") -> None:
-    for _, _, type_bit, text in events:
-        say(type_bit, text)
+def write(lines: "Iterable[LogLine]") -> None:
+    for line in lines:
+        say(line.type, line.text)
 
 
 def say(type_bit: int, text: str) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from mosq.config.model import Config
     from mosq.engine import Engine, Security
+    from mosq.records import Answer
     from mosq.server.access import Access
     from mosq.server.bridge.links import Links
 
@@ -135,7 +136,7 @@ class Running:
         if type_bit & self._mask:
             log.say(type_bit, text)
 
-    def _answer(self, answers: "list[tuple[Any, ...]]") -> None:
+    def _answer(self, answers: "list[Answer]") -> None:
         engine = self.engine
         if engine is not None:
             engine.answer(answers)

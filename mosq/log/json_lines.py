@@ -13,7 +13,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mosq.log.log import Record
+    from mosq.records import LogLine
 
 LEVELS = {1: "error", 2: "warning", 4: "notice", 8: "information", 16: "debug", 32: "subscribe", 64: "unsubscribe",
           128: "internal", 256: "websockets"}
@@ -86,14 +86,14 @@ def code_of(type_bit: int, text: str) -> str:
     return "feature" if _FEATURE.fullmatch(text) else "other"
 
 
-def json_line(record: "Record") -> str:
+def json_line(record: "LogLine") -> str:
     """Without a newline, and with none in it."""
-    seconds, type_bit, text = record[:3]
-    milliseconds, client, address, port, listener = record[3:] if len(record) == 8 else (0, "", "", 0, 0)
+    seconds, milliseconds, type_bit, text = record.seconds, record.milliseconds, record.type, record.text
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     line: dict[str, str | int] = {"time": f"{stamp}.{milliseconds:03d}Z", "ms": seconds * 1000 + milliseconds,
                                   "level": LEVELS.get(type_bit, "other"), "code": code_of(type_bit, text)}
-    about: dict[str, str | int] = {"client": client, "address": address, "port": port, "listener": listener}
+    about: dict[str, str | int] = {"client": record.client_id, "address": record.address, "port": record.port,
+                                   "listener": record.listener}
     if line["code"] == "client_disconnected":
         ended = _ENDED.fullmatch(text)
         about["reason"] = (ended and ended["reason"]) or ""

@@ -10,6 +10,7 @@ import os
 import time
 
 from mosq.log.destinations import Stream, Syslog, Topic, open_file
+from mosq.records import LogLine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 # a line is a line: what a client sends must not be able to begin another one
 _CONTROL = dict.fromkeys((*range(9), *range(10, 32), 127, *range(128, 160), 0x2028, 0x2029), "?")
 
-# seconds since 1970, type bit, text; with log_format json the data plane adds milliseconds, client id, address,
-# port of the client and port of the listener ("" and 0: not known)
-Record = tuple[int, int, str] | tuple[int, int, str, int, str, str, int, int]
 
 STDOUT_FD, STDERR_FD = 1, 2
 FLUSH_WITHIN_S = 0.3
@@ -49,7 +47,7 @@ class Log:
     def _forms(self, timestamp: bool, timestamp_format: str | None, form: str) -> None:
         self.timestamp, self.timestamp_format, self.form = timestamp, timestamp_format, form
         self._second, self._prefix = -1, ""
-        self._json: Callable[[Record], str] | None = None
+        self._json: Callable[[LogLine], str] | None = None
         if form == "json":
             from mosq.log.json_lines import json_line
 
@@ -123,28 +121,28 @@ class Log:
     def say(self, type_bit: int, text: str) -> None:
         """One line of our own, now."""
         now = time.time()
-        self.write([(int(now), type_bit, text, int(now * 1000) % 1000, "", "", 0, 0)])
+        self.write([LogLine(int(now), type_bit, text, int(now * 1000) % 1000)])
 
     def publish(self, type_bit: int, text: str) -> None:
         """One line of our own for the subscribers only, the last that they get."""
         if self.topic and type_bit & self.mask:
             now = time.time()
-            record = (int(now), type_bit, text, int(now * 1000) % 1000, "", "", 0, 0)
-            self.topic.put(_KINDS[type_bit][1], self._json(record) if self._json else self._line(record[0], text))
+            record = LogLine(int(now), type_bit, text, int(now * 1000) % 1000)
+            self.topic.put(_KINDS[type_bit][1], self._json(record) if self._json else self._line(record.seconds, text))
             self.topic.publish = None
 
-    def write(self, records: "Iterable[Record]") -> None:
-        wanted = [record for record in records if record[1] & self.mask]
+    def write(self, records: "Iterable[LogLine]") -> None:
+        wanted = [record for record in records if record.type & self.mask]
         if not wanted:
             return
-        lines = [self._json(record) if self._json else self._line(record[0], record[2]) for record in wanted]
+        lines = [self._json(record) if self._json else self._line(record.seconds, record.text) for record in wanted]
         if self.streams:
             block = ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
             for stream in self.streams.values():
                 stream.put(block, len(lines))
         if self.syslog or self.topic:
             for record, line in zip(wanted, lines, strict=True):
-                self._tell(record[0], record[1], line)
+                self._tell(record.seconds, record.type, line)
 
     def _tell(self, seconds: int, type_bit: int, line: str) -> None:
         severity, letter = _KINDS.get(type_bit, (7, ""))

@@ -25,6 +25,15 @@ from mosq.config.acl import load_acl
 from mosq.config.errors import ConfigError
 from mosq.config.options import LOG_TYPES
 from mosq.config.security import SecuritySource, securities_of
+from mosq.records import (
+    AccessAnswer,
+    ClientNotice,
+    LoginAnswer,
+    LoginRequest,
+    LoginWait,
+    RolesRequest,
+    refused,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,10 +46,9 @@ if TYPE_CHECKING:
     from mosq.config.model import Config
     from mosq.config.plugin import Plugin as Line
     from mosq.engine import Engine
+    from mosq.records import Answer
+    from mosq.records import AuthRequest as Request
     from mosq.server.admin.control import ControlTopics
-
-    Answer = tuple[Any, ...]
-    Request = tuple[Any, ...]
 
 INFORMATION, WARNING = LOG_TYPES["information"], LOG_TYPES["warning"]
 NOTICE = LOG_TYPES["notice"]
@@ -255,17 +263,16 @@ class Access:
         if self._plugins is not None:
             self._plugins.begin()
         for request in requests:
-            kind = request[0]
-            if request[2] >= len(self.realms):  # sent before a reload, for a security that no longer exists
-                if kind != "event":
+            if request.security >= len(self.realms):  # sent before a reload, for a security that no longer exists
+                if not isinstance(request, ClientNotice):
                     self._outbox.append(refusal(request))
-            elif kind == "connect" and request[9] is None:
-                self.decide(request, self.realms[request[2]].deciders, 0, deadline)
-            elif kind == "roles":       # from the HTTP API
-                self._outbox.append((kind, request[1], self._may_receive(self.realms[request[2]], *request[3:])))
+            elif isinstance(request, LoginRequest) and request.method is None:
+                self.decide(request, self.realms[request.security].deciders, 0, deadline)
+            elif isinstance(request, RolesRequest):       # from the HTTP API
+                self._outbox.append(AccessAnswer(request.handle, self._may_receive(request)))
             elif self._plugins is not None:
-                self._plugins.take(self, request, self.realms[request[2]], deadline)
-            elif kind != "event":       # the data plane should not have sent it
+                self._plugins.take(self, request, self.realms[request.security], deadline)
+            elif not isinstance(request, ClientNotice):       # the data plane should not have sent it
                 self._outbox.append(refusal(request))
         if self._outbox:
             self._flush()
@@ -279,13 +286,14 @@ class Access:
         self._flush()
         self._tell()
 
-    def decide(self, request: "Request", deciders: list["Any"], place: int, deadline: float) -> None:
+    def decide(self, request: LoginRequest, deciders: list["Any"], place: int, deadline: float) -> None:
         """Ask the decider at this place; if it has no opinion, go on to the next."""
         if place == len(deciders):
             # As in Mosquitto: without a user name allow_anonymous decides; an unknown user name is refused.
-            self._outbox.append(("connect", request[1], NO_OPINION if request[4] is None else NOT_AUTHORISED, None))
+            code = NO_OPINION if request.username is None else NOT_AUTHORISED
+            self._outbox.append(LoginAnswer(request.handle, code))
         elif isinstance(deciders[place], Passwords):
-            if request[4] is None:
+            if request.username is None:
                 self.decide(request, deciders, place + 1, deadline)
             else:
                 self._look_up(request, deciders[place], deadline)
@@ -295,47 +303,49 @@ class Access:
             assert self._plugins is not None
             self._plugins.authenticate(self, request, deciders, place, deadline)
 
-    def _look_up(self, request: "Request", passwords: Passwords, deadline: float) -> None:
-        _, handle, _, _, user, password, *_ = request
-        if password is None:
-            self._outbox.append(("connect", handle, NOT_AUTHORISED, None))
+    def _look_up(self, request: LoginRequest, passwords: Passwords, deadline: float) -> None:
+        if request.password is None or request.username is None:
+            self._outbox.append(LoginAnswer(request.handle, NOT_AUTHORISED))
             return
-        self._verify(request, passwords.hashes.get(user), passwords.decoy, deadline)
+        self._verify(request, passwords.hashes.get(request.username), passwords.decoy, deadline)
 
-    def _ask_directory(self, request: "Request", deciders: list["Any"], place: int, deadline: float) -> None:
+    def _ask_directory(self, request: LoginRequest, deciders: list["Any"], place: int, deadline: float) -> None:
         directory: Directory = deciders[place]
-        client = directory.client(request[4]) if request[4] is not None and request[5] is not None else None
-        if client is None and (request[4] is None or request[5] is None or place + 1 < len(deciders)):
+        user, complete = request.username, request.username is not None and request.password is not None
+        client = directory.client(user) if user is not None and complete else None
+        if client is None and (not complete or place + 1 < len(deciders)):
             self.decide(request, deciders, place + 1, deadline)
         else:
-            known = client.hash if client is not None and directory.may_log_in(client, request[3]) else None
+            known = client.hash if client is not None and directory.may_log_in(client, request.client_id) else None
             self._verify(request, known, directory.decoy, deadline)
 
-    def _verify(self, request: "Request", known: "Hash | None", decoy: "Hash | None", deadline: float) -> None:
+    def _verify(self, request: LoginRequest, known: "Hash | None", decoy: "Hash | None", deadline: float) -> None:
         """Hash the password. If `known` is None, the login is refused after the same time as a wrong password."""
-        _, handle, _, _, user, password, address, *_ = request
+        handle, user, password, address = request.handle, request.username, request.password, request.address
+        assert user is not None
+        assert password is not None
         key = None
         if known is not None and self._verdicts.size:
             key = self._verdicts.key(known, user, password)
             if self._verdicts.knows(key):
-                self._outbox.append(("connect", handle, LET_IN, None))
+                self._outbox.append(LoginAnswer(handle, LET_IN))
                 return
         hash = known or decoy
         if hash is None:                        # an empty file: no user name can be guessed from the timing
-            self._outbox.append(("connect", handle, NOT_AUTHORISED, None))
+            self._outbox.append(LoginAnswer(handle, NOT_AUTHORISED))
             return
         if self._is_paused(address, user):
-            self._outbox.append(("connect", handle, RATE_EXCEEDED, None))
+            self._outbox.append(LoginAnswer(handle, RATE_EXCEEDED))
             return
         waits = self._checks.waiting()
         if waits:
             deadline = monotonic() + QUEUE_S
         check = Check(self, handle, user, password, address, hash, known is not None, key, deadline)
         if waits >= WAITING_MAX:
-            self._outbox.append(("connect", handle, SERVER_BUSY, None))
+            self._outbox.append(LoginAnswer(handle, SERVER_BUSY))
             return
         if waits and handle >= 0:       # sent first; handles below 0 (HTTP API) need no extension
-            self._outbox.append(("wait", handle, QUEUE_S + self._wait_s))
+            self._outbox.append(LoginWait(handle, QUEUE_S + self._wait_s))
         self._checks.put(check)
 
     # ---- called by checks.py in its threads
@@ -344,13 +354,13 @@ class Access:
         """Return whether the password must still be hashed. If not, the login is answered, or the data plane has given
         it up."""
         if monotonic() > check.deadline:
-            self._send(("connect", check.handle, SERVER_BUSY, None))
+            self._send(LoginAnswer(check.handle, SERVER_BUSY))
             return False
         if check.key is not None and self._verdicts.knows(check.key):   # an earlier request in the queue has proved it
-            self._send(("connect", check.handle, LET_IN, None))
+            self._send(LoginAnswer(check.handle, LET_IN))
             return False
         if self._is_paused(check.address, check.user):                  # likewise
-            self._send(("connect", check.handle, RATE_EXCEEDED, None))
+            self._send(LoginAnswer(check.handle, RATE_EXCEEDED))
             return False
         return True
 
@@ -360,22 +370,23 @@ class Access:
         self.note(check.address, check.user, good)
         if good and check.key is not None:
             self._verdicts.remember(check.key)
-        self._send(("connect", check.handle, LET_IN if good else NOT_AUTHORISED, None))
+        self._send(LoginAnswer(check.handle, LET_IN if good else NOT_AUTHORISED))
 
     def unchecked(self, check: Check) -> None:
         """Answer a login whose check failed because of an error in the broker."""
-        self._send(("connect", check.handle, SERVER_BUSY, None))
+        self._send(LoginAnswer(check.handle, SERVER_BUSY))
 
-    def _may_receive(self, realm: Realm, client_id: str, user: str | None, topic: str) -> bool | None:
-        return None if realm.directory is None else realm.directory.may_receive(user, client_id, topic)
+    def _may_receive(self, request: RolesRequest) -> bool | None:
+        directory = self.realms[request.security].directory
+        return None if directory is None else directory.may_receive(request.username, request.client_id, request.topic)
 
     # ------------------------------------------------------------ pauses
 
     def _is_paused(self, address: str, user: str) -> bool:
         return self._backs_off and self._backoff.refuses(address, user)
 
-    def is_paused(self, request: "Request") -> bool:
-        return request[4] is not None and self._is_paused(request[6], request[4])
+    def is_paused(self, request: LoginRequest) -> bool:
+        return request.username is not None and self._is_paused(request.address, request.username)
 
     def note(self, address: str, user: str, good: bool) -> None:
         """Count the outcome of a login for the pauses of its address and user name."""
@@ -442,7 +453,4 @@ class Access:
 
 def refusal(request: "Request") -> "Answer":
     """Return the answer to a request that could not be worked on."""
-    kind, handle = request[:2]
-    if kind in ("connect", "auth"):
-        return "connect", handle, SERVER_BUSY, None
-    return kind, handle, (False if kind == "acl" else None)
+    return refused(request, SERVER_BUSY)

@@ -19,6 +19,7 @@ from mosq.config.options import LOG_TYPES
 from mosq.config.plugin import has_store
 from mosq.engine import new_engine
 from mosq.log.log import Log, log_of
+from mosq.records import PublishCommand
 from mosq.server import process, signals, systemd
 from mosq.server.admin.control import ControlTopics
 from mosq.server.admin.topics import topics_of
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from mosq.engine import BridgeSpec, Engine, Security, SettingValue
     from mosq.log.destinations import Stream
+    from mosq.records import Answer, Request
     from mosq.server.access import Access
     from mosq.server.bridge.links import Links
     from mosq.server.http.doors import Door
@@ -111,7 +113,7 @@ class Control:
         self.links: Links | None = None         # None if no bridge is configured
         self.doors: list[Door] = []
         self.http: HttpApi | None = None
-        self.asked: collections.deque[tuple[Any, ...]] = collections.deque()    # auth requests of the HTTP API
+        self.asked: collections.deque[Request] = collections.deque()    # auth requests of the HTTP API
         self.user: process.Account | None = None
         self.topics = ControlTopics(self.log.say, self._wake)   # answers messages on $CONTROL/ topics
         self.printer: Stream | None = None
@@ -355,7 +357,7 @@ class Control:
         self.signals.wake()
 
     def _drain(self) -> None:
-        self.log.write(event[1:] for event in self.engine.drain() if event[0] == "log")
+        self.log.write(self.engine.drain())
 
     def _wait_ms(self, tick_s: float) -> float | None:
         """Return the milliseconds until work is due that comes without a wake-up; None if there is none."""
@@ -371,20 +373,20 @@ class Control:
             requests.append(self.asked.popleft())
         hand_out(requests, self.engine, self.log.say, self.links, self.topics, self.access)
 
-    def _ask_access(self, request: "tuple[Any, ...]") -> None:
+    def _ask_access(self, request: "Request") -> None:
         self.asked.append(request)      # called by the thread of the HTTP API
         self.signals.wake()
 
-    def answer(self, answers: "list[tuple[Any, ...]]") -> None:
+    def answer(self, answers: "list[Answer]") -> None:
         """Pass the answers of Access on; any thread may call this. Handles below 0 belong to the HTTP API, the others
         to the data plane."""
-        ours = [answer for answer in answers if answer[0] != "publish" and answer[1] < 0]
+        ours = [answer for answer in answers if answer.handle < 0]
         if ours:
             gate = self.http.gate if self.http is not None else None
             for one in ours:
                 if gate is not None:
                     gate.answered(one)
-            answers = [answer for answer in answers if answer[0] == "publish" or answer[1] >= 0]
+            answers = [answer for answer in answers if answer.handle >= 0]
         if answers:
             self.engine.answer(answers)
 
@@ -393,7 +395,7 @@ class Control:
             self.log.topic.publish = self._publish
 
     def _publish(self, topic: str, payload: bytes) -> None:
-        self.engine.answer([("publish", topic, payload, 2, False)])
+        self.engine.answer([PublishCommand(topic, payload, qos=2)])
 
     # ---- signals
 
@@ -416,10 +418,10 @@ class Control:
         if self.printer is None:
             self.printer = Stream(1)
         try:
-            rows, more = self.engine.subscriptions()
+            listing = self.engine.subscriptions()
         except RuntimeError:
             return
-        for block in tree_lines(rows, more):
+        for block in tree_lines(listing.rows, listing.left_out):
             self.printer.put(block.encode("utf-8", "backslashreplace"), block.count("\n"))
 
     # ---- stop

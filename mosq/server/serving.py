@@ -5,17 +5,19 @@ Invariant: an error in one component is logged and stops neither the other compo
 the broker listens, so it imports almost nothing.
 """
 
+from mosq.records import BridgeEvent, ClientNotice, CommandRequest
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from mosq.engine import Engine
+    from mosq.records import Request
     from mosq.server.access import Access
     from mosq.server.admin.control import ControlTopics
     from mosq.server.bridge.links import Links
 
-    Requests = list[tuple[Any, ...]]
+    Requests = list[Request]
     Say = Callable[[int, str], None]
 
 ERROR = 1                       # same as in mosq.config.options.LOG_TYPES
@@ -26,27 +28,28 @@ def hand_out(requests: "Requests", engine: "Engine", say: "Say", links: "Links |
     """Distribute the requests. Components that have work without a request get their turn too."""
     if links is not None:
         try:
-            links.take([request for request in requests if request[0] == "link"])
+            links.take([request for request in requests if isinstance(request, BridgeEvent)])
             links.serve()
         except Exception as error:
             say(ERROR, f"Error: The bridges' work failed: {type(error).__name__}: {error}.")
-        requests = [request for request in requests if request[0] != "link"]
+        requests = [request for request in requests if not isinstance(request, BridgeEvent)]
     try:
         answers, requests = topics.take(requests)
         if answers:
             engine.answer(answers)
     except Exception as error:
         say(ERROR, f"Error: Requests on $CONTROL/ topics could not be answered: {type(error).__name__}.")
-        requests = [request for request in requests if request[0] != "control"]
+        requests = [request for request in requests if not isinstance(request, CommandRequest)]
+    rest = [request for request in requests if not isinstance(request, (BridgeEvent, CommandRequest))]
     try:
-        if access is not None and requests:
-            access.take(requests)
-        elif requests:              # sent before a reload, after which no security needs access
+        if access is not None and rest:
+            access.take(rest)
+        elif rest:              # sent before a reload, after which no security needs access
             from mosq.server.access import refusal
 
-            engine.answer([refusal(request) for request in requests if request[0] != "event"])
+            engine.answer([refusal(request) for request in rest if not isinstance(request, ClientNotice)])
     except Exception as error:      # auth_timeout refuses these clients; the broker goes on
-        say(ERROR, f"Error: {len(requests)} auth requests could not be handled: {type(error).__name__}.")
+        say(ERROR, f"Error: {len(rest)} auth requests could not be handled: {type(error).__name__}.")
 
 
 def tick(access: "Access", say: "Say") -> None:

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    Row = tuple[str, str, int]      # client id, filter as sent by the client, QoS
+    from mosq.records import SubscriptionRow
 
 BLOCK_LINES = 200
 _CONTROL = dict.fromkeys((*range(32), 127, *range(128, 160), 0x2028, 0x2029), "?")
@@ -26,10 +26,11 @@ class _Node:
         self.who: list[str] = []
 
 
-def tree_lines(rows: "Iterable[Row]", more: int = 0) -> "Iterator[str]":
+def tree_lines(rows: "Iterable[SubscriptionRow]", more: int = 0) -> "Iterator[str]":
     """Yield the text in pieces of whole lines. `more`: number of subscriptions that are not among the rows."""
     plain, shared = _Node(), _Node()
-    for client, text, qos in rows:
+    for row in rows:
+        client, text, qos = row.client_id, row.filter, row.qos
         parts = text.split("/", 2)
         if parts[0] == "$share" and len(parts) == 3:
             _add(shared, parts[2], f" ({parts[1]}: {client}, {qos})")

@@ -17,6 +17,7 @@ from mosq.auth.dynsec import on_clients, on_groups, on_roles
 from mosq.auth.dynsec.doing import Doing, RefusedError
 from mosq.auth.dynsec.reading import parse, raw, text
 from mosq.config.options import LOG_TYPES
+from mosq.records import KickCommand
 from mosq.server.admin.commands import RESPONSES_BYTES_MAX, TOO_MANY, UNKNOWN, Responses
 
 TYPE_CHECKING = False
@@ -108,7 +109,7 @@ class Commands:
 
     def _end(self, message: "_Message", asker: "Asker") -> None:
         if message.kicks:           # first, so that no later failure prevents it
-            asker.then.append(("kick", list(message.kicks)))
+            asker.then.append(KickCommand(list(message.kicks)))
         for error in message.errors:
             self._say(ERROR, f"Error: A command of dynamic security failed: {error}.")
         for line in message.lines:

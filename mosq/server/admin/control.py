@@ -21,11 +21,14 @@ Imported before the broker listens, so it imports almost nothing.
 from collections import deque
 from time import monotonic
 
+from mosq.records import CommandAnswer, CommandRequest, PublishCommand
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
+    from mosq.records import Answer, Request
 
     Bridges = Callable[[], list[dict[str, Any]]]
     Messages = list[tuple[str, bytes]]              # (topic, payload)
@@ -47,7 +50,7 @@ class Asker:
 
     def __init__(self, client_id: str, username: "str | None", address: str, security: int) -> None:
         self.client_id, self.username, self.address, self.security = client_id, username, address, security
-        self.then: list[tuple[Any, ...]] = []       # further answers for the engine, sent after the response
+        self.then: list[Answer] = []       # further answers for the engine, sent after the response
 
 
 class _Line:
@@ -56,12 +59,12 @@ class _Line:
     __slots__ = ("asker", "bytes", "requests", "work")
 
     def __init__(self) -> None:
-        self.requests: deque[tuple[Any, ...]] = deque()
+        self.requests: deque[CommandRequest] = deque()
         self.bytes = 0
         self.asker: Asker | None = None         # client of the first request; None until work on it begins
         self.work: Work | None = None
 
-    def put(self, request: "tuple[Any, ...]") -> bool:
+    def put(self, request: CommandRequest) -> bool:
         """Append a request; return False if there is no room."""
         n = _weight(request)
         if self.requests and self.bytes + n > LINE_BYTES_MAX:
@@ -74,7 +77,7 @@ class _Line:
         self.bytes -= _weight(self.requests.popleft())
         self.asker = self.work = None
 
-    def not_begun(self) -> "list[tuple[Any, ...]]":
+    def not_begun(self) -> list[CommandRequest]:
         """Remove and return the requests that have not begun."""
         first = [self.requests.popleft()] if self.work is not None else []
         left = list(self.requests)
@@ -83,7 +86,7 @@ class _Line:
         return left
 
 
-def _weight(request: "tuple[Any, ...]") -> int:
+def _weight(request: CommandRequest) -> int:
     return REQUEST_BYTES + sum(len(one) for one in request if isinstance(one, (str, bytes)))
 
 
@@ -95,7 +98,7 @@ class ControlTopics:
         self._say, self.wake = say, wake
         self._handlers: dict[str, tuple[Handler, bool]] = {}
         self._lines: dict[str, _Line] = {}      # no line is empty; the topic with the next turn is first
-        self._refused: list[tuple[Any, ...]] = []       # answers to requests that a reload cut off
+        self._refused: list[Answer] = []       # answers to requests that a reload cut off
 
     def add(self, topic: str, handler: "Handler", *, private: bool = False) -> None:
         """Register the handler of a topic. Raises ValueError if the topic is no control topic or is taken."""
@@ -109,16 +112,16 @@ class ControlTopics:
         """Return the topics for the engine."""
         return tuple(self._handlers)
 
-    def take(self, requests: "list[tuple[Any, ...]]") -> "tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]":
+    def take(self, requests: "list[Request]") -> "tuple[list[Answer], list[Request]]":
         """Work on the requests, also on those begun before; return (answers for the engine, requests for other
         components)."""
-        answers, others = self._refused, []
-        self._refused = []
+        answers, self._refused = self._refused, []
+        others: list[Request] = []
         for request in requests:
-            if request[0] != "control":
+            if not isinstance(request, CommandRequest):
                 others.append(request)
-            elif request[6] in self._handlers:      # otherwise it was sent before a reload
-                line = self._lines.setdefault(request[6], _Line())
+            elif request.topic in self._handlers:      # otherwise it was sent before a reload
+                line = self._lines.setdefault(request.topic, _Line())
                 if not line.put(request):
                     answers += self._refusal(request, BUSY)
         if self._lines:
@@ -137,8 +140,8 @@ class ControlTopics:
         if self._lines or self._refused:
             self.wake()
 
-    def _work_off(self) -> "list[tuple[Any, ...]]":
-        answers: list[tuple[Any, ...]] = []
+    def _work_off(self) -> "list[Answer]":
+        answers: list[Answer] = []
         until_s = monotonic() + TURN_S
         for topic in list(self._lines):
             line = self._lines.pop(topic)
@@ -155,16 +158,16 @@ class ControlTopics:
             self.wake()
         return answers
 
-    def _step(self, line: _Line, answers: "list[tuple[Any, ...]]") -> bool:
+    def _step(self, line: _Line, answers: "list[Answer]") -> bool:
         """Run one step of the first request. Return False if the request waits for another event."""
         request = line.requests[0]
-        _, _, security, client_id, username, address, topic, payload, _ = request
+        topic = request.topic
         if line.asker is None:
-            line.asker = Asker(client_id, username, address, security)
+            line.asker = Asker(request.client_id, request.username, request.address, request.security)
         messages: Messages = []
         try:
             if line.work is None:
-                done = self._handlers[topic][0](line.asker, payload)
+                done = self._handlers[topic][0](line.asker, request.payload)
                 if not isinstance(done, list):
                     line.work = done
                     return True
@@ -179,10 +182,10 @@ class ControlTopics:
         line.end()
         return True
 
-    def _refusal(self, request: "tuple[Any, ...]", payload: bytes) -> "list[tuple[Any, ...]]":
-        return self._given(request, [(f"{request[6]}/response", payload)])
+    def _refusal(self, request: CommandRequest, payload: bytes) -> "list[Answer]":
+        return self._given(request, [(f"{request.topic}/response", payload)])
 
-    def _given(self, request: "tuple[Any, ...]", messages: "Messages") -> "list[tuple[Any, ...]]":
-        if self._handlers[request[6]][1]:
-            return [("control", request[1], messages, request[8])] if messages else []
-        return [("publish", to, answer, 0, False) for to, answer in messages]
+    def _given(self, request: CommandRequest, messages: "Messages") -> "list[Answer]":
+        if self._handlers[request.topic][1]:
+            return [CommandAnswer(request.handle, messages, request.correlation)] if messages else []
+        return [PublishCommand(to, answer) for to, answer in messages]

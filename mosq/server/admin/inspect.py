@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mosq.engine import Engine
+    from mosq.records import SessionDetail, SessionSubscription
     from mosq.server.admin.commands import Fields
     from mosq.server.admin.control import Asker, Bridges
 
@@ -54,14 +55,15 @@ class Inspection:
         is_wanted = _filter(fields)
         found: list[dict[str, Any]] = []
         for _ in range(SLICES_MAX):
-            rows, cursor = self._engine().sessions(cursor, count - len(found))
-            found += [shown(row) for row in rows if is_wanted(row)]
+            part = self._engine().sessions(cursor, count - len(found))
+            cursor = part.cursor
+            found += [shown(row) for row in part.sessions if is_wanted(row)]
             if cursor == 0 or len(found) >= count:
                 break
         return {"clients": found, "cursor": cursor}
 
     def get_client(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
-        return {"client": shown(self._session(fields.text("clientid"), 0)[0])}
+        return {"client": shown(self._session(fields.text("clientid"), 0).session)}
 
     def kick_client(self, asker: "Asker", fields: "Fields") -> None:
         if not self._engine().kick(fields.text("clientid")):
@@ -69,9 +71,9 @@ class Inspection:
 
     def list_subscriptions(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
         client_id, offset = fields.text("clientid"), fields.number("offset", 0, OFFSET_MAX)
-        row, subscriptions, more = self._session(client_id, offset)
-        return {"clientid": client_id, "totalCount": row["subscriptions"], "more": more,
-                "subscriptions": [_subscription(*one) for one in subscriptions]}
+        detail = self._session(client_id, offset)
+        return {"clientid": client_id, "totalCount": detail.session["subscriptions"], "more": detail.left_out,
+                "subscriptions": [_subscription(one) for one in detail.subscriptions]}
 
     def get_stats(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
         stats = self._engine().stats()
@@ -85,7 +87,7 @@ class Inspection:
     def list_bridges(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
         return {"bridges": [] if self._bridges is None else self._bridges()}
 
-    def _session(self, client_id: str, skip: int) -> "tuple[dict[str, Any], list[tuple[str, int, int]], int]":
+    def _session(self, client_id: str, skip: int) -> "SessionDetail":
         found = self._engine().session(client_id, skip)
         if found is None:
             raise CommandError(NOT_FOUND)
@@ -122,13 +124,13 @@ def shown(row: "dict[str, Any]") -> "dict[str, Any]":
             "queueBytes": row["queue_bytes"]}
 
 
-def _subscription(filter_: str, options: int, sub_id: int) -> "dict[str, Any]":
+def _subscription(row: "SessionSubscription") -> "dict[str, Any]":
     """Return a subscription in the words of the API. `options` are those of the SUBSCRIBE packet [v5 3.8.3.1]."""
-    told: dict[str, Any] = {"topic": filter_, "qos": options & 3}
-    if options & 4:
+    told: dict[str, Any] = {"topic": row.filter, "qos": row.options & 3}
+    if row.options & 4:
         told["noLocal"] = True
-    if options & 8:
+    if row.options & 8:
         told["retainAsPublished"] = True
-    if sub_id:
-        told["identifier"] = sub_id
+    if row.identifier:
+        told["identifier"] = row.identifier
     return told

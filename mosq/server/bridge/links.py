@@ -7,6 +7,7 @@ import time
 
 from mosq.config.bridge import Bridge
 from mosq.config.model import Config
+from mosq.records import BridgeEvent
 from mosq.server.bridge.backoff import Backoff
 from mosq.server.bridge.link import NEVER, Link
 from mosq.server.bridge.lookup import Lookups
@@ -35,7 +36,7 @@ class Links:
         self.lookups = Lookups(wake, getaddrinfo)
         self.find, self.try_one = self.lookups.find, self.lookups.try_one
         self.links: dict[str, Link] = {}
-        self.failed: collections.deque[tuple[Any, ...]] = collections.deque()
+        self.failed: collections.deque[BridgeEvent] = collections.deque()
 
     # ---- what the control plane calls
 
@@ -60,16 +61,16 @@ class Links:
         """Stop the lookups at the end, without waiting for them. The connections end with the data plane."""
         self.lookups.close()
 
-    def take(self, requests: "list[tuple[Any, ...]]") -> None:
+    def take(self, events: list[BridgeEvent]) -> None:
         """Handle requests of the data plane: ("link", 0, name, event, detail)."""
-        for _, _, name, event, detail in requests:
-            link = self.links.get(name)
+        for each in events:
+            link = self.links.get(each.name)
             if link is None:
                 continue
-            if event in ("down", "refused"):
-                getattr(link, event)(str(detail))
-            elif event in ("up", "wanted", "idle"):
-                getattr(link, event)()
+            if each.event in ("down", "refused"):
+                getattr(link, each.event)(each.detail)
+            elif each.event in ("up", "wanted", "idle"):
+                getattr(link, each.event)()
 
     def serve(self) -> None:
         """Handle the lookup answers that have arrived, and the waits that are over."""
@@ -111,7 +112,7 @@ class Links:
             self.engine.bridge(name, action, *more)
         except (OSError, LookupError, RuntimeError) as error:
             said = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            self.failed.append(("link", 0, name, "down", said))
+            self.failed.append(BridgeEvent(name, "down", said))
 
     def backoff(self, bridge: Bridge) -> Backoff:
         return Backoff(bridge.restart_base_s, bridge.restart_cap_s, bridge.restart_stable_s)

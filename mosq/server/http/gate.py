@@ -9,6 +9,7 @@ If no component checks user names, allow_anonymous decides, as for MQTT clients.
 import asyncio
 
 from mosq.config.options import LOG_TYPES
+from mosq.records import AccessRequest, LoginAnswer, LoginRequest, RolesRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from mosq.config.acl import AclRule
     from mosq.config.model import Config, Listener
+    from mosq.records import Answer, Request
 
 CLIENT_ID = "http-api"
 READ = 1
@@ -28,7 +30,7 @@ class Gate:
     """Sends auth requests for the HTTP listeners of one configuration."""
 
     def __init__(self, config: "Config", securities: "list[dict[str, Any]]", places: dict[int, int],
-                 post: "Callable[[tuple[Any, ...]], None]", within_s: float) -> None:
+                 post: "Callable[[Request], None]", within_s: float) -> None:
         """`places`: id of a listener -> index of its security. `post` passes a request to the thread that calls
         Access.take. `within_s`: longest wait for an answer, in seconds."""
         self.config, self.securities, self.places = config, securities, places
@@ -44,42 +46,47 @@ class Gate:
         user = user or None
         verdict = NO_OPINION
         if security["authenticate"] and (user is not None or security.get("ask_anonymous")):
-            verdict = await self._ask("connect", place, CLIENT_ID, user, password, address, port, 4, None, None, None)
+            verdict = await self._ask(LoginRequest(
+                self._handle(), place, CLIENT_ID, user, password, address, port, 4, None, None, None))
         if verdict == NO_OPINION:
             verdict = LET_IN if self.config.allows_anonymous(listener) else 0x87
         if verdict != LET_IN:
             return False
         if security["authorize"]:
-            allowed = await self._ask("acl", place, CLIENT_ID, user, address, READ, path, 0, False, None)
+            allowed = await self._ask(AccessRequest(
+                self._handle(), place, CLIENT_ID, user, address, READ, path, 0, False))
             if allowed is not None:
                 return bool(allowed)
         if security.get("roles") is not None:
-            allowed = await self._ask("roles", place, CLIENT_ID, user, path)
+            allowed = await self._ask(RolesRequest(self._handle(), place, CLIENT_ID, user, path))
             if allowed is not None or security["acl"] is None:
                 return bool(allowed)
         return security["acl"] is None or may_read(security["acl"], user, path)
 
-    async def _ask(self, kind: str, *fields: object) -> "Any":
-        loop = asyncio.get_running_loop()
+    def _handle(self) -> int:
         self.last -= 1
-        handle = self.last
+        return self.last
+
+    async def _ask(self, request: "Request") -> "Any":
+        loop, handle = asyncio.get_running_loop(), request.handle
         future: asyncio.Future[Any] = loop.create_future()
         self.waiting[handle] = loop, future
         try:
-            self.post((kind, handle, *fields))
+            self.post(request)
             return await asyncio.wait_for(future, self.within_s)
         except TimeoutError:
-            return 0x87 if kind == "connect" else False
+            return 0x87 if isinstance(request, LoginRequest) else False
         finally:
             self.waiting.pop(handle, None)
 
-    def answered(self, answer: "tuple[Any, ...]") -> None:
+    def answered(self, answer: "Answer") -> None:
         """Deliver the answer to one of our requests; any thread may call this."""
-        loop, future = self.waiting.get(answer[1], (None, None))
+        loop, future = self.waiting.get(answer.handle, (None, None))
         if loop is None or future is None:
             return
         try:
-            loop.call_soon_threadsafe(_settle, future, answer[2])
+            value = answer.code if isinstance(answer, LoginAnswer) else getattr(answer, "allowed", None)
+            loop.call_soon_threadsafe(_settle, future, value)
         except RuntimeError:
             pass                    # the server has ended
 
