@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 
+from mosq.records import LoginAnswer
 from tests.harness.packets import Connect, Publish, Subscribe
 from tests.harness.plane import Plane
 
@@ -51,7 +52,7 @@ def main() -> None:
             sock.sendall(frame)
         requests = plane.asks(many)
         requested = time.perf_counter()
-        plane.answer(*(("connect", request[1], 0, None) for request in requests))
+        plane.answer(*(LoginAnswer(request.handle, 0) for request in requests))
         for sock in socks:
             assert sock.recv(4, socket.MSG_WAITALL) == b"\x20\x02\x00\x00"
         done = time.perf_counter()

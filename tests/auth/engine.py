@@ -6,6 +6,7 @@ from mosq.server.access import Access
 from mosq.config.errors import Origin
 from mosq.config.plugin import Plugin
 from mosq.config.model import Config, Listener
+from mosq.records import LoginRequest, LoginWait
 
 WAIT_S = 20.0
 
@@ -50,8 +51,8 @@ class FakeEngine:
     def answer(self, answers):
         with self._new:
             self.batches += 1
-            self.answers.extend(answer for answer in answers if answer[0] != "wait")
-            self.waits.extend(answer for answer in answers if answer[0] == "wait")
+            self.answers.extend(answer for answer in answers if not isinstance(answer, LoginWait))
+            self.waits.extend(answer for answer in answers if isinstance(answer, LoginWait))
             self._new.notify_all()
 
     def wait(self, done):
@@ -65,14 +66,14 @@ class FakeEngine:
 
     def connect(self, user="ann", password=b"secret", security=0, client_id="c", address="192.0.2.1", method=None, data=None,
                 identity=None):
-        return ("connect", self.handle(), security, client_id, user, password, address, 40000, 5, method, data, identity)
+        return LoginRequest(self.handle(), security, client_id, user, password, address, 40000, 5, method, data, identity)
 
     def ask(self, request):
-        """The answer to a request, without kind and handle."""
+        """Return the answer to a request."""
         self.access.take([request])
-        handle = request[1]
-        answers = self.wait(lambda so_far: any(len(a) > 1 and a[1] == handle and a[0] != "publish" for a in so_far))
-        return next(a for a in answers if a[1] == handle and a[0] != "publish")[2:]
+        handle = request.handle
+        answers = self.wait(lambda so_far: any(a.handle == handle for a in so_far))
+        return next(a for a in answers if a.handle == handle)
 
     def login(self, *args, **kwargs):
-        return self.ask(self.connect(*args, **kwargs))[0]
+        return self.ask(self.connect(*args, **kwargs)).code

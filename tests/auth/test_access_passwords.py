@@ -7,6 +7,7 @@ import pytest
 from mosq.server import access
 from mosq.auth.hashes import Hash
 from mosq.config.errors import ConfigError
+from mosq.records import AccessRequest, ClientNotice, LoginWait
 
 from .conftest import write_users
 from .engine import config_of
@@ -83,7 +84,7 @@ def test_what_waits_behind_failures_is_refused_without_a_hash(engine, password_f
     engine.access.take(requests)
     answers = engine.wait(lambda so_far: len(so_far) == 200)
     assert len(checks) < 10
-    assert {rc for _, _, rc, _ in answers} == {REFUSED, PAUSED}
+    assert {answer.code for answer in answers} == {REFUSED, PAUSED}
 
 
 def test_auth_backoff_false_never_pauses(engine, password_file):
@@ -110,7 +111,7 @@ def test_a_full_pool_is_busy(engine, password_file, monkeypatch):
     assert begun.wait(20)
     engine.access.take([engine.connect(f"u{i}", b"x") for i in range(5)])
     answers = engine.wait(lambda so_far: len(so_far) == 2)
-    assert [rc for _, _, rc, _ in answers] == [BUSY, BUSY]
+    assert [answer.code for answer in answers] == [BUSY, BUSY]
     go.set()
     engine.wait(lambda so_far: len(so_far) == 6)
 
@@ -120,7 +121,7 @@ def test_what_is_too_late_is_not_hashed(engine, password_file, checks, monkeypat
     engine.start(config_of(password_file, auth_timeout=-1))
     engine.access.take([engine.connect("ann", b"secret") for _ in range(10)])
     answers = engine.wait(lambda so_far: len(so_far) == 10)
-    assert {rc for _, _, rc, _ in answers} == {BUSY}
+    assert {answer.code for answer in answers} == {BUSY}
     assert checks == []
 
 
@@ -132,7 +133,7 @@ def test_who_only_waits_in_the_queue_is_not_refused_for_it(engine, password_file
     assert begun.wait(20)
     later = [engine.connect("ben", b"x"), engine.connect("ben", b"y"), engine.connect("cid", b"z")]
     engine.access.take(later)
-    assert engine.waits == [("wait", request[1], access.QUEUE_S + 10) for request in later[1:]]
+    assert engine.waits == [LoginWait(request.handle, access.QUEUE_S + 10) for request in later[1:]]
     go.set()
     engine.wait(lambda so_far: len(so_far) == 4)
 
@@ -141,7 +142,7 @@ def test_a_crowd_with_one_password_is_hashed_once(engine, password_file, checks)
     engine.start(config_of(password_file, auth_threads=1))
     engine.access.take([engine.connect("ann", b"secret") for _ in range(50)])
     answers = engine.wait(lambda so_far: len(so_far) == 50)
-    assert {rc for _, _, rc, _ in answers} == {LET_IN}
+    assert {answer.code for answer in answers} == {LET_IN}
     assert checks == [b"secret"]
 
 
@@ -154,7 +155,7 @@ def test_a_crowd_of_many_users_each_gets_its_own_answer(engine, tmp_path):
         wanted[request] = LET_IN if i % 3 and i < 100 else REFUSED
     engine.access.take(list(wanted))
     answers = engine.wait(lambda so_far: len(so_far) == 150)
-    assert {handle: rc for _, handle, rc, _ in answers} == {request[1]: rc for request, rc in wanted.items()}
+    assert {answer.handle: answer.code for answer in answers} == {request.handle: rc for request, rc in wanted.items()}
 
 
 def test_a_mistake_in_hashing_is_answered(engine, password_file, monkeypatch):
@@ -170,7 +171,7 @@ def test_answers_come_in_batches(engine, tmp_path):
     engine.start(config_of(tmp_path / "passwd"))
     engine.access.take([engine.connect(f"u{i}", b"pw") for i in range(300)])
     answers = engine.wait(lambda so_far: len(so_far) == 300)
-    assert {rc for _, _, rc, _ in answers} == {LET_IN}
+    assert {answer.code for answer in answers} == {LET_IN}
     assert engine.batches < 150
 
 
@@ -207,8 +208,8 @@ def test_users_whose_password_changed_or_is_gone_are_revoked(engine, tmp_path):
 def test_a_question_about_a_security_that_is_no_more_is_refused(engine, password_file):
     engine.start(config_of(password_file))
     assert engine.login(security=3) == BUSY
-    assert engine.ask(("acl", 5, 9, "c", "ann", "", 1, "t", 0, False, None)) == (False,)
-    engine.access.take([("event", 0, 9, "connected", "c", "ann", "")])
+    assert engine.ask(AccessRequest(5, 9, "c", "ann", "", 1, "t", 0, False)).allowed is False
+    engine.access.take([ClientNotice(9, "connected", "c", "ann", "")])
 
 
 def test_a_reload_that_fails_leaves_the_old_one_in_force(engine, password_file):

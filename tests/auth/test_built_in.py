@@ -5,6 +5,7 @@ from hypothesis import given, strategies as st
 
 from mosq.auth import sparkplug
 from mosq.config.errors import ConfigError
+from mosq.records import Content, MessageRequest, PublishCommand
 
 from .conftest import write_users
 from .engine import config_of, plugin_line
@@ -64,9 +65,9 @@ def test_persist_sqlite_is_not_a_plugin_here(engine):
 @pytest.mark.parametrize("topic", ["spBv1.0/group/NBIRTH/node", "spBv1.0/group/DBIRTH/node/device"])
 def test_births_are_kept_as_certificates(engine, topic):
     engine.start(config_of(plugins=[plugin_line(SO.format("sparkplug_aware"))]))
-    request = ("message_in", 5, 0, "c", None, topic, b"birth", 0, False, b"")
-    assert engine.ask(request) == ((topic, b"birth", 0, False),)
-    assert engine.answers[0] == ("publish", f"$sparkplug/certificates/{topic}", b"birth", 0, True)
+    request = MessageRequest("message_in", 5, 0, "c", None, topic, b"birth", 0, False, b"")
+    assert engine.ask(request).content == Content(topic, b"birth", 0, False)
+    assert engine.answers[0] == PublishCommand(f"$sparkplug/certificates/{topic}", b"birth", 0, True)
 
 
 def test_what_is_declared(engine):
@@ -82,12 +83,12 @@ def test_deaths_get_the_time_of_their_delivery(engine):
     assert security["transform_out"] == ("spBv1.0/+/NDEATH/+",)
     metric = b"\x12\x05bdSeq"
     payload = b"\x08\x80\x01" + metric
-    ((_, changed, _, _),) = engine.ask(("message_out", 5, 0, "c", None, "spBv1.0/g/NDEATH/n", payload, 0, False, b""))
+    changed = engine.ask(MessageRequest("message_out", 5, 0, "c", None, "spBv1.0/g/NDEATH/n", payload, 0, False, b"")).content.payload
     key, place = sparkplug.read_varint(changed, 0)
     timestamp, place = sparkplug.read_varint(changed, place)
     assert (key, changed[place:]) == (8, metric)
     assert timestamp > 1_700_000_000_000
-    ((_, unchanged, _, _),) = engine.ask(("message_out", 6, 0, "c", None, "spBv1.0/g/NDEATH/n", b"\xff" * 20, 0, False, b""))
+    unchanged = engine.ask(MessageRequest("message_out", 6, 0, "c", None, "spBv1.0/g/NDEATH/n", b"\xff" * 20, 0, False, b"")).content.payload
     assert unchanged == b"\xff" * 20
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mosq.config.parser import load_config
+from mosq.records import AccessRequest, ExchangeRequest, LoginAnswer, MessageRequest
 
 from .engine import config_of, plugin_line
 
@@ -33,25 +34,25 @@ def test_devices(engine, fleet):
     assert engine.login("device-1", b"x") == REFUSED
     assert engine.login("ann", b"sesame") == REFUSED
     for topic, allowed in (("fleet/device-1/x", True), ("fleet/device-2/x", False)):
-        assert engine.ask(("acl", engine.handle(), 0, "c", "device-1", "", 2, topic, 0, False, None)) == (allowed,)
+        assert engine.ask(AccessRequest(engine.handle(), 0, "c", "device-1", "", 2, topic, 0, False)).allowed is allowed
 
 
 def test_challenge(engine, fleet):
     engine.start(config_of(plugins=[plugin_line("python:fleet:Challenge", key="k")]))
     first = engine.connect("x", None, method="HMAC")
-    rc, extra = engine.ask(first)
-    assert rc == GO_ON
-    proof = hmac.digest(b"k", extra["data"], hashlib.sha256)
+    challenge = engine.ask(first)
+    assert challenge.code == GO_ON
+    proof = hmac.digest(b"k", challenge.data, hashlib.sha256)
     engine.answers.clear()
-    assert engine.ask(("auth", first[1], 0, "HMAC", proof, False)) == (
-        LET_IN, {"username": "robot", "data": hmac.digest(b"k", proof, hashlib.sha256)})
+    assert engine.ask(ExchangeRequest(first.handle, 0, "HMAC", proof, False)) == LoginAnswer(
+        first.handle, LET_IN, "robot", hmac.digest(b"k", proof, hashlib.sha256))
 
 
 def test_stamp(engine, fleet):
     engine.start(config_of(plugins=[plugin_line("python:fleet:Stamp")]))
-    ((_, payload, _, _),) = engine.ask(("message_in", 1, 0, "c", None, "sensors/a", b"21.5", 0, False, b""))
-    assert json.loads(payload)["value"] == 21.5
-    assert engine.ask(("message_in", 2, 0, "c", None, "sensors/a", b"{", 0, False, b"")) == (None,)
+    stamped = engine.ask(MessageRequest("message_in", 1, 0, "c", None, "sensors/a", b"21.5", 0, False, b""))
+    assert json.loads(stamped.content.payload)["value"] == 21.5
+    assert engine.ask(MessageRequest("message_in", 2, 0, "c", None, "sensors/a", b"{", 0, False, b"")).content is None
 
 
 def test_every_configuration_of_the_page_is_read(tmp_path):

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from mosq.config.errors import ConfigError
+from mosq.records import AccessRequest
 
 from .conftest import write_users
 from .engine import config_of, plugin_line
@@ -181,7 +182,7 @@ def test_acl(engine, service):
     start(engine, service, "HttpAcl", acl_url=service.url("/acl"))
 
     def acl(access, topic):
-        return engine.ask(("acl", engine.handle(), 0, "c", "ann", "192.0.2.1", access, topic, 0, False, None))[0]
+        return engine.ask(AccessRequest(engine.handle(), 0, "c", "ann", "192.0.2.1", access, topic, 0, False)).allowed
 
     assert acl(4, "open/#") is True
     assert acl(2, "closed/x") is False

@@ -12,6 +12,7 @@ from mosq.auth.jwt import Jwt, covers
 from mosq.auth.plugin import ConnectRequest
 from mosq.auth.runner import matches
 from mosq.config.errors import ConfigError
+from mosq.records import AccessRequest
 
 from .conftest import write_users
 from .engine import config_of, plugin_line
@@ -176,7 +177,7 @@ def test_any_password_has_a_verdict(password):
 # ---------------------------------------------------------------- rights
 
 def acl(engine, access, topic, user="ann", client_id="c"):
-    return engine.ask(("acl", engine.handle(), 0, client_id, user, "192.0.2.1", access, topic, 0, False, None))[0]
+    return engine.ask(AccessRequest(engine.handle(), 0, client_id, user, "192.0.2.1", access, topic, 0, False)).allowed
 
 
 def test_rights_of_a_token(engine):

@@ -8,6 +8,7 @@ import pytest
 from mosq.auth.plugin import READ, SUBSCRIBE, UNSUBSCRIBE, WRITE, ConnectRequest, Plugin
 from mosq.auth.runner import matches
 from mosq.config.errors import ConfigError
+from mosq.records import AccessRequest, ClientNotice, ExchangeRequest, MessageRequest, PublishCommand
 
 from . import plugins_of_tests as ours
 from .engine import config_of, plugin_line
@@ -80,9 +81,9 @@ def test_one_plugin_of_several_listeners_is_one_instance(engine):
 
 def test_verdicts(engine):
     plugin = load(engine, "ByName")
-    assert engine.ask(engine.connect("allow")) == (LET_IN, None)
-    assert engine.ask(engine.connect("deny")) == (REFUSED, None)
-    assert engine.ask(engine.connect("as-ben")) == (LET_IN, {"username": "ben"})
+    assert decided(engine, engine.connect("allow")) == (LET_IN, None, None)
+    assert decided(engine, engine.connect("deny")) == (REFUSED, None, None)
+    assert decided(engine, engine.connect("as-ben")) == (LET_IN, "ben", None)
     assert plugin.calls[0] == ConnectRequest("c", "allow", b"secret", "192.0.2.1", 40000, 5, None)
     assert "secret" not in repr(plugin.calls[0])
 
@@ -159,10 +160,10 @@ def test_a_slow_plugin_delays_only_who_asks_it(engine, tmp_path):
     try:
         assert engine.login(security=2) == LET_IN
         assert engine.login(security=0) == LET_IN
-        assert not [answer for answer in engine.answers if answer[1] == slow[1]]
+        assert not [answer for answer in engine.answers if answer.handle == slow.handle]
     finally:
         ours.Slow.go.set()
-    engine.wait(lambda so_far: any(answer[1] == slow[1] for answer in so_far))
+    engine.wait(lambda so_far: any(answer.handle == slow.handle for answer in so_far))
 
 
 def test_a_plugin_that_is_asked_too_much_refuses(engine, monkeypatch):
@@ -175,7 +176,7 @@ def test_a_plugin_that_is_asked_too_much_refuses(engine, monkeypatch):
             pass
         engine.access.take([engine.connect(f"a{i}") for i in range(1, 6)])
         answers = engine.wait(lambda so_far: len(so_far) == 3)
-        assert {rc for _, _, rc, _ in answers} == {BUSY}
+        assert {answer.code for answer in answers} == {BUSY}
     finally:
         ours.Slow.go.set()
     engine.wait(lambda so_far: len(so_far) == 6)
@@ -210,24 +211,28 @@ def test_a_concurrent_plugin_is_called_several_times_at_once(engine):
     load(engine, "Concurrent")
     engine.access.take([engine.connect(f"u{i}") for i in range(4)])
     answers = engine.wait(lambda so_far: len(so_far) == 4)
-    assert {rc for _, _, rc, _ in answers} == {LET_IN}
+    assert {answer.code for answer in answers} == {LET_IN}
 
 
 # ---------------------------------------------------------------- exchanges
 
+def decided(engine, request):
+    return tuple(engine.ask(request))[1:]
+
+
 def step(handle, data, reauth=False, method="twice"):
-    return ("auth", handle, 0, method, data, reauth)
+    return ExchangeRequest(handle, 0, method, data, reauth)
 
 
 def test_an_exchange_keeps_its_state_from_step_to_step(engine):
     plugin = load(engine, "OtherMethod", "Challenge")
     first = engine.connect("ann", method="twice", data=b"hello")
-    handle = first[1]
-    assert engine.ask(first) == (GO_ON, {"data": b"abc2"})
+    handle = first.handle
+    assert decided(engine, first) == (GO_ON, None, b"abc2")
     engine.answers.clear()
-    assert engine.ask(step(handle, b"2cba")) == (GO_ON, {"data": b"abc1"})
+    assert decided(engine, step(handle, b"2cba")) == (GO_ON, None, b"abc1")
     engine.answers.clear()
-    assert engine.ask(step(handle, b"1cba")) == (LET_IN, {"username": "ann", "data": b"welcome"})
+    assert decided(engine, step(handle, b"1cba")) == (LET_IN, "ann", b"welcome")
     assert [(s.first, s.reauth, s.client_id, s.username, s.address) for s in plugin.calls] == [
         (True, False, "c", "ann", "192.0.2.1"), (False, False, "c", "ann", "192.0.2.1"),
         (False, False, "c", "ann", "192.0.2.1")]
@@ -240,15 +245,15 @@ def test_two_exchanges_do_not_mix(engine):
     engine.ask(one)
     engine.ask(other)
     engine.answers.clear()
-    assert engine.ask(step(one[1], b"2cba"))[0] == GO_ON
-    assert engine.ask(step(other[1], b"wrong"))[0] == REFUSED
+    assert engine.ask(step(one.handle, b"2cba")).code == GO_ON
+    assert engine.ask(step(other.handle, b"wrong")).code == REFUSED
     engine.answers.clear()
-    assert engine.ask(step(one[1], b"1cba"))[0] == LET_IN
+    assert engine.ask(step(one.handle, b"1cba")).code == LET_IN
 
 
 def test_a_client_that_authenticates_anew_begins_anew(engine):
     plugin = load(engine, "Challenge")
-    assert engine.ask(step(77, b"x", reauth=True)) == (GO_ON, {"data": b"abc2"})
+    assert decided(engine, step(77, b"x", reauth=True)) == (GO_ON, None, b"abc2")
     assert (plugin.calls[0].first, plugin.calls[0].reauth) == (True, True)
 
 
@@ -263,7 +268,7 @@ def test_a_failure_ends_the_exchange(engine):
     first = engine.connect(method="twice")
     engine.ask(first)
     engine.answers.clear()
-    assert engine.ask(step(first[1], b"raise"))[0] == REFUSED
+    assert engine.ask(step(first.handle, b"raise")).code == REFUSED
     assert len(engine.access._plugins._exchanges) == 0
     engine.access.tick()
     assert "secret" not in "".join(engine.lines)
@@ -280,7 +285,7 @@ def test_exchanges_are_bounded(engine, monkeypatch):
 # ---------------------------------------------------------------- what a client may do
 
 def acl(engine, access, topic, user="ann", client_id="c"):
-    return engine.ask(("acl", engine.handle(), 0, client_id, user, "192.0.2.1", access, topic, 1, True, b"x"))[0]
+    return engine.ask(AccessRequest(engine.handle(), 0, client_id, user, "192.0.2.1", access, topic, 1, True, b"x")).allowed
 
 
 def test_decisions(engine):
@@ -325,7 +330,8 @@ def test_several_authorizers(engine):
 # ---------------------------------------------------------------- messages
 
 def message(engine, topic, payload, kind="message_in"):
-    return engine.ask((kind, engine.handle(), 0, "c", "ann", topic, payload, 0, False, b""))[0]
+    content = engine.ask(MessageRequest(kind, engine.handle(), 0, "c", "ann", topic, payload, 0, False, b"")).content
+    return content and tuple(content)
 
 
 def test_messages_are_changed_dropped_or_left(engine):
@@ -356,8 +362,8 @@ def test_several_transforms_one_after_the_other(engine):
 def test_what_a_plugin_publishes_goes_out_before_its_answer(engine):
     load(engine, "Shout")
     assert message(engine, "in/a", b"publish") == ("in/a", b"PUBLISH", 1, False)
-    assert [answer[0] for answer in engine.answers] == ["publish", "message_in"]
-    assert engine.answers[0] == ("publish", "copy", b"publish", 1, True)
+    assert [answer.kind for answer in engine.answers] == ["publish", "message_in"]
+    assert engine.answers[0] == PublishCommand("copy", b"publish", 1, True)
 
 
 @pytest.mark.parametrize(("topic", "qos"), [("a/+", 0), ("#", 0), ("", 0), ("a\0", 0), ("x" * 65536, 0), ("a", 3)])
@@ -381,7 +387,7 @@ def test_matching(filter, topic, yes):
 
 def test_events_and_ticks(engine):
     plugin = load(engine, "Listens")
-    engine.access.take([("event", 0, 0, kind, "c", "ann", "why") for kind in ("connected", "subscribed", "disconnected")])
+    engine.access.take([ClientNotice(0, kind, "c", "ann", "why") for kind in ("connected", "subscribed", "disconnected")])
     assert plugin.seen.acquire(timeout=WAIT_S)
     assert plugin.seen.acquire(timeout=WAIT_S)
     assert plugin.calls == [("connected", "c", "ann", "why"), ("disconnected", "c", "ann", "why")]

@@ -14,6 +14,7 @@ from mosq.server.bridge.links import Links
 from mosq.server.bridge.lookup import THREADS_MAX, Lookups
 from mosq.server.bridge.spec import link_specs
 from mosq.config.parser import load_config
+from mosq.records import BridgeEvent
 
 NAMES = {"main": ["10.0.0.1"], "second": ["10.0.0.2", "10.0.0.3"], "third": ["10.0.0.4"], "six": ["fe80::1"]}
 
@@ -71,7 +72,7 @@ class Plane:
         self.links.reload(load_config(str(self.path)))
 
     def event(self, event: str, detail: str = "", name: str = "b") -> None:
-        self.links.take([("link", 0, name, event, detail)])
+        self.links.take([BridgeEvent(name, event, detail)])
 
     def fail(self, detail: str = "Connection refused") -> None:
         self.event("down", detail)

@@ -12,8 +12,9 @@ import pytest
 
 from tests.fuzz.chaos import Chaos
 from tests.harness.packets import Auth, Connack, Connect
-from tests.harness.plane import Plane, Request
+from tests.harness.plane import Plane
 from tests.harness.properties import P
+from mosq.records import AccessAnswer, Content, LoginAnswer, MessageAnswer, Record
 
 EVERYTHING: dict[str, Any] = {
     "authenticate": True, "extended": True, "authorize": True, "events": True, "transform_in": ("b", "deep/#"), "transform_out": ("a/#",),
@@ -42,7 +43,7 @@ class Fickle:
 
     def __init__(self, plane: Plane, seed: int) -> None:
         self.plane, self.random = plane, random.Random(seed)
-        self.kept: list[Request] = []
+        self.kept: list[Any] = []
 
     def act(self) -> None:
         self.plane.look(0)
@@ -55,15 +56,17 @@ class Fickle:
                 if self.random.random() < 0.95:
                     self.plane.answer(self.verdict(request))
 
-    def verdict(self, request: Request) -> tuple[Any, ...]:
-        r, kind, handle = self.random, request[0], request[1]
+    def verdict(self, request: Any) -> Record:
+        r, kind, handle = self.random, request.kind, request.handle
         if kind in ("connect", "auth"):
             rc = r.choice((0, 0, 0, 0x87, 0x18))
-            return ("connect", handle, rc, r.choice((None, {"username": "u9"}, {"data": b"more"})))
+            return LoginAnswer(handle, rc, **r.choice(({}, {"username": "u9"}, {"data": b"more"})))
         if kind == "acl":
-            return ("acl", handle, r.choice((True, True, False, None)))
-        topic, payload, qos, retain = request[5:9]
-        return (kind, handle, None if r.random() < 0.2 else (topic + r.choice(("", "/x")), payload * r.randrange(3), qos, retain))
+            return AccessAnswer(handle, r.choice((True, True, False, None)))
+        if r.random() < 0.2:
+            return MessageAnswer(kind, handle, None)
+        topic, payload = request.topic + r.choice(("", "/x")), request.payload * r.randrange(3)
+        return MessageAnswer(kind, handle, Content(topic, payload, request.qos, request.retain))
 
 
 def run(settings: dict[str, Any], seed: int, actions: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.harness.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Suback, Subscribe, Will
 from tests.harness.plane import Plane
 from tests.harness.properties import P
+from mosq.records import AccessAnswer, ExchangeRequest, LoginAnswer, LoginWait
 
 ASKS = {"authenticate": True}
 ANN = Connect("c1", username="ann", password=b"pass\x00word")
@@ -27,12 +28,12 @@ def plane() -> Iterator[Plane]:
 def test_let_in(plane: Plane, level: int) -> None:
     wire = plane.connect(ANN, level)
     asked = plane.ask()
-    assert asked[0] == "connect"
-    assert asked[2:7] == (0, "c1", "ann", b"pass\x00word", "127.0.0.1")
+    assert asked.kind == "connect"
+    assert (asked.security, asked.client_id, asked.username, asked.password, asked.address) == (0, "c1", "ann", b"pass\x00word", "127.0.0.1")
     assert isinstance(wire.sock, socket.socket)
-    assert asked[7] == wire.sock.getsockname()[1]
-    assert asked[8:] == (level, None, None, None)
-    plane.answer(("connect", asked[1], 0, None))
+    assert asked.port == wire.sock.getsockname()[1]
+    assert (asked.version, asked.method, asked.data, asked.identity) == (level, None, None, None)
+    plane.answer(LoginAnswer(asked.handle, 0))
     got = wire.read_packet()
     assert isinstance(got, Connack)
     assert got.rc == 0
@@ -43,7 +44,7 @@ def test_let_in(plane: Plane, level: int) -> None:
     (5, 0x87, 0x87), (5, 0x86, 0x86), (5, 0x8A, 0x8A), (5, 1, 0x87), (4, 0x87, 5), (4, 0x86, 4), (4, 0x85, 2), (4, 0x89, 3), (3, 0x87, 5), (4, 0x18, 5)])
 def test_refused(plane: Plane, level: int, rc: int, told: int) -> None:
     wire = plane.connect(ANN, level)
-    plane.answer(("connect", plane.ask()[1], rc, None))
+    plane.answer(LoginAnswer(plane.ask().handle, rc))
     wire.expect_packet(Connack(rc=told))
     wire.expect_closed()
     assert plane.stats()["refused_access"] == 1
@@ -61,7 +62,7 @@ def test_anonymous_may_in_unasked() -> None:
     with Plane(ASKS, allow_anonymous=True) as plane:
         plane.connect(Connect("c1")).expect_packet(Connack())
         plane.connect(ANN)
-        assert plane.ask()[4] == "ann"
+        assert plane.ask().username == "ann"
 
 
 @pytest.mark.parametrize(("allow", "rc"), [(True, 0), (False, 5)])
@@ -69,11 +70,11 @@ def test_nobody_has_an_opinion_about_an_anonymous_client(allow: bool, rc: int) -
     with Plane({**ASKS, "ask_anonymous": True}, allow_anonymous=allow) as plane:
         wire = plane.connect(Connect("c1"))
         asked = plane.ask()
-        assert asked[4] is None
-        plane.answer(("connect", asked[1], -1, None))
+        assert asked.username is None
+        plane.answer(LoginAnswer(asked.handle, -1))
         wire.expect_packet(Connack(rc=rc))
         named = plane.connect(ANN)
-        plane.answer(("connect", plane.ask()[1], -1, None))
+        plane.answer(LoginAnswer(plane.ask().handle, -1))
         named.expect_packet(Connack(rc=5))
 
 
@@ -81,9 +82,9 @@ def test_what_follows_connect_waits(plane: Plane) -> None:
     """[v5 3.1.4-6] A client may go on before CONNACK; nothing of it counts before it is let in."""
     wire = plane.wire()
     wire.send(ANN, Subscribe(1, (("t", 0),)), Publish("t", b"x" * 5000), Pingreq())
-    handle = plane.ask()[1]
+    handle = plane.ask().handle
     assert plane.stats()["publish_in"] == 0
-    plane.answer(("connect", handle, 0, None))
+    plane.answer(LoginAnswer(handle, 0))
     wire.expect_packet(Connack())
     wire.expect_packet(Suback(1, (0,)))
     wire.expect_packet(Publish("t", b"x" * 5000))
@@ -93,16 +94,16 @@ def test_what_follows_connect_waits(plane: Plane) -> None:
 def test_assigned_id_is_the_one_asked_about(plane: Plane) -> None:
     wire = plane.connect(Connect("", username="ann"), 5)
     asked = plane.ask()
-    assert asked[3].startswith("auto-")
-    plane.answer(("connect", asked[1], 0, None))
+    assert asked.client_id.startswith("auto-")
+    plane.answer(LoginAnswer(asked.handle, 0))
     got = wire.read_packet()
     assert isinstance(got, Connack)
-    assert (P.ASSIGNED_ID, asked[3]) in got.props
+    assert (P.ASSIGNED_ID, asked.client_id) in got.props
 
 
 def test_user_name_of_the_answer(plane: Plane) -> None:
     wire = plane.connect(ANN)
-    plane.answer(("connect", plane.ask()[1], 0, {"username": "someone else"}))
+    plane.answer(LoginAnswer(plane.ask().handle, 0, username="someone else"))
     wire.expect_packet(Connack())
     assert plane.engine.clients()[0]["username"] == "someone else"
 
@@ -110,11 +111,11 @@ def test_user_name_of_the_answer(plane: Plane) -> None:
 def test_twice_stale_and_unknown(plane: Plane) -> None:
     first, second = plane.connect(ANN), plane.connect(Connect("c2", username="bob"))
     one, two = plane.ask(), plane.ask()
-    plane.answer(("connect", two[1], 0, None), ("connect", two[1], 0x87, None), ("connect", 12345 << 32 | 7, 0, None), ("acl", one[1], True))
+    plane.answer(LoginAnswer(two.handle, 0), LoginAnswer(two.handle, 0x87), LoginAnswer(12345 << 32 | 7, 0), AccessAnswer(one.handle, True))
     second.expect_packet(Connack())
     second.expect_nothing()
     plane.until(lambda: plane.stats()["answers_stale"] == 3)
-    plane.answer(("connect", one[1], 0x87, None))
+    plane.answer(LoginAnswer(one.handle, 0x87))
     first.expect_packet(Connack(rc=5))
 
 
@@ -122,10 +123,10 @@ def test_twice_stale_and_unknown(plane: Plane) -> None:
 def test_never_answered(level: int, told: int) -> None:
     with Plane(ASKS, settings={"auth_timeout": 1}) as plane:
         wire = plane.connect(ANN, level)
-        handle = plane.ask()[1]
+        handle = plane.ask().handle
         wire.expect_packet(Connack(rc=told))
         wire.expect_closed()
-        plane.answer(("connect", handle, 0, None))
+        plane.answer(LoginAnswer(handle, 0))
         plane.until(lambda: plane.stats()["answers_stale"] == 1)
         seen = plane.stats()
         assert (seen["asks_timed_out"], seen["refused_auth_timeout"], seen["asks_open"], seen["connections"]) == (1, 1, 0, 0)
@@ -135,11 +136,11 @@ def test_told_to_wait() -> None:
     with Plane(ASKS, settings={"auth_timeout": 1}) as plane:
         wire = plane.connect(ANN)
         other = plane.connect(Connect("c2", username="bob"))
-        handle, unheard = plane.ask()[1], plane.ask()[1]
-        plane.answer(("wait", handle, 60))
+        handle, unheard = plane.ask().handle, plane.ask().handle
+        plane.answer(LoginWait(handle, 60))
         other.expect_packet(Connack(rc=3))
         assert plane.stats()["asks_timed_out"] == 1
-        plane.answer(("wait", unheard, 60), ("connect", handle, 0, None))
+        plane.answer(LoginWait(unheard, 60), LoginAnswer(handle, 0))
         wire.expect_packet(Connack())
         plane.until(lambda: plane.stats()["answers_stale"] == 1)
 
@@ -147,22 +148,22 @@ def test_told_to_wait() -> None:
 @pytest.mark.parametrize("seconds", [0, -1, 3601])
 def test_wait_is_bounded(plane: Plane, seconds: int) -> None:
     with pytest.raises(ValueError, match="no time to wait"):
-        plane.answer(("wait", 1, seconds))
+        plane.answer(LoginWait(1, seconds))
 
 
 def test_paused_client_of_3_is_told_that_the_server_is_unavailable(plane: Plane) -> None:
     wire = plane.connect(ANN, 4)
-    plane.answer(("connect", plane.ask()[1], 0x9F, None))
+    plane.answer(LoginAnswer(plane.ask().handle, 0x9F))
     wire.expect_packet(Connack(rc=3))
 
 
 def test_gone_meanwhile(plane: Plane) -> None:
     wire = plane.connect(ANN)
-    handle = plane.ask()[1]
+    handle = plane.ask().handle
     wire.reset()
     plane.until(lambda: plane.stats()["pool_used"] == 0)
     assert plane.stats()["asks_open"] == 0
-    plane.answer(("connect", handle, 0, None))
+    plane.answer(LoginAnswer(handle, 0))
     plane.until(lambda: plane.stats()["answers_stale"] == 1)
     assert plane.stats()["connections"] == 0
 
@@ -174,7 +175,7 @@ def test_closed_meanwhile(plane: Plane) -> None:
     requests = plane.asks(2)
     for wire in (silent, hasty):
         wire.close()
-    plane.answer(*(("connect", request[1], 0, None) for request in requests))
+    plane.answer(*(LoginAnswer(request.handle, 0) for request in requests))
     plane.until(lambda: plane.stats()["pool_used"] == 0)
     seen = plane.stats()
     assert (seen["connections"], seen["publish_in"], seen["clients_total"]) == (1, 1, 0)
@@ -188,9 +189,9 @@ def test_same_id_twice(plane: Plane) -> None:
     first = plane.connect(Connect("c1", username="ann", will=Will("will", b"gone")), 5)
     second = plane.connect(Connect("c1", username="ann"), 5)
     one, two = plane.ask(), plane.ask()
-    plane.answer(("connect", two[1], 0, None))
+    plane.answer(LoginAnswer(two.handle, 0))
     assert isinstance(second.read_packet(), Connack)
-    plane.answer(("connect", one[1], 0, None))
+    plane.answer(LoginAnswer(one.handle, 0))
     assert isinstance(first.read_packet(), Connack)
     got = second.read_packet()
     assert isinstance(got, Disconnect)
@@ -201,20 +202,20 @@ def test_same_id_twice(plane: Plane) -> None:
 def test_stop_while_asked() -> None:
     with Plane(ASKS) as plane:
         wire = plane.connect(ANN)
-        handle = plane.ask()[1]
+        handle = plane.ask().handle
         plane.engine.stop()
         wire.expect_closed()
-        plane.answer(("connect", handle, 0, None))
+        plane.answer(LoginAnswer(handle, 0))
 
 
 def test_reload_while_asked(plane: Plane) -> None:
     wire = plane.connect(ANN)
-    handle = plane.ask()[1]
+    handle = plane.ask().handle
     plane.engine.reload(plane.settings, plane.listeners, [{"authenticate": True, "acl": []}])
-    plane.answer(("connect", handle, 0, None))      # by who knew the passwords before: it is asked anew
+    plane.answer(LoginAnswer(handle, 0))      # by who knew the passwords before: it is asked anew
     again = plane.ask()
-    assert again[:2] == ("connect", handle) and again[4] == "ann"
-    plane.answer(("connect", handle, 0, None))
+    assert (again.kind, again.handle, again.username) == ("connect", handle, "ann")
+    plane.answer(LoginAnswer(handle, 0))
     wire.expect_packet(Connack())
     wire.send(Publish("t", b"", 1, 1))
     wire.read_packet()
@@ -237,7 +238,7 @@ def test_five_thousand_at_once(descriptors: int, plane: Plane) -> None:
     asked = plane.asks(many)
     assert plane.stats()["asks_open"] == many
     assert plane.stats()["buffers_used_bytes"] == 0
-    plane.answer(*[("connect", request[1], 0x87 if n % 3 == 0 else 0, None) for n, request in enumerate(reversed(asked))])
+    plane.answer(*[LoginAnswer(request.handle, 0x87 if n % 3 == 0 else 0) for n, request in enumerate(reversed(asked))])
     codes: list[int] = []
     for wire in wires:
         got = wire.read_packet()
@@ -254,8 +255,8 @@ def test_a_full_ring_holds_them_back(plane: Plane) -> None:
     plane.until(lambda: plane.stats()["asked"] == 60)
     for n in range(60):
         request = plane.ask()
-        assert request[3].startswith(f"{n}-")
-        plane.answer(("connect", request[1], 0, None))
+        assert request.client_id.startswith(f"{n}-")
+        plane.answer(LoginAnswer(request.handle, 0))
     for wire in wires:
         wire.expect_packet(Connack())
 
@@ -286,14 +287,14 @@ def exchanged(plane: Plane, client_id: str = "c") -> Any:
     """A client let in after two steps."""
     wire = plane.connect(Connect(client_id, props=SCRAM), 5)
     asked = plane.ask("connect")
-    assert asked[4:6] == (None, None)
-    assert asked[9:11] == ("SCRAM", b"first")
-    plane.answer(("connect", asked[1], 0x18, {"data": b"challenge"}))
+    assert (asked.username, asked.password) == (None, None)
+    assert (asked.method, asked.data) == ("SCRAM", b"first")
+    plane.answer(LoginAnswer(asked.handle, 0x18, data=b"challenge"))
     wire.expect_packet(step(0x18, b"challenge"))
     wire.send(step(0x18, b"response"))
     again = plane.ask("auth")
-    assert again[1:] == (asked[1], 0, "SCRAM", b"response", False, None, None, "127.0.0.1")
-    plane.answer(("connect", again[1], 0, {"data": b"final", "username": "ann"}))
+    assert tuple(again) == (asked.handle, 0, "SCRAM", b"response", False, None, None, "127.0.0.1")
+    plane.answer(LoginAnswer(again.handle, 0, data=b"final", username="ann"))
     got = wire.read_packet()
     assert isinstance(got, Connack)
     assert got.rc == 0
@@ -317,7 +318,7 @@ def test_method_not_offered(plane: Plane) -> None:
 @pytest.mark.parametrize("bad", [step(0x18, b"r", "PLAIN"), step(0x19, b"r"), Pingreq(), Publish("t")])
 def test_wrong_packet_in_an_exchange(extended: Plane, bad: Any) -> None:
     wire = extended.connect(Connect("c", props=SCRAM), 5)
-    extended.answer(("connect", extended.ask()[1], 0x18, {"data": b"challenge"}))
+    extended.answer(LoginAnswer(extended.ask().handle, 0x18, data=b"challenge"))
     wire.read_packet()
     wire.send(bad)
     wire.expect_closed()
@@ -326,12 +327,12 @@ def test_wrong_packet_in_an_exchange(extended: Plane, bad: Any) -> None:
 
 def test_refused_in_an_exchange(extended: Plane) -> None:
     wire = extended.connect(Connect("c", props=SCRAM), 5)
-    extended.answer(("connect", extended.ask()[1], 0x18, None))
+    extended.answer(LoginAnswer(extended.ask().handle, 0x18))
     wire.expect_packet(step(0x18, None))
     wire.send(step(0x18, None))
     request = extended.ask("auth")
-    assert request[4] is None
-    extended.answer(("connect", request[1], 0x87, None))
+    assert request.username is None
+    extended.answer(LoginAnswer(request.handle, 0x87))
     wire.expect_packet(Connack(rc=0x87))
     wire.expect_closed()
 
@@ -340,14 +341,14 @@ def test_authenticates_anew(extended: Plane) -> None:
     wire = exchanged(extended)
     wire.send(step(0x19, b"again"), Pingreq())
     request = extended.ask("auth")
-    assert request[3:] == ("SCRAM", b"again", True, "c", "ann", "127.0.0.1")
-    extended.answer(("connect", request[1], 0x18, {"data": b"prove it"}))
+    assert request == ExchangeRequest(request.handle, 0, "SCRAM", b"again", True, "c", "ann", "127.0.0.1")
+    extended.answer(LoginAnswer(request.handle, 0x18, data=b"prove it"))
     wire.expect_packet(step(0x18, b"prove it"))
     wire.expect_packet(Pingresp())  # between the steps it may do what it could before
     wire.send(step(0x18, b"proof"))
     more = extended.ask("auth")
-    assert more[1] == request[1]
-    extended.answer(("connect", more[1], 0, {"data": b"done"}))
+    assert more.handle == request.handle
+    extended.answer(LoginAnswer(more.handle, 0, data=b"done"))
     wire.expect_packet(step(0, b"done"))
     wire.expect_nothing()
 
@@ -355,7 +356,7 @@ def test_authenticates_anew(extended: Plane) -> None:
 def test_fails_to_authenticate_anew(extended: Plane) -> None:
     wire = exchanged(extended)
     wire.send(step(0x19, None))
-    extended.answer(("connect", extended.ask()[1], 0x87, None))
+    extended.answer(LoginAnswer(extended.ask().handle, 0x87))
     got = wire.read_packet()
     assert isinstance(got, Disconnect)
     assert got.rc == 0x87
@@ -373,7 +374,7 @@ def test_a_step_nobody_asked_for(extended: Plane) -> None:
 def test_client_falls_silent_in_an_exchange() -> None:
     with Plane({"extended": True}, settings={"connect_timeout": 1}) as plane:
         wire = plane.connect(Connect("c", props=SCRAM), 5)
-        plane.answer(("connect", plane.ask()[1], 0x18, None))
+        plane.answer(LoginAnswer(plane.ask().handle, 0x18))
         wire.read_packet()
         wire.expect_closed()
         plane.until(lambda: plane.stats()["asks_open"] == 0)

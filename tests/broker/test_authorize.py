@@ -11,6 +11,7 @@ from tests.harness.packets import Connect, Disconnect, Puback, Pubcomp, Publish,
 from tests.harness.plane import Plane
 from tests.harness.properties import P
 from tests.harness.wire import Wire
+from mosq.records import AccessAnswer, ClientNotice, Content, LogLine, MessageAnswer, MessageRequest, PublishCommand
 
 READ, WRITE, SUBSCRIBE, UNSUBSCRIBE = 1, 2, 4, 8
 PLUGIN = {"authorize": True}
@@ -25,9 +26,9 @@ def plane() -> Iterator[Plane]:
 def verdict(plane: Plane, allowed: bool | None, access: int, topic: str, client_id: str | None = None) -> tuple[Any, ...]:
     """Answers the next question, which must be this one."""
     asked = plane.ask("acl")
-    assert (asked[6], asked[7]) == (access, topic)
-    assert client_id in (None, asked[3])
-    plane.answer(("acl", asked[1], allowed))
+    assert (asked.access, asked.topic) == (access, topic)
+    assert client_id in (None, asked.client_id)
+    plane.answer(AccessAnswer(asked.handle, allowed))
     return asked
 
 
@@ -55,8 +56,8 @@ def test_publish(plane: Plane, level: int, allowed: bool, rc: int) -> None:
     wire = plane.user("c", level=level)
     wire.send(Publish("a/b", b"hello", 1, 7, retain=True))
     asked = verdict(plane, allowed, WRITE, "a/b")
-    assert asked[2:6] == (0, "c", "ann", "127.0.0.1")
-    assert asked[8:] == (1, True, None)
+    assert (asked.security, asked.client_id, asked.username, asked.address) == (0, "c", "ann", "127.0.0.1")
+    assert (asked.qos, asked.retain, asked.payload) == (1, True, None)
     got = wire.read_packet()
     assert isinstance(got, Puback)
     assert (got.mid, got.rc) == (7, rc)
@@ -78,7 +79,7 @@ def test_only_its_own_client_waits(plane: Plane) -> None:
     verdict(plane, True, WRITE, "u", "other")
     other.expect_packet(Puback(9))
     other.expect_nothing()
-    plane.answer(("acl", first[1], True))
+    plane.answer(AccessAnswer(first.handle, True))
     one.expect_packet(Puback(1))
     one.expect_packet(Puback(2))
 
@@ -101,7 +102,7 @@ def test_no_word_is_no(plane: Plane) -> None:
         wire.send(Publish("t", b"", 1, 1))
         late = plane.ask()
         wire.expect_packet(Puback(1, 0x87))
-        plane.answer(("acl", late[1], True))
+        plane.answer(AccessAnswer(late.handle, True))
         plane.until(lambda: plane.stats()["answers_stale"] == 1)
         wire.send(Publish("t", b"", 1, 2))  # asked again
         verdict(plane, True, WRITE, "t")
@@ -130,7 +131,7 @@ def test_gone_while_it_waits(plane: Plane) -> None:
     asked = plane.ask()
     wire.reset()
     plane.until(lambda: plane.stats()["pool_used"] == 0)
-    plane.answer(("acl", asked[1], True))
+    plane.answer(AccessAnswer(asked.handle, True))
     plane.until(lambda: plane.stats()["asks_open"] == 0)
     assert plane.stats()["publish_in"] == 0
 
@@ -164,10 +165,10 @@ def test_each_filter_is_asked_about(plane: Plane) -> None:
     wire = plane.user("c", level=5)
     wire.send(Subscribe(5, (("a", 0), ("b/#", 1), ("$share/g/c", 2))))
     one, two, three = plane.asks(3)
-    assert [x[7] for x in (one, two, three)] == ["a", "b/#", "c"]
-    assert [x[8] for x in (one, two, three)] == [0, 1, 2]
-    plane.answer(("acl", three[1], True))
-    plane.answer(("acl", one[1], True), ("acl", two[1], False))
+    assert [x.topic for x in (one, two, three)] == ["a", "b/#", "c"]
+    assert [x.qos for x in (one, two, three)] == [0, 1, 2]
+    plane.answer(AccessAnswer(three.handle, True))
+    plane.answer(AccessAnswer(one.handle, True), AccessAnswer(two.handle, False))
     wire.expect_packet(Suback(5, (0, 0x87, 2)))
     wire.send(Subscribe(6, (("b/#", 1),)))
     wire.expect_packet(Suback(6, (0x87,)))
@@ -197,10 +198,10 @@ def test_gone_while_filters_wait(plane: Plane) -> None:
     wire = plane.user("c")
     wire.send(Subscribe(1, (("a", 0), ("b", 0))))
     one, two = plane.asks(2)
-    plane.answer(("acl", one[1], True))
+    plane.answer(AccessAnswer(one.handle, True))
     wire.reset()
     plane.until(lambda: plane.stats()["pool_used"] == 0)
-    plane.answer(("acl", two[1], True))
+    plane.answer(AccessAnswer(two.handle, True))
     plane.until(lambda: plane.stats()["asks_open"] == 0)
     assert plane.stats()["subscriptions"] == 0
 
@@ -223,14 +224,14 @@ def test_delivery_waits_in_order(plane: Plane) -> None:
     wire.send(*(Publish(topic, b"%d" % n, 1, n + 1) for n, topic in enumerate("xyxzyx")))
     seen: dict[str, Any] = {}
     for asked in plane.asks(6):
-        assert asked[6] == READ
-        seen[asked[3] + asked[7]] = asked
+        assert asked.access == READ
+        seen[asked.client_id + asked.topic] = asked
     plane.asks_nothing()
-    plane.answer(*(("acl", seen["o" + topic][1], True) for topic in "xyz"))
+    plane.answer(*(AccessAnswer(seen["o" + topic].handle, True) for topic in "xyz"))
     assert [got.payload for got in (other.read_packet() for _ in range(6)) if isinstance(got, Publish)] == [b"%d" % n for n in range(6)]
-    plane.answer(("acl", seen["sz"][1], True), ("acl", seen["sy"][1], False))
+    plane.answer(AccessAnswer(seen["sz"].handle, True), AccessAnswer(seen["sy"].handle, False))
     watcher.expect_nothing()
-    plane.answer(("acl", seen["sx"][1], True))
+    plane.answer(AccessAnswer(seen["sx"].handle, True))
     for n, topic in ((0, "x"), (2, "x"), (3, "z"), (5, "x")):
         got = watcher.read_packet()
         assert isinstance(got, Publish)
@@ -248,7 +249,7 @@ def test_line_is_bounded() -> None:
         wire.send(*(Publish("t", b"%d" % n) for n in range(10)))
         wire.expect_nothing()
         assert plane.stats()["drops_queue_messages"] == 6
-        plane.answer(("acl", asked[1], True))
+        plane.answer(AccessAnswer(asked.handle, True))
         assert [watcher.read_packet() for _ in range(5)] == [Publish("t"), *(Publish("t", b"%d" % n) for n in range(4))]
 
 
@@ -257,8 +258,8 @@ def test_delivery_to_an_offline_session(plane: Plane) -> None:
     plane.until(lambda: plane.stats()["clients_connected"] == 0)
     publisher(plane, "t")
     asked = plane.ask()
-    assert asked[3:7] == ("s", "ann", "", READ)
-    plane.answer(("acl", asked[1], True))
+    assert (asked.client_id, asked.username, asked.address, asked.access) == ("s", "ann", "", READ)
+    plane.answer(AccessAnswer(asked.handle, True))
     back = plane.wire()
     back.send(Connect("s", clean=False, username="ann"))
     back.read_packet()
@@ -275,10 +276,10 @@ def test_another_user_takes_the_session(plane: Plane) -> None:
     old = plane.ask()
     back = plane.user("s", "eve", clean=False)
     new = plane.ask()
-    assert new[3:8] == ("s", "eve", "127.0.0.1", READ, "t")
-    plane.answer(("acl", old[1], True))
+    assert (new.client_id, new.username, new.address, new.access, new.topic) == ("s", "eve", "127.0.0.1", READ, "t")
+    plane.answer(AccessAnswer(old.handle, True))
     back.expect_nothing()
-    plane.answer(("acl", new[1], False))
+    plane.answer(AccessAnswer(new.handle, False))
     plane.until(lambda: plane.stats()["drops_acl_read"] == 1)
     back.expect_nothing()
 
@@ -315,7 +316,7 @@ def test_session_ends_while_deliveries_wait(plane: Plane) -> None:
     asked = plane.ask()
     watcher.close()
     plane.until(lambda: plane.stats()["clients_total"] == 1)
-    plane.answer(("acl", asked[1], True))
+    plane.answer(AccessAnswer(asked.handle, True))
     plane.until(lambda: plane.stats()["asks_open"] == 0)
     assert plane.stats()["store_messages"] == 0
 
@@ -332,7 +333,7 @@ def test_retained_messages_are_asked_about(plane: Plane) -> None:
     watcher.expect_packet(Suback(1, (0,)))
     for _ in range(250):
         asked = plane.ask()
-        plane.answer(("acl", asked[1], not asked[7].endswith("7")))
+        plane.answer(AccessAnswer(asked.handle, not asked.topic.endswith("7")))
     for _ in range(225):
         got = watcher.read_packet()
         assert isinstance(got, Publish)
@@ -360,8 +361,8 @@ def test_will_that_nobody_has_decided(plane: Plane) -> None:
     at_connect = plane.ask()
     wire.reset()
     asked = plane.ask()
-    assert (asked[3], asked[6], asked[7]) == ("c", WRITE, "w")
-    plane.answer(("acl", asked[1], True), ("acl", at_connect[1], True))
+    assert (asked.client_id, asked.access, asked.topic) == ("c", WRITE, "w")
+    plane.answer(AccessAnswer(asked.handle, True), AccessAnswer(at_connect.handle, True))
     verdict(plane, True, READ, "w", "s")
     watcher.expect_packet(Publish("w", b"gone"))
 
@@ -381,9 +382,9 @@ def test_reload_forgets_verdicts(plane: Plane) -> None:
 def test_a_verdict_from_before_a_reload_does_not_count(plane: Plane) -> None:
     wire = publisher(plane, "other")
     wire.send(Publish("t", b"", 1, 1))
-    handle = plane.ask()[1]
+    handle = plane.ask().handle
     plane.engine.reload(plane.settings, plane.listeners, [PLUGIN])
-    plane.answer(("acl", handle, True))
+    plane.answer(AccessAnswer(handle, True))
     verdict(plane, False, WRITE, "t")
     wire.expect_packet(Puback(1))
     wire.send(Publish("t", b"", 1, 2))      # and it is the new one that is kept
@@ -412,16 +413,15 @@ def test_message_in() -> None:
         watcher.expect_packet(Publish("plain", b"1"))
         wire.send(Publish("in/a", b"raw", 1, 1, props=((P.CONTENT_TYPE, "text"),)), Publish("in/b", b"drop", 1, 2), Publish("in/c", b"same", 2, 3))
         asked = plane.ask()
-        assert asked[0] == "message_in"
-        assert asked[2:9] == (0, "c", "ann", "in/a", b"raw", 1, False)
-        assert asked[9] == b"\x03\x00\x04text"
-        plane.answer(("message_in", asked[1], ("out/a", b"cooked", 0, False)))
+        assert asked.kind == "message_in"
+        assert asked == MessageRequest("message_in", asked.handle, 0, "c", "ann", "in/a", b"raw", 1, False, b"\x03\x00\x04text")
+        plane.answer(MessageAnswer("message_in", asked.handle, Content("out/a", b"cooked", 0, False)))
         wire.expect_packet(Puback(1))
         watcher.expect_packet(Publish("out/a", b"cooked"))
-        plane.answer(("message_in", plane.ask()[1], None))
+        plane.answer(MessageAnswer("message_in", plane.ask().handle, None))
         wire.expect_packet(Puback(2))
         asked = plane.ask()
-        plane.answer(("message_in", asked[1], asked[5:9]))
+        plane.answer(MessageAnswer("message_in", asked.handle, Content(asked.topic, asked.payload, asked.qos, asked.retain)))
         wire.expect_packet(Pubrec(3))
         wire.send(Pubrel(3))
         wire.expect_packet(Pubcomp(3))
@@ -435,7 +435,7 @@ def test_message_in_drops_qos2() -> None:
     with Plane({"transform_in": ("#",)}, allow_anonymous=True) as plane:
         wire = plane.user("c", level=5)
         wire.send(Publish("t", b"x" * 50_000, 2, 1))
-        plane.answer(("message_in", plane.ask()[1], None))
+        plane.answer(MessageAnswer("message_in", plane.ask().handle, None))
         wire.expect_packet(Pubrec(1))
         wire.send(Pubrel(1))
         wire.expect_packet(Pubcomp(1))
@@ -449,7 +449,7 @@ def test_message_in_after_the_verdict() -> None:
         verdict(plane, False, WRITE, "no")
         wire.expect_packet(Puback(1, 0x87))
         verdict(plane, True, WRITE, "yes")
-        plane.answer(("message_in", plane.ask("message_in")[1], ("yes", b"", 0, False)))
+        plane.answer(MessageAnswer("message_in", plane.ask("message_in").handle, Content("yes", b"", 0, False)))
         wire.expect_packet(Puback(2, 0x10))
 
 
@@ -463,8 +463,9 @@ def test_message_out() -> None:
         wire.send(Publish("t/1", b"raw", 1, 1), Publish("u", b"after", 0))
         for _ in range(2):
             asked = plane.ask("message_out")
-            assert asked[4:8] == ("ann", "t/1", b"raw", 1)
-            plane.answer(("message_out", asked[1], ("t/1", b"for " + asked[3].encode(), 0, False) if asked[3] == "a" else None))
+            assert (asked.username, asked.topic, asked.payload, asked.qos) == ("ann", "t/1", b"raw", 1)
+            content = Content("t/1", b"for " + asked.client_id.encode(), 0, False) if asked.client_id == "a" else None
+            plane.answer(MessageAnswer("message_out", asked.handle, content))
         watchers[0].expect_packet(Publish("t/1", b"for a"))
         for watcher in watchers:
             watcher.expect_packet(Publish("u", b"after"))
@@ -481,10 +482,10 @@ def test_events() -> None:
         wire.send(Unsubscribe(2, ("a/#", "b")))
         wire.read_packet()
         wire.send(Disconnect())
-        assert plane.event("connected") == ("event", 0, 0, "connected", "c", "ann", "127.0.0.1")
-        assert plane.event("subscribed") == ("event", 0, 0, "subscribed", "c", "ann", "a/#")
-        assert plane.event("unsubscribed") == ("event", 0, 0, "unsubscribed", "c", "ann", "a/#")
-        assert plane.event("disconnected") == ("event", 0, 0, "disconnected", "c", "ann", "")
+        assert plane.event("connected") == ClientNotice(0, "connected", "c", "ann", "127.0.0.1")
+        assert plane.event("subscribed") == ClientNotice(0, "subscribed", "c", "ann", "a/#")
+        assert plane.event("unsubscribed") == ClientNotice(0, "unsubscribed", "c", "ann", "a/#")
+        assert plane.event("disconnected") == ClientNotice(0, "disconnected", "c", "ann", "")
         assert not plane.events
 
 
@@ -493,13 +494,13 @@ def test_the_control_plane_publishes() -> None:
         watcher = plane.user("s", level=5)
         watcher.send(Subscribe(1, (("$SYS/broker/log/#", 2), ("plain", 0))))
         watcher.read_packet()
-        plane.answer(("publish", "$SYS/broker/log/N", b"a line", 2, False), ("publish", "plain", b"no right to read", 0, True))
+        plane.answer(PublishCommand("$SYS/broker/log/N", b"a line", 2, False), PublishCommand("plain", b"no right to read", 0, True))
         got = watcher.read_packet()
         assert isinstance(got, Publish)
         assert (got.topic, got.payload, got.qos, got.retain) == ("$SYS/broker/log/N", b"a line", 2, False)
         assert got.props == ((P.EXPIRY, 20),)
         assert plane.stats()["retained"] == 1
-        for bad in (("publish", "a/+", b"", 0, False), ("publish", "a", b"", 3, False), ("nonsense", 1, 2)):
+        for bad in (PublishCommand("a/+", b"", 0, False), PublishCommand("a", b"", 3, False), LogLine(1, 2, "nonsense")):
             with pytest.raises(ValueError, match="no "):
                 plane.engine.answer([bad])
 

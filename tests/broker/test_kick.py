@@ -11,6 +11,7 @@ from tests.harness.links import Remote, line, linked, spec
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Publish
 from tests.harness.plane import Plane, exchange
 from tests.harness.wire import Wire
+from mosq.records import KickCommand, LoginAnswer
 
 KICKED = 0x98
 
@@ -35,7 +36,7 @@ def test_two_kicks_take_turns(plane: Plane) -> None:
     users = {name: [plane.user(f"{name}-{i}", name, 5) for i in range(140)] for name in ("ann", "ben", "cat")}
     plane.look(0)
     plane.lines.clear()
-    plane.answer(("kick", ["ann", "nobody"]), ("kick", ["ben"]))
+    plane.answer(KickCommand(["ann", "nobody"]), KickCommand(["ben"]))
     for wire in users["ann"] + users["ben"]:
         ended(wire)
     for wire in users["cat"]:
@@ -50,11 +51,11 @@ def test_two_kicks_take_turns(plane: Plane) -> None:
 def test_who_comes_while_others_are_kicked_is_let_alone(plane: Plane) -> None:
     before = plane.user("before", "ann", 5)
     late = plane.connect(Connect("late", username="ann", password=b"x"), 5)
-    first = plane.ask("connect")[1]
+    first = plane.ask("connect").handle
     later = plane.connect(Connect("later", username="ann", password=b"x"), 5)
-    second = plane.ask("connect")[1]
+    second = plane.ask("connect").handle
     # all of them in one turn, and kicks are worked on at its end
-    plane.answer(("connect", first, 0, None), ("kick", ["ann"]), ("connect", second, 0, None))
+    plane.answer(LoginAnswer(first, 0), KickCommand(["ann"]), LoginAnswer(second, 0))
     ended(before)
     for wire in (late, later):
         hello = wire.read_packet()
@@ -68,8 +69,8 @@ def test_an_old_client_is_not_taken_for_a_new_one(plane: Plane) -> None:
     """What it remembers is 16 bits wide; and of so many kicks most find no room to be done in slices."""
     ann = plane.user("a", "ann", 5)
     for _ in range(15):
-        plane.answer(*[("kick", ["nobody"])] * 4369)    # 2^16 - 1 of them
-    plane.answer(("kick", ["ann"]))
+        plane.answer(*[KickCommand(["nobody"])] * 4369)    # 2^16 - 1 of them
+    plane.answer(KickCommand(["ann"]))
     ended(ann)
 
 
@@ -78,10 +79,10 @@ def test_our_own_links_are_nobodys_user() -> None:
     with Plane(bridges=[spec(line("#", "out", 0))], allow_anonymous=True) as plane:
         remote = Remote(plane)
         remote.let_in()
-        assert linked(plane)[3] == "up"
+        assert linked(plane).event == "up"
         nameless = plane.connect(Connect("c"), 5)
         assert isinstance(nameless.read_packet(), Connack)
-        plane.answer(("kick", [None]))
+        plane.answer(KickCommand([None]))
         ended(nameless)
         sender = plane.connect(Connect("d"))
         assert isinstance(sender.read_packet(), Connack)

@@ -9,6 +9,7 @@ import threading
 
 from mosq import cli
 from mosq.server import control
+from mosq.records import LogLine, SubscriptionListing, SubscriptionRow
 
 
 class FakeEngine:
@@ -26,7 +27,7 @@ class FakeEngine:
         self.began = False
 
     def log(self, type_bit, text):
-        self.records.append(("log", 1700000000, type_bit, text))
+        self.records.append(LogLine(1700000000, type_bit, text))
         os.write(self.write_fd, b"x")
 
     def open(self):
@@ -68,11 +69,11 @@ class FakeEngine:
         return []
 
     def subscriptions(self, most=100_000):
-        return [("s1", "a/b", 1), ("s2", "$share/g/a/b", 0)], 0
+        return SubscriptionListing([SubscriptionRow("s1", "a/b", 1), SubscriptionRow("s2", "$share/g/a/b", 0)], 0)
 
     def answer(self, answers):
-        for kind, topic, payload, qos, retain in answers:
-            print(json.dumps([kind, topic, payload.decode(), qos, retain]), flush=True)
+        for a in answers:
+            print(json.dumps([a.kind, a.topic, a.payload.decode(), a.qos, a.retain]), flush=True)
 
     def reload(self, settings, listeners, securities):
         if any(listener["port"] == 666 for listener in listeners):

@@ -16,6 +16,7 @@ import pytest
 from mosq.cli.commands import mosq as mosq_commands
 from mosq.cli.commands_signal import brokers, is_broker
 from mosq.server.tree import tree_lines
+from mosq.records import SubscriptionRow
 
 REFUSED = "Error: The configuration was not reloaded, the old one stays in force: "
 
@@ -123,7 +124,7 @@ def test_log_topics(start, until, conf):
 def test_trees_have_mosquittos_form():
     rows = [("s1", "a/+/b", 1), ("s1", "a/#", 1), ("s2", "a/c/b", 0), ("s2", "$share/g/a/c/b", 0), ("s2", "$share/g/#", 0),
             ("s3", "$SYS/broker/log/#", 0), ("x\n", "/", 2)]
-    assert "".join(tree_lines(rows, 3)).splitlines() == [
+    assert "".join(tree_lines([SubscriptionRow(*row) for row in rows], 3)).splitlines() == [
         "    ", "      ", "        ", "           (x?, 2)", "        a", "          # (s1, 1)", "          +", "            b (s1, 1)",
         "          c", "            b (s2, 0)", "      $SYS", "        $SYS", "          broker", "            log",
         "              # (s3, 0)",
@@ -131,7 +132,7 @@ def test_trees_have_mosquittos_form():
 
 
 def test_a_deep_and_a_large_tree():
-    lines = "".join(tree_lines([("a", "/" * 200, 0), *(("b", f"t/{i}", 0) for i in range(20_000))])).splitlines()
+    lines = "".join(tree_lines([SubscriptionRow("a", "/" * 200, 0), *(SubscriptionRow("b", f"t/{i}", 0) for i in range(20_000))])).splitlines()
     assert len(lines) == 4 + 201 + 1 + 20_000 - 1
 
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.harness.plane import Plane
+from mosq.records import CommandAnswer, CommandRequest, PublishCommand
 
 DYNSEC, BROKER, OWN = "$CONTROL/dynamic-security/v1", "$CONTROL/broker/v1", "$CONTROL/mosq/broker/v1"
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
@@ -39,12 +40,12 @@ class Answering:
             self.plane.look(0.02)
             while self.plane.waiting:
                 request = self.plane.waiting.popleft()
-                if request[0] == "control":
+                if request.kind == "control":
                     self._respond(request)
 
-    def _respond(self, request: tuple[Any, ...]) -> None:
-        topic = request[6]
-        [command] = json.loads(request[7])["commands"]
+    def _respond(self, request: CommandRequest) -> None:
+        topic = request.topic
+        [command] = json.loads(request.payload)["commands"]
         correlation = command.pop("correlationData", None)
         self.asked.append((topic, command))
         response = {"command": command["command"], **self.answer(command)}
@@ -52,6 +53,6 @@ class Answering:
             response["correlationData"] = correlation
         payload = json.dumps({"responses": [response]}).encode()
         if topic == OWN:
-            self.plane.answer(("control", request[1], [(f"{topic}/response", payload)], request[8]))
+            self.plane.answer(CommandAnswer(request.handle, [(f"{topic}/response", payload)], request.correlation))
         else:
-            self.plane.answer(("publish", f"{topic}/response", payload, 0, False))
+            self.plane.answer(PublishCommand(f"{topic}/response", payload, 0, False))

@@ -20,6 +20,7 @@ import mosq
 from mosq.cli.commands import main
 from mosq.tools.ctl import conversation
 from mosq.tools.ctl.connection import Connection
+from mosq.records import AccessAnswer, LoginAnswer, PublishCommand
 from tests.ctl.answering import Answering
 from tests.harness.broker import free_port
 from tests.harness.certificates import TLS_LINES, authority, server_paths
@@ -253,7 +254,7 @@ def test_answers_to_others_are_not_ours(there: Answering, capsys: pytest.Capture
     def also_others(command: dict[str, Any]) -> dict[str, Any]:
         for payload in (b'{"responses":[{"command":"listRoles","data":{"roles":["x"]},"correlationData":"other"}]}', b"no json", b"[]", b'{"responses":[3]}',
                         b'{"responses":[{"command":"listRoles","data":{"roles":["x"]}}]}'):
-            loud.plane.answer(("publish", "$CONTROL/dynamic-security/v1/response", payload, 0, False))
+            loud.plane.answer(PublishCommand("$CONTROL/dynamic-security/v1/response", payload, 0, False))
         return {"data": {"roles": ["ours"]}}
 
     with Answering(also_others) as loud:
@@ -267,7 +268,7 @@ def test_a_broker_that_refuses_the_subscription(capsys: pytest.CaptureFixture[st
         thread = threading.Thread(target=lambda: done.append(main(["ctl", "-p", str(plane.port), *LIST])))
         thread.start()
         asked = plane.ask("acl")
-        plane.answer(("acl", asked[1], False))
+        plane.answer(AccessAnswer(asked.handle, False))
         thread.join()
     assert done == [1]
     assert capsys.readouterr().err == "Subscribe error: Not authorized\n"
@@ -284,9 +285,9 @@ def login(plane: Plane, words: list[str]) -> tuple[str, bytes]:
     thread = threading.Thread(target=main, args=(words,))
     thread.start()
     asked = plane.ask("connect")
-    plane.answer(("connect", asked[1], 0x87, None))
+    plane.answer(LoginAnswer(asked.handle, 0x87))
     thread.join()
-    return asked[4], asked[5]
+    return asked.username, asked.password
 
 
 def test_the_password_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from mosq.server.admin import control
 from mosq.server.admin.control import Asker, ControlTopics
+from mosq.records import AccessAnswer, ClientNotice, CommandAnswer, CommandRequest, KickCommand, PublishCommand
 from tests.harness.packets import Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from tests.harness.plane import Plane
 from tests.harness.properties import P
@@ -40,8 +41,8 @@ def test_it_is_handed_over_and_answered_to_who_asked(plane: Plane, level: int) -
     wire.send(Publish(TOPIC, b"question", 1, 7, retain=True))
     wire.expect_packet(Puback(7))
     asked = plane.ask("control")
-    assert asked[2:] == (0, "c", "ann", "127.0.0.1", TOPIC, b"question", None)
-    plane.answer(("control", asked[1], [(ANSWER, b"1"), (ANSWER, b"")], None))
+    assert asked == CommandRequest(asked.handle, 0, "c", "ann", "127.0.0.1", TOPIC, b"question", None)
+    plane.answer(CommandAnswer(asked.handle, [(ANSWER, b"1"), (ANSWER, b"")]))
     wire.expect_packet(Publish(ANSWER, b"1"))
     wire.expect_packet(Publish(ANSWER, b""))
     wire.expect_nothing()
@@ -53,7 +54,7 @@ def test_correlation_data_goes_there_and_back(plane: Plane) -> None:
     wire = plane.user("c", level=5)
     wire.send(Publish(TOPIC, b"q", props=((P.CORRELATION, b"id"), (P.USER, ("a", "b")))))
     asked = plane.ask("control")
-    plane.answer(("control", asked[1], [(ANSWER, b"a")], asked[8]))
+    plane.answer(CommandAnswer(asked.handle, [(ANSWER, b"a")], asked.correlation))
     wire.expect_packet(Publish(ANSWER, b"a", props=((P.CORRELATION, b"id"),)))
 
 
@@ -66,7 +67,7 @@ def test_at_qos_2_it_is_handed_over_once(plane: Plane, level: int) -> None:
     wire.expect_packet(Pubrec(7))
     wire.send(Pubrel(7))
     wire.expect_packet(Pubcomp(7))
-    assert plane.ask("control")[7] == b"q"
+    assert plane.ask("control").payload == b"q"
     plane.asks_nothing()
 
 
@@ -87,11 +88,11 @@ def test_an_answer_that_is_late_or_for_nobody_changes_nothing(plane: Plane) -> N
     wire = plane.user("c")
     wire.send(Publish(TOPIC, b"q", 1, 7))
     wire.expect_packet(Puback(7))
-    handle = plane.ask("control")[1]
+    handle = plane.ask("control").handle
     wire.close()
     plane.until(lambda: plane.stats()["clients_connected"] == 0)
     plane.user("d")
-    plane.answer(("control", handle, [(ANSWER, b"a")], None), ("control", 12345 << 32 | 1, [(ANSWER, b"a")], None))
+    plane.answer(CommandAnswer(handle, [(ANSWER, b"a")]), CommandAnswer(12345 << 32 | 1, [(ANSWER, b"a")]))
     plane.until(lambda: plane.stats()["answers_stale"] == 2)
     plane.wires[-1].expect_nothing()
 
@@ -105,7 +106,7 @@ def test_rules_say_who_may(user: str, rc: int) -> None:
         wire.expect_packet(Puback(7, rc))
         wire.expect_packet(Puback(8, 0x87))
         if rc == 0:
-            assert plane.ask("control")[7] == b"q"
+            assert plane.ask("control").payload == b"q"
         plane.asks_nothing()
 
 
@@ -115,11 +116,11 @@ def test_a_plugin_says_who_may(allowed: bool) -> None:
         wire = plane.user("c", level=5)
         wire.send(Publish(TOPIC, b"q", 1, 7))
         asked = plane.ask("acl")
-        assert asked[6:8] == (2, TOPIC)
-        plane.answer(("acl", asked[1], allowed))
+        assert (asked.access, asked.topic) == (2, TOPIC)
+        plane.answer(AccessAnswer(asked.handle, allowed))
         wire.expect_packet(Puback(7, 0 if allowed else 0x87))
         if allowed:
-            assert plane.ask("control")[7] == b"q"
+            assert plane.ask("control").payload == b"q"
         plane.asks_nothing()
         assert plane.stats()["publish_in"] == 1
 
@@ -129,7 +130,8 @@ def test_a_reload_changes_the_topics(plane: Plane) -> None:
     plane.engine.reload({**plane.settings, "control_topics": (ANSWER,)}, plane.listeners, plane.securities)
     wire.send(Publish(ANSWER, b"new", 1, 7), Publish(TOPIC, b"old", 1, 8))
     wire.expect_packet(Puback(7))
-    assert plane.ask("control")[6:8] == (ANSWER, b"new")
+    asked = plane.ask("control")
+    assert (asked.topic, asked.payload) == (ANSWER, b"new")
     plane.asks_nothing()
 
 
@@ -140,9 +142,9 @@ def test_what_finds_the_ring_full_waits(security: dict[str, Any]) -> None:
         wire, other = plane.user("c", level=4), plane.user("other", level=4)
         wire.send(Publish(TOPIC, b"0", 1, 9))
         if security:
-            plane.answer(("acl", plane.ask("acl")[1], True))
+            plane.answer(AccessAnswer(plane.ask("acl").handle, True))
         wire.expect_packet(Puback(9))
-        assert plane.ask("control")[7] == b"0"
+        assert plane.ask("control").payload == b"0"
         sending = threading.Thread(target=wire.send, args=[
             Publish(TOPIC, bytes([48 + n]) * size, 1, n) for n, size in enumerate((3 << 20, 3 << 20, 5 << 20, 3), 1)])
         sending.start()          # more than sockets may hold, and it is not read
@@ -150,7 +152,7 @@ def test_what_finds_the_ring_full_waits(security: dict[str, Any]) -> None:
         other.send(Pingreq())
         other.expect_packet(Pingresp())
         for n, size in enumerate((3 << 20, 3 << 20, 5 << 20, 3), 1):
-            payload = plane.ask("control")[7]
+            payload = plane.ask("control").payload
             assert (payload[:1], len(payload)) == (b"%d" % n, size)
             if n > 1:
                 wire.expect_packet(Puback(n))
@@ -169,7 +171,7 @@ def test_who_waits_for_room_may_go() -> None:
         while plane.stats()["asks_timed_out"] < before + 2:      # each tries again
             time.sleep(0.05)
         wire.close()
-        while plane.ask("control")[7][:1] == b"1":       # perhaps also the second of who is gone: it had come
+        while plane.ask("control").payload[:1] == b"1":       # perhaps also the second of who is gone: it had come
             pass
         stays.expect_packet(Puback(3))
         plane.until(lambda: plane.stats()["asks_open"] == 0)
@@ -183,8 +185,8 @@ def test_topics_that_are_none(topics: tuple[str, ...]) -> None:
 
 # ---------------------------------------------------------------- who answers
 
-def request(topic: str, payload: bytes) -> tuple[Any, ...]:
-    return ("control", 5, 0, "c", "ann", "::1", topic, payload, b"corr")
+def request(topic: str, payload: bytes) -> CommandRequest:
+    return CommandRequest(5, 0, "c", "ann", "::1", topic, payload, b"corr")
 
 
 def test_the_registry() -> None:
@@ -201,11 +203,11 @@ def test_the_registry() -> None:
     with pytest.raises(ValueError, match="no control topic"):
         topics.add("a", echo)
     assert topics.names() == (TOPIC, OWN)
-    other = ("acl", 1, 0)
+    other = ClientNotice(0, "connected", "c", None, "")
     answers, left = topics.take([request(TOPIC, b"1"), other, request(OWN, b"2"), request(ANSWER, b"3")])
     who = b"c ann ::1 0"
-    assert answers == [("publish", ANSWER, who, 0, False), ("publish", ANSWER, b"1", 0, False),
-                       ("control", 5, [(ANSWER, who), (ANSWER, b"2")], b"corr")]
+    assert answers == [PublishCommand(ANSWER, who, 0, False), PublishCommand(ANSWER, b"1", 0, False),
+                       CommandAnswer(5, [(ANSWER, who), (ANSWER, b"2")], b"corr")]
     assert left == [other]
     assert not said
 
@@ -231,7 +233,7 @@ def test_long_work_is_done_in_turns_and_answered_in_order(monkeypatch: pytest.Mo
 
     def long(asker: Asker, payload: bytes) -> Work:
         nonlocal steps
-        asker.then.append(("kick", [payload.decode()]))
+        asker.then.append(KickCommand([payload.decode()]))
         for _ in range(int(payload)):
             steps += 1
             yield True
@@ -244,13 +246,13 @@ def test_long_work_is_done_in_turns_and_answered_in_order(monkeypatch: pytest.Mo
     assert len(woken) == 1
     answers, _ = topics.take([request(OWN, b"between")])        # one turn later at most
     answers += topics.take([])[0]
-    assert answers == [("control", 5, [(ANSWER, b"between")], b"corr")]
+    assert answers == [CommandAnswer(5, [(ANSWER, b"between")], b"corr")]
     turns = 0
     answers = []
     while len(answers) < 4:
         answers += topics.take([])[0]
         turns += 1
-    assert answers == [("publish", ANSWER, b"40", 0, False), ("kick", ["40"]), ("publish", ANSWER, b"2", 0, False), ("kick", ["2"])]
+    assert answers == [PublishCommand(ANSWER, b"40", 0, False), KickCommand(["40"]), PublishCommand(ANSWER, b"2", 0, False), KickCommand(["2"])]
     assert 1 < turns < 10
     before = len(woken)
     assert topics.take([]) == ([], [])
@@ -274,7 +276,7 @@ def test_who_waits_for_somebody_holds_up_his_topic_only_and_a_reload_goes_on_wit
 
     old, new = registry(), registry()
     answers, _ = old.take([request(TOPIC, b"1"), request(OWN, b"2"), request(TOPIC, b"3")])
-    assert answers == [("control", 5, [(ANSWER, b"2")], b"corr")]
+    assert answers == [CommandAnswer(5, [(ANSWER, b"2")], b"corr")]
     assert not woken                    # whoever is waited for does that
     new.take_over(old)
     assert woken
@@ -282,8 +284,8 @@ def test_who_waits_for_somebody_holds_up_his_topic_only_and_a_reload_goes_on_wit
     newer.take_over(new)
     is_ready = True
     answers, _ = newer.take([request(TOPIC, b"4")])
-    assert answers == [("publish", ANSWER, control.RELOADED, 0, False),     # 3: who asked may have lost the right to
-                       ("publish", ANSWER, b"1", 0, False), ("publish", ANSWER, b"4", 0, False)]
+    assert answers == [PublishCommand(ANSWER, control.RELOADED, 0, False),     # 3: who asked may have lost the right to
+                       PublishCommand(ANSWER, b"1", 0, False), PublishCommand(ANSWER, b"4", 0, False)]
     assert newer.take([])[0] == []
 
 
@@ -297,9 +299,10 @@ def test_what_waits_on_a_topic_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
     topics.add(TOPIC, waits)
     assert topics.take([request(TOPIC, b"x" * 160), request(TOPIC, b"y" * 40)]) == ([], [])
-    [(kind, topic, answer, *_)] = topics.take([request(TOPIC, b"z")])[0]
-    assert (kind, topic) == ("publish", ANSWER)
-    assert b'"error":"Too many commands at once"' in answer
+    [answer] = topics.take([request(TOPIC, b"z")])[0]
+    assert isinstance(answer, PublishCommand)
+    assert answer.topic == ANSWER
+    assert b'"error":"Too many commands at once"' in answer.payload
     assert topics.take([request(TOPIC, b"z")])[0] == []         # the first two are through
 
 
@@ -314,19 +317,19 @@ def test_requests_without_a_payload_weigh_too(monkeypatch: pytest.MonkeyPatch) -
     topics.add(TOPIC, waits)
     answers, _ = topics.take([request(TOPIC, b"")] * 1000)
     assert 900 < len(answers) < 1000
-    assert {answer[2] for answer in answers} == {control.BUSY}
+    assert {answer.payload for answer in answers} == {control.BUSY}
 
 
 def test_a_handler_that_fails_half_way_still_has_clients_disconnected() -> None:
     topics = ControlTopics(lambda kind, text: None, lambda: None)
 
     def fails(asker: Asker, payload: bytes) -> Work:
-        asker.then.append(("kick", ["ann"]))
+        asker.then.append(KickCommand(["ann"]))
         yield True
         raise KeyError(payload)
 
     topics.add(TOPIC, fails)
-    assert topics.take([request(TOPIC, b"1")])[0] == [("kick", ["ann"])]
+    assert topics.take([request(TOPIC, b"1")])[0] == [KickCommand(["ann"])]
 
 
 def test_who_is_not_let_in_asks_nothing(plane: Plane) -> None:

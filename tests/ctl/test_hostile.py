@@ -13,6 +13,7 @@ from mosq.server.admin import broker, inspect
 from mosq.server.admin.control import Asker
 from mosq.config.embedded import embedded_config
 from mosq.tools.ctl.command import MODULES
+from mosq.records import SessionDetail, SessionSlice, SessionSubscription
 from tests.harness.control import asked
 from tests.harness.effort import tries
 
@@ -28,14 +29,14 @@ ROW: dict[str, Any] = {"id": "c", "username": None, "connected": False, "expiry_
 
 
 class Engine:
-    def sessions(self, cursor: int, most: int) -> tuple[list[dict[str, Any]], int]:
+    def sessions(self, cursor: int, most: int) -> SessionSlice:
         assert 0 <= cursor <= 0xFFFFFFFF
         assert 0 < most <= 1000
-        return [ROW], 0
+        return SessionSlice([ROW], 0)
 
-    def session(self, client_id: str, skip: int) -> tuple[dict[str, Any], list[tuple[str, int, int]], int]:
+    def session(self, client_id: str, skip: int) -> SessionDetail:
         assert 0 <= skip <= 100_000
-        return ROW, [("t", 1, 0)], 0
+        return SessionDetail(ROW, [SessionSubscription("t", 1, 0)], 0)
 
     def kick(self, client_id: str) -> bool:
         return bool(client_id.encode())

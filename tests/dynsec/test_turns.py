@@ -17,6 +17,7 @@ from mosq.auth.dynsec import doing, hashing, on_roles
 from mosq.auth.dynsec import commands as dynsec
 from mosq.auth.dynsec.commands import TOPIC, Commands
 from mosq.auth.dynsec.directory import Directory
+from mosq.records import CommandRequest
 from tests.dynsec.admin import Object, Ruled, lets_in, password, state
 from tests.harness.control import WAIT_S, Woken, asked
 
@@ -111,7 +112,7 @@ def test_passwords_are_hashed_elsewhere(side: Side, monkeypatch: pytest.MonkeyPa
     assert new.matches(b"2") and ann.matches(b"2") and empty.matches(b"")
     assert new.salt != ann.salt         # that two have one password is not to be seen
     assert clients["no"].hash is None
-    assert then[0][0] == "kick" and set(then[0][1]) == {"new", "ann"}
+    assert then[0].kind == "kick" and set(then[0].usernames) == {"new", "ann"}
 
 
 def test_while_passwords_are_hashed_nothing_is_done_and_others_are_answered(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,13 +128,13 @@ def test_while_passwords_are_hashed_nothing_is_done_and_others_are_answered(side
     side.commands.add_to(topics)
     topics.add("$CONTROL/other", lambda asker, payload: [("answer", payload)])
 
-    def request(topic: str, *given: Object) -> tuple[Any, ...]:
-        return ("control", 1, 0, "boss", "admin", "::1", topic, json.dumps({"commands": given}).encode(), None)
+    def request(topic: str, *given: Object) -> CommandRequest:
+        return CommandRequest(1, 0, "boss", "admin", "::1", topic, json.dumps({"commands": given}).encode(), None)
 
     role = {"command": "createRole", "rolename": "new"}
     answers, _ = topics.take([request(TOPIC, role, {"command": "setClientPassword", "username": "ann", "password": "x"}),
                               request(TOPIC, {"command": "deleteRole", "rolename": "new"}), request("$CONTROL/other")])
-    assert [answer[1] for answer in answers] == ["answer"]
+    assert [answer.topic for answer in answers] == ["answer"]
     assert "new" not in side.directory.state.roles
     may_go_on.set()
     answers = []
@@ -141,8 +142,8 @@ def test_while_passwords_are_hashed_nothing_is_done_and_others_are_answered(side
         assert side.woken.wait(WAIT_S)
         side.woken.clear()
         answers += topics.take([])[0]
-    assert [kind for kind, *_ in answers] == ["publish", "kick", "publish"]         # in their order
-    assert b"error" not in answers[2][2]
+    assert [answer.kind for answer in answers] == ["publish", "kick", "publish"]         # in their order
+    assert b"error" not in answers[2].payload
 
 
 def test_a_directory_that_was_replaced_meanwhile_is_not_changed(side: Side) -> None:
@@ -199,7 +200,7 @@ def test_rules_that_cannot_be_put_in_force(side: Side) -> None:
     said, then = side.ask({"command": "getDetails"}, {"command": "deleteRole", "rolename": "r", "correlationData": "1"}, {"command": "disableClient", "username": "ann"})
     assert "data" in said[0]
     assert said[1:] == [{"command": "deleteRole", "error": "Internal error", "correlationData": "1"}, {"command": "disableClient", "error": "Internal error"}]
-    assert then[0][0] == "kick" and set(then[0][1]) == {"ann", "ben"}
+    assert then[0].kind == "kick" and set(then[0].usernames) == {"ann", "ben"}
     assert any("could not be put in force" in line and "MemoryError" in line for line in side.lines)
     assert side.in_force == {}
     said, _ = side.ask({"command": "getDetails"})           # any message tries again
@@ -219,6 +220,6 @@ def test_a_command_that_fails_takes_no_other_with_it(side: Side, monkeypatch: py
     monkeypatch.setitem(dynsec.COMMANDS, "createrole", fails)
     said, then = side.ask({"command": "disableClient", "username": "ann"}, {"command": "createRole", "rolename": "half"}, {"command": "getDetails"})
     assert [one.get("error") for one in said] == [None, "Internal error", None]
-    assert set(then[0][1]) == {"ann", "ben"}
+    assert set(then[0].usernames) == {"ann", "ben"}
     assert [line for line in side.lines if "failed" in line] == ["Error: A command of dynamic security failed: createrole: KeyError."]
     assert len(side.in_force["roles"]) == len(side.directory.state.roles) == 4

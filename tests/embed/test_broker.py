@@ -400,7 +400,7 @@ def test_what_fails_in_its_thread_does_not_end_it(monkeypatch, caplog):
         take = topics.take
 
         def breaks_once(requests):
-            if any(request[0] == "control" for request in requests):
+            if any(request.kind == "control" for request in requests):
                 topics.take = take
                 raise MemoryError
             return take(requests)

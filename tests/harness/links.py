@@ -8,9 +8,10 @@ from typing import Any
 from cext.testing import codec_api
 from tests.harness import packets
 from tests.harness.packets import Packet
-from tests.harness.plane import Plane, Request
+from tests.harness.plane import Plane
 from tests.harness.properties import Props
 from tests.harness.wire import Wire
+from mosq.records import BridgeEvent
 
 
 def line(pattern: str | None, direction: str = "out", qos: int = 0, local_prefix: str = "", remote_prefix: str = "") -> dict[str, Any]:
@@ -28,11 +29,12 @@ def spec(*topics: dict[str, Any], name: str = "b", **more: Any) -> dict[str, Any
         "packet_max": 0, "threshold": 0, "idle_ms": 0, "tls": None, "user_timeout_ms": 0, "tcp_keepalive": None, "bind": None, **more}
 
 
-def linked(plane: Plane, name: str = "b") -> Request:
+def linked(plane: Plane, name: str = "b") -> BridgeEvent:
     """What was said about a link next."""
-    plane.until(lambda: any(each[0] == "link" and each[2] == name for each in plane.waiting))
-    found = next(each for each in plane.waiting if each[0] == "link" and each[2] == name)
+    plane.until(lambda: any(each.kind == "bridge" and each.name == name for each in plane.waiting))
+    found = next(each for each in plane.waiting if each.kind == "bridge" and each.name == name)
     plane.waiting.remove(found)
+    assert isinstance(found, BridgeEvent)
     return found
 
 

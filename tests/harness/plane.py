@@ -15,9 +15,7 @@ from cext.engine import Engine
 from tests.harness.broker import free_port
 from tests.harness.packets import Connack, Connect, Packet, Received
 from tests.harness.wire import Wire
-
-Request = tuple[Any, ...]
-
+from mosq.records import ClientNotice, LoginAnswer, Record
 
 class Plane:
     """One listener on a free port of this machine per security."""
@@ -36,8 +34,8 @@ class Plane:
         self.engine.open()
         self.ports: list[int] = self.engine.ports()
         self.port = self.ports[0]
-        self.waiting: deque[Request] = deque()
-        self.events: list[Request] = []
+        self.waiting: deque[Any] = deque()
+        self.events: list[ClientNotice] = []
         self.lines: list[str] = []
         self.wires: list[Wire] = []
         self._poll = select.poll()
@@ -70,7 +68,7 @@ class Plane:
         """A client with a user name that has been let in; its connect request is answered here when one comes."""
         made = self.connect(Connect(client_id, username=username, password=b"secret", **more), level, security)
         if self.securities[security].get("authenticate"):
-            self.answer(("connect", self.ask("connect")[1], 0, None))
+            self.answer(LoginAnswer(self.ask("connect").handle, 0))
         got = made.read_packet()
         assert isinstance(got, Connack)
         assert got.rc == 0
@@ -79,21 +77,21 @@ class Plane:
     def look(self, timeout_s: float) -> None:
         """Takes what the data plane has to say; waits for something."""
         self._poll.poll(timeout_s * 1000)
-        self.lines += [event[3] for event in self.engine.drain()]
+        self.lines += [line.text for line in self.engine.drain()]
         for request in self.engine.requests():
-            (self.events if request[0] == "event" else self.waiting).append(request)
+            (self.events if request.kind == "event" else self.waiting).append(request)
 
-    def ask(self, kind: str | None = None) -> Request:
+    def ask(self, kind: str | None = None) -> Any:
         """The next request."""
         end = time.monotonic() + TIMEOUT_S
         while not self.waiting:
             assert time.monotonic() < end, "nothing was asked"
             self.look(end - time.monotonic())
         request = self.waiting.popleft()
-        assert kind in (None, request[0]), request
+        assert kind in (None, request.kind), request
         return request
 
-    def asks(self, n: int) -> list[Request]:
+    def asks(self, n: int) -> list[Any]:
         return [self.ask() for _ in range(n)]
 
     def asks_nothing(self) -> None:
@@ -102,7 +100,7 @@ class Plane:
         self.look(0)
         assert not self.waiting, self.waiting
 
-    def answer(self, *answers: tuple[Any, ...]) -> None:
+    def answer(self, *answers: Record) -> None:
         self.engine.answer(list(answers))
 
     def stats(self) -> dict[str, int]:
@@ -115,9 +113,9 @@ class Plane:
             assert time.monotonic() < end, "it did not come about"
             self.look(0.005)
 
-    def event(self, kind: str) -> Request:
-        self.until(lambda: any(event[3] == kind for event in self.events))
-        found = next(event for event in self.events if event[3] == kind)
+    def event(self, kind: str) -> ClientNotice:
+        self.until(lambda: any(event.event == kind for event in self.events))
+        found = next(event for event in self.events if event.event == kind)
         self.events.remove(found)
         return found
 

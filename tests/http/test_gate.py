@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mosq.server.http.gate import Gate
+from mosq.records import LoginAnswer, LoginRequest
 
 
 @pytest.mark.parametrize(("asks", "verdict", "allowed"), [(True, 0x87, False), (True, 0, True), (True, -1, True), (False, 0x87, True)])
@@ -15,11 +16,11 @@ def test_plugins_are_asked_about_clients_without_a_name_as_for_mqtt(asks: bool, 
     listener = SimpleNamespace()
     asked = []
 
-    def post(request: tuple) -> None:
+    def post(request: LoginRequest) -> None:
         asked.append(request)
-        gate.answered(("connect", request[1], verdict, None))
+        gate.answered(LoginAnswer(request.handle, verdict))
 
     security = {"authenticate": True, "ask_anonymous": asks, "authorize": False, "acl": None}
     gate = Gate(SimpleNamespace(allows_anonymous=lambda listener: True), [security], {id(listener): 0}, post, 5.0)
     assert asyncio.run(gate.allows(listener, None, None, "127.0.0.1", 1, "/")) is allowed
-    assert [request[4] for request in asked] == ([None] if asks else [])
+    assert [request.username for request in asked] == ([None] if asks else [])

@@ -11,6 +11,7 @@ import pytest
 from mosq.config.options import LOG_ALL
 from mosq.log.log import Log
 from mosq.log.json_lines import code_of
+from mosq.records import LogLine
 
 
 def closed(log):
@@ -27,7 +28,7 @@ def lines(tmp_path):
         log = Log((f"file {tmp_path}/log",), **how)
         made.append(log)
         log.open()
-        log.write(records)
+        log.write([LogLine(*record) for record in records])
         log.flush()
         return (tmp_path / "log").read_bytes()
 
@@ -76,13 +77,13 @@ def test_destinations(dests, streams, syslog, topic):
 def test_several_destinations_at_once_and_a_file_that_was_moved_away(tmp_path):
     log = Log((f"file {tmp_path}/a", f"file {tmp_path}/b"), mask=1)
     log.open()
-    log.write([(1, 1, "before")])
+    log.write([LogLine(1, 1, "before")])
     log.flush()
     (tmp_path / "a").rename(tmp_path / "a.1")
-    log.write([(2, 1, "moved")])
+    log.write([LogLine(2, 1, "moved")])
     log.flush()
     log.reopen()
-    log.write([(3, 1, "after")])
+    log.write([LogLine(3, 1, "after")])
     log.flush()
     assert (tmp_path / "a.1").read_text() == "1: before\n2: moved\n"
     assert (tmp_path / "a").read_text() == "3: after\n"
@@ -132,7 +133,7 @@ def test_another_configuration(tmp_path):
                              log_facility=3, log_format="text")
     log.change(config, 2, log.prepare(config))
     log.syslog.address = str(tmp_path / "nobody")
-    log.write([(1, 1, "no"), (1, 2, "yes")])
+    log.write([LogLine(1, 1, "no"), LogLine(1, 2, "yes")])
     log.flush()
     assert (tmp_path / "a").read_text() == ""
     assert (tmp_path / "b").read_text() == "yes\n"
@@ -150,24 +151,24 @@ def test_syslog(tmp_path):
         server.settimeout(5)
         log = Log(("syslog",), mask=LOG_ALL, facility=5)
         log.syslog.address = str(tmp_path / "dev-log")
-        log.write([(1700000000, 8, "nobody listens")])
+        log.write([LogLine(1700000000, 8, "nobody listens")])
         server.bind(log.syslog.address)
         for type_bit, severity in ((1, 3), (2, 4), (4, 5), (8, 6), (16, 7), (32, 5), (64, 5), (256, 7)):
-            log.write([(1700000000, type_bit, "x\ny")])
+            log.write([LogLine(1700000000, type_bit, "x\ny")])
             if type_bit == 1:
                 assert b": Warning: 1 log lines were lost" in server.recv(1000)
             stamp = time.strftime("%b %e %H:%M:%S", time.localtime(1700000000))
             assert server.recv(1000).decode() == (
                 f"<{(21 << 3) | severity}>{stamp} mosquitto[{os.getpid()}]: 1700000000: x?y")
         for _ in range(5000):                       # nobody reads: it must not wait
-            log.write([(1700000000, 8, "z" * 900)])
+            log.write([LogLine(1700000000, 8, "z" * 900)])
         assert log.syslog.lost > 0
         log.syslog.close(0)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:     # its server was started anew
         os.unlink(tmp_path / "dev-log")
         server.bind(str(tmp_path / "dev-log"))
         server.settimeout(5)
-        log.write([(1700000000, 8, "again")])
+        log.write([LogLine(1700000000, 8, "again")])
         assert b"were lost" in server.recv(1000)
         assert server.recv(1000).endswith(b": again")
         log.syslog.close(0)
@@ -176,9 +177,9 @@ def test_syslog(tmp_path):
 def test_topics():
     log = Log(("topic",), mask=LOG_ALL)
     told = []
-    log.write([(1, 1, "before anybody can have subscribed")])
+    log.write([LogLine(1, 1, "before anybody can have subscribed")])
     log.topic.publish = lambda topic, payload: told.append((topic, payload))
-    log.write([(1, bit, "x") for bit in (1, 2, 4, 8, 16, 32, 64, 128, 256)])
+    log.write([LogLine(1, bit, "x") for bit in (1, 2, 4, 8, 16, 32, 64, 128, 256)])
     log.publish(8, "the last")
     log.say(8, "after the last")
     *some, last = told

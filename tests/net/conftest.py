@@ -42,7 +42,7 @@ class Running:
         """Waits for a line that holds this; -> the line."""
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
-            self.lines += [item[3] for item in self.engine.drain()]
+            self.lines += [line.text for line in self.engine.drain()]
             for found in self.lines:
                 if line in found:
                     return found

@@ -10,6 +10,7 @@ from tests.harness.links import Remote, line, linked, spec
 from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Pubrec, Suback, Subscribe
 from tests.harness.plane import Plane
 from tests.peer.test_link import client, publish, reload, up
+from mosq.records import KickCommand
 
 RETAIN_HANDLING = 0x30
 LINES_KNOWN = 17                # those of now, and LINK_PAST_MAX
@@ -17,7 +18,7 @@ LINES_KNOWN = 17                # those of now, and LINK_PAST_MAX
 
 def down(plane: Plane, remote: Remote) -> None:
     remote.close()
-    assert linked(plane)[3] == "down"
+    assert linked(plane).event == "down"
 
 
 def sent(remote: Remote, n: int) -> list[tuple[str, bytes]]:
@@ -198,10 +199,10 @@ def subscribed(plane: Plane, present: bool, code: int | None = None) -> int:
     fields = remote.hears("subscribe")
     options = fields["items"][0][1]
     remote.send(Suback(fields["pid"], (options & 3 if code is None else code,)))
-    assert linked(plane)[3] == "up"
+    assert linked(plane).event == "up"
     plane.until(lambda: code is None or any("refused the subscription" in text for text in plane.lines))
     remote.close()
-    assert linked(plane)[3] == "down"
+    assert linked(plane).event == "down"
     return int((options & RETAIN_HANDLING) >> 4)
 
 
@@ -223,14 +224,14 @@ def test_a_lazy_link_is_wanted_again_after_a_reload() -> None:
         wire = client(plane)
         for _ in range(2):
             publish(wire, "t", b"x", 1)
-        assert linked(plane)[3] == "wanted"
+        assert linked(plane).event == "wanted"
         reload(plane, spec(line("#", "out", 1), threshold=2, keepalive_s=61))
-        assert linked(plane)[3] == "wanted"
+        assert linked(plane).event == "wanted"
         reload(plane, spec(line("#", "out", 1), threshold=4))
         publish(wire, "t", b"x", 1)
         plane.asks_nothing()
         publish(wire, "t", b"x", 1)
-        assert linked(plane)[3] == "wanted"
+        assert linked(plane).event == "wanted"
 
 
 def test_a_lazy_link_that_breaks_is_wanted_for_what_still_waits() -> None:
@@ -241,8 +242,8 @@ def test_a_lazy_link_that_breaks_is_wanted_for_what_still_waits() -> None:
         for _ in range(2):
             publish(wire, "t", b"x", 1)
         remote.close()
-        assert linked(plane)[3] == "down"
-        assert linked(plane)[3] == "wanted"
+        assert linked(plane).event == "down"
+        assert linked(plane).event == "wanted"
 
 
 # ---------------------------------------------------------------- client ids
@@ -302,12 +303,12 @@ def test_two_links_exchange_their_ids(connected: tuple[str, ...], lazy: bool) ->
         remotes = [Remote(plane, name) for name in connected]
         for name, remote in zip(connected, remotes, strict=True):
             remote.let_in()
-            assert linked(plane, name)[3] == "up"
+            assert linked(plane, name).event == "up"
         reload(plane, named("b", "y", reload_lazy=lazy), named("c", "x", reload_lazy=lazy))
         for remote in remotes:
             remote.close()
         for name in connected:
-            assert linked(plane, name)[3] == "down"
+            assert linked(plane, name).event == "down"
         publish(client(plane), "t", b"x", 1)
         assert [each["pending"] for each in plane.engine.bridges()] == [1, 1]
         for name in ("b", "c"):
@@ -322,7 +323,7 @@ def test_kicking_who_has_no_name_leaves_links_alone() -> None:
     with Plane(bridges=[spec(line("#", "out", 1))], allow_anonymous=True) as plane:
         up(plane)
         wire = client(plane)
-        plane.answer(("kick", [None]))
+        plane.answer(KickCommand([None]))
         assert wire.read_frame() is None         # no name, and not of a bridge
         plane.asks_nothing()
         assert plane.engine.bridges()[0]["state"] == "up"

@@ -8,6 +8,7 @@ from tests.harness.links import Remote, line, linked, spec
 from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from tests.harness.plane import Plane
 from tests.harness.wire import Wire
+from mosq.records import BridgeEvent
 
 LEVELS = pytest.mark.parametrize("level", [3, 4, 5])
 
@@ -16,7 +17,7 @@ def up(plane: Plane, level: int = 4, n_in: int = 0, present: bool = False, props
     remote = Remote(plane, level=level)
     remote.let_in(present, props)
     remote.grant(n_in)
-    assert linked(plane)[3] == "up"
+    assert linked(plane).event == "up"
     return remote
 
 
@@ -110,8 +111,8 @@ def test_a_refusal_is_told_with_its_code(level: int) -> None:
         remote.hears("connect")
         remote.send(Connack(False, 0x84 if level == 5 else 1))
         event = linked(plane)
-        assert event[3] == "refused"
-        assert event[4].split()[0] == ("132" if level == 5 else "1")
+        assert event.event == "refused"
+        assert event.detail.split()[0] == ("132" if level == 5 else "1")
         assert remote.heard()[0] == "closed"
         up(plane, level)
 
@@ -121,7 +122,7 @@ def test_a_server_of_3_refuses_5_in_its_own_words() -> None:
         remote = Remote(plane, level=5)
         remote.hears("connect")
         remote.send(b"\x20\x02\x00\x01")
-        assert linked(plane)[3:] == ("refused", "1 unacceptable protocol version")
+        assert linked(plane) == BridgeEvent("b", "refused", "1 unacceptable protocol version")
 
 
 @LEVELS
@@ -152,7 +153,7 @@ def test_qos_2_over_a_cut(present: bool) -> None:
         remote.send(Pubrec(first["pid"]))
         assert remote.hears("pubrel")["pid"] == first["pid"]
         remote.close()
-        assert linked(plane)[3] == "down"
+        assert linked(plane).event == "down"
         remote = up(plane, present=present)
         if present:
             assert remote.hears("pubrel")["pid"] == first["pid"]
@@ -175,7 +176,7 @@ def test_qos_2_inbound_over_a_cut_comes_once(present: bool) -> None:
         remote.send(Publish("t", b"x", 2, 9))
         remote.hears("pubrec")
         remote.close()
-        assert linked(plane)[3] == "down"
+        assert linked(plane).event == "down"
         remote = Remote(plane)
         remote.let_in(present)
         if present:
@@ -290,7 +291,7 @@ def test_retained_messages_go_out_once_and_none_that_came_from_there() -> None:
         remote.send(Puback(1))
         plane.until(lambda: plane.engine.bridges()[0]["pending"] == 0)
         remote.close()
-        assert linked(plane)[3] == "down"
+        assert linked(plane).event == "down"
         remote = up(plane, n_in=1)           # the remote has forgotten all: what is retained is told again
         again = remote.hears("publish")
         assert again["topic"] == b"a/ours"
@@ -316,7 +317,7 @@ def test_notices_on_both_sides(level: int) -> None:
         got = remote.hears("publish")
         assert (got["topic"], got["payload"], got["qos"], got["retain"]) == (topic.encode(), b"1", 1, 1)
         remote.send(Puback(got["pid"]))
-        assert linked(plane)[3] == "up"
+        assert linked(plane).event == "up"
         incoming = wire.read_packet()
         assert isinstance(incoming, Publish)
         assert incoming.payload == b"1"
@@ -324,7 +325,7 @@ def test_notices_on_both_sides(level: int) -> None:
         if level == 5:
             assert remote.hears("disconnect")["rc"] == 4         # with our will: 0
         assert remote.heard()[0] == "closed"                     # 3.x would be rid of its will by a DISCONNECT
-        assert linked(plane)[3:] == ("down", "closed")
+        assert linked(plane) == BridgeEvent("b", "down", "closed")
         incoming = wire.read_packet()
         assert isinstance(incoming, Publish)
         assert incoming.payload == b"0"
@@ -336,7 +337,7 @@ def test_local_notices_alone() -> None:
         wire.read_packet()
         remote = Remote(plane)
         assert remote.let_in()["will"] == 0
-        assert linked(plane)[3] == "up"
+        assert linked(plane).event == "up"
         assert wire.read_packet() == Publish("state/of/it", b"1")
         plane.engine.bridge("b", "close")
         assert remote.heard()[0] == "disconnect"
@@ -352,14 +353,14 @@ def test_pings_and_a_remote_broker_that_does_not_answer() -> None:
         remote.hears("pingreq")
         remote.send(b"\xd0\x00")
         remote.hears("pingreq")
-        assert linked(plane)[3:] == ("down", "exceeded timeout")
+        assert linked(plane) == BridgeEvent("b", "down", "exceeded timeout")
 
 
 def test_a_remote_broker_that_never_says_connack() -> None:
     with Plane(bridges=[spec(connect_timeout_ms=100)], allow_anonymous=True) as plane:
         remote = Remote(plane)
         remote.hears("connect")
-        assert linked(plane)[3:] == ("down", "exceeded timeout")
+        assert linked(plane) == BridgeEvent("b", "down", "exceeded timeout")
 
 
 @pytest.mark.parametrize(("level", "raw"), [
@@ -371,7 +372,7 @@ def test_nonsense_in_place_of_connack(level: int, raw: bytes) -> None:
         remote = Remote(plane, level=level)
         remote.hears("connect")
         remote.send(raw)
-        assert linked(plane)[3] == "down"
+        assert linked(plane).event == "down"
         assert remote.heard()[0] == "closed"
 
 
@@ -381,7 +382,7 @@ def test_nonsense_on_an_open_link(raw: bytes) -> None:
     with Plane(bridges=[spec(line("#", "in"))], allow_anonymous=True) as plane:
         remote = up(plane, n_in=1)
         remote.send(raw)
-        assert linked(plane)[3] == "down"
+        assert linked(plane).event == "down"
         up(plane, n_in=1)
 
 
@@ -389,7 +390,7 @@ def test_a_goodbye_of_the_remote_broker() -> None:
     with Plane(bridges=[spec(version=5)], allow_anonymous=True) as plane:
         remote = up(plane, 5)
         remote.send(b"\xe0\x01\x8b")
-        assert linked(plane)[3] == "down"
+        assert linked(plane).event == "down"
         plane.look(0)
         assert "Bridge b: the remote broker ended the connection (139)." in plane.lines
 
@@ -432,7 +433,7 @@ def test_unsubscribe_from_what_goes_out_only() -> None:
         remote.let_in()
         assert [item.decode() for item in remote.hears("unsubscribe")["items"]] == ["a"]
         remote.grant()
-        assert linked(plane)[3] == "up"
+        assert linked(plane).event == "up"
         plane.stats()
         with pytest.raises(TimeoutError):
             remote.read_frame(0)
@@ -455,15 +456,15 @@ def test_a_lazy_link_is_wanted_and_becomes_idle() -> None:
         wire = client(plane)
         for n in range(5):
             publish(wire, "t", b"%d" % n)
-        assert linked(plane)[3] == "wanted"
+        assert linked(plane).event == "wanted"
         remote = up(plane)
         assert [remote.hears("publish")["payload"] for _ in range(5)] == [b"%d" % n for n in range(5)]
-        assert linked(plane)[3] == "idle"
+        assert linked(plane).event == "idle"
         plane.engine.bridge("b", "close")
-        assert linked(plane)[3] == "down"
+        assert linked(plane).event == "down"
         for _ in range(3):
             publish(wire, "t")
-        assert linked(plane)[3] == "wanted"
+        assert linked(plane).event == "wanted"
 
 
 def test_local_clean_keeps_nothing_while_it_is_down() -> None:
@@ -474,7 +475,7 @@ def test_local_clean_keeps_nothing_while_it_is_down() -> None:
         publish(wire, "t", b"up", 1)
         assert remote.hears("publish")["payload"] == b"up"
         remote.close()
-        assert linked(plane)[3] == "down"
+        assert linked(plane).event == "down"
         publish(wire, "t", b"down", 1)
         assert plane.engine.bridges()[0]["pending"] == 0
         remote = up(plane, present=True)
@@ -497,7 +498,7 @@ def test_a_reload_changes_a_link_when_it_breaks_or_at_once() -> None:
         publish(wire, "a", b"1", 1)
         assert remote.hears("publish")["topic"] == b"a"
         remote.close()
-        assert linked(plane)[3] == "down"
+        assert linked(plane).event == "down"
         publish(wire, "b", b"2", 1)
         remote = Remote(plane)
         remote.let_in(present=True)
@@ -506,7 +507,7 @@ def test_a_reload_changes_a_link_when_it_breaks_or_at_once() -> None:
         assert sorted(remote.hears("publish")["topic"] for _ in range(2)) == [b"a", b"b"]
         linked(plane)
         reload(plane, spec(line("b", "both", 1), reload_lazy=False))
-        assert linked(plane)[3] == "down"
+        assert linked(plane).event == "down"
 
 
 def test_a_reload_brings_and_removes_links() -> None:

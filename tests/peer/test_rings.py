@@ -16,7 +16,7 @@ from tests.harness.wire import Wire
 
 def connect(plane: Plane, to: Plane, name: str = "b", private: bool = True) -> None:
     plane.engine.bridge(name, "connect", (socket.AF_INET, "127.0.0.1", to.port), "127.0.0.1", try_private=private)
-    assert linked(plane, name)[3] == "up"
+    assert linked(plane, name).event == "up"
 
 
 def subscriber(plane: Plane, client_id: str, topic: str, qos: int = 0, level: int = 4) -> Wire:
@@ -122,7 +122,7 @@ def test_exactly_once_and_in_order_over_cuts(level: int, direction: str) -> None
                 pub.send(Pubrel(n + 1))
                 pub.read_packet()
             far.engine.kick("remote.b")
-            assert linked(near)[3] == "down"
+            assert linked(near).event == "down"
             connect(near, far)
         reader.join(20)
         assert got == list(range(total))

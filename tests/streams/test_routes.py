@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.durable.test_restart import Kept, publish, subscribe
 from mosq.journal.stream import Stream
+from mosq.records import Content, MessageAnswer
 from tests.harness.packets import Connect, Puback, Publish, Pubcomp, Pubrec, Pubrel, Subscribe, Will
 from tests.harness.plane import Plane
 from tests.harness.properties import P
@@ -113,9 +114,9 @@ def test_what_a_plugin_made_of_it(tmp_path: Path) -> None:
     with Plane({"transform_in": ("in/#",)}, allow_anonymous=True, store=str(tmp_path / "s"), streams=[{"name": "all", "filters": ["#"]}]) as plane:
         wire = plane.user("c", level=5)
         wire.send(Publish("in/a", b"raw", 1, 1), Publish("in/b", b"taken", 1, 2))
-        plane.answer(("message_in", plane.ask()[1], ("out/a", b"cooked", 0, True)))
+        plane.answer(MessageAnswer("message_in", plane.ask().handle, Content("out/a", b"cooked", 0, True)))
         wire.read_packet()
-        plane.answer(("message_in", plane.ask()[1], None))
+        plane.answer(MessageAnswer("message_in", plane.ask().handle, None))
         wire.read_packet()
     (found,) = Stream(tmp_path / "s" / "streams" / "all").read(0, 10)
     assert (found.topic, found.payload, found.qos, found.retain, found.client_id) == ("out/a", b"cooked", 0, True, "c")
