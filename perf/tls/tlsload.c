@@ -1,10 +1,10 @@
 /* Load over TLS for a broker on 127.0.0.1. Prints one line of JSON; CPU is the broker's (all threads, nanoseconds).
  *
- *     tlsload PORT PID pairs PAIRS BURST WINDOW PAYLOAD SECONDS     QoS 0, BURST messages per write, WINDOW writes of a pair under way
+ *     tlsload PORT PID pairs PAIRS BURST WINDOW PAYLOAD SECONDS     QoS 0, BURST messages per write, at most WINDOW unanswered writes of a pair
  *     tlsload PORT PID full|resumed COUNT                           connections one after the other: handshake, CONNECT, CONNACK, DISCONNECT
- *     tlsload PORT PID idle COUNT                                   says when COUNT clients are connected, then waits for a line
+ *     tlsload PORT PID idle COUNT                                   prints a line when COUNT clients are connected, then reads a line
  *
- * One thread, OpenSSL's defaults (TLS 1.3). A byte that is not what it must be, or a session that is not resumed, ends the run with status 1. */
+ * One thread, OpenSSL's defaults (TLS 1.3). A wrong byte, or a session that is not resumed, ends the run with status 1. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -23,7 +23,7 @@
 
 typedef struct {
     SSL *pub, *sub;
-    uint8_t *wire;                  /* one write of the publisher, and what the subscriber gets for it */
+    uint8_t *wire;                  /* one write of the publisher, and the bytes that the subscriber must receive */
     size_t n, at;
     uint64_t done;                  /* bursts delivered */
 } Pair;
@@ -108,7 +108,7 @@ static SSL *client(const char *id, SSL_SESSION *resume)
 static void finish(SSL *s)
 {
     int fd = SSL_get_fd(s);
-    SSL_set_shutdown(s, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);     /* else its session would not be resumed */
+    SSL_set_shutdown(s, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);     /* otherwise OpenSSL would not resume the session */
     SSL_free(s);
     close(fd);
 }
@@ -201,7 +201,7 @@ static void connections(int pid, int count, int resumed)
         if (resumed != SSL_session_reused(s)) die(resumed ? "not resumed" : "resumed");
         SSL_write(s, bye, 2);
         uint8_t end;
-        SSL_read(s, &end, 1);       /* the broker closes */
+        SSL_read(s, &end, 1);       /* the broker closes the connection */
         finish(s);
     }
     printf("{\"cpu_ns\": %lu, \"count\": %d, \"seconds\": %f}\n", cpu_ns(pid) - begin, count, now() - at);

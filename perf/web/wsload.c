@@ -1,9 +1,9 @@
 /* The same MQTT traffic plain and over WebSocket: pairs of a publisher and a subscriber, QoS 0, `burst` messages per write, at most `window`
- * writes of a pair under way. Prints one line of JSON: messages delivered, and the broker's CPU (all threads, nanoseconds) for them.
+ * unanswered writes of a pair. Prints one line of JSON: messages delivered, and the broker's CPU (all threads, nanoseconds) for them.
  *
  *     wsload PORT plain|ws PID [pairs 100] [burst 10] [window 10] [payload 64] [seconds 2]
  *
- * One thread, epoll, libc. Every byte that a subscriber gets is compared with what it must be; a difference ends the run with status 1. */
+ * One thread, epoll, libc. Every received byte is compared with the expected one; a difference ends the run with status 1. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -20,11 +20,11 @@
 
 typedef struct {
     int pub, sub;
-    uint8_t *wire, *data;           /* one write of the publisher; what the subscriber must get for it */
+    uint8_t *wire, *data;           /* one write of the publisher; the bytes that the subscriber must receive */
     size_t wire_n, data_n, sent, at;
-    uint8_t head[10];               /* of the frame being read */
+    uint8_t head[10];               /* head of the frame being read */
     size_t head_n, left;
-    uint64_t writes, done;          /* bursts begun, bursts delivered */
+    uint64_t writes, done;          /* bursts written; bursts delivered */
     int blocked;
 } Pair;
 
@@ -59,7 +59,7 @@ static uint64_t cpu_ns(int pid)
     return total;
 }
 
-/* A client's frame around n bytes, or the bytes themselves. */
+/* Write a client's frame around n bytes, or the bytes themselves. */
 static size_t wrap(uint8_t *out, const uint8_t *p, size_t n)
 {
     static const uint8_t mask[4] = {0x37, 0xfa, 0x21, 0x3d};
@@ -145,10 +145,10 @@ static void pair_open(Pair *p, int port, int number, size_t payload)
     }
     p->wire_n = wrap(p->wire, p->data, p->data_n);
     watch(p->sub, p, EPOLLIN, EPOLL_CTL_ADD);
-    watch(p->pub, (char *)p + 1, 0, EPOLL_CTL_ADD);     /* +1: its publisher */
+    watch(p->pub, (char *)p + 1, 0, EPOLL_CTL_ADD);     /* +1 marks the publisher */
 }
 
-/* Each burst is a write of its own, as from a client that sends what it has. */
+/* Send each burst with one write, like a client that sends everything it has. */
 static void pump(Pair *p)
 {
     while (!p->blocked && (p->sent || p->writes - p->done < window)) {
