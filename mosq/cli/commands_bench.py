@@ -1,4 +1,7 @@
-"""`mosq bench SCENARIO`: its options, and how its results are written. Each scenario has the options that it uses."""
+"""Define `mosq bench SCENARIO`: its options, and the output of its results.
+
+Each scenario has the options that it uses.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ EXIT_OK, EXIT_FAILED, EXIT_NOT_EXACT, EXIT_USAGE = 0, 1, 2, 3
 INFLIGHT_MAX = 10_000
 SIZE_MAX = 200_000_000
 PREFIX_MAX = 1000
-TEXT_MAX = 65_000               # with the digits of %i
-SECONDS_MAX = 86_400            # the time in a payload has 48 bits, which are 78 hours
+TEXT_MAX = 65_000               # most bytes of a text, with the digits of %i
+SECONDS_MAX = 86_400            # most seconds: the time in a payload has 48 bits, which are 78 hours
 EPILOG = """\b
 Examples:
   mosq bench fan-in --start                         a fresh mosq, 50 publishers, 1 subscriber
@@ -41,21 +44,21 @@ Examples:
   mosq bench report results                         a page of the results in a folder
 
 \b
-Flat out, publishing pauses while --window deliveries are on their way, so that nothing need be
-lost. With --rate a latency counts from the time a message was to be sent (no coordinated
-omission). All options: docs/bench.md.
+Without --rate, publishing pauses while --window deliveries are on their way, so that no message
+need be lost. With --rate, a latency counts from the time at which the message was due (no
+coordinated omission). All options: docs/bench.md.
 
 \b
 Exit status:
   0  complete, and every message came once, in order
-  1  not complete: no broker, a refused log-in, a broker that went away; what was measured is kept
+  1  not complete: no broker, a refused login, or a broker that went away; measurements are kept
   2  complete, but messages were lost, doubled, out of order, refused or never sent
-  3  a mistake in the command line
+  3  an error in the command line
 """
 
 
 class Bytes(click.ParamType):  # type: ignore[type-arg]
-    """64, 10k, 1M"""
+    """Parse a number of bytes such as 64, 10k or 1M."""
 
     name = "bytes"
 
@@ -105,133 +108,135 @@ def options(*these: Command) -> Callable[[Command], Command]:
 
 option = click.option
 WHERE = options(
-    option("-h", "--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Where the broker is."),
+    option("-h", "--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Host of the broker."),
     option("-p", "--port", metavar="PORT", type=click.IntRange(1, 65535),
-           help="The port it listens on.  [default: 1883, with TLS 8883]"),
-    option("-u", "--username", metavar="USER", help="%i in it stands for the number of the client."),
+           help="Port of the broker.  [default: 1883, with TLS 8883]"),
+    option("-u", "--username", metavar="USER", help="User name; %i stands for the client's number."),
     option("-P", "--password", metavar="PASSWORD", envvar="MOSQ_BENCH_PASSWORD",
-           help="The same.  [env: MOSQ_BENCH_PASSWORD]"),
+           help="Password; %i stands for the client's number.  [env: MOSQ_BENCH_PASSWORD]"),
     option("-V", "--mqtt", "version", default="3.1.1", show_default=True, metavar="3.1.1|5", type=Version(),
-           help="The version of MQTT."),
-    option("--start", is_flag=True, help="Start a fresh mosq for this run; needs no --host and --port."),
+           help="Version of MQTT."),
+    option("--start", is_flag=True, help="Start a fresh mosq for this run; do not combine with --host and --port."),
     option("--broker-pid", metavar="PID", type=click.IntRange(1),
-           help="The broker's process: its CPU and memory are told."))
-DOORS = options(
-    option("--tls", is_flag=True, help="Over TLS; with --start the broker gets a certificate of its own."),
-    option("--cafile", metavar="FILE", help="Whom to trust (PEM), else whom the system trusts. It says --tls, too."),
-    option("--cert", metavar="FILE", help="The clients' certificate (PEM), and"),
-    option("--key", metavar="FILE", help="its key."),
-    option("--insecure", is_flag=True, help="Take any certificate of the broker's."),
-    option("--servername", metavar="NAME", help="Whose certificate is expected, if not HOST's."),
+           help="Process of the broker, to report its CPU and memory."))
+TRANSPORT = options(
+    option("--tls", is_flag=True, help="Use TLS; with --start the broker gets a certificate."),
+    option("--cafile", metavar="FILE", help="Trusted CAs (PEM), else those of the system; implies --tls."),
+    option("--cert", metavar="FILE", help="Certificate of the clients (PEM)."),
+    option("--key", metavar="FILE", help="Private key of --cert (PEM)."),
+    option("--insecure", is_flag=True, help="Accept any certificate of the broker."),
+    option("--servername", metavar="NAME", help="Expected name in the certificate, if not HOST."),
     option("--psk", metavar="HEX", envvar="MOSQ_BENCH_PSK",
-           help="A key that the broker has, too, instead of certificates.  [env: MOSQ_BENCH_PSK]"),
-    option("--psk-identity", metavar="NAME", help="Whose key it is."),
-    option("--ws", is_flag=True, help="Over WebSockets, with or without TLS."),
-    option("--ws-path", default="/mqtt", show_default=True, metavar="PATH", help="What to ask for there."))
+           help="Pre-shared key instead of certificates.  [env: MOSQ_BENCH_PSK]"),
+    option("--psk-identity", metavar="NAME", help="Identity of --psk."),
+    option("--ws", is_flag=True, help="Use WebSockets, with or without TLS."),
+    option("--ws-path", default="/mqtt", show_default=True, metavar="PATH", help="Path of the WebSocket request."))
 HOW = options(
     option("--stall", default=3.0, show_default=True, metavar="SECONDS", type=click.FloatRange(0.05, 3600),
-           help="How long to wait for what does not come."),
-    option("--prefix", default="bench", show_default=True, metavar="TEXT", help="Of topics and client ids."),
-    option("--pending", default=64, show_default=True, metavar="N", type=count(), help="Handshakes at a time."),
+           help="End the run if nothing happens for so long."),
+    option("--prefix", default="bench", show_default=True, metavar="TEXT", help="Prefix of topics and client ids."),
+    option("--pending", default=64, show_default=True, metavar="N", type=count(), help="Concurrent handshakes."),
     option("--cpu", metavar="N", type=click.IntRange(0), help="Pin the generator to this core."),
     option("--broker-cpu", metavar="N", type=click.IntRange(0), help="Pin the broker of --start to this core."))
 OUT = options(
     option("--json", "json_file", metavar="FILE", help="Write the result as JSON; -: to standard output."),
     option("--parquet", "parquet_file", metavar="FILE",
            help="Write a row for each phase; needs the extra bench (pyarrow)."),
-    option("--name", default="", metavar="TEXT", help="Of the run, for who reads its files."),
-    option("-q", "--quiet", is_flag=True, help="No lines for people."))
+    option("--name", default="", metavar="TEXT", help="Name of the run in its files."),
+    option("-q", "--quiet", is_flag=True, help="Print no summary."))
 FLOW = options(
     option("--qos", default=0, show_default=True, metavar="0|1|2", type=click.IntRange(0, 2)),
-    option("--size", default="64", show_default=True, metavar="BYTES", type=Bytes(), help="Of a payload: 64, 10k, 1M."),
+    option("--size", default="64", show_default=True, metavar="BYTES", type=Bytes(),
+           help="Size of a payload: 64, 10k, 1M."),
     option("--inflight", default=20, show_default=True, metavar="N", type=count(1, INFLIGHT_MAX),
-           help="QoS 1 and 2: unacknowledged messages of one publisher."),
+           help="Unacknowledged QoS 1 and 2 messages of one publisher."),
     option("--rate", default=0.0, metavar="N", type=click.FloatRange(0, 1e8),
-           help="Messages a second, of all publishers; 0: flat out."))
+           help="Messages a second of all publishers together; 0: no limit."))
 SESSION = option("--session", is_flag=True,
-                 help="With sessions that outlive connections (clean 0) on both sides; removed at the end.")
+                 help="Use sessions that outlive connections (clean 0); they are removed at the end.")
 TIMED = options(
     option("--seconds", default=5.0, show_default=True, metavar="S", type=click.FloatRange(0.01, SECONDS_MAX),
-           help="How long to publish, a day at most."),
+           help="Duration of publishing, at most a day."),
     option("--warmup", default=0.5, show_default=True, metavar="S", type=click.FloatRange(0, 1e4),
-           help="What is not measured before it."),
+           help="Duration of the unmeasured start."),
     option("--messages", default=0, metavar="N", type=click.IntRange(0, 2**31),
-           help="Publish so many instead, all publishers together, without a warm-up."),
+           help="Publish so many messages in all instead, without a warm-up."),
     option("--burst", default=10, show_default=True, metavar="N", type=count(1, 10_000),
-           help="Messages of one send, flat out."))
+           help="Messages of one send without --rate."))
 
 
 def window(default: int) -> Command:
     return option("--window", default=default, show_default=True, metavar="N", type=click.IntRange(0, 2**31),
-                  help="Flat out: deliveries that are on their way at most; 0: no limit.")
+                  help="Most deliveries on their way without --rate; 0: no limit.")
 
 
-def publishers(default: int, help: str = "Clients that publish.") -> Command:
+def publishers(default: int, help: str = "Number of publishing clients.") -> Command:
     return option("--publishers", default=default, show_default=True, metavar="N", type=count(), help=help)
 
 
 def subscribers(default: int) -> Command:
     return option("--subscribers", default=default, show_default=True, metavar="N", type=count(),
-                  help="Clients that receive.")
+                  help="Number of receiving clients.")
 
 
 def clients(default: int) -> Command:
-    return option("--clients", default=default, show_default=True, metavar="N", type=count(), help="Connections.")
+    return option("--clients", default=default, show_default=True, metavar="N", type=count(), help="Connected clients.")
 
 
 FILTERS = options(
     option("--filters", default=100_000, show_default=True, metavar="N", type=count(1, 10_000_000),
-           help="Of all clients."),
+           help="Number of filters of all clients together."),
     option("--kind", default="mix", show_default=True, metavar="|".join(KINDS), type=click.Choice(KINDS),
-           help="Without wildcards, with +, with #, or 6:3:1 of them."))
-KEEP = option("--keep", is_flag=True, help="Leave what the broker stores; otherwise it is removed at the end.")
+           help="Filters without wildcards, with +, with #, or a mix of 6:3:1."))
+KEEP = option("--keep", is_flag=True, help="Leave stored messages and sessions at the broker.")
 
 
 @click.group(epilog=EPILOG, no_args_is_help=False,
              context_settings={"help_option_names": ["--help"], "max_content_width": 100})
 def bench() -> None:
-    """Put a load on a broker, any broker, and say what became of each message: rates, latencies, CPU and memory of the
-    broker's process, and exactly what was lost, doubled or out of order."""
+    """Put load on any broker, and measure every message: rates, latencies, CPU and memory of the broker's process, and
+    all lost, duplicate or disordered messages.
+    """
 
 
 def scenario(name: str, help: str, *these: Command) -> None:
     def run(**given: Any) -> int:
         return perform(name, given)
 
-    command = options(WHERE, DOORS, *these, HOW, OUT)(run)
+    command = options(WHERE, TRANSPORT, *these, HOW, OUT)(run)
     bench.command(name, help=help)(command)
 
 
-scenario("fan-in", "Many publishers, few subscribers to all of it.", publishers(50), subscribers(1), FLOW, TIMED,
+scenario("fan-in", "Many publishers, few subscribers to all topics.", publishers(50), subscribers(1), FLOW, TIMED,
          window(10_000), SESSION)
 scenario("fan-out", "Few publishers, many subscribers to one topic.", publishers(1), subscribers(1000), FLOW, TIMED,
          window(20_000), SESSION)
-scenario("pairs", "Each publisher has a topic and a subscriber of its own.", publishers(100, "Pairs."), FLOW, TIMED,
+scenario("pairs", "Each publisher has its own topic and subscriber.", publishers(100, "Number of pairs."), FLOW, TIMED,
          window(10_000), SESSION)
 scenario("shared", "Many publishers, one shared group.", publishers(50), subscribers(10), FLOW, TIMED, window(10_000),
          SESSION)
-scenario("connect", "Idle clients: what one costs to come, and to have.", clients(1000),
+scenario("connect", "Idle clients: the cost of connecting, and their memory.", clients(1000),
          option("--hold", default=1.0, show_default=True, metavar="S", type=click.FloatRange(0, 1e6),
-                help="How long they stay."))
-scenario("storm", "Everybody connects at once, with log-ins, and goes; again and again.", clients(1000),
-         option("--rounds", default=3, show_default=True, metavar="N", type=count(1, 10_000), help="How often."))
-scenario("offline", "Messages for clients that are away; then these come back.", clients(100), publishers(10),
+                help="Seconds that they stay connected."))
+scenario("storm", "All clients connect at once, with logins, and leave; repeatedly.", clients(1000),
+         option("--rounds", default=3, show_default=True, metavar="N", type=count(1, 10_000), help="Repetitions."))
+scenario("offline", "Messages for offline clients, which then come back.", clients(100), publishers(10),
          option("--messages", default=500, show_default=True, metavar="N", type=count(),
-                help="For each client."), FLOW, KEEP)
-scenario("subscribe", "Filters: what one costs to add, and to have.", clients(100), FILTERS,
+                help="Messages for each client."), FLOW, KEEP)
+scenario("subscribe", "Filters: the cost of subscribing, and their memory.", clients(100), FILTERS,
          option("--inflight", default=20, show_default=True, metavar="N", type=count(1, INFLIGHT_MAX),
                 help="Unacknowledged SUBSCRIBEs of one client."))
 scenario("match", "Many filters, then messages that match some of them.", clients(100), publishers(10), FILTERS,
          option("--topics", default=100_000, show_default=True, metavar="N", type=count(1, 10_000_000),
-                help="Published to, at most: drawn from those that match."),
+                help="Most topics to publish on, drawn from those that match."),
          FLOW, TIMED, window(10_000))
 scenario("retained", "Retained messages: stored, then fetched by a new subscriber.", publishers(10),
          option("--topics", default=100_000, show_default=True, metavar="N", type=count(1, 10_000_000),
-                help="With a message each."),
+                help="Number of topics with a retained message."),
          FLOW, KEEP)
 scenario("payloads", "Fan-in with one size of payload after the other.", publishers(10), subscribers(1),
          option("--sizes", default="64,1k,16k,256k,1M", show_default=True, metavar="LIST", type=Sizes(),
-                help="Of payloads."),
+                help="Sizes of payloads."),
          FLOW, TIMED, window(10_000))
 
 bench.add_command(report)
@@ -244,7 +249,7 @@ def perform(name: str, given: dict[str, Any]) -> int:
     json_file, parquet_file, quiet = given.pop("json_file"), given.pop("parquet_file"), given.pop("quiet")
     progress = Progress(not quiet)
     _texts(given)
-    _ways(given)
+    _transport(given)
     if broker_cpu is not None and (not start or broker_cpu == cpu):
         raise click.UsageError("--broker-cpu: expected --start, and another core than --cpu.")
     try:
@@ -254,21 +259,21 @@ def perform(name: str, given: dict[str, Any]) -> int:
             _writable(file)
         with _terminated(), _place(start, broker_cpu, given) as place:
             if cpu is not None:
-                _pin(cpu)                       # not before: a broker of ours would inherit the core
+                _pin(cpu)                       # not before: the broker of --start would inherit the core
             result = measure(Spec(name, **{**given, **place}), progress)
         progress.end()
         if not quiet:
             for line in lines(result):
                 click.echo(line, err=json_file == "-")
         if not result.complete:
-            kept = "; what was measured until then is kept, and marked" if result.phases else ""
+            kept = "; the measurements until then are kept, and marked" if result.phases else ""
             click.echo(f"Error: not complete: {result.why}{kept}", err=True)
         _write(result, json_file, parquet_file)
     except BenchError as error:
         progress.end()
         click.echo(f"Error: {error}", err=True)
         return EXIT_FAILED
-    except KeyboardInterrupt:                   # before anything was measured, or again
+    except KeyboardInterrupt:                   # before a measurement, or a second Ctrl-C
         progress.end()
         click.echo("Error: interrupted", err=True)
         return EXIT_FAILED
@@ -277,9 +282,9 @@ def perform(name: str, given: dict[str, Any]) -> int:
 
 @contextlib.contextmanager
 def _terminated() -> Iterator[None]:
-    """SIGTERM is as Ctrl-C: what was measured is kept, and a broker of ours ends."""
+    """Handle SIGTERM like Ctrl-C: measurements are kept, and the broker of --start ends."""
     def interrupt(number: int, frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)       # what follows takes its time, and ends
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)       # the rest takes some time, and ends by itself
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
@@ -294,9 +299,9 @@ def _place(start: bool, broker_cpu: int | None, given: dict[str, Any]) -> Iterat
     if not start:
         yield {}
         return
-    asked = click.get_current_context().get_parameter_source
+    source_of = click.get_current_context().get_parameter_source
     for option in ("host", "port"):
-        if asked(option) is not click.core.ParameterSource.DEFAULT:
+        if source_of(option) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--start and --{option}: expected one of them.")
     for option in ("broker_pid", "cafile", "cert", "psk", "servername"):
         if given[option] is not None:
@@ -308,7 +313,7 @@ def _place(start: bool, broker_cpu: int | None, given: dict[str, Any]) -> Iterat
 
 
 def _texts(given: dict[str, Any]) -> None:
-    """What goes into packets: UTF-8 that fits, and a prefix that may begin a topic [v5 1.5.4, 4.7]."""
+    """Check texts for packets: UTF-8 that fits, and a prefix that may begin a topic [v5 1.5.4, 4.7]."""
     for name in ("prefix", "username", "password", "name"):
         text, most = given[name], PREFIX_MAX if name == "prefix" else TEXT_MAX
         try:
@@ -316,22 +321,22 @@ def _texts(given: dict[str, Any]) -> None:
         except UnicodeEncodeError:
             raise click.UsageError(f"--{name}: expected UTF-8.") from None
         if size > most or "\0" in (text or ""):
-            raise click.UsageError(f"--{name}: expected at most {most:,} bytes, and no zero among them.")
+            raise click.UsageError(f"--{name}: expected at most {most:,} bytes, none of them zero.")
     if "+" in given["prefix"] or "#" in given["prefix"] or given["prefix"].startswith("$"):
-        raise click.UsageError("--prefix: topics begin with it: expected no + and no #, and no $ at its beginning.")
+        raise click.UsageError("--prefix: topics begin with it: expected no + and no #, and no leading $.")
 
 
 def _writable(file: str | None) -> None:
-    """Rather known before the run than after it."""
+    """Raise BenchError before the run if a file cannot be written after it."""
     if file is None or file == "-":
         return
     folder = os.path.dirname(file) or "."
     if os.path.isdir(file) or not os.access(file if os.path.exists(file) else folder, os.W_OK):
-        raise BenchError(f"cannot write {file}: expected a file in a folder that is there and may be written to")
+        raise BenchError(f"cannot write {file}: expected a file in an existing folder with write permission")
 
 
-def _ways(given: dict[str, Any]) -> None:
-    """What follows from what was typed."""
+def _transport(given: dict[str, Any]) -> None:
+    """Check the options that belong together, and set the defaults that depend on others."""
     for one, other in (("cert", "key"), ("psk", "psk_identity")):
         if (given[one] is None) != (given[other] is None):
             raise click.UsageError(f"--{one} and --{other.replace('_', '-')} go together.")

@@ -1,5 +1,7 @@
-"""`make pipeline-demo`: a broker, a fleet of simulated devices and the pipeline for a minute, then the report.
-Everything lies in one folder, which stays."""
+"""Run `make pipeline-demo`: a broker, simulated devices and the pipeline for a minute, then the report.
+
+Everything lies in one folder, which stays.
+"""
 
 import shutil
 import subprocess
@@ -19,7 +21,7 @@ from mosq.pipeline.runs.live import Live
 from mosq.tools.bench.started import free_port
 
 START_S = 30.0
-OURS = ".mosq-pipeline-demo"  # in a folder that may be removed
+OURS = ".mosq-pipeline-demo"  # marks a folder that may be removed
 BROKER = """\
 listener {port} 127.0.0.1
 allow_anonymous true
@@ -60,7 +62,7 @@ def _broker(folder: Path, port: int) -> "subprocess.Popen[bytes]":
 
     home = folder / "broker"
     home.mkdir()
-    user = "user root\n" if os.geteuid() == 0 else ""  # it keeps its files among ours
+    user = "user root\n" if os.geteuid() == 0 else ""  # otherwise it could not write to the folder
     (home / "mosquitto.conf").write_text(BROKER.format(port=port, folder=home, user=user))
     process = subprocess.Popen(
         [sys.executable, "-m", "mosq", "-c", str(home / "mosquitto.conf")], stdin=subprocess.DEVNULL
@@ -73,7 +75,7 @@ def _broker(folder: Path, port: int) -> "subprocess.Popen[bytes]":
         except OSError:
             if process.poll() is not None or time.monotonic() > until:
                 process.kill()
-                raise MosqPipelineError(f"the broker did not start; {home}/broker.log says why") from None
+                raise MosqPipelineError(f"the broker did not start; see {home}/broker.log") from None
             time.sleep(0.02)
 
 
@@ -83,13 +85,13 @@ def _broker(folder: Path, port: int) -> "subprocess.Popen[bytes]":
 @click.option("--dir", "where", default="build/pipeline-demo", show_default=True, type=click.Path())
 @guarded
 def demo(seconds: int, devices: int, where: str) -> int:
-    """Broker, fleet, pipeline and report."""
+    """Run broker, fleet, pipeline and report."""
     from mosq.pipeline.session import spark_session
 
     folder = Path(where).absolute()
     if folder.exists():
         if not (folder / OURS).exists():
-            raise MosqPipelineError(f"{folder} is there and is none of ours: name another folder (DIR=...)")
+            raise MosqPipelineError(f"{folder} exists, and is not from an earlier demo: name another folder (DIR=...)")
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / OURS).touch()
@@ -111,7 +113,7 @@ def demo(seconds: int, devices: int, where: str) -> int:
             finally:
                 timer.cancel()
         fleet.end()
-        live.log(f"fleet: {fleet.sent:,} rounds of messages sent; the broker stops, what is left is read")
+        live.log(f"fleet: {fleet.sent:,} rounds of messages sent; the broker stops, and the remaining records are read")
         broker.terminate()
         broker.wait()
         jobs.run(spark, found, once=True, log=live.log, report=live.report)

@@ -163,7 +163,7 @@ def test_it_was_terminated(capfd) -> None:
         status = main(["bench", "pairs", "-p", str(fake.port), "--seconds", "60", "--json", "-"])
     out, err = capfd.readouterr()
     told = json.loads(out)
-    assert (status, told["complete"], told["why"]) == (1, False, "interrupted") and "is kept, and marked" in err
+    assert (status, told["complete"], told["why"]) == (1, False, "interrupted") and "are kept, and marked" in err
     assert told["phases"][0]["published"] >= 100 and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 

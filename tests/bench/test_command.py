@@ -45,7 +45,7 @@ def test_a_file_that_cannot_be_written_is_known_before_the_run(capfd, tmp_path: 
     with Fake() as fake:
         for file in (tmp_path / "none" / "x.json", tmp_path):
             assert typed(capfd, "pairs", "-p", str(fake.port), *FEW, "--json", str(file))[::2] == (
-                1, f"Error: cannot write {file}: expected a file in a folder that is there and may be written to\n")
+                1, f"Error: cannot write {file}: expected a file in an existing folder with write permission\n")
     assert fake.published == 0
 
 
@@ -73,7 +73,7 @@ def test_json_of_a_run_that_broke_off_is_marked(capfd, tmp_path: Path) -> None:
         status, _, err = typed(capfd, "pairs", "-p", str(fake.port), *FEW, "-P", "s3cret", "-u", "u%i",
                                "--json", str(tmp_path / "r.json"))
     told = json.loads((tmp_path / "r.json").read_text())
-    assert status == 1 and "is kept, and marked" in err
+    assert status == 1 and "are kept, and marked" in err
     assert (told["complete"], told["phases"][0]["complete"]) == (False, False) and told["phases"][0]["published"] >= 50
     assert "s3cret" not in json.dumps(told) and told["options"]["username"] == "u%i"
 

@@ -47,7 +47,7 @@ def test_match(bronze: Path, spark: SparkSession, tmp_path: Path, capsys: pytest
     (tmp_path / "topics.txt").write_text("site/1/temp\nsite/2\n\nother\nbad/#\n")
     (tmp_path / "filters.txt").write_text("site/+/temp\nsite/#\nx+\nnever\n")
     status, out, err = asked(capsys, "match", tmp_path / "topics.txt", tmp_path / "filters.txt", "--limit", "2")
-    assert status == 2 and "4 topics and 3 filters: 3 deliveries" in out and "1 topics reach nobody" in out
+    assert status == 2 and "4 topics and 3 filters: 3 deliveries" in out and "1 topics match no filter" in out
     assert out.splitlines()[1:] == ["FILTER       SHARED  TOPICS", "site/#       False        2", "site/+/temp  False        1"]
     assert f"{tmp_path}/filters.txt:3: 'x+' is not a valid filter: left out" in err and f"{tmp_path}/topics.txt:5: 'bad/#' is not a valid topic" in err
     status, out, err = asked(capsys, "match", tmp_path / "topics.txt", tmp_path / "filters.txt", "--out", tmp_path / "pairs")
@@ -55,7 +55,7 @@ def test_match(bronze: Path, spark: SparkSession, tmp_path: Path, capsys: pytest
     rows = pq.read_table(tmp_path / "pairs").to_pylist()
     assert sorted((row["topic"], row["filter"]) for row in rows) == [("site/1/temp", "site/#"), ("site/1/temp", "site/+/temp"), ("site/2", "site/#")]
     status, _, err = asked(capsys, "match", tmp_path / "topics.txt", tmp_path / "filters.txt", "--out", tmp_path / "pairs")
-    assert status == 1 and "is there already: remove it" in err
+    assert status == 1 and "exists already: remove it" in err
     (tmp_path / "topics.txt").write_text('=SUM(A1)\n@a,"b"\nplain\n')
     (tmp_path / "filters.txt").write_text("#\n-x/#\n")
     status, out, _ = asked(capsys, "match", tmp_path / "topics.txt", tmp_path / "filters.txt", "--out", tmp_path / "csv", "--format", "csv")
@@ -95,7 +95,7 @@ def test_report(bronze: Path, spark: SparkSession, tmp_path: Path, capsys: pytes
     assert (tmp_path / "out/sessions.csv").read_text().startswith("client_id,connected_at")
     (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "."\n')
     status, _, err = asked(capsys, "report", "-s", tmp_path)
-    assert status == 1 and "`mosq pipeline run --once` makes it" in err
+    assert status == 1 and "`mosq pipeline run --once` creates it" in err
 
 
 def test_load_results(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,19 +61,19 @@ def test_all_is_well(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, 
     assert bad(folder) == {}
     assert main(["pipeline", "doctor", "-s", str(folder)]) == 0
     out = capsys.readouterr().out
-    assert "tele (2 shards, 5 records)" in out and "All is well." in out
+    assert "tele (2 shards, 5 records)" in out and "All checks passed." in out
 
 
-@pytest.mark.parametrize(("changed", "what", "found", "mend"), [
+@pytest.mark.parametrize(("changed", "what", "found", "fix"), [
     ({"pyspark": None}, "pyspark", "not installed", install_advice("pipeline")),
     ({"pandas": "3.0.1"}, "pandas", "3.0.1", "pip install 'pandas>=2.2,<3'"),
     ({"pandas": "2.1.4"}, "pandas", "2.1.4", "pip install 'pandas>=2.2,<3'"),
     ({"pyarrow": "14.0"}, "pyarrow", "14.0", "pip install 'pyarrow>=18'"),
     ({"protobuf": None}, "protobuf", "not installed", install_advice("pipeline")),
 ])
-def test_packages(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str | None], what: str, found: str, mend: str) -> None:
+def test_packages(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str | None], what: str, found: str, fix: str) -> None:
     versions(monkeypatch, **changed)
-    assert bad(folder)[what] == (found, mend)
+    assert bad(folder)[what] == (found, fix)
     with pytest.raises(MosqPipelineError, match="Spark cannot be started:\n- " + what):
         session.spark_session("none")
 

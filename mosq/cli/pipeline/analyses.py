@@ -1,5 +1,4 @@
-"""`match`, `capacity`, `report`, `load-results`: what the tables are asked. Spark is imported by those that run it,
-when they run."""
+"""Define `match`, `capacity`, `report` and `load-results`, the queries over tables. Each imports Spark when it runs."""
 
 from __future__ import annotations
 
@@ -26,12 +25,12 @@ GOLD = ("topics", "clients", "prefixes", "latency", "drops", "churn", "sessions"
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
 
 
-def _session(master: str | None, conf: dict[str, str], say: Steps) -> SparkSession:
+def _session(master: str | None, conf: dict[str, str], steps: Steps) -> SparkSession:
     from mosq.pipeline.session import spark_session
 
-    say("starting Spark")
-    # Spark's own line of stages and tasks, where somebody waits for it
-    bar = {"spark.ui.showConsoleProgress": "true"} if say.over and not say.quiet else {}
+    steps("starting Spark")
+    # Spark's own progress bar of stages and tasks, on a terminal
+    bar = {"spark.ui.showConsoleProgress": "true"} if steps.over and not steps.quiet else {}
     return spark_session("mosq pipeline", master=master, conf=bar | conf)
 
 
@@ -39,7 +38,7 @@ def _session(master: str | None, conf: dict[str, str], say: Steps) -> SparkSessi
 
 MATCH_EPILOG = """\b
 Examples:
-  mosq pipeline match topics.txt filters.txt                  how many of each match, which most?
+  mosq pipeline match topics.txt filters.txt                  the filters that match most topics
   mosq pipeline match topics.txt filters.txt --out pairs      every pair, as Parquet
   mosq pipeline match tables/bronze new.csv --clients --count client
   mosq pipeline match topics.txt mqtt://localhost --clients   the subscriptions of a broker
@@ -48,60 +47,62 @@ Examples:
 \b
 TOPICS: a text file with a topic a line, a .csv or .parquet file with a column `topic`, or a
 bronze table (the topics of its messages). FILTERS: the same with `filter`, a bronze table (the
-subscriptions that stand), or mqtt://HOST:PORT, a broker with enable_control_api; with --clients
-also `client_id` (in a text file before the filter, with a tab). Empty lines are passed over.
+current subscriptions), or mqtt://HOST:PORT, a broker with enable_control_api; with --clients
+also `client_id` (in a text file before the filter, with a tab). Empty lines are skipped.
 
 \b
 Exit status:
   0  done
-  1  not done; the message says what to do
-  2  done, without bad topics or filters: the first are told with their lines
-  3  a mistake in the command line
+  1  not done; the message has advice
+  2  done, but bad topics or filters were left out: the first are printed with their lines
+  3  an error in the command line
 """
 
 
 @click.command(context_settings=HELP, epilog=MATCH_EPILOG)
 @click.argument("topics", type=click.Path())
 @click.argument("filters", type=click.Path())
-@click.option("--clients", is_flag=True, help="Who would receive what: FILTERS says whose each filter is.")
-@click.option("--count", type=click.Choice(("topic", "filter", "client")), help="Count for each of these instead.")
-@click.option("--out", metavar="DIR", type=click.Path(), help="Write all rows there; without it, the first are shown.")
+@click.option("--clients", is_flag=True, help="Match per client: FILTERS has the client id of each filter.")
+@click.option("--count", type=click.Choice(("topic", "filter", "client")),
+              help="Print counts for each of these instead of pairs.")
+@click.option("--out", metavar="DIR", type=click.Path(),
+              help="Write all rows into this folder; without it, print the first.")
 @click.option("--format", "kind", type=click.Choice(("parquet", "csv")), default="parquet", show_default=True,
-              help="Of what --out writes.")
+              help="Format of the files of --out.")
 @click.option("--limit", metavar="N", default=20, show_default=True, type=click.IntRange(0, 100_000),
-              help="Rows shown without --out.")
+              help="Most rows to print without --out.")
 @master_option
 @quiet_option
 @guarded
 def match(                              # parameters: one for each option of the command
         topics: str, filters: str, clients: bool, count: str | None, out: str | None, kind: str, limit: int,
         master: str | None, quiet: bool) -> int:
-    """Match TOPICS with FILTERS, millions with hundreds of thousands, by the broker's own index."""
+    """Match TOPICS (millions) with FILTERS (hundreds of thousands) by the broker's own index."""
     if count == "client" and not clients:
-        raise click.UsageError("--count client needs --clients: FILTERS must say whose each filter is.")
+        raise click.UsageError("--count client needs --clients: FILTERS must have client ids.")
     if out is not None and Path(out).exists():
-        raise MosqPipelineError(f"{out} is there already: remove it, or name another folder")
-    say = Steps(quiet)
+        raise MosqPipelineError(f"{out} exists already: remove it, or name another folder")
+    steps = Steps(quiet)
     try:
-        return _match(_session(master, {}, say), topics, filters, clients, count, out, kind, limit, say)
+        return _match(_session(master, {}, steps), topics, filters, clients, count, out, kind, limit, steps)
     finally:
-        say.end()
+        steps.end()
 
 
 def _match(                             # parameters: one for each option of `match`
         spark: SparkSession, topics: str, filters: str, clients: bool, count: str | None, out: str | None, kind: str,
-        limit: int, say: Steps) -> int:
+        limit: int, steps: Steps) -> int:
     from mosq.pipeline.matching import BAD, Matching
     from mosq.pipeline.matching_files import bad_topics, read_filters, read_topics, write_csv
 
-    say(f"reading {filters}")
+    steps(f"reading {filters}")
     read = read_filters(spark, filters, clients)
     if not len(read.rows):
         first = next(read.bad.lines(), "it is empty")
         raise MosqPipelineError(f"{filters}: there is no filter in it ({first})")
     work, frame = Matching(spark, read.rows), read_topics(spark, topics)
-    say(f"matching with {work.n:,} filters")
-    bad = spark.sparkContext.accumulator(0)         # a hint: a task that is done again adds again
+    steps(f"matching with {work.n:,} filters")
+    bad = spark.sparkContext.accumulator(0)         # a hint only: a repeated task adds again
     if count in (None, "topic") and out is not None:
         rows = work.pairs(frame, bad.add) if count is None else work.per_topic(frame, bad.add)
     elif count == "topic":
@@ -110,7 +111,7 @@ def _match(                             # parameters: one for each option of `ma
         summed = work.sums(frame).cache()
         totals = {row.id: row.n for row in summed.where("id < 0").collect()}
         bad.add(totals.get(BAD, 0))
-        _tell_totals(totals, work.n, say)
+        _print_totals(totals, work.n, steps)
         rows = work.per_client(summed) if count == "client" else work.per_filter(summed)
     if out is not None:
         place = str(Path(out).absolute())
@@ -120,17 +121,17 @@ def _match(                             # parameters: one for each option of `ma
         else:
             rows.write.parquet(place)
             written = spark.read.parquet(place)
-        say.result(f"{out}: {written.count():,} rows")
+        steps.result(f"{out}: {written.count():,} rows")
     elif limit:
         _show(rows, limit)
-    return _report_bad([read.bad] + ([bad_topics(spark, topics)] if bad.value else []), say)
+    return _report_bad([read.bad] + ([bad_topics(spark, topics)] if bad.value else []), steps)
 
 
-def _tell_totals(totals: dict[int, int], filters: int, say: Steps) -> None:
+def _print_totals(totals: dict[int, int], filters: int, steps: Steps) -> None:
     from mosq.pipeline.matching import DELIVERIES, TOPICS, UNMATCHED
 
-    say.result(f"{totals.get(TOPICS, 0):,} topics and {filters:,} filters: {totals.get(DELIVERIES, 0):,} deliveries if "
-             f"each topic had one message; {totals.get(UNMATCHED, 0):,} topics reach nobody")
+    steps.result(f"{totals.get(TOPICS, 0):,} topics and {filters:,} filters: {totals.get(DELIVERIES, 0):,} deliveries "
+                 f"if each topic had one message; {totals.get(UNMATCHED, 0):,} topics match no filter")
 
 
 def _show(rows: Any, limit: int) -> None:
@@ -151,37 +152,37 @@ def _cell(value: Any) -> str:
     return "" if value is None else f"{value:,.6g}" if isinstance(value, float) else str(value)
 
 
-def _report_bad(told: list[Any], say: Steps) -> int:
-    say.end()
-    for one in told:
+def _report_bad(parts: list[Any], steps: Steps) -> int:
+    steps.end()
+    for one in parts:
         for line in one.lines():
             click.echo(f"Warning: {shown(line)}: left out", err=True)
-    return EXIT_PARTS if any(one.count for one in told) else EXIT_OK
+    return EXIT_PARTS if any(one.count for one in parts) else EXIT_OK
 
 
 # ---------------------------------------------------------------- capacity
 
 CAPACITY_EPILOG = """\b
 Examples:
-  mosq pipeline capacity                            with the formulas, their inputs, what is saved
+  mosq pipeline capacity                            with the formulas, their inputs and the savings
   mosq $(mosq pipeline capacity --flags) -c mosq.conf
   mosq pipeline capacity --json | jq .configuration
 
 \b
-What it stands on is the bronze table: messages, and the broker's events (stream_events true).
-Each formula is in docs/pipeline.md.
+The advice is computed from the bronze table: messages, and the broker's events (stream_events
+true). Each formula is in docs/pipeline.md.
 """
 
 
 @click.command(context_settings=HELP, epilog=CAPACITY_EPILOG)
 @settings_option
 @master_option
-@click.option("--flags", "only_flags", is_flag=True, help="Only the flags, in one line, for a shell.")
+@click.option("--flags", "only_flags", is_flag=True, help="Print only the flags, in one line, for a shell.")
 @json_option
 @quiet_option
 @guarded
 def capacity(file: str, master: str | None, only_flags: bool, as_json: bool, quiet: bool) -> int:
-    """Say how to start the broker for the traffic that was observed: pool, index, queues."""
+    """Compute options of the broker for the observed traffic: pool, index, queues."""
     from cext.engine import CONTEXT_BYTES
 
     from mosq.pipeline import settings as settings_file
@@ -190,13 +191,13 @@ def capacity(file: str, master: str | None, only_flags: bool, as_json: bool, qui
     from mosq.pipeline.tables import read_table
 
     settings = settings_file.load(file)
-    say = Steps(quiet or only_flags or as_json)
+    steps = Steps(quiet or only_flags or as_json)
     try:
-        spark = _session(master or settings.master, settings.spark, say)
-        say("looking at the traffic")
+        spark = _session(master or settings.master, settings.spark, steps)
+        steps("analysing the traffic")
         found = plan(observe(read_table(spark, settings.table("bronze"))), CONTEXT_BYTES)
     finally:
-        say.end()
+        steps.end()
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=1))
     elif only_flags:
@@ -215,15 +216,15 @@ Examples:
   mosq pipeline report -s site.toml --out /srv/www/mqtt --load perf/results/bench
 
 \b
-The page needs nothing else: it can be mailed, printed, or read on a phone.
+The page is one file without references: it can be mailed, printed, or read on a phone.
 """
 
 
 @click.command(context_settings=HELP, epilog=REPORT_EPILOG)
 @settings_option
 @master_option
-@click.option("--out", metavar="DIR", default="report", show_default=True, type=click.Path(), help="Where to write it.")
-@click.option("--load", metavar="DIR", type=click.Path(), help="Results of `mosq bench` or the lab, shown beside.")
+@click.option("--out", metavar="DIR", default="report", show_default=True, type=click.Path(), help="Folder for them.")
+@click.option("--load", metavar="DIR", type=click.Path(), help="Add results of `mosq bench` or the lab to the page.")
 @quiet_option
 @guarded
 def report(file: str, master: str | None, out: str, load: str | None, quiet: bool) -> int:
@@ -231,9 +232,9 @@ def report(file: str, master: str | None, out: str, load: str | None, quiet: boo
     from mosq.pipeline import settings as settings_file
 
     settings = settings_file.load(file)
-    say = Steps(quiet)
+    steps = Steps(quiet)
     try:
-        spark = _session(master or settings.master, settings.spark, say)
+        spark = _session(master or settings.master, settings.spark, steps)
         from mosq.pipeline.report.make import write
 
         more = []
@@ -242,16 +243,16 @@ def report(file: str, master: str | None, out: str, load: str | None, quiet: boo
             from mosq.pipeline.report.load import sections
 
             more = sections(LoadResults(spark, load))
-        found = _tables(spark, settings, say)
-        written = write(Path(out), f"MQTT traffic of {settings.file.parent.name}", found, say, more)
+        found = _tables(spark, settings, steps)
+        written = write(Path(out), f"MQTT traffic of {settings.file.parent.name}", found, steps, more)
     finally:
-        say.end()
-    say.result(f"{written[0]}, and {len(written) - 1} CSV files beside it")
+        steps.end()
+    steps.result(f"{written[0]}, and {len(written) - 1} CSV files beside it")
     return EXIT_OK
 
 
-def _tables(spark: SparkSession, settings: Settings, say: Steps) -> Tables:
-    """What the jobs have written."""
+def _tables(spark: SparkSession, settings: Settings, steps: Steps) -> Tables:
+    """Return the tables that the jobs have written."""
     from mosq.pipeline import fanout, gold, state, views
     from mosq.pipeline.report.gather import Lag, Tables
     from mosq.pipeline.runs import status
@@ -263,19 +264,19 @@ def _tables(spark: SparkSession, settings: Settings, say: Steps) -> Tables:
 
     if not there("bronze"):
         place = settings.table("bronze")
-        raise MosqPipelineError(f"there is no table in {place} yet: `mosq pipeline run --once` makes it")
+        raise MosqPipelineError(f"there is no table in {place} yet: `mosq pipeline run --once` creates it")
     try:
         lag = [Lag(name, one["rows"], one["behind"], one["behind_s"])
                for name, one in status.lag(settings, state.after(settings)).items()]
     except (MosqPipelineError, OSError, ValueError):
         lag = []                                    # the journal may be on another machine
     if there("gold/traffic"):
-        say("matching topics with subscriptions")
+        steps("matching topics with subscriptions")
         try:
             with plain_errors(settings):
                 fanout.write(spark, settings)
-        except (MosqPipelineError, OSError) as error:       # one may not write to the tables, or the disk is full
-            say.result(f"{error}: fan-out is told as it was found before")
+        except (MosqPipelineError, OSError) as error:       # no permission to write the tables, or the disk is full
+            steps.result(f"{error}: the page shows the older fan-out")
     return Tables(
         {name: gold.read_gold(spark, settings, name) for name in GOLD if there(views.source(name))},
         read_table(spark, settings.table("bronze")),
@@ -300,29 +301,29 @@ DIR: what `make paper`, `make bench` and `make load` write, and files of `mosq b
 @click.command("load-results", context_settings=HELP, epilog=LOAD_EPILOG)
 @click.argument("folder", metavar="DIR", type=click.Path())
 @click.option("--csv", "csv_folder", metavar="DIR", type=click.Path(), help="Write the tables as CSV files.")
-@click.option("--sql", metavar="QUERY", help="Ask something else.")
+@click.option("--sql", metavar="QUERY", help="Print the result of this query instead.")
 @click.option("--limit", metavar="N", default=40, show_default=True, type=click.IntRange(1, 100_000),
-              help="Rows shown.")
+              help="Most rows to print.")
 @master_option
 @quiet_option
 @guarded
 def load_results(folder: str, csv_folder: str | None, sql: str | None, limit: int, master: str | None,
                  quiet: bool) -> int:
-    """Read results of the performance lab into Spark: the paper's tables, or any query."""
+    """Read results of the performance lab into Spark: print the paper's tables, or the result of a query."""
     from mosq.pipeline import load_results as results
 
-    say = Steps(quiet)
+    steps = Steps(quiet)
     try:
-        spark = _session(master, {}, say)
-        say(f"reading {folder}")
+        spark = _session(master, {}, steps)
+        steps(f"reading {folder}")
         found = results.LoadResults(spark, folder)
         if csv_folder is not None:
             for path in found.write_csv(Path(csv_folder)):
-                say.result(str(path))
+                steps.result(str(path))
         rows = results.query_result(found, sql) if sql is not None else found.paper_table()
         columns, shown_rows = rows.columns, rows.limit(limit).collect()
     finally:
-        say.end()
+        steps.end()
     _lines(columns, shown_rows)
     for problem in found.problems:
         click.echo(f"Warning: {shown(problem)}", err=True)

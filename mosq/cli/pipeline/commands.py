@@ -1,4 +1,4 @@
-"""`mosq pipeline`: the group and its commands. Spark is imported by those that run it, when they run."""
+"""Define `mosq pipeline` and its commands. Each imports Spark when it runs."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  mosq pipeline doctor                              is everything here that it needs?
+  mosq pipeline doctor                              check the needs of the pipeline
   mosq pipeline init . --config /etc/mosquitto/mosquitto.conf
-  mosq pipeline run --once                          what there is now
-  mosq pipeline run                                 and what comes, until Ctrl-C
-  mosq pipeline status --audit                      how far is it, does everything add up?
-  mosq pipeline report                              a page of it
+  mosq pipeline run --once                          read the current records
+  mosq pipeline run                                 also read new ones, until Ctrl-C
+  mosq pipeline status --audit                      show the progress and the audit
+  mosq pipeline report                              make a page
 
 \b
 Exit status:
-  0  done; for `doctor` and `status`: all is well
-  1  not done; the message says what to do
-  2  an alarm: messages of a session that do not add up
-  3  a mistake in the command line
+  0  done; for `doctor` and `status`: no problem
+  1  not done; the message has advice
+  2  an alarm: messages of a session do not add up
+  3  an error in the command line
 """
 
 
 @click.group(epilog=EPILOG, context_settings=HELP)
 def pipeline() -> None:
-    """Tables, audits and reports of what the broker carried, by Spark (docs/pipeline.md)."""
+    """Make tables, audits and reports of the broker's messages with Spark (docs/pipeline.md)."""
 
 
 @pipeline.command(context_settings=HELP)
 @click.argument("where", metavar="DIR|FILE", default=".", type=click.Path())
 @click.option(
-    "--config", metavar="FILE", type=click.Path(), help="The broker's mosquitto.conf: it says where the streams are."
+    "--config", metavar="FILE", type=click.Path(), help="The broker's mosquitto.conf, which locates the streams."
 )
-@click.option("--journal", metavar="DIR", type=click.Path(), help="Or the folder of the streams itself.")
+@click.option("--journal", metavar="DIR", type=click.Path(), help="Folder of the streams, instead of --config.")
 @guarded
 def init(where: str, config: str | None, journal: str | None) -> int:
-    """Write settings to begin with, and make their folders."""
+    """Write first settings, and create their folders."""
     from mosq.pipeline.runs import first
 
     if config is None and journal is None:
@@ -66,12 +66,12 @@ def init(where: str, config: str | None, journal: str | None) -> int:
 @click.argument("jobs", nargs=-1, type=click.Choice(("silver", "gold", "audit")))
 @settings_option
 @master_option
-@click.option("--once", "how", flag_value="once", help="What there is now, and end.")
+@click.option("--once", "how", flag_value="once", help="Read the current records, and end.")
 @click.option(
-    "--follow", "how", flag_value="follow", default=True, help="Also what comes, until Ctrl-C or SIGTERM.  [default]"
+    "--follow", "how", flag_value="follow", default=True, help="Also read new ones, until Ctrl-C or SIGTERM.  [default]"
 )
-@click.option("--rebuild", "how", flag_value="rebuild", help="Compute everything but bronze anew from bronze, and end.")
-@click.option("-q", "--quiet", is_flag=True, help="No line for each batch.")
+@click.option("--rebuild", "how", flag_value="rebuild", help="Compute all but bronze again from bronze, and end.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no line for each batch.")
 @guarded
 def run(jobs: tuple[str, ...], file: str, master: str | None, how: str, quiet: bool) -> int:
     """Read the streams into tables: bronze, and the JOBS silver, gold and audit (default: all)."""
@@ -80,7 +80,7 @@ def run(jobs: tuple[str, ...], file: str, master: str | None, how: str, quiet: b
 
     settings = settings_file.load(file)
     wanted = jobs or state.JOBS
-    state.check(settings, state.setup(settings, wanted), rebuilding=how == "rebuild")  # before Spark takes its seconds
+    state.check(settings, state.setup(settings, wanted), rebuilding=how == "rebuild")  # before Spark starts
     from mosq.pipeline.runs import jobs as work
     from mosq.pipeline.runs.live import Live
 
@@ -116,7 +116,7 @@ def _alarm(settings: "Settings") -> int:
     if not found["wrong"]:
         return EXIT_OK
     click.echo(
-        f"ALARM: {found['wrong']:,} rows of the audit do not add up; `mosq pipeline status --audit` tells more:",
+        f"ALARM: {found['wrong']:,} rows of the audit do not add up; `mosq pipeline status --audit` shows details:",
         err=True,
     )
     for line in found["examples"]:
@@ -130,20 +130,20 @@ def _alarm(settings: "Settings") -> int:
     "--audit",
     "with_audit",
     is_flag=True,
-    help="Also each session that does not add up, and what became of the messages of all.",
+    help="Also show sessions that do not add up, and the outcome of all messages.",
 )
 @json_option
 @guarded
 def status(file: str, with_audit: bool, as_json: bool) -> int:
-    """How far the tables are, behind the journal; what is in them; does it add up?"""
+    """Show the tables, how far they are behind the journal, and whether the audit adds up."""
     import json
 
     from mosq.pipeline import settings as settings_file
     from mosq.pipeline.runs import status as found
 
-    said = found.status(settings_file.load(file), with_audit)
-    click.echo(json.dumps(said, ensure_ascii=False, indent=1) if as_json else found.text(said))
-    return EXIT_ALARM if said["audit"]["wrong"] or said["audit"].get("sessions_wrong") else EXIT_OK
+    values = found.status(settings_file.load(file), with_audit)
+    click.echo(json.dumps(values, ensure_ascii=False, indent=1) if as_json else found.text(values))
+    return EXIT_ALARM if values["audit"]["wrong"] or values["audit"].get("sessions_wrong") else EXIT_OK
 
 
 @pipeline.command(context_settings=HELP)
@@ -154,11 +154,11 @@ def status(file: str, with_audit: bool, as_json: bool) -> int:
     show_default=True,
     metavar="N",
     type=click.IntRange(2),
-    help="Leave tables alone that have fewer batches to merge.",
+    help="Skip tables that have fewer batches to merge.",
 )
 @guarded
 def compact(file: str, at_least: int) -> int:
-    """Merge the small files of many batches into few large ones. Works while `run` does and others read."""
+    """Merge the small files of many batches into few large ones, also while other processes use the tables."""
     from mosq.pipeline import settings as settings_file
     from mosq.pipeline.runs import compaction
 
@@ -172,7 +172,7 @@ def compact(file: str, at_least: int) -> int:
 @json_option
 @guarded
 def doctor(file: str, as_json: bool) -> int:
-    """Is everything here that the pipeline needs? If not: what to do."""
+    """Check the needs of the pipeline on this machine, and print how to fix each problem."""
     import json
 
     from mosq.pipeline.runs import doctor as looks
@@ -180,14 +180,15 @@ def doctor(file: str, as_json: bool) -> int:
     found = looks.examine(file)
     bad = [one for one in found if not one.ok]
     if as_json:
-        click.echo(json.dumps([one._asdict() for one in found], ensure_ascii=False, indent=1))
+        # `fix` also under the name that earlier versions printed
+        click.echo(json.dumps([one._asdict() | {"mend": one.fix} for one in found], ensure_ascii=False, indent=1))
         return EXIT_FAILED if bad else EXIT_OK
     for one in found:
         click.echo(f"{'ok  ' if one.ok else 'BAD '} {one.what}: {one.found}")
         if not one.ok:
             click.echo(f"     -> {one.fix}")
     click.echo(
-        "All is well." if not bad else f"{len(bad)} {'thing needs' if len(bad) == 1 else 'things need'} mending."
+        "All checks passed." if not bad else f"{len(bad)} problem{'s' * (len(bad) > 1)} found."
     )
     return EXIT_FAILED if bad else EXIT_OK
 

@@ -1,4 +1,4 @@
-"""What several commands take, and how their errors are told."""
+"""Define options that several commands have, and the output of their errors."""
 
 import functools
 from typing import TYPE_CHECKING, Any
@@ -23,16 +23,16 @@ settings_option = click.option(
     show_default=True,
     metavar="FILE",
     type=click.Path(),
-    help="The settings, or the folder that they are in.",
+    help="File of settings, or its folder.",
 )
 master_option = click.option(
-    "--master", metavar="URL", help='Spark\'s master, such as "local[4]".  [default: what the settings say]'
+    "--master", metavar="URL", help='Spark\'s master, such as "local[4]".  [default: from the settings]'
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one object in JSON.")
 
 
 def guarded(command: "Callable[..., int]") -> "Callable[..., int]":
-    """What is wrong in one text on stderr, and the exit status."""
+    """Print errors as one text on stderr, and return the exit status."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> int:
