@@ -11,9 +11,9 @@
 
 All processes share the machine; each figure is the median of `--rounds`, taken in turns. The cost is taken at 60,000
 msg/s. With few messages in a turn, the comparison would show how often the loop wakes, and a broker acknowledges at
-once while this subscriber acknowledges in batches. `calls` compares the same work at any rate: the same two brokers, sockets
-and messages, once with the bridge in the measured broker, once in the other, so that the bridge is an ordinary client of
-the measured broker.
+once while this subscriber acknowledges in batches. `calls` compares the same work at any rate: the same two brokers,
+sockets and messages, once with the bridge in the measured broker, once in the other, so that the bridge is an ordinary
+client of the measured broker.
 """
 
 from __future__ import annotations
