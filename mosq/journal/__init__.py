@@ -1,4 +1,5 @@
-"""The broker's journal streams, read from Python, or as columns for Arrow (`mosq.journal.arrow`). docs/journal.md."""
+"""Reads the broker's journal streams from Python, or as columns for Arrow (`mosq.journal.arrow`). See
+docs/journal.md."""
 
 from mosq.journal.stream import Lost, Mark, Range, Record, Stream
 

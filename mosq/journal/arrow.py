@@ -1,4 +1,4 @@
-"""A stream's records as Arrow batches: the buffers that the decoder filled; no copy, no Python object per row."""
+"""Reads a stream's records as Arrow batches over the decoder's buffers: no copy and no Python object per row."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
-# a column of the decoder: its name and type in a batch
+# column of the decoder -> its name and type in a batch
 COLUMNS = {
     "shard": ("shard", pa.int32()),
     "seq": ("seq", pa.int64()),
@@ -44,8 +44,9 @@ def batches(
     n_bytes: int = 64 << 20,
     lost: "Callable[[Range], object] | None" = None,
 ) -> "Iterator[Any]":
-    """RecordBatches of SCHEMA, of at most `rows` rows and about `n_bytes` of texts: records from from_seq up to, not
-    including, to_seq. What is not there is given to `lost` before the batch it would be in, or raises `Lost`."""
+    """Yield RecordBatches of SCHEMA with at most `rows` rows and about `n_bytes` bytes of texts: the records from
+    from_seq up to, not including, to_seq. Missing records are passed to `lost` before the batch that would contain
+    them; without `lost` they raise `Lost`."""
     reader = journal_api.PyReader(path, shard)
     reader.seek(from_seq)
     until = reader.end if to_seq is None else to_seq

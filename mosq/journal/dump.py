@@ -1,4 +1,5 @@
-"""Records of a stream as lines of JSON: those that were asked for, of all its shards by time; live, if asked to."""
+"""Prints the selected records of a stream as lines of JSON, of all shards by time, and follows new ones if
+requested."""
 
 import heapq
 import json
@@ -20,14 +21,15 @@ POLL_S = 0.2
 
 
 class Place(NamedTuple):
-    """Where to begin or to end: a sequence number, or a time."""
+    """A beginning or end: a sequence number or a time."""
 
     seq: int | None = None
     time_us: int | None = None
 
 
 class Choice(NamedTuple):
-    begin: Place | None = None  # None: what is there
+    """The selected records."""
+    begin: Place | None = None  # None: the first existing record
     end: Place | None = None
     shard: int | None = None
     filter: str | None = None
@@ -35,7 +37,7 @@ class Choice(NamedTuple):
 
 
 def place_of(text: str) -> Place:
-    """Raises ValueError."""
+    """Parse a sequence number or an ISO time. Raises ValueError."""
     if text.isascii() and text.isdigit():
         if int(text) >= 1 << 62:
             raise ValueError(f"`{text}` is too large for a sequence number")
@@ -48,6 +50,7 @@ def place_of(text: str) -> Place:
 
 
 def record_json(shard: int, record: Record) -> dict[str, Any]:
+    """Return a record as a JSON object."""
     out: dict[str, Any] = {
         "shard": shard,
         "seq": record.seq,
@@ -71,7 +74,8 @@ def record_json(shard: int, record: Record) -> dict[str, Any]:
 
 
 class Dump:
-    """`out` gets the lines, `told` what is not there."""
+    """Prints records. `out` gets the lines, `told` gets missing ranges as texts. Raises ValueError for an unknown
+    shard."""
 
     def __init__(
         self, stream: Stream, choice: Choice, out: "Callable[[str], object]", told: "Callable[[str], object]"
@@ -108,7 +112,7 @@ class Dump:
         return self.choice.filter is None or matches(self.choice.filter, record.topic)
 
     def once(self) -> bool:
-        """What is there now. False: it was enough."""
+        """Print the records that exist now. Return False when the limit is reached."""
         for _, shard, record in heapq.merge(*(self._rows(shard) for shard in self.at)):
             self.at[shard] = record.seq + 1
             if self._is_wanted(record):
@@ -120,5 +124,6 @@ class Dump:
         return True
 
     def follow(self, wait: "Callable[[], object]" = lambda: time.sleep(POLL_S)) -> None:
+        """Print records until the limit is reached; `wait` is called between two passes."""
         while self.once():
             wait()

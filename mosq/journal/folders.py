@@ -1,4 +1,4 @@
-"""Which streams a folder holds, and what lies in a stream's own: names and sizes, without opening anything."""
+"""Lists the streams of a folder and the files of a stream: names and sizes, without opening files."""
 
 import re
 from pathlib import Path
@@ -10,29 +10,30 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class FolderError(Exception):
-    """What was looked for is not there. The text says what to do."""
+    """A stream was not found. The text says what to do."""
 
 
 class Files(NamedTuple):
-    """Of a shard."""
+    """The files of a shard: number and bytes."""
 
     segments: int
     n_bytes: int
 
 
 def is_stream(path: Path) -> bool:
+    """Return whether the folder is a stream: it has a mark or a segment."""
     return any((path / name).exists() for name in MARKS) or any(SEGMENT.fullmatch(each.name) for each in path.iterdir())
 
 
 def streams_below(root: Path) -> dict[str, Path]:
-    """By name. What else lies there, such as lost+found, is none, and is not looked into where its name says so."""
+    """Return the streams in a folder by name. Other entries, such as lost+found, are skipped by their names."""
     names = sorted(each.name for each in root.iterdir() if NAME.fullmatch(each.name) and each.is_dir())
     return {name: root / name for name in names if is_stream(root / name)}
 
 
 def streams_in(path: "str | Path") -> list[Path]:
-    """The stream in that folder, or those in it: a store's folder has them in `streams`, a persistence_location in the
-    stores that it holds."""
+    """Return the stream in that folder, or the streams in it. A store's folder has them in `streams`, a
+    persistence_location in its stores. Raises FolderError."""
     root = Path(path)
     if not root.is_dir():
         raise FolderError(
@@ -51,6 +52,7 @@ def streams_in(path: "str | Path") -> list[Path]:
 
 
 def one_stream(path: "str | Path") -> Path:
+    """Return the only stream in that folder. Raises FolderError."""
     found = streams_in(path)
     if len(found) > 1:
         raise FolderError(
@@ -60,7 +62,7 @@ def one_stream(path: "str | Path") -> Path:
 
 
 def files_of(path: Path) -> dict[int, Files]:
-    """By shard. What is removed meanwhile is not counted."""
+    """Return the files of each shard. Files that are removed during the call are not counted."""
     found: dict[int, Files] = {}
     for each in path.iterdir():
         if match := SEGMENT.fullmatch(each.name):

@@ -1,4 +1,4 @@
-"""Kinds of records: docs/journal.md."""
+"""The kinds of records; see docs/journal.md."""
 
 MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, UNSUBSCRIBE, DROP, EXPIRY, TAKE_OVER, ACCOUNT, GAP, START = range(1, 12)
 NAMES = {
@@ -14,4 +14,4 @@ NAMES = {
     GAP: "gap",
     START: "start",
 }
-REFUSED = 0x80  # reasons of a connect from here on: there is no connection
+REFUSED = 0x80  # reasons of a connect record from here on mean a refused connection

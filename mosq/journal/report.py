@@ -1,4 +1,4 @@
-"""What streams hold, in figures, and whether it is all there. For people and programs; docs/journal.md."""
+"""Figures about streams, and a check for damage, as objects and as text. See docs/journal.md."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ ROWS = 1 << 16
 
 
 def when(time_us: int) -> str | None:
-    """UTC; None: there is nothing that has a time."""
+    """Return the time as an ISO text in UTC; None if there is no time."""
     from datetime import UTC, datetime, timedelta
 
     if not 0 < time_us < 1 << 57:
@@ -29,6 +29,7 @@ def when(time_us: int) -> str | None:
 
 
 def shard_figures(path: "Path", shard: int, mark: "journal_api.ShardMark", files: Files) -> dict[str, Any]:
+    """Return the figures of one shard."""
     reader = journal_api.PyReader(path, shard)
     reader.seek(mark["first_seq"])
     first = reader.read(mark["seq"], 1)
@@ -48,6 +49,7 @@ def shard_figures(path: "Path", shard: int, mark: "journal_api.ShardMark", files
 
 
 def consumer_figures(path: "Path", shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return name, lag in records and last update of each consumer."""
     out: list[dict[str, Any]] = []
     for name, mark in sorted(journal_api.consumers(path).items()):
         if mark is None:
@@ -61,7 +63,7 @@ def consumer_figures(path: "Path", shards: list[dict[str, Any]]) -> list[dict[st
 
 
 def figures(path: "Path") -> dict[str, Any]:
-    """Raises FileNotFoundError where there is no mark."""
+    """Return the figures of a stream. Raises FileNotFoundError if it has no mark."""
     marks = journal_api.marks(path)
     files = files_of(path)
     shards = [shard_figures(path, i, mark, files.get(i, Files(0, 0))) for i, mark in enumerate(marks["shards"])]
@@ -90,6 +92,7 @@ def extent(counted: dict[str, Any]) -> str:
 
 
 def figures_text(counted: dict[str, Any]) -> str:
+    """Return the figures as text."""
     rate = counted["records_per_s"]
     lines = [
         f"{counted['stream']}: {counted['records']:,} records, {extent(counted)}",
@@ -103,18 +106,18 @@ def figures_text(counted: dict[str, Any]) -> str:
     for consumer in counted["consumers"]:
         if consumer["damaged"]:
             lines.append(
-                f"  consumer {consumer['name']}: its mark is damaged, so nothing is retired; write it anew, or remove "
-                f"consumers/{consumer['name']}"
+                f"  consumer {consumer['name']}: its mark is damaged, so no segment is deleted; write it again, or "
+                f"remove consumers/{consumer['name']}"
             )
         else:
             lines.append(
-                f"  consumer {consumer['name']}: {consumer['lag']:,} records behind, told "
+                f"  consumer {consumer['name']}: {consumer['lag']:,} records behind, updated "
                 f"{consumer['updated'] or 'never'}"
             )
     return "\n".join(lines)
 
 
-# ---- is it all there?
+# ---- check for damage
 
 
 def records_of(path: "Path") -> int:
@@ -122,7 +125,8 @@ def records_of(path: "Path") -> int:
 
 
 def shard_check(path: "Path", shard: int, progress: "Callable[[int], object]") -> tuple[int, list[Range]]:
-    """All is read and its checks are made -> records, what is not there. What retention takes meanwhile is no loss."""
+    """Read all records and their checksums. Return (records, missing ranges). Records that retention deletes during the
+    check are no loss."""
     reader = journal_api.PyReader(path, shard)
     reader.seek(reader.marks()["shards"][shard]["first_seq"])
     read, lost = 0, []
@@ -137,6 +141,7 @@ def shard_check(path: "Path", shard: int, progress: "Callable[[int], object]") -
 
 
 def check(path: "Path", progress: "Callable[[int], object]") -> dict[str, Any]:
+    """Check a stream: its records and the marks of its consumers. `progress` gets numbers of records read."""
     records, lost = 0, []
     for shard in range(len(journal_api.marks(path)["shards"])):
         read, holes = shard_check(path, shard, progress)
@@ -156,6 +161,7 @@ def check(path: "Path", progress: "Callable[[int], object]") -> dict[str, Any]:
 
 
 def check_text(found: dict[str, Any]) -> str:
+    """Return the findings as text."""
     name = found["stream"]
     lines = [
         f"{name}: shard {hole['shard']}: {hole['why']}: {hole['from']:,} to {hole['to'] - 1:,} "
@@ -165,9 +171,9 @@ def check_text(found: dict[str, Any]) -> str:
         for hole in found["lost"]
     ]
     lines += [
-        f"{name}: the mark of consumer {each} is damaged, so nothing is retired: write it anew, or remove "
+        f"{name}: the mark of consumer {each} is damaged, so no segment is deleted: write it again, or remove "
         f"{found['path']}/consumers/{each}"
         for each in found["consumers_damaged"]
     ]
-    verdict = "not all is well" if lines else "all is well"
-    return "\n".join([*lines, f"{name}: {found['records']:,} records are there: {verdict}."])
+    verdict = "damage found" if lines else "no damage found"
+    return "\n".join([*lines, f"{name}: {found['records']:,} records: {verdict}."])

@@ -1,4 +1,4 @@
-"""A stream's folder, read while a broker writes or none does. No lock, and nothing is changed but consumers' marks."""
+"""Reads a stream's folder, with or without a running broker. Takes no lock and changes only the marks of consumers."""
 
 import os
 import re
@@ -17,9 +17,10 @@ CONSUMER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
 class Record(NamedTuple):
+    """A record of a stream."""
     seq: int
-    time_us: int  # wall clock: when the broker had it
-    commit_us: int  # and when it was written
+    time_us: int  # wall clock in microseconds: received by the broker
+    commit_us: int  # wall clock in microseconds: written
     kind: int  # kinds.py
     qos: int
     retain: bool
@@ -33,18 +34,19 @@ class Record(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Of a shard: records from first_seq on are there, those below seq are on the disk."""
+    """The mark of a shard: records from first_seq on exist, and those below seq are on disk."""
 
     first_seq: int
     seq: int
-    time_us: int  # largest time of a record
+    time_us: int  # largest time of a record, in microseconds
 
 
 class Range(NamedTuple):
+    """A range of missing sequence numbers."""
     shard: int
     why: str  # "damaged", "missing", or "retired" by retention
     lo: int
-    hi: int  # first number behind it
+    hi: int  # first number after the range
 
     def __str__(self) -> str:
         if self.why == "more":
@@ -53,8 +55,8 @@ class Range(NamedTuple):
         return f"shard {self.shard}: {self.lo} to {self.hi - 1} are {said}"
 
 
-class Lost(Exception):  # noqa: N818 - not an error of who reads
-    """Records that were asked for are not there. `range` says which; reading may go on at `range.hi`."""
+class Lost(Exception):  # noqa: N818 - not an error of the reader
+    """Requested records are missing. `range` names them; reading may continue at `range.hi`."""
 
     def __init__(self, range: Range) -> None:
         super().__init__(str(range))
@@ -87,6 +89,7 @@ def tell(range: Range, lost: "Callable[[Range], object] | None") -> None:
 
 
 class Stream:
+    """A stream's folder. Methods raise FileNotFoundError if there is no stream, OSError if it cannot be read."""
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         self.path = Path(path)
 
@@ -97,16 +100,16 @@ class Stream:
             raise FileNotFoundError(f"there is no stream in {self.path}") from None
 
     def marks(self) -> list[Mark]:
-        """Of each shard."""
+        """Return the mark of each shard."""
         marks = self._reader(0).marks()
         return [Mark(mark["first_seq"], mark["seq"], mark["time_us"]) for mark in marks["shards"]]
 
     def sizes(self, shard: int = 0) -> list[tuple[int, int]]:
-        """Of each segment there is, the oldest first: its first number, and the bytes of its file."""
+        """Return (first sequence number, bytes of the file) of each segment, the oldest first."""
         found = {}
         for file in sorted(self.path.glob(f"{shard:03d}-*.seg")):
             if named := SEGMENT.fullmatch(file.name):
-                with suppress(FileNotFoundError):  # retention has just removed it
+                with suppress(FileNotFoundError):  # removed by retention during the loop
                     found[int(named[1])] = file.stat().st_size
         return sorted(found.items())
 
@@ -117,8 +120,8 @@ class Stream:
         shard: int = 0,
         lost: "Callable[[Range], object] | None" = None,
     ) -> "Iterator[Record]":
-        """Records from from_seq up to, not including, to_seq; without it, all that are on the disk now. What is not
-        there is given to `lost`; without one, it raises `Lost`."""
+        """Yield the records from from_seq up to, not including, to_seq; without to_seq, all that are on disk now.
+        Missing ranges are passed to `lost`; without `lost` they raise `Lost`."""
         reader = self._reader(shard)
         reader.seek(from_seq)
         until = reader.end if to_seq is None else to_seq
@@ -135,23 +138,26 @@ class Stream:
                 return
 
     def seq_at(self, time_us: int, shard: int = 0) -> int:
-        """The number of the first record that is not older; where all are, the one that comes next."""
+        """Return the number of the first record with this time or a later one; without one, the next number to be
+        written."""
         return self._reader(shard).seek_time(time_us)
 
-    # ---- consumers: what one has not read is kept
+    # ---- consumers: retention keeps records that a consumer has not read
 
     def consumer(self, name: str) -> list[int] | None:
-        """Behind what it is done with, in each shard; None: there is no such consumer."""
+        """Return the first number that the consumer has not done, for each shard; None if there is no such consumer.
+        Raises ValueError if its mark is damaged."""
         found = journal_api.consumers(self.path)
         if name not in found:
             return None
         mark = found[name]
         if mark is None:
-            raise ValueError(f"{self.path}/consumers/{name} is damaged: write it anew, or remove it")
+            raise ValueError(f"{self.path}/consumers/{name} is damaged: write it again, or remove it")
         return mark[1]
 
     def put_consumer(self, name: str, seqs: "Sequence[int]") -> None:
-        """It is done with what is below these numbers: on the disk when this returns."""
+        """Record that the consumer has done all records below these numbers, one per shard. Synced to disk on return.
+        Raises ValueError for an invalid name, OSError."""
         if not CONSUMER.fullmatch(name):
             raise ValueError(f"{name!r} is not a consumer's name: 1 to 64 letters, digits, '-', '_', '.' (not first)")
         folder = self.path / "consumers"

@@ -1,12 +1,12 @@
-"""Where log lines go. Knows bytes and descriptors; not what a line says.
+"""The destinations of log lines. Knows bytes and descriptors, not the contents of lines.
 
-    Log.write -> Stream.put -> [bounded queue] -> its thread -> write(2)      stderr, stdout, file
-                 Syslog.put -> send(MSG_DONTWAIT)                             syslog
-                 Topic.put  -> publish (the data plane; does not wait)        topic
+  Log.write -> Stream.put -> [bounded queue] -> its thread -> write(2)      stderr, stdout, file
+               Syslog.put -> send(MSG_DONTWAIT)                             syslog
+               Topic.put  -> publish (the data plane; does not wait)        topic
 
-Invariant: `put` never waits. What cannot be taken is counted, and told in a line of its own once there is room; a
-destination that fails (full disk, closed pipe) loses its lines and nothing else.
-Cost: a batch of lines is one write; a thread per stream, started with its first line, so after any fork.
+Invariant: `put` never waits. Lines that do not fit are counted, and a later line reports their number. A destination
+that fails (full disk, closed pipe) loses its own lines only. Cost: one write for a batch of lines; one thread for each
+stream, started with its first line, so after any fork.
 """
 
 import errno
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
     import _socket
     from collections.abc import Callable
 
-QUEUE_BYTES_MAX = 1 << 20       # per stream; as much again waits in the data plane
-WRITE_BYTES_MAX = 1 << 16       # at a time: lines of a slow pipe are not all lost with one failure
-FILE_MODE = 0o600               # topics and client ids are nobody's business; as Mosquitto
+QUEUE_BYTES_MAX = 1 << 20       # per stream; the same amount may wait in the data plane
+WRITE_BYTES_MAX = 1 << 16       # per write, so that one failure of a slow pipe does not lose all lines
+FILE_MODE = 0o600               # topics and client ids are private; as in Mosquitto
 
 SYSLOG_SOCKET = "/dev/log"
-SYSLOG_NAME = "mosquitto"       # what filters of syslog servers look for
-DAEMON = 3                      # syslog's number of that facility; local0 is 16
+SYSLOG_NAME = "mosquitto"       # the name that filters of syslog servers expect
+DAEMON = 3                      # syslog's number of the facility
 LOCAL0 = 16
 
 
 class Stream:
-    """An open descriptor that a thread of its own writes to."""
+    """An open descriptor with its own writer thread."""
 
     def __init__(self, fd: int, path: str | None = None) -> None:
-        """`path`: of the file that reopen() opens again; without one the descriptor is somebody else's."""
+        """`path`: the file that reopen() opens again. Without a path, the descriptor belongs to the caller."""
         self.fd, self.path = fd, path
-        self.lost = 0                               # lines, since it was last told
+        self.lost = 0                               # lines lost since the last report
         self._waiting: list[tuple[bytes, int]] = []     # blocks, and the lines in each
         self._waiting_bytes = 0
         self._old_fds: list[int] = []
         self._busy = False
         self._closed = False
-        self._failing = False                       # the last write did not succeed
-        self._torn = False                          # what was written last ends within a line
+        self._failing = False                       # whether the last write failed
+        self._torn = False                          # whether the last write ended within a line
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def put(self, block: bytes, lines: int) -> None:
-        """Takes whole lines; any thread."""
+        """Queue a block of whole lines; any thread may call this."""
         with self._changed:
             if self._closed:
                 return
@@ -62,22 +62,23 @@ class Stream:
             self._changed.notify_all()
 
     def reopen(self) -> None:
-        """What is written from now on goes to a file of that name; raises OSError, and the old one stays in use."""
+        """Write to a new file of the same name from now on. Raises OSError, and then the old file stays in use."""
         if self.path is None:
             return
         fd = open_file(self.path)
         with self._changed:
-            self._old_fds.append(self.fd)       # its writer may be in the middle of a line
+            self._old_fds.append(self.fd)       # the thread may be writing to it
             self.fd = fd
             self._changed.notify_all()
 
     def flush(self, until: float) -> None:
-        """Waits until all is written, but not longer than the monotonic clock says."""
+        """Wait until all lines are written, but not longer than `until` (monotonic clock)."""
         with self._changed:
             while (self._waiting or self._busy) and time.monotonic() < until:
                 self._changed.wait(until - time.monotonic())
 
     def close(self, until: float) -> None:
+        """Write the waiting lines until `until` (monotonic clock), then close."""
         self.flush(until)
         with self._changed:
             self._closed = True
@@ -143,10 +144,10 @@ class Stream:
 
 
 class Syslog:
-    """The system's log: a datagram a line. What it cannot take at once is lost and counted."""
+    """The system's log: one datagram for each line. A line that it does not take at once is lost and counted."""
 
     def __init__(self, facility: int = -1, name: str = SYSLOG_NAME, address: str = SYSLOG_SOCKET) -> None:
-        """`facility`: 0 to 7 of local0 to local7; -1: daemon."""
+        """`facility`: 0 to 7 mean local0 to local7; -1 means daemon."""
         self.facility = (DAEMON if facility < 0 else LOCAL0 + facility) << 3
         self.name, self.address = name, address
         self.lost = 0
@@ -154,8 +155,8 @@ class Syslog:
 
     def put(self, seconds: int, severity: int, line: str) -> None:
         if self.lost:
-            told = f"Warning: {self.lost} log lines were lost, the system's log did not take them."
-            if self._send(seconds, 4, told):
+            report = f"Warning: {self.lost} log lines were lost, the system's log did not take them."
+            if self._send(seconds, 4, report):
                 self.lost = 0
         if not self._send(seconds, severity, line):
             self.lost += 1
@@ -171,7 +172,7 @@ class Syslog:
     def _send(self, seconds: int, severity: int, line: str) -> bool:
         stamp = time.strftime("%b %e %H:%M:%S", time.localtime(seconds))
         datagram = f"<{self.facility | severity}>{stamp} {self.name}[{os.getpid()}]: {line}"
-        # its server may have been started anew: then once more
+        # the syslog server may have been restarted: try once more
         return self._try(datagram) or (self._socket is None and self._try(datagram))
 
     def _try(self, datagram: str) -> bool:
@@ -191,7 +192,7 @@ class Syslog:
 
 
 class Topic:
-    """Subscribers of $SYS/broker/log/#. What is said before the data plane runs, nobody can have subscribed to."""
+    """Publishes to $SYS/broker/log/#. Lines before the data plane runs are dropped: no client can have subscribed."""
 
     def __init__(self) -> None:
         self.publish: Callable[[str, bytes], None] | None = None
@@ -208,8 +209,8 @@ class Topic:
 
 
 def open_file(path: str) -> int:
-    """For appending; made if it is not there. Raises OSError. A pipe that nobody reads does not make us wait, nor does
-    a link lead elsewhere: whoever may write the folder must not choose what we write to."""
+    """Open a file for appending; create it if needed. Raises OSError. A pipe without a reader does not block, and
+    symbolic links are not followed: other users who may write in the folder must not choose the broker's file."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
     if not os.environ.get("MOSQUITTO_UNSAFE_ALLOW_SYMLINKS"):
         flags |= os.O_NOFOLLOW
@@ -219,7 +220,7 @@ def open_file(path: str) -> int:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link") from None
         raise
-    os.set_blocking(fd, True)       # a thread of its own may wait
+    os.set_blocking(fd, True)       # the writer thread may wait
     return fd
 
 
@@ -228,13 +229,13 @@ def lost_line(lines: int) -> bytes:
 
 
 def _write_all(fd: int, block: bytes) -> int:
-    """How many bytes were written: fewer when it fails."""
+    """Return the number of bytes written, which is less than all after an error."""
     at = 0
     while at < len(block):
         try:
             at += os.write(fd, memoryview(block)[at:])
         except BlockingIOError:
-            time.sleep(0.01)        # somebody else made it non-blocking: it is shared
+            time.sleep(0.01)        # another process that shares the descriptor made it non-blocking
         except OSError:
             break
     return at
@@ -248,6 +249,7 @@ def _close(fd: int) -> None:
 
 
 def block_signals() -> None:
+    """Block all signals in the calling thread; the main thread handles them."""
     import signal
 
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

@@ -1,10 +1,10 @@
-"""log_format json: each line of the log as one JSON object. Loaded only where that is asked for.
+"""log_format json: each log line as one JSON object. Loaded only if the option asks for it.
 
-    {"time": "2026-11-21T11:27:13.042Z", "ms": 1795260433042, "level": "notice", "code": "client_connected",
-     "client": "s1", "address": "127.0.0.1", "port": 46060, "listener": 1883, "text": "New client connected ..."}
+  {"time": "2026-11-21T11:27:13.042Z", "ms": 1795260433042, "level": "notice", "code": "client_connected",
+   "client": "s1", "address": "127.0.0.1", "port": 46060, "listener": 1883, "text": "New client connected ..."}
 
-Who it is about comes from the data plane, beside the text. The code is told from the wording, here and nowhere else:
-by what stands before anything a client may choose, and by ends that no client can write, those first.
+The client comes from the data plane, next to the text. The code is derived here from the wording: from the beginning of
+the line, before any text that a client can choose, and first from endings that no client can write.
 """
 
 import json
@@ -64,7 +64,7 @@ _FEATURE = re.compile(r"(?:Bridge|Persistence|TLS|TLS-PSK|Websockets) support (?
 
 
 def code_of(type_bit: int, text: str) -> str:
-    """The stable name of what a line tells."""
+    """Return the stable name of a line's kind."""
     if type_bit in (32, 64):
         return LEVELS[type_bit]
     if _ENDED.fullmatch(text):
@@ -79,7 +79,7 @@ def code_of(type_bit: int, text: str) -> str:
     if packet:
         return f"{packet[2].lower()}_{'received' if packet[1] == 'Received' else 'sent'}"
     if text.startswith("\t"):
-        return "detail"             # of the line before it
+        return "detail"             # belongs to the line before it
     version = _VERSION.fullmatch(text)
     if version:
         return version[1]
@@ -87,7 +87,7 @@ def code_of(type_bit: int, text: str) -> str:
 
 
 def json_line(record: "LogLine") -> str:
-    """Without a newline, and with none in it."""
+    """Return the record as JSON without a line break."""
     seconds, milliseconds, type_bit, text = record.seconds, record.milliseconds, record.type, record.text
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     line: dict[str, str | int] = {"time": f"{stamp}.{milliseconds:03d}Z", "ms": seconds * 1000 + milliseconds,

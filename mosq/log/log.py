@@ -1,9 +1,9 @@
-"""The log: lines as Mosquitto writes them, `<seconds since 1970>: text`, no level; or one JSON object each. To any
-number of destinations at once (destinations.py).
+"""The log: lines in Mosquitto's form, `<seconds since 1970>: text` without a level, or one JSON object each. Writes to
+any number of destinations (destinations.py).
 
-A record comes from the data plane's ring or from `say`. What is said here never comes back as a record: publishing a
-line to $SYS/broker/log makes lines of type debug only, and those are never published, so that no line begets another.
-Invariant: nothing here waits or raises because of a destination; what is lost is counted there.
+A record comes from the data plane's ring or from `say`. A line written here never causes another record: publishing a
+line to $SYS/broker/log causes only lines of type debug, and those are never published. Invariant: nothing here waits or
+raises because of a destination; each destination counts the lines it loses.
 """
 
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mosq.config.model import Config
 
-# a line is a line: what a client sends must not be able to begin another one
+# Control characters are replaced, so that a text from a client cannot begin another line.
 _CONTROL = dict.fromkeys((*range(9), *range(10, 32), 127, *range(128, 160), 0x2028, 0x2029), "?")
 
 
@@ -31,12 +31,12 @@ _KINDS = {1: (3, "E"), 2: (4, "W"), 4: (5, "N"), 8: (6, "I"), 16: (7, ""), 32: (
 
 
 class Log:
-    """The destinations of the log and the form of its lines."""
+    """The destinations of the log and the format of its lines."""
 
     def __init__(self, dests: tuple[str, ...] = (), mask: int = 0, timestamp: bool = True,
                  timestamp_format: str | None = None, facility: int = -1, form: str = "text") -> None:
-        """`dests`: of none, stdout, stderr, syslog, topic, `file PATH`; nothing means stderr. `mask`: the type bits
-        that are wanted. `form`: text or json. Files are opened by `open`."""
+        """`dests`: of none, stdout, stderr, syslog, topic, `file PATH`; empty means stderr. `mask`: the enabled type
+        bits. `form`: text or json. `open` opens the files."""
         self.mask = mask
         self.streams: dict[str, Stream] = {}
         self.syslog: Syslog | None = None
@@ -54,7 +54,7 @@ class Log:
             self._json = json_line
 
     def _aim(self, dests: tuple[str, ...], facility: int, files: dict[str, int]) -> None:
-        """`files`: descriptors of files that are to be written instead of opened."""
+        """Set the destinations. `files`: open descriptors of files."""
         old, self.streams = self.streams, {}
         for dest in dests:
             if dest in old and dest not in files:
@@ -76,8 +76,8 @@ class Log:
     # ---- destinations
 
     def open(self) -> list[str]:
-        """Opens the files. What is wrong with those that cannot be opened: as in Mosquitto, that is no reason not to
-        start; where nothing else is left, lines go to stderr."""
+        """Open the files. Return the errors: as in Mosquitto, a file that cannot be opened does not prevent the start.
+        Without any other destination, lines go to stderr."""
         files: dict[str, int] = {}
         wrong = []
         for dest in self.dests:
@@ -90,8 +90,8 @@ class Log:
         return wrong
 
     def reopen(self) -> None:
-        """Files under their names again, as after they were moved away. What cannot be opened goes on in the old one,
-        and a line says so."""
+        """Open the files again under their names, for log rotation. If one cannot be opened, log that and continue in
+        the old file."""
         for stream in self.streams.values():
             try:
                 stream.reopen()
@@ -99,19 +99,19 @@ class Log:
                 self.say(1, f"Error: Unable to open log file {stream.path} for writing: {error.strerror}.")
 
     def prepare(self, config: "Config") -> dict[str, int]:
-        """Opens the files of a new configuration, for `change`. Raises OSError, ImportError."""
+        """Open the files of a new configuration, for `change`. Raises OSError, ImportError."""
         if config.log_format == "json":
-            import mosq.log.json_lines  # noqa: F401 - what can fail, does so here
+            import mosq.log.json_lines  # noqa: F401 - a failing import must fail here
         return _open_all(_once(config.log_dest))
 
     def change(self, config: "Config", mask: int, files: dict[str, int]) -> None:
-        """Takes over what a new configuration says; cannot fail."""
+        """Apply a new configuration; cannot fail."""
         self._forms(config.log_timestamp, config.log_timestamp_format, config.log_format)
         self._aim(_once(config.log_dest), config.log_facility, files)
         self.mask = mask
 
     def flush(self) -> None:
-        """Waits a little for what was said to be written."""
+        """Wait briefly until the lines so far are written."""
         until = time.monotonic() + FLUSH_WITHIN_S
         for stream in self.streams.values():
             stream.flush(until)
@@ -119,12 +119,12 @@ class Log:
     # ---- lines
 
     def say(self, type_bit: int, text: str) -> None:
-        """One line of our own, now."""
+        """Log one line of the control plane, now."""
         now = time.time()
         self.write([LogLine(int(now), type_bit, text, int(now * 1000) % 1000)])
 
     def publish(self, type_bit: int, text: str) -> None:
-        """One line of our own for the subscribers only, the last that they get."""
+        """Publish one line of the control plane to subscribers only. It is the last line that they get."""
         if self.topic and type_bit & self.mask:
             now = time.time()
             record = LogLine(int(now), type_bit, text, int(now * 1000) % 1000)
@@ -132,6 +132,7 @@ class Log:
             self.topic.publish = None
 
     def write(self, records: "Iterable[LogLine]") -> None:
+        """Write records whose type is enabled."""
         wanted = [record for record in records if record.type & self.mask]
         if not wanted:
             return
@@ -166,7 +167,7 @@ class Log:
 
 
 def log_of(config: "Config", mask: int) -> Log:
-    """The log of a configuration; its files are not open yet."""
+    """Return the log of a configuration; its files are not open yet."""
     return Log(config.log_dest, mask, config.log_timestamp, config.log_timestamp_format,
                config.log_facility, config.log_format)
 
@@ -176,7 +177,7 @@ def _once(dests: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _open_all(dests: tuple[str, ...]) -> dict[str, int]:
-    """Of those that are files. Raises OSError that names one; then none is open."""
+    """Open those destinations that are files. Raises OSError for the first that fails, and then none is open."""
     opened: dict[str, int] = {}
     for dest in dests:
         if not dest.startswith("file "):

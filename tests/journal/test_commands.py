@@ -101,7 +101,7 @@ def test_where_there_is_no_stream_it_is_said_what_makes_one(tmp_path: Path, comm
 
 def test_all_is_read_and_what_is_not_there_is_told(store: Path, telemetry: Path) -> None:
     result = invoke("check", store)
-    assert result.return_value == 0 and "telemetry: 200 records are there: all is well." in result.stdout
+    assert result.return_value == 0 and "telemetry: 200 records: no damage found." in result.stdout
     segments = sorted(telemetry.glob("000-*.seg"))
     segments[1].unlink()
     data = bytearray(segments[3].read_bytes())
@@ -118,7 +118,7 @@ def test_all_is_read_and_what_is_not_there_is_told(store: Path, telemetry: Path)
 def test_a_damaged_consumer_is_something_to_be_told(telemetry: Path) -> None:
     (telemetry / "consumers/old").write_bytes(b"x")
     result = invoke("check", telemetry)
-    assert result.return_value == 1 and "write it anew, or remove" in result.stdout
+    assert result.return_value == 1 and "write it again, or remove" in result.stdout
 
 
 # ---- dump

@@ -154,7 +154,7 @@ def test_a_consumer_remembers_where_it_is(stream: Stream) -> None:
     assert stream.consumer("spark") == [7, 4]
     assert [path.name for path in (stream.path / "consumers").iterdir()] == ["spark"]
     (stream.path / "consumers/spark").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"consumers/spark is damaged: write it anew, or remove it"):
+    with pytest.raises(ValueError, match=r"consumers/spark is damaged: write it again, or remove it"):
         stream.consumer("spark")
     for name in ("", ".x", "a/b", "x" * 65):
         with pytest.raises(ValueError, match="a consumer's name"):
