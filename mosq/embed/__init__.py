@@ -1,4 +1,5 @@
-"""A broker inside a program, as `mosq` offers it. Knows the engine's door; nothing of what the data plane does."""
+"""The embedding API: a broker inside a program, as `mosq` offers it. Uses the engine; knows nothing of the data
+plane."""
 
 from mosq.config.errors import ConfigError
 from mosq.embed.broker import Broker

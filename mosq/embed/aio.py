@@ -1,5 +1,5 @@
-"""The same broker for asyncio: the conversations of `mosq.embed.link`, waited for by the event loop. Only this module
-of the package loads asyncio."""
+"""The embedding API for asyncio: the conversations of `mosq.embed.link`, for which the event loop waits. Only this
+module of the package imports asyncio."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def drive(steps: "Steps[T]", link: Link) -> "T":
-    """Takes the steps of a conversation. May be cancelled: bytes are read only when no wait comes after."""
+    """Run a conversation; return its result. May be cancelled: bytes are read only if no wait follows."""
     try:
         while True:
             await _ready(link, next(steps))
@@ -56,7 +56,7 @@ async def _ready(link: Link, wait_for: int) -> None:
 
 class AsyncSubscription:
     """An async iterator of messages; iteration ends when it is closed or the broker stops. Begins with `async with` or
-    `await`. One task waits for a message at a time, others queue."""
+    `await`. One task at a time waits for a message; the others queue."""
 
     def __init__(self, broker: "Broker", filters: tuple[str, ...], options: int, receive_maximum: int,
                  timeout: float | None) -> None:
@@ -80,15 +80,15 @@ class AsyncSubscription:
         return self
 
     async def get(self, timeout: float | None = None) -> Message:
-        """The next message. Raises TimeoutError after `timeout` seconds, SubscriptionClosed at the end, Disconnected
-        if the broker ended this subscription alone. May be cancelled: no message is lost."""
+        """Return the next message. Raises TimeoutError after `timeout` seconds, SubscriptionClosed at the end,
+        Disconnected if the broker ended only this subscription. May be cancelled: no message is lost."""
         if self._link is None:
             raise SubscriptionClosed("not subscribed: `await` it, or enter it by `async with`")
         async with asyncio.timeout(timeout), self._lock:
             return await drive(self._link.next_message(), self._link)
 
     async def close(self) -> None:
-        """Ends the subscription; a task that waits for a message is woken."""
+        """End the subscription; a task that waits for a message is woken."""
         if self._link is not None:
             self._link.hang_up()
             async with self._lock:
@@ -114,7 +114,7 @@ class AsyncSubscription:
 
 
 class AsyncBroker:
-    """What `async with mosq.Broker() as broker` gives: the methods of Broker, to be awaited."""
+    """The result of `async with mosq.Broker() as broker`: the methods of Broker as coroutines."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -128,7 +128,7 @@ class AsyncBroker:
 
     @property
     def ports(self) -> list[int]:
-        """The port of each listener in the order of the configuration; 0 for a unix socket."""
+        """The port of each listener in the order of the configuration; 0 for a Unix socket."""
         return self._broker.ports
 
     @property
@@ -185,7 +185,7 @@ class AsyncBroker:
         return await asyncio.to_thread(self._broker.explain, topic, timeout=timeout)
 
     async def stop(self) -> None:
-        """See Broker.stop. Without a thread: it must end the broker even while this task is being cancelled."""
+        """See Broker.stop. Uses no thread, because it must end the broker even while this task is being cancelled."""
         self._broker.stop()
         if self._link is not None:
             self._link.hang_up()

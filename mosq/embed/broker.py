@@ -1,7 +1,7 @@
 """`mosq.Broker`: a real broker in a thread of this process.
 
-A program's own messages go the way of everybody's: over a socket pair whose other end the data plane adopts and trusts
-(no password, no ACL). Publishing shares one such link, each subscription has its own.
+The program's own messages take the same way as those of other clients: over a socket pair, whose other end the data
+plane adopts and trusts (no password, no ACL). All publishes share one such connection; each subscription has its own.
 """
 
 import threading
@@ -30,9 +30,10 @@ class Broker:
     """A broker to start and stop: `with Broker() as broker`, `async with Broker() as broker`, or `start()` and
     `stop()`.
 
-    `config`: None (one listener on a free port of 127.0.0.1, everybody may connect), the path of a mosquitto.conf, or
-    the text of one (with a line break in it). `options`, by their names in mosquitto.conf, override it; `port=0` takes
-    a free port for each TCP listener. Raises ConfigError at once for what is wrong in them."""
+    `config`: None (one listener on a free port of 127.0.0.1 that accepts all clients), the path of a mosquitto.conf, or
+    the text of one (with at least one line break). `options`, by their names in mosquitto.conf, override it; `port=0`
+    selects a free port for each TCP listener. Raises ConfigError at once for an error in them.
+    """
 
     def __init__(self, config: "Source" = None, **options: "OptionValue") -> None:
         self._config = embedded_config(config, options)
@@ -41,10 +42,11 @@ class Broker:
         self._link: Link | None = None
         self._publishing = threading.Lock()
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ start and stop
 
     def start(self) -> "Self":
-        """Returns when clients can connect. Raises ConfigError, OSError for a port that cannot be had."""
+        """Start the broker; return when clients can connect. Raises ConfigError, OSError for a port that is not
+        available, RuntimeError after an earlier start."""
         if self._running is not None:
             raise RuntimeError("the broker was started before; make another one")
         try:
@@ -52,17 +54,18 @@ class Broker:
         except ValueError as error:
             raise ConfigError(str(error)) from None
         self._running = running
-        self._finalizer = weakref.finalize(self, running.stop)     # forgotten, or the program ends
+        self._finalizer = weakref.finalize(self, running.stop)     # at collection or at the program's end
         for warning in self._config.warnings:
             logger.warning("%s", warning)
         return self
 
     def stop(self) -> None:
-        """Clients are told and closed, subscriptions end. Any thread, any number of times."""
+        """Stop the broker: disconnect its clients and end subscriptions. Any thread may call this, any number of
+        times."""
         if self._finalizer is not None:
             self._finalizer()
         if self._running is not None:
-            self._running.stop()        # another thread may be at it: wait for it
+            self._running.stop()        # another thread may be stopping it: wait for that
         with self._publishing:
             if self._link is not None:
                 self._link.close()
@@ -84,11 +87,11 @@ class Broker:
     async def __aexit__(self, *exception: object) -> None:
         await self._aio.stop()
 
-    # ------------------------------------------------------------ where it is
+    # ------------------------------------------------------------ addresses
 
     @property
     def ports(self) -> list[int]:
-        """The port of each listener in the order of the configuration; 0 for a unix socket."""
+        """The port of each listener in the order of the configuration; 0 for a Unix socket."""
         return list(self._started().ports)
 
     @property
@@ -98,7 +101,7 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Such as mqtt://127.0.0.1:43210, of the first TCP listener; unix:///PATH if there is none."""
+        """The URL of the first TCP listener, such as mqtt://127.0.0.1:43210; unix:///PATH if there is none."""
         for listener, port in zip(self._config.listeners, self.ports, strict=True):
             if port:
                 host = listener.host or "127.0.0.1"
@@ -114,9 +117,9 @@ class Broker:
                 message_expiry: int | None = None, content_type: str | None = None,
                 response_topic: str | None = None, correlation_data: bytes | None = None,
                 user_properties: "UserProperties" = ()) -> None:
-        """At QoS 1 and 2 returns when the broker has acknowledged; at QoS 0 when the message is on its way.
-        `message_expiry` in seconds. Raises PublishError with the reason, ValueError for a topic that is none,
-        BrokerStopped, TimeoutError after `timeout` seconds. Threads may share a broker."""
+        """Publish a message. Returns after the broker's acknowledgement at QoS 1 and 2, after sending at QoS 0.
+        `message_expiry` is in seconds. Raises PublishError with the reason, ValueError for an invalid topic,
+        BrokerStopped, TimeoutError after `timeout` seconds. Any thread may call this."""
         properties = Properties(payload_format, message_expiry, content_type, response_topic, correlation_data,
                                 pairs(user_properties))
         message = Message(topic, octets(payload), qos, retain, properties)
@@ -128,10 +131,10 @@ class Broker:
     def subscribe(self, filter: str, *filters: str, qos: int = 0, retain_as_published: bool = False,
                   retain_handling: int = 0, receive_maximum: int = RECEIVE_MAXIMUM,
                   timeout: float | None = ANSWER_TIMEOUT_S) -> Subscription:
-        """Returns when the broker has acknowledged: whatever is published from then on is in it. `retain_handling`:
-        retained messages are sent (0, 1) or not (2). At QoS 1 and 2 the broker sends no more than `receive_maximum`
-        messages that have not been taken, and queues up to max_queued_messages. Raises SubscribeError with the
-        reason."""
+        """Subscribe; returns after the broker's acknowledgement, so all messages published after that are delivered.
+        `retain_handling`: retained messages are sent (0, 1) or not (2). At QoS 1 and 2 the broker sends at most
+        `receive_maximum` messages that the program has not taken, and queues up to max_queued_messages. Raises
+        SubscribeError with the reason."""
         options = subscribe_options(qos, retain_as_published, retain_handling)
         give_up = deadline(timeout)
         link = self._open(receive_maximum, give_up)
@@ -143,7 +146,7 @@ class Broker:
         return Subscription(link)
 
     def _own_link(self, give_up: float | None) -> Link:
-        """What everybody publishes over; the caller holds the lock."""
+        """Return the connection that all publishes share; the caller holds the lock."""
         if self._link is None or not self._link.alive():
             self._link = self._open(RECEIVE_MAXIMUM, give_up)
         return self._link
@@ -157,37 +160,37 @@ class Broker:
             raise
         return link
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ administration
 
     def clients(self) -> "list[dict[str, Any]]":
-        """Who is connected, a dict each: id, username, address, port, version, keepalive, subscriptions, pending,
-        unsent_bytes. The links of this program are not among them."""
+        """Return a dict for each connected client: id, username, address, port, version, keepalive, subscriptions,
+        pending, unsent_bytes. This program's own connections are excluded."""
         return [client for client in self._ask("clients") if client["address"] or not _is_ours(client["id"])]
 
     def kick(self, client_id: str) -> bool:
-        """Ends the connection of a client; False: there is none with this id."""
+        """Disconnect a client. Return False if no client with this id is connected."""
         return bool(self._ask("kick", client_id))
 
     def stats(self) -> dict[str, int]:
-        """Counters and gauges by name. As in `$SYS`, the links of this program count as clients."""
+        """Return counters and gauges by name. As in `$SYS`, this program's own connections count as clients."""
         found: dict[str, int] = self._ask("stats")
         return found
 
     def explain(self, topic: str, *, timeout: float | None = ANSWER_TIMEOUT_S) -> "dict[str, Any]":
-        """Which filters a topic matches, by which way through the index, and what the look-up costs: docs/index.md says
-        what is in it. Raises ValueError for a topic that is none, BrokerStopped, TimeoutError after `timeout`
-        seconds."""
-        from mosq.embed.explain import explain  # json takes its time to load
+        """Return the filters that match a topic, their paths through the index, and the cost of the look-up;
+        docs/index.md describes the result. Raises ValueError for an invalid topic, BrokerStopped, TimeoutError after
+        `timeout` seconds."""
+        from mosq.embed.explain import explain  # json is slow to load
 
         give_up = deadline(timeout)
         with self._publishing:
             link = self._own_link(give_up)
             return drive(explain(link, topic), link, give_up)
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ internal
 
     def new_link(self, receive_maximum: int) -> Link:
-        """For `mosq.embed.aio`: a link that is not open yet."""
+        """Return a connection that is not open yet, for `mosq.embed.aio`."""
         if not 1 <= receive_maximum <= 65535:
             raise ValueError(f"receive_maximum is {receive_maximum}; it must be 1 to 65535")
         return Link(self._started().asked().adopt, receive_maximum)

@@ -1,6 +1,5 @@
-"""What can go wrong while a program talks to its own broker. A mistake in a configuration is a `ConfigError`; a port
-that cannot be had is an `OSError`; a wait that took too long is a `TimeoutError`; a value no packet could carry is a
-`ValueError`."""
+"""The errors of the embedding API. In addition, an error in a configuration is a `ConfigError`, a port that is not
+available an `OSError`, a time-out a `TimeoutError`, and a value that no packet can carry a `ValueError`."""
 
 # [v5 2.4]
 REASONS = {
@@ -17,19 +16,19 @@ REASONS = {
 
 
 class BrokerError(Exception):
-    """The root of what a running broker answers with."""
+    """The base class of the errors that a running broker causes."""
 
 
 class BrokerStopped(BrokerError):
-    """The broker does not run: not yet, or not any more."""
+    """The broker is not running: not started or already stopped."""
 
 
 class SubscriptionClosed(BrokerError):
-    """There is nothing more to come: the subscription was closed, or the broker stopped. Iteration just ends."""
+    """No more messages will come: the subscription was closed, or the broker stopped. Iteration simply ends."""
 
 
 class ReasonError(BrokerError):
-    """The broker said no; `reason` is the code of MQTT 5 [v5 2.4]."""
+    """The broker refused; `reason` is the code of MQTT 5 [v5 2.4]."""
 
     def __init__(self, what: str, reason: int) -> None:
         super().__init__(f"{what}: {REASONS.get(reason, 'unknown reason')} (0x{reason:02X})")
@@ -37,12 +36,12 @@ class ReasonError(BrokerError):
 
 
 class PublishError(ReasonError):
-    """A message was not taken."""
+    """The broker refused a message."""
 
 
 class SubscribeError(ReasonError):
-    """A filter was not taken."""
+    """The broker refused a filter."""
 
 
 class Disconnected(ReasonError):
-    """The broker ended this connection while it goes on itself."""
+    """The broker ended this connection and continues to run."""

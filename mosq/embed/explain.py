@@ -1,9 +1,9 @@
-"""Questions about the subscription index of a running broker: `mosq index explain TOPIC` and `Broker.explain`. What the
-answer holds stands in docs/index.md; it is made in cext/topic/explain.pyx and asked for by MQTT like anything else:
+"""Queries the subscription index of a running broker for `mosq index explain TOPIC` and `Broker.explain`. docs/index.md
+describes the answer, cext/topic/explain.pyx makes it, and MQTT carries it:
 
-    PUBLISH $CONTROL/mosq/index/v1 (payload: the topic)  ->  PUBLISH $CONTROL/mosq/index/v1/response (JSON), to us alone
+  PUBLISH $CONTROL/mosq/index/v1 (payload: the topic)  ->  PUBLISH $CONTROL/mosq/index/v1/response (JSON), to us alone
 
-Knows the conversation and how to show an answer; neither the index nor the command line.
+Knows the conversation and how to print an answer; neither the index nor the command line.
 """
 
 import json
@@ -32,13 +32,13 @@ TIMEOUT_S = 3.0
 
 
 class NoAnswerError(Exception):
-    """No answer; the text says what to do about it."""
+    """The broker gave no answer; the text says what to do."""
 
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- conversation
 
 def explain(link: Link, topic: str) -> "Steps[dict[str, Any]]":
-    """The conversation. Raises ValueError for a topic that is none, PublishError, BrokerStopped."""
+    """Run the conversation. Raises ValueError for an invalid topic, PublishError, BrokerStopped."""
     check(topic)
     token = os.urandom(8)
     question = Message(QUESTION, topic.encode(), min(1, link.protocol.max_qos),
@@ -59,15 +59,15 @@ def explain(link: Link, topic: str) -> "Steps[dict[str, Any]]":
 
 
 def check(topic: str) -> None:
-    """Raises ValueError. What only the broker judges (levels, control characters) it refuses."""
+    """Raise ValueError for an invalid topic. The broker itself checks levels and control characters."""
     wire.text(wire.topic_name(topic, "topic"), "topic")
 
 
 class Dialled(Link):
-    """A link over TCP, to a broker of another process."""
+    """A TCP connection to a broker of another process."""
 
     def __init__(self, host: str, port: int, username: str | None, password: str | None) -> None:
-        """Raises OSError."""
+        """Connect. Raises OSError."""
         self.client_id = f"mosq-index-{os.urandom(6).hex()}"
         self.protocol = Protocol(self.client_id, 1, username, password)
         self.closed = False
@@ -76,16 +76,16 @@ class Dialled(Link):
 
 
 def ask(host: str, port: int, topic: str, username: str | None = None, password: str | None = None) -> "dict[str, Any]":
-    """Asks a broker elsewhere. Raises NoAnswerError, ValueError for a topic that is none."""
+    """Query the broker at an address. Raises NoAnswerError, ValueError for an invalid topic."""
     check(topic)
     where = f"{host} port {port}"
     try:
         link = Dialled(host, port, username, password)
     except TimeoutError:
-        raise NoAnswerError(f"{where} does not answer. Name the broker by -h HOST and -p PORT.") from None
+        raise NoAnswerError(f"{where} does not answer. Give the broker's address with -h HOST and -p PORT.") from None
     except OSError as error:
-        raise NoAnswerError(f"There is no broker at {where}: {error.strerror or error}. Start it, or say where it is "
-                            "by -h HOST and -p PORT.") from None
+        raise NoAnswerError(f"There is no broker at {where}: {error.strerror or error}. Start it, or give its address "
+                            "with -h HOST and -p PORT.") from None
     try:
         return _converse(link, topic, where)
     finally:
@@ -97,11 +97,11 @@ def _converse(link: Link, topic: str, where: str) -> "dict[str, Any]":
     try:
         drive(link.open(), link, give_up)
     except Disconnected as refusal:
-        raise NoAnswerError(f"The broker at {where} did not let us in: {refusal}. It must allow MQTT 5; name a user by "
-                            "-u USER and -P PASSWORD.") from None
+        raise NoAnswerError(f"The broker at {where} refused the connection: {refusal}. It must allow MQTT 5; give a "
+                            "user with -u USER and -P PASSWORD.") from None
     except (BrokerError, TimeoutError, wire.Malformed):
-        raise NoAnswerError(f"What listens at {where} does not speak MQTT 5. Name a mosq broker by -h HOST and -p "
-                            "PORT.") from None
+        raise NoAnswerError(f"The server at {where} does not speak MQTT 5. Give a mosq broker's address with -h HOST "
+                            "and -p PORT.") from None
     try:
         return drive(explain(link, topic), link, give_up)
     except TimeoutError:
@@ -109,9 +109,9 @@ def _converse(link: Link, topic: str, where: str) -> "dict[str, Any]":
                             "that has this command?") from None
     except PublishError as refusal:
         if refusal.reason == NOT_AUTHORIZED:
-            raise NoAnswerError(f"The broker at {where} does not let you ask. Ask from its own machine, or have its "
-                                f"acl_file say `topic write {QUESTION}` for your user (-u, -P). A broker that is not "
-                                "mosq says the same.") from None
+            raise NoAnswerError(f"The broker at {where} does not allow this query. Run it on the broker's machine, or "
+                                f"add `topic write {QUESTION}` to its acl_file for your user (-u, -P). A broker other "
+                                "than mosq refuses in the same way.") from None
         raise NoAnswerError(f"The broker at {where} refused: {refusal}.") from None
     except (BrokerError, wire.Malformed) as error:
         raise NoAnswerError(f"The broker at {where} ended the conversation: {error}.") from None
@@ -119,14 +119,14 @@ def _converse(link: Link, topic: str, where: str) -> "dict[str, Any]":
         raise NoAnswerError(f"The answer of the broker at {where} is not JSON. Is it a mosq broker?") from None
 
 
-# ---------------------------------------------------------------- showing
+# ---------------------------------------------------------------- output
 
 def report(answer: "dict[str, Any]") -> str:
-    """An answer for people. Raises NoAnswerError when it is none."""
+    """Return the answer as text. Raises NoAnswerError if it has another form."""
     try:
         return "\n".join(_lines(answer))
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise NoAnswerError("The answer is not what this command expects. Is the broker a mosq of the same version?"
+        raise NoAnswerError("The answer has an unexpected form. Is the broker a mosq of the same version?"
                             ) from None
 
 

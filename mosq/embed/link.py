@@ -1,7 +1,7 @@
-"""A socket into the broker and the steps of a conversation over it, written once for threads and for asyncio: a step is
-a generator that yields what it waits for (READ or WRITE), and whoever drives it knows how to wait.
+"""A socket into the broker and the conversations over it, written once for threads and for asyncio: a conversation is a
+generator that yields the events it waits for (READ or WRITE), and its driver waits for them.
 
-Cost: two descriptors a link; no thread.
+Cost: two descriptors for each connection; no thread.
 """
 
 import os
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 READ, WRITE = 1, 4              # POLLIN, POLLOUT
 RECEIVE_BYTES = 256 * 1024
-RECEIVE_MAXIMUM = 100           # the broker's max_inflight_messages may be smaller
+RECEIVE_MAXIMUM = 100           # the broker's max_inflight_messages may be lower
 
 
 class Link:
-    """One client of the broker inside its own process. One conversation at a time."""
+    """A client of the broker inside its own process. Runs one conversation at a time."""
 
     def __init__(self, adopt: "Callable[[int], None]", receive_maximum: int = RECEIVE_MAXIMUM) -> None:
-        """`adopt` gives a descriptor to the broker; raises BrokerStopped when it does not run."""
-        # unguessable, so that no client from outside can take the session over
+        """`adopt` passes a descriptor to the broker. Raises BrokerStopped if the broker is not running."""
+        # random, so that no client outside can take the session over
         self.client_id = f"in-process-{os.urandom(12).hex()}"
         self.protocol = Protocol(self.client_id, receive_maximum)
         self.socket, theirs = socket.socketpair()
@@ -51,15 +51,15 @@ class Link:
         self.socket.close()
 
     def hang_up(self) -> None:
-        """Ends the conversation from any thread: whoever waits in it is woken."""
+        """End the conversation; any thread may call this. A thread that waits in it is woken."""
         self.closed = True
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass                # it is gone already
+            pass                # already closed
 
     def alive(self) -> bool:
-        """Between conversations: does the broker still listen here?"""
+        """Return whether the broker still serves this connection; call it between conversations."""
         try:
             return not self.closed and not self._receive()
         except BrokerError:
@@ -68,12 +68,12 @@ class Link:
 
     def __del__(self) -> None:
         if hasattr(self, "socket"):
-            self.socket.close()     # a forgotten subscription is no reason for a ResourceWarning
+            self.socket.close()     # avoids a ResourceWarning for a subscription that was not closed
 
     # ------------------------------------------------------------ bytes
 
     def _flush(self) -> bool:
-        """Sends what can be sent now; True: that was all."""
+        """Send what the socket takes now; return True if nothing is left."""
         out = self.protocol.out
         while out:
             try:
@@ -86,7 +86,7 @@ class Link:
         return True
 
     def _receive(self) -> bool:
-        """Takes what is there; False: nothing yet."""
+        """Read available bytes; return False if there are none yet. Raises Disconnected or BrokerStopped at the end."""
         try:
             received = self.socket.recv(RECEIVE_BYTES)
         except BlockingIOError:
@@ -107,6 +107,7 @@ class Link:
     # ------------------------------------------------------------ conversations
 
     def open(self) -> "Steps[None]":
+        """Wait for CONNACK. Raises Disconnected if the broker refuses."""
         yield from self._send()
         while self.protocol.connected is None:
             if not self._receive():
@@ -115,20 +116,21 @@ class Link:
             raise Disconnected("the broker refused the connection", self.protocol.connected)
 
     def publish(self, message: Message) -> "Steps[None]":
-        """Ends when the message is sent, at QoS 1 and 2 when it is acknowledged."""
+        """Publish; ends when the message is sent, at QoS 1 and 2 when it is acknowledged. Raises PublishError."""
         reason = self.protocol.publish(message)
         if reason:
             raise PublishError(f"cannot publish to {message.topic!r}", reason)
         try:
             yield from self._answered()
         except BaseException:
-            self.close()        # given up half-way: what comes after would be taken for its rest
+            self.close()        # aborted: later bytes would be mistaken for its end
             raise
         assert self.protocol.answer is not None
         if self.protocol.answer[0] >= 0x80:
             raise PublishError(f"cannot publish to {message.topic!r}", self.protocol.answer[0])
 
     def subscribe(self, filters: tuple[str, ...], options: int) -> "Steps[None]":
+        """Subscribe; ends with the acknowledgement. Raises SubscribeError for the first refused filter."""
         self.protocol.subscribe(filters, options)
         yield from self._answered()
         for filter, reason in zip(filters, self.protocol.answer or (), strict=True):
@@ -137,23 +139,23 @@ class Link:
 
     def _answered(self) -> "Steps[None]":
         while True:
-            yield from self._send()         # PUBREL comes out of what was received
+            yield from self._send()         # a received PUBREC causes a PUBREL
             if self.protocol.answer is not None:
                 return
             if not self._receive():
                 yield READ
 
     def next_message(self) -> "Steps[Message]":
-        """Raises SubscriptionClosed at the end, Disconnected when the broker ended this link alone. May be given up
-        at any step: nothing is lost."""
+        """Return the next message. Raises SubscriptionClosed at the end, Disconnected if the broker ended only this
+        connection. May be abandoned at any step: no message is lost."""
         while True:
             if self.closed:
                 raise SubscriptionClosed("the subscription is closed")
             message = self.protocol.take()
             try:
-                self._flush()               # what does not fit now goes with the next one
+                self._flush()               # the rest is sent with the next message
             except BrokerStopped:
-                pass                        # what came before the end can still be taken
+                pass                        # messages received before the end can still be taken
             if message is not None:
                 return message
             try:

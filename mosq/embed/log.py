@@ -1,4 +1,4 @@
-"""The broker's log lines, given to `logging.getLogger("mosq")`."""
+"""Passes the broker's log lines to `logging.getLogger("mosq")`."""
 
 import logging
 import traceback
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mosq")
 
-# the others (debug, subscribe, unsubscribe, ...) are DEBUG
+# all other types (debug, subscribe, unsubscribe, ...) are DEBUG
 _LEVELS = {LOG_TYPES["error"]: logging.ERROR, LOG_TYPES["warning"]: logging.WARNING, LOG_TYPES["notice"]: logging.INFO,
            LOG_TYPES["information"]: logging.INFO}
 
 
 def wanted(config: Config) -> int:
-    """The types of lines to make: what log_type says; without one, everything if the logger takes DEBUG."""
+    """Return the types of log lines to make: those of log_type; without it, all if the logger accepts DEBUG."""
     verbose = not config.log_type and logger.isEnabledFor(logging.DEBUG)
     quiet = bool(config.log_dest) and all(dest == "none" for dest in config.log_dest)
     return LOG_ALL if verbose and not quiet else log_mask(config)
@@ -35,6 +35,6 @@ def write(lines: "Iterable[LogLine]") -> None:
 def say(type_bit: int, text: str) -> None:
     try:
         logger.log(_LEVELS.get(type_bit, logging.DEBUG), "%s", text)
-    except Exception:               # a filter's or handler's of the program, as Handler.handleError has it: who says
-        if logging.raiseExceptions:         # this has more to do
+    except Exception:                       # raised by the program's filter or handler: the broker must go on
+        if logging.raiseExceptions:         # as in Handler.handleError
             traceback.print_exc()

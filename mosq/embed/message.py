@@ -1,13 +1,13 @@
-"""What a subscription yields. Knows no bytes of a packet."""
+"""The messages that a subscription yields. Knows no bytes of packets."""
 
 from typing import NamedTuple
 
 
 class Properties(NamedTuple):
-    """The properties of a message [v5 3.3.2.3]; None: not sent."""
+    """The properties of a message [v5 3.3.2.3]; None: not present."""
 
     payload_format: int | None = None           # 1: the payload is UTF-8
-    message_expiry: int | None = None           # seconds that are left
+    message_expiry: int | None = None           # remaining seconds
     content_type: str | None = None
     response_topic: str | None = None
     correlation_data: bytes | None = None
@@ -15,7 +15,8 @@ class Properties(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message as this subscription got it: `qos` and `retain` are those of the delivery, not of its publisher."""
+    """A message as delivered to this subscription: `qos` and `retain` are those of the delivery, not of the
+    publisher."""
 
     topic: str
     payload: bytes

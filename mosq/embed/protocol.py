@@ -1,11 +1,11 @@
-"""One MQTT 5 client without a socket: `feed` takes what came, `out` holds what must go. Knows its own broker at the
-other end; knows neither threads nor asyncio.
+"""An MQTT 5 client without a socket: `feed` takes received bytes, `out` holds bytes to send. The other end is this
+process's broker. Knows neither threads nor asyncio.
 
-    sending   QoS 1: PUBLISH -> PUBACK            QoS 2: PUBLISH -> PUBREC, PUBREL -> PUBCOMP      one at a time
-    receiving QoS 1: PUBLISH, take() -> PUBACK    QoS 2: PUBLISH, take() -> PUBREC, PUBREL -> PUBCOMP
+  sending   QoS 1: PUBLISH -> PUBACK            QoS 2: PUBLISH -> PUBREC, PUBREL -> PUBCOMP      one at a time
+  receiving QoS 1: PUBLISH, take() -> PUBACK    QoS 2: PUBLISH, take() -> PUBREC, PUBREL -> PUBCOMP
 
-Invariant: a message is acknowledged when it is taken, so a consumer that does not take holds the broker back at
-receive maximum. No more is kept here than what one `feed` brought.
+Invariant: take() acknowledges a message, so a program that takes none holds the broker back at receive maximum. The
+client keeps at most the messages of one `feed`.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from mosq.embed.message import Message
 
 SHUTTING_DOWN = 0x8B
 PACKET_TOO_LARGE, RETAIN_NOT_SUPPORTED = 0x95, 0x9A
-PACKET_ID = 1           # one publish or subscribe is under way at a time
+PACKET_ID = 1           # there is one publish or subscribe at a time
 
 
 class Protocol:
@@ -25,7 +25,7 @@ class Protocol:
                  password: str | None = None) -> None:
         self.out = bytearray(wire.connect(client_id, receive_maximum, username, password))
         self.connected: int | None = None       # the reason code of CONNACK
-        self.answer: list[int] | None = None    # the reason codes for what was sent last; None: not yet
+        self.answer: list[int] | None = None    # reason codes of the last publish or subscribe; None: not yet answered
         self.ended: int | None = None           # the reason code of DISCONNECT
         self.packet_max = wire.VARINT_MAX + 5
         self.retain_available = True
@@ -33,10 +33,10 @@ class Protocol:
         self._messages: deque[tuple[Message, int]] = deque()
         self._in = bytearray()
 
-    # ------------------------------------------------------------ what the program wants
+    # ------------------------------------------------------------ sending
 
     def publish(self, message: Message) -> int:
-        """Queues a PUBLISH; its `answer` comes at QoS 1 and 2. Returns a reason code: not 0: it cannot be sent."""
+        """Queue a PUBLISH; `answer` is set later at QoS 1 and 2. Return 0, or the reason code why it cannot be sent."""
         packet = wire.publish(message, PACKET_ID)
         if len(packet) > self.packet_max:
             return PACKET_TOO_LARGE             # [v5 3.2.2-15]
@@ -51,7 +51,7 @@ class Protocol:
         self.out += wire.subscribe(PACKET_ID, filters, options)
 
     def take(self) -> Message | None:
-        """The next message, which is thereby acknowledged; None: there is none here."""
+        """Return and acknowledge the next message; None if there is none."""
         if not self._messages:
             return None
         message, pid = self._messages.popleft()
@@ -62,10 +62,10 @@ class Protocol:
     def disconnect(self) -> None:
         self.out += wire.disconnect()
 
-    # ------------------------------------------------------------ what the broker says
+    # ------------------------------------------------------------ receiving
 
     def feed(self, received: bytes) -> None:
-        """Raises wire.Malformed."""
+        """Handle received bytes. Raises wire.Malformed."""
         buffer = self._in
         buffer += received
         at = 0

@@ -1,8 +1,8 @@
-"""A broker that runs: its engine and two threads, one in the loop (without the GIL), one that hands its log lines over
-and, where there are password files or plugins, what the loop asks about users to those who know (`mosq.auth`, which has
-threads of its own for what takes time, and is loaded only then).
+"""A running embedded broker: its engine and two threads. One runs the loop (without the GIL); the other passes on log
+lines and, if there are password files or plugins, auth requests to `mosq.auth`, which has its own threads for slow work
+and is loaded only in that case.
 
-    start: open -> loop thread -> mailbox open        stop: ask the loop -> join both -> access -> nothing is left
+  start: open -> loop thread -> mailbox open        stop: stop the loop -> join both threads -> close access
 """
 
 import os
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from mosq.server.access import Access
     from mosq.server.bridge.links import Links
 
-# raised by the thread's own doing: blocking them would only hide where
+# these signals come from the thread itself: blocking them would only hide the cause
 _OWN_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP,
                 signal.SIGPROF}
-TICK_S = 1.0                    # of plugins and the like
+TICK_S = 1.0                    # period of time-outs, for example of plugins
 
 
 def _wake(event_fd: int) -> None:
@@ -40,14 +40,15 @@ def _wake(event_fd: int) -> None:
 
 
 class Running:
-    """Knows nothing of whoever started it, so that a forgotten broker can be collected."""
+    """The running parts. Holds no reference to the `Broker` that started them, so that an unused broker can be
+    collected."""
 
     def __init__(self, config: "Config") -> None:
-        """Raises ConfigError and ValueError for settings, OSError for a socket."""
+        """Start. Raises ConfigError and ValueError for settings, OSError for a socket."""
         self.engine: Engine | None = None
         self._mask = log.wanted(config)
         self._access: Access | None = None
-        self._links: Links | None = None        # None: there are no bridges
+        self._links: Links | None = None        # None if no bridge is configured
         securities = self._securities(config)
         try:
             self._topics = topics_of(config, self.asked, self._say, self._wake, self._bridges)
@@ -76,21 +77,21 @@ class Running:
         self._log.start()
 
     def stop(self) -> None:
-        """Returns when nothing of it runs any more; any thread, any number of times."""
+        """Stop; returns when no thread runs any more. Any thread may call this, any number of times."""
         with self._stopping:
             if self.engine is None:
                 return
             if self._links is not None:
-                self._links.close_all()         # who looks names up wakes nobody any more
+                self._links.close_all()         # look-ups must not wake the threads any more
             self.engine.stop()
             for thread in (self._loop, self._log):
                 if thread is not threading.current_thread():
                     thread.join()
             self._close_access()
-            self.engine = None          # its descriptors go with the last who asks it something
+            self.engine = None          # its descriptors close with the last reference
 
     def asked(self) -> "Engine":
-        """The engine, for a question."""
+        """Return the engine. Raises BrokerStopped."""
         engine = self.engine
         if engine is None:
             raise BrokerStopped("the broker is not running")
@@ -117,7 +118,7 @@ class Running:
         return engine
 
     def _wake(self) -> None:
-        engine = self.engine                # held: its descriptor is not somebody else's meanwhile
+        engine = self.engine                # keep a reference, so that its descriptor is not reused during the call
         if engine is not None:
             _wake(engine.event_fd())
 
@@ -142,11 +143,11 @@ class Running:
             engine.answer(answers)
 
     def _run(self, engine: "Engine") -> None:
-        # signals are the program's: they must not end up in this thread, where Python would not see them at once
+        # signals belong to the program: Python would not notice them at once in this thread
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OWN_SIGNALS)
         try:
             engine.run(self._started.set)
-        except BaseException as failure:        # told to the log; whoever asks next hears that it does not run
+        except BaseException as failure:        # logged; later calls raise BrokerStopped
             self.failure = failure
         self._started.set()
         self._ended = True

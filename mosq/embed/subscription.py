@@ -1,4 +1,4 @@
-"""Subscriptions for threads. Each has a link of its own: a slow consumer holds back nobody but itself."""
+"""Subscriptions for threads. Each has its own connection, so a slow consumer delays only itself."""
 
 import select
 import threading
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def drive(steps: "Steps[T]", link: "Link", give_up: float | None) -> "T":
-    """Takes the steps of a conversation, waiting for the socket in this thread until the monotonic time `give_up`;
-    raises TimeoutError."""
+    """Run a conversation in this thread until the monotonic time `give_up`; return its result. Raises TimeoutError."""
     try:
         wait_for = next(steps)
         poll = select.poll()
@@ -42,15 +41,15 @@ def deadline(timeout: float | None) -> float | None:
 
 class Subscription:
     """An iterator of messages and a context manager; iteration ends when it is closed or the broker stops. Threads may
-    share one: each message goes to one of them."""
+    share a subscription: each message goes to one of them."""
 
     def __init__(self, link: "Link") -> None:
         self._link = link
         self._lock = threading.Lock()
 
     def get(self, timeout: float | None = None) -> Message:
-        """The next message; waits for `timeout` seconds at most, and for ever without one. Raises TimeoutError,
-        SubscriptionClosed at the end, Disconnected if the broker ended this subscription alone."""
+        """Return the next message; wait at most `timeout` seconds, without it for ever. Raises TimeoutError,
+        SubscriptionClosed at the end, Disconnected if the broker ended only this subscription."""
         give_up = deadline(timeout)
         if not self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             raise TimeoutError("no message in time")
@@ -62,7 +61,7 @@ class Subscription:
             self._lock.release()
 
     def close(self) -> None:
-        """Ends the subscription; whoever waits for a message is woken. Any thread."""
+        """End the subscription; a thread that waits for a message is woken. Any thread may call this."""
         self._link.hang_up()
         with self._lock:
             self._link.close()

@@ -1,6 +1,6 @@
-"""The bytes of the few MQTT 5 packets that an in-process client needs. Pure functions; knows no state and no socket.
+"""Encodes and decodes the few MQTT 5 packets that an in-process client needs. Pure functions without state or sockets.
 
-What cannot stand in a packet is a ValueError when it is encoded; what is not one is a Malformed when it is decoded.
+Encoding raises ValueError for a value that no packet can carry; decoding raises Malformed for bytes that are no packet.
 """
 
 from struct import Struct
@@ -22,7 +22,7 @@ VARINT_MAX = 268_435_455        # [v5 1.5.5]
 PAYLOAD_FORMAT, MESSAGE_EXPIRY, CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION_DATA = 1, 2, 3, 8, 9
 RECEIVE_MAXIMUM, MAXIMUM_QOS, RETAIN_AVAILABLE, USER_PROPERTY, MAXIMUM_PACKET_SIZE = 33, 36, 37, 38, 39
 
-# [v5 2.2.2.2] property -> type, of those that a broker sends
+# [v5 2.2.2.2] property -> type, for the properties that a broker sends
 _KINDS = {PAYLOAD_FORMAT: "byte", MESSAGE_EXPIRY: "u32", CONTENT_TYPE: "text", RESPONSE_TOPIC: "text",
           CORRELATION_DATA: "binary", 11: "varint", 17: "u32", 18: "text", 19: "u16", 21: "text", 22: "binary",
           26: "text", 28: "text", 31: "text", RECEIVE_MAXIMUM: "u16", 34: "u16", 35: "u16", MAXIMUM_QOS: "byte",
@@ -32,7 +32,7 @@ _U16, _U32 = Struct("!H"), Struct("!I")
 
 
 class Malformed(Exception):
-    """These bytes are no packet."""
+    """The bytes are no valid packet."""
 
 
 # ---------------------------------------------------------------- encoding
@@ -60,7 +60,7 @@ def binary(value: bytes, what: str) -> bytes:
 
 
 def text(value: str, what: str) -> bytes:
-    """[v5 1.5.4]"""
+    """Encode a string [v5 1.5.4]. Raises ValueError, TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be str, not {type(value).__name__}")
     if "\0" in value:
@@ -69,7 +69,7 @@ def text(value: str, what: str) -> bytes:
 
 
 def connect(client_id: str, receive_maximum: int, username: str | None = None, password: str | None = None) -> bytes:
-    """Clean start, no keep alive, no will: the session ends with the socket."""
+    """Encode CONNECT: clean start, no keep alive, no will; the session ends with the socket."""
     properties = bytes((RECEIVE_MAXIMUM,)) + _U16.pack(receive_maximum)
     flags = 0x02 | (username is not None) << 7 | (password is not None) << 6
     return frame(CONNECT << 4, text("MQTT", "protocol"), bytes((5, flags, 0, 0)), varint(len(properties)), properties,
@@ -104,7 +104,7 @@ def properties_block(properties: Properties) -> bytes:
 
 
 def topic_name(topic: str, what: str) -> str:
-    """[v5 4.7.1-1, 4.7.3-1]"""
+    """Check a topic [v5 4.7.1-1, 4.7.3-1]. Raises ValueError, TypeError."""
     if not isinstance(topic, str):
         raise TypeError(f"{what} must be str, not {type(topic).__name__}")
     if not topic or "+" in topic or "#" in topic:
@@ -113,7 +113,7 @@ def topic_name(topic: str, what: str) -> str:
 
 
 def publish(message: Message, pid: int) -> bytes:
-    """`pid`: the packet identifier; without a meaning at QoS 0."""
+    """Encode PUBLISH. `pid`: the packet identifier, unused at QoS 0. Raises ValueError."""
     if message.qos not in (0, 1, 2):
         raise ValueError(f"qos is {message.qos!r}; it must be 0, 1 or 2")
     return frame(PUBLISH << 4 | message.qos << 1 | bool(message.retain),
@@ -122,12 +122,12 @@ def publish(message: Message, pid: int) -> bytes:
 
 
 def acknowledge(kind: int, pid: int) -> bytes:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP with success."""
+    """Encode PUBACK, PUBREC, PUBREL or PUBCOMP with success."""
     return frame(kind << 4 | (2 if kind == PUBREL else 0), _U16.pack(pid))
 
 
 def subscribe(pid: int, filters: "Iterable[str]", options: int) -> bytes:
-    """`options`: the byte of [v5 3.8.3.1], the same for each filter."""
+    """Encode SUBSCRIBE. `options`: the byte of [v5 3.8.3.1], the same for each filter."""
     return frame(SUBSCRIBE << 4 | 2, _U16.pack(pid), b"\0",
                  *(text(filter, "filter") + bytes((options,)) for filter in filters))
 
@@ -139,7 +139,7 @@ def disconnect() -> bytes:
 # ---------------------------------------------------------------- decoding
 
 class Cursor:
-    """Reads one packet's body, never beyond its end."""
+    """Reads a packet's body, never beyond its end. Methods raise Malformed."""
 
     __slots__ = ("at", "body")
 
@@ -188,7 +188,7 @@ class Cursor:
         raise Malformed("a length of more than four bytes")
 
     def properties(self) -> "dict[int, Any]":
-        """By identifier; user properties in a list."""
+        """Read the properties by identifier; user properties are in a list."""
         if not self.left():
             return {}
         size = self.varint()
@@ -212,7 +212,7 @@ class Cursor:
 
 
 def head(buffer: bytearray, at: int) -> tuple[int, int] | None:
-    """(length of the fixed header, length of the rest) of the frame at `at`; None: not all of it is there yet."""
+    """Return (length of the fixed header, length of the rest) of the frame at `at`; None if it is incomplete."""
     value = 0
     for i in range(4):
         if at + 1 + i >= len(buffer):
@@ -225,7 +225,7 @@ def head(buffer: bytearray, at: int) -> tuple[int, int] | None:
 
 
 def read_publish(flags: int, body: bytes) -> tuple[Message, int]:
-    """The message and its packet identifier (0: none)."""
+    """Decode PUBLISH; return the message and its packet identifier (0: none)."""
     cursor = Cursor(body)
     topic = cursor.text()
     qos = flags >> 1 & 3
