@@ -40,7 +40,7 @@ cdef extern from * nogil:
     #endif
     extern int ppoll(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
     extern long syscall(long, ...);
-    /* epoll_wait to the nanosecond; Linux before 5.11 needs two calls for it */
+    /* Call epoll_wait with a timeout in nanoseconds; Linux before 5.11 needs two calls for it */
     static int mosq_bench_wait(int ep, struct epoll_event *events, int n, unsigned long long ns) {
         struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
         if (ns) {
@@ -52,7 +52,7 @@ cdef extern from * nogil:
         }
         return epoll_wait(ep, events, n, 0);
     }
-    /* how late this thread may be woken: a nanosecond, or (0) as the system has it, which is 50 us */
+    /* Set the timer slack of this thread in nanoseconds; 0 restores the default of the system, which is 50 us. */
     static void mosq_bench_slack(unsigned long ns) { prctl(PR_SET_TIMERSLACK, ns, 0, 0, 0); }
     """
     int mosq_bench_wait(int ep, epoll_event* events, int n, unsigned long long ns)

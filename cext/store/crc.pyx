@@ -61,7 +61,7 @@ cdef extern from *:
         __builtin_cpu_init();
         return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
     }
-    /* What c becomes by as many zero bytes as lie between the lane and the end: times x^(8 bytes), of which 33 are in the product and in crc32. */
+    /* Return c after the zero bytes between the lane and the end: times x^(8 * bytes). The product and crc32 supply 33 of the exponent. */
     __attribute__((target("sse4.2,pclmul"))) static inline uint64_t mosq_crc_past(uint64_t c, uint64_t power) {
         return _mm_crc32_u64(0, _mm_cvtsi128_si64(_mm_clmulepi64_si128(_mm_cvtsi64_si128(c), _mm_cvtsi64_si128(power), 0)));
     }

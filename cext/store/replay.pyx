@@ -33,7 +33,7 @@ cdef void store_segment_path(char* out, const char* dir, uint32_t slot) noexcept
     snprintf(out, FILE_PATH_MAX, "%s/segment.%06u", dir, slot)
 
 
-# ---- which files there are
+# ---- the list of files
 
 cdef struct StoreListingScan:
     StoreListing* l
@@ -179,7 +179,7 @@ cdef uint8_t* segment_load(const FileOps* f, const char* dir, uint32_t slot, uin
     return p
 
 
-# ---- through one segment
+# ---- the walk through one segment
 
 cdef void segment_walk_begin(SegmentWalk* w, const uint8_t* p, uint64_t n, const Header* h) noexcept nogil:
     cdef uint32_t* found = w.found
@@ -285,7 +285,7 @@ cdef void segment_walk_record(const SegmentWalk* w, uint32_t at, StoreRecord* r)
     r.body.n = load32(p + 4)
 
 
-# ---- through all
+# ---- the replay of all segments
 
 cdef struct LogReplay:
     const FileOps* f
