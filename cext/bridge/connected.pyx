@@ -24,7 +24,8 @@ from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_want
 from cext.broker.lifecycle.session_lifecycle cimport session_attach
 from cext.broker.persist.events cimport event_connected
 from cext.broker.persist.persist cimport persist_session
-from cext.broker.routing.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, pump
+from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED
+from cext.broker.routing.pump cimport pump
 from cext.codec.as_client cimport (
     ConnackIn, Suback, decode_suback, encode_subscribe, encode_unsubscribe, subscribe_size, unsubscribe_size,
 )

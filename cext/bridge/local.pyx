@@ -31,7 +31,8 @@ from cext.broker.persist.persist cimport (
     persist_will_end,
 )
 from cext.broker.persist.publication cimport publication_fini, publication_of
-from cext.broker.routing.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, delivery_done
+from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED
+from cext.broker.routing.pump cimport delivery_done
 from cext.broker.routing.retain cimport replay_begin, retain_store
 from cext.broker.routing.route cimport route
 from cext.codec.reason cimport RC_SESSION_TAKEN_OVER

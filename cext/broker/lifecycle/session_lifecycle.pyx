@@ -41,7 +41,7 @@ from cext.broker.persist.accounts cimport account_end, account_report
 from cext.broker.persist.events cimport event_disconnected, event_expired
 from cext.broker.persist.persist cimport persist_session, persist_session_end, persist_will, persist_will_end
 from cext.broker.persist.publication cimport drop_unlogged, publication_fini, publication_of
-from cext.broker.routing.deliver cimport session_clear
+from cext.broker.routing.pump cimport session_clear
 from cext.broker.routing.paged cimport memory_is_full, page_out_left
 from cext.broker.routing.plugin_gate cimport plugin_gate_clear, plugin_gate_verdict
 from cext.broker.routing.retain cimport retain_store

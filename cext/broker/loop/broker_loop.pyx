@@ -43,7 +43,7 @@ from cext.broker.packets.dispatch cimport dispatch
 from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
 from cext.broker.persist.pending_acks cimport pending_acks_free, pending_acks_job_done
 from cext.broker.replay.cursor cimport cursors_discard, cursors_timer, cursors_unblock
-from cext.broker.routing.deliver cimport pump, session_clear
+from cext.broker.routing.pump cimport pump, session_clear
 from cext.broker.routing.merge cimport merge_end
 from cext.broker.routing.plugin_gate cimport plugin_gate_free
 from cext.broker.routing.retain cimport replay_end, replay_slice, retained_expired, value_free

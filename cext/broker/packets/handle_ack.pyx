@@ -15,7 +15,7 @@ from cext.broker.packets.handle_publish cimport publish_released
 from cext.broker.persist.accounts cimport ACCOUNT_ACKNOWLEDGED
 from cext.broker.persist.pending_acks cimport ack_after_all, ack_now, ack_when_committed
 from cext.broker.persist.persist cimport pending_delivery_release, persist_reserve
-from cext.broker.routing.deliver cimport delivery_done, pump
+from cext.broker.routing.pump cimport delivery_done, pump
 from cext.codec.as_client cimport decode_server_ack
 from cext.codec.decode cimport Ack, decode_ack
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL

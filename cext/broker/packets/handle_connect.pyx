@@ -48,7 +48,8 @@ from cext.broker.persist.events cimport event_connected, event_refused
 from cext.broker.persist.pending_acks cimport hold_output
 from cext.broker.persist.persist cimport persist_reserve, persist_session, persist_will, store_session_id_reserve
 from cext.broker.persist.publication cimport memory_short
-from cext.broker.routing.deliver cimport deliver_gated, pump
+from cext.broker.routing.deliver cimport deliver_gated
+from cext.broker.routing.pump cimport pump
 from cext.broker.routing.plugin_gate cimport plugin_gate_renew
 from cext.broker.rules.acl cimport Acl, acl_name_unsafe, acl_patterned
 from cext.codec.decode cimport Connect, decode_connect

@@ -25,6 +25,7 @@ from cext.broker.persist.persist cimport persist_reserve, persist_subscription, 
 from cext.broker.persist.publication cimport memory_short
 from cext.broker.replay.cursor cimport cursor_close, cursor_open, cursor_wanted
 from cext.broker.routing.plugin_gate cimport ACL_SUBSCRIBE, ACL_UNSUBSCRIBE
+from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED
 from cext.broker.routing.retain cimport replay_begin, replay_has_room
 from cext.codec.decode cimport Subscribe, SubscribeItem, decode_subscribe, decode_unsubscribe, subscribe_next, unsubscribe_next
 from cext.codec.encode cimport encode_suback, suback_size

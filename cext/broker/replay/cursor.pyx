@@ -28,7 +28,9 @@ from cext.broker.core.settings cimport DURABILITY_NONE
 from cext.broker.persist.publication cimport memory_short, publication_fini, publication_init, publication_store
 from cext.broker.persist.streams cimport Stream, Streams, stream_name, streams_of
 from cext.broker.replay.cursor_place cimport level_take, place_take
-from cext.broker.routing.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, deliver_readable, qos_for
+from cext.broker.replay.cursor_state cimport CURSORS_MAX, CURSORS_OF_SESSION_MAX, Cursor, Cursors, ReadRecord, ReadRequest
+from cext.broker.routing.deliver cimport deliver_readable
+from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED, qos_for
 from cext.broker.routing.retain cimport sending_congested
 from cext.broker.rules.acl cimport ACL_READ
 from cext.codec.reason cimport RC_NOT_AUTHORIZED, RC_QUOTA_EXCEEDED, RC_TOPIC_FILTER_INVALID

@@ -1,6 +1,6 @@
 # Parse the filter of a subscription to a stream. See cursor_place.pyx.
 from cext.base.view cimport View
-from cext.broker.replay.cursor cimport ReadRequest
+from cext.broker.replay.cursor_state cimport ReadRequest
 
 # Take the first level off `rest`, which then begins behind the slash. Returns 0 if there is no slash, or the level is empty or
 # has a wildcard.

@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from cext.base.view cimport View
-from cext.broker.replay.cursor cimport PLACE_FIRST, PLACE_TIME, ReadRequest
+from cext.broker.replay.cursor_state cimport PLACE_FIRST, PLACE_TIME, ReadRequest
 
 
 cdef bint level_take(View* rest, View* level) noexcept nogil:

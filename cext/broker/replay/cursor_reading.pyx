@@ -13,7 +13,7 @@ from libc.stdlib cimport calloc, realloc
 
 from cext.base.clock cimport clock_monotonic_us
 from cext.broker.persist.streams cimport Stream
-from cext.broker.replay.cursor cimport Cursors, PLACE_TIME, READ_REQUEST_BYTES, ReadRecord, ReadRequest
+from cext.broker.replay.cursor_state cimport Cursors, PLACE_TIME, READ_REQUEST_BYTES, ReadRecord, ReadRequest
 from cext.journal.journal cimport journal_loss_add
 from cext.journal.reader cimport Reader, reader_close, reader_next, reader_open, reader_seek, reader_seek_time
 from cext.journal.record cimport JOURNAL_MESSAGE, JournalRecord, journal_record_bytes, journal_record_put

@@ -18,7 +18,8 @@ from cext.broker.core.bounds cimport SUB_IDS_MAX
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.job_state cimport Merge, MergePlace
 from cext.broker.core.publication_state cimport Publication
-from cext.broker.routing.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, deliver, qos_for
+from cext.broker.routing.deliver cimport deliver
+from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED, qos_for
 from cext.session.session cimport SESSION_ENDED, Session
 from cext.topic.index cimport Entry, List, list_entry
 

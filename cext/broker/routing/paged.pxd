@@ -1,7 +1,6 @@
 # Queues that are longer than memory: messages far from their turn are in the store only. See paged.pyx.
 from libc.stdint cimport uint64_t
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.durable cimport Durable
 from cext.session.message cimport Message
 from cext.session.record cimport RecordMessage
 from cext.session.session cimport Session
@@ -13,11 +12,14 @@ cdef void page_out_some(Broker* b, Session* s) noexcept nogil
 cdef void page_out_left(Broker* b, Session* s) noexcept nogil
 # Request the paged delivery at `next` and those behind it from the store, once. When they have been read, the session is pumped.
 cdef void pages_request(Broker* b, Session* s) noexcept nogil
-cdef void pages_receive(Broker* b, Durable* t) noexcept nogil          # on STORE_READ
 # Make a message from its record. `lsn` is the position of the record that counts as the message's own; 0 = none. Returns NULL if
 # there is no memory.
 cdef Message* message_of_record(Broker* b, const RecordMessage* r, uint64_t lsn, uint64_t now_wall_ms) noexcept nogil
 cdef uint64_t monotonic_of(Broker* b, uint64_t wall_ms, uint64_t now_wall_ms) noexcept nogil   # at least 1, because 0 means never
+
+
+cdef enum:
+    READ_AHEAD = 64             # messages of one read request to the store
 
 
 cdef inline bint memory_is_full(const Broker* b) noexcept nogil:

@@ -168,7 +168,7 @@ cdef bint is_transformed(Security* security, View topic) noexcept nogil:
 
 
 cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
-                     uint32_t n_sub_ids) noexcept nogil:
+                            uint32_t n_sub_ids) noexcept nogil:
     cdef Security* security = session_security(s)
     cdef PluginGate* g
     cdef int verdict, why
@@ -186,7 +186,7 @@ cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, 
     if verdict == 1 and g.head == g.tail and not is_transformed(security, p.topic):
         return 0
     why = gate_has_room(b, g)
-    if why < 0 and not gate_push(b, s, g, p, qos, retain, sub_ids, n_sub_ids):
+    if why < 0 and not gate_push(b, s, p, qos, retain, sub_ids, n_sub_ids):
         why = DROP_MEMORY
     if why >= 0:
         drop(b, s, why, p.topic)
@@ -196,9 +196,10 @@ cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, 
     return 1
 
 
-cdef bint gate_push(Broker* b, Session* s, PluginGate* g, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
-               uint32_t n_sub_ids) noexcept nogil:
-    """Append a delivery to the gate. Returns 0 if there is no memory."""
+cdef bint gate_push(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
+                    uint32_t n_sub_ids) noexcept nogil:
+    """Append a delivery to the session's gate. Returns 0 if there is no memory."""
+    cdef PluginGate* g = session_plugin_gate(s)
     cdef GatedDelivery* h
     cdef Message* m = publication_message(b, p, sub_ids, n_sub_ids)
     if m == NULL:

@@ -25,10 +25,11 @@ from cext.broker.core.session_refs cimport session_client, session_replay, sessi
 from cext.broker.core.stats cimport DROP_MEMORY, DROP_RETAINED
 from cext.broker.persist.persist cimport persist_reserve, persist_retained, persist_retained_end, record_room
 from cext.broker.persist.publication cimport drop, drop_unlogged, dropped, publication_fini, publication_of, publication_store
-from cext.broker.routing.deliver cimport NO_LOCAL, deliver
+from cext.broker.routing.deliver cimport deliver
+from cext.broker.routing.delivery_rules cimport NO_LOCAL
 from cext.broker.routing.plugin_gate cimport plugin_gate_waiting
 from cext.broker.rules.acl cimport ACL_WRITE
-from cext.net.conn_state cimport CONN_BLOCKED, CONN_HUNGRY
+from cext.net.reactor cimport CONN_BLOCKED, CONN_HUNGRY
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport queue_waiting
 from cext.session.record cimport RECORD_RETAINED_FROM, RecordFrom, record_from_put, record_from_size

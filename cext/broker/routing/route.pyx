@@ -24,7 +24,8 @@ from cext.broker.core.settings cimport SHARE_STREAM
 from cext.broker.persist.persist cimport persist_inbound_end
 from cext.broker.persist.publication cimport publication_fini, publication_of, publication_store
 from cext.broker.persist.streams cimport stream_message
-from cext.broker.routing.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, deliver, qos_for
+from cext.broker.routing.deliver cimport deliver
+from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED, qos_for
 from cext.broker.routing.merge cimport merge_begin, merge_bytes, merge_deliver, merge_end, merge_gather
 from cext.broker.routing.share cimport share_deliver
 from cext.session.message cimport message_ref

@@ -28,7 +28,8 @@ from cext.broker.core.stats cimport DROP_SESSION_ENDED
 from cext.broker.persist.accounts cimport ACCOUNT_GONE, account_left
 from cext.broker.persist.persist cimport pending_delivery_done
 from cext.broker.persist.publication cimport drop_unlogged, publication_fini, publication_of
-from cext.broker.routing.deliver cimport RETAIN_AS_PUBLISHED, deliver, qos_for
+from cext.broker.routing.deliver cimport deliver
+from cext.broker.routing.delivery_rules cimport RETAIN_AS_PUBLISHED, qos_for
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport (
     DELIVERY_SHARED, D_DONE, D_WAITING, Delivery, Queue, delivery_message, delivery_release, delivery_topic, queue_at,

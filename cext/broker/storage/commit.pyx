@@ -34,8 +34,8 @@ from cext.broker.persist.pending_acks cimport pending_acks_release, pending_acks
 from cext.broker.persist.persist cimport ends_record, message_recorded, persist_reserve
 from cext.broker.persist.streams cimport streams_end, streams_news, streams_recorded, streams_seal, streams_turn
 from cext.broker.replay.cursor cimport cursors_receive
-from cext.broker.routing.deliver cimport pump
-from cext.broker.routing.paged cimport pages_receive
+from cext.broker.routing.pump cimport pump
+from cext.broker.routing.page_in cimport pages_receive
 from cext.broker.routing.retain cimport retained_from_bytes, retained_from_kept
 from cext.broker.routing.session_release cimport session_record_done
 from cext.broker.storage.clean cimport clean_some

@@ -27,7 +27,7 @@ from cext.broker.core.settings cimport OVERFLOW_LAST_VALUE
 from cext.broker.lifecycle.session_lifecycle cimport session_watch
 from cext.broker.persist.persist cimport grown, store_session_id_reserve
 from cext.broker.persist.publication cimport publication_fini, publication_of
-from cext.broker.routing.deliver cimport session_clear
+from cext.broker.routing.pump cimport session_clear
 from cext.broker.routing.paged cimport message_of_record, monotonic_of
 from cext.broker.routing.retain cimport retain_store, retained_from
 from cext.broker.routing.share cimport share_restored

@@ -21,7 +21,8 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.durable cimport Durable, batch_opened, durable_of
 from cext.broker.core.settings cimport SHARE_STREAM
 from cext.broker.persist.streams cimport STREAM_NAME_MAX, Stream, Streams, stream_name, streams_of
-from cext.broker.replay.cursor cimport Cursors, cursors_begin, cursors_fini, cursors_send_requests, cursors_take_requests
+from cext.broker.replay.cursor cimport cursors_begin, cursors_fini, cursors_send_requests, cursors_take_requests
+from cext.broker.replay.cursor_state cimport Cursors
 from cext.broker.replay.cursor_reading cimport cursors_serve
 from cext.journal.journal cimport (
     JOURNAL_PATH_MAX, JOURNAL_WHY_MAX, Journal, JournalFound, JournalOptions, journal_back, journal_hand,
