@@ -114,14 +114,18 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
             ack_when_committed(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
     if looped:
         dropped(b, c.session, DROP_LOOP, out.topic)
+    publish_end(b, c, &out)
+    return rc
+
+
+cdef inline void publish_end(Broker* b, Client* c, Publication* out) noexcept nogil:
     if is_taken_by_plugin(c):
         dropped(b, c.session, DROP_TRANSFORM, out.topic)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
-    publication_fini(b, &out)
+    publication_fini(b, out)
     if c.pending_packet != NULL:
         pending_packet_free(b, c)
-    return rc
 
 
 cdef int decide_by_plugin(Broker* b, Client* c, Publish* p, int* allowed) noexcept nogil:
