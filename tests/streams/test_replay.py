@@ -256,7 +256,7 @@ def test_retention_overtakes_a_reader() -> None:
         assert found[:20] == list(range(20)) and found == sorted(set(found)) and len(found) < 120
         assert seen == list(range(seen[0], 200)) and seen[0] >= 100
         log = broker.dir / "log"                        # lines come to it in their own time
-        until(lambda: "are no longer kept. Client reader, which reads the stream, continues after them." in log.read_text())
+        until(lambda: "are no longer kept. Client reader continues after them." in log.read_text())
         until(lambda: "Client late" in log.read_text())
 
 

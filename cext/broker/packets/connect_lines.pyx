@@ -13,17 +13,18 @@ from cext.broker.core.log cimport LOG_ERROR, LOG_INFORMATION, LOG_LINE_MAX, log_
 from cext.codec.frame cimport Frame, V31, V311, V5
 
 
-cdef void log_connect_error(Broker* b, Client* c, const char* what) noexcept nogil:
+cdef void log_protocol_error(Broker* b, Client* c, const char* text) noexcept nogil:
     cdef char where[64]
-    address_text(&c.conn.address, where, sizeof(where))
-    log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: %s.", where,
-                                          <int>c.conn.address.port, what))
+    if log_wanted(&b.log, LOG_INFORMATION):
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: %s.", where,
+                                              <int>c.conn.address.port, text))
 
 
 cdef void log_connect_number(Broker* b, Client* c, const char* what, int number, bint hexadecimal) noexcept nogil:
     cdef char text[80]
     snprintf(text, sizeof(text), <const char*>b"%s (%02X)" if hexadecimal else <const char*>b"%s (%d)", what, number)
-    log_connect_error(b, c, text)
+    log_protocol_error(b, c, text)
 
 
 cdef void log_malformed_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
@@ -34,16 +35,16 @@ cdef void log_malformed_connect(Broker* b, Client* c, const Frame* f) noexcept n
     if not log_wanted(&b.log, LOG_INFORMATION):
         return
     if n < 2:
-        log_connect_error(b, c, "CONNECT with missing protocol string length")
+        log_protocol_error(b, c, "CONNECT with missing protocol string length")
         return
     name_n = <uint32_t>(p[0] << 8 | p[1])
     at = 2 + name_n
     if name_n != 4 and name_n != 6:
         log_connect_number(b, c, "CONNECT with incorrect protocol string length", <int>name_n, False)
     elif n < at:
-        log_connect_error(b, c, "CONNECT with missing protocol string")
+        log_protocol_error(b, c, "CONNECT with missing protocol string")
     elif n < at + 1:
-        log_connect_error(b, c, "CONNECT with missing protocol version")
+        log_protocol_error(b, c, "CONNECT with missing protocol version")
     else:
         level = p[at] & 0x7F
         if level < V31 or level > V5:
@@ -68,26 +69,26 @@ cdef void log_malformed_connect(Broker* b, Client* c, const Frame* f) noexcept n
 cdef void log_connect_protocol(Broker* b, Client* c, const uint8_t* p, uint32_t n) noexcept nogil:
     cdef char text[64]
     snprintf(text, sizeof(text), "CONNECT with invalid protocol \"%.*s\"", <int>n, <const char*>p)
-    log_connect_error(b, c, text)
+    log_protocol_error(b, c, text)
 
 
 cdef void log_flags_error(Broker* b, Client* c, const uint8_t* p, uint32_t n, int level) noexcept nogil:
     cdef char text[80]
     cdef uint8_t flags
     if n < 1:
-        log_connect_error(b, c, "CONNECT with missing connect flags")
+        log_protocol_error(b, c, "CONNECT with missing connect flags")
         return
     flags = p[0]
     if flags & 1 and level != V31:
         log_connect_number(b, c, "CONNECT with non-zero connect reserved flag", flags, True)
     elif n < 3:
-        log_connect_error(b, c, "CONNECT with missing keepalive")
+        log_protocol_error(b, c, "CONNECT with missing keepalive")
     elif flags & 0x18 == 0x18:
-        log_connect_error(b, c, "CONNECT with invalid Will QoS (3)")
+        log_protocol_error(b, c, "CONNECT with invalid Will QoS (3)")
     elif not flags & 4 and flags & 0x38 and level != V31:
         snprintf(text, sizeof(text), "CONNECT without Will with non-zero QoS (%d) or retain (%d)", <int>(flags >> 3 & 3),
                  <int>(flags >> 5 & 1))
-        log_connect_error(b, c, text)
+        log_protocol_error(b, c, text)
     elif flags & 0xC0 == 0x40 and level <= V311 and log_wanted(&b.log, LOG_ERROR):
         log_password_error(b, c, p, n)
 

@@ -87,8 +87,8 @@ cdef int first_not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
                 <int>c.conn.address.port))
     elif log_wanted(&b.log, LOG_INFORMATION):
         log_line(b, LOG_INFORMATION, snprintf(
-            b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: First packet not CONNECT (%02X).", where, <int>c.conn.address.port,
-            <int>f.first))
+            b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: First packet not CONNECT (%02X).", where,
+            <int>c.conn.address.port, <int>f.first))
     return END_SILENT
 
 

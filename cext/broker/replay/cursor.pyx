@@ -448,7 +448,7 @@ cdef void log_losses(Broker* b, const Cursor* c) noexcept nogil:
         reason = "no longer kept" if request.loss.ranges[i].why == LOSS_RETIRED else "damaged or missing"
         log_line(b, LOG_WARNING, snprintf(
             b.log.line, LOG_LINE_MAX,
-            "Warning: stream %s: records %llu to %llu of shard %u are %s. Client %.*s, which reads the stream, continues after them.",
+            "Warning: stream %s: records %llu to %llu of shard %u are %s. Client %.*s continues after them.",
             &c.stream.name[1], <unsigned long long>request.loss.ranges[i].lo,
             <unsigned long long>(request.loss.ranges[i].hi - 1), request.loss.ranges[i].shard, reason,
             <int>c.session.id_len, <const char*>c.session.client_id))

@@ -1,5 +1,5 @@
-"""A PUBLISH to a bridge: the encoding that all other subscribers get, with the topic renamed and the loop guard's property appended. This
-module knows renamings and the layout of PUBLISH. It does not know connections to other brokers.
+"""A PUBLISH to a bridge: the encoding that all other subscribers get, with the topic renamed and the loop guard's property
+appended. This module knows renamings and the layout of PUBLISH. It does not know connections to other brokers.
 """
 
 from libc.stdint cimport uint8_t, uint32_t

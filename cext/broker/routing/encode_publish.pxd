@@ -19,7 +19,8 @@ cdef enum:
     NO_NAME = 4                 # the topic has no name on this bridge
 
 
-# The header of one outgoing PUBLISH in one number: the flags of its first byte (DUP, QoS, RETAIN) [v5 3.3.1], and its packet id above them.
+# The header of one outgoing PUBLISH in one number: the flags of its first byte (DUP, QoS, RETAIN) [v5 3.3.1], and its packet id
+# above them.
 cdef inline uint32_t publish_flags(int qos, int retain, int dup, uint16_t pid) noexcept nogil:
     return <uint32_t>pid << 16 | <uint32_t>(dup << 3 | qos << 1 | retain)
 

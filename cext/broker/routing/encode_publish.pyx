@@ -1,5 +1,6 @@
-"""Encode, count and log an outgoing PUBLISH. A shape is the encoding of a publication for one combination of version, QoS and retain flag;
-it is made once and copied to each subscriber. A client that needs a packet of its own (alias, subscription identifiers) gets a head.
+"""Encode, count and log an outgoing PUBLISH. A shape is the encoding of a publication for one combination of version, QoS and
+retain flag; it is made once and copied to each subscriber. A client that needs a packet of its own (alias, subscription
+identifiers) gets a head.
 
 This module knows the codec and topic aliases. It does not know sessions or sockets.
 """

@@ -1,5 +1,5 @@
-"""The limits of a session's queue, and the policies above them: drop the newest or the oldest delivery, or keep last values. This module
-knows queues and their limits. It does not know sockets.
+"""The limits of a session's queue, and the policies above them: drop the newest or the oldest delivery, or keep last values. This
+module knows queues and their limits. It does not know sockets.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

@@ -1,5 +1,5 @@
-"""Take paged messages back into memory when the storage thread has read them, and continue their sessions. This module knows the requests
-that paged.pyx made. It does not know which messages leave memory.
+"""Take paged messages back into memory when the storage thread has read them, and continue their sessions. This module knows the
+requests that paged.pyx made. It does not know which messages leave memory.
 """
 
 from libc.stdint cimport uint32_t, uint64_t

@@ -1,5 +1,5 @@
-"""Send the deliveries of a session's queue while the inflight window and the output buffer have room. This module knows queues and
-connections. It does not know how a delivery came into the queue.
+"""Send the deliveries of a session's queue while the inflight window and the output buffer have room. This module knows queues
+and connections. It does not know how a delivery came into the queue.
 
 Invariant: deliveries are sent in the order of the queue, which alone knows the progress of QoS 1 and 2.
 """

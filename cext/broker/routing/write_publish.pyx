@@ -1,8 +1,8 @@
-"""Write a PUBLISH to a connected client's output: the shared shape, a bridge's renamed shape, or a packet of the client's own. This module
-knows connections and the encodings. It does not know queues.
+"""Write a PUBLISH to a connected client's output: the shared shape, a bridge's renamed shape, or a packet of the client's own.
+This module knows connections and the encodings. It does not know queues.
 
-Invariant: a packet is written completely or not at all; half a frame ends the client.
-Cost: for a shared shape, the copy of its bytes.
+Invariant: a packet is written completely or not at all; half a frame ends the client. Cost: for a shared shape, the copy of its
+bytes.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -62,8 +62,8 @@ cdef inline void unmount(const Client* c, View* topic) noexcept nogil:
 
 cdef int write_single(Broker* b, Client* c, Publication* p, uint32_t flags, const uint32_t* sub_ids,
                       uint32_t n_sub_ids) noexcept nogil:
-    """Write the packet for one client that needs its own: a topic alias, subscription identifiers, a mount point, or a payload that is
-    lent to the socket and not copied."""
+    """Write the packet for one client that needs its own: a topic alias, subscription identifiers, a mount point, or a payload
+    that is lent to the socket and not copied."""
     cdef PublishHead h
     cdef uint32_t size, remaining
     cdef uint8_t* out

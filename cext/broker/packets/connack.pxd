@@ -1,0 +1,16 @@
+# CONNACK: acceptance and refusal. See connack.pyx.
+from libc.stdint cimport uint8_t
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
+from cext.broker.packets.connect_state cimport Connecting
+
+# Send the CONNACK of an accepted client.
+cdef void connack_accept(Broker* b, Client* c, Connecting* k) noexcept nogil
+# The functions below refuse a client. They return the reason to end it, END_REFUSED or END_SILENT.
+# Send CONNACK with rc5 to a v5 client, or with rc3 to a 3.x client.
+cdef int connect_refuse(Broker* b, Client* c, uint8_t rc5, uint8_t rc3) noexcept nogil
+# Refuse without a CONNACK, because 3.x has no code for this reason.
+cdef int connect_refuse_silently(Broker* b, Client* c, uint8_t rc5) noexcept nogil
+# Send CONNACK to a v5 client; refuse a 3.x client silently.
+cdef int connect_refuse_5(Broker* b, Client* c, uint8_t rc5) noexcept nogil
+cdef void log_refusal(Broker* b, Client* c, const char* reason) noexcept nogil

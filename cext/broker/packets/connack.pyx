@@ -1,0 +1,87 @@
+"""Send CONNACK [v5 3.2] [v3.1.1 3.2]: accept a client, or refuse it and log the reason. This module knows reason codes and the
+contents of CONNACK. It does not know the checks.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdio cimport snprintf
+from libc.string cimport memset
+
+from cext.base.view cimport View
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport END_REFUSED, END_SILENT, address_text, client_id_of, client_room, client_wrote, log_line
+from cext.broker.core.client_state cimport Client
+from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.pending_packet cimport method_of, owned_view
+from cext.broker.packets.connect_state cimport Connecting
+from cext.broker.persist.events cimport event_refused
+from cext.codec.encode cimport Connack, connack_size, encode_connack
+from cext.codec.frame cimport V5, V31
+
+
+cdef void log_connack(Broker* b, Client* c, const Connack* k) noexcept nogil:
+    cdef char where[64]
+    cdef View id = client_id_of(c) if c.session != NULL else b.log.connecting
+    if id.p == NULL:
+        id.p = <const uint8_t*>where         # no client id yet: its address
+        id.n = <uint32_t>address_text(&c.conn.address, where, sizeof(where))
+    log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Sending CONNACK to %.*s (%d, %d)", <int>id.n, <const char*>id.p,
+                                    <int>k.session_present, <int>k.rc))
+
+
+cdef int connack_send(Broker* b, Client* c, Connack* k) noexcept nogil:
+    cdef uint8_t* p
+    k.version = c.version
+    p = client_room(b, c, connack_size(k))
+    if p == NULL:
+        return -1
+    client_wrote(b, c, encode_connack(p, k), p)
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_connack(b, c, k)
+    return 0
+
+
+cdef void connack_accept(Broker* b, Client* c, Connecting* k) noexcept nogil:
+    cdef Connack* a = &k.connack
+    if k.packet.version == V31:
+        a.session_present = 0    # 3.1 has no such flag
+    a.alias_max = c.alias_max_in
+    a.packet_max = b.settings.packet_max
+    a.receive_max = <uint16_t>b.settings.receive_maximum
+    a.retain_unavailable = not b.settings.retain_available
+    if k.id_was_empty and c.version == V5:
+        a.assigned_client_id = k.packet.client_id        # [v5 3.2.2-16]
+    if method_of(c).p != NULL:
+        a.auth_method = method_of(c)     # [v5 4.12.0-6]
+        a.auth_data = owned_view(&c.pending_packet.bytes)
+    if c.listener.max_qos < 2:
+        a.has_max_qos = 1
+        a.max_qos = c.listener.max_qos
+    connack_send(b, c, a)
+
+
+cdef int connect_refuse(Broker* b, Client* c, uint8_t rc5, uint8_t rc3) noexcept nogil:
+    cdef Connack k
+    event_refused(b, c, rc5)
+    b.log.was_refused = 1
+    b.log.refused = rc5
+    memset(&k, 0, sizeof(Connack))
+    k.rc = rc5 if c.version == V5 else rc3
+    connack_send(b, c, &k)
+    return END_REFUSED
+
+
+cdef int connect_refuse_silently(Broker* b, Client* c, uint8_t rc5) noexcept nogil:
+    event_refused(b, c, rc5)
+    return END_SILENT
+
+
+cdef int connect_refuse_5(Broker* b, Client* c, uint8_t rc5) noexcept nogil:
+    return connect_refuse(b, c, rc5, 0) if c.version == V5 else connect_refuse_silently(b, c, rc5)
+
+
+cdef void log_refusal(Broker* b, Client* c, const char* reason) noexcept nogil:
+    cdef char where[64]
+    if log_wanted(&b.log, LOG_NOTICE):
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client from %s:%d refused: %s.", where,
+                                         <int>c.conn.address.port, reason))

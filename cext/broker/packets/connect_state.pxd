@@ -1,0 +1,26 @@
+# One pass over a CONNECT packet. There is one pass when the packet arrives, and a second one if the control plane decided about
+# the login.
+from libc.stdint cimport uint8_t, uint64_t
+from cext.broker.auth.tls_identity cimport TLS_NAME_MAX
+from cext.codec.decode cimport Connect
+from cext.codec.encode cimport Connack
+from cext.codec.frame cimport Frame
+
+cdef enum:
+    ASSIGNED_MAX = 64 + 36              # bytes of an assigned client id: prefix and UUID
+
+cdef enum:
+    # what the control plane has decided about the login
+    LOGIN_OPEN = 0                      # nothing: first pass
+    LOGIN_ALLOWED = 1
+    LOGIN_NO_OPINION = 2                # the listener's settings decide
+
+ctypedef struct Connecting:
+    const Frame* frame
+    Connect packet
+    Connack connack                     # answer, filled by several steps
+    uint8_t login                       # LOGIN_*
+    uint8_t id_was_empty                # the packet has no client id
+    uint64_t changes                    # changes_of before the first change to the session
+    uint8_t assigned[ASSIGNED_MAX]      # the client id that the broker made
+    uint8_t tls_name[TLS_NAME_MAX]      # user name from the certificate
