@@ -20,8 +20,8 @@ cdef void session_will(Broker* b, Session* s) noexcept nogil         # send the 
 cdef void session_watch(Broker* b, Session* s) noexcept nogil        # arm the timer of an offline session for its will or its end
 # End the session [v5 3.1.2-23]: send a delayed will, drop queued deliveries, and remove its subscriptions in slices.
 cdef void session_end(Broker* b, Session* s) noexcept nogil
-cdef void session_timer(Broker* b, Timer* t) noexcept nogil
-cdef void client_timer(Broker* b, Timer* t) noexcept nogil
+cdef void session_timer_fired(Broker* b, Timer* t) noexcept nogil
+cdef void client_timer_fired(Broker* b, Timer* t) noexcept nogil
 cdef void client_watch(Broker* b, Client* c) noexcept nogil          # (re)start the keepalive timer
 cdef bint drop_slice(Broker* b, Job* j) noexcept nogil               # JOB_DROP; 1 = done
 # Attach the session to a new connection: ends its offline timers, and removes the will after a reconnect within its delay [v5

@@ -178,7 +178,7 @@ cdef bint closes_at_once(Conn* conn, int reason) noexcept nogil:
     return not conn_unsent(conn) and (reason == END_NORMAL or reason == END_WITH_WILL) and not conn_close_pending(conn)
 
 
-cdef void notify_disconnected(Broker* b, Client* c, int reason) noexcept nogil:
+cdef void plugin_notify_disconnected(Broker* b, Client* c, int reason) noexcept nogil:
     cdef View id, user, reason_view
     cdef const char* text = reason_text(reason)
     cdef Security* security = session_security(c.session)
@@ -203,7 +203,7 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
             else:
                 client_disconnect(b, c, <uint8_t>reason)
         log_ended(b, c, reason)
-        notify_disconnected(b, c, reason)
+        plugin_notify_disconnected(b, c, reason)
         event_disconnected(b, c, reason)
     else:
         log_ended(b, c, reason)
@@ -275,7 +275,7 @@ cdef inline Session* session_of_timer(Timer* t) noexcept nogil:
     return <Session*>(<uint8_t*>t - <size_t>&(<Session*>NULL).timer)
 
 
-cdef void client_timer(Broker* b, Timer* t) noexcept nogil:
+cdef void client_timer_fired(Broker* b, Timer* t) noexcept nogil:
     cdef Client* c = client_of_timer(t)
     if c.state == C_ENDED:
         conn_close(&b.reactor, &c.conn)      # the peer had its time to read the last packets
@@ -302,7 +302,7 @@ cdef void session_watch(Broker* b, Session* s) noexcept nogil:
         wheel_add(&b.wheel, &s.timer, due_ms)
 
 
-cdef void session_timer(Broker* b, Timer* t) noexcept nogil:
+cdef void session_timer_fired(Broker* b, Timer* t) noexcept nogil:
     cdef Session* s = session_of_timer(t)
     if s.will != NULL and s.will_due_ms <= b.reactor.now_ms:
         session_will(b, s)

@@ -36,7 +36,7 @@ from cext.broker.core.session_refs cimport session_replay
 from cext.broker.lifecycle.accept cimport client_accept, no_descriptors
 from cext.broker.lifecycle.kick cimport kick_end, kick_slice
 from cext.broker.lifecycle.session_lifecycle cimport (
-    client_end, client_timer, end_doomed_clients, drop_slice, session_timer, session_will, will_free, will_send_now,
+    client_end, client_timer_fired, end_doomed_clients, drop_slice, session_timer_fired, session_will, will_free, will_send_now,
 )
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
 from cext.broker.packets.dispatch cimport dispatch
@@ -112,9 +112,9 @@ cdef void release_message(void* ctx, void* ref) noexcept nogil:
 
 cdef void timer_fired(void* ctx, Timer* t) noexcept nogil:
     if t.kind == TIMER_CLIENT:
-        client_timer(<Broker*>ctx, t)
+        client_timer_fired(<Broker*>ctx, t)
     elif t.kind == TIMER_SESSION:
-        session_timer(<Broker*>ctx, t)
+        session_timer_fired(<Broker*>ctx, t)
     elif t.kind == TIMER_RETAINED:
         retained_expired(<Broker*>ctx, t)
     elif t.kind == TIMER_AUTH_REQUEST:

@@ -17,7 +17,7 @@ cdef inline bint control_topic(const Client* c, View topic) noexcept nogil:
 
 # Answer a control request, or send it to the control plane. `allowed`: a plugin's verdict, or BY_RULES. Returns the reason code
 # for the acknowledgement, or PACKET_PENDING: there is no room now, and the packet is handled again.
-cdef int control_take(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil
+cdef int control_handle(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil
 # answer of the control plane; 0 = the client that asked is gone
 cdef bint control_answered(Broker* b, const AuthAnswer* a) noexcept nogil
 # Return whether the peer is on this machine: over a Unix socket or the loopback interface.

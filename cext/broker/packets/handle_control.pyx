@@ -122,7 +122,7 @@ cdef View correlation_of(const Client* c, const Publish* p) noexcept nogil:
     return v
 
 
-cdef int control_take(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil:
+cdef int control_handle(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil:
     if not may_request(b, c, p.topic, allowed):
         return control_refuse(b, c, DROP_ACL_WRITE, p.topic, RC_NOT_AUTHORIZED)
     if b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit:

@@ -30,7 +30,7 @@ from cext.broker.core.stats cimport (
     DROP_ACL_WRITE, DROP_DISK, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
 )
 from cext.broker.packets.authorize cimport BY_RULES, is_plugged, publish_decide
-from cext.broker.packets.handle_control cimport control_take, control_topic
+from cext.broker.packets.handle_control cimport control_handle, control_topic
 from cext.broker.persist.pending_acks cimport ack_after_all, ack_now, ack_when_committed
 from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end, persist_reserve
 from cext.broker.persist.publication cimport (
@@ -170,7 +170,7 @@ cdef int publish_to_control(Broker* b, Client* c, Publish* p) noexcept nogil:
     if not repeated and is_plugged(session_security(c.session)):
         rc = publish_decide(b, c, p, p.topic, &allowed)
     if rc == 0 and not repeated:
-        verdict = control_take(b, c, p, allowed)
+        verdict = control_handle(b, c, p, allowed)
         rc = PACKET_PENDING if verdict == PACKET_PENDING else 0
     if rc:
         b.stats.publish_in -= 1          # the packet is handled again, or does not count

@@ -1,9 +1,11 @@
 """Deliver a publication to one session: send it now, queue it, or drop it with a counted reason. This module knows sessions,
-queues and the encoding of PUBLISH. It does not know topics or the subscription index.
+access rules and plugin gates. write_publish.pyx writes packets, overflow.pyx limits queues and pump.pyx sends from them. This
+module does not know topics or the subscription index.
 
 Invariants: a publication is stored at most once and encoded at most once per shape (version, QoS, retain), whatever the size of
 its fan-out. QoS 0 to a connected client is never stored. QoS 1 and 2 always pass through the queue, which alone knows their
-progress. Cost of a QoS 0 delivery: the copy of its bytes and about 20 ns.
+progress.
+Cost of a QoS 0 delivery: the copy of its bytes and about 20 ns.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
