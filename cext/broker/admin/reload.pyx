@@ -29,7 +29,7 @@ cdef enum:
 
 cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
     cdef uint32_t i
-    cdef bint some_gone
+    cdef bint any_removed
     for i in range(r.n_listen_sockets):
         r.error = reactor_listen(&b.reactor, r.listen_sockets[i])
         if r.error:
@@ -45,10 +45,10 @@ cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
     b.log.json = r.log_json
     securities_swap(b, r)
     b.access_epoch += 1
-    some_gone = listeners_swap(b, r)
+    any_removed = listeners_swap(b, r)
     settings_swap(b, r)
     recheck_begin(b)
-    if some_gone:
+    if any_removed:
         end_clients_of_gone(b)
 
 
@@ -95,7 +95,7 @@ cdef bint listeners_swap(Broker* b, Reload* r) noexcept nogil:
     cdef uint32_t n_old = b.n_listeners, i
     cdef Listener* place
     cdef Listener content
-    cdef bint some_gone = 0
+    cdef bint any_removed = 0
     for i in range(r.n_listeners):
         place = r.listeners[i]
         r.listeners[i] = NULL
@@ -115,12 +115,12 @@ cdef bint listeners_swap(Broker* b, Reload* r) noexcept nogil:
             old[i].gone_next = b.gone
             b.gone = old[i]
             old[i].is_gone = 1
-            some_gone = 1
+            any_removed = 1
     b.listeners = r.listeners_list
     b.n_listeners = r.n_listeners
     b.adopted.security = b.securities[0]
     r.listeners_list = old
-    return some_gone
+    return any_removed
 
 
 cdef void end_clients_of_gone(Broker* b) noexcept nogil:

@@ -2,11 +2,11 @@
 and no will.
 
 This module knows user names and clients, not the reason. Adopted connections of an embedding program and this broker's own
-connections to other brokers belong to no user and stay. A kick is a job. It looks at all clients, KICK_LOOKS_PER_TURN in a turn, and
-ends KICKS_PER_TURN of them. A client that connects while the job runs already has its new rights and stays: each client remembers
-the number of kicks before it connected, modulo 2^16. Every kick raises that number for clients older than KICK_AGE_MAX, so no old
-client is ever taken for a new one. At most KICKS_OPEN_MAX kicks run as jobs; a further one runs at once. Cost: about 0.1 us for a
-look, 10 us for an end.
+connections to other brokers belong to no user and stay. A kick is a job. It looks at all clients, KICK_LOOKS_PER_TURN in a turn,
+and ends KICKS_PER_TURN of them. A client that connects while the job runs already has its new rights and stays: each client
+remembers the number of kicks before it connected, modulo 2^16. Every kick raises that number for clients older than KICK_AGE_MAX,
+so no old client is ever taken for a new one. At most KICKS_OPEN_MAX kicks run as jobs; a further one runs at once.
+Cost: about 0.1 us for a look, 10 us for an end.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t

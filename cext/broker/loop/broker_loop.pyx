@@ -2,8 +2,8 @@
 
     each turn:  wait - read and handle packets - timers - doomed clients - one slice per job - flush
 
-Invariant: the module has no state; two brokers may run in one process. Cost of an idle turn: none, because there are no idle
-turns.
+Invariant: the module has no state; two brokers may run in one process.
+Cost of an idle turn: none, because there are no idle turns.
 """
 
 from libc.errno cimport ENOMEM

@@ -147,7 +147,7 @@ cdef bint same_user(const Session* s, Connect* p) noexcept nogil:
     return strlen(s.username) == p.username.n and memcmp(s.username, p.username.p, p.username.n) == 0
 
 
-cdef void session_recheck_begin(Session* s, Connect* p) noexcept nogil:
+cdef void queue_recheck_begin(Session* s, Connect* p) noexcept nogil:
     """Mark queued deliveries for a check of the rules, as in Mosquitto: the user and the rules may be other ones now."""
     s.flags &= ~<uint32_t>(SESSION_RECHECK | SESSION_STRANGER)
     if s.security != NULL and session_security(s).guards and s.queue.pending:
@@ -197,7 +197,7 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
 cdef Session* session_take(Broker* b, Client* c, Connecting* k) noexcept nogil:
     cdef Session* s = session_for(b, c, &k.packet, &k.connack.session_present)
     if s != NULL:
-        session_recheck_begin(s, &k.packet)
+        queue_recheck_begin(s, &k.packet)
         if username_set(s, &k.packet) == 0:
             return s
     will_free(b, c.will)

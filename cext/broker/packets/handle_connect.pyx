@@ -14,8 +14,8 @@ from libc.string cimport memset
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add
-from cext.broker.auth.auth_requests cimport Answer, EVENT_CONNECTED, FOR_LATER, client_auth_request_end, event_post
-from cext.broker.auth.tls_identity cimport log_negotiated
+from cext.broker.auth.auth_requests cimport AuthAnswer, EVENT_CONNECTED, FOR_LATER, client_auth_request_end, event_post
+from cext.broker.auth.tls_identity cimport log_negotiated_tls
 from cext.broker.core.access cimport session_names
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_LOST, address_text, aliases_begin, auth_send, log_connected, log_line, log_text
@@ -123,7 +123,7 @@ cdef void log_admitted(Broker* b, Client* c, Session* s, const Connecting* k) no
     log_connected(b, c, k.packet.clean_start, k.packet.keepalive)
     event_connected(b, c, k.packet.clean_start, k.connack.session_present)
     log_will(b, c)
-    log_negotiated(b, c)
+    log_negotiated_tls(b, c)
     if s.security != NULL:
         security_begin(b, c, s)
 
@@ -202,7 +202,7 @@ cdef int connect_resume(Broker* b, Client* c, uint8_t login) noexcept nogil:
     return connect_pass(b, c, &f, login)
 
 
-cdef void connect_answered(Broker* b, Client* c, const Answer* a) noexcept nogil:
+cdef void connect_answered(Broker* b, Client* c, const AuthAnswer* a) noexcept nogil:
     cdef int rc
     if a.verdict == RC_CONTINUE_AUTHENTICATION and method_of(c).p != NULL:
         auth_send(b, c, RC_CONTINUE_AUTHENTICATION, a.bytes)

@@ -7,9 +7,10 @@
 
 This module knows which clients may ask, not the contents of an answer. A request and its direct answer are never routed,
 retained, stored or visible to other clients. While HIGH_WATER_BYTES of output wait for a client, the broker answers none of its
-requests, so a client that asks too much must read first. Cost: an index request costs a match and the text, counted in
-broker.work, and one allocation of up to 64 KiB for the length of the call. A request to the control plane costs one copy into a
-bounded ring. While the ring is full, the client that asks waits, and no other client.
+requests, so a client that asks too much must read first.
+Cost: an index request costs a match and the text, counted in broker.work, and one allocation of up to 64 KiB for the length of
+the call. A request to the control plane costs one copy into a bounded ring. While the ring is full, the client that asks waits,
+and no other client.
 """
 
 from libc.stdint cimport int8_t, uint8_t, uint32_t, uint64_t

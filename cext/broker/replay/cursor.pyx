@@ -4,8 +4,8 @@ were read. It does not know files.
 Invariants: the records of a shard are delivered in order, each once. A record is skipped only with a report: a log line, if it is
 no longer kept or damaged. A cursor never uses the live path, so there is no seam between history and new records. Each cursor
 holds at most READ_REQUEST_BYTES and one record; memory_limit counts them. When memory is short they are discarded and read again
-later, so the cursor waits and nothing is dropped. A ReadRequest is either with the storage thread or here, never both. Cost: none
-for other clients. A message costs its copy out of the file and a delivery.
+later, so the cursor waits and nothing is dropped. A ReadRequest is either with the storage thread or here, never both.
+Cost: none for other clients. A message costs its copy out of the file and a delivery.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

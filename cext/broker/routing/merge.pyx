@@ -6,8 +6,9 @@ lists. This module knows the lists of one match, not how they came to match.
 
 Invariant: a place is a position in a list, and a pin keeps that position unchanged. The module reads the subscriber at a position
 again when it delivers. A session that has unsubscribed or ended since the gathering leaves a gap there. So the table keeps no
-session alive and the module touches no freed session. Cost: linear in the entries. Each entry and each probe counts as an eighth
-of an append. An entry takes 24 bytes, and the table 8 to 16.
+session alive and the module touches no freed session.
+Cost: linear in the entries. Each entry and each probe counts as an eighth of an append. An entry takes 24 bytes, and the table 8
+to 16.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

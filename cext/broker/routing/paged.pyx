@@ -12,8 +12,8 @@ some sessions later); a message of a shared group, because another member may ge
 replace them.
 
 Invariant: the record at paged_lsn has an entry for that delivery. So when cleaning copies the record, it finds the delivery and
-updates its position. Cost: a push above the limit looks at up to STEPS deliveries; a paged message takes about 2 us of the
-storage thread.
+updates its position.
+Cost: a push above the limit looks at up to STEPS deliveries; a paged message takes about 2 us of the storage thread.
 """
 
 from libc.errno cimport EAGAIN

@@ -9,8 +9,9 @@ and queues the deliveries that wait for one. This module knows sessions and auth
 
 Invariants: a session's deliveries keep their order, because a ready delivery waits for those before it. A gated delivery delays
 only its own session. The gate is bounded in the same way as a queue. After a reload or for another client, the gate forgets all
-verdicts and sends its open auth requests again. Cost: a session of a security without plugins has no gate and pays one look at
-its security. A gate costs a keyed hash and four comparisons.
+verdicts and sends its open auth requests again.
+Cost: a session of a security without plugins has no gate and pays one look at its security. A gate costs a keyed hash and four
+comparisons.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

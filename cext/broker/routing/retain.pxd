@@ -25,7 +25,7 @@ cdef Message* retained_message(Broker* b, View topic) noexcept nogil     # NULL 
 # The record of a retained message's publisher, which follows the message's record if check_retain_source is on. The first
 # function returns the bytes that the record takes; the second writes it into reserved room.
 cdef uint64_t retained_from_bytes(Broker* b, View topic) noexcept nogil
-cdef void retained_from_kept(Broker* b, View topic) noexcept nogil
+cdef void retained_from_record(Broker* b, View topic) noexcept nogil
 # in recovery: sets the publisher of the topic's retained message
 cdef void retained_from(Broker* b, const RecordFrom* r) noexcept nogil
 cdef void value_free(Broker* b, void* value) noexcept nogil          # frees a value of the retained tree

@@ -90,7 +90,7 @@ cdef uint64_t retained_from_bytes(Broker* b, View topic) noexcept nogil:
     return record_from_size(&r) if publisher_record_of(b, topic, &r) else 0
 
 
-cdef void retained_from_kept(Broker* b, View topic) noexcept nogil:
+cdef void retained_from_record(Broker* b, View topic) noexcept nogil:
     cdef RecordFrom r
     cdef uint64_t lsn
     cdef uint8_t* out

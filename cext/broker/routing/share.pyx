@@ -5,11 +5,11 @@ ends. This module knows the strategies and the order of members. It does not kno
     share_hand_over:  ended session's queue -> group by its id -> share_deliver
 
 Offline members are skipped while any member is online. Invariants: QoS 2 that was sent once never goes to another client [v5
-4.8.2-5]; a delivery that a client has answered, also with an error, is done [v5 4.8.2-6]; an ended session gets nothing. Cost: at
-most SHARE_LOOK_MAX members are looked at per message, each counted as an eighth of an append. Larger groups are therefore seen in
-parts: "fewest" means fewest of a part. If no member of the part is online, the member that was last seen online gets the message.
-If that member is gone, too, one member of the part queues the message although others further on may be online, and the next
-message looks further.
+4.8.2-5]; a delivery that a client has answered, also with an error, is done [v5 4.8.2-6]; an ended session gets nothing.
+Cost: at most SHARE_LOOK_MAX members are looked at per message, each counted as an eighth of an append. Larger groups are
+therefore seen in parts: "fewest" means fewest of a part. If no member of the part is online, the member that was last seen online
+gets the message. If that member is gone, too, one member of the part queues the message although others further on may be online,
+and the next message looks further.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

@@ -1,8 +1,8 @@
 """Write a PUBLISH to a connected client's output: the shared shape, a bridge's renamed shape, or a packet of the client's own.
 This module knows connections and the encodings. It does not know queues.
 
-Invariant: a packet is written completely or not at all; half a frame ends the client. Cost: for a shared shape, the copy of its
-bytes.
+Invariant: a packet is written completely or not at all; half a frame ends the client.
+Cost: for a shared shape, the copy of its bytes.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

@@ -4,7 +4,8 @@ whether it is still true. It does not know segments.
 A record is copied if its content is true now: a delivery that is not done, a retained message that is its topic's current one, an
 existing session, subscription, will or inbound message. All other records are dropped. Only the oldest segment is ever deleted,
 so a record that replaces or ends such a thing is in a later segment. For a session and for a subscription, the copy contains the
-*current* state, once per segment. Cost: a slice is up to RECORDS records of a chunk of 256 KiB.
+*current* state, once per segment.
+Cost: a slice is up to RECORDS records of a chunk of 256 KiB.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -22,7 +23,7 @@ from cext.broker.persist.persist cimport (
     pending_delivery_release, persist_inbound, persist_reserve, persist_subscription, persist_will, record_room, session_recorded,
 )
 from cext.broker.persist.streams cimport streams_again
-from cext.broker.routing.retain cimport retained_from_bytes, retained_from_kept, retained_message
+from cext.broker.routing.retain cimport retained_from_bytes, retained_from_record, retained_message
 from cext.session.message cimport Message
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, Delivery, InboundQos2, delivery_message, delivery_moved, inbox_find, is_paged, paged_lsn, queue_at,
@@ -162,7 +163,7 @@ cdef void message_copy(Broker* b, Durable* t, const StoreRecord* old) noexcept n
             delivery_relocate(t, d, old.lsn, lsn)
     if retained:
         retained_message(b, r.message.topic).lsn = lsn
-        retained_from_kept(b, r.message.topic)
+        retained_from_record(b, r.message.topic)
 
 
 cdef void released_copy(Broker* b, Durable* t, View body) noexcept nogil:

@@ -9,7 +9,8 @@ lie behind the records that belong to the session. The first walk makes the sess
 and deliveries. A store session id may have had several owners. Records before the last RECORD_END of an id belong to no session.
 
 Packet ids, positions and order are the same as before. Deliveries that may have been sent are sent again with DUP: all of them,
-if the client was connected; otherwise those before RecordSession.next. Cost: linear in the records; about 0.2 us each.
+if the client was connected; otherwise those before RecordSession.next.
+Cost: linear in the records; about 0.2 us each.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
