@@ -11,9 +11,10 @@ from libc.stdlib cimport free
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add
 from cext.broker.auth.auth_requests cimport (
-    ANSWERS_PER_TURN, ASK_ACL, ASK_AUTH, ASK_CONNECT, ASK_CONTROL, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT, ASK_PUBLISH,
-    ASK_WAIT, AuthAnswer, AuthRequest, FOR_DELIVERY, FOR_PACKET, FOR_WILL, answers_next, auth_request_answered, auth_request_client,
-    auth_request_end, auth_request_of, auth_request_send, auth_requests_at, auth_requests_end, auth_requests_flush,
+    ANSWERS_PER_TURN, ASK_ACL, ASK_AUTH, ASK_CONNECT, ASK_CONTROL, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT,
+    ASK_PUBLISH, ASK_WAIT, AuthAnswer, AuthRequest, FOR_DELIVERY, FOR_PACKET, FOR_WILL, answers_next, auth_request_answered,
+    auth_request_client, auth_request_end, auth_request_of, auth_request_send, auth_requests_at, auth_requests_end,
+    auth_requests_flush,
 )
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker

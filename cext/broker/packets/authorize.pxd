@@ -24,4 +24,5 @@ cdef inline bint filter_refused(Client* c, int i) noexcept nogil:
     return c.pending_packet != NULL and c.pending_packet.verdicts[i] == 2
 
 cdef void packet_answered(Broker* b, Client* c, AuthRequest* q, int allowed) noexcept nogil     # answer to ASK_ACL
-cdef void publish_changed(Broker* b, Client* c, const AuthAnswer* a) noexcept nogil  # answer to ASK_MESSAGE_IN; NULL = no answer came
+# Apply the answer to ASK_MESSAGE_IN; NULL = no answer came.
+cdef void publish_changed(Broker* b, Client* c, const AuthAnswer* a) noexcept nogil

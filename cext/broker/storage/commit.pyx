@@ -9,8 +9,8 @@ The time of a batch adapts. A message that all its subscribers acknowledge befor
 elided), and its publisher gets the acknowledgement at once. If most messages are elided, it pays to be patient: then a batch is
 sealed `interval` after its first change. If they are not, or the batch has a message for an offline session, waiting only delays
 acknowledgements: then a batch is sealed at the end of the turn, but not more often than every PACE_US. One batch in PROBES waits
-in any case, to measure. A batch without waiters, of journals (streams.pxd) only, is lazy. Cost: one look at two counters per
-turn; for a batch, its contents.
+in any case, to measure. A batch without waiters, of journals (streams.pxd) only, is lazy.
+Cost: one look at two counters per turn; for a batch, its contents.
 """
 
 from libc.errno cimport EIO
@@ -25,8 +25,8 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line, log_text
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport (
-    ACKS_PER_RECORD, DurableBatch, Durable, MEMORY_PAUSE_MS, PENDING, Pending, PendingDelivery, SEAL_EARLY_BYTES, StoreGauges, TROUBLE_ERROR,
-    TROUBLE_FULL, TROUBLE_MEMORY, Waiter, durable_of,
+    ACKS_PER_RECORD, Durable, DurableBatch, MEMORY_PAUSE_MS, PENDING, Pending, PendingDelivery, SEAL_EARLY_BYTES,
+    StoreGauges, TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter, durable_of,
 )
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.core.settings cimport DURABILITY_STRICT
@@ -36,7 +36,7 @@ from cext.broker.persist.streams cimport streams_end, streams_news, streams_reco
 from cext.broker.replay.cursor cimport cursors_receive
 from cext.broker.routing.pump cimport pump
 from cext.broker.routing.page_in cimport pages_receive
-from cext.broker.routing.retain cimport retained_from_bytes, retained_from_kept
+from cext.broker.routing.retain cimport retained_from_bytes, retained_from_record
 from cext.broker.routing.session_release cimport session_record_done
 from cext.broker.storage.clean cimport clean_some
 from cext.broker.storage.stream_files cimport streams_fini
@@ -125,7 +125,7 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
         i = t.pending_deliveries[i - 1].next
     record_msg_end_put(out, &r)
     if m.flags & MESSAGE_RETAINED:
-        retained_from_kept(b, r.topic)
+        retained_from_record(b, r.topic)
     if p.lsn_before:
         m.flags |= MESSAGE_SPREAD            # deliveries in the earlier record are not in this one
     if p.lsn_before == 0:
