@@ -17,7 +17,7 @@ from cext.broker.routing.encode_publish cimport (
 )
 from cext.codec.encode cimport PublishHead
 from cext.codec.frame cimport varint_put, varint_size
-from cext.net.reactor cimport conn_wrote
+from cext.net.conn_output cimport conn_wrote
 from cext.topic.lines cimport Renaming
 
 

@@ -32,7 +32,8 @@ from cext.broker.routing.plugin_gate cimport GATED_READY, GatedDelivery, plugin_
 from cext.broker.routing.pump cimport pump
 from cext.broker.routing.write_publish cimport write_fail_reason, write_publish
 from cext.broker.rules.acl cimport ACL_READ
-from cext.net.reactor cimport CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, FLUSH_EARLY_BYTES, conn_flush
+from cext.net.conn_output cimport conn_flush
+from cext.net.conn_state cimport CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, FLUSH_EARLY_BYTES
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, queue_pop, queue_push
 from cext.session.session cimport SESSION_BRIDGE, SESSION_DROPPING, Session, session_share

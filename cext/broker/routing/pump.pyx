@@ -28,7 +28,7 @@ from cext.broker.routing.plugin_gate cimport plugin_gate_verdict
 from cext.broker.routing.write_publish cimport write_fail_reason, write_publish
 from cext.broker.rules.acl cimport ACL_READ
 from cext.codec.frame cimport T_PUBREL
-from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY
+from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY
 from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, delivery_bytes, delivery_message, delivery_release,

@@ -29,7 +29,7 @@ from cext.broker.routing.deliver cimport deliver
 from cext.broker.routing.delivery_rules cimport NO_LOCAL
 from cext.broker.routing.plugin_gate cimport plugin_gate_waiting
 from cext.broker.rules.acl cimport ACL_WRITE
-from cext.net.reactor cimport CONN_BLOCKED, CONN_HUNGRY
+from cext.net.conn_state cimport CONN_BLOCKED, CONN_HUNGRY
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport queue_waiting
 from cext.session.record cimport RECORD_RETAINED_FROM, RecordFrom, record_from_put, record_from_size

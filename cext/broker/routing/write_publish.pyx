@@ -24,7 +24,8 @@ from cext.broker.routing.encode_publish cimport (
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.codec.frame cimport V5
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
-from cext.net.reactor cimport CONN_DIRTY, conn_lend, conn_wrote
+from cext.net.conn_output cimport conn_lend, conn_wrote
+from cext.net.conn_state cimport CONN_DIRTY
 from cext.session.message cimport message_ref
 
 
