@@ -231,7 +231,7 @@ cdef void large_publish_begin(Load* g, Client* c, Frame* f, const uint8_t* end) 
 
 
 cdef int peer_protocol(const uint8_t* p, const uint8_t* end) noexcept nogil:
-    """Return the protocol, PEER_SPEAKS_x, of a peer that is no MQTT broker, or not on this port, by its first bytes; 0 = unknown."""
+    """Return the protocol, PEER_SPEAKS_x, of a peer that is no MQTT broker by its first bytes; 0 = unknown."""
     if end - p >= 3 and p[0] == TLS_ALERT and p[1] == 3 and p[2] <= 4:
         return PEER_SPEAKS_TLS
     return PEER_SPEAKS_HTTP if end - p >= 5 and memcmp(p, b"HTTP/", 5) == 0 else 0

@@ -5,8 +5,8 @@
 # first_source + stride, ...
 # A *stream* is what one receiver gets from one source; if streams are shared, what all receivers together get. Receivers get all
 # sources of a range, or, with `takers`, each source has its own receivers.
-# The first 16 bytes of a payload: u48 nanoseconds from the begin of the load to the time at which the message is due; u16 mark of
-# the run; u32 source; u32 number.
+# The first 16 bytes of a payload: u48 nanoseconds from the beginning of the load to the time at which the message is due; u16
+# mark of the run; u32 source; u32 number.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.bench.histogram cimport Histogram
 from cext.bench.stream cimport Stream
@@ -94,7 +94,8 @@ ctypedef struct TransportLayer:
     # Functions between MQTT and the sockets (transports.pyx). Each may end in client_fail.
     void (*begin)(Load* g, Client* c) noexcept nogil             # the socket is connected; it ends with client_greet
     void (*write)(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil
-    size_t (*receive)(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil     # reads once; returns the bytes of MQTT put at p
+    # Read once. Return the number of bytes of MQTT put at p.
+    size_t (*receive)(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil
     void (*leave)(Load* g, Client* c) noexcept nogil             # nothing more will be written
     void (*fini)(Client* c) noexcept nogil
 
@@ -153,7 +154,7 @@ ctypedef struct Goal:
     uint32_t next               # next client to be connected
     uint32_t pending_max        # limit of simultaneous handshakes
     uint64_t target             # target of the counter of this kind
-    uint64_t base               # counts.up + counts.closed at the begin; for GOAL_LEFT: left + closed
+    uint64_t base               # counts.up + counts.closed at the beginning; for GOAL_LEFT: left + closed
 
 ctypedef struct Load:
     # settings
@@ -205,10 +206,10 @@ ctypedef struct Load:
     int ep
     uint64_t epoch_ns
     uint64_t now_ns             # time of the last read or write
-    uint64_t flow_ns            # begin of the flow
+    uint64_t flow_ns            # beginning of the flow
     uint64_t scheduled          # number of messages that became due
     uint64_t dice               # state of the random numbers; never 0
-    uint64_t flow_published     # counter at the begin of the flow
+    uint64_t flow_published     # counter at the beginning of the flow
     uint64_t flow_acknowledged
     uint64_t last_published_ns
     uint64_t last_received_ns

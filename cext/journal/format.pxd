@@ -2,9 +2,9 @@
 #
 #     lock | mark.a | mark.b | SSS-BASE-NUMBER.seg | SSS-BASE-NUMBER.idx | consumers/NAME
 #
-# Segments are numbered in the order of their creation, over all shards, from 1 on. **A segment counts up to the begin of a later
-# segment of its shard**, whatever its file has behind that place. So records that could not be synced are written to another
-# segment, from the first of them on.
+# Segments are numbered in the order of their creation, over all shards, from 1 on. **A segment counts up to the beginning of a
+# later segment of its shard**, whatever its file has behind that place. So records that could not be synced are written to
+# another segment, from the first of them on.
 #
 # A segment: a head (SEGMENT_HEAD_BYTES, two copies), then blocks. A block: a head, then records. Both checksums of a block are
 # salted with its segment and its offset, so that neither old bytes nor a payload chosen by a client can look like a block.

@@ -25,10 +25,11 @@ cdef enum:
     HEAD_FOREIGN = 2            # of another stream
     HEAD_LATER = 3              # of a later format
 
-# List the segments of a shard, without those that are superseded; or those of all shards, with them. Return 0 or -errno. The memory is
-# reused by later calls; zero `l` before the first call.
+# List the segments of a shard, without those that are superseded; or those of all shards, with them. Return 0 or -errno. The
+# memory is reused by later calls; zero `l` before the first call.
 cdef int segment_listing_read(SegmentListing* l, const FileOps* f, const char* dir, uint32_t shard) noexcept nogil
-cdef void segment_listing_mark_superseded(SegmentListing* l) noexcept nogil      # for all shards: computes `superseded` again after some files were found damaged
+# Compute `superseded` again for all shards, after some files were found damaged.
+cdef void segment_listing_mark_superseded(SegmentListing* l) noexcept nogil
 cdef void segment_listing_free(SegmentListing* l) noexcept nogil
 # Write the path of a segment file to `out` (FILE_PATH_MAX bytes).
 cdef void journal_segment_path(char* out, const char* dir, uint32_t shard, uint64_t base_seq, uint64_t number, const char* kind) noexcept nogil

@@ -67,7 +67,7 @@ cdef int segment_file_compare(const void* a, const void* b) noexcept nogil:
 
 
 cdef void segment_listing_mark_superseded(SegmentListing* l) noexcept nogil:
-    cdef uint64_t least = UINT64_MAX        # begin of a later segment of the shard
+    cdef uint64_t least = UINT64_MAX        # beginning of a later segment of the shard
     cdef uint32_t i = l.n
     while i:
         i -= 1

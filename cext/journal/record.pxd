@@ -1,7 +1,7 @@
 # Encode and decode a record in a block, without copies except one bounded copy by the loop.
 #
-#     bytes u32 | kind u8 | flags u8 | reason u8 | 0 u8 | time after the block's, us u32 | topic u16 | client id u16 | user name u16 | 0 u16 |
-#     properties u32 | payload u32 | topic client-id user-name properties payload, zeros up to JOURNAL_RECORD_ALIGN
+#     bytes u32 | kind u8 | flags u8 | reason u8 | 0 u8 | time after the block's, us u32 | topic u16 | client id u16 | user name u16 |
+#     0 u16 | properties u32 | payload u32 | topic client-id user-name properties payload, zeros up to JOURNAL_RECORD_ALIGN
 #
 # `bytes` counts the whole record, so that readers skip fields that a later version adds after the payload.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -62,7 +62,8 @@ cdef inline void journal_record_put(uint8_t* p, uint64_t n, uint32_t delta_us, c
     sizes[1] = <uint16_t>r.client_id.n
     sizes[2] = <uint16_t>r.username.n
     sizes[3] = 0
-    memcpy(p + n - JOURNAL_RECORD_ALIGN, b"\0\0\0\0\0\0\0\0", JOURNAL_RECORD_ALIGN)     # the padding; the rest of these bytes is overwritten
+    # the padding; the rest of these bytes is overwritten
+    memcpy(p + n - JOURNAL_RECORD_ALIGN, b"\0\0\0\0\0\0\0\0", JOURNAL_RECORD_ALIGN)
     store32(p, <uint32_t>n)
     p[4] = r.kind
     p[5] = r.flags

@@ -19,7 +19,8 @@ ctypedef struct JournalWalk:
     uint64_t window_cap
 
 cdef void journal_walk_init(JournalWalk* w, const FileOps* f, bint hardware) noexcept nogil
-cdef void journal_walk_begin(JournalWalk* w, int fd, uint32_t seed, uint64_t size, uint64_t at) noexcept nogil       # takes over fd
+# Begin a walk at offset `at` of a file. The walk takes over fd.
+cdef void journal_walk_begin(JournalWalk* w, int fd, uint32_t seed, uint64_t size, uint64_t at) noexcept nogil
 cdef void journal_walk_end(JournalWalk* w) noexcept nogil             # closes the file
 cdef void journal_walk_free(JournalWalk* w) noexcept nogil
 # Return 1 with the head of the block at w.at, and move w.at behind the block; 0 = there is no block; or -errno.

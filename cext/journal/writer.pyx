@@ -1,9 +1,9 @@
 """The storage thread's side of a stream: write blocks to segments, sync, write marks. The caller decides when a step is due.
 
 Invariants: the blocks of a shard are written in order. The mark names only records that a sync has confirmed, and only rises. It
-does not pass the begin of an abandoned segment until all of its records are on the disk, so that a start, which reads behind the
-mark, finds them. A slot of the mark is written only while the other one is on the disk. After a failure the data stays in memory
-and the next call tries again; shards do not wait for each other.
+does not pass the beginning of an abandoned segment until all of its records are on the disk, so that a start, which reads behind
+the mark, finds them. A slot of the mark is written only while the other one is on the disk. After a failure the data stays in
+memory and the next call tries again; shards do not wait for each other.
 """
 
 from libc.errno cimport EDQUOT, ENOSPC
@@ -220,7 +220,8 @@ cdef int journal_restored(Journal* j, uint64_t now_us) noexcept nogil:
     cdef int got = incoming_write(j, now_us)
     if journal_sync(j) < 0 or got < 0:
         return -1
-    for shard in range(j.n_shards):         # older files hold no valid record behind the mark; records that were not found are lost
+    # older files hold no valid record behind the mark; records that were not found are lost
+    for shard in range(j.n_shards):
         s = &w.shards[shard]
         s.synced.behind = max(s.synced.behind, w.start_number)
         s.written = s.synced.seq = max(s.synced.seq, s.reached)

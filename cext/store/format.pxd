@@ -2,10 +2,10 @@
 #
 #     header (HEADER_BYTES, two copies of it) | records ... COMMIT | records ... COMMIT | ... | SEGEND | stale bytes
 #
-# A record: {crc u32, n u32, kind u8, flags u8, check u16} body, padded with zeros to STORE_RECORD_ALIGN. Its offset in the file follows
-# from its lsn: HEADER_BYTES + (lsn - base_lsn). Both checksums are salted with the store id, the segment number and the lsn, so
-# that neither stale bytes nor a payload chosen by a client can look like a record. SEGEND takes no lsn. A batch lies within one
-# segment. See docs/adr/0007.
+# A record: {crc u32, n u32, kind u8, flags u8, check u16} body, padded with zeros to STORE_RECORD_ALIGN. Its offset in the file
+# follows from its lsn: HEADER_BYTES + (lsn - base_lsn). Both checksums are salted with the store id, the segment number and the
+# lsn, so that neither stale bytes nor a payload chosen by a client can look like a record. SEGEND takes no lsn. A batch lies
+# within one segment. See docs/adr/0007.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from cext.base.words cimport load32, load64, store32
@@ -34,7 +34,7 @@ ctypedef struct Header:
     uint8_t store_id[16]
     uint64_t number             # number of the segment; rises and is never reused
     uint64_t base_lsn
-    uint64_t tail_lsn           # begin of the log; written to the newest header before a segment is dropped
+    uint64_t tail_lsn           # beginning of the log; written to the newest header before a segment is dropped
     uint64_t capacity           # size of the file in bytes
     uint32_t seed               # seed of the checksums of the records; not stored
 

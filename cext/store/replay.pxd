@@ -46,7 +46,8 @@ ctypedef struct SegmentWalk:           # position in one segment in memory
     uint64_t hole_hi[32]
 
 cdef void store_segment_path(char* out, const char* dir, uint32_t slot) noexcept nogil
-cdef int store_listing_read(StoreListing* l, const FileOps* f, bint hardware, const char* dir) noexcept nogil      # returns 0 or -errno
+# Read the list of files. Return 0 or -errno.
+cdef int store_listing_read(StoreListing* l, const FileOps* f, bint hardware, const char* dir) noexcept nogil
 cdef void store_listing_free(StoreListing* l) noexcept nogil
 # Call fn for each record of the listed segments. `live`: a broker may be writing to the store. Return 0, -errno, or 1 if fn
 # stopped it.

@@ -10,7 +10,8 @@ cdef void segments_fini(Store* s) noexcept nogil
 cdef StoreSegment* segment_insert(Store* s, uint32_t at) noexcept nogil
 cdef void segment_remove(Store* s, uint32_t at) noexcept nogil
 cdef StoreSegment* segment_of(Store* s, uint64_t lsn) noexcept nogil             # NULL = no segment holds lsn
-# Ensure that the last segment is active and has room for `need` more bytes. Return 0, or -errno and the action that failed in *action.
+# Ensure that the last segment is active and has room for `need` more bytes. Return 0, or -errno and the action that failed in
+# *action.
 cdef int segment_for(Store* s, uint64_t need, const char** action) noexcept nogil
 cdef int segment_open(Store* s, StoreSegment* g) noexcept nogil                  # sets g.fd; returns 0 or -errno
 cdef void segment_close(Store* s, StoreSegment* g) noexcept nogil

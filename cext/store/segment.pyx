@@ -2,9 +2,9 @@
 know the content of a batch.
 
 Invariants: a segment number is given once. A segment begins only behind written batches. Its header is written before the SEGEND
-record of the segment before it announces it. After a start the log continues in a new segment, so that leftovers of an unfinished
-batch never look like records. The newest header names the begin of the log before the header of the oldest segment is wiped. All
-functions run in the storage thread (before store_start: in the owner's thread).
+record of the preceding segment announces it. After a start the log continues in a new segment, so that leftovers of an unfinished
+batch never look like records. The newest header names the beginning of the log before the header of the oldest segment is wiped.
+All functions run in the storage thread (before store_start: in the owner's thread).
 """
 
 from libc.errno cimport ENOMEM
@@ -101,7 +101,7 @@ cdef int segments_begin(Store* s, StoreListing* l, const StoreLoss* loss) noexce
                 w.segments[w.n - 2].end_lsn = g.base_lsn
     if w.n:
         w.segments[w.n - 1].end_lsn = max(loss.end_lsn, w.segments[w.n - 1].base_lsn)
-    # the last segment may be empty; its header may know the begin of the log better than the others
+    # the last segment may be empty; its header may know the beginning of the log better than the others
     for i in range(w.n):
         w.segments[i].dirty = w.segments[i].end_lsn > loss.synced_lsn
     w.tail_lsn = w.segments[0].base_lsn if w.n else loss.end_lsn
@@ -250,7 +250,7 @@ cdef int segment_for(Store* s, uint64_t need, const char** action) noexcept nogi
     got = segment_begin(s, need, action)
     if got == 0 and w.n > 1:
         g = &w.segments[w.n - 2]
-        if g.end_lsn == g.base_lsn:     # it is empty, and the new segment's header names the begin of the log
+        if g.end_lsn == g.base_lsn:     # it is empty, and the new segment's header names the beginning of the log
             file_discard(s, g)
             segment_remove(s, w.n - 2)
             segments_measure(s)

@@ -1,9 +1,9 @@
 # The structs and constants of an open store. store.pyx opens and closes it; the other modules of the room are tasks on it.
 #
-# **The struct of a field names its thread**: `loop` (the owner's thread: all functions of store.pxd), `shared` (only under shared.lock,
-# held for a few assignments, never over a system call), `writer` (the storage thread from store_start to the end of store_close;
-# before and after that the owner's thread). The fields of Store itself are constant while the thread runs, except live_bytes, which
-# belongs to the loop.
+# **The struct of a field names its thread**: `loop` (the owner's thread: all functions of store.pxd), `shared` (only under
+# shared.lock, held for a few assignments, never over a system call), `writer` (the storage thread from store_start to the end of
+# store_close; before and after that the owner's thread). The fields of Store itself are constant while the thread runs, except
+# live_bytes, which belongs to the loop.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.store.file cimport FileOps
@@ -72,7 +72,7 @@ ctypedef struct StoreLoss:
     uint32_t unreadable         # files with the name of a segment and a damaged header; not changed
     uint32_t foreign            # files of another store; not changed
     uint32_t moved              # segments that were recycled while store_scan read a live store
-    uint64_t tail_lsn           # begin of the log
+    uint64_t tail_lsn           # beginning of the log
     uint64_t end_lsn            # end of the last COMMIT
     uint64_t synced_lsn         # lsn that the last COMMIT names as synced
 

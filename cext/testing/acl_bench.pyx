@@ -45,7 +45,7 @@ cdef class AclBench:
         free(self.asks)
 
     def seconds(self, loops: int, bint known_user=True) -> tuple[float, int]:
-        """Check all asks `loops` times. Return (seconds, number of allowed checks). known_user = the begin of the user's rules
+        """Check all asks `loops` times. Return (seconds, number of allowed checks). known_user = the place of the user's rules
         was looked up before."""
         cdef uint32_t i, _, n_loops = loops
         cdef uint64_t allowed = 0, ns

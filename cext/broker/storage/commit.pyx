@@ -195,7 +195,7 @@ cdef bint batch_complete(Broker* b, Durable* t) noexcept nogil:
 
 
 cdef void log_memory_state(Broker* b, Durable* t, bint short) noexcept nogil:
-    """Log the begin and the end of a memory shortage. Without memory for a batch the whole batch waits, and no new
+    """Log the beginning and the end of a memory shortage. Without memory for a batch the whole batch waits, and no new
     acknowledgement is promised."""
     if short:
         t.pause_until_ms = b.reactor.now_ms + MEMORY_PAUSE_MS
