@@ -1,6 +1,6 @@
 """The command line: the command `mosq` and its subcommands.
 
-Importing this package loads `start` only, which imports no other module of mosq before it knows what to run.
+Importing this package imports only `start`, which imports no other module of mosq before it knows what to run.
 """
 
 import sys
@@ -11,7 +11,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """The command; returns its exit status."""
+    """Run the command; return its exit status."""
     start = plain_start(sys.argv[1:])
     if start is not None:
         return run(start)

@@ -1,6 +1,5 @@
-"""The whole command line of `mosq`, by `click`: options, help, mistakes. Further commands (`mosq index`; `mosq passwd`,
-`mosq ctl`) are subcommands of the same group; without one, the broker runs.
-"""
+"""The complete command line of `mosq`, by `click`: options, help, usage errors. Other commands (`mosq index`, `mosq
+passwd`, `mosq ctl`) are subcommands of the same group; without a subcommand, the broker runs."""
 
 import click
 
@@ -28,27 +27,27 @@ EXIT_FAILED = 1
 
 EPILOG = """\b
 Examples:
-  mosq                              clients of this machine only, on port 1883
-  mosq -v -p 1884                   the same on port 1884, telling everything it does
+  mosq                              accept clients of this machine only, on port 1883
+  mosq -v -p 1884                   the same on port 1884, and log everything
   mosq -c /etc/mosquitto/mosquitto.conf
-  mosq -c mosq.conf -d              in the background, once it listens
+  mosq -c mosq.conf -d              run in the background after the broker listens
   mosq -c mosq.conf --test-config   only check the file
-  mosq --pool-grow 5000 --pool-idle-max 50000     for many clients that come and go
-  mosq --index tree --match-cache off             how much slower are filters found without them?
-  mosq index explain site/7/temp                  which filters does a topic match, and how?
-  mosq doctor /etc/mosquitto/mosquitto.conf       what will be the same, what needs attention?
-  mosq config diff old.conf new.conf              what would a reload change?
-  mosq passwd -c passwd ann                       a password file with one user
-  mosq db stats /var/lib/mosquitto                what does the store hold?
-  mosq journal stats /var/lib/mosquitto           what is in its streams, and who reads them?
-  mosq bench pairs --start                        how fast is a broker here? a load for it
-  mosq pipeline run --once                        tables of what the broker's streams hold
+  mosq --pool-grow 5000 --pool-idle-max 50000     for many clients that connect and disconnect
+  mosq --index tree --match-cache off             measure the index without hash tables and cache
+  mosq index explain site/7/temp                  show which filters a topic matches, and how
+  mosq doctor /etc/mosquitto/mosquitto.conf       show what needs attention
+  mosq config diff old.conf new.conf              show what a reload would change
+  mosq passwd -c passwd ann                       make a password file with one user
+  mosq db stats /var/lib/mosquitto                show the contents of the store
+  mosq journal stats /var/lib/mosquitto           show the streams and their consumers
+  mosq bench pairs --start                        measure a broker on this machine
+  mosq pipeline run --once                        make tables of the broker's streams
 
 \b
 Exit status:
   0  stopped by SIGTERM or SIGINT
-  1  cannot start, such as a port in use
-  3  a mistake in the configuration or the command line
+  1  cannot start, for example because a port is in use
+  3  error in the configuration or the command line
 """
 
 
@@ -59,19 +58,19 @@ Examples:
   mosq index explain --json site/7/temp | jq '.filters[].filter'
 
 \b
-The columns and the cost line are explained in docs/index.md. Who may ask: with an acl_file,
-whoever it lets write to $CONTROL/mosq/index/v1; without one, anybody on the broker's machine.
+The columns and the cost line are explained in docs/index.md. With an acl_file, users that may
+write to $CONTROL/mosq/index/v1 may run this; without one, every user of the broker's machine.
 
 \b
 Exit status:
-  0  the broker has answered, also when nothing matches
+  0  the broker answered, also if no filter matches
   1  no answer: no broker there, not allowed, not a mosq broker
-  3  a mistake in the command line
+  3  error in the command line
 """
 
 
 def tuning_flag(option: Option) -> "Callable[[Command], Command]":
-    """--match-cache and the like: what they trade is said in the table of options."""
+    """Return the command line flag of a tuning option, such as --match-cache; its help is that of the option table."""
     metavar = "|".join(option.choices) or ("N|off" if option.kind == "count" else "N")
     default = "" if option.default in ("", None) else f"  [default: {option.default}]"
     return click.option(f"--{option.name.replace('_', '-')}", option.name, metavar=metavar,
@@ -86,29 +85,30 @@ def tuning_flags(command: "Command") -> "Command":
 
 @click.group(invoke_without_command=True, subcommand_metavar="", epilog=EPILOG,
              context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("-c", "--config-file", "config_file", metavar="FILE", help="The configuration, a mosquitto.conf.")
+@click.option("-c", "--config-file", "config_file", metavar="FILE", help="Configuration file (mosquitto.conf).")
 @click.option("-p", "--port", "ports", metavar="PORT", type=click.IntRange(1, 65535), multiple=True,
-              help="Listen on this port, for this machine only; up to 10 times; ignored if the configuration has a "
-                   "listener.")
-@click.option("-d", "--daemon", "background", is_flag=True, help="Run in the background, once the broker listens.")
+              help="Listen on this port for clients of this machine; up to 10 times. Ignored if the configuration "
+                   "has a listener.")
+@click.option("-d", "--daemon", "background", is_flag=True, help="Run in the background after the broker listens.")
 @click.option("-q", "--quiet", is_flag=True, help="Log nothing; overrides -v and the configuration.")
 @click.option("-v", "--verbose", is_flag=True, help="Log everything; overrides the configuration.")
 @click.option("--tls-keylog", "tls_keylog", metavar="FILE", help="Write TLS keys to this file, for Wireshark; never in "
               "production.")
-@click.option("--compat", is_flag=True, help="At a reload with a bad acl_file or password_file, end with status 3 as "
-              "Mosquitto does, instead of going on with the old ones.")
-@click.option("--test-config", "test_config", is_flag=True, help="Check the configuration file and end; needs -c.")
+@click.option("--compat", is_flag=True, help="At a reload with a bad acl_file or password_file, end with status 3 "
+              "as Mosquitto does, instead of keeping the old one.")
+@click.option("--test-config", "test_config", is_flag=True,
+              help="Check the configuration file without starting; needs -c.")
 @tuning_flags
 @click.version_option(VERSION, message="mosq version %(version)s")
 @click.pass_context
 def mosq(                               # parameters: one for each option of the command
         context: click.Context, /, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
         verbose: bool, compat: bool, test_config: bool, tls_keylog: str | None, **tuning: str | None) -> int:
-    """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
+    """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that replaces Mosquitto and reads its configuration."""
     if context.invoked_subcommand is not None:
         if any(value not in (None, (), False) for value in context.params.values()):
-            raise click.UsageError(f"Options before `{context.invoked_subcommand}` are for starting a broker; expected "
-                                   "them after the command.")
+            raise click.UsageError(f"Options before `{context.invoked_subcommand}` apply to starting a broker; "
+                                   "expected them after the command.")
         return EXIT_OK
     overrides = tuple(f"{name} {value}" for name, value in tuning.items() if value is not None)
     if test_config:
@@ -117,8 +117,8 @@ def mosq(                               # parameters: one for each option of the
 
 
 def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
-    """Reads a configuration and its acl_file, and says whether they are right. Writes nothing anywhere. What Mosquitto
-    does not look at, such as certificates, it warns of and takes."""
+    """Check a configuration and its acl_file; return the exit status. Writes nothing to disk. Problems in files that
+    Mosquitto does not check, such as certificates, cause warnings only."""
     from mosq.auth.dynsec.check import readable_directory
     from mosq.config.errors import ConfigError
     from mosq.config.files import file_problems, readable_acls
@@ -150,19 +150,20 @@ mosq.add_command(signal_command)
 
 @mosq.group(no_args_is_help=False)
 def index() -> None:
-    """Look into the subscription index of a running broker."""
+    """Query the subscription index of a running broker."""
 
 
 @index.command(epilog=EXPLAIN_EPILOG, context_settings={"help_option_names": ["--help"]})
 @click.argument("topic")
-@click.option("-h", "--host", default="localhost", show_default=True, metavar="HOST", help="Where the broker is.")
+@click.option("-h", "--host", default="localhost", show_default=True, metavar="HOST",
+              help="Host name or address of the broker.")
 @click.option("-p", "--port", default=1883, show_default=True, metavar="PORT", type=click.IntRange(1, 65535),
-              help="The port it listens on.")
-@click.option("-u", "--username", metavar="USER", help="Whom to ask as.")
-@click.option("-P", "--password", metavar="PASSWORD", help="The user's password.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as it comes, one line of JSON.")
+              help="Port of the broker.")
+@click.option("-u", "--username", metavar="USER", help="User name for the login.")
+@click.option("-P", "--password", metavar="PASSWORD", help="Password for the login.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as one line of JSON.")
 def explain(topic: str, host: str, port: int, username: str | None, password: str | None, as_json: bool) -> int:
-    """Ask which filters TOPIC matches, how they are found, at what cost."""
+    """Show which filters match TOPIC, how the index finds them, and the cost."""
     import json
 
     from mosq.embed.explain import NoAnswerError, ask, report
@@ -179,15 +180,15 @@ def explain(topic: str, host: str, port: int, username: str | None, password: st
 
 
 mosq.add_command(LazyCommand("bench", "mosq.cli.commands_bench:bench",
-                      "Put a load on a broker, any broker, and say what became of each message."))
+                      "Measure any MQTT broker under load: rates, latencies, lost messages."))
 mosq.add_command(LazyCommand("pipeline", "mosq.cli.pipeline.commands:pipeline",
-                      "Tables, audits and reports of what the broker carried, by Spark."))
+                      "Make tables, audits and reports of the broker's streams with Spark."))
 mosq.add_command(passwd)
 mosq.add_command(ctl)
 
 
 def main(arguments: list[str]) -> int:
-    """Returns the exit status."""
+    """Run the command line; return the exit status."""
     try:
         status = mosq.main(arguments, prog_name="mosq", standalone_mode=False)
     except click.ClickException as error:

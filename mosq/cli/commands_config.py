@@ -1,4 +1,5 @@
-"""`mosq config diff` and `mosq config explain`: what would change, and where each value comes from. Starts nothing."""
+"""`mosq config diff` and `mosq config explain`: show what would change, and the source of each value. Starts
+nothing."""
 
 import click
 
@@ -11,9 +12,9 @@ if TYPE_CHECKING:
     from mosq.config.model import Config
 
 EXIT_OK, EXIT_DIFFERS, EXIT_CONFIG = 0, 1, 3
-FILE = click.Path(dir_okay=True)        # what is wrong with it, the reader says
+FILE = click.Path(dir_okay=True)        # the reader reports errors in it
 
-CLASSES = {LIVE: "At once:", NEW: "For new connections:", LISTENER_RESTART: "By listeners that close and open again:",
+CLASSES = {LIVE: "At once:", NEW: "For new connections:", LISTENER_RESTART: "After a restart of the listener:",
            RESTART: "Only after a restart of the broker:"}
 
 DIFF_EPILOG = """\b
@@ -22,8 +23,8 @@ Examples:
   mosq config diff --json old.conf new.conf | jq '.[] | select(.reload != "live")'
 
 \b
-Exit status, as diff has it:
-  0  both mean the same
+Exit status, as with diff:
+  0  both have the same meaning
   1  they differ
   3  one of them cannot be read
 """
@@ -46,7 +47,7 @@ def config() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a list in JSON.")
 @click.pass_context
 def diff(context: click.Context, /, old: str, new: str, as_json: bool) -> int:
-    """What a reload (SIGHUP) would change, if the broker runs with OLD and finds NEW."""
+    """Show what a reload (SIGHUP) would change if the broker runs with OLD and reads NEW."""
     from mosq.config.change import changes
 
     found = changes(_load(context, old), _load(context, new))
@@ -56,7 +57,7 @@ def diff(context: click.Context, /, old: str, new: str, as_json: bool) -> int:
         click.echo(json.dumps([{"option": change.option, "scope": change.scope, "old": change.old, "new": change.new,
                                 "reload": change.reload} for change in found], ensure_ascii=False, indent=1))
     else:
-        click.echo("\n\n".join(_report(found)) or "Both mean the same.")
+        click.echo("\n\n".join(_report(found)) or "Both have the same meaning.")
     return EXIT_DIFFERS if found else EXIT_OK
 
 
@@ -71,13 +72,13 @@ def _report(found: "list[Change]") -> list[str]:
 
 @config.command(epilog=EXPLAIN_EPILOG)
 @click.option("-c", "--config-file", "config_file", metavar="FILE", type=FILE, required=True,
-              help="The configuration, a mosquitto.conf.")
-@click.option("-a", "--all", "everything", is_flag=True, help="Also what is not set.")
+              help="Configuration file (mosquitto.conf).")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also show options that are not set.")
 @click.option("--json", "as_json", is_flag=True, help="Print a list in JSON.")
 @click.argument("option", required=False)
 @click.pass_context
 def explain(context: click.Context, /, config_file: str, everything: bool, as_json: bool, option: str | None) -> int:
-    """Where each value comes from: a line of a file, a default, or something that implies it."""
+    """Show the source of each value: a line of a file, a default, or another option that implies it."""
     from mosq.config.explain import explain as explained
     from mosq.config.options import BY_KEYWORD, find_option
 
@@ -85,7 +86,7 @@ def explain(context: click.Context, /, config_file: str, everything: bool, as_js
         from difflib import get_close_matches
 
         near = get_close_matches(option.lower(), list(BY_KEYWORD), n=1, cutoff=0.6)
-        raise click.BadParameter(f"there is no option '{option}'." + (f" Did you mean '{near[0]}'?" if near else ""),
+        raise click.BadParameter(f"unknown option '{option}'." + (f" Did you mean '{near[0]}'?" if near else ""),
                                  param_hint="OPTION")
     found = [one for one in explained(_load(context, config_file), option)
              if everything or option is not None or not one.is_default]
@@ -106,7 +107,7 @@ def _describe(keyword: str) -> None:
 
     option = find_option(keyword)
     assert option is not None
-    click.echo(f"{option.name}: {option.help}.\n  expects {option.expected()}; a change counts: {option.reload}\n")
+    click.echo(f"{option.name}: {option.help}.\n  expects {option.expected()}; a change applies: {option.reload}\n")
 
 
 def _table(found: "list[Explanation]") -> None:

@@ -1,4 +1,4 @@
-"""`mosq ctl` as the command line knows it, loaded when it is asked for: it takes as long to load as all the rest."""
+"""`mosq ctl` for the command line, loaded when it is used: importing it takes as long as importing everything else."""
 
 import click
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Late(click.Command):
-    """Stands for a group that nobody may want."""
+    """Stands for the group of commands, which is imported on use."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
                      **extra: "Any") -> click.Context:

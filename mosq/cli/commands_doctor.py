@@ -1,4 +1,4 @@
-"""`mosq doctor FILE`: the command and its report. What it looks for is in mosq/tools/doctor/findings.py."""
+"""`mosq doctor FILE`: the command and its report. mosq/tools/doctor/findings.py has the checks."""
 
 import click
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from mosq.tools.doctor.findings import Finding
 
 EXIT_OK, EXIT_ATTENTION, EXIT_CONFIG = 0, 1, 3
-TITLES = (("same", "The same as with Mosquitto", "="), ("better", "Better here", "+"),
+TITLES = (("same", "The same as with Mosquitto", "="), ("better", "Better with mosq", "+"),
           ("attention", "Needs attention", "!"))
 
 EPILOG = """\b
@@ -19,8 +19,8 @@ Examples:
 \b
 Exit status:
   0  nothing needs attention
-  1  something does; see the list
-  3  the file cannot be read, or the broker would not take it
+  1  something needs attention; see the list
+  3  the file cannot be read, or the broker would refuse it
 """
 
 
@@ -29,7 +29,7 @@ Exit status:
 @click.option("--json", "as_json", is_flag=True, help="Print one object in JSON.")
 @click.pass_context
 def doctor(context: click.Context, /, file: str, as_json: bool) -> int:
-    """Read a mosquitto.conf: what will be the same, what is better, what needs attention?"""
+    """Read a mosquitto.conf and show what stays the same, what is better, and what needs attention."""
     from mosq.config.errors import ConfigError
     from mosq.tools.doctor.findings import examine
 
@@ -51,8 +51,8 @@ def _refused(file: str, error: Exception, as_json: bool) -> None:
     if as_json:
         _print_json({"file": file, "error": str(error)})
         return
-    click.echo(f"{error}\n\nThe broker will not start with this file; nor does Mosquitto 2.1, but for what "
-               "docs/differences.md lists. Correct that line first.", err=True)
+    click.echo(f"{error}\n\nThe broker will not start with this file. Mosquitto 2.1 does not either, except in "
+               "the cases that docs/differences.md lists. Correct that line first.", err=True)
 
 
 def _print_json(content: object) -> None:

@@ -1,4 +1,4 @@
-"""`mosq journal`: what streams hold, for people. Reading only, also while a broker writes them."""
+"""`mosq journal`: shows the contents of streams. Only reads, also while a broker writes them."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -18,22 +18,22 @@ DIR is a stream's folder, a store's, or the persistence_location.
 
 \b
 Examples:
-  mosq journal stats /var/lib/mosquitto                     how much is in which stream? who reads it?
-  mosq journal check /var/lib/mosquitto                     is it all there?
+  mosq journal stats /var/lib/mosquitto                     show the streams' sizes and consumers
+  mosq journal check /var/lib/mosquitto                     look for damaged or missing records
   mosq journal dump mosquitto.db.store/streams/telemetry --limit 10
   mosq journal dump STREAM --from 2026-11-22T10:00:00Z --to 2026-11-22T11:00:00Z --filter 'plant/+/temp'
   mosq journal dump STREAM --from 5000000 --follow | jq .payload
 
 \b
 Exit status:
-  0  done; for `check`: all is well
-  1  not done; for `check`: something is lost or damaged
-  3  a mistake in the command line
+  0  done; for `check`: no damage found
+  1  not done; for `check`: records are lost or damaged
+  3  error in the command line
 """
 
 
 def guarded(command: "Callable[[], int]") -> int:
-    """An exit status; what a folder has against it in one line."""
+    """Run a command; return its exit status. Errors of a folder are printed in one line."""
     from mosq.journal.folders import FolderError
 
     try:
@@ -45,8 +45,8 @@ def guarded(command: "Callable[[], int]") -> int:
         return EXIT_OK
     except FileNotFoundError as error:
         click.echo(
-            f"Error: {error.filename or error}: its mark is gone; start the broker, which makes it anew from what is "
-            "there",
+            f"Error: {error.filename or error}: the stream's mark is missing; start the broker, which rebuilds it from "
+            "the segments",
             err=True,
         )
     except OSError as error:
@@ -56,19 +56,19 @@ def guarded(command: "Callable[[], int]") -> int:
 
 @click.group(epilog=EPILOG, context_settings=HELP)
 def journal() -> None:
-    """Look into journal streams: what the broker carried, in files."""
+    """Show journal streams: the messages that the broker wrote into files."""
 
 
 directory_argument = click.argument("directory", metavar="DIR", type=click.Path())
-quiet_option = click.option("--quiet", is_flag=True, help="No progress bar.")
-json_option = click.option("--json", "as_json", is_flag=True, help="A line of JSON for each stream.")
+quiet_option = click.option("--quiet", is_flag=True, help="Show no progress bar.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each stream.")
 
 
 @journal.command(context_settings=HELP)
 @directory_argument
 @json_option
 def stats(directory: str, as_json: bool) -> int:
-    """Count what the streams in DIR hold: records, bytes, segments, times, and how far their consumers are."""
+    """Show what the streams in DIR contain: records, bytes, segments, times, and the marks of their consumers."""
 
     def run() -> int:
         import json
@@ -89,7 +89,7 @@ def stats(directory: str, as_json: bool) -> int:
 @json_option
 @quiet_option
 def check(directory: str, as_json: bool, quiet: bool) -> int:
-    """Read everything that the streams in DIR should hold, and say what is damaged or missing."""
+    """Read all records of the streams in DIR, and report damaged and missing ones."""
 
     def run() -> int:
         import json
@@ -115,13 +115,15 @@ def check(directory: str, as_json: bool, quiet: bool) -> int:
     "--from",
     "begin",
     metavar="SEQ|TIME",
-    help="Begin at this sequence number, or with what is not older.  [default: the oldest]",
+    help="Begin at this sequence number or time.  [default: the oldest record]",
 )
-@click.option("--to", "end", metavar="SEQ|TIME", help="End before it.  [default: what is there]")
-@click.option("--shard", metavar="N", type=click.IntRange(0, 63), help="Only this shard.  [default: all, by time]")
-@click.option("--filter", "filter_", metavar="FILTER", help="Only records whose topic this filter matches.")
-@click.option("--limit", metavar="N", type=click.IntRange(1), help="Stop after so many records.")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--to", "end", metavar="SEQ|TIME",
+              help="End before this sequence number or time.  [default: the newest record]")
+@click.option("--shard", metavar="N", type=click.IntRange(0, 63),
+              help="Print only this shard.  [default: all, by time]")
+@click.option("--filter", "filter_", metavar="FILTER", help="Print only records whose topic this filter matches.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), help="Stop after this number of records.")
+@click.option("--follow", is_flag=True, help="Also print new records, until Ctrl-C.")
 def dump(
     directory: str,
     begin: str | None,
@@ -132,7 +134,7 @@ def dump(
     follow: bool,
 ) -> int:
     """Print the records of the stream in DIR, a line of JSON for each. A TIME is as in ISO 8601, such as
-    2026-11-22T10:00:00Z; without an offset it is this machine's. What is not there is told on stderr."""
+    2026-11-22T10:00:00Z; without an offset it is local time. Missing records are reported on stderr."""
 
     def run() -> int:
         from mosq.journal.dump import Choice, Dump, place_of

@@ -1,4 +1,4 @@
-"""`mosq passwd` on the command line: the options of mosquitto_passwd, in its order, with its exit statuses."""
+"""`mosq passwd`: the options of mosquitto_passwd, in its order, with its exit statuses."""
 
 import os
 
@@ -10,23 +10,23 @@ EXIT_OK, EXIT_FAILED = 0, 1
 
 EPILOG = """\b
 Examples:
-  mosq passwd -c /etc/mosquitto/passwd ann          a new file; asks for the password
-  mosq passwd /etc/mosquitto/passwd ben             another user, or a new password
-  mosq passwd -b passwd ben s3cret                  without asking; others can see it in the list of processes
-  mosq passwd -D passwd ben
-  mosq passwd -H argon2id passwd ann                dearer to guess; Mosquitto reads it since 2.1
+  mosq passwd -c /etc/mosquitto/passwd ann          make a new file; prompts for the password
+  mosq passwd /etc/mosquitto/passwd ben             add another user, or change the password
+  mosq passwd -b passwd ben s3cret                  without a prompt; the list of processes shows it
+  mosq passwd -D passwd ben                         delete a user
+  mosq passwd -H argon2id passwd ann                harder to guess; Mosquitto reads it since 2.1
   mosq passwd -U passwd                             hash a file of `user:password` lines
 
 \b
 Exit status:
   0  done
-  1  not done; the file is as it was
+  1  not done; the file is unchanged
   2  not done: the two passwords differ
 """
 
 
 class PasswdCommand(click.Command):
-    """Mistakes in the command line end with status 1, as mosquitto_passwd's."""
+    """Usage errors end with status 1, as in mosquitto_passwd."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         try:
@@ -38,12 +38,13 @@ class PasswdCommand(click.Command):
 
 @click.command(cls=PasswdCommand, epilog=EPILOG, no_args_is_help=False,
                context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
-@click.option("-H", "kind", metavar="|".join(KINDS), default=PBKDF2, show_default=True, help="How to hash.")
+@click.option("-H", "kind", metavar="|".join(KINDS), default=PBKDF2, show_default=True, help="Form of the hash.")
 @click.option("-I", "iterations", metavar="N", help="Iterations of sha512-pbkdf2.  [default: 1000]")
-@click.option("-b", "batch", is_flag=True, help="The password is on the command line.")
-@click.option("-c", "new", is_flag=True, help="Make a new file; what was in it is gone. FILE -: to standard output.")
+@click.option("-b", "batch", is_flag=True, help="Take the password from the command line.")
+@click.option("-c", "new", is_flag=True,
+              help="Make a new file, or replace the existing one. FILE -: print the line to standard output.")
 @click.option("-D", "remove", is_flag=True, help="Delete the user.")
-@click.option("-U", "upgrade", is_flag=True, help="Hash all passwords of a file that are plain text.")
+@click.option("-U", "upgrade", is_flag=True, help="Hash all plain-text passwords of a file.")
 @click.argument("words", nargs=-1, metavar="FILE [USER [PASSWORD]]", type=click.UNPROCESSED)
 @click.pass_context
 def passwd(                             # parameters: one for each option of the command
@@ -70,7 +71,7 @@ def passwd(                             # parameters: one for each option of the
         if remove:
             file.delete(path, user)
             return EXIT_OK
-        if not new and not os.path.exists(path):     # before somebody types a password for nothing
+        if not new and not os.path.exists(path):     # checked before the user types a password
             raise file.PasswdError(f"Error: Unable to open password file {path}. {os.strerror(2)}.")
         password = os.fsencode(words[2]) if batch else file.ask_password()
         file.check_password(password)

@@ -1,5 +1,5 @@
-"""`mosq signal`: what mosquitto_signal does, for mosq. The names say what is wanted; which signal that is, is our
-affair."""
+"""`mosq signal`: sends signals as mosquitto_signal does. The names describe the effect; this module maps them to
+signals."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ EXIT_FAILED = 1
 EPILOG = """\b
 Signals:
   config-reload   read the configuration again
-  log-rotate      close and open the log files, after they were moved away
+  log-rotate      close and open the log files again, after they were renamed
   shutdown        stop
   tree-print      print the subscriptions to the broker's stdout
   xtreport        the same: mosq has no report for kcachegrind
@@ -31,18 +31,18 @@ Examples:
 Exit status:
   0  each signal was sent
   1  no such process, not allowed, or no broker found
-  3  a mistake in the command line
+  3  error in the command line
 """
 
 
 @click.command("signal", epilog=EPILOG, context_settings={"help_option_names": ["--help"]})
-@click.option("-a", "everybody", is_flag=True, help="All mosq brokers on this machine.")
-@click.option("-p", "pid", type=click.IntRange(1), metavar="PID", help="The process with this id.")
+@click.option("-a", "to_all", is_flag=True, help="Send the signal to all mosq brokers on this machine.")
+@click.option("-p", "pid", type=click.IntRange(1), metavar="PID", help="Send the signal to the process with this id.")
 @click.argument("name", metavar="SIGNAL", type=click.Choice(list(SIGNALS)))
-def signal_command(everybody: bool, pid: int | None, name: str) -> int:
+def signal_command(to_all: bool, pid: int | None, name: str) -> int:
     """Send a signal to a running broker."""
-    if everybody == (pid is not None):
-        raise click.UsageError("Whom? Expected either `-a` or `-p PID`.")
+    if to_all == (pid is not None):
+        raise click.UsageError("Expected either `-a` or `-p PID`.")
     root = click.get_current_context().find_root().command
     subcommands = root.commands if isinstance(root, click.Group) else {}
     pids = [pid] if pid is not None else list(brokers(subcommands))
@@ -60,7 +60,8 @@ def signal_command(everybody: bool, pid: int | None, name: str) -> int:
 
 
 def brokers(subcommands: "Container[str]", proc: str = "/proc") -> "Iterator[int]":
-    """Processes whose command line starts mosq as a broker: `mosq ...` or `python -m mosq ...`, no subcommand."""
+    """Yield the processes whose command line starts mosq as a broker: `mosq ...` or `python -m mosq ...` without a
+    subcommand."""
     for entry in os.listdir(proc):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue

@@ -1,5 +1,4 @@
-"""Commands that are loaded when they are asked for: what they stand on takes longer to import than a broker to
-start."""
+"""Subcommands that are imported when the user runs them, because their imports take longer than a broker's start."""
 
 import importlib
 
@@ -11,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LazyCommand(click.Command):
-    """Stands for the command MODULE:NAME."""
+    """Stands for the command MODULE:NAME until the user runs it."""
 
     def __init__(self, name: str, where: str, help: str) -> None:
         super().__init__(name, help=help)

@@ -1,9 +1,8 @@
-"""What `mosq passwd` does to a password file: as mosquitto_passwd does it, with its messages and exit statuses.
+"""Changes a password file for `mosq passwd`, with the messages and exit statuses of mosquitto_passwd.
 
-Lines that it is not asked to change stay as they are, comments and blank lines included. A file is replaced in one
-step and keeps owner and mode; where that cannot be (a file mounted into a container, a directory without write
-permission), it is written in place. Knows no command line (commands_passwd.py) and no terminal but to ask for a
-password.
+Other lines stay unchanged, including comments and blank lines. The file is replaced in one step and keeps owner and
+mode. If that is impossible (a file mounted into a container, a directory without write permission), it is written in
+place. Uses the terminal only to prompt for a password; commands_passwd.py has the command line.
 """
 
 import errno
@@ -17,15 +16,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BYTES_MAX = 65535                       # of user names and passwords [v5 1.5.4]
+BYTES_MAX = 65535                       # longest user name and password [v5 1.5.4]
 BLANKS = b" \t\r\n\v\f"
 NEW_MODE = 0o600
-# then there is no replacing, but perhaps writing
+# errors of replacing after which writing in place may succeed
 IN_PLACE = (errno.EPERM, errno.EACCES, errno.EBUSY, errno.EXDEV)
 
 
 class PasswdError(Exception):
-    """Why nothing was changed; `status` is the exit status."""
+    """Nothing was changed; the text is the reason, `status` the exit status."""
 
     def __init__(self, text: str, status: int = 1) -> None:
         super().__init__(text)
@@ -33,7 +32,7 @@ class PasswdError(Exception):
 
 
 class Hashing:
-    """How passwords are hashed."""
+    """The form of new hashes. Raises PasswdError for invalid iterations."""
 
     def __init__(self, kind: str = PBKDF2, iterations: int | None = None) -> None:
         if iterations is not None and iterations < 1:
@@ -50,6 +49,7 @@ class Hashing:
 
 
 def check_user(user: str) -> None:
+    """Raise PasswdError for an invalid user name."""
     try:
         encoded = user.encode("utf-8")
     except UnicodeEncodeError:
@@ -67,6 +67,7 @@ def check_user(user: str) -> None:
 
 
 def check_password(password: bytes) -> None:
+    """Raise PasswdError for an invalid password."""
     if len(password) > BYTES_MAX:
         raise PasswdError("Error: Password must be less than 65536 characters long.")
     if b"\0" in password:
@@ -74,7 +75,7 @@ def check_password(password: bytes) -> None:
 
 
 def create(path: str, user: str, password: bytes, hashing: Hashing, say: "Callable[[str], None]") -> None:
-    """A file with one user; `-`: to standard output."""
+    """Make a file with one user; `-` prints the line to standard output."""
     line = hashing.line(user, password)
     if path == "-":
         sys.stdout.write(line.decode())
@@ -84,6 +85,7 @@ def create(path: str, user: str, password: bytes, hashing: Hashing, say: "Callab
 
 
 def update(path: str, user: str, password: bytes, hashing: Hashing, say: "Callable[[str], None]") -> None:
+    """Set a user's password, or add the user. Raises PasswdError."""
     lines = _lines(path)
     places = [i for i, line in enumerate(lines) if _user_of(line) == user.encode()]
     new = hashing.line(user, password)
@@ -99,6 +101,7 @@ def update(path: str, user: str, password: bytes, hashing: Hashing, say: "Callab
 
 
 def delete(path: str, user: str) -> None:
+    """Delete a user. Raises PasswdError."""
     lines = _lines(path)
     kept = [line for line in lines if _user_of(line) != user.encode()]
     if len(kept) == len(lines):
@@ -107,7 +110,7 @@ def delete(path: str, user: str) -> None:
 
 
 def hash_plain(path: str, hashing: Hashing, say: "Callable[[str], None]") -> None:
-    """All passwords that are plain text; what is a hash already stays."""
+    """Hash all plain-text passwords of a file; existing hashes stay."""
     lines = _lines(path)
     hashed = 0
     for i, line in enumerate(lines):
@@ -143,7 +146,8 @@ def _is_hash(password: bytes) -> bool:
 
 
 def _lines(path: str) -> list[bytes]:
-    """With their ends. Raises PasswdError for a line that is no user's, where others would lose theirs."""
+    """Return the lines with their line ends. Raises PasswdError for a line without a user, because rewriting the file
+    might lose other users."""
     try:
         with open(path, "rb") as file:
             lines = file.read().splitlines(keepends=True)
@@ -210,7 +214,7 @@ def _write_in_place(path: str, content: bytes) -> None:
 
 
 def ask_password() -> bytes:
-    """Twice, without showing it, from standard input."""
+    """Prompt for the password twice, without echo, on standard input. Raises PasswdError."""
     if not sys.stdin.isatty():
         return _ask_twice()
     import termios
@@ -219,7 +223,7 @@ def ask_password() -> bytes:
     before = termios.tcgetattr(fd)
     quiet = termios.tcgetattr(fd)
     quiet[3] &= ~termios.ECHO
-    # before the prompt, so that nobody's typing is shown or lost in between
+    # before the prompt, so that no typed character is shown or lost in between
     termios.tcsetattr(fd, termios.TCSAFLUSH, quiet)
     try:
         return _ask_twice()

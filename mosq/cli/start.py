@@ -1,7 +1,6 @@
-"""The entry point of the `mosq` command. The broker has 100 ms to listen and `click` takes 35 of them, so the plain
-start of a broker is read here; whatever is not that (help, subcommands, mistakes, spellings such as `-vc FILE`) goes
-to `mosq.cli.commands`.
-"""
+"""The entry point of the `mosq` command. The broker must listen within 100 ms, and `click` takes 35 of them, so this
+module parses a plain start of a broker itself. All other command lines (help, subcommands, usage errors, spellings such
+as `-vc FILE`) go to `mosq.cli.commands`."""
 
 import sys
 
@@ -15,20 +14,20 @@ if TYPE_CHECKING:
 
 
 class Start:
-    """How to start a broker, from the command line."""
+    """The parameters of a broker's start from the command line."""
 
     def __init__(                       # parameters: a record; one for each option of the command line
                  self, config_file: str | None = None, ports: tuple[int, ...] = (), background: bool = False,
                  quiet: bool = False, verbose: bool = False, overrides: tuple[str, ...] = (),
                  compat: bool = False, tls_keylog: str | None = None) -> None:
         self.config_file, self.ports = config_file, ports
-        self.overrides = overrides      # lines of a configuration that come after the file's
+        self.overrides = overrides      # configuration lines that are read after the file
         self.tls_keylog = tls_keylog
         self.background, self.quiet, self.verbose, self.compat = background, quiet, verbose, compat
 
 
 def plain_start(arguments: list[str]) -> Start | None:
-    """The meaning of a command line that needs no more than this; None: let `click` look at it."""
+    """Parse a plain command line; return None if `click` must parse it."""
     start = Start()
     rest = iter(arguments)
     for argument in rest:
@@ -50,7 +49,7 @@ def _is_port(text: str) -> bool:
 
 
 def run(start: Start) -> int:
-    """Runs a broker until it is told to stop; returns the exit status."""
+    """Run a broker until it is stopped; return the exit status."""
     from mosq.config.errors import ConfigError
     from mosq.config.parser import load_config
 

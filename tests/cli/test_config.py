@@ -47,7 +47,7 @@ def test_diff(run, write):
     assert status == 1
     assert {change["option"]: change["reload"] for change in json.loads(out)} == {
         "user": "restart of the broker", "set_tcp_nodelay": "new connections", "max_qos": "live", "listener": "live"}
-    assert run("config", "diff", old, old) == (0, "Both mean the same.\n", "")
+    assert run("config", "diff", old, old) == (0, "Both have the same meaning.\n", "")
 
 
 def test_diff_of_a_bad_file(run, write):

@@ -94,7 +94,7 @@ def test_where_there_is_no_stream_it_is_said_what_makes_one(tmp_path: Path, comm
     (tmp_path / "s/mark.a").unlink()
     (tmp_path / f"s/000-{0:020}-{1:020}.seg").write_bytes(b"")
     result = invoke(command, tmp_path / "s")
-    assert result.return_value == 1 and "its mark is gone; start the broker" in result.stderr
+    assert result.return_value == 1 and "mark is missing; start the broker" in result.stderr
 
 
 # ---- check
