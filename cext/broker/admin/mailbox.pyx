@@ -1,5 +1,6 @@
-"""Requests from the control plane to the loop. Knows who asks what; what is asked is answered from the broker's structs between two turns, so
-that nothing but this queue needs a lock."""
+"""The queue of control requests, and the loop's answers. The loop answers a request from the broker's structs between two turns,
+so only this queue needs a lock. This module knows requests, not the meaning of their results.
+"""
 
 from libc.errno cimport EINVAL, ENOENT, ENOMEM
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -172,10 +173,10 @@ cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:
 
 
 cdef void answer_bridge(Broker* b, ControlRequest* a) noexcept nogil:
-    cdef BridgeCommand* ask = <BridgeCommand*>a.reload
+    cdef BridgeCommand* command = <BridgeCommand*>a.reload
     if b.bridges == NULL:
-        b.bridges = ask.bridges      # the first of a broker that had none
-    a.result = bridges_of(b).ops.ask(b, ask) if b.bridges != NULL else ENOENT
+        b.bridges = command.bridges      # the broker's first bridges
+    a.result = bridges_of(b).ops.ask(b, command) if b.bridges != NULL else ENOENT
 
 
 cdef void answer_kick(Broker* b, ControlRequest* a) noexcept nogil:
@@ -187,21 +188,22 @@ cdef void answer_kick(Broker* b, ControlRequest* a) noexcept nogil:
     if s == NULL or s.client == NULL:
         a.result = 1
         return
-    # at once, and told before who asked goes on: that one may have its own connection ended
+    # End the client and send its DISCONNECT before the answer: the client that asked may be the one that is ended.
     c = session_client(s)
     client_end(b, c, RC_ADMINISTRATIVE_ACTION)
     conn_flush(&b.reactor, &c.conn)
 
 
 cdef void roles_swap(Broker* b, ControlRequest* a) noexcept nogil:
-    """What was found out by the old rules is void: sessions look anew, and log-ins that were answered but not heard are asked again."""
+    """Exchange the roles. Verdicts of the old rules become invalid, and logins that were answered but not yet processed are asked
+    again."""
     cdef uint32_t i
-    cdef Roles* was
+    cdef Roles* old
     for i in range(a.n_swap):
         if i < b.n_securities and a.swap[i] != NULL and b.securities[i].roles != NULL:
-            was = b.securities[i].roles
+            old = b.securities[i].roles
             b.securities[i].roles = a.swap[i]
-            a.swap[i] = was
+            a.swap[i] = old
     b.access_epoch += 1
 
 
@@ -274,7 +276,8 @@ cdef void answer_stats(Broker* b, ControlRequest* a) noexcept nogil:
 
 
 cdef int client_put(ControlRequest* a, Client* c) noexcept nogil:
-    """version, keepalive, subscriptions, pending deliveries, unsent bytes, port; then id, username, address."""
+    """Append a client's record: version, keepalive, subscriptions, pending deliveries, unsent bytes, port; client id, user name,
+    address. Returns -1 if there is no memory."""
     cdef char where[64]
     cdef uint32_t numbers[6]
     cdef View user = username_of(c)
@@ -308,11 +311,11 @@ cdef void answer_clients(Broker* b, ControlRequest* a) noexcept nogil:
 ctypedef struct SubscriptionListing:
     ControlRequest* ask
     uint32_t n
-    uint8_t filter[66600]        # as subscription_read wants it
+    uint8_t filter[66600]        # size that subscription_read requires
 
 
 cdef void list_session(void* listing, Session* s) noexcept nogil:
-    """id, then a record each: options, length of the filter, the filter."""
+    """Append a record per subscription: client id, options, length of the filter, filter."""
     cdef SubscriptionListing* l = <SubscriptionListing*>listing
     cdef ControlRequest* a = l.ask
     cdef Subscription* sub = s.owner.head
@@ -339,5 +342,7 @@ cdef void answer_subscriptions(Broker* b, ControlRequest* a) noexcept nogil:
     while True:
         a.cursor = sessions_scan(&b.sessions, a.cursor, list_session, &l)
         buckets += 1
-        if a.result or a.cursor == 0 or l.n >= SUBSCRIPTIONS_SLICE or buckets >= SUBSCRIPTIONS_SLICE or a.out_n >= SUBSCRIPTIONS_BYTES:
+        if a.result or a.cursor == 0 or a.out_n >= SUBSCRIPTIONS_BYTES:
+            return
+        if l.n >= SUBSCRIPTIONS_SLICE or buckets >= SUBSCRIPTIONS_SLICE:
             return
