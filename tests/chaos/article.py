@@ -88,7 +88,7 @@ class Play:
                 await asyncio.gather(self._killer(), *(self._consumer(s) for s in self.consumers))
                 await self.publisher.idle.wait()
                 await self._all_has_come()
-                for s in self.consumers:        # nothing is owed any more
+                for s in self.consumers:        # no message is pending any more
                     await s.leave()
                     before = s.n
                     s.connect()
@@ -97,7 +97,7 @@ class Play:
                     if s.n != before:
                         self.chaos.audit.fault("again", f"{s.client_id} got {s.n - before} after everything was acknowledged")
         except TimeoutError:
-            pass                                # what is missing is told
+            pass                                # the audit reports the missing messages
         finally:
             for client in clients:
                 client.wanted = False

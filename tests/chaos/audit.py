@@ -1,4 +1,4 @@
-"""What was promised against what came, by sequence numbers. Knows no sockets: the clients tell it what they see.
+"""Compare acknowledged messages with delivered ones, by sequence numbers. Knows no sockets: the clients report each packet.
 
     lost        acknowledged to its publisher, and a session that was subscribed before never got it
     doubled     published at QoS 2, and a session got it more than once (after the receiver's own look at packet ids at QoS 2; at QoS 1 a
@@ -24,7 +24,7 @@ KINDS = ("lost", "doubled", "no dup", "order", "again", "session", "shared id", 
 
 @dataclass(slots=True)
 class Sent:
-    """What one publisher did; sequence numbers begin with 1."""
+    """Record the messages of one publisher; sequence numbers begin with 1."""
 
     name: str
     qos: int
@@ -49,7 +49,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Got:
-    """What one session got of one publisher."""
+    """Record the messages of one publisher that one session got."""
 
     wanted_from: int                                                # the first that it must get; 0: it did not ask yet
     first: int = 0                                                  # the highest whose first copy came
@@ -91,7 +91,7 @@ class Audit:
                 got.setdefault(number, Got(0)).wanted_from = sent.last + 1
 
     def asked(self, session: str, group: int) -> None:
-        """SUBSCRIBE is under way: what comes is not foreign."""
+        """Note that SUBSCRIBE is under way: a message of this filter is expected from now on."""
         got = self.sessions.setdefault(session, {})
         for number, sent in self.publishers.items():
             if sent.group == group:
@@ -146,7 +146,7 @@ class Audit:
         return out
 
     def complete(self, session: str) -> bool:
-        """Quick: whether it may have everything. The first copies come in order, so the last one tells."""
+        """Return True if all messages may have arrived, without a look at each of them. First copies arrive in order, so the last one is enough."""
         if session in self.groups:
             return not self.missing(session)
         return all(not got.wanted_from or got.first >= self._last_acked(number) or got.wanted_from > self._last_acked(number)

@@ -1,5 +1,6 @@
-"""The two clients of the chaos runs, by asyncio: they keep what a client has to keep over connections (what is not acknowledged, packet ids
-held at QoS 2), answer as the standard asks, and tell the audit all they see. Fast enough for tens of thousands of messages a second."""
+"""Publisher and subscriber of the chaos runs, by asyncio. They keep the state that a client must keep between connections
+(unacknowledged messages, packet ids held at QoS 2), answer as the standard requires, and report each packet to the audit. They
+send and receive tens of thousands of messages a second."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def text(value: str) -> bytes:
 
 
 class Chaos:
-    """What all clients of a run share."""
+    """Hold the state that all clients of a run share."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -58,13 +59,13 @@ class Chaos:
         self.grace_s = 1.0              # what the broker had read so long before it was killed must be on record
 
     def on_record(self, asked_at: float, told_at: float) -> bool:
-        """Whether what a broker had read between these times is known to the one that runs now. An answer may be seen after the kill."""
+        """Return True if the running broker knows all packets that a broker read between these times. An answer may arrive after the kill."""
         first = bisect.bisect(self.killed_at, asked_at)
         return first == len(self.killed_at) or self.killed_at[first] - told_at > self.grace_s
 
 
 class Unheard(asyncio.Protocol):
-    """What still comes over a connection that was taken over."""
+    """Read the rest of a connection that another client took over."""
 
 
 class Session(asyncio.Protocol):
@@ -76,7 +77,7 @@ class Session(asyncio.Protocol):
         self.up = asyncio.Event()       # CONNACK came
         self.down = asyncio.Event()
         self.down.set()
-        self.known = False              # the broker has said once that it has this session
+        self.known = False              # the broker has reported a present session once
         self.transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._out: list[bytes] = []
@@ -128,7 +129,7 @@ class Session(asyncio.Protocol):
             future, *_ = self._pings.popleft()
             if future is not None and not future.done():
                 future.set_exception(ConnectionResetError())
-                future.exception()      # nobody may wait for it any more
+                future.exception()      # no task may wait for it any more
         self.on_down()
         if self.wanted:
             self.connect()
@@ -164,7 +165,7 @@ class Session(asyncio.Protocol):
         self._out.append(b"\xc0\x00")
 
     def told(self) -> list[tuple[int, int]]:
-        """What was acknowledged since the last time."""
+        """Return publishers and sequence numbers acknowledged since the last call."""
         return []
 
     # -- packets
@@ -296,7 +297,7 @@ class Publisher(Session):
             elif not what[2]:
                 self._send(pid, what, dup=True)
             else:
-                self._done(pid)         # the broker forgot the session: that is a fault, and told
+                self._done(pid)         # the broker forgot the session, which the audit reports
         self._pump()
         self.flush()
 
@@ -334,15 +335,15 @@ class Publisher(Session):
 
 
 class Subscriber(Session):
-    """Gets, acknowledges (`lag` of them later), and tells the audit."""
+    """Receive messages, acknowledge them (`lag` of them later), and report them to the audit."""
 
     def __init__(self, chaos: Chaos, number: int, group: int, qos: int, level: int, lag: int = 0) -> None:
         super().__init__(chaos, f"sub-{number}", level)
         self.group, self.qos, self.lag = group, qos, lag
-        self.audited = self.client_id   # as who the audit knows it
+        self.audited = self.client_id   # the name of this client in the audit
         self.filters = [f"chaos/{group}/+", f"brief/{group}"]
         self.subscribed = asyncio.Event()
-        self.late = False               # subscribes when it is told to
+        self.late = False               # subscribes later, on request
         self.n = 0                      # publications that came
         self._held: dict[int, tuple[int, int]] = {}         # at QoS 2: packet id: message
         self._unacked: deque[tuple[int, int, int]] = deque()        # at QoS 1: (packet id, publisher, sequence number)
@@ -415,7 +416,7 @@ class Subscriber(Session):
             self._qos_1(qos, pid, message, dup)
 
     def _guest(self, qos: int, pid: int, message: tuple[int, int], body: bytes, at: int, dup: bool) -> None:
-        """What the audit knows nothing of."""
+        """Handle messages that the audit does not know."""
         if qos != 2 or pid not in self._held:
             self.came(message, body[2:2 + (body[0] << 8 | body[1])], body[at:], dup)
         if qos == 2:
@@ -426,7 +427,7 @@ class Subscriber(Session):
     def came(self, message: tuple[int, int], topic: bytes, payload: bytes, dup: bool) -> None:
         late = time.monotonic() - BRIEF_STAMP.unpack_from(payload, HEAD.size)[0] - BRIEF_S
         self.chaos.brief += 1
-        if late > BRIEF_SLACK_S and not dup:         # what was, or may have been, sent before may come again
+        if late > BRIEF_SLACK_S and not dup:         # a message that the broker may have sent before may come again
             self.chaos.audit.fault("stale", f"{self.client_id} got a message {late:.1f} s after it had expired")
 
     def _qos_2(self, pid: int, message: tuple[int, int], dup: bool) -> None:

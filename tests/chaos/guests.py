@@ -60,11 +60,11 @@ class Willing(Session):
                 began = time.monotonic()
                 if await self.leave():
                     self.left[life] = (began, time.monotonic())
-                continue                        # killed meanwhile: nobody knows whether it goes out
+                continue                        # the broker was killed in between: the will may or may not be sent
             self.wanted = False
             self.drop()
             await self.down.wait()
-            if accepted:                        # else nobody promised anything
+            if accepted:                        # otherwise the broker acknowledged nothing
                 await self._will(life, over)
 
     @staticmethod

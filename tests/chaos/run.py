@@ -1,12 +1,12 @@
-"""The chaos run: 200 sessions, the broker killed at random moments and started again on its store, and a reckoning by sequence numbers.
+"""Run chaos: 200 sessions, a broker killed at random moments and started again on its store, and an audit by sequence numbers.
 
     python -m tests.chaos.run --kills 200                 the whole (`make chaos`)
     python -m tests.chaos.run --kills 20 --sessions 60    the short one of CI
     python -m tests.chaos.run --drop --kills 20           connections are dropped, the broker lives: for a broker without a store
 
-Publishers send at QoS 1 and 2 and again what was not acknowledged, as the standard asks of them. Of the subscribers some stay, some come and
-go, some sleep through most of the run, some subscribe in the middle of it. Exit status: 0 nothing is wrong; 1 something is, and what is told.
-`MOSQ_BROKER` names another broker's command.
+Publishers send at QoS 1 and 2, and send unacknowledged messages again, as the standard requires. Some subscribers stay, some come and
+go, some sleep through most of the run, some subscribe in the middle of it. Exit status: 0 without a fault; 1 with faults, which the
+report lists. `MOSQ_BROKER` names another broker's command.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.chaos.client import STATE_PUBLISHER, Chaos, Publisher, Subscriber
 from tests.chaos.guests import Member, Watcher, Willing
 from tests.harness.broker import Broker
 
-# queues without an end: what is dropped by a limit would look lost
+# queues without a limit, since a message dropped by a limit would count as lost
 PATIENCE_S = 30.0               # for what a slow machine takes its time for, and nothing can prevent
 DURABLE = """listener {port} 127.0.0.1
 allow_anonymous true
@@ -59,7 +59,7 @@ class Plan:
     drop: bool = False                  # connections are dropped instead
     seed: int = 0
     config: str = DURABLE
-    settle_s: float = 30.0              # without progress for so long: what is missing is lost
+    settle_s: float = 30.0              # seconds without progress after which missing messages count as lost
     quiet: bool = False
 
 
@@ -107,7 +107,7 @@ class Run:
             due = int((time.monotonic() - began) * self.plan.rate) - given
             backlog = sum(p.owed for p in self.publishers)
             if backlog > self.plan.rate:
-                given += due            # nobody is there to take it: time that is lost is lost
+                given += due            # no client can take it: the rate does not catch up
                 continue
             for _ in range(due):
                 self.random.choice(self.publishers).publish(1)
@@ -227,7 +227,7 @@ class Run:
         return self.chaos.audit.ok
 
     async def settle(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Everybody is online, what is owed goes out; until all is there, or nothing comes any more."""
+        """Keep all clients online until all pending messages have arrived, or until no message arrives any more."""
         self.over = True
         for task in tasks:
             task.cancel()
@@ -254,7 +254,7 @@ class Run:
         await asyncio.gather(*(self.quiet(s) for s in self.subscribers))
 
     async def quiet(self, s: Subscriber) -> None:
-        """Until the broker has dealt with all acknowledgements, those of what came meanwhile included."""
+        """Wait until the broker has handled all acknowledgements, also those of messages that arrive during the wait."""
         async with asyncio.timeout(max(self.plan.settle_s, PATIENCE_S)):
             before = -1
             while before != s.n:
@@ -263,7 +263,7 @@ class Run:
                 await self.answered(s)
 
     async def answered(self, s: Subscriber) -> None:
-        """A connection that ends under the question is asked anew: its client was leaving when the run ended."""
+        """Ask again if a connection ends before the answer: its client was leaving when the run ended."""
         while True:
             await s.up.wait()
             with contextlib.suppress(ConnectionResetError):
@@ -271,7 +271,7 @@ class Run:
                 return
 
     async def nothing_comes_again(self) -> None:
-        """All is acknowledged, so who comes back is owed nothing."""
+        """Check that a client that comes back gets nothing, since all messages are acknowledged."""
         for s in self.subscribers:
             await s.leave()
         before = {s: s.n for s in self.subscribers}

@@ -43,7 +43,7 @@ def test_lost_is_what_was_acknowledged() -> None:
 def test_what_was_sent_before_the_subscription_is_not_owed() -> None:
     audit = audit_of()
     audit.asked("late", 0)
-    audit.delivered("late", 7, 4, dup=False)                # between SUBSCRIBE and SUBACK: welcome, not owed
+    audit.delivered("late", 7, 4, dup=False)                # between SUBSCRIBE and SUBACK: allowed, not required
     audit.subscribed("late", 1, 0)
     audit.delivered("s", 7, 1, dup=False)
     assert audit.missing("late") == [] and len(audit.missing("s")) == 3
@@ -117,7 +117,7 @@ def test_wills() -> None:
     client.will_came(1)
     assert chaos.audit.faults["will"] == 1
     client.left[2] = (5.0, 5.1)
-    chaos.killed_at = [5.5]             # too soon after it: nobody knows
+    chaos.killed_at = [5.5]             # too soon after the kill to decide
     client.will_came(2)
     assert chaos.audit.faults["will"] == 1
     chaos.killed_at = [7.0]

@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.chaos --actions 20000 --seed 1 [--config TEXT]
 
-The same seed makes the same actions. What is checked: the broker lives, still serves a well-behaved client, and stops with status 0.
+The same seed makes the same actions. The run checks that the broker lives, still serves a well-behaved client, and stops with status 0.
 Run it against a sanitized build (`make asan` does, through tests/broker/test_chaos.py) to see what it does to its memory.
 """
 
@@ -48,7 +48,7 @@ class Chaos:
     def __init__(self, port: int, seed: int) -> None:
         self.port, self.random = port, random.Random(seed)
         self.sockets: list[tuple[socket.socket, int]] = []
-        self.unread: dict[socket.socket, bytes] = {}  # what came and is not a whole frame yet
+        self.unread: dict[socket.socket, bytes] = {}  # bytes of a frame that is not complete
 
     def act(self) -> None:
         roll = self.random.random()

@@ -84,7 +84,7 @@ def block_row(first: int, payloads: list[bytes], damage: int = 0) -> bytes:
 
 
 def journals() -> list[bytes]:
-    """Two segments that follow each other; damage in each block; a gap; what lies behind the next one's beginning; a second one that is over."""
+    """Two segments that follow each other; damage in each block; a gap; bytes behind the next segment's beginning; a second segment that has ended."""
     found = []
     for bad in range(-1, 4):
         parts = []

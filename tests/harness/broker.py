@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mosq.tools.bench.started import free_port as free_port       # whoever starts brokers here takes it from here
+from mosq.tools.bench.started import free_port as free_port       # for all tests that start brokers
 from tests.harness.effort import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ def is_reference() -> bool:
 
 
 class Broker:
-    """One broker process. `config` may hold {port} and {dir}; without `listener` in it, one is put in front."""
+    """Run one broker process. `config` may hold {port} and {dir}; a `config` without `listener` gets one in front."""
 
     argv: list[str] | None = None       # of a kind of broker that is not the one under test
 
@@ -77,7 +77,7 @@ class Broker:
                 if self.process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"the broker did not start (status {self.process.poll()}):\n{self.log()}") from None
                 time.sleep(0.005)
-        # what it tells while it starts is in its log, where the log is here and as usual
+        # wait for the lines of the start too, if the broker logs to this file and the configuration selects no lines
         while "log_" not in self.config.read_text() and " running\n" not in self.log()[said_before:] and self.alive():
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.002)
@@ -122,7 +122,7 @@ class Broker:
 
 
 class Brokers:
-    """One running broker per configuration, started when first asked for. Safe to ask from several threads."""
+    """Keep one running broker for each configuration, from its first use on. Several threads may use it."""
 
     def __init__(self) -> None:
         self._running: dict[str, Broker | RuntimeError] = {}

@@ -37,7 +37,7 @@ def name_of(common_name: str | None) -> x509.Name:
 
 
 class Authority:
-    """`by`: who signs it; None: itself."""
+    """`by`: the authority that signs it; None = itself."""
 
     def __init__(self, name: str = "authority", by: Authority | None = None) -> None:
         self.key = key_new()
@@ -89,13 +89,13 @@ class Authority:
 
 @cache
 def authority() -> Authority:
-    """Of the whole test session."""
+    """Return the one authority of a test session."""
     return Authority()
 
 
 @cache
 def server_files() -> dict[str, str]:
-    """What a broker's folder holds for `TLS_LINES`."""
+    """Return the files that a broker with `TLS_LINES` needs in its folder: name to content."""
     _, certificate, key = authority().issue("localhost")
     return {"ca.crt": authority().pem, "server.crt": certificate, "server.key": key}
 

@@ -30,7 +30,7 @@ def spec(*topics: dict[str, Any], name: str = "b", **more: Any) -> dict[str, Any
 
 
 def linked(plane: Plane, name: str = "b") -> BridgeEvent:
-    """What was said about a link next."""
+    """Return the next event of a bridge connection."""
     plane.until(lambda: any(each.kind == "bridge" and each.name == name for each in plane.waiting))
     found = next(each for each in plane.waiting if each.kind == "bridge" and each.name == name)
     plane.waiting.remove(found)

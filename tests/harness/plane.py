@@ -1,4 +1,4 @@
-"""The data plane alone, with the test as its control plane: what it asks is read with `ask`, and answered with `answer`."""
+"""Run the data plane alone, with the test as its control plane: `ask` returns its requests, `answer` answers them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Plane:
             (self.events if request.kind == "event" else self.waiting).append(request)
 
     def ask(self, kind: str | None = None) -> Any:
-        """The next request."""
+        """Wait for the next request and return it."""
         end = time.monotonic() + TIMEOUT_S
         while not self.waiting:
             assert time.monotonic() < end, "nothing was asked"
@@ -95,7 +95,7 @@ class Plane:
         return [self.ask() for _ in range(n)]
 
     def asks_nothing(self) -> None:
-        """What a stats request has seen done has asked what it will."""
+        """Check that the data plane has no request for the control plane. The answer to a stats request comes after all earlier requests."""
         self.engine.stats()
         self.look(0)
         assert not self.waiting, self.waiting

@@ -34,7 +34,7 @@ class Pair:
     def wake(self) -> None:
         for sock in self.socks:
             with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RD)       # nothing is said: what follows is the reset of the close
+                sock.shutdown(socket.SHUT_RD)       # the peer notices only the reset that the close sends
 
     def left(self) -> bool:
         """By one of its threads; True: it was the last."""

@@ -1,4 +1,4 @@
-"""A remote broker played by the test: who links to it is read packet by packet, and answered as the test says.
+"""Play a remote broker: the test reads the packets of a bridge one by one and answers each of them.
 
 `Remote` listens; `accept()` gives the next connection as a `Peer`, whose CONNECT has been read and not been answered.
 """
@@ -135,7 +135,7 @@ class Peer:
         return got
 
     def closed(self) -> None:
-        """Waits for its end; what comes before is passed over."""
+        """Wait for the end of the connection; ignore packets that arrive before."""
         while self.frame() is not None:
             pass
 

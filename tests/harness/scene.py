@@ -160,7 +160,7 @@ class Scene:
 
 
 def _normal(packet: Packet | Received, level: int, wanted: Props) -> Any:
-    """What counts of a packet: below 5.0 neither codes nor properties; a reason string only where one is wanted."""
+    """Return the packet without the parts that do not count: below 5.0 codes and properties, and a reason string unless the test wants one."""
     item = cast(Any, packet)
     names = {f.name for f in fields(item)}
     if "props" in names:
@@ -288,7 +288,7 @@ class Actor:
         return self._step("until_connected", "", act)
 
     def ends(self, *codes: int) -> Step:
-        """The broker ends it: 5.0 is told why by a DISCONNECT with one of these codes, 3.x is just closed."""
+        """Expect the end of the connection: a client of 5.0 gets DISCONNECT with one of these codes first, one of 3.x does not."""
 
         def act(s: Scene) -> None:
             wire = s.wire(self.name)

@@ -1,6 +1,7 @@
 """A socket that speaks WebSocket to a broker, for tests: bytes of MQTT in and out, as with a plain one.
 
-What it sends goes by turns as one frame, as two, and as fragments with a ping between them, so that MQTT packets and frames never keep step.
+It sends its bytes by turns as one frame, as two frames, and as fragments with a ping between them, so that frames and MQTT packets
+begin at different bytes.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class WebSocket:
         self.sock.sendall(wire)
 
     def recv(self, _: int = 0) -> bytes:
-        """What came; b"" when the broker said Close, or closed."""
+        """Return the next bytes of MQTT; b"" after a Close frame or the end of the connection."""
         while True:
             got, self._raw = read_server(self._raw)
             for one in got:

@@ -16,7 +16,7 @@ from tests.harness.websocket import WebSocket
 
 
 def frame_from(sock: socket.socket | WebSocket, buffer: bytearray, timeout_s: float) -> bytes | None:
-    """The next whole frame; None when the peer closed; TimeoutError when nothing came. `buffer`: what came behind the frame before."""
+    """Return the next whole frame; None = the peer closed. Raise TimeoutError if nothing arrives. `buffer`: bytes behind the frame before."""
     deadline = time.monotonic() + timeout_s
     while not (size := packets.split(buffer)):
         left = deadline - time.monotonic()
@@ -84,7 +84,7 @@ class Wire:
         assert raw is None, f"expected the end of the connection, got {packets.decode(self.level, raw or b'')}"
 
     def expect_nothing(self) -> None:
-        """Whatever the broker owed us has been sent before it answers this ping."""
+        """Ping the broker: it sends everything that was pending for this client before it answers."""
         self.send(Pingreq())
         self.expect_packet(Pingresp())
 

@@ -37,7 +37,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Setup:
-    """How a client connects. `version` is the MQTT level, 4 or 5."""
+    """Describe the connection of a client. `version` is the MQTT level, 4 or 5."""
 
     port: int
     client_id: str
@@ -70,7 +70,7 @@ class Client(ABC):
         """Goes away without a word."""
 
     def settle(self) -> None:
-        """What it has received is acknowledged: the acknowledgement leaves before this round trip."""
+        """Make sure that all received messages are acknowledged: acknowledgements leave before this round trip."""
         self.subscribe("unused/" + self.setup.client_id, 0)
 
     def take(self, count: int) -> list[Message]:

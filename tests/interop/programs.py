@@ -115,7 +115,7 @@ def install_mqttjs() -> Path:
 
 
 class MqttJs(Client):
-    """driver.mjs, told what to do by lines of JSON."""
+    """Drive driver.mjs with lines of JSON."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -179,7 +179,7 @@ class Driver:
         assert how != 2 or not session.owed, f"{peer.name}: not completed {session.owed}"
 
     def settle(self) -> None:
-        """Everybody who has a session comes back, and gets the rest."""
+        """Connect each client that has a session again, and take the rest of its messages."""
         for peer in self.peers:
             if peer.wire is None and peer.name in self.model.sessions:
                 self.connect(peer, True, 0)

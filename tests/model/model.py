@@ -1,7 +1,7 @@
-"""A naive model of the broker: sessions, subscriptions, retained messages, wills, and what is owed to whom.
+"""A naive model of the broker: sessions, subscriptions, retained messages, wills, and the messages that each client must get.
 
-It knows no packets and no sockets; the driver tells it what happened and asks what each client must get. Left out on
-purpose: shared groups (whom they choose is the broker's business), expiry, limits.
+It knows no packets and no sockets; the driver reports each event and asks which messages a client must get. It leaves out
+shared groups (the broker is free to choose a member), expiry and limits.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Model:
         self.sessions[client].subscriptions.pop(pattern, None)
 
     def deliver(self, client: str, topic: str, payload: bytes, qos: int, retain: bool, mid: int, dup: bool) -> Owed:
-        """The client got a PUBLISH; raises when it was not owed, or not now."""
+        """Note that the client got a PUBLISH; raise if it must not get it, or not now."""
         session = self.sessions[client]
         alike = [o for o in session.owed if o.qos == qos and o.retain == retain and not o.seen and not o.received]
         same = [o for o in alike if (o.topic, o.payload) == (topic, payload) and o.mid in (None, mid)]

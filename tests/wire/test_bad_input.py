@@ -1,5 +1,5 @@
-"""Hostile bytes: split, truncated, too long, malformed, out of order. Whoever sends them is told (5.0) or closed (3.x);
-nobody else notices, nothing hangs, and the cost stays linear.
+"""Hostile bytes: split, truncated, too long, malformed, out of order. The broker sends their sender a code (5.0) or
+closes the connection (3.x). No other client notices, nothing hangs, and the cost stays linear.
 
 Each test keeps a witness on the same broker: a client with a subscription that goes on getting its messages.
 """
@@ -164,7 +164,7 @@ def test_truncated_connect(broker: Broker, level: int) -> None:
     """A CONNECT whose length says less than its fields need, at every length."""
     body = FULL_CONNECT.encode(level)[2:] if len(FULL_CONNECT.encode(level)) < 130 else b""
     assert body
-    known = 2 + (6 if level == 3 else 4) + 1  # once the level has been read, 5.0 is told
+    known = 2 + (6 if level == 3 else 4) + 1  # the broker knows the level from here on, and sends a code to 5.0
     for size in range(len(body)):
         if level == 3 and (size in (len(body) - 12, len(body) - 6) or is_reference()):
             continue  # [v3.1 3.1] the length has precedence over the flags: username or password may just be missing

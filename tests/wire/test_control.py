@@ -98,7 +98,7 @@ CONTROL = [
                       A.sends(Publish(topic, b"t")), A.gets(Publish(f"{topic}/response", NOBODY)))],
           A.quiet(), B.quiet()]),
     Case("more-levels-than-topics-may-have", "[max_topic_levels]", ALL, "levels-3", [A.connects(), asks("~/2/3/4", 1), answered(), A.gets(Puback(7))]),
-    # -- who may ask
+    # -- which clients may ask
     Case("acl-without-a-rule", "[acl_file]", ALL, "control-acl", [A.connects(), *refused(0x87)]),
     Case("acl-with-a-rule", "[acl_file]", ALL, "control-acl",
          [A.connects(username="ann", password=b""), asks("~t", 1), answered(), A.gets(Puback(7)), A.quiet()]),
@@ -146,7 +146,7 @@ def test_an_in_process_question_is_not_routed() -> None:
 
 
 def test_who_does_not_read_gets_no_more_than_so_much() -> None:
-    """Answers of 60 KB each, never read: they end at HIGH_WATER_BYTES and what the socket took; what is dropped is counted."""
+    """Answers of 60 KB each, never read: the broker keeps HIGH_WATER_BYTES beyond the socket's buffer, and counts dropped answers."""
     with mosq.Broker() as broker:
         reader = Wire(broker.port, 4)
         reader.send(Connect("reader"), Subscribe(1, tuple((f"t/{'+/' * n}#", 0) for n in range(100))))

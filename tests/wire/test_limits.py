@@ -59,7 +59,7 @@ def acl(refuse: bool) -> list[Case]:
     rows: list[tuple[str, Steps]] = [
         ("subscribe-denied", [A.connects(), asks(A, "secret", "inbox/~", qos=1), A.quiet()]),
         ("subscribe-allowed", [A.connects(), asks(A, "news/~", "news/#", "both/+/x", "#", "+/~", "own/~a/#", denied=False)]),
-        ("subscribe-wider-than-allowed",  # what it may read of it is delivered
+        ("subscribe-wider-than-allowed",  # the broker delivers the topics that the client may read
          [A.connects(), asks(A, "#", denied=False), B.connects(username="ann", password=b""), B.publishes("ann/~", b"no", 1),
           B.publishes("own/~b/t", b"no", 1), C.connects(), C.publishes("both/~/x", b"yes", 1), A.receives("both/~/x", b"yes"), A.quiet()]),
         ("read-filtered", [A.connects(), A.subscribes("both/#"), B.connects(), B.publishes("both/~/x", b"1", 1), A.receives("both/~/x", b"1"), A.quiet()]),
