@@ -1,4 +1,4 @@
-"""Columns of text for people, whatever is in them."""
+"""Format columns of any text for terminals."""
 
 import unicodedata
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def table(rows: "list[tuple[str, ...]]") -> "Iterable[str]":
-    """Columns as wide as they must be, but for the last; numbers to the right."""
+    """Align columns to the width of their content, except the last; numbers to the right."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [" " * (w - width(cell)) + cell if cell.isdigit() else cell + " " * (w - width(cell))
@@ -17,10 +17,10 @@ def table(rows: "list[tuple[str, ...]]") -> "Iterable[str]":
 
 
 def shown(text: str) -> str:
-    """What is not printable as an escape: a filter must not steer the terminal."""
+    """Escape unprintable characters, so that a name cannot control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def width(text: str) -> int:
-    """Columns on a terminal."""
+    """Return the columns that a text takes on a terminal."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

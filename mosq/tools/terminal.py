@@ -1,4 +1,4 @@
-"""What commands that read long files show while they do, and how they end where nobody reads them any more."""
+"""Show the progress of commands that read long files, and end them quietly if no program reads their output."""
 
 import os
 import sys
@@ -8,12 +8,12 @@ import click
 
 
 def progress_bar(label: str, length: int, quiet: bool) -> Any:
-    """On a terminal, a bar; else nothing: it goes to stderr, so that a pipe gets the result alone."""
+    """Return a progress bar on stderr, hidden if stderr is no terminal, so that a pipe gets only the result."""
     return click.progressbar(
         length=max(length, 1), label=label, file=sys.stderr, hidden=quiet or not sys.stderr.isatty()
     )
 
 
 def reader_is_gone() -> None:
-    """After BrokenPipeError (`... | head`): Python is not to complain again when it ends."""
+    """Close stdout after BrokenPipeError (`... | head`), so that Python does not report the error again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

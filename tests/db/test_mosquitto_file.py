@@ -49,7 +49,7 @@ def test_an_unknown_chunk_is_passed_over(tmp_path: Path) -> None:
     with MosquittoFile(file_of(tmp_path, db.header() + db.chunk(7, b"xyz") + db.retain(5))) as file:
         (retain,) = file.chunks()
         assert isinstance(retain, Retain)
-        assert file.warnings == [f"{file.path}: byte 23: passed over a chunk of unknown type 7"]
+        assert file.warnings == [f"{file.path}: byte 23: skipped a chunk of unknown type 7"]
 
 
 @pytest.mark.parametrize(("data", "said"), [

@@ -88,7 +88,7 @@ def test_a_copy_takes_the_place_of_the_older_one() -> None:
     state, _, _ = state_of(FakeSource([message(b"m", (1, 6)), session(1, b"c")]))
     assert not state.problems
     state, _, _ = state_of(FakeSource([message(b"m", (1, 6))]))
-    assert state.problems == [(-1, "something belongs to session 1, of which there is no record")]
+    assert state.problems == [(-1, "records belong to session 1, which has no record")]
 
 
 @given(st.integers(0, WRAP - 1), st.lists(st.tuples(st.sampled_from("ppppt"), st.one_of(st.integers(-50, 50), st.integers(-3, 3).map(lambda n: n * GAP_MAX)))))
@@ -165,7 +165,7 @@ def test_export_jsonl(cli: Any, tmp_path: Path) -> None:
     assert [row["type"] for row in rows] == ["meta", "session", "delivery", "session", "message", "delivery", "message", "delivery", "message", "inbox", "will"]
     assert rows[2] == {"type": "delivery", "lsn": None, "sno": 1, "position": 1, "pid": 2, "qos": 2, "state": "released"}
     assert cli(STORE, "export", "--jsonl", "-").stdout.splitlines()[:3] == out.read_text().splitlines()[:3]
-    assert "is there already; expected a new file, or --force" in cli(STORE, "export", "--jsonl", str(out)).output
+    assert "exists already; expected a new file, or --force" in cli(STORE, "export", "--jsonl", str(out)).output
     assert cli(STORE, "export", "--jsonl", str(out), "--force").return_value == 0
     assert cli(STORE, "export", "--jsonl", str(tmp_path / "no" / "such")).return_value == 1
     assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]

@@ -51,10 +51,10 @@ def test_import_replaces_nothing_unasked(tmp_path: Path, saved: Path) -> None:
     (store / "mosquitto.db").write_bytes(saved.read_bytes())        # as in a folder that Mosquitto had
     assert run("import", store / "mosquitto.db", store).return_value == 0
     result = run("import", saved, store)
-    assert result.return_value == 1 and "a store with 9 records is there; expected an empty one, or --force" in result.output
+    assert result.return_value == 1 and "there is a store with 9 records; expected an empty one, or --force" in result.output
     saved.write_bytes(file.header() + file.config() + file.client(b"other"))
     result = run("import", "--force", saved, store)
-    assert result.return_value == 0 and "The store that was there lies in" in result.output
+    assert result.return_value == 0 and "The old store is now in" in result.output
     assert [row["id"] for row in map(json.loads, run("dump", "--json", "--kind", "session", store).stdout.splitlines())] == ["other"]
     (kept,) = store.glob("replaced.*")
     assert '"c"' in run("dump", "--kind", "session", kept).stdout
@@ -64,7 +64,7 @@ def test_a_bad_file_leaves_nothing_behind(tmp_path: Path, saved: Path) -> None:
     store = tmp_path / "store"
     saved.write_bytes(saved.read_bytes()[:-3])
     result = run("import", saved, store)
-    assert result.return_value == 1 and "a retained message of 8 bytes; expected at most 5, what is left of the file" in result.output
+    assert result.return_value == 1 and "a retained message of 8 bytes; expected at most 5, the rest of the file" in result.output
     assert [path.name for path in store.iterdir()] == ["lock"]
 
 

@@ -1,1 +1,1 @@
-"""What is in a store on disk, for people: `mosq db check|dump|stats|export|import`. Never part of a broker's start."""
+"""Show the content of a store on disk: `mosq db check|dump|stats|export|import`. A starting broker never imports it."""

@@ -1,4 +1,4 @@
-"""`mosq db`: what a store on disk holds, for people. Reading works while a broker runs; importing needs it stopped."""
+"""Define `mosq db`. Reading works while a broker runs; importing needs the broker stopped."""
 
 import sys
 import time
@@ -18,18 +18,18 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 EPILOG = """\b
 Examples:
-  mosq db stats /var/lib/mosquitto                          how much is in it, of what?
-  mosq db check /var/lib/mosquitto                          is it whole?
+  mosq db stats /var/lib/mosquitto                          count the content
+  mosq db check /var/lib/mosquitto                          look for damage
   mosq db dump --client meter-7 --payload /var/lib/mosquitto
   mosq db export --sqlite mosq.sqlite /var/lib/mosquitto
-  mosq db import /var/lib/mosquitto/mosquitto.db            take over what Mosquitto has kept
-  mosq db import -c mosquitto.conf mosquitto.db             also what waits for its bridges
+  mosq db import /var/lib/mosquitto/mosquitto.db            take over Mosquitto's data
+  mosq db import -c mosquitto.conf mosquitto.db             also the queues of its bridges
 
 \b
 Exit status:
-  0  done; for `check`: all is well
-  1  not done; for `check`: something is not as it should be
-  3  a mistake in the command line
+  0  done; for `check`: no problem
+  1  not done; for `check`: problems found
+  3  an error in the command line
 """
 
 
@@ -40,7 +40,7 @@ def open_store(directory: str) -> "Source":
 
 
 def guarded(command: "Callable[[], int]") -> int:
-    """An exit status; what a store or a file has against it in one line."""
+    """Run a command; print errors of stores and files in one line, and return the exit status."""
     from mosq.config.errors import ConfigError
     from mosq.tools.db.mosquitto_file import FormatError
     from mosq.tools.db.store import StoreError
@@ -61,19 +61,19 @@ def guarded(command: "Callable[[], int]") -> int:
 
 @click.group(epilog=EPILOG, context_settings=HELP)
 def db() -> None:
-    """Look into the store of durable sessions, or fill it from Mosquitto's."""
+    """Show the store of durable sessions, or fill it from Mosquitto's."""
 
 
 directory_argument = click.argument("directory", metavar="DIR", type=click.Path())
-quiet_option = click.option("--quiet", is_flag=True, help="No progress bar.")
+quiet_option = click.option("--quiet", is_flag=True, help="Show no progress bar.")
 
 
 @db.command(context_settings=HELP)
 @directory_argument
-@click.option("--live", is_flag=True, help="A broker writes to it: what is torn at the end is no mistake.")
+@click.option("--live", is_flag=True, help="A broker is writing: a torn end is no error.")
 @quiet_option
 def check(directory: str, live: bool, quiet: bool) -> int:
-    """Read everything in the store in DIR, and say what is damaged, lost or contradicts itself."""
+    """Read the whole store in DIR, and report damaged, lost and contradictory records."""
 
     def run() -> int:
         from mosq.tools.db.read import state_of
@@ -94,11 +94,11 @@ def check(directory: str, live: bool, quiet: bool) -> int:
 
 @db.command(context_settings=HELP)
 @directory_argument
-@click.option("--json", "as_json", is_flag=True, help="As one line of JSON.")
-@click.option("--kinds", "by_kind", is_flag=True, help="Also how many records of each kind lie in the log.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@click.option("--kinds", "by_kind", is_flag=True, help="Also count the records of each kind in the log.")
 @quiet_option
 def stats(directory: str, as_json: bool, by_kind: bool, quiet: bool) -> int:
-    """Count what the store in DIR holds: sessions, queued and retained messages, bytes."""
+    """Count the content of the store in DIR: sessions, queued and retained messages, bytes."""
 
     def run() -> int:
         import json
@@ -123,12 +123,12 @@ def stats(directory: str, as_json: bool, by_kind: bool, quiet: bool) -> int:
 @click.option(
     "--kind", "only", metavar="KIND", multiple=True, help="Only records of this kind, such as msg; repeatable."
 )
-@click.option("--client", metavar="ID", help="Only what belongs to this client's session.")
+@click.option("--client", metavar="ID", help="Only records of this client's sessions.")
 @click.option("--topic", metavar="FILTER", help="Only messages whose topic this filter matches.")
-@click.option("--from", "from_lsn", metavar="LSN", type=click.IntRange(0), default=0, help="Begin here.")
-@click.option("--limit", metavar="N", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--from", "from_lsn", metavar="LSN", type=click.IntRange(0), default=0, help="Begin at this position.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), help="Stop after N records.")
 @click.option("--payload", is_flag=True, help="Show payloads too.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each record.")
 def dump(                               # parameters: one for each option of the command
     directory: str,
     only: tuple[str, ...],
@@ -165,13 +165,13 @@ def dump(                               # parameters: one for each option of the
 @db.command(context_settings=HELP)
 @directory_argument
 @click.option("--sqlite", metavar="FILE", type=click.Path(), help="Write an SQLite database.")
-@click.option("--jsonl", metavar="FILE", type=click.Path(), help="Write a line of JSON for each thing; - for stdout.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--jsonl", metavar="FILE", type=click.Path(), help="Write a line of JSON for each object; - for stdout.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @quiet_option
 def export(directory: str, sqlite: str | None, jsonl: str | None, force: bool, quiet: bool) -> int:
-    """Write what the store in DIR holds (not its history) into a file that other programs read."""
+    """Write the current content of the store in DIR (not its history) into a file that other programs read."""
     if (sqlite is None) == (jsonl is None):
-        raise click.UsageError("Where to? Expected either --sqlite FILE or --jsonl FILE.")
+        raise click.UsageError("Expected either --sqlite FILE or --jsonl FILE.")
 
     def run() -> int:
         from mosq.tools.db.export import Lines, export_file
@@ -187,8 +187,8 @@ def export(directory: str, sqlite: str | None, jsonl: str | None, force: bool, q
         click.echo(f"{written:,} messages.", err=True)
         if missing:
             click.echo(
-                f"Warning: {missing:,} messages were acknowledged or moved meanwhile; stop the broker for one that "
-                "has all.",
+                f"Warning: {missing:,} messages were acknowledged or moved during the export; stop the broker for a "
+                "complete one.",
                 err=True,
             )
         return EXIT_OK
@@ -197,7 +197,7 @@ def export(directory: str, sqlite: str | None, jsonl: str | None, force: bool, q
 
 
 def bridges_of(config: str | None) -> list[str]:
-    """The client ids that its bridges have here. Raises ConfigError."""
+    """Return the client ids of the configured bridges. Raises ConfigError."""
     if config is None:
         return []
     import socket
@@ -210,10 +210,10 @@ def bridges_of(config: str | None) -> list[str]:
 @db.command("import", context_settings=HELP)
 @click.argument("file", metavar="MOSQUITTO.DB", type=click.Path())
 @click.argument("directory", metavar="[DIR]", type=click.Path(), required=False)
-@click.option("--force", is_flag=True, help="Replace a store that is there; it is kept in DIR/replaced.*")
-@click.option("--dry-run", is_flag=True, help="Read the file and say what would be imported; write nothing.")
+@click.option("--force", is_flag=True, help="Replace an existing store; it is kept in DIR/replaced.*")
+@click.option("--dry-run", is_flag=True, help="Read the file and count what would be imported; write nothing.")
 @click.option("-c", "config", metavar="FILE", type=click.Path(), help="The broker's configuration, if it has bridges.")
-@click.option("--bridge", "bridges", metavar="ID", multiple=True, help="A bridge's client id here; repeatable.")
+@click.option("--bridge", "bridges", metavar="ID", multiple=True, help="Client id of a bridge; repeatable.")
 @quiet_option
 def import_(
     file: str,
@@ -224,10 +224,11 @@ def import_(
     bridges: tuple[str, ...],
     quiet: bool,
 ) -> int:
-    """Make a store in DIR of a persistence file of Mosquitto 1.6, 2.0 or 2.1: its sessions, subscriptions, queued and
-    retained messages. Without DIR it is MOSQUITTO.DB.store, where a broker with the same persistence_location and
-    persistence_file looks for it. Stop Mosquitto first, so that the file is whole. Where there are bridges, give the
-    configuration: a file of 2.1 does not say which sessions are theirs."""
+    """Make a store in DIR from a persistence file of Mosquitto 1.6, 2.0 or 2.1: its sessions, subscriptions, queued and
+    retained messages. The default DIR is MOSQUITTO.DB.store, where a broker with the same persistence_location and
+    persistence_file finds it. Stop Mosquitto first, so that the file is complete. If there are bridges, give the
+    configuration: a file of 2.1 does not mark their sessions.
+    """
 
     def run() -> int:
         from mosq.tools.db.mosquitto_file import MosquittoFile
@@ -256,7 +257,7 @@ def import_(
         for warning in (*source.warnings, *imported.counts.refused):
             click.echo(f"Warning: {warning}", err=True)
         if kept:
-            click.echo(f"The store that was there lies in {kept} now; remove it when it is not needed.", err=True)
+            click.echo(f"The old store is now in {kept}; remove it when you do not need it.", err=True)
         click.echo(imported.counts.text("would be imported" if dry_run else "imported"))
         return EXIT_OK
 

@@ -1,4 +1,4 @@
-"""The records of a store in log order, those that were asked for."""
+"""Print chosen records of a store in log order."""
 
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,11 +21,11 @@ class Choice(NamedTuple):
 
 
 class EnoughError(Exception):
-    """The limit is reached."""
+    """State that the limit is reached."""
 
 
 def matches(filter: str, topic: str) -> bool:
-    """[v5 4.7.1]; a share is not looked at."""
+    """Return whether a filter matches a topic [v5 4.7.1]; a `$share/` prefix is not interpreted."""
     levels, names = filter.split("/"), topic.split("/")
     if topic.startswith("$") and levels[0] in ("+", "#"):
         return False
@@ -38,7 +38,7 @@ def matches(filter: str, topic: str) -> bool:
 
 
 def numbers_of(source: "Source", client: str) -> set[int]:
-    """The sessions that a client had; a record may come before the one that says whose it is."""
+    """Return the store session ids of a client; a record may come before the one that names its session's client."""
     wanted, found = client.encode(errors="surrogateescape"), set()
 
     def record(_lsn: int, kind: int, f: dict[Any, Any], _bytes: int) -> None:
@@ -52,13 +52,13 @@ def numbers_of(source: "Source", client: str) -> set[int]:
 def belongs(f: dict[Any, Any], numbers: set[int]) -> bool:
     if "sno" in f:
         return f["sno"] in numbers
-    return any(owed[0] in numbers for owed in f.get("entries", f.get("acks", ())))
+    return any(delivery[0] in numbers for delivery in f.get("entries", f.get("acks", ())))
 
 
 def dump_to(
     source: "Source", choice: Choice, out: "Callable[[str], object]", payload: bool, as_json: bool
 ) -> list[str]:
-    """-> what was lost or cannot be read, a line each"""
+    """Print the records; return lines about lost and unreadable ones."""
     numbers = None if choice.client is None else numbers_of(source, choice.client)
     left = choice.limit
 
@@ -83,5 +83,5 @@ def dump_to(
         loss, unreadable = walk(source, record)
     except EnoughError:
         return []
-    more = [f"... and {unreadable.n - len(unreadable.told):,} more"] if unreadable.n > len(unreadable.told) else []
-    return [*losses(loss, True), *(f"lsn {lsn}: {text}" for lsn, text in unreadable.told), *more]
+    more = [f"... and {unreadable.n - len(unreadable.first):,} more"] if unreadable.n > len(unreadable.first) else []
+    return [*losses(loss, True), *(f"lsn {lsn}: {text}" for lsn, text in unreadable.first), *more]

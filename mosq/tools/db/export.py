@@ -1,8 +1,9 @@
-"""What a store holds, as an SQLite file or lines of JSON: sessions, subscriptions, messages and who is owed them,
-retained and inbound messages, wills. Two walks: the first learns what is needed, the second has the bodies.
+"""Export the content of a store as an SQLite file or as lines of JSON: sessions, subscriptions, messages and their
+deliveries, retained and inbound messages, wills.
 
-On a live store something may be acknowledged, or moved by cleaning, between the walks: `missing` counts what the second
-did not find. Memory: that of `State`, and one body.
+The store is read twice: the first walk learns which records are needed, the second one reads their bodies. In the store
+of a running broker, a message may be acknowledged or moved by cleaning between the walks: `missing` counts messages
+that the second walk did not find. Memory: that of `State`, and one body.
 """
 
 import json
@@ -46,7 +47,7 @@ class Sink(Protocol):
 
 
 def export(source: "Source", sink: Sink, progress: "Progress | None" = None) -> tuple[int, int]:
-    """-> (messages written, messages that the second walk did not find)"""
+    """Export a store; return (messages written, messages that the second walk did not find)."""
     state, _, _ = state_of(source, progress)
     sink.meta(state.meta)
     for s in state.sessions.values():
@@ -78,7 +79,7 @@ def _live(state: "State", sink: Sink, lsn: int, kind: int, f: dict[str, Any]) ->
 
 
 class Lines:
-    """Lines of JSON, each with its `type`."""
+    """Write lines of JSON, each with its `type`."""
 
     def __init__(self, out: IO[str]) -> None:
         self._out = out
@@ -126,11 +127,11 @@ class Lines:
 
 
 class Sqlite:
-    """A new SQLite file; `close` makes it whole."""
+    """Write a new SQLite file; `close` completes it."""
 
     def __init__(self, path: str) -> None:
         self._db = sqlite3.connect(path, isolation_level=None)
-        # who interrupts an export throws the file away, so nothing needs a journal
+        # an interrupted export is deleted, so the file needs no journal
         self._db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;" + SCHEMA)
         self._db.execute("BEGIN")
 
@@ -217,9 +218,9 @@ class Sqlite:
 def export_file(
     source: "Source", path: str, kind: str, force: bool, progress: "Progress | None" = None
 ) -> tuple[int, int]:
-    """Into a file that is whole or not there; `kind`: sqlite or jsonl."""
+    """Export to a file that is complete or does not exist; `kind`: sqlite or jsonl."""
     if os.path.exists(path) and not force:
-        raise StoreError(f"{path}: is there already; expected a new file, or --force")
+        raise StoreError(f"{path}: exists already; expected a new file, or --force")
     part = f"{path}.part"
     if os.path.exists(part):
         os.unlink(part)

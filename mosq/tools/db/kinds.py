@@ -1,4 +1,4 @@
-"""Kinds of records, as cext/session/record.pxd numbers them."""
+"""Define the kinds of records, with the numbers of cext/session/record.pxd."""
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE = range(1, 10)
 RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS = range(10, 16)

@@ -1,10 +1,10 @@
-"""The persistence file of Mosquitto, a mosquitto.db of format 5 (written by 1.6) or 6 (2.0, 2.1): read chunk by chunk.
+"""Read the persistence file of Mosquitto chunk by chunk: a mosquitto.db of format 5 (written by 1.6) or 6 (2.0, 2.1).
 
-Knows the file; not what is made of it. A file is a header (15 bytes of magic, a checksum that is always 0, the
-format's number) and chunks: type and length in network order, then a fixed part, and names and bytes whose lengths it
-gives. Lengths and packet ids are in network order; ids of stored messages and times are as the machine had them that
-wrote the file, and little-endian here. A chunk may be hostile: what it says of lengths is compared with the chunk's
-and the file's before a byte is read. Memory: one chunk, and of that the payload only where it is asked for.
+This module knows the file, not the use of its content. A file is a header (15 bytes of magic, a checksum that is always
+0, the number of the format) and chunks: type and length in network order, then a fixed part, and the names and bytes
+whose lengths that part gives. Lengths and packet ids are in network order; ids of stored messages and times are in the
+order of the machine that wrote the file, here little-endian. A chunk may be hostile: its lengths are compared with
+those of the chunk and the file before a byte is read. Memory: one chunk, and its payload only if requested.
 """
 
 import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x00\xb5\x00mosquitto db"
 HEADER = struct.Struct(">15sII")  # magic, checksum (0), format
-CHUNK = struct.Struct(">II")  # type, length without this
+CHUNK = struct.Struct(">II")  # type, length without this header
 FORMATS = (5, 6)
 
 CONFIG, MESSAGE, CLIENT_MESSAGE, RETAIN, SUBSCRIPTION, CLIENT = range(1, 7)
@@ -30,7 +30,7 @@ NAMES = {
     CLIENT: "client",
 }
 
-# Fixed parts. struct knows one order per format, so what is in network order is taken as bytes and unpacked after.
+# Fixed parts. A struct has one byte order, so fields in network order are taken as bytes and unpacked afterwards.
 CONFIG_PART = struct.Struct("<QBB6x")  # last id, written at shutdown, size of an id
 MESSAGE_PART = struct.Struct("<Qq4s10sBB")  # id, expiry time, payload bytes, five lengths and ports, qos, retain
 CLIENT_MESSAGE_PART = struct.Struct("<Q4sBBBB")  # id, (packet id, client id bytes), qos, state, flags, direction
@@ -40,7 +40,7 @@ CLIENT_PART_6 = struct.Struct("<q12s4x")  # and (listener's port, user name byte
 RETAIN_PART = struct.Struct("<Q")
 
 IN, OUT = 0, 1
-# what a client message waits for
+# the states of a client message: the packet that it waits for
 (
     QOS0,
     QOS1,
@@ -59,7 +59,7 @@ SECONDS_MAX = 1 << 40
 
 
 class FormatError(Exception):
-    """What is wrong with a file, where, and what was expected."""
+    """State what is wrong with a file, where, and what was expected."""
 
     def __init__(self, path: str, offset: int, text: str) -> None:
         super().__init__(f"{path}: byte {offset}: {text}")
@@ -85,13 +85,13 @@ class Message:
     retain: bool
     payload_bytes: int
     properties: bytes  # a block without its length
-    payload: bytes | None  # None: not asked for
+    payload: bytes | None  # None: not requested
 
 
 @dataclass(slots=True, frozen=True)
 class ClientMessage:
     offset: int
-    id: int  # of the Message
+    id: int  # id of the Message
     client_id: bytes
     pid: int
     qos: int
@@ -113,7 +113,7 @@ class Subscription:
     offset: int
     client_id: bytes
     filter: bytes
-    options: int  # the byte of SUBSCRIBE
+    options: int  # the options byte of SUBSCRIBE
     sub_id: int
 
 
@@ -122,7 +122,7 @@ class Client:
     offset: int
     client_id: bytes
     username: bytes | None
-    ends_s: int  # wall clock; 0: not said
+    ends_s: int  # wall clock; 0: none
     expiry_s: int
     last_pid: int
 
@@ -131,7 +131,7 @@ Chunk = Config | Message | ClientMessage | Retain | Subscription | Client
 
 
 class Body:
-    """A chunk's bytes after its header: taken from the front, never beyond the end."""
+    """Read a chunk's bytes after its header from front to end, never beyond it."""
 
     __slots__ = ("_file", "_path", "_what", "left", "offset")
 
@@ -144,7 +144,7 @@ class Body:
 
     def take(self, n: int, name: str) -> bytes:
         if n > self.left:
-            raise self.error(f"{name} of {n} bytes; expected at most {self.left}, what is left of the chunk")
+            raise self.error(f"{name} of {n} bytes; expected at most {self.left}, the rest of the chunk")
         data = self._file.read(n)
         if len(data) != n:
             raise self.error(f"the file ends; expected {n} bytes of {name}")
@@ -154,7 +154,7 @@ class Body:
 
     def skip(self, n: int, name: str) -> None:
         if n > self.left:
-            raise self.error(f"{name} of {n} bytes; expected at most {self.left}, what is left of the chunk")
+            raise self.error(f"{name} of {n} bytes; expected at most {self.left}, the rest of the chunk")
         self._file.seek(n, os.SEEK_CUR)
         self.offset += n
         self.left -= n
@@ -168,7 +168,7 @@ class Body:
 
 
 def varint(data: bytes) -> tuple[int, int] | None:
-    """-> (value, bytes it took), or None"""
+    """Return (value, number of its bytes), or None."""
     value = 0
     for i, byte in enumerate(data[:4]):
         value |= (byte & 127) << (7 * i)
@@ -178,7 +178,7 @@ def varint(data: bytes) -> tuple[int, int] | None:
 
 
 def block(body: Body) -> bytes:
-    """Properties, to the end of the chunk: their length, then as many bytes."""
+    """Return the properties up to the end of the chunk: their length, then as many bytes."""
     if not body.left:
         return b""
     data = body.take(body.left, "properties")
@@ -280,7 +280,7 @@ def read_client(body: Body, at: int, format: int) -> Client:
 
 
 class MosquittoFile:
-    """An open file. `chunks` may be walked more than once; `warnings` tells of what was passed over."""
+    """Hold an open file. `chunks` may be called more than once; `warnings` lists skipped chunks."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -311,12 +311,12 @@ class MosquittoFile:
             raise FormatError(self.path, len(data), f"the file ends; expected a header of {HEADER.size} bytes")
         format: int = HEADER.unpack(data)[2]
         if format not in FORMATS:
-            older = "; a start and stop of Mosquitto 2 with it writes it anew" if 2 <= format < 5 else ""
+            older = "; a start and stop of Mosquitto 2 with it writes it again" if 2 <= format < 5 else ""
             raise FormatError(self.path, 19, f"format {format}; expected 5 (Mosquitto 1.6) or 6 (2.0, 2.1){older}")
         return format
 
     def chunks(self, with_payload: bool = True) -> "Iterator[Chunk]":
-        """All chunks in their order; at the first that is wrong, FormatError. An unknown type is passed over."""
+        """Yield all chunks in their order. Raises FormatError at the first wrong one; an unknown type is skipped."""
         at = HEADER.size
         self._file.seek(at)
         while at < self.size:
@@ -331,17 +331,20 @@ class MosquittoFile:
                     self.path,
                     at + 4,
                     f"a {what} of {length} bytes; expected at most "
-                    f"{self.size - at - CHUNK.size}, what is left of the file",
+                    f"{self.size - at - CHUNK.size}, the rest of the file",
                 )
             if kind in NAMES:
                 yield self._chunk(kind, body, at, with_payload)
             else:
                 body.skip(length, "the chunk")
-                self.warnings.append(f"{self.path}: byte {at}: passed over a chunk of unknown type {kind}")
+                self.warnings.append(f"{self.path}: byte {at}: skipped a chunk of unknown type {kind}")
             at += CHUNK.size + length
 
     def message_at(self, offset: int) -> Message:
-        """A stored message, with its payload, whose offset a walk told. Not while a walk goes on."""
+        """Return a stored message with its payload, by the offset that `chunks` reported.
+
+        Not during a call of `chunks`.
+        """
         self._file.seek(offset)
         kind, length = CHUNK.unpack(self._file.read(CHUNK.size))
         assert kind == MESSAGE

@@ -1,16 +1,16 @@
-"""From a persistence file of Mosquitto to the records of a store: sessions, subscriptions, queues with their progress,
+"""Convert a persistence file of Mosquitto into records of a store: sessions, subscriptions, queues with their progress,
 retained messages.
 
-The file is walked once without payloads, to learn who is owed what; then each stored message is read by itself, in
-the order of their ids, which is the order of publication. Left out, and counted: what has expired, what nobody is
-owed, and what the protocol does not allow. Sessions of bridges are marked: a bridge with that client id goes on with
-it, and nobody else gets it; the first start ends those that no bridge claims. Mosquitto 2.0 gives them an expiry of 0,
-of 2.1's only the caller knows which they are. Memory: about 500 bytes per
-session, subscription and stored message, and one payload at a time.
+The file is read once without payloads, to learn which sessions receive each message. Then each stored message is read
+by itself, in the order of the ids, which is the order of publication. Left out and counted are: expired messages,
+messages without a receiver, and everything that the protocol does not allow. Sessions of bridges are marked: only a
+bridge with that client id continues such a session; the first start ends those that no bridge has. Mosquitto 2.0 gives
+them an expiry of 0; in a file of 2.1 only the caller knows them. Memory: about 500 bytes per session, subscription and
+stored message, and one payload at a time.
 
-Packet ids. A queue of mosq has ids that rise with the positions. What Mosquitto had sent keeps its id, since its
-client may know it: the position then rises as the id does, and leaves holes. What was never sent gets the ids after
-that.
+Packet ids: the ids in a queue of mosq rise with the positions. A message that Mosquitto had sent keeps its id, because
+its client may know it: the position rises by as much as the id, and leaves holes. Messages that were never sent get the
+following ids.
 """
 
 import struct
@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
 ENTRY_RETAIN = 0x80
-STEP_MAX = 1 << 15  # between packet ids in flight; beyond, the later one is rather before
+STEP_MAX = 1 << 15  # largest step between packet ids in flight; a larger one means that the later id is an earlier one
 
 
-# who is owed a message: session, position, packet id, qos, subscription identifier; kept as bytes, one after the other
+# a delivery of a message: session, position, packet id, qos, subscription identifier; stored as bytes one after the
+# other
 ENTRY = struct.Struct("<IIHBI")
 
 
@@ -59,7 +60,7 @@ class Session:
 
 @dataclass(slots=True)
 class Counts:
-    """What an import did: the first five went in, the others are left out."""
+    """Count the results of an import: the first five were imported, the others left out."""
 
     sessions: int = 0
     bridges: int = 0  # of the sessions
@@ -67,9 +68,9 @@ class Counts:
     deliveries: int = 0
     retained: int = 0
     sessions_expired: int = 0
-    deliveries_expired: int = 0  # to those
+    deliveries_expired: int = 0  # deliveries to expired sessions
     messages_expired: int = 0
-    orphans: int = 0  # of sessions or messages that are not there
+    orphans: int = 0  # parts of missing sessions or messages
     refused: list[str] = field(default_factory=list)
 
     def text(self, done: str) -> str:
@@ -91,7 +92,7 @@ class Counts:
 
 
 def name_problem(name: bytes) -> str | None:
-    """What MQTT has against a string; None: nothing."""
+    """Return why MQTT does not allow a string, or None."""
     try:
         name.decode()
     except UnicodeDecodeError:
@@ -119,7 +120,7 @@ def _wait(session: Session, chunk: ClientMessage) -> None:
     session.waiting.extend((chunk.id, entry_qos(chunk) | chunk.sub_id << 8))
 
 
-def _owe(entries: "dict[int, bytes | bytearray]", id: int, entry: bytes) -> None:
+def _deliver(entries: "dict[int, bytes | bytearray]", id: int, entry: bytes) -> None:
     old = entries.get(id)
     if isinstance(old, bytearray):
         old += entry
@@ -128,7 +129,7 @@ def _owe(entries: "dict[int, bytes | bytearray]", id: int, entry: bytes) -> None
 
 
 class Import:
-    """One file on its way. `records` yields (kind, body); counts are right when it has ended."""
+    """Import one file. `records` yields (kind, body); the counts are complete when it has ended."""
 
     def __init__(
         self,
@@ -137,14 +138,14 @@ class Import:
         progress: "Callable[[int, int], None] | None" = None,
         bridges: "Collection[bytes]" = (),
     ) -> None:
-        """`bridges`: client ids that bridges have here."""
+        """Take the client ids of the configured bridges in `bridges`."""
         self.file, self.now_s, self._bridges = file, now_s, bridges
         self.counts = Counts()
         self._progress = progress or (lambda done, total: None)
         self._sessions: dict[bytes, Session] = {}
         self._messages: dict[int, tuple[int, int]] = {}  # id: (offset, expires_s)
         self._retained: set[int] = set()
-        self._gone: set[bytes] = set()  # clients that have expired
+        self._gone: set[bytes] = set()  # clients whose sessions have expired
 
     def records(self) -> "Iterator[tuple[int, bytes]]":
         self._walk()
@@ -249,9 +250,9 @@ class Import:
         ends_s = 0 if expiry_s == EXPIRY_NEVER else client.ends_s or int(self.now_s) + expiry_s
         user = client.username
         if user is not None and name_problem(user):
-            # Mosquitto before 2.0.16 gives a client without a user name what lies in its memory behind the name of the
-            # client before: nothing to be shown to anybody
-            self._refuse(client.offset, "a user name that is none (of a client without one): left out")
+            # Mosquitto before 2.0.16 gives a client without a user name the memory behind the name of the previous
+            # client; that memory must not be shown
+            self._refuse(client.offset, "an invalid user name (of a client without one): left out")
             user = None
         yield (
             kinds.SESSION,
@@ -288,13 +289,13 @@ class Import:
     def _sent(
         self, session: Session, entries: "dict[int, bytes | bytearray]", released: "list[tuple[int, int, int]]"
     ) -> tuple[int, int]:
-        """Places what had been sent; -> (first position that was not, last packet id)."""
+        """Place the messages that had been sent; return (first position of the others, last packet id)."""
         position, last_pid = -1, session.client.last_pid
         for chunk in session.sent:
             step = 1 if position < 0 else (chunk.pid - last_pid) % 65535
             if step == 0 or step > STEP_MAX or position + step >= 65535:
                 self._refuse(
-                    chunk.offset, f"packet id {chunk.pid} after {last_pid} cannot be in flight; sent as if it were new"
+                    chunk.offset, f"packet id {chunk.pid} after {last_pid} cannot be in flight; sent as a new message"
                 )
                 _wait(session, chunk)
                 continue
@@ -303,7 +304,7 @@ class Import:
                 released.append((session.sno, position, chunk.pid))
                 self.counts.deliveries += 1
             elif self._lives(chunk.id):
-                _owe(entries, chunk.id, ENTRY.pack(session.sno, position, chunk.pid, entry_qos(chunk), chunk.sub_id))
+                _deliver(entries, chunk.id, ENTRY.pack(session.sno, position, chunk.pid, entry_qos(chunk), chunk.sub_id))
         return position + 1, last_pid
 
     def _waiting(self, session: Session, entries: "dict[int, bytes | bytearray]", position: int, last_pid: int) -> None:
@@ -314,7 +315,7 @@ class Import:
                 continue
             if rest & 3:
                 last_pid = last_pid % 65535 + 1
-            _owe(entries, id, ENTRY.pack(session.sno, position, last_pid, rest & 0xFF, rest >> 8))
+            _deliver(entries, id, ENTRY.pack(session.sno, position, last_pid, rest & 0xFF, rest >> 8))
             position += 1
 
     # -- messages

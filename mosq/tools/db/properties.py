@@ -1,15 +1,15 @@
-"""The properties of a stored message: those that subscribers get [v5 3.3.2.3]."""
+"""Read the properties of a stored message that subscribers receive [v5 3.3.2.3]."""
 
 from typing import Any
 
 FORWARDED = {1: "payload_format", 3: "content_type", 8: "response_topic", 9: "correlation_data", 38: "user_properties"}
 STRINGS = {3: 1, 8: 1, 9: 1, 38: 2}
-TAKEN_OFF = {2: 4, 35: 2}  # expiry, alias: bytes of their values
+TAKEN_OFF = {2: 4, 35: 2}  # expiry and alias, which the broker removes: bytes of their values
 SUBSCRIPTION_ID = 11
 
 
 def split(properties: bytes) -> list[tuple[int, bytes, list[bytes]]] | None:
-    """-> (property, its bytes, its values), in order; None: it is no property block of a PUBLISH."""
+    """Return (property, its bytes, its values) in order, or None if it is not a property block of a PUBLISH."""
     out, at = [], 0
     while at < len(properties):
         start, kind = at, properties[at]
@@ -37,13 +37,13 @@ def split(properties: bytes) -> list[tuple[int, bytes, list[bytes]]] | None:
 
 
 def forwardable(properties: bytes) -> bytes | None:
-    """What of a block subscribers get; None: it is no property block of a PUBLISH."""
+    """Return the properties that subscribers receive, or None if it is not a property block of a PUBLISH."""
     parts = split(properties)
     return None if parts is None else b"".join(raw for kind, raw, _ in parts if kind in FORWARDED)
 
 
 def readable(properties: bytes) -> dict[str, Any]:
-    """By name; correlation data in hex."""
+    """Return the properties by name; correlation data is in hex."""
     parts = split(properties)
     if parts is None:
         return {"undecodable": properties.hex()}

@@ -1,4 +1,4 @@
-"""Walks over a store for the commands: every record decoded, what cannot be decoded told, a bar for who waits."""
+"""Walk over a store for the commands: decode every record, report undecodable ones, and show progress."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,32 +12,32 @@ if TYPE_CHECKING:
 
     # lsn, kind, fields, bytes in the log
     Each = Callable[[int, int, dict[Any, Any], int], None]
-    Progress = Callable[[int], None]  # bytes more
+    Progress = Callable[[int], None]  # further bytes
 
 PROGRESS_BYTES = 1 << 20
-UNREADABLE_TOLD = 100
+UNREADABLE_LISTED = 100
 
 
 class Unreadable:
-    """Records whose bodies are none."""
+    """Hold the records whose bodies cannot be decoded."""
 
     def __init__(self) -> None:
         self.n = 0
-        self.told: list[tuple[int, str]] = []
+        self.first: list[tuple[int, str]] = []
 
     def add(self, lsn: int, text: str) -> None:
         self.n += 1
-        if len(self.told) < UNREADABLE_TOLD:
-            self.told.append((lsn, text))
+        if len(self.first) < UNREADABLE_LISTED:
+            self.first.append((lsn, text))
 
 
 def walk(source: "Source", each: "Each", progress: "Progress | None" = None) -> tuple[dict[str, Any], Unreadable]:
-    """-> what was lost, what could not be decoded"""
+    """Call `each` for all records; return the losses and the undecodable records."""
     unreadable = Unreadable()
-    seen = told = 0
+    seen = reported = 0
 
     def records(several: list[tuple[int, int, int, bytes]]) -> None:
-        nonlocal seen, told
+        nonlocal seen, reported
         for lsn, kind, _flags, body in several:
             size = record_size(len(body))
             seen += size
@@ -47,9 +47,9 @@ def walk(source: "Source", each: "Each", progress: "Progress | None" = None) -> 
                 unreadable.add(lsn, str(error))
                 continue
             each(lsn, kind, fields, size)
-        if progress is not None and seen - told >= PROGRESS_BYTES:
-            progress(seen - told)
-            told = seen
+        if progress is not None and seen - reported >= PROGRESS_BYTES:
+            progress(seen - reported)
+            reported = seen
 
     loss = source.scan(records)
     return loss, unreadable
@@ -63,18 +63,18 @@ def state_of(source: "Source", progress: "Progress | None" = None) -> tuple[Stat
 
 
 def losses(loss: dict[str, Any], live: bool) -> list[str]:
-    """What the store says it lost, a line each; of a store that a broker writes to, torn bytes are none."""
+    """Return the losses of a store as lines; torn bytes are no loss while a broker writes."""
     out = [f"lost: lsn {lo} to {'?' if hi is None else hi}" for lo, hi in loss["ranges"]]
     if loss["n"] > len(loss["ranges"]):
         out.append(f"lost: {loss['n'] - len(loss['ranges'])} more ranges")
     if loss["n"]:
         out.append(
-            f"lost in all: {loss['bytes']:,} bytes, {loss['unsynced_bytes']:,} of them never said to be on the disk"
+            f"lost in all: {loss['bytes']:,} bytes, {loss['unsynced_bytes']:,} of them never reported as synced"
         )
     if loss["unreadable"]:
-        out.append(f"{loss['unreadable']} files have damaged headers; they are left alone")
+        out.append(f"{loss['unreadable']} files have damaged headers; they stay unchanged")
     if loss["foreign"]:
-        out.append(f"{loss['foreign']} files are of another store; they are left alone")
+        out.append(f"{loss['foreign']} files are of another store; they stay unchanged")
     if loss["torn_bytes"] and not live:
         out.append(f"torn: {loss['torn_bytes']:,} bytes behind the last commit, which were never acknowledged")
     return out

@@ -1,4 +1,4 @@
-"""What `mosq db check` and `mosq db stats` say about a store."""
+"""Format the output of `mosq db check` and `mosq db stats`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +9,11 @@ from mosq.tools.db.state import State
 if TYPE_CHECKING:
     from mosq.tools.db.store import Source
 
-TOLD = 20
+LISTED = 20
 
 
 def oldest_needed(state: State) -> int | None:
-    """The lsn before which no record is needed any more."""
+    """Return the lsn before which no record is needed any more."""
     lsns = list(state.live)
     for s in state.sessions.values():
         lsns += [s.lsn, *(sub[2] for sub in s.subscriptions.values()), *(lsn for _, lsn in s.released.values())]
@@ -21,7 +21,7 @@ def oldest_needed(state: State) -> int | None:
 
 
 def figures(source: "Source", state: State, loss: dict[str, Any], now_s: float) -> dict[str, Any]:
-    """By name; the order is that of the report."""
+    """Return the figures by name, in the order of the report."""
     sessions = state.sessions.values()
     now_ms = int(now_s * 1000)
     most = max(sessions, key=lambda s: s.queue.count, default=None)
@@ -56,9 +56,9 @@ def stats_text(f: dict[str, Any]) -> str:
         f" (most: {f['queued_most']:,} for {show.text(f['queued_most_client'].encode())})" if f["queued_most"] else ""
     )
     oldest = (
-        "nothing is needed"
+        "no record is needed"
         if f["oldest_needed_lsn"] is None
-        else f"the oldest that is needed at {f['oldest_needed_lsn']}"
+        else f"the oldest needed record is at {f['oldest_needed_lsn']}"
     )
     rows = [
         ("store", f["directory"]),
@@ -86,12 +86,12 @@ def kinds_text(state: State) -> str:
 
 
 def problems(state: State, loss: dict[str, Any], unreadable: Unreadable, live: bool) -> list[str]:
-    """Everything that is not as it should be, a line each; [] when all is well."""
+    """Return all problems as lines; [] if there are none."""
     out = losses(loss, live)
-    out += [f"lsn {lsn}: {text}" for lsn, text in unreadable.told[:TOLD]]
-    if unreadable.n > TOLD:
-        out.append(f"and {unreadable.n - TOLD:,} more records that cannot be decoded")
-    out += [f"lsn {lsn}: {text}" if lsn >= 0 else text for lsn, text in state.problems[:TOLD]]
-    if state.n_problems > TOLD:
-        out.append(f"and {state.n_problems - TOLD:,} more contradictions")
+    out += [f"lsn {lsn}: {text}" for lsn, text in unreadable.first[:LISTED]]
+    if unreadable.n > LISTED:
+        out.append(f"and {unreadable.n - LISTED:,} more records that cannot be decoded")
+    out += [f"lsn {lsn}: {text}" if lsn >= 0 else text for lsn, text in state.problems[:LISTED]]
+    if state.n_problems > LISTED:
+        out.append(f"and {state.n_problems - LISTED:,} more contradictions")
     return out

@@ -1,4 +1,7 @@
-"""Records and messages as text for people, and as JSON for programs. No terminal gets what a client chose as it is."""
+"""Format records and messages as text for people, and as JSON for programs.
+
+Text of clients is escaped for terminals.
+"""
 
 import base64
 import json
@@ -15,13 +18,13 @@ ENTRIES_SHOWN = 8
 
 
 def text(data: bytes) -> str:
-    """A name in quotes; what cannot be printed as escapes."""
+    """Return a name in quotes, with unprintable characters as escapes."""
     out = json.dumps(data.decode(errors="backslashreplace"), ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in out)
 
 
 def plain(data: bytes) -> str:
-    """A name for JSON."""
+    """Return a name for JSON."""
     return data.decode(errors="backslashreplace")
 
 
@@ -75,7 +78,7 @@ def entry_json(entry: tuple[int, int, int, int, int]) -> dict[str, Any]:
 
 
 def record_json(kind: int, f: dict[Any, Any], with_payload: bool) -> dict[str, Any]:
-    """The fields of any record."""
+    """Return the fields of any record."""
     if kind == kinds.META:
         return {plain(key): plain(value) for key, value in f.items()}
     if kind in (kinds.ACKS, kinds.RELEASED):
@@ -149,7 +152,7 @@ def _message(f: dict[str, Any], with_payload: bool) -> str:
 
 
 def line(lsn: int, kind: int, f: dict[Any, Any], with_payload: bool) -> str:
-    """A record in one line."""
+    """Return a record in one line."""
     return f"{lsn:>12} {kinds.NAMES[kind]:<13} {_fields(kind, f, with_payload)}"
 
 
@@ -167,7 +170,7 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
     if kind == kinds.STREAMS:
         return ", ".join(f"{text(s['name'])} up to {' '.join(map(str, s['seqs']))}" for s in f["streams"])
     if kind == kinds.MSG:
-        to = _several([_entry(entry) for entry in f["entries"]]) or "nobody"
+        to = _several([_entry(entry) for entry in f["entries"]]) or "none"
         return f"{_message(f, with_payload)} -> {to}"
     return f"{f['sno']} {_of_session(kind, f, with_payload)}".rstrip()
 

@@ -1,10 +1,12 @@
-"""What a store's records amount to: its sessions, their subscriptions and queues, retained messages, wills. Of bodies
-only the places (lsn) are kept, so that memory does not grow with payloads: 8 bytes per queued delivery, about 100
-per message that is still needed, some hundred per session, subscription and retained message. Who wants bodies scans
-a second time and asks `delivers` and `is_retained`.
+"""Compute the state of a store from its records: sessions with their subscriptions and queues, retained messages,
+wills.
 
-A record may come twice: cleaning writes what is still owed again, and the older copy may not be gone yet. The later
-one counts. For the same reason a subscription or a message may come before the record of its session.
+Only the places (lsn) of bodies are kept, so that memory does not grow with payloads: 8 bytes per queued delivery, about
+100 per message that is still needed, some hundred per session, subscription and retained message. A caller that needs
+bodies scans a second time and calls `delivers` and `is_retained`.
+
+A record may occur twice: cleaning writes records that are still needed again, and the older copy may still exist. The
+later one counts. For the same reason a subscription or a message may come before the record of its session.
 """
 
 from array import array
@@ -17,40 +19,40 @@ if TYPE_CHECKING:
 
 HALF = 1 << 31
 WRAP = 1 << 32
-GAP_MAX = 1 << 16  # positions between two deliveries that are kept as a run of zeros
+GAP_MAX = 1 << 16  # most positions between two deliveries that are stored as a run of zeros
 
 
 def record_size(body_bytes: int) -> int:
-    """What a record takes in the log: cext/store/format.pxd."""
+    """Return the size of a record in the log: cext/store/format.pxd."""
     return 12 + (body_bytes + 3) // 4 * 4
 
 
 class Places:
-    """Positions of a queue (32 bits, which wrap) to lsn plus one; 0: nothing is owed there."""
+    """Map positions of a queue (32 bits, which wrap) to lsn plus one; 0: no delivery there."""
 
     __slots__ = ("_base", "_far", "_lsns", "count")
 
     def __init__(self) -> None:
         self._base = 0
         self._lsns = array("Q")
-        self._far: dict[int, int] = {}  # what lies far from the rest, as no broker writes it
+        self._far: dict[int, int] = {}  # entries far from the others, which no broker writes
         self.count = 0
 
     def _offset(self, position: int) -> int | None:
-        """Where it is kept; None: in `_far`"""
+        """Return the index in `_lsns`, or None for an entry of `_far`."""
         if not self._lsns:
             self._base = position
             return 0
         offset = (position - self._base + HALF) % WRAP - HALF
         if offset < 0 and -offset <= GAP_MAX:
-            more = max(-offset, len(self._lsns) // 2)  # so that going down step by step costs no more than going up
+            more = max(-offset, len(self._lsns) // 2)  # so that falling positions cost no more than rising ones
             self._lsns = array("Q", bytes(8 * more)) + self._lsns
             self._base = (self._base - more) % WRAP
             return offset + more
         return offset if 0 <= offset <= len(self._lsns) + GAP_MAX else None
 
     def put(self, position: int, lsn: int) -> int:
-        """-> the place that was there before, plus one; 0: none"""
+        """Set a place; return the previous one plus one, or 0."""
         offset = None if position in self._far else self._offset(position)
         if offset is None:
             old = self._far.get(position, 0)
@@ -69,7 +71,7 @@ class Places:
         return near or self._far.get(position, 0)
 
     def take(self, position: int) -> int:
-        """Nothing is owed there any more; -> what was, plus one; 0: nothing was."""
+        """Remove a delivery; return its lsn plus one, or 0."""
         old = self.get(position)
         if old:
             self.count -= 1
@@ -78,7 +80,7 @@ class Places:
         return old
 
     def places(self) -> "Iterator[tuple[int, int]]":
-        """(position, lsn plus one), in the order of the queue"""
+        """Yield (position, lsn plus one) in the order of the queue."""
         for offset, lsn in enumerate(self._lsns):
             if lsn:
                 yield (self._base + offset) % WRAP, lsn
@@ -107,7 +109,7 @@ class Session:
         self.id = b""
         self.user: bytes | None = None
         self.connected, self.expiry_s, self.ends_wall_ms, self.next = False, 0, 0, 0
-        self.lsn = -1  # of its own record; -1: there was none yet
+        self.lsn = -1  # lsn of its own record; -1: none so far
         self.subscriptions: dict[bytes, tuple[int, int, int]] = {}  # options, identifier, lsn
         self.queue = Places()
         self.released: dict[int, tuple[int, int]] = {}  # position: packet id, lsn
@@ -116,7 +118,7 @@ class Session:
 
 
 class State:
-    """Fed with every record in log order."""
+    """Hold the state; it gets every record in log order."""
 
     def __init__(self) -> None:
         self.meta: dict[bytes, bytes] = {}
@@ -124,17 +126,17 @@ class State:
         self.retained: dict[bytes, tuple[int, int, int]] = {}  # topic: lsn, expires_wall_ms, payload bytes
         self.by_kind: dict[int, int] = {}
         self.bytes_by_kind: dict[int, int] = {}
-        self.problems: list[tuple[int, str]] = []  # (lsn or -1, text), the first of them
+        self.problems: list[tuple[int, str]] = []  # the first problems as (lsn or -1, text)
         self.n_problems = 0
-        # of MSG, INBOX and WILL: lsn: how often it is needed, times 2 ** 32, plus the record's size
+        # of each MSG, INBOX and WILL: lsn: number of uses times 2 ** 32, plus the record's size
         self.live: dict[int, int] = {}
-        self._size = 0  # of the record at hand
+        self._size = 0  # size of the current record
 
-    PROBLEMS_TOLD = 100
+    PROBLEMS_LISTED = 100
 
     def problem(self, lsn: int, text: str) -> None:
         self.n_problems += 1
-        if len(self.problems) < self.PROBLEMS_TOLD:
+        if len(self.problems) < self.PROBLEMS_LISTED:
             self.problems.append((lsn, text))
 
     def apply(self, lsn: int, kind: int, fields: dict[Any, Any], size: int) -> None:
@@ -144,7 +146,7 @@ class State:
         getattr(self, f"_{kinds.NAMES[kind]}")(lsn, fields)
 
     def delivers(self, lsn: int, entry: tuple[int, int, int, int, int]) -> bool:
-        """Whether this entry of the MSG at lsn is still owed."""
+        """Return whether this entry of the MSG at lsn is still pending."""
         session = self.sessions.get(entry[0])
         return session is not None and session.queue.get(entry[1]) == lsn + 1
 
@@ -158,10 +160,10 @@ class State:
         return session
 
     def end(self) -> None:
-        """After the last record: who was spoken of and never introduced?"""
+        """Check, after the last record, that each session has a record and a client id of its own."""
         for session in self.sessions.values():
             if session.lsn < 0:
-                self.problem(-1, f"something belongs to session {session.sno}, of which there is no record")
+                self.problem(-1, f"records belong to session {session.sno}, which has no record")
         names: dict[bytes, int] = {}
         for session in self.sessions.values():
             other = names.setdefault(session.id, session.sno)
@@ -169,7 +171,7 @@ class State:
                 self.problem(session.lsn, f"sessions {other} and {session.sno} both have the client id {session.id!r}")
 
     def live_bytes(self) -> int:
-        """What the records take that are still needed."""
+        """Return the bytes of the records that are still needed."""
         total = sum(value % WRAP for value in self.live.values())
         if self.meta:
             total += record_size(sum(len(key) + len(value) + 2 for key, value in self.meta.items()))
@@ -178,7 +180,7 @@ class State:
             total += sum(record_size(9 + len(filter)) for filter in s.subscriptions)
         return total
 
-    # -- one for each kind
+    # -- one method for each kind
 
     def _meta(self, _lsn: int, f: dict[Any, Any]) -> None:
         self.meta.update(f)
@@ -239,10 +241,10 @@ class State:
         self._drop_retained(f["topic"])
 
     def _retained_from(self, _lsn: int, _f: dict[Any, Any]) -> None:
-        """Of the message before it."""
+        """Ignore the record: it belongs to the message before it."""
 
     def _streams(self, _lsn: int, _f: dict[Any, Any]) -> None:
-        """Of journals, which are files of their own."""
+        """Ignore the record: it belongs to journals, which have their own files."""
 
     def _acks(self, _lsn: int, f: dict[Any, Any]) -> None:
         for sno, position in f["acks"]:

@@ -1,7 +1,7 @@
-"""The way of `mosq db` to a store on disk: what is scanned, and what is written anew.
+"""Read and write stores on disk for `mosq db`.
 
-Scanning takes no lock and changes nothing, so it works while a broker runs: what is being written then is not seen yet,
-or looks torn. Writing takes the store's lock, and is refused while a broker has it.
+Reading takes no lock and changes nothing, so it works while a broker runs: records that are just being written are not
+seen yet, or look torn. Writing takes the store's lock, and is refused while a broker has it.
 """
 
 import os
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     Give = Callable[[list[tuple[int, int, int, bytes]]], None]
 
 SEGMENT = "segment."
-STORE = ".store"  # what the broker calls the folder of a store ends so: mosq/server/storage.py
+STORE = ".store"  # end of the name of the broker's store folder: mosq/server/storage.py
 FORMAT = 1
 BATCH_BYTES = 1 << 20
 WAIT_S = 60
 
 
 class StoreError(Exception):
-    """What cannot be done with a store, where, and what was expected."""
+    """State why something cannot be done with a store, where, and what was expected."""
 
 
 class Source(Protocol):
-    """What the commands read."""
+    """Describe what the commands read."""
 
     path: str
 
     def scan(self, give: "Give") -> dict[str, Any]:
-        """Every committed record, in log order; -> what was lost (the fields of StoreLoss)."""
+        """Pass on every committed record in log order; return the losses (the fields of StoreLoss)."""
 
     def total_bytes(self) -> int:
-        """Of all files of the store."""
+        """Return the size of all files of the store."""
 
 
 def segment_files(path: str) -> list[str]:
-    """The files of a store in a directory."""
+    """Return the files of a store in a directory."""
     try:
         return sorted(name for name in os.listdir(path) if name.startswith(SEGMENT))
     except OSError as error:
@@ -75,7 +75,7 @@ class StoreSource:
         try:
             loss = dict(scan(self.path, given))
         except OSError as error:
-            if error in failed:  # not the store's: a pipe that was closed
+            if error in failed:  # not an error of the store: a closed pipe
                 raise
             raise StoreError(str(error)) from None
         return loss
@@ -85,7 +85,7 @@ class StoreSource:
         for name in segment_files(self.path):
             try:
                 total += os.stat(os.path.join(self.path, name)).st_size
-            except OSError:  # a running broker took it away
+            except OSError:  # a running broker deleted it
                 continue
         return total
 
@@ -100,15 +100,18 @@ def open_store(path: str) -> Any:
 
 
 def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str, force: bool, like: str) -> str | None:
-    """A new store of these records. It is written in a folder of its own and put in place when it is on the disk, so an
-    import that fails leaves nothing behind. Made by root, it belongs to whom the file `like` belongs: the user that the
-    broker will run as. -> where the store is kept that was there before; None: there was none."""
+    """Write a new store of these records.
+
+    It is written in a folder of its own and moved into place when it is on the disk. So an import that fails
+    leaves nothing behind. If root writes it, the store gets the owner of the file `like`: the user that the broker will
+    run as. Return the folder of the old store, or None if there was none.
+    """
     place = open_store(path)  # for its lock
     stage = os.path.join(path, f"import.{os.getpid()}")
     try:
         found = _records_in(path)
         if found and not force:
-            raise StoreError(f"{path}: a store with {found} is there; expected an empty one, or --force to replace it")
+            raise StoreError(f"{path}: there is a store with {found}; expected an empty one, or --force to replace it")
         _write(stage, records, made_by)
         kept = _put_in_place(path, stage)
         _give(path, like)
@@ -128,7 +131,7 @@ def _give(path: str, like: str) -> None:
 
 
 def _records_in(path: str) -> str:
-    """What a store holds, in words; "" when it is empty."""
+    """Describe the content of a store; "" if it is empty."""
     files = segment_files(path)
     if not files:
         return ""
@@ -172,7 +175,7 @@ def _wait(store: Any, done: "Callable[[], bool]") -> None:
         try:
             news = store.wait(WAIT_S)
         except TimeoutError:
-            raise StoreError(f"the disk took longer than {WAIT_S} s; {store.error() or 'no error was told'}") from None
+            raise StoreError(f"the disk took longer than {WAIT_S} s; {store.error() or 'no error reported'}") from None
         if news & failed:
             raise StoreError(store.error() or "no space left; expected room for the whole store")
 

@@ -1,1 +1,1 @@
-"""Examines a mosquitto.conf before a broker runs with it, and reports what needs attention: `mosq doctor`."""
+"""Examine a mosquitto.conf before a broker runs with it, and report problems: `mosq doctor`."""
