@@ -120,7 +120,7 @@ def _wait(session: Session, chunk: ClientMessage) -> None:
     session.waiting.extend((chunk.id, entry_qos(chunk) | chunk.sub_id << 8))
 
 
-def _deliver(entries: "dict[int, bytes | bytearray]", id: int, entry: bytes) -> None:
+def _add(entries: "dict[int, bytes | bytearray]", id: int, entry: bytes) -> None:
     old = entries.get(id)
     if isinstance(old, bytearray):
         old += entry
@@ -304,7 +304,7 @@ class Import:
                 released.append((session.sno, position, chunk.pid))
                 self.counts.deliveries += 1
             elif self._lives(chunk.id):
-                _deliver(entries, chunk.id, ENTRY.pack(session.sno, position, chunk.pid, entry_qos(chunk), chunk.sub_id))
+                _add(entries, chunk.id, ENTRY.pack(session.sno, position, chunk.pid, entry_qos(chunk), chunk.sub_id))
         return position + 1, last_pid
 
     def _waiting(self, session: Session, entries: "dict[int, bytes | bytearray]", position: int, last_pid: int) -> None:
@@ -315,7 +315,7 @@ class Import:
                 continue
             if rest & 3:
                 last_pid = last_pid % 65535 + 1
-            _deliver(entries, id, ENTRY.pack(session.sno, position, last_pid, rest & 0xFF, rest >> 8))
+            _add(entries, id, ENTRY.pack(session.sno, position, last_pid, rest & 0xFF, rest >> 8))
             position += 1
 
     # -- messages
