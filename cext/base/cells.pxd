@@ -12,10 +12,10 @@ cdef struct CellPage
 ctypedef struct Cells:
     CellPage* open[CELL_CLASSES]    # pages of each class that have a used and a free cell
     CellPage* spare[CELL_CLASSES]   # one page per class without a used cell: coming and going objects cost no system call
-    CellChunk* chunks               # chunks with a free page
-    CellChunk* empty                # one chunk without a used page, for the same reason; NULL = none
-    uint64_t used_bytes             # sum of cells and larger objects, in rounded sizes
-    uint64_t mapped_bytes           # sum of all chunks
+    CellChunk* chunks           # chunks with a free page
+    CellChunk* empty            # one chunk without a used page, for the same reason; NULL = none
+    uint64_t used_bytes         # sum of cells and larger objects, in rounded sizes
+    uint64_t mapped_bytes       # sum of all chunks
 
 # A Cells of zeroed memory is valid and empty.
 # cells_take returns n uncleared bytes, aligned for any type, or NULL if there is no memory.

@@ -71,7 +71,7 @@ cdef struct CellChunk:
     uint64_t huge               # 1 = the chunk is a huge page, which the return of a part would break up
 
 cdef enum:
-    CELL_HEAD_BYTES = 64             # room for a CellPage or a CellChunk, rounded up so that cells are aligned
+    CELL_HEAD_BYTES = 64        # room for a CellPage or a CellChunk, rounded up so that cells are aligned
 
 
 cdef inline uint32_t cell_class(size_t n) noexcept nogil:

@@ -29,7 +29,7 @@ cdef enum:
     SYSTEM_PAGE_BYTES = 4096
     POPULATE_BYTES = 1 << 16
     MADV_POPULATE_WRITE = 23    # Linux 5.14; older kernels refuse it, which does no harm
-    SLAB_HEAD_BYTES = 48             # size of a SlabBlock, rounded up so that items are aligned
+    SLAB_HEAD_BYTES = 48        # size of a SlabBlock, rounded up so that items are aligned
 
 cdef struct SlabBlock:
     SlabItem* free

@@ -14,7 +14,7 @@ from cext.codec.properties cimport (
 )
 
 cdef enum:
-    REMAINING_MAX = 268435455       # [v5 1.5.5]
+    REMAINING_MAX = 268435455   # [v5 1.5.5]
 
 
 cdef inline uint8_t* prop_u8_put(uint8_t* out, int prop, uint8_t v) noexcept nogil:

@@ -57,7 +57,7 @@ ctypedef struct Web:            # state of a connection with a PROXY header or W
     uint8_t proxy_version
     uint8_t over                # 1 = the peer's Close or an error: no more input is read
     uint8_t close_sent
-    uint16_t close_status            # status of our Close, unless it answers a Close
+    uint16_t close_status       # status of our Close, unless it answers a Close
     const UpgradeRules* rules   # NULL = no WebSocket
     uint8_t* request            # received part of an unfinished PROXY header or HTTP request; NULL = none
     uint32_t request_n
@@ -186,7 +186,7 @@ ctypedef struct Reactor:
     conn_fn on_free             # end of turn: no pointers to c are left
     release_fn release
     plain_fn on_wake
-    plain_fn on_watched            # a descriptor of reactor_watch is readable
+    plain_fn on_watched         # a descriptor of reactor_watch is readable
     plain_fn on_no_descriptors
     proxied_fn on_proxied
     upgraded_fn on_upgraded

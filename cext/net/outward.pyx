@@ -6,7 +6,7 @@ Cost: five to ten system calls for each attempt, none of which blocks.
 """
 
 from libc.errno cimport EINPROGRESS, EINTR, EAFNOSUPPORT, EOPNOTSUPP, errno
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from cext.net.conn cimport conn_await, conn_tls_context

@@ -41,7 +41,7 @@ cdef extern from * nogil:
 
 cdef enum:
     IDLE_BUFFERS_MAX_BYTES = 4 << 20
-    LISTENER_PAUSE_MS = 100      # pause of a listener when no descriptor is left to refuse a connection with
+    LISTENER_PAUSE_MS = 100     # pause of a listener when no descriptor is left to refuse a connection with
 
 
 # ---------------------------------------------------------------- start and end

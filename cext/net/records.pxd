@@ -64,7 +64,7 @@ ctypedef struct Records:        # record state of a connection; zeroed = initial
     uint8_t empties             # records in a row without data
     uint8_t message[5]          # unfinished KeyUpdate message
     uint8_t message_n
-    uint8_t update_due                # 1 = our KeyUpdate is due before the next data
+    uint8_t update_due          # 1 = our KeyUpdate is due before the next data
     uint8_t ended
     uint8_t alert               # the peer's alert, or the alert to send
     uint8_t peers_n             # size of the learnt secret; 0 = none

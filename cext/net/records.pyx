@@ -155,8 +155,8 @@ cdef int records_hmac(const Suite* s, const uint8_t* key, const uint8_t* p, size
     return 0 if ok == 1 else -1
 
 
-cdef int hkdf_expand_label(const Suite* s, const uint8_t* secret, const char* label, size_t label_n, const uint8_t* transcript, uint8_t size,
-                uint8_t* out) noexcept nogil:
+cdef int hkdf_expand_label(const Suite* s, const uint8_t* secret, const char* label, size_t label_n, const uint8_t* transcript,
+                           uint8_t size, uint8_t* out) noexcept nogil:
     """Compute HKDF-Expand-Label with a hash as context, or an empty context if it is NULL [7.1]. `out` has SECRET_BYTES_MAX
     bytes; every result here fits in one block of HKDF."""
     cdef uint8_t info[80]       # size is INFO_BYTES_MAX

@@ -20,7 +20,7 @@ from cext.net.records cimport suites_fini, suites_init
 from cext.net.tls_state cimport TLS_OUT_BYTES, Tls, TlsLayer, UNREAD_MAX_BYTES
 
 cdef enum:
-    TLS_BIO_INDEX = 127             # any value: no code reads its type
+    TLS_BIO_INDEX = 127         # any value: no code reads its type
     ERRORS_MAX = 8              # limit of lines per connection
 
 

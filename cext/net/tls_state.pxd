@@ -21,7 +21,7 @@ ctypedef struct TlsContext:
     long refs                   # atomic: one for the listener, and one for each connection
     Psk* psks                   # sorted by length of the identity, then by its bytes
     uint32_t n_psks
-    uint8_t wants_certificate                # 1 = requests client certificates
+    uint8_t wants_certificate   # 1 = requests client certificates
     uint8_t any_date            # 1 = client certificates may be expired or not valid yet
     int keylog_fd               # -1 = none
     uint8_t outward             # 1 = for outbound connections; then psks[0] is our key
@@ -48,7 +48,7 @@ cdef enum:
     UNREAD_MAX_BYTES = 64 * 1024
     TLS_HANDSHAKES_PER_TURN = 8
 
-ctypedef struct TlsLayer:          # state shared by the connections of one loop
+ctypedef struct TlsLayer:       # state shared by the connections of one loop
     TransportOps ops
     BIO_METHOD* method
     BIO* bio

@@ -32,9 +32,9 @@ from cext.session.message cimport Message, Messages, RECORD_ROOM, message_bytes,
 
 cdef enum:
     QUEUE_RING_MIN = 4
-    QUEUE_RING_KEEP = 64              # capacity above which an empty ring or inbox is freed
+    QUEUE_RING_KEEP = 64        # capacity above which an empty ring or inbox is freed
     INBOX_MIN = 8
-    QUEUE_PLACES_MAX = 1 << 26        # limit of the distance between the first and the last restored delivery
+    QUEUE_PLACES_MAX = 1 << 26  # limit of the distance between the first and the last restored delivery
     PAGED = 1                   # flag in Delivery.message, which then holds: lsn / 4 (52 bits), size (10 bits), PAGED_ONLY, PAGED
     PAGED_ONLY = 2              # flag in Delivery.message: this delivery counts the whole record in recorded_bytes
 

@@ -26,8 +26,9 @@ KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RE
          RECORD_RETAINED_GONE: "retained_gone", RECORD_WILL: "will", RECORD_WILL_GONE: "will_gone", RECORD_META: "meta",
          RECORD_RETAINED_FROM: "retained_from", RECORD_STREAMS: "streams"}
 RECORD_PROBLEMS = {RECORD_SHORT: "ends before its last field", RECORD_LONG: "has bytes after its last field",
-            RECORD_FLAGS: "has flags that this version does not know, or that contradict a field",
-            RECORD_VALUE: "has a field with an impossible value", RECORD_KIND: "is of a kind that this version does not know"}
+                   RECORD_FLAGS: "has flags that this version does not know, or that contradict a field",
+                   RECORD_VALUE: "has a field with an impossible value",
+                   RECORD_KIND: "is of a kind that this version does not know"}
 
 
 cdef bytes bytes_of(View v):

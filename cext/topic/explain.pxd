@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.topic.index cimport Group, Index
 
 cdef enum:
-    EXPLAIN_BYTES_MIN = 1024            # room for an answer without filters
+    EXPLAIN_BYTES_MIN = 1024    # room for an answer without filters
     EXPLAIN_BYTES_MAX = 64 * 1024       # limit of used room; it limits the described filters to less than 1000
 
 # Return the name of a group's strategy (ASCII, nothing to escape). The broker knows it, this room does not.

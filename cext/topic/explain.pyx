@@ -286,7 +286,7 @@ cdef void walk_tree(Explanation* a, Root* root) noexcept nogil:
             before = way
             if node.level.n_children:
                 onward = <TreeNode*>explain_find(a, &root.tree, &node.level, a.topic.p + starts[depth],
-                                         starts[depth + 1] - starts[depth] - 1, &hashes[depth], &way)
+                                                 starts[depth + 1] - starts[depth] - 1, &hashes[depth], &way)
             depth += 1
             if onward == NULL:
                 onward = node.plus

@@ -19,7 +19,7 @@ ctypedef struct Owner:
     uint32_t n                  # number of subscriptions
 
 ctypedef struct Entry:          # an item of a subscriber list, 16 bytes; a fan-out walks over these
-    void* subscriber                   # NULL = removed while the list was pinned: skip the entry
+    void* subscriber            # NULL = removed while the list was pinned: skip the entry
     uint32_t sub_id             # Subscription Identifier; 0 = none
     uint8_t options             # v5 option byte: qos | no local << 2 | retain as published << 3 | retain handling << 4
     uint8_t reserved
@@ -149,7 +149,7 @@ cdef struct Subscription:
     Subscription* next          # next subscription of the same owner
     Subscription* prev
 
-cdef struct SingleBlock:               # the block of a list with one entry, since most filters have one subscriber
+cdef struct SingleBlock:        # the block of a list with one entry, since most filters have one subscriber
     Entry entry
     Subscription* sub
 

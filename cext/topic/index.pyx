@@ -30,7 +30,7 @@ from cext.topic.subscribers cimport list_add, list_drop, list_find, tidy
 from cext.topic.table cimport Link, Table, table_buckets, table_fini, table_init, table_slot
 
 cdef enum:
-    LIST_TIDY_STEPS = 256            # steps of one call of list_tidy
+    LIST_TIDY_STEPS = 256       # steps of one call of list_tidy
 
 
 cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept nogil:
