@@ -114,7 +114,7 @@ def test_a_healthy_file(run, write):
     status, out, err = run("doctor", path)
     assert (status, err) == (0, "")
     assert "Nothing needs attention: start mosq with this file." in out
-    assert "listener 127.0.0.1:1883: mqtt, lets in everybody  (line 1)" in out
+    assert "listener 127.0.0.1:1883: mqtt, lets in all clients  (line 1)" in out
     assert "Needs attention" not in out
 
 
@@ -124,7 +124,7 @@ def test_a_healthy_file(run, write):
     (("plugin /usr/lib/auth-plug.so",), "does not load native plugins"),
     (("acl_file /no/such/file",), "acl_file /no/such/file cannot be read"),
     (("listener 8883", "certfile /no/c", "keyfile /no/k"), "keyfile /no/k cannot be read"),
-    (("listener 1883", "allow_anonymous true"), "lets in everybody who reaches this machine"),
+    (("listener 1883", "allow_anonymous true"), "lets in all clients that reach this machine"),
     (("listener 1883", "listener 1883"), "is configured twice"),
     (("listener 1883",), "No client can connect to"),
     (("listener 8883", "certfile /c", "keyfile /k", "tls_version tlsv1.1"), "tls_version tlsv1.1 is broken"),
@@ -132,7 +132,7 @@ def test_a_healthy_file(run, write):
     (("listener 8883", "certfile /c", "keyfile /k", "ciphers HIGH:RC4-SHA:!MD5"), "name broken ones: RC4-SHA"),
     (("listener 8883", "certfile /c", "keyfile /k", "require_certificate true"), "trusts no authority"),
     (("connection b", "address h", "topic #", "bridge_certfile /c", "bridge_keyfile /k"), "The bridge 'b'"),
-    (("connection b", "address h", "topic #", "bridge_insecure true"), "does not check whom it talks to"),
+    (("connection b", "address h", "topic #", "bridge_insecure true"), "does not check the other broker's name"),
     (("connection b", "address h", "topic #", "remote_password x"), "sends its password without TLS"),
     (("log_dest dlt",), "does not log to dlt"),
     (("max_qos 1 2",), "has no meaning and is ignored"),
@@ -143,7 +143,7 @@ def test_what_needs_attention(lines, said, run, write):
 
 def test_the_store_that_a_plugin_asks_for_is_there(run, write):
     status, out, _ = run("doctor", write("m.conf", "listener 1883 127.0.0.1", "plugin /usr/lib/mosquitto_persist_sqlite.so"))
-    assert "persist-sqlite: mosq keeps what it stands for in a store of its own" in out
+    assert "persist-sqlite: mosq keeps durable sessions in a store of its own" in out
     assert status == 0
 
 
@@ -154,14 +154,14 @@ def test_password_files(run, write):
     assert [text.partition(": ")[2].split(" passwords")[0].split(" lines")[0] for text in found if text.startswith("password_file")] == ["1", "1", "1"]
     assert [text for text in found if "passwords without TLS" in text]
     file.chmod(0o644)
-    assert [text for text in findings(run, path) if "can be read by everybody" in text]
+    assert [text for text in findings(run, path) if "can be read by all users" in text]
     assert "secret" not in run("doctor", path)[1]
 
 
 def test_acl_files(run, write):
     rules = write("acl", "pattern read a/%u", "pattern read b")
     path = write("m.conf", "listener 1883 127.0.0.1", "allow_anonymous true", f"acl_file {rules}")
-    assert [text.split("the pattern ")[1] for text in findings(run, path)] == ["'b' has neither %c nor %u as a whole level: it holds for everybody"]
+    assert [text.split("the pattern ")[1] for text in findings(run, path)] == ["'b' has neither %c nor %u as a whole level: it applies to all clients"]
     rules.write_text("nonsense\n")
     assert "Invalid line in acl_file" in findings(run, path)[0]
 

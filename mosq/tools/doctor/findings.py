@@ -1,5 +1,7 @@
-"""`mosq doctor`: reads a mosquitto.conf as mosq would, and says what will be the same, what is better and what needs
-attention. Reads the files that it points to as well; changes nothing, starts nothing, shows no secret.
+"""Examine a mosquitto.conf for `mosq doctor`: what stays the same with mosq, what is better, and what needs attention.
+
+This module reads the file as mosq does, and the files that it names. It changes nothing, starts nothing and shows no
+secret.
 """
 
 from mosq.auth.dynsec.check import readable_directory
@@ -18,7 +20,7 @@ PASSWORD_BYTES_MAX = 64 << 20
 
 
 class Finding:
-    """One line of the report."""
+    """Hold one line of the report."""
 
     __slots__ = ("level", "text", "origin", "advice")
 
@@ -28,7 +30,7 @@ class Finding:
 
 
 def examine(path: str) -> tuple[Config, list[Finding]]:
-    """Raises ConfigError when the file cannot be read as a configuration."""
+    """Return the configuration and the findings. Raises ConfigError if the file cannot be read as a configuration."""
     config = load_config(path)
     acls: dict[str, list[AclRule]] = {}
     found = []
@@ -48,10 +50,10 @@ def examine(path: str) -> tuple[Config, list[Finding]]:
 def _same(config: Config) -> list[Finding]:
     spots = [name for owner in (config.origins, *(one.origins for one in config.listeners)) for name in owner]
     n = sum(not BY_KEYWORD[name].ignored for name in spots)
-    found = [Finding(SAME, f"{n} options mean what they mean to Mosquitto")] if n else []
+    found = [Finding(SAME, f"{n} options have the same meaning as in Mosquitto")] if n else []
     for listener in config.listeners:
-        who = "everybody" if config.allows_anonymous(listener) and not config.security_of(listener, "password_file") \
-            else "who has a password or a certificate" if _asks(config, listener) else "nobody"
+        who = "all clients" if config.allows_anonymous(listener) and not config.security_of(listener, "password_file") \
+            else "clients with a password or a certificate" if _asks(config, listener) else "no client"
         tls = " over TLS" if listener.tls else ""
         found.append(Finding(SAME, f"listener {listener.where}: {listener.protocol}{tls}, lets in {who}",
                              listener.origin))
@@ -64,14 +66,14 @@ def _asks(config: Config, listener: Listener) -> bool:
 
 
 def _better(config: Config) -> list[Finding]:
-    found = ["SIGHUP takes all options that can change, listeners too, as a whole or not at all: a mistake in the file "
-             "leaves the old state in force"]
+    found = ["SIGHUP applies all options that can change, also listeners, or none: after an error in the file "
+             "the old ones stay in force"]
     if any(listener.certfile for listener in config.listeners):
-        found.append("SIGHUP reads certificates, authorities and revocations anew")
+        found.append("SIGHUP reads certificates, authorities and revocations again")
     if any(config.security_of(listener, "password_file") for listener in config.listeners):
-        found.append("passwords are hashed beside the loop, with a cache: many logins at once do not hold up messages")
+        found.append("passwords are hashed beside the loop, with a cache: many logins at once do not delay messages")
     if any(config.security_of(listener, "acl_file") for listener in config.listeners):
-        found.append("the acl_file is compiled; a denied publish or subscribe is seen in the log, at notice")
+        found.append("the acl_file is compiled; a denied publish or subscribe is logged at level notice")
     if "max_queued_messages" in config.origins and config.max_queued_messages == 0:
         found.append("max_queued_messages 0 does not let one slow client take all memory: max_output_bytes bounds it")
     if config.set_tcp_nodelay and "set_tcp_nodelay" not in config.origins:
@@ -104,7 +106,7 @@ def _plugins(config: Config) -> list[Finding]:
             found.append(Finding(ATTENTION, text, plugin.origin,
                                  f"The broker will not start with it. Expected {advice}"))
         elif plugin.kind == "persist-sqlite":
-            found.append(Finding(BETTER, "persist-sqlite: mosq keeps what it stands for in a store of its own (see "
+            found.append(Finding(BETTER, "persist-sqlite: mosq keeps durable sessions in a store of its own (see "
                                        "persistence, durability)", plugin.origin))
     return found
 
@@ -117,13 +119,13 @@ def _files(config: Config) -> list[Finding]:
             found.append(Finding(ATTENTION, f"{pointer.option} {pointer.path} {problem}", pointer.origin,
                                  "The broker will not start without it."))
         elif pointer.open_to_all:
-            found.append(Finding(ATTENTION, f"{pointer.option} {pointer.path} can be read by everybody on this machine",
+            found.append(Finding(ATTENTION, f"{pointer.option} {pointer.path} can be read by all users of this machine",
                                  pointer.origin, f"chmod 0600 {pointer.path}"))
     return found
 
 
 def is_public(listener: Listener) -> bool:
-    """Can another machine reach it?"""
+    """Return whether other machines can reach the listener."""
     return listener.path is None and not (listener.host or "").startswith(LOOPBACK)
 
 
@@ -136,12 +138,12 @@ def _open_doors(config: Config) -> list[Finding]:
         password_file = config.security_of(listener, "password_file")
         if (config.allows_anonymous(listener) and not listener.require_certificate and not listener.psk_hint
                 and listener.enable_proxy_protocol == 0):
-            found.append(Finding(ATTENTION, f"listener {listener.where} lets in everybody who reaches this machine, "
+            found.append(Finding(ATTENTION, f"listener {listener.where} lets in all clients that reach this machine, "
                                  "without a password", origin or listener.origin,
                                  "Add a password_file and allow_anonymous false, or bind it: listener PORT 127.0.0.1."))
         if password_file and not listener.tls and listener.enable_proxy_protocol == 0:
-            found.append(Finding(ATTENTION, f"listener {listener.where} takes passwords without TLS: whoever is on the "
-                                 "way can read them", listener.origin, "Add certfile and keyfile, or bind it to "
+            found.append(Finding(ATTENTION, f"listener {listener.where} accepts passwords without TLS: others on the "
+                                 "path can read them", listener.origin, "Add certfile and keyfile, or bind it to "
                                                                        "127.0.0.1."))
     return found
 
@@ -163,9 +165,9 @@ def _passwords(config: Config) -> list[Finding]:
             found.append(Finding(ATTENTION, f"{where}: {kinds['plain']} passwords are not hashed", pointer.origin,
                                  f"mosq passwd -U {pointer.path}"))
         if kinds["old"]:
-            found.append(Finding(ATTENTION, f"{where}: {kinds['old']} passwords are hashed the old way ($6$, one round "
-                                 "of SHA-512), which is quick to guess", pointer.origin,
-                                 f"Set them anew: mosq passwd {pointer.path} USER"))
+            found.append(Finding(ATTENTION, f"{where}: {kinds['old']} passwords have old hashes ($6$, one round "
+                                 "of SHA-512), which are quick to guess", pointer.origin,
+                                 f"Set them again: mosq passwd {pointer.path} USER"))
         if kinds["broken"]:
             found.append(Finding(ATTENTION, f"{where}: {kinds['broken']} lines are not USER:HASH", pointer.origin))
     return found
@@ -187,5 +189,5 @@ def _acls(acls: dict[str, list[AclRule]]) -> list[Finding]:
             levels = topic.split("/")
             if kind == "pattern" and "%c" not in levels and "%u" not in levels:
                 found.append(Finding(ATTENTION, f"acl_file {path}: the pattern '{topic[:80]}' has neither %c nor %u as "
-                                     "a whole level: it holds for everybody"))
+                                     "a whole level: it applies to all clients"))
     return found[:20]

@@ -1,4 +1,7 @@
-"""What `mosq doctor` says about certificates, keys and TLS versions. Opens the files; shows nothing of a key."""
+"""Examine certificates, keys and TLS versions for `mosq doctor`.
+
+This module opens the files, and shows nothing of a key.
+"""
 
 from mosq.config.files import FILE, Pointer
 from mosq.config.model import Config, Listener
@@ -24,11 +27,11 @@ def tls_findings(config: Config) -> "list[Found]":
         if listener.certfile is not None and listener.keyfile is not None:
             found += _certificate(listener)
         if listener.require_certificate and listener.cafile is None and listener.capath is None:
-            found.append((f"listener {listener.where} asks for certificates and trusts no authority: nobody gets in",
+            found.append((f"listener {listener.where} requires certificates but trusts no authority: no client gets in",
                           listener.origins.get("require_certificate"), "Add a cafile."))
     for bridge in config.bridges:
         if bridge.bridge_insecure:
-            found.append((f"bridge {bridge.name} does not check whom it talks to (bridge_insecure)",
+            found.append((f"bridge {bridge.name} does not check the other broker's name (bridge_insecure)",
                           bridge.origins.get("bridge_insecure"),
                           "Remove the line, and use the name in the certificate."))
         if (bridge.remote_password or bridge.bridge_psk) and not bridge.tls and not bridge.bridge_psk:
@@ -62,9 +65,9 @@ def _certificate(listener: Listener) -> "Iterator[Found]":
     certfile, keyfile = listener.certfile or "", listener.keyfile or ""
     origin = listener.origins.get("certfile")
     if not all(Pointer("certfile", path, FILE, None).readable for path in (certfile, keyfile)):
-        return                          # said elsewhere
+        return                          # another finding reports it
     try:
-        # a password would be asked for on the terminal
+        # without this function OpenSSL would ask for a password on the terminal
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password=lambda: b"")
     except ssl.SSLError as error:
         yield _unusable(certfile, keyfile, error), origin, "The broker will not start with them."
@@ -78,21 +81,21 @@ def _unusable(certfile: str, keyfile: str, error: Exception) -> str:
     if reason == "KEY_VALUES_MISMATCH":
         return f"certfile {certfile} and keyfile {keyfile} do not belong together"
     if "DECRYPT" in reason or "PASSWORD" in reason:
-        return f"keyfile {keyfile} is protected by a password, which a broker cannot type"
+        return f"keyfile {keyfile} is protected by a password, which the broker cannot enter"
     return f"certfile {certfile} or keyfile {keyfile} cannot be used ({reason.replace('_', ' ').lower() or 'not PEM'})"
 
 
 def _dates(ssl: object, certfile: str, origin: object) -> "Iterator[Found]":
     import time
 
-    decode = getattr(getattr(ssl, "_ssl", None), "_test_decode_cert", None)     # the library has no public way
+    decode = getattr(getattr(ssl, "_ssl", None), "_test_decode_cert", None)     # ssl has no public one
     to_seconds = getattr(ssl, "cert_time_to_seconds", None)
     if decode is None or to_seconds is None:
         return
     try:
         dates = decode(certfile)
         begins_s, ends_s = to_seconds(dates["notBefore"]), to_seconds(dates["notAfter"])
-    except Exception:                   # whatever is wrong with it, it was said above
+    except Exception:                   # an earlier finding reports the problem
         return
     left_s = ends_s - time.time()
     if left_s < 0:
@@ -100,4 +103,4 @@ def _dates(ssl: object, certfile: str, origin: object) -> "Iterator[Found]":
     elif begins_s > time.time():
         yield f"certfile {certfile} is not valid before {dates['notBefore']}", origin, ""
     elif left_s < SOON_S:
-        yield f"certfile {certfile} expires in {int(left_s // DAY_S)} days", origin, "Get a new one; SIGHUP takes it."
+        yield f"certfile {certfile} expires in {int(left_s // DAY_S)} days", origin, "Get a new one; SIGHUP loads it."
