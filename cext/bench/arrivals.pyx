@@ -18,7 +18,9 @@ from cext.bench.load cimport (
     PEER_SPEAKS_HTTP, PEER_SPEAKS_TLS, READ_BYTES, SLOT_PUBACK, SLOT_PUBCOMP, SLOT_PUBREC, SLOT_SUBACK, STAMP_SIZE,
 )
 from cext.bench.stream cimport STREAM_LATE, STREAM_NO_MEMORY, STREAM_TWICE, stream_take
-from cext.codec.as_client cimport ConnackIn, Goodbye, Suback, decode_connack, decode_goodbye, decode_server_ack, decode_suback
+from cext.codec.as_client cimport (
+    ConnackIn, ServerDisconnect, Suback, decode_connack, decode_server_ack, decode_server_disconnect, decode_suback,
+)
 from cext.codec.decode cimport Ack, Publish, decode_publish
 from cext.codec.encode cimport encode_ack
 from cext.codec.frame cimport (
@@ -180,8 +182,8 @@ cdef void on_suback(Load* g, Client* c, const Frame* f) noexcept nogil:
 
 
 cdef void on_disconnect(Load* g, Client* c, const Frame* f) noexcept nogil:
-    cdef Goodbye a
-    if decode_goodbye(f, g.version, &a) != 0:
+    cdef ServerDisconnect a
+    if decode_server_disconnect(f, g.version, &a) != 0:
         client_fail(g, c, FAIL_MALFORMED, T_DISCONNECT)
     else:
         client_fail(g, c, FAIL_DISCONNECT, a.rc)

@@ -28,7 +28,7 @@ from cext.broker.core.client cimport END_LOST, END_NORMAL, client_room, client_w
 from cext.broker.core.client_state cimport C_OPENING, Client, TIMER_BRIDGE
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.lifecycle.session_lifecycle cimport client_end
-from cext.codec.as_client cimport Goodbye, PINGREQ_SIZE, decode_goodbye, encode_pingreq
+from cext.codec.as_client cimport PINGREQ_SIZE, ServerDisconnect, decode_server_disconnect, encode_pingreq
 from cext.codec.decode cimport decode_empty
 from cext.codec.encode cimport DISCONNECT_SIZE_MAX, encode_disconnect
 from cext.codec.frame cimport Frame, T_CONNACK, T_DISCONNECT, T_PINGREQ, T_PINGRESP, T_SUBACK, T_UNSUBACK, V5
@@ -65,8 +65,8 @@ cdef int handle_pingresp(Broker* b, Client* c, const Frame* f) noexcept nogil:
 
 
 cdef int handle_goodbye(Broker* b, Client* c, const Frame* f) noexcept nogil:
-    cdef Goodbye g
-    cdef int rc = decode_goodbye(f, c.version, &g)
+    cdef ServerDisconnect g
+    cdef int rc = decode_server_disconnect(f, c.version, &g)
     if rc:
         return rc
     if log_wanted(&b.log, LOG_NOTICE):

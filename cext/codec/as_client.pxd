@@ -51,14 +51,15 @@ ctypedef struct Suback:
     Props props
     View codes                  # empty in an UNSUBACK of 3.x
 
-ctypedef struct Goodbye:
+ctypedef struct ServerDisconnect:
     uint8_t rc
     Props props
 
 # Return 0, or the reason code with which the caller must end the connection.
 cdef int decode_connack(const Frame* f, int version, ConnackIn* out) noexcept nogil
 cdef int decode_suback(const Frame* f, int version, Suback* out) noexcept nogil
-cdef int decode_goodbye(const Frame* f, int version, Goodbye* out) noexcept nogil    # DISCONNECT from a server [v5 3.14]
+# DISCONNECT [v5 3.14]
+cdef int decode_server_disconnect(const Frame* f, int version, ServerDisconnect* out) noexcept nogil
 # PUBACK, PUBREC, PUBREL or PUBCOMP from a server. Reason codes that the packet's clause does not list are accepted,
 # because some servers send them.
 cdef int decode_server_ack(const Frame* f, int version, Ack* out) noexcept nogil

@@ -180,7 +180,7 @@ cdef int decode_suback(const Frame* f, int version, Suback* out) noexcept nogil:
     return 0 if out.codes.n else RC_MALFORMED
 
 
-cdef int decode_goodbye(const Frame* f, int version, Goodbye* out) noexcept nogil:
+cdef int decode_server_disconnect(const Frame* f, int version, ServerDisconnect* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
     out.rc = 0

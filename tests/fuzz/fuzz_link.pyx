@@ -34,7 +34,7 @@ cdef uint64_t as_client(const uint8_t* p, size_t n) noexcept nogil:
     cdef fr.Frame f
     cdef a.ConnackIn connack
     cdef a.Suback suback
-    cdef a.Goodbye goodbye
+    cdef a.ServerDisconnect disconnect
     cdef d.Ack ack
     cdef int version, t
     if n < 2:
@@ -54,8 +54,8 @@ cdef uint64_t as_client(const uint8_t* p, size_t n) noexcept nogil:
     if (t == fr.T_SUBACK or t == fr.T_UNSUBACK) and a.decode_suback(&f, version, &suback) == 0:
         must(suback.pid != 0 and (suback.codes.n != 0 or t == fr.T_UNSUBACK))
         return props_sum(&suback.props) + view_sum(suback.codes)
-    if t == fr.T_DISCONNECT and a.decode_goodbye(&f, version, &goodbye) == 0:
-        return props_sum(&goodbye.props) + goodbye.rc
+    if t == fr.T_DISCONNECT and a.decode_server_disconnect(&f, version, &disconnect) == 0:
+        return props_sum(&disconnect.props) + disconnect.rc
     if fr.T_PUBACK <= t <= fr.T_PUBCOMP and a.decode_server_ack(&f, version, &ack) == 0:
         must(ack.pid != 0)
         return props_sum(&ack.props) + ack.rc
