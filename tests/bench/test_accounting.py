@@ -47,7 +47,7 @@ def test_refused_publications_are_not_lost(bench) -> None:
     assert phase.ack["count"] == 400 and fake.denied == 50 and not phase.exact
 
 
-def test_messages_of_others_are_told_apart(bench) -> None:
+def test_messages_of_other_publishers_do_not_count(bench) -> None:
     """Test another publisher on the same topics, and an older run: neither counts."""
     with Fake() as fake:
         forward = fake.forward
@@ -63,7 +63,7 @@ def test_messages_of_others_are_told_apart(bench) -> None:
     assert result.exact and (phase.delivered, phase.foreign) == (400, 800)
 
 
-def test_large_payloads_are_accounted_for_though_nobody_reads_them(bench) -> None:
+def test_large_payloads_are_counted_without_being_read(bench) -> None:
     with Fake(drop=5) as fake:
         phase, = bench("pairs", fake.port, size=300_000, messages=20, window=0, stall=0.6).phases
     assert (phase.delivered, phase.lost, phase.out_of_order) == (16, 4, 0)

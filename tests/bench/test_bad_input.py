@@ -20,19 +20,19 @@ from tests.bench.fake import Fake
 from tests.harness.broker import Broker, free_port
 
 
-def test_nobody_is_there(bench) -> None:
+def test_no_broker(bench) -> None:
     port = free_port()
     result = bench("pairs", port)
     assert not result.complete
     assert result.why == f"cannot connect to 127.0.0.1:{port}: Connection refused"
 
 
-def test_a_name_that_nobody_knows(bench) -> None:
+def test_an_unknown_host_name(bench) -> None:
     result = bench("pairs", 1883, host="no such host.invalid")
     assert not result.complete and result.why.startswith("cannot look up no such host.invalid")
 
 
-def test_what_is_no_name(bench) -> None:
+def test_an_invalid_host_name(bench) -> None:
     with Fake() as fake:
         assert bench("pairs", 1883, host="a..b").why == "a..b is not a valid host name"
         assert bench("pairs", fake.port, tls=True, servername="a..b").why == "a..b is not a valid host name"
@@ -72,7 +72,7 @@ def test_a_subscription_that_is_granted_less(bench, version: int) -> None:
     assert not result.complete and "QoS 0 for a subscription, less than requested" in result.why
 
 
-def test_a_publisher_without_numbers_left_says_so(bench, monkeypatch) -> None:
+def test_a_publisher_without_sequence_numbers_left(bench, monkeypatch) -> None:
     """Test with fewer sequence numbers, to be fast; real ones have 32 bits in a payload."""
     monkeypatch.setattr(scenarios, "Generator", functools.partial(Generator, numbers=100))
     with Fake() as fake:
@@ -98,7 +98,7 @@ def test_an_end_in_the_middle(bench, then: str, words: str) -> None:
     assert phase.published >= 100 and phase.closed == 1 and phase.latency["count"] == phase.delivered
 
 
-def test_a_broker_that_says_nothing_any_more(bench) -> None:
+def test_a_broker_that_falls_silent(bench) -> None:
     with Fake(after=100, then="silence") as fake:
         result = bench("pairs", fake.port, qos=1, stall=0.3)
     phase, = result.phases
@@ -145,7 +145,7 @@ def test_it_was_interrupted(bench) -> None:
     assert phase.delivered > 100 and (phase.lost, phase.outstanding) == (0, phase.expected - phase.delivered)
 
 
-def test_what_is_on_its_way_at_an_interruption_is_not_lost(bench) -> None:
+def test_messages_in_transit_at_an_interruption_are_not_lost(bench) -> None:
     def interrupt(what: str, counts: dict[str, int]) -> None:
         raise KeyboardInterrupt
 

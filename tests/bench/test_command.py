@@ -36,7 +36,7 @@ def typed(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     (("--prefix", "p" * 1001), "--prefix: expected at most 1,000 bytes"), (("-u", "u" * 65_001), "--username: expected at most"),
     (("-u", "\udcff"), "--username: expected UTF-8"), (("--start", "-h", "elsewhere"), "--start and --host"),
     (("--start", "-p", "7"), "--start and --port")])
-def test_what_cannot_be_asked_for(capfd, arguments: tuple[str, ...], words: str) -> None:
+def test_options_that_are_refused(capfd, arguments: tuple[str, ...], words: str) -> None:
     status, out, err = typed(capfd, "pairs", *arguments)
     assert (status, out) == (3, "") and words in err
 
@@ -56,13 +56,13 @@ def test_a_run(capfd) -> None:
     assert "published 300, delivered 300; lost 0, duplicates 0, out of order 0" in out and "limited by" in out
 
 
-def test_what_is_not_exact_has_a_status(capfd) -> None:
+def test_an_inexact_run_has_an_exit_status(capfd) -> None:
     with Fake(drop=10) as fake:
         status, out, _ = typed(capfd, "pairs", "-p", str(fake.port), *FEW, "--stall", "0.6")
     assert status == 2 and "lost 30" in out and "NOT EXACT" in out
 
 
-def test_what_is_not_complete_has_a_status(capfd) -> None:
+def test_an_incomplete_run_has_an_exit_status(capfd) -> None:
     port = free_port()
     status, out, err = typed(capfd, "pairs", "-p", str(port))
     assert (status, out, err) == (1, "", f"Error: not complete: cannot connect to 127.0.0.1:{port}: Connection refused\n")
@@ -153,7 +153,7 @@ def test_the_broker_loads_none_of_it() -> None:
 
 # ---------------------------------------------------------------- Parquet
 
-def test_rows_are_flat_and_say_whether_they_are_complete() -> None:
+def test_rows_are_flat_and_show_whether_they_are_complete() -> None:
     phase = Phase("pairs", seconds=2.0, per=10, published=10, delivered=10, latency={"count": 10, "p99_us": 1.5, "buckets_ns": [[1, 2, 10]]})
     result = Result({"scenario": "pairs", "sizes": (1, 2)}, {"cores": 2}, "now", [phase], complete=False, why="because")
     row, = parquet.rows(result)
@@ -161,7 +161,7 @@ def test_rows_are_flat_and_say_whether_they_are_complete() -> None:
     assert (row["latency_p99_us"], row["latency_buckets_ns"], row["option_sizes"]) == (1.5, [[1, 2, 10]], [1, 2])
 
 
-def test_parquet_without_pyarrow_says_what_to_install(capfd, monkeypatch, tmp_path: Path) -> None:
+def test_parquet_without_pyarrow_names_the_package(capfd, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     status, _, err = typed(capfd, "pairs", "-p", "1", "--parquet", str(tmp_path / "r.parquet"))
     assert (status, err) == (1, f"Error: Parquet needs pyarrow, which is not installed: {install_advice('bench')}\n")
@@ -179,7 +179,7 @@ def test_parquet_can_be_read(capfd, tmp_path: Path) -> None:
     assert sum(n for _, _, n in row["latency_buckets_ns"]) == 300
 
 
-def test_a_generator_at_its_limit_is_told() -> None:
+def test_a_generator_at_its_limit_is_reported() -> None:
     phase = Phase("pairs", seconds=1.0, generator={"busy_share": 0.97, "cpu_us_per": 0.5, "cpu_share": 0.9}, limit="generator")
     result = Result({"scenario": "pairs"}, {}, "now", [phase])
     assert any("WARNING: pairs: the generator was the bottleneck (busy 97 %" in line for line in lines(result))

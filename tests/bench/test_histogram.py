@@ -34,7 +34,7 @@ def test_buckets_join_without_a_gap() -> None:
         assert first <= value < first + width and n == 1
 
 
-def test_what_is_longer_than_the_longest_counts_as_that_long() -> None:
+def test_a_duration_beyond_the_longest_counts_as_the_longest() -> None:
     figures = histogram_of([2**50])
     assert figures["most_ns"] == 2**50
     assert figures["buckets"][0][0] < 2**44

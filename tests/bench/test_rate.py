@@ -25,7 +25,7 @@ def test_a_stall_is_in_the_latency_of_everything_that_was_due(bench) -> None:
     assert phase.latency["max_us"] >= 390_000
 
 
-def test_what_the_broker_does_not_take_is_sent_later_with_its_own_time(bench) -> None:
+def test_a_delayed_message_keeps_its_due_time(bench) -> None:
     """Test QoS 1: a publisher may not send while too much is unacknowledged; that wait counts as well."""
     with Fake(after=50, then="stall", stall_s=0.4) as fake:
         result = bench("pairs", fake.port, publishers=1, qos=1, inflight=5, rate=500.0, messages=300)
@@ -41,7 +41,7 @@ def test_the_rate_is_kept(bench) -> None:
     assert fake.published == 200 and phase.exact
 
 
-def test_what_was_due_and_never_sent_is_told(bench) -> None:
+def test_messages_that_were_due_but_never_sent_are_reported(bench) -> None:
     with Fake(after=20, then="silence") as fake:
         result = bench("pairs", fake.port, publishers=1, qos=1, inflight=10, rate=1000.0, messages=100, stall=0.3)
     phase, = result.phases

@@ -52,7 +52,7 @@ def test_counts(bench, broker: Broker, scenario: str) -> None:
     assert {phase.name for phase in result.phases if phase.delivered and not phase.latency["count"]} == set(counts) & {"drain", "fetch"}
 
 
-def test_what_could_not_be_removed_is_told(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_could_not_be_removed_is_reported(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with Fake() as fake:
         connect = Scene.connect
 
@@ -131,7 +131,7 @@ def stored(port: int, awaited: tuple[int, int]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("kind", ["mix", "exact", "plus", "hash"])
 @pytest.mark.parametrize("n", [7, 300])
-def test_a_message_comes_to_whom_it_matches_and_to_nobody_else(bench, broker: Broker, kind: str, n: int) -> None:
+def test_only_matching_clients_receive_a_message(bench, broker: Broker, kind: str, n: int) -> None:
     """Test the generator's arithmetic against the broker's index: no message is lost or foreign."""
     given = {**SMALL, "clients": 20, "topics": 500, "filters": n, "kind": kind, "messages": 3000, "window": 1000}
     phase = bench("match", broker.port, **given).phases[1]
@@ -139,7 +139,7 @@ def test_a_message_comes_to_whom_it_matches_and_to_nobody_else(bench, broker: Br
     assert phase.delivered == phase.expected >= 3000 and (phase.delivered > 3000) == (kind == "mix")
 
 
-def test_what_comes_to_somebody_else_is_foreign(bench) -> None:
+def test_a_message_for_another_client_is_foreign(bench) -> None:
     """Test a broker that sends each message to all ten receivers, although only one has subscribed."""
     with Fake() as fake:
         fake.asks_for = lambda asked, topic: True      # type: ignore[method-assign]

@@ -49,7 +49,7 @@ def test_a_broker_that_was_killed_has_no_figures() -> None:
         assert phase.broker == {} and not end.broker.there
 
 
-def test_what_was_waited_for_by_threads_that_have_ended_makes_nobody_less_busy() -> None:
+def test_ended_threads_do_not_lower_the_busy_share() -> None:
     start, end = (Moment(broker=Used(True, cpu_s=cpu_s, wait_s=wait_s)) for cpu_s, wait_s in ((1.0, 5.0), (1.5, 0.0)))
     phase = Phase("pairs")
     costs(phase, start, end, 1.0, Spec("pairs", broker_pid=1))

@@ -35,7 +35,7 @@ def test_every_scenario(bench, broker_with, tls: bool, ws: bool) -> None:
             assert all(phase.foreign == 0 and phase.per for phase in result.phases)
 
 
-def test_handshakes_are_told(bench, broker_with) -> None:
+def test_handshakes_are_reported(bench, broker_with) -> None:
     with broker_with(tls=True, ws=True) as (broker, way):
         phase = bench("connect", broker.port, **SMALL, **way).phases[0]
     assert phase.handshake["count"] == phase.connect["count"] == 10
@@ -77,7 +77,7 @@ def test_a_certificate_that_is_not_trusted(bench, broker_with, tmp_path: Path) -
     assert "--cafile sets the trusted CAs" in result.why and not result.phases
 
 
-def test_a_certificate_of_somebody_else(bench, broker_with) -> None:
+def test_a_certificate_of_another_host(bench, broker_with) -> None:
     with broker_with(tls=True) as (broker, way):
         why = bench("pairs", broker.port, servername="broker.example", **way).why
         assert bench("pairs", broker.port, servername="localhost", **way).exact
@@ -211,7 +211,7 @@ def test_a_ping_has_a_pong_and_a_packet_may_come_in_pieces(bench, monkeypatch) -
 
 
 @pytest.mark.again("hostile")
-def test_frames_of_a_madman(bench, monkeypatch) -> None:
+def test_random_frames(bench, monkeypatch) -> None:
     dice = random.Random(7)
     for _ in range(tries(120, 15)):
         said = b"".join(frame(dice.choice((0, 1, 2, 2, 2, 8, 9, 10, 15)), dice.randbytes(dice.choice((0, 1, 3, 125, 126, 3000))),
@@ -220,7 +220,7 @@ def test_frames_of_a_madman(bench, monkeypatch) -> None:
 
 
 @pytest.mark.again("hostile")
-def test_records_of_a_madman(bench, broker_with) -> None:
+def test_random_records(bench, broker_with) -> None:
     """Test a real handshake with one changed byte, in each direction, and bytes that are not TLS at all."""
     dice = random.Random(7)
 
@@ -267,7 +267,7 @@ def test_mistakes(capfd, arguments: list[str], words: str) -> None:
     assert words in capfd.readouterr().err
 
 
-def test_options_of_tls_say_tls_and_its_port(capfd) -> None:
+def test_options_of_tls_imply_tls_and_its_port(capfd) -> None:
     main(["bench", "connect", "--clients", "1", "--insecure", "--json", "-"])
     told = json.loads(capfd.readouterr().out)
     assert told["options"]["tls"] is True and told["options"]["port"] == 8883

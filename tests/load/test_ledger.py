@@ -13,7 +13,7 @@ def numbers(ledger: Ledger, payloads: list[bytes]) -> list[int]:
     return [one[1] for one in found if one]
 
 
-def test_what_arrives_in_order_is_crossed_off() -> None:
+def test_arrivals_in_order_are_removed() -> None:
     ledger = Ledger(7)
     stream = ledger.stream()
     here, there = ledger.open(stream), ledger.open(stream)
@@ -25,7 +25,7 @@ def test_what_arrives_in_order_is_crossed_off() -> None:
     assert ledger.pending == here.pending == there.pending == 0 and ledger.delivered == 6
 
 
-def test_what_is_missing_comes_late_or_is_lost() -> None:
+def test_missing_messages_arrive_late_or_are_lost() -> None:
     ledger = Ledger(7)
     stream = ledger.stream()
     inbox = ledger.open(stream)
@@ -39,7 +39,7 @@ def test_what_is_missing_comes_late_or_is_lost() -> None:
     assert (ledger.delivered, ledger.duplicates, ledger.disordered) == (3, 2, 1)
 
 
-def test_what_was_sent_before_somebody_listened_is_not_owed() -> None:
+def test_messages_before_the_first_receiver_are_not_pending() -> None:
     ledger = Ledger(7)
     stream = ledger.stream()
     ledger.write(stream, 0, 32)
@@ -51,7 +51,7 @@ def test_what_was_sent_before_somebody_listened_is_not_owed() -> None:
     assert ledger.pending == 0
 
 
-def test_what_breaks_with_the_connection_is_stranded_and_only_what_was_sent_until_it_was_back_is_forgiven() -> None:
+def test_a_broken_connection_strands_pending_messages() -> None:
     ledger = Ledger(7)
     stream = ledger.stream()
     inbox, other = ledger.open(stream), ledger.open(stream)
@@ -77,7 +77,7 @@ def test_what_breaks_with_the_connection_is_stranded_and_only_what_was_sent_unti
     assert (ledger.stranded, ledger.lost, ledger.pending) == (0, 1, 8)
 
 
-def test_what_was_not_sent_is_not_owed() -> None:
+def test_unsent_messages_are_not_pending() -> None:
     ledger = Ledger(7)
     stream = ledger.stream()
     inbox = ledger.open(stream)
@@ -87,7 +87,7 @@ def test_what_was_not_sent_is_not_owed() -> None:
     assert ledger.read(ledger.write(stream, 0, 32)) == (stream.number, 1, 0)
 
 
-def test_a_stream_that_is_forgotten_leaves_nothing_owed() -> None:
+def test_a_forgotten_stream_has_no_pending_messages() -> None:
     ledger = Ledger(7)
     stream = ledger.stream()
     ledger.open(stream)
@@ -96,7 +96,7 @@ def test_a_stream_that_is_forgotten_leaves_nothing_owed() -> None:
     assert ledger.pending == 0 and not ledger.streams
 
 
-def test_what_others_send_is_refused() -> None:
+def test_messages_of_other_processes_are_foreign() -> None:
     ledger, other = Ledger(7), Ledger(8)
     stream = ledger.stream()
     inbox = ledger.open(stream)

@@ -108,7 +108,7 @@ class Restarted(Fake):
                 self.end(door)
 
 
-def test_what_was_on_its_way_when_the_connections_broke_is_lost(load) -> None:
+def test_messages_in_transit_at_a_break_are_lost(load) -> None:
     """Test that a run in which the broker was away is not complete, however short the break was."""
     with Restarted() as fake:
         run = load("--broker", f"mqtt://127.0.0.1:{fake.port}", "--users", "2", "--seconds", "5", "--scenario", "telemetry",
@@ -140,7 +140,7 @@ def test_over_tls_some_may_not_log_in_and_then_the_broker_is_killed(load) -> Non
     assert "secret" not in run.said and "secret" not in json.dumps(result)
 
 
-def test_nobody_is_there_or_refuses_the_log_in(load) -> None:
+def test_no_broker_and_a_refused_login(load) -> None:
     """Test before locust is started."""
     nobody = load("--broker", f"mqtt://127.0.0.1:{free_port()}")
     with Broker("listener {port} 127.0.0.1\nallow_anonymous false\n") as broker:
@@ -151,7 +151,7 @@ def test_nobody_is_there_or_refuses_the_log_in(load) -> None:
     assert refused.result["complete"] is nobody.result["complete"] is False
 
 
-def test_whom_to_trust_cannot_be_read(load) -> None:
+def test_a_cafile_that_cannot_be_read(load) -> None:
     run = load("--broker", f"mqtts://localhost:{free_port()}", "--cafile", "/nope")
     assert run.wait() == 1
     assert run.result["why"] == "--cafile /nope: No such file or directory" and "Traceback" not in run.said
@@ -172,7 +172,7 @@ def test_interrupted_while_the_broker_does_not_answer(load) -> None:
 @pytest.mark.parametrize("url", [
     "http://there", "mqtt://", "mqtt://there:99999", "there:1883", "mqtt://ann:pw@there", "mqtt://ann:pw@there:99999",
     "mqtt://ann:pw/1@there", "mqtt://ann:1/pw@there", "mqtt://ann:1@pw@[there", "ann:pw@there:1883", "ann:pw://1@there"])
-def test_what_is_no_address(url: str) -> None:
+def test_invalid_addresses(url: str) -> None:
     with pytest.raises(OptionError) as caught:
         Target.of(url)
     assert "pw" not in str(caught.value) and "pw" not in without_login(url)

@@ -37,7 +37,7 @@ def test_the_mix(name: str) -> None:
     assert len(positions) == 3
 
 
-def test_what_each_corpus_is_for() -> None:
+def test_the_purpose_of_each_corpus() -> None:
     first = {name: {line.split(b"/")[0] for line in Corpus(name, 20_000).filters().splitlines()} for name in SHAPES}
     assert len(first["realistic"]) == 21        # 20 letters and the `+`
     assert first["skewed"] == {b"sensors"}

@@ -83,19 +83,19 @@ def test_worth_and_cost_beyond_noise() -> None:
     assert "| deep | 1 k | 100 | 0.99 | 1.03 | 3.00 |" in text
 
 
-def test_a_repetition_that_says_otherwise_is_heard() -> None:
+def test_a_differing_repetition_counts() -> None:
     measured = figures("match, hot", "deep", 1, default=[100, 100, 100], plain_tree=[80, 80, 101], no_letters=[120, 120, 99])
     text = ablation.report(measured)
     assert "| plain tree | index: match, hot | - | nowhere |" in text
     assert "| no letters | index: match, hot | - | nowhere |" in text
 
 
-def test_messages_lost_are_said() -> None:
+def test_lost_messages_are_noted() -> None:
     measured = [Row("broker", "CPU", "match", 0, "default", 0, 2.0), Row("broker", "CPU", "match", 0, "scan", 0, 3.0, "7 lost")]
     assert "| match | 2.00 | 1.50 (7 lost) |" in ablation.report(measured)
 
 
-def test_what_failed_is_said() -> None:
+def test_failures_are_noted() -> None:
     measured = [*figures("insert", "deep", 1000, default=[100]), Row("index", "insert", "deep", 1000, "scan", 0, 0, "over 10 s")]
     assert "| deep | 1 k | 100 | over 10 s |" in ablation.report(measured)
 

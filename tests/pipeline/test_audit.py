@@ -42,7 +42,7 @@ def found(tmp_path: Path) -> settings.Settings:
     return found
 
 
-def test_what_is_remembered_is_not_read_again(found: settings.Settings) -> None:
+def test_remembered_batches_are_not_read_again(found: settings.Settings) -> None:
     wanted = status.status(found, with_audit=True)["audit"]
     assert (wanted["sessions"], wanted["sessions_wrong"]) == (3 + BATCHES, 2) and wanted["totals"]["published"] == 50 + 5 + 5 + 3 * BATCHES
     assert wanted["examples"] == ["falls (session 3): counters went down, or an earlier row did not add up",
@@ -62,7 +62,7 @@ def test_rows_that_a_compaction_has_put_behind_it_count_once(found: settings.Set
     assert status.status(found, with_audit=True)["audit"] == wanted
 
 
-def test_what_is_too_much_at_a_time_is_taken_in_parts(found: settings.Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_folded_in_parts(found: settings.Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = audit.all_sessions(found).sort_by("seq")
     monkeypatch.setattr(audit, "FOLD_ROWS", 5)
     assert audit.all_sessions(found).sort_by("seq").equals(wanted)
@@ -70,7 +70,7 @@ def test_what_is_too_much_at_a_time_is_taken_in_parts(found: settings.Settings, 
     assert audit._remembered(found) is None
 
 
-def test_what_goes_while_it_is_read_is_looked_for_again(found: settings.Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_vanish_are_listed_again(found: settings.Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = status.status(found, with_audit=True)["audit"]
     audit.remember(found, 2)
     looked = []

@@ -67,7 +67,7 @@ def of(told: Plan, option: str):
     return next(one for one in told.advice if one.option == option)
 
 
-def test_what_is_observed(seen: Observed) -> None:
+def test_observations(seen: Observed) -> None:
     assert (seen.messages, seen.topics, seen.short_topics, seen.payload_mean) == (TOPICS * TIMES, TOPICS, TOPICS, 20)
     assert seen.connections and (seen.connections.peak, seen.connections.wave) == (CROWD, CROWD - LOW)
     assert seen.connections.connects == CROWD + CROWD - LOW + 2 and [curve[-1] for curve in seen.connections.curves] == [END]

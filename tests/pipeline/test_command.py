@@ -52,7 +52,7 @@ def test_status_before_the_first_batch_and_after(found: settings.Settings, capsy
     assert said["streams"]["tele"]["behind"] == 1 and said["streams"]["tele"]["rows"] == 99 and said["batch"] == 3
 
 
-def test_an_alarm_is_told_and_is_the_exit_status(found: settings.Settings, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_alarm_is_printed_and_sets_the_exit_status(found: settings.Settings, capsys: pytest.CaptureFixture[str]) -> None:
     after(found, audit={"rows": 5, "wrong": 1, "lost_events": 0, "examples": ["c (session 1): published 2, but ..."]})
     assert main(["pipeline", "status", "--audit", "-s", str(found.file)]) == 2
     out = capsys.readouterr().out
@@ -66,7 +66,7 @@ def test_status_works_where_the_journal_is_gone(found: settings.Settings, capsys
     assert "there is no such folder" in capsys.readouterr().out
 
 
-def test_what_stood_is_kept_for_some_batches_and_asked_for_by_number(found: settings.Settings) -> None:
+def test_states_of_the_last_batches_are_kept(found: settings.Settings) -> None:
     for i in range(20):
         state.put_after(found, state.empty() | {"batch": i})
     assert state.after(found)["batch"] == 19 and state.after(found, 15)["batch"] == 15 and state.after(found, -1) == state.empty()
@@ -110,14 +110,14 @@ def test_signals_ask_the_run_to_stop(found: settings.Settings) -> None:
     ("SparkException: Python worker failed to connect back.", "this machine is overloaded; run again"),
     ("An error occurred: Py4JNetworkError: Answer from Java side is empty", "Spark's JVM has ended"),
 ])
-def test_what_spark_says_becomes_what_to_do(found: settings.Settings, said: str, told: str) -> None:
+def test_errors_of_spark_get_advice(found: settings.Settings, said: str, told: str) -> None:
     import re
 
     assert re.search(told, trouble.explained(RuntimeError(said), found) or "")
     assert trouble.explained(RuntimeError("?"), found) is None
 
 
-def test_follow_goes_on_until_it_is_told_to_end(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_follow_runs_until_a_signal(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Test a stop by a signal; test_kill tests kills."""
     stream = Journal(tmp_path / "streams", "tele")
     (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\ntrigger = "100 ms"\nbatch_rows = 600\n')

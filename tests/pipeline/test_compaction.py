@@ -130,7 +130,7 @@ def left_over(table: Path) -> list[Path]:
     return [path for path in (table.parent / ".t.new").rglob("*") if not path.is_dir()]
 
 
-def test_who_has_opened_the_folder_before_finds_all_that_there_is(table: Path) -> None:
+def test_a_reader_with_the_old_folder_finds_all_rows(table: Path) -> None:
     with os.scandir(table) as opened:           # the folder is listed only now
         compaction.compact(table, 5)
         names = [entry.name for entry in opened if entry.name.startswith("batch_id=")]
@@ -186,7 +186,7 @@ def test_readers_beside_it_find_every_row_once_or_an_error(tmp_path: Path) -> No
     assert wrong == [] and good > 0
 
 
-def test_what_the_jobs_are_not_done_with_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_batches_stay_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mosq.pipeline import settings
 
     (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\n')

@@ -118,7 +118,7 @@ def test_settings_and_journal(folder: Path, java: Path, monkeypatch: pytest.Monk
     assert 'consumer = ""' in bad(folder)["journal"][1]
 
 
-def test_what_is_no_stream_is_left_alone(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_folders_are_ignored(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("lost+found", "notes", ".hidden"):
         (folder / "streams" / name).mkdir()
         (folder / "streams" / name / "text").write_text("")

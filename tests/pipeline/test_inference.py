@@ -32,11 +32,11 @@ def suggested(*messages: Any) -> str:
     (['{"\\ud800": 1, "a\\u001b[2J": 2, "": 3, "ok": 4}', {"n" * 257: 1}], "ok double"),
     ([json.dumps({"a": 0}).replace("0", "9" * 60_000)], "a double"),
 ])
-def test_what_messages_suggest(messages: list[Any], wanted: str) -> None:
+def test_inferred_schemas(messages: list[Any], wanted: str) -> None:
     assert suggested(*messages) == wanted
 
 
-def test_more_than_a_table_should_have_is_left_out_and_told() -> None:
+def test_excess_fields_are_left_out_and_reported() -> None:
     schema, left_out = inference.schema(json.dumps({f"device-{i}-{j}": {"v": 1} for j in range(1000)}) for i in range(100))
     assert left_out and sum(1 + len(getattr(field.dataType, "fields", ())) for field in schema.fields) == inference.FIELDS_MAX
     schema, left_out = inference.schema([json.dumps({f"n{i}": i for i in range(inference.FIELDS_MAX)})])

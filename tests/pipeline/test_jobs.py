@@ -273,7 +273,7 @@ def test_events_become_drops_churn_sessions_backlog_and_subscriptions(ran: Ran, 
     assert [(row.client_id, row["filter"], row.qos) for row in subscribed(tables.read_table(spark, ran.settings.table("bronze"))).orderBy("client_id").collect()] == [("c1", "site/#", 1), ("kept", "x/kept", 2)]
 
 
-def test_every_view_says_the_same_through_duckdb(ran: Ran, spark: SparkSession) -> None:
+def test_every_view_is_the_same_through_duckdb(ran: Ran, spark: SparkSession) -> None:
     for view in views.VIEWS:
         through_spark = gold.read_gold(spark, ran.settings, view)
         columns = through_spark.columns
@@ -303,7 +303,7 @@ def _plain(value: Any) -> Any:
     return _us(value) if hasattr(value, "timestamp") else float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-def test_the_audit_tells_each_session_that_does_not_add_up(ran: Ran) -> None:
+def test_the_audit_finds_each_session_that_does_not_add_up(ran: Ran) -> None:
     said = status.status(ran.settings, with_audit=True)
     found = said["audit"]
     assert (found["rows"], found["wrong"], found["lost_events"], found["sessions"], found["sessions_wrong"]) == (7, 2, 3, 5, 3)
@@ -459,7 +459,7 @@ def test_other_jobs_other_streams_and_a_rebuild_that_did_not_end_are_refused(beg
         jobs.prepare(found, state.JOBS)
 
 
-def test_a_stream_that_was_made_anew_and_checkpoints_that_are_gone_are_refused(begun: tuple[settings.Settings, Journal]) -> None:
+def test_recreated_streams_and_missing_checkpoints_are_refused(begun: tuple[settings.Settings, Journal]) -> None:
     import shutil
 
     found, stream = begun
@@ -515,7 +515,7 @@ def test_a_missing_segment_stops_the_run(begun: tuple[settings.Settings, Journal
         jobs.run(spark, found, once=True)
 
 
-def test_a_schema_that_spark_does_not_know_is_told_with_the_file(begun: tuple[settings.Settings, Journal], spark: SparkSession) -> None:
+def test_an_unknown_schema_is_reported_with_the_file(begun: tuple[settings.Settings, Journal], spark: SparkSession) -> None:
     from mosq.pipeline import silver
 
     found, _ = begun

@@ -115,7 +115,7 @@ def test_files_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     assert ours == theirs and len(ours) == 4
 
 
-def test_what_cannot_be_read_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_unreadable_input_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     lines = [json.dumps(one) for one in made_up.runs(reps=1)[:4]]
     lines[1], lines[3] = lines[1][:100], lines[3].replace('"format": 1', '"format": 7', 1)
     (tmp_path / "runs.jsonl").write_text("\n".join(lines) + "\n")

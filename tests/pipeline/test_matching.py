@@ -83,7 +83,7 @@ def test_little_at_a_time_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pa.Table.from_batches(small).to_pylist() == whole.to_pylist()
 
 
-def test_who_would_receive_what(spark: SparkSession) -> None:
+def test_receivers_of_topics(spark: SparkSession) -> None:
     rows = pa.table({"filter": ["a/#", "a/#", "a/+", "$share/g/a/+", "$share/g/a/+", "b"],
                      "client_id": ["ann", "bob", "ann", "cid", "dan", "bob"]})
     match = Matching(spark, rows)
@@ -97,7 +97,7 @@ def test_who_would_receive_what(spark: SparkSession) -> None:
     assert told == {"ann": (2, 3, 0), "bob": (2, 2, 0), "cid": (1, 0, 1), "dan": (1, 0, 1)}
 
 
-def test_what_is_bad_is_told_with_its_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_bad_input_is_reported_with_its_line(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "filters.txt").write_bytes(b"a/+\r\n\na+\nb/#/c\n\xff\xfe\n#\na/+\n" + b"x\x01y\n")
     read = read_filters(spark, str(tmp_path / "filters.txt"), False)
     assert sorted(read.rows["filter"].to_pylist()) == ["#", "a/+"]

@@ -82,7 +82,7 @@ def spool(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
-def test_what_is_published_is_spooled_once_across_runs(broker: Broker, spool: Path, version: str) -> None:
+def test_messages_are_spooled_once_across_runs(broker: Broker, spool: Path, version: str) -> None:
     options = said(broker, spool, version=version)
     create_sessions(options)
     publish(broker, spool, [b"%d" % i for i in range(20)])      # stored by the broker
@@ -169,7 +169,7 @@ def test_a_publisher_may_give_the_key(ours: Broker, spool: Path) -> None:
     assert record.properties == b"\x26\x00\x05other\x00\x01x\x26\x00\x02id\x00\x07order-7"
 
 
-def test_a_session_that_the_broker_lost_is_told(ours: Broker, spool: Path) -> None:
+def test_a_session_that_the_broker_lost_is_reported(ours: Broker, spool: Path) -> None:
     options = said(ours, spool)
     create_sessions(options)
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, ReadOptions(options).client_id(0), clean_session=True)
@@ -211,7 +211,7 @@ def test_a_spool_that_cannot_be_written_acknowledges_nothing(ours: Broker, spool
     receiver.stop()
 
 
-def test_what_spark_is_done_with_goes(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processed_records_are_deleted(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mosq.pipeline.mqtt.spool.SEGMENT_BYTES", 8192)
     each = Spool(spool, "a", 1, window=10)
     for number in range(200):
@@ -238,7 +238,7 @@ def test_one_receives_into_a_spool(ours: Broker, spool: Path) -> None:
 
 # ---- refusals
 
-def test_brokers_that_refuse_are_told(spool: Path) -> None:
+def test_refusals_are_reported(spool: Path) -> None:
     port = free_port()
     with pytest.raises(MosqPipelineError, match=rf"mqtt://127.0.0.1:{port} cannot be reached: .*refused. Is the broker running"):
         create_sessions({"broker": f"mqtt://127.0.0.1:{port}", "topics": "a", "spool": str(spool)})
@@ -271,7 +271,7 @@ def test_brokers_that_refuse_are_told(spool: Path) -> None:
     ({"broker": "a", "topics": "t", "spool": "/x", "topic": "t"}, "has no option topic here; expected one of broker"),
     ({"broker": "a", "topics": "t", "spool": "/x", "caFile": "/c"}, "expected mqtts://, because caFile"),
 ])
-def test_a_wrong_option_is_told(options: dict[str, str], wanted: str) -> None:
+def test_a_wrong_option_is_reported(options: dict[str, str], wanted: str) -> None:
     with pytest.raises(MosqPipelineError, match=wanted) as raised:
         ReadOptions(options)
     assert "geheim" not in str(raised.value)
@@ -318,7 +318,7 @@ def test_rows_are_published(broker: Broker, tmp_path: Path, version: str) -> Non
     assert sorted(got) == [(f"{base}/alerts", b"", 0, False), (f"{base}/alerts", b"text", 2, False)]
 
 
-def test_rows_that_cannot_be_published_are_told(ours: Broker) -> None:
+def test_rows_that_cannot_be_published_are_reported(ours: Broker) -> None:
     port = free_port()
     with pytest.raises(MosqPipelineError, match=rf"mqtt://127.0.0.1:{port} cannot be reached: .*refused"):
         MqttWriter(WriteOptions({"broker": f"127.0.0.1:{port}"})).write(iter([Row(topic="a", payload=b"")]))

@@ -18,7 +18,7 @@ from tests.pipeline.processes import Killed
 from tests.pipeline.test_mqtt import KEPT, records, until
 
 
-def test_what_came_twice_goes_back_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_repeated_messages_go_back_once(spark: SparkSession, tmp_path: Path) -> None:
     with Broker(KEPT) as broker:
         url = f"mqtt://127.0.0.1:{broker.port}"
         reading = {"broker": url, "topics": "in/#", "spool": str(tmp_path / "spool"), "drainTime": "0.5s", "username": "joe", "password": "geheim"}
@@ -48,7 +48,7 @@ def test_what_came_twice_goes_back_once(spark: SparkSession, tmp_path: Path) -> 
         assert sorted(record.payload for record in came) == sorted(payloads) and {record.topic for record in came} == {"out/in/a"}
 
 
-def test_no_broker_is_told_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_broker_is_reported_through_spark(spark: SparkSession, tmp_path: Path) -> None:
     port = free_port()
     rows = spark.readStream.format("mqtt").option("broker", f"127.0.0.1:{port}").option("topics", "a").option("spool", str(tmp_path / "spool"))
     query = rows.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()

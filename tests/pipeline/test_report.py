@@ -127,7 +127,7 @@ def test_a_span_is_cut_into_few_bins(spark: SparkSession) -> None:
     assert sum(one["rows"] for one in gather.summed(frame, over, ("rows",)).values()) == 3
 
 
-def test_nothing_is_told_and_a_page_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_page_without_data(spark: SparkSession, tmp_path: Path) -> None:
     empty = Tables({name: spark.createDataFrame(one.slice(0, 0)) for name, one in gold.arrow().items()}, place="/tables")
     found = contents(empty, lambda step: None)
     assert [section.id for section in found] == ["source", "missing"]

@@ -30,7 +30,7 @@ def test_defaults_and_paths_beside_the_file(tmp_path: Path) -> None:
     assert found.streams == () and found.silver == () and found.consumer == "pipeline" and found.stop_on_loss
 
 
-def test_all_that_can_be_said(tmp_path: Path) -> None:
+def test_all_settings(tmp_path: Path) -> None:
     found = load(tmp_path, '[pipeline]\njournal = "/j"\nstreams = ["a", "b"]\ntrigger = "500 ms"\nwindow = "2 hours"\nwatermark = "1 day"\nprefix_levels = 3\n'
                  'batch_rows = 7\nconsumer = ""\nstop_on_loss = false\nmaster = "local[1]"\n[spark]\n"spark.driver.memory" = "2g"\n"spark.ui.enabled" = true\n'
                  + RULE + 'schema = "x DOUBLE"\n')
@@ -69,7 +69,7 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
     ("[pipeline]\njournal = 'j'\n" + RULE + RULE, "number 2 name: expected a unique name"),
     ("silver = 5\n[pipeline]\njournal = 'j'", "silver: expected tables"),
 ])
-def test_a_mistake_is_told_with_file_key_and_what_was_expected(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_names_file_key_and_expected_value(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(MosqPipelineError, match=said) as error:
         load(tmp_path, text)
     assert str(error.value).startswith(f"{tmp_path}/pipeline.toml: ")

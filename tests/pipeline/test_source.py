@@ -69,7 +69,7 @@ def nexts(offset: dict[str, Any]) -> dict[str, list[int]]:
     ({"path": "/x", "startingOffsets": '{"a": '}, "expected JSON"),
     ({"path": "/x", "maxRecordsPerTrigger": "5"}, "maxRecordsPerTrigger is for readStream, not for read"),
 ])
-def test_a_wrong_option_is_told(options: dict[str, str], said: str) -> None:
+def test_a_wrong_option_is_reported(options: dict[str, str], said: str) -> None:
     with pytest.raises(MosqPipelineError, match=said):
         Options(options, batch=True)
 
@@ -95,7 +95,7 @@ def test_a_schema_picks_columns(folder: Path) -> None:
 
 # ---- which streams
 
-def test_what_is_no_stream_is_told(folder: Path) -> None:
+def test_a_missing_stream_is_reported(folder: Path) -> None:
     with pytest.raises(MosqPipelineError, match="there is no folder"):
         batch(folder).partitions()
     folder.mkdir()
@@ -115,7 +115,7 @@ def test_the_folder_of_a_stream_itself_may_be_read(folder: Path) -> None:
     assert numbers(found) == list(range(5)) and {row["stream"] for row in found} == {"a"}
 
 
-def test_a_mark_of_a_later_version_or_none_is_told(folder: Path) -> None:
+def test_a_missing_or_newer_mark_is_reported(folder: Path) -> None:
     journal = Journal(folder, "a")
     journal.fill(5)
     reader = streaming(folder)
@@ -188,7 +188,7 @@ def test_a_batch_has_about_as_many_bytes_as_are_allowed(folder: Path) -> None:
     assert nexts(tiny.latestOffset(tiny.initialOffset(), limit)) == {"a": [1]}      # otherwise it would never end
 
 
-def test_what_is_there_now_ends(folder: Path) -> None:
+def test_a_read_of_current_records_ends(folder: Path) -> None:
     journal = Journal(folder, "a")
     journal.fill(10)
     reader = streaming(folder, maxRecordsPerTrigger=8)
@@ -268,7 +268,7 @@ def refuses(reader: JournalStreamReader, start: dict[str, Any], said: str) -> No
         reader.latestOffset(start, ALL)
 
 
-def test_what_is_not_what_was_read_before_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_another_stream_than_before_is_refused(folder: Path, tmp_path: Path) -> None:
     journal = Journal(folder, "a", shards=2)
     journal.fill(5)
     reader = streaming(folder)
@@ -322,7 +322,7 @@ def holed(folder: Path) -> tuple[Path, dict[str, list[Any]]]:
     ("missing", "are missing. Restore the stream's files from a copy"),
     ("damaged", "are damaged. Restore the stream's files from a copy"),
 ])
-def test_what_is_lost_is_told_with_what_to_do(holed: tuple[Path, dict[str, list[int]]], why: str, advice: str) -> None:
+def test_losses_are_reported_with_advice(holed: tuple[Path, dict[str, list[int]]], why: str, advice: str) -> None:
     folder, ranges = holed
     lo, hi = ranges[why]
     with pytest.raises(MosqPipelineError) as raised:
@@ -335,7 +335,7 @@ def test_what_is_lost_is_told_with_what_to_do(holed: tuple[Path, dict[str, list[
         rows(reader, start, reader.latestOffset(start, ALL))
 
 
-def test_who_falls_behind_a_retention_by_age_is_told_or_goes_on_behind_it(folder: Path) -> None:
+def test_a_reader_behind_retention_fails_or_continues(folder: Path) -> None:
     """Test also that a reader with a `consumer` mark keeps the records that it has not read."""
     journal = Journal(folder, "a", retain_age_us=3600 * 1_000_000, **SMALL)
     reader, kept = streaming(folder), streaming(folder, consumer="slow")
@@ -362,7 +362,7 @@ def test_who_falls_behind_a_retention_by_age_is_told_or_goes_on_behind_it(folder
 
 
 @pytest.mark.parametrize("part", [1000, 7, 1])
-def test_what_is_lost_is_counted_in_rows_of_its_own(holed: tuple[Path, dict[str, list[int]]], part: int) -> None:
+def test_losses_are_counted_in_gap_rows(holed: tuple[Path, dict[str, list[int]]], part: int) -> None:
     folder, ranges = holed
     reader = streaming(folder, startingOffsets='{"a": [0]}', failOnDataLoss="false", maxRecordsPerPartition=part)
     start = reader.initialOffset()
@@ -378,7 +378,7 @@ def test_what_is_lost_is_counted_in_rows_of_its_own(holed: tuple[Path, dict[str,
         assert len(gaps) == 3
 
 
-def test_text_that_is_no_text_is_mended(folder: Path) -> None:
+def test_invalid_utf8_is_replaced(folder: Path) -> None:
     journal = Journal(folder, "a")
     journal.face.append(0, topic=b"a/\xff", client_id=b"\xc3\x28", username=b"ok", payload=b"\xff", time_us=T0_US)
     journal.put("b", b"1")
@@ -390,7 +390,7 @@ def test_text_that_is_no_text_is_mended(folder: Path) -> None:
 
 # ---- consumers
 
-def test_a_consumer_is_told_when_a_batch_is_done(folder: Path) -> None:
+def test_the_consumer_mark_moves_when_a_batch_is_done(folder: Path) -> None:
     journal = Journal(folder, "a", shards=2)
     journal.fill(10)
     reader = streaming(folder, consumer="spark")

@@ -68,7 +68,7 @@ def test_a_node_has_no_device_and_what_is_unknown_is_passed_over() -> None:
     (TOPIC, b"\xff\xff", "not a payload"),
     (TOPIC, text(2, text(1, b"\xff\xfe")), "not a payload"),     # a name that is not UTF-8
 ])
-def test_what_cannot_be_read_is_told(topic: str, payload: bytes | None, why: str) -> None:
+def test_unreadable_input_is_reported(topic: str, payload: bytes | None, why: str) -> None:
     with pytest.raises(sparkplug.UnreadableError, match=why):
         sparkplug.metrics(topic, payload)
 

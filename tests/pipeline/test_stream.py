@@ -38,7 +38,7 @@ def uncommit(checkpoint: Path) -> int:
     return last
 
 
-def test_what_comes_is_appended_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_records_are_appended_once(spark: SparkSession, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "streams", shards=2)
     journal.fill(300)
     assert run(spark, tmp_path / "streams", tmp_path) == 1
@@ -60,7 +60,7 @@ def test_what_comes_is_appended_once(spark: SparkSession, tmp_path: Path) -> Non
     assert read_table(spark, tmp_path / "table").count() == 500
 
 
-def test_what_is_wrong_is_told_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_are_reported_through_spark(spark: SparkSession, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "streams", segment_bytes=8192, block_bytes=4096)
     journal.fill(100, size=500)
     (base, _), (end, _) = Stream(journal.path).sizes()[1:3]

@@ -55,7 +55,7 @@ def test_more_throughput_is_better_and_more_memory_worse() -> None:
     assert verdicts(of(2000, 2e6), of(1000, 1e6)) == {"Throughput": BETTER, "Memory": WORSE}
 
 
-def test_what_the_generator_limited_is_not_compared() -> None:
+def test_generator_bound_rates_are_not_compared() -> None:
     assert verdicts(runs(1, 1, rate=10.0, limit="generator", seconds=1.0), runs(1, 1, rate=20.0)) == {"CPU per message": SAME}
 
 
@@ -104,7 +104,7 @@ def test_a_real_regression_is_found_and_only_that() -> None:
     assert {change.name for change in beyond} == {"50 publishers to one subscriber, QoS 0, mosq"} and regressed(found)
 
 
-def test_what_only_one_folder_has_is_said() -> None:
+def test_measurements_of_one_folder_only_are_reported() -> None:
     after, before = lab(runs(1, 1)), lab(folder.runs(2))
     section = against.section(after, before, compare(after, before))
     assert any("measurements of the older folder are not in the newer" in warning for warning in section.warnings)

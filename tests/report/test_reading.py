@@ -61,7 +61,7 @@ def test_a_line_that_is_wrong_is_named_and_the_others_are_read(tmp_path: Path, l
     assert found.runs == 2 == len(found.rows)
 
 
-def test_what_is_missing_is_not_wrong(tmp_path: Path) -> None:
+def test_missing_values_are_allowed(tmp_path: Path) -> None:
     found = lines_of(tmp_path, json.dumps({"format": 1, "phases": [{}], "run": {}}))
     row, = found.rows
     assert not found.problems and row.rate == 0 and row.times.count == 0 and figures.CPU.value(row) is None
@@ -218,7 +218,7 @@ def test_medians_and_their_spread() -> None:
     assert (cell.text.replace("\N{NARROW NO-BREAK SPACE}", " "), cell.spread) == ("2.00 M/s", "1.00–3.00")
 
 
-def test_what_broke_off_is_in_no_figure_but_in_the_list() -> None:
+def test_incomplete_runs_are_listed_and_in_no_figure() -> None:
     broken = one(complete=False, rate=1.0)
     broken.update(complete=False, why="the broker went away")
     found = lab(one(rate=2e6), broken)
@@ -227,21 +227,21 @@ def test_what_broke_off_is_in_no_figure_but_in_the_list() -> None:
     assert any("1 of 2 runs broke off" in warning for warning in section_of(found, "measured").warnings)
 
 
-def test_where_nothing_came_to_its_end_nothing_is_said_of_messages() -> None:
+def test_without_complete_runs_there_is_no_sentence_on_messages() -> None:
     broken = one(complete=False)
     broken.update(complete=False, why="the broker went away")
     assert sections.summary(lab(broken)) == ["0 of 1 runs finished."]
     assert sections.summary(lab(broken, one())) == ["1 of 2 runs finished, and every message in them was received once and in order."]
 
 
-def test_what_to_beware_of_is_marked() -> None:
+def test_doubtful_figures_are_marked() -> None:
     found = lab(one(limit="generator", foreign_cpu_share=0.5, lost=3, seconds=1.0))
     assert section_of(found, "throughput").tables[0].rows[0][-1].marks == "gfx"
     warnings = " ".join(section_of(found, "measured").warnings)
     assert "The load generator was the bottleneck" in warnings and "more than a quarter of a core" in warnings and "measured only once" in warnings
 
 
-def test_what_the_plan_says_of_a_run_is_on_the_page() -> None:
+def test_notes_of_the_plan_are_on_the_page() -> None:
     told = []
     for x, note in ((1000, "without connecting"), (19_899, "without connecting; 19,899 publishers instead of 20,000: open files")):
         each = one()
@@ -259,7 +259,7 @@ def test_what_the_plan_says_of_a_run_is_on_the_page() -> None:
     assert measured.folds[-1] == ("Commands that repeat each run by hand (1)", "mosq -c DIR/x &\nmosq bench fan-in --broker-pid $!")
 
 
-def test_what_was_left_out_is_on_the_page(tmp_path: Path) -> None:
+def test_omitted_measurements_are_on_the_page(tmp_path: Path) -> None:
     folder.write(tmp_path, [one()], about={**folder.ABOUT, "left_out": ["other was left out of tls: it has none"]}, locust=None)
     found = Lab(read(str(tmp_path)))
     assert "other was left out of tls: it has none" in section_of(found, "measured").warnings[0]
@@ -282,7 +282,7 @@ def test_the_papers_figures_are_of_all_repetitions_together() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "marks"), [(0.049, ""), (0.051, "g"), (0.21, "gf")])
-def test_a_phase_too_short_to_tell_has_no_mark(seconds: float, marks: str) -> None:
+def test_a_short_phase_has_no_mark(seconds: float, marks: str) -> None:
     group, = lab(one(limit="generator", foreign_cpu_share=0.5, seconds=seconds)).groups
     assert group.marks == marks
 
@@ -308,7 +308,7 @@ def test_a_series_whose_numbers_have_names_is_one_line() -> None:
     assert [row[1].text for row in section.tables[0].rows] == ["10 messages each", "20 messages each"]
 
 
-def test_the_first_column_says_a_test_once() -> None:
+def test_the_first_column_names_a_test_once() -> None:
     section = section_of(Lab(_all()), "throughput")
     assert section.tables[0].spans() == [3, 0, 0, 3, 0, 0] and [row[0].text[:3] for row in section.tables[0].rows[2:4]] == ["50 ", "Idl"]
 
@@ -325,7 +325,7 @@ def test_ratios_are_taken_within_a_repetition() -> None:
     assert found.tables[0].rows[0][-1].text.startswith("3.00") and found.tables[0].rows[0][-1].spread == "3.00–3.00"
 
 
-def test_ablation_says_what_is_saved() -> None:
+def test_ablation_shows_the_savings() -> None:
     told = []
     for variant, cost in (("", 1.0), ("no letters", 4.0)):
         each = one(broker={"cpu_us_per": cost})
@@ -390,7 +390,7 @@ def test_a_curve_without_histograms_goes_through_the_quantiles() -> None:
     assert isinstance(chart, Curves) and chart.curves[0].points == ((0.5, 1.0), (0.01, 9.0))
 
 
-def test_the_deviation_comes_from_the_histogram_when_it_is_not_told() -> None:
+def test_a_missing_deviation_comes_from_the_histogram() -> None:
     row, = lab(one(latency={"count": 2, "buckets_ns": [[1000, 1001, 1], [3000, 3001, 1]]})).folder.rows
     assert row.latency.us["stdev_us"] == pytest.approx(1.0)
 
@@ -430,7 +430,7 @@ def test_csv_has_every_run_and_no_formula(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["jinja2", "matplotlib"])
-def test_what_is_not_installed_is_said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str) -> None:
+def test_a_missing_package_is_reported(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str) -> None:
     for name in ("page", "charts"):         # as if neither had been imported yet
         monkeypatch.delitem(sys.modules, f"mosq.tools.bench.html.{name}", raising=False)
         monkeypatch.delattr(sys.modules["mosq.tools.bench.html"], name, raising=False)
@@ -452,7 +452,7 @@ def test_mistakes_and_empty_folders(capfd: pytest.CaptureFixture[str], tmp_path:
 
 
 @pytest.mark.interop
-def test_parts_that_cannot_be_read_are_said_and_the_rest_is_written(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_unreadable_parts_are_reported_and_the_others_written(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder.write(tmp_path, [one()], about={})
     with (tmp_path / "runs.jsonl").open("a") as file:
         file.write(GOOD[:100])

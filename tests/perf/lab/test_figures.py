@@ -50,12 +50,12 @@ def test_brokers_stand_in_their_order_and_are_compared_with_the_first() -> None:
 @pytest.mark.parametrize(("changes", "said"), [
     ({"lost": 3}, "lost 3"), ({"out_of_order": 1}, "out of order 1"), ({"limit": "generator"}, "generator-bound"),
     ({"foreign_cpu_share": 0.5}, "other programs used 50 % of a core"), ({"extra": {"bytes_per_client": 571.0}}, "bytes per client 571")])
-def test_what_to_beware_of_stands_at_the_end(changes: dict[str, Any], said: str) -> None:
+def test_remarks_are_at_the_end(changes: dict[str, Any], said: str) -> None:
     assert figures.remarks([], [phase(1.0, **changes)]) == said
     assert figures.remarks([], [phase(1.0)]) == ""
 
 
-def test_a_tick_of_somebody_else_in_a_short_phase_is_no_disturbance() -> None:
+def test_a_tick_of_another_program_in_a_short_phase_is_no_disturbance() -> None:
     assert not figures.disturbed(phase(1.0, foreign_cpu_share=5.0, seconds=0.002))
 
 
@@ -64,7 +64,7 @@ def test_a_short_phase_is_not_called_bound_by_the_generator() -> None:
     assert not list(figures.warnings([run("mosq", phase(1.0, limit="generator", seconds=0.049))]))
 
 
-def test_a_run_that_broke_off_says_why() -> None:
+def test_an_incomplete_run_has_a_reason() -> None:
     lines = list(figures.tables([run("mosq", why="it went away"), run("mosq", phase(1.0))], ["mosq"]))
     assert lines[-1].endswith("1 of 2 NOT COMPLETE: it went away")
 

@@ -130,7 +130,7 @@ def test_one_that_takes_too_long_is_ended_and_kept(lab, monkeypatch: pytest.Monk
     assert found.runs[0]["why"] == "not done after 0.6 s"
 
 
-def test_nobody_there_and_a_refused_log_in(lab, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_broker_and_a_refused_login(lab, capfd: pytest.CaptureFixture[str]) -> None:
     with Fake(connack=5) as fake:
         found = lab(*PAIRS, "--seconds", "0.1", "--brokers", "mosq", "--at", f"gone=127.0.0.1:{free_port()}",
                     "--at", f"strict=127.0.0.1:{fake.port}", "--username", "user%i")
@@ -143,7 +143,7 @@ def test_nobody_there_and_a_refused_log_in(lab, capfd: pytest.CaptureFixture[str
     assert f"--port {fake.port}" in next(one["run"]["command"] for one in found.runs if one["run"]["broker"] == "strict")
 
 
-def test_what_takes_long_is_not_repeated(lab, capfd: pytest.CaptureFixture[str]) -> None:
+def test_long_runs_are_not_repeated(lab, capfd: pytest.CaptureFixture[str]) -> None:
     found = lab(*PAIRS[:3], "--seconds", "0.1", "--reps", "3", "--patience", "0.01", "--brokers", "mosq")
     assert found.status == 0
     assert len(found.runs) == 1
@@ -160,7 +160,7 @@ def test_over_tls_and_with_sessions_on_the_disk(lab) -> None:
 
 
 @pytest.mark.interop
-def test_who_was_built_without_tls_is_left_out_of_it_alone(lab, program, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_without_tls_is_left_out_of_tls_only(lab, program, capfd: pytest.CaptureFixture[str]) -> None:
     folder = program("mosquitto", 'grep -q certfile "$2" && exit 1\nexec /usr/sbin/mosquitto "$@"')
     found = lab("bench", "--tests", "tls-connect,storm", "--reps", "1", "--scale", "0.05", "--peers", str(folder),
                 "--brokers", "mosquitto-9.9.9")
@@ -169,7 +169,7 @@ def test_who_was_built_without_tls_is_left_out_of_it_alone(lab, program, capfd: 
     assert "mosquitto-9.9.9 was left out of tls: mosquitto-9.9.9 did not start" in capfd.readouterr().out
 
 
-def test_who_cannot_do_it_is_left_out(lab, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_that_lacks_a_feature_is_left_out(lab, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     aedes = tmp_path / "peers" / "node_modules" / "aedes"
     aedes.mkdir(parents=True)
     (aedes / "aedes.js").touch()
@@ -213,7 +213,7 @@ def test_results_of_two_commits_do_not_share_a_folder(tmp_path: Path) -> None:
         Folder(tmp_path, "T", "two", {"--scale": 1.0})
 
 
-def test_what_was_asked_otherwise_does_not_share_a_folder(tmp_path: Path) -> None:
+def test_other_options_need_another_folder(tmp_path: Path) -> None:
     first = Folder(tmp_path, "T", "one", {"--scale": 0.02, "--quick": False})
     first.close("")
     with pytest.raises(FolderError, match=r"other options: --scale was 0.02, and is 0.1 now: use the same options"):
@@ -253,7 +253,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(word in out for word in ("paper-4", "p2p", "retained", "mosq:plain", "this checkout"))
 
 
-def test_lock_says_that_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_lock_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from perf import lock
 
     monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))

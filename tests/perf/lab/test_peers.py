@@ -69,7 +69,7 @@ def test_the_process_behind_a_start_script_is_what_is_measured(program) -> None:
 
 @pytest.mark.parametrize(("does", "said"), [("echo no such option >&2; exit 3", "ended with status 3; its last line: no such option"),
                                             ("kill -9 $$", "was killed by SIGKILL")])
-def test_one_that_does_not_start_says_why(program, does: str, said: str) -> None:
+def test_a_broker_that_does_not_start_has_a_reason(program, does: str, said: str) -> None:
     found = next(one for one in find([program("mosquitto", does)]) if one.version == "9.9.9")
     with pytest.raises(NotThereError, match=re.escape(f"mosquitto-9.9.9 did not start: {said}")), Broker(found):
         pass

@@ -40,7 +40,7 @@ def test_the_papers_numbers() -> None:
     assert given("paper-4", "10 MB") | {"--publishers": "20", "--messages": "200", "--size": "10000000"} == given("paper-4", "10 MB")
 
 
-def test_more_clients_than_descriptors_are_made_fewer_and_that_is_said() -> None:
+def test_descriptors_limit_the_clients_with_a_note() -> None:
     found = [load for load in loads(SUITES["paper"], 2.0, 6000) if load.test.id == "paper-3"]
     assert [load.x for load in found] == [1000, 2000, 5000, 5899]
     assert found[-1].arguments[:5] == ("fan-in", "--publishers", "5899", "--messages", "5899")
@@ -58,7 +58,7 @@ def test_quick_numbers() -> None:
     assert [N(10, quick=4).at(1, True), N(10).at(1, True), N(100, quick=40).at(0.5, True)] == [4, 10, 20]
 
 
-def test_the_real_numbers_are_told() -> None:
+def test_the_real_numbers_are_named() -> None:
     found = {load.key[1:]: load for load in loads(SUITES["paper"], 2.0, 1_000_000, quick=True)}
     quick = found["paper-1", "QoS 0 (500 messages)"]
     assert quick.title == "10 publishers x 1,000 messages, 1,000 subscribers, scaled"
