@@ -114,7 +114,7 @@ def streams(settings: "Settings") -> dict[str, Stream]:
     for name in settings.streams:
         if name not in there:
             raise MosqPipelineError(
-                f"{settings.journal}: there is no stream {name}, only {', '.join(there) or 'none'}; "
+                f"{settings.journal}: there is no stream {name}; there are: {', '.join(there) or 'none'}; "
                 f"correct [pipeline] streams in {settings.file}"
             )
     names = settings.streams or tuple(there)

@@ -452,7 +452,7 @@ def test_other_jobs_other_streams_and_a_rebuild_that_did_not_end_are_refused(beg
     with pytest.raises(MosqPipelineError, match="stream more was read before but is not now: restore it"):
         jobs.prepare(settings.load(found.file), state.JOBS)
     found.file.write_text(named.replace("tele", "nope"))
-    with pytest.raises(MosqPipelineError, match="there is no stream nope, but more, tele"):
+    with pytest.raises(MosqPipelineError, match="there is no stream nope; there are: more, tele"):
         jobs.prepare(settings.load(found.file), state.JOBS)
     state.put(found.checkpoints / state.REBUILDING, {})
     with pytest.raises(MosqPipelineError, match="run `mosq pipeline run --rebuild` again"):
