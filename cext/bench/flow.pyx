@@ -75,7 +75,7 @@ cdef bint flow_all_sent(const Load* g, uint64_t now_ns) noexcept nogil:
     return (g.messages_max and n >= g.messages_max) or (g.end_ns and now_ns >= g.end_ns)
 
 
-# ---------------------------------------------------------------- how much
+# ---------------------------------------------------------------- limits
 
 cdef bint flow_can(const Load* g) noexcept nogil:
     return g.ring_n != 0 and (g.window == 0 or flow_outstanding(g) < <int64_t>g.window)
