@@ -132,7 +132,7 @@ OURS: list[tuple[str, str, str, dict[str, Any], dict[str, Any] | None, str]] = [
     ("broker", "listClients 2 7 --prefix c --username ann --state offline", OWN,
      {"count": 2, "cursor": 7, "prefix": "c", "username": "ann", "connected": False}, {"clients": [], "cursor": 9},
      CLIENTS_TEXT.partition("\n")[0].replace("CLIENT  USER  ADDRESS    PROTOCOL", "CLIENT  USER  ADDRESS  PROTOCOL") +
-     "\nThere are more: give 9 as cursor.\n"),
+     "\nMore clients follow: use the cursor 9.\n"),
     ("broker", "listClients --state connected", OWN, {"connected": True}, {"clients": [], "cursor": 0},
      "CLIENT  USER  ADDRESS  PROTOCOL  MQTT  KEEPALIVE  SUBS  QUEUED  INFLIGHT  SESSION\n"),
     ("broker", "getClient c2", OWN, {"clientid": "c2"}, {"client": {"clientid": "c2", "username": None, "connected": False, "queued": 3}},
@@ -253,7 +253,7 @@ def test_case_does_not_matter(there: Answering, words: str) -> None:
     ("--cert c dynsec listRoles", "Both certfile and keyfile"), ("--psk 00 dynsec listRoles", "--psk-identity required"),
     ("--psk 00 --psk-identity i --cafile c dynsec listRoles", "Only one of"), ("--keyform engine dynsec listRoles", "must be 'pem'"),
     ("--tls-engine x dynsec listRoles", "not supported"), ("-L http://h dynsec listRoles", "Unsupported URL scheme 'http'"),
-    ("-L mqtt:///x dynsec listRoles", "names no host"), ("-L mqtt://:x@h dynsec listRoles", "Empty username"), ("-L mqtt://h:x dynsec listRoles", "is no URL"),
+    ("-L mqtt:///x dynsec listRoles", "names no host"), ("-L mqtt://:x@h dynsec listRoles", "Empty username"), ("-L mqtt://h:x dynsec listRoles", "is not a URL"),
     ("-o /no/such dynsec listRoles", "Unable to read the options file /no/such"), ("--nope dynsec", "No such option"),
     ("dynsec modifyRole r nope x", "is no property"),
 ])

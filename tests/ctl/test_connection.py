@@ -220,8 +220,8 @@ def test_not_allowed_to_ask(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("words", "remedy"), [
-    (("dynsec", "listRoles"), "is the plugin configured there?"), (("broker", "listPlugins"), "with `enable_control_api true`"),
-    (("broker", "listClients"), "this takes mosq, with `enable_control_api true`"),
+    (("dynsec", "listRoles"), "check that the plugin is configured there."), (("broker", "listPlugins"), "with `enable_control_api true`"),
+    (("broker", "listClients"), "this needs mosq with `enable_control_api true`"),
 ])
 def test_a_broker_without_it(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], remedy: str) -> None:
     with Plane(allow_anonymous=True) as plane:

@@ -1,3 +1,2 @@
-"""`mosq ctl`: what mosquitto_ctrl does, and what mosq's own control API adds. Speaks MQTT to a broker of another
-process, mosq or Mosquitto; knows nothing of the inside of either.
-"""
+"""`mosq ctl`: the commands of mosquitto_ctrl, and those of mosq's own control API. Speaks MQTT to a broker of another
+process, mosq or Mosquitto, and knows nothing of their internals."""

@@ -1,4 +1,4 @@
-"""The commands about a broker: those of Mosquitto, and those that mosq has beyond them, on a topic of their own."""
+"""The commands about a broker: Mosquitto's, and those that only mosq has, on their own topic."""
 
 from mosq.tools.ctl import show
 from mosq.tools.ctl.spec import CLIENT, NUMBER, Arg, Module, Spec
@@ -25,20 +25,20 @@ def _clients(values: "Values") -> "dict[str, Any]":
 
 
 SPECS = (
-    Spec("listPlugins", "The plugins that are loaded.", show=show.plugins, section=MOSQUITTO),
-    Spec("listListeners", "Where the broker listens.", show=show.listeners, section=MOSQUITTO),
-    Spec("listClients", "Clients with address, queue and session; at most 1000 at a time, then from the cursor on.",
+    Spec("listPlugins", "List the loaded plugins.", show=show.plugins, section=MOSQUITTO),
+    Spec("listListeners", "List the broker's listeners.", show=show.listeners, section=MOSQUITTO),
+    Spec("listClients", "List clients with address, queue and session; at most 1000 per call, from the cursor on.",
          (Arg("count", NUMBER, False), Arg("cursor", NUMBER, False), Arg("prefix", required=False, flags=("--prefix",)),
           Arg("username", required=False, flags=("--username",)),
           Arg("state", ("connected", "offline"), False, ("--state",))), _clients, show.sessions, OWN),
-    Spec("getClient", "All about one client.", (CLIENTID,), show=show.session, section=OWN),
-    Spec("kickClient", "End a client's connection; its session stays.", (CLIENTID,), section=OWN),
-    Spec("listSubscriptions", "What a client subscribed to; 1000 at a time, then from the offset on.",
+    Spec("getClient", "Show one client with address, queue and session.", (CLIENTID,), show=show.session, section=OWN),
+    Spec("kickClient", "Disconnect a client; its session stays.", (CLIENTID,), section=OWN),
+    Spec("listSubscriptions", "List a client's subscriptions; at most 1000 per call, from the offset on.",
          (CLIENTID, Arg("offset", NUMBER, False)), show=show.subscriptions, section=OWN),
-    Spec("getStats", "Clients, messages, queues, and what was dropped or refused and why.", show=show.pairs,
+    Spec("getStats", "Show numbers of clients, messages and queues, and drops and refusals by reason.", show=show.pairs,
          section=OWN),
-    Spec("listBridges", "Bridges and their state.", show=show.bridges, section=OWN),
+    Spec("listBridges", "List the bridges and their state.", show=show.bridges, section=OWN),
 )
 
-MODULE = Module("broker", "The broker itself: listeners, plugins; of mosq also clients, queues, bridges.", SPECS,
+MODULE = Module("broker", "Listeners and plugins of a broker; with mosq also clients, queues and bridges.", SPECS,
                 lambda spec: TOPIC if spec.section == MOSQUITTO else OWN_TOPIC)

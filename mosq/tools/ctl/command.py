@@ -1,4 +1,5 @@
-"""`mosq ctl` on the command line: modules and their commands, made of the tables; without a module, the shell."""
+"""`mosq ctl` on the command line: modules and commands, built from the tables. Without a module, it starts the
+shell."""
 
 import click
 
@@ -18,36 +19,37 @@ SETTINGS = {"help_option_names": ["--help"], "max_content_width": 100}
 
 EPILOG = """\b
 Examples:
-  mosq ctl                                          a shell; `help` in it says more
-  mosq ctl dynsec init dynsec.json admin            the first file of the dynamic security plugin
-  mosq ctl -u admin dynsec createClient ann         asks for both passwords
+  mosq ctl                                          start a shell; `help` lists its commands
+  mosq ctl dynsec init dynsec.json admin            make a first file for the dynamic security plugin
+  mosq ctl -u admin dynsec createClient ann         prompts for both passwords
   mosq ctl -u admin dynsec addRoleACL sensor publishClientSend 'site/#' allow
   mosq ctl -u admin -P secret --json dynsec getClient ann
-  mosq ctl broker listClients                       who is connected, and what waits (mosq only)
+  mosq ctl broker listClients                       list clients and their queues (mosq only)
   mosq ctl broker kickClient sensor-7
 
 \b
-Options may stand in ~/.config/mosquitto_ctrl, one a line, as for mosquitto_ctrl. All commands: docs/control.md.
+Options are also read from ~/.config/mosquitto_ctrl, one per line, as in mosquitto_ctrl. All commands:
+docs/control.md.
 
 \b
 Exit status:
   0  done
-  1  not done: no broker there, not let in, an error in its answer
-  3  a mistake in the command line
+  1  not done: no broker there, login refused, an error in its answer
+  3  error in the command line
 """
 
 
 class Given:
-    """What stands before the module."""
+    """The options before the module."""
 
     def __init__(self, connection: "Connection", as_json: bool, quiet: bool, data_file: str | None,
                  is_told_where: bool) -> None:
         self.connection, self.as_json, self.quiet, self.data_file = connection, as_json, quiet, data_file
-        self.is_told_where = is_told_where      # or as whom: the shell connects at once
+        self.is_told_where = is_told_where      # a host or user is given: the shell connects at once
 
 
 class AnyCase(click.Group):
-    """Names of modules and commands are found in any case, as in mosquitto_ctrl."""
+    """Finds names of modules and commands case-insensitively, as in mosquitto_ctrl."""
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         found = super().get_command(context, name)
@@ -96,7 +98,7 @@ def command_of(module: "Module", spec: "Spec") -> click.Command:
     @click.command(spec.name, help=spec.help, context_settings={**SETTINGS, "ignore_unknown_options": True},
                    options_metavar="")
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar=spec.usage.partition(" ")[2] or " ")
-    @click.option("--json", "as_json", is_flag=True, help="Print the answer as it comes, one line of JSON.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the answer as one line of JSON.")
     @click.pass_obj
     def command(given: Given, /, words: tuple[str, ...], as_json: bool) -> int:
         try:
@@ -112,7 +114,7 @@ def command_of(module: "Module", spec: "Spec") -> click.Command:
 
 
 def run(given: Given, module: "Module", spec: "Spec", values: "Values") -> int:
-    """One command, over a connection of its own."""
+    """Run one command over a new connection; return the exit status."""
     from mosq.tools.ctl.connection import ConnectionProblemError
     from mosq.tools.ctl.conversation import Conversation, NoAnswerError
 
@@ -169,7 +171,7 @@ All commands: docs/control.md."""
 @click.argument("admin_user", metavar="ADMIN-USER")
 @click.argument("admin_password", required=False, metavar="[ADMIN-PASSWORD]")
 def init(file: str, admin_user: str, admin_password: str | None) -> int:
-    """Write a new file for the dynamic security plugin, with one user who may administer it."""
+    """Write a new file for the dynamic security plugin, with one user that may administer it."""
     from mosq.tools.ctl.dynsec_file import FileProblemError, create
 
     try:

@@ -1,6 +1,5 @@
-"""Where the broker is and how to get in: what the options of the command line, of the options file and of the shell add
-up to. Knows TLS files and addresses; not MQTT.
-"""
+"""The address of the broker and the login, combined from the command line, the options file and the shell. Knows TLS
+files and addresses, not MQTT."""
 
 import importlib
 import sys
@@ -20,24 +19,24 @@ LEVELS = {"31": 3, "mqttv31": 3, "311": 4, "mqttv311": 4, "5": 5, "mqttv5": 5}
 
 
 class ConnectionProblemError(Exception):
-    """What stands against connecting, and what to do about it."""
+    """The connection is impossible; the text says why and what to do."""
 
 
 class Connection:
-    """Of these the shell changes some."""
+    """The parameters of a connection. The shell changes some of them."""
 
     def __init__(self) -> None:
         self.host = "localhost"
-        self.port: int | None = None        # None: what is usual
+        self.port: int | None = None        # None: the usual port
         self.transport: Literal["tcp", "websockets", "unix"] = "tcp"
-        self.path = "/mqtt"                 # of WebSockets
+        self.path = "/mqtt"                 # URL path of WebSockets
         self.bind = ""
         self.client_id: str | None = None
         self.username: str | None = None
-        self.password: str | None = None    # None: it is asked for
+        self.password: str | None = None    # None: the user is prompted for it
         self.level = 5
         self.qos = 1
-        self.tls = False                    # asked for by a URL or by --tls-use-os-certs
+        self.tls = False                    # requested by a URL or by --tls-use-os-certs
         self.tls_files: dict[str, str] = {}     # cafile, capath, certfile, keyfile
         self.insecure = False
         self.tls_version: str | None = None
@@ -62,7 +61,7 @@ class Connection:
 
     @property
     def url(self) -> str:
-        """For the prompt: without names and passwords."""
+        """The URL for the prompt, without names and passwords."""
         if self.transport == "unix":
             return f"unix://{self.host}"
         scheme = ("ws" if self.transport == "websockets" else "mqtt") + ("s" if self.is_encrypted else "")
@@ -74,16 +73,16 @@ class Connection:
         return not self.is_encrypted and self.transport != "unix" and self.host not in LOOPBACK
 
     def take_url(self, url: str) -> None:
-        """`scheme://[user[:password]@]host[:port][/...]`. Raises ConnectionProblemError."""
+        """Apply `scheme://[user[:password]@]host[:port][/...]`. Raises ConnectionProblemError."""
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            # a '/' in a password makes it a part of the port, which would be told
+            # a '/' in a password makes the rest of it a part of the port, which the error would show
             if "@" in url:
-                raise ConnectionProblemError("The URL is none: in a user name or password, '/', '?', '#' and '@' are "
-                                             "written %2F, %3F, %23 and %40.") from None
-            raise ConnectionProblemError(f"{url!r} is no URL: {error}.") from None
+                raise ConnectionProblemError("The URL is invalid: in a user name or password, write '/', '?', '#' "
+                                             "and '@' as %2F, %3F, %23 and %40.") from None
+            raise ConnectionProblemError(f"{url!r} is not a URL: {error}.") from None
         if parts.scheme not in PORTS:
             raise ConnectionProblemError(f"Unsupported URL scheme {parts.scheme!r}; expected "
                                          f"{', '.join(f'{scheme}://' for scheme in PORTS)}.")
@@ -101,7 +100,7 @@ class Connection:
             self.password = None if parts.password is None else unquote(parts.password)
 
     def check(self) -> None:
-        """Raises ConnectionProblemError for options that do not go together."""
+        """Raise ConnectionProblemError for options that exclude each other."""
         if ("certfile" in self.tls_files) != ("keyfile" in self.tls_files):
             raise ConnectionProblemError("Both certfile and keyfile must be provided if one of them is set.")
         if self.psk is not None and ("cafile" in self.tls_files or "capath" in self.tls_files):
@@ -110,7 +109,7 @@ class Connection:
             raise ConnectionProblemError("--psk-identity required if --psk used.")
 
     def tls_context(self) -> "ssl.SSLContext | None":
-        """None: not encrypted. Raises ConnectionProblemError."""
+        """Return the TLS context; None without encryption. Raises ConnectionProblemError."""
         if not self.is_encrypted:
             return None
         import ssl
@@ -142,7 +141,7 @@ class Connection:
         if sys.version_info < (3, 13):
             raise ConnectionProblemError("--psk needs Python 3.13 or newer here; expected --cafile, or --unix.")
         context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE     # the key is what both prove
+        context.verify_mode = ssl.CERT_NONE     # both sides prove that they have the key
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers("PSK")
         identity, key = self.psk_identity, bytes.fromhex(self.psk or "")
@@ -164,7 +163,7 @@ class Connection:
             context.set_alpn_protocols([self.alpn])
 
     def proxy_arguments(self) -> "dict[str, Any] | None":
-        """What paho wants to know of a SOCKS proxy. Raises ConnectionProblemError."""
+        """Return paho's arguments for a SOCKS proxy; None without a proxy. Raises ConnectionProblemError."""
         if self.proxy is None:
             return None
         parts = urlsplit(self.proxy)

@@ -1,12 +1,13 @@
-"""Questions to a broker over MQTT, and their answers. Knows topics, payloads and deadlines; not what is asked.
+"""Sends control commands to a broker over MQTT and receives the responses. Knows topics, payloads and time limits, not
+the commands.
 
-    connect -> subscribe to TOPIC/response (once) -> PUBLISH TOPIC -> the response with our correlationData
+  connect -> subscribe to TOPIC/response (once) -> PUBLISH TOPIC -> the response with our correlationData
 
-The responses of Mosquitto's control topics go to everybody who subscribed, so each command carries a correlationData of
-ours and only what brings it back is taken for the answer. What mosq answers on its private topics (`$CONTROL/mosq/...`)
-comes without a subscription.
+All subscribers of Mosquitto's control topics receive every response, so each command carries a unique correlationData,
+and only the response with the same one is used. Responses on mosq's private topics (`$CONTROL/mosq/...`) need no
+subscription.
 
-The client is paho's, its network loop in a thread of its own; this side waits on a queue.
+The client is paho's, whose network loop runs in its own thread; this side waits on a queue.
 """
 
 import json
@@ -32,14 +33,14 @@ UNAVAILABLE = "endpoint not available"
 
 
 class NoAnswerError(Exception):
-    """Why there is no answer."""
+    """No response; the text says why."""
 
 
 class Conversation:
     """One connection, until close()."""
 
     def __init__(self, connection: Connection) -> None:
-        """Connects. Raises ConnectionProblemError, NoAnswerError."""
+        """Connect. Raises ConnectionProblemError, NoAnswerError."""
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._timeout_s, self._qos = TIMEOUT_S, connection.qos
         self._subscribed: set[str] = set()
@@ -98,10 +99,10 @@ class Conversation:
         if reason.is_failure:
             raise NoAnswerError(f"Connection error: {reason}")
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ commands
 
     def ask(self, topic: str, command: "dict[str, Any]") -> "Response":
-        """The response to one command, an error included. Raises NoAnswerError."""
+        """Return the response to one command, which may be an error. Raises NoAnswerError."""
         if not topic.startswith(PRIVATE):
             self._subscribe(f"{topic}/response")
         self._asked += 1
@@ -141,25 +142,25 @@ class Conversation:
 
 
 def _response(message: "Any", topic: str, correlation: str) -> "Response | None":
-    """None: it is somebody else's."""
+    """Return our response in a message; None if the message belongs to another client."""
     if message.topic != f"{topic}/response":
         return None
     try:
         tree = json.loads(message.payload)
         if tree.get("error") == UNAVAILABLE:
-            raise NoAnswerError(f"The broker answers nothing on {topic}: {_remedy(topic)}")
+            raise NoAnswerError(f"The broker does not serve {topic}: {_remedy(topic)}")
         for response in tree["responses"]:
             if response.get("correlationData") == correlation:
                 return {name: value for name, value in response.items() if name != "correlationData"}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        pass                    # anybody who may can publish there
+        pass                    # other clients may publish on this topic too
     return None
 
 
 def _remedy(topic: str) -> str:
     if topic.startswith(PRIVATE):
-        return "this takes mosq, with `enable_control_api true`."
+        return "this needs mosq with `enable_control_api true`."
     if topic == "$CONTROL/broker/v1":
-        return "this takes mosq or Mosquitto 2.1, with `enable_control_api true`."
-    return "is the plugin configured there?"
+        return "this needs mosq or Mosquitto 2.1 with `enable_control_api true`."
+    return "check that the plugin is configured there."
 

@@ -1,6 +1,5 @@
-"""The plugin's JSON file while no broker has it: a new one (`dynsec init`), and a new password for somebody (`-f FILE
-dynsec setClientPassword`). Passwords are written as every version of Mosquitto reads them.
-"""
+"""Changes the plugin's JSON file while no broker uses it: makes a new one (`dynsec init`) or sets a password (`-f FILE
+dynsec setClientPassword`). Passwords are written in a form that every version of Mosquitto reads."""
 
 import base64
 import hashlib
@@ -11,11 +10,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-ITERATIONS = 1000               # as Mosquitto 2.1 has it
-SALT_BYTES = 12                 # all that Mosquitto 2.0 takes
+ITERATIONS = 1000               # as in Mosquitto 2.1
+SALT_BYTES = 12                 # the only length that Mosquitto 2.0 accepts
 MODE = 0o640
 ADMIN_ROLE = "admin"
-# what the admin may do: administer, and look at everything
+# rights of the administrator: to administer, and to read all topics
 ADMIN_ACLS = (
     ("publishClientSend", "$CONTROL/dynamic-security/#"), ("publishClientReceive", "$CONTROL/dynamic-security/#"),
     ("subscribePattern", "$CONTROL/dynamic-security/#"), ("publishClientReceive", "$SYS/#"),
@@ -25,7 +24,7 @@ ADMIN_ACLS = (
 
 
 class FileProblemError(Exception):
-    """What stands against it."""
+    """The file cannot be made or changed; the text says why."""
 
 
 def hashed(password: str, iterations: int = ITERATIONS) -> "dict[str, Any]":
@@ -36,7 +35,7 @@ def hashed(password: str, iterations: int = ITERATIONS) -> "dict[str, Any]":
 
 
 def create(path: str, username: str, password: str) -> None:
-    """Raises FileProblemError, also when the file is there."""
+    """Make a new file. Raises FileProblemError, also if the file exists."""
     tree = {
         "clients": [{"username": username, "textName": "Dynsec admin user", **hashed(password),
                      "roles": [{"rolename": ADMIN_ROLE}]}],
@@ -54,7 +53,7 @@ def create(path: str, username: str, password: str) -> None:
 
 
 def set_password(path: str, username: str, password: str, iterations: int = ITERATIONS) -> None:
-    """Raises FileProblemError; the file is then as it was."""
+    """Set a password. Raises FileProblemError, and then the file is unchanged."""
     try:
         with open(path, encoding="utf-8") as file:
             tree = json.load(file)
@@ -76,7 +75,7 @@ def set_password(path: str, username: str, password: str, iterations: int = ITER
 
 
 def _replace(path: str, text: str, status: os.stat_result) -> None:
-    """At once, with owner and mode kept."""
+    """Replace the file atomically; owner and mode are kept."""
     new = f"{path}.new-{os.getpid()}"
     try:
         fd = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)

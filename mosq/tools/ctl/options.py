@@ -1,7 +1,7 @@
-"""The options of `mosq ctl`: those of mosquitto_ctrl, on the command line and in its options file, where the command
-line has the last word, as its manual says.
+"""The options of `mosq ctl`: those of mosquitto_ctrl, on the command line and in its options file. As its manual says,
+the command line overrides the file.
 
-    $XDG_CONFIG_HOME/mosquitto_ctrl, else ~/.config/mosquitto_ctrl; or -o FILE      lines `-option value`, `#` comments
+  $XDG_CONFIG_HOME/mosquitto_ctrl, else ~/.config/mosquitto_ctrl; or -o FILE      lines `-option value`, `#` comments
 """
 
 import os
@@ -33,38 +33,42 @@ def connection_options(command: "Command") -> "Command":
 
 OPTIONS = (
     click.option("-A", "bind", metavar="ADDRESS", help="Connect from this local address."),
-    click.option("--cafile", metavar="FILE", help="Encrypt, and trust the certificates in this file."),
-    click.option("--capath", metavar="DIR", help="The same with a folder of certificates."),
-    click.option("--cert", "certfile", metavar="FILE", help="Our own certificate."),
-    click.option("--ciphers", metavar="LIST", help="TLS ciphers up to TLS 1.2."),
-    click.option("-d", "--debug", is_flag=True, help="Tell what goes over the wire."),
-    click.option("-f", "data_file", metavar="FILE", help="With `dynsec setClientPassword`: the file of the plugin to "
-                                                         "change, while no broker uses it."),
-    click.option("-h", "--host", metavar="HOST", help="Where the broker is.  [default: localhost]"),
-    click.option("-i", "--id", "client_id", metavar="ID", help="Our client id."),
-    click.option("--insecure", is_flag=True, help="Do not check that the certificate is the host's."),
-    click.option("--key", "keyfile", metavar="FILE", help="The key of our own certificate."),
-    click.option("--keyform", metavar="pem", help="The kind of the key; only pem."),
-    click.option("-L", "--url", metavar="URL", help="mqtt, mqtts, ws or wss://[USER[:PASSWORD]@]HOST[:PORT]"),
-    click.option("-o", "options_file", metavar="FILE", help="Read options from this file, one a line."),
+    click.option("--cafile", metavar="FILE", help="Encrypt with TLS, and trust the certificates in this file."),
+    click.option("--capath", metavar="DIR", help="Encrypt with TLS, and trust the certificates in this folder."),
+    click.option("--cert", "certfile", metavar="FILE", help="Certificate of this client."),
+    click.option("--ciphers", metavar="LIST", help="Ciphers for TLS up to 1.2."),
+    click.option("-d", "--debug", is_flag=True, help="Print all packets."),
+    click.option("-f", "data_file", metavar="FILE", help="With `dynsec setClientPassword`: change this file of "
+                                                         "the plugin, while no broker uses it."),
+    click.option("-h", "--host", metavar="HOST", help="Host name or address of the broker.  [default: localhost]"),
+    click.option("-i", "--id", "client_id", metavar="ID", help="Client id of this connection."),
+    click.option("--insecure", is_flag=True, help="Do not check that the certificate belongs to the host."),
+    click.option("--key", "keyfile", metavar="FILE", help="Private key of --cert."),
+    click.option("--keyform", metavar="pem", help="Format of the key; only pem."),
+    click.option("-L", "--url", metavar="URL",
+                 help="Broker as mqtt, mqtts, ws or wss://[USER[:PASSWORD]@]HOST[:PORT]."),
+    click.option("-o", "options_file", metavar="FILE", help="Read options from this file, one per line."),
     click.option("-p", "--port", type=click.IntRange(0, 65535), metavar="PORT",
-                 help="The port.  [default: 1883, with TLS 8883]"),
-    click.option("-P", "--pw", "password", metavar="PASSWORD", help="The password; without it, -u asks for one."),
-    click.option("--proxy", metavar="URL", help="Go through a SOCKS5 proxy, socks5h://HOST[:PORT]."),
-    click.option("--psk", metavar="KEY", help="Encrypt by a shared key, in hexadecimal."),
-    click.option("--psk-identity", metavar="NAME", help="The name of that key."),
-    click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, metavar="QOS", help="[default: 1]"),
-    click.option("--quiet", is_flag=True, help="No warnings."),
-    click.option("--tls-alpn", "alpn", metavar="PROTOCOL", help="What to offer by ALPN."),
+                 help="Port of the broker.  [default: 1883, with TLS 8883]"),
+    click.option("-P", "--pw", "password", metavar="PASSWORD",
+                 help="Password of the user; without it, -u prompts for one."),
+    click.option("--proxy", metavar="URL", help="Connect through a SOCKS5 proxy, socks5h://HOST[:PORT]."),
+    click.option("--psk", metavar="KEY", help="Encrypt with TLS-PSK and this key, in hexadecimal."),
+    click.option("--psk-identity", metavar="NAME", help="Identity that belongs to --psk."),
+    click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, metavar="QOS",
+                 help="QoS of the commands.  [default: 1]"),
+    click.option("--quiet", is_flag=True, help="Print no warnings."),
+    click.option("--tls-alpn", "alpn", metavar="PROTOCOL", help="Protocol name for ALPN."),
     click.option("--tls-engine", metavar="ENGINE", hidden=True),
     click.option("--tls-engine-kpass-sha1", metavar="HASH", hidden=True),
-    click.option("--tls-use-os-certs", "tls", is_flag=True, help="Encrypt, and trust what the system trusts."),
-    click.option("--tls-version", metavar="tlsv1.2|tlsv1.3", help="This version of TLS only."),
-    click.option("-u", "--username", metavar="USER", help="Whom to connect as."),
-    click.option("--unix", metavar="PATH", help="Connect to this unix socket."),
-    click.option("-V", "--protocol-version", "level", metavar="5|311|31", help="Of MQTT.  [default: 5]"),
+    click.option("--tls-use-os-certs", "tls", is_flag=True,
+                 help="Encrypt with TLS, and trust the system's authorities."),
+    click.option("--tls-version", metavar="tlsv1.2|tlsv1.3", help="Use only this TLS version."),
+    click.option("-u", "--username", metavar="USER", help="User name for the login."),
+    click.option("--unix", metavar="PATH", help="Connect to this Unix socket."),
+    click.option("-V", "--protocol-version", "level", metavar="5|311|31", help="MQTT version.  [default: 5]"),
     click.option("-v", "--verbose", is_flag=True, hidden=True),
-    click.option("--json", "as_json", is_flag=True, help="Print answers as they come, one line of JSON."),
+    click.option("--json", "as_json", is_flag=True, help="Print answers as one line of JSON."),
     click.option("--no-colour", is_flag=True, hidden=True),
 )
 
@@ -72,11 +76,12 @@ OPTIONS = (
 @click.command(add_help_option=False)
 @connection_options
 def _of_a_file(**given: "Any") -> None:
-    """Only parsed."""
+    """Parses the options of a file; does nothing else."""
 
 
 def merged(context: click.Context, given: "dict[str, Any]") -> "dict[str, Any]":
-    """What the command line says, and where it says nothing, what the options file does. Raises click.UsageError."""
+    """Return the options: those of the command line, and for the others those of the options file. Raises
+    click.UsageError."""
     path = given["options_file"] or default_file()
     lines = _read(path, must_be_there=given["options_file"] is not None)
     from_file: dict[str, Any] = {}
@@ -89,7 +94,7 @@ def merged(context: click.Context, given: "dict[str, Any]") -> "dict[str, Any]":
                       if one.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     told = {name: value for name, value in given.items()
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    if told.keys() & {"host", "unix", "url"}:       # the file's address is another one
+    if told.keys() & {"host", "unix", "url"}:       # the file's address belongs to another broker
         from_file = {name: value for name, value in from_file.items() if name not in ("host", "unix", "url", "port")}
     return {**given, **from_file, **told}
 
@@ -100,7 +105,7 @@ def default_file() -> str | None:
 
 
 def _read(path: str | None, must_be_there: bool) -> list[tuple[int, list[str]]]:
-    """(number of the line, option and value) of each."""
+    """Return (line number, [option, value]) of each line."""
     if path is None:
         return []
     try:
@@ -115,7 +120,7 @@ def _read(path: str | None, must_be_there: bool) -> list[tuple[int, list[str]]]:
 
 
 def connection_of(given: "dict[str, Any]") -> Connection:
-    """Raises click.UsageError."""
+    """Return the connection that the options describe. Raises click.UsageError."""
     made = Connection()
     try:
         _refuse(given)
@@ -143,7 +148,7 @@ def connection_of(given: "dict[str, Any]") -> Connection:
 
 def _refuse(given: "dict[str, Any]") -> None:
     if given["tls_engine"] is not None or given["tls_engine_kpass_sha1"] is not None:
-        raise ConnectionProblemError("--tls-engine is not supported: OpenSSL has done away with engines. Expected "
+        raise ConnectionProblemError("--tls-engine is not supported: OpenSSL no longer supports engines. Expected "
                                      "--key with a PEM file.")
     if given["keyform"] not in (None, "pem"):
         raise ConnectionProblemError("Problem setting key form, it must be 'pem'.")

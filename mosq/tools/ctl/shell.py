@@ -1,9 +1,10 @@
-"""The shell of `mosq ctl`: one connection, many commands. Modes as in mosquitto_ctrl's: before a connection, connected,
-in a module; its own commands (auth, connect, disconnect, help, return, exit) go in each where they make sense.
+"""The shell of `mosq ctl`: many commands over one connection. As in mosquitto_ctrl's shell, its modes are: not
+connected, connected, in a module. Its own commands (auth, connect, disconnect, help, return, exit) are available in
+suitable modes.
 
-Commands and names of clients, groups and roles are completed with the tab key; what is known of names is asked for once
-and forgotten with the next command that may change it. The history is not saved: passwords may be among it.
-Without a terminal it reads commands from standard input, and ends at the first that fails with status 1.
+The tab key completes commands and names of clients, groups and roles. Names are fetched once and forgotten after a
+command that may change them. The history is not saved, because it may contain passwords. Without a terminal, the shell
+reads commands from standard input and ends with status 1 at the first that fails.
 """
 
 import cmd
@@ -26,21 +27,21 @@ if TYPE_CHECKING:
     from mosq.tools.ctl.spec import Module, Spec
 
 OWN = {
-    "auth": ("auth [username]", "Set whom to connect as; asks for the password."),
-    "connect": ("connect [URL]", "Connect to a broker: mqtt, mqtts, ws or wss://HOST[:PORT], else localhost."),
+    "auth": ("auth [username]", "Set the user name for the login; prompts for the password."),
+    "connect": ("connect [URL]", "Connect to a broker: mqtt, mqtts, ws or wss://HOST[:PORT]; by default localhost."),
     "disconnect": ("disconnect", "Disconnect from the broker."),
     "exit": ("exit", "Quit the program."),
-    "help": ("help [command]", "Find help on a command. Press tab twice to see what commands there are."),
+    "help": ("help [command]", "Show help on a command. Press tab twice to list the commands."),
     "return": ("return", "Leave the module."),
 }
 NAMES_OF = {USER: ("listClients", "clients", DYNSEC), GROUP: ("listGroups", "groups", DYNSEC),
             ROLE: ("listRoles", "roles", DYNSEC), CLIENT: ("listClients", "clients", "$CONTROL/mosq/broker/v1")}
-NAMES_MAX = 1000                # of clients that are completed
+NAMES_MAX = 1000                # largest number of client names for completion
 CHANGES = ("create", "delete")
 
 
 class Shell(cmd.Cmd):
-    """`cmd` does the reading; which command a line is, the tables say."""
+    """The loop over lines is `cmd`'s; the tables define the commands."""
 
     def __init__(self, connection: Connection, modules: "Sequence[Module]", as_json: bool = False) -> None:
         super().__init__()
@@ -57,10 +58,10 @@ class Shell(cmd.Cmd):
             try:
                 import readline
 
-                readline.set_completer_delims(" \t")     # names have - and / in them
+                readline.set_completer_delims(" \t")     # names may contain - and /
             except ImportError:
                 pass
-            click.echo("mosq ctl shell. `help` says what there is.")
+            click.echo("mosq ctl shell. `help` lists the commands.")
         if connect:
             self._own("connect", [])
         self._prompt()
@@ -81,7 +82,7 @@ class Shell(cmd.Cmd):
     # ------------------------------------------------------------ one line
 
     def onecmd(self, line: str) -> bool:
-        """True: that was the last."""
+        """Run one line; return whether it was the last."""
         if line == "EOF":
             if self.is_interactive:
                 click.echo("")
@@ -145,7 +146,7 @@ class Shell(cmd.Cmd):
         if self.status == EXIT_OK and spec.show is None and not self.as_json:
             click.echo("OK")
 
-    # ------------------------------------------------------------ the shell's own
+    # ------------------------------------------------------------ the shell's own commands
 
     def _available(self) -> list[str]:
         if self.conversation is None:
@@ -155,7 +156,7 @@ class Shell(cmd.Cmd):
         return ["disconnect", "exit", "help", "return"]
 
     def _is_known(self, name: str) -> bool:
-        """Somewhere."""
+        """Return whether the command exists in any mode."""
         return (name.lower() in OWN or name.lower() in self.modules
                 or any(module.find(name) is not None for module in self.modules.values()))
 
@@ -222,7 +223,7 @@ class Shell(cmd.Cmd):
 
     def complete(self, text: str, state: int) -> "Any":
         found = super().complete(text, state)
-        # Python's readline puts no space behind what is whole
+        # Python's readline appends no space to a complete word
         return f"{found} " if found is not None and len(self.completion_matches or ()) == 1 else found
 
     def completenames(self, text: str, *ignored: object) -> list[str]:
@@ -265,7 +266,7 @@ class Shell(cmd.Cmd):
             self._names[kind] = [name for name in found if isinstance(name, str)]
         return self._names[kind]
 
-    # what `cmd` has of its own and this shell has not
+    # features of `cmd` that this shell switches off
     def emptyline(self) -> bool:
         return False
 
@@ -274,7 +275,8 @@ class Shell(cmd.Cmd):
 
 
 def _in_order(spec: "Spec", words: list[str]) -> list[str]:
-    """mosquitto_ctrl's shell takes `addRoleACL ROLE TYPE allow|deny [PRIORITY] TOPIC`; its command line does not."""
+    """Reorder `addRoleACL ROLE TYPE allow|deny [PRIORITY] TOPIC`, which mosquitto_ctrl's shell accepts and its command
+    line does not."""
     if spec.name == "addRoleACL" and 4 <= len(words) <= 5 and words[2].lower() in ALLOW:
         return [*words[:2], words[-1], words[2], *words[3:-1]]
     return words

@@ -1,6 +1,5 @@
-"""Answers as text: what mosquitto_ctrl prints, line by line, and tables for what it has not. A name from a broker never
-steers the terminal. Raises KeyError, TypeError and the like for an answer that is not what was asked for.
-"""
+"""Formats answers as text: mosquitto_ctrl's lines for its commands, tables for the others. Names from a broker cannot
+control the terminal. Functions raise KeyError, TypeError and the like for an answer with an unexpected form."""
 
 from mosq.tools.table import shown, table
 
@@ -18,7 +17,7 @@ CLIENT_WIDTH, GROUP_WIDTH = len("Connections:"), len("Groupname:")
 
 
 def listed(array: str, key: str) -> "Any":
-    """One name a line."""
+    """Return a function that yields one name per line."""
     def lines(data: "Data") -> "Iterable[str]":
         return [shown(one if isinstance(one, str) else one[key]) for one in data[array]]
     return lines
@@ -74,7 +73,7 @@ def default_access(data: "Data") -> "Iterable[str]":
 
 
 def pairs(data: "Data") -> "Iterable[str]":
-    """A name and its value a line; groups of them with a heading."""
+    """Yield one line for each name and value; nested values get a heading."""
     width = max((len(name) for name, value in data.items() if not isinstance(value, (dict, list))), default=0)
     for name, value in data.items():
         if isinstance(value, dict):
@@ -118,7 +117,7 @@ def plugins(data: "Data") -> "Iterable[str]":
             label = ""
 
 
-# ---------------------------------------------------------------- mosq's own
+# ---------------------------------------------------------------- commands of mosq only
 
 CLIENTS = (("CLIENT", "clientid"), ("USER", "username"), ("ADDRESS", "address"), ("PROTOCOL", "protocol"),
            ("MQTT", "version"), ("KEEPALIVE", "keepalive"), ("SUBS", "subscriptions"), ("QUEUED", "queued"),
@@ -129,7 +128,7 @@ def sessions(data: "Data") -> "Iterable[str]":
     rows = [tuple(_session(one) if not key else text(one.get(key)) for _, key in CLIENTS) for one in data["clients"]]
     yield from table([tuple(name for name, _ in CLIENTS), *rows])
     if data["cursor"]:
-        yield f"There are more: give {number(data['cursor'])} as cursor."
+        yield f"More clients follow: use the cursor {number(data['cursor'])}."
 
 
 def _session(one: "Data") -> str:
@@ -153,7 +152,7 @@ def subscriptions(data: "Data") -> "Iterable[str]":
 
 
 def bridges(data: "Data") -> "Iterable[str]":
-    """Whatever a bridge tells of itself, a column each, in the order in which it comes."""
+    """Yield a table of the bridges, with a column for each field, in the order of the answer."""
     columns = list(dict.fromkeys(key for one in data["bridges"] for key in one))
     if columns:
         yield from table([tuple(shown(name.upper()) for name in columns),

@@ -1,6 +1,5 @@
-"""A command of a module, as data: what it is given, what it asks, how its answer is shown. The command line, the shell,
-its completion and docs/control.md are made of the same table.
-"""
+"""Commands of a module as data: arguments, the request, the formatting of the answer. The command line, the shell, its
+completion and docs/control.md use the same table."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,24 +11,24 @@ if TYPE_CHECKING:
     Show = Callable[[Any], Iterable[str]]
 
 WORD, USER, GROUP, ROLE, CLIENT = "word", "username", "groupname", "rolename", "clientid"
-PASSWORD = "password"           # asked for where it is left out
+PASSWORD = "password"           # prompted for if it is missing
 NUMBER = "number"
 ALLOW = ("allow", "deny")
 
 
 class BadInputError(Exception):
-    """What is wrong with what was typed, and what was expected."""
+    """Invalid input of the user; the text says what was expected."""
 
 
 class Arg:
-    """One argument. `kind`: what it is the name of, for completion; or the words it may be."""
+    """One argument. `kind`: the kind of name, for completion; or the allowed words."""
 
     __slots__ = ("flags", "kind", "name", "required")
 
     def __init__(self, name: str, kind: "str | tuple[str, ...]" = WORD, required: bool = True,
                  flags: tuple[str, ...] = ()) -> None:
         self.name, self.kind, self.required = name, kind, required
-        self.flags = flags      # given by one of these instead of by place
+        self.flags = flags      # given after one of these flags, not by position
 
     @property
     def shown(self) -> str:
@@ -39,14 +38,14 @@ class Arg:
         return text if self.required else f"[{text}]"
 
     def checked(self, value: str) -> str:
-        """In the spelling of the table. Raises BadInputError."""
+        """Return the value in the spelling of the table. Raises BadInputError."""
         if isinstance(self.kind, tuple):
             for word in self.kind:
                 if word.lower() == value.lower():
                     return word
-            raise BadInputError(f"{value!r} is no {self.name}; expected {' or '.join(self.kind)}.")
+            raise BadInputError(f"{value!r} is not a valid {self.name}; expected {' or '.join(self.kind)}.")
         if self.kind == NUMBER and not value.lstrip("-").isdecimal():
-            raise BadInputError(f"{value!r} is no number; expected one as {self.name}.")
+            raise BadInputError(f"{value!r} is not a number; {self.name} must be a number.")
         return value
 
 
@@ -65,12 +64,12 @@ class Spec:
         return " ".join([self.name, *(arg.shown for arg in self.args)])
 
     def _as_given(self, values: "Values") -> "dict[str, Any]":
-        """Each under its name; numbers as numbers."""
+        """Return the arguments under their names; numbers as numbers."""
         return {arg.name: int(values[arg.name]) if arg.kind == NUMBER else values[arg.name]
                 for arg in self.args if arg.name in values}
 
     def read(self, words: "list[str]") -> "Values":
-        """Words by name. Raises BadInputError."""
+        """Return the words by argument name. Raises BadInputError."""
         values: Values = {}
         flags = {flag: arg for arg in self.args for flag in arg.flags}
         places = [arg for arg in self.args if not arg.flags]
@@ -93,11 +92,12 @@ class Spec:
         return values
 
     def command(self, values: "Values") -> "dict[str, Any]":
+        """Return the command as JSON object."""
         return {"command": self.name, **self.build(values)}
 
 
 class Module:
-    """Commands that go to one topic."""
+    """The commands of one topic."""
 
     __slots__ = ("help", "name", "specs", "topic_of")
 
@@ -106,5 +106,5 @@ class Module:
         self.specs = {spec.name.lower(): spec for spec in specs}
 
     def find(self, name: str) -> "Spec | None":
-        """Upper and lower case are the same, as in mosquitto_ctrl."""
+        """Find a command, case-insensitively as in mosquitto_ctrl."""
         return self.specs.get(name.lower())

@@ -1,4 +1,4 @@
-"""What the command line and the shell of `mosq ctl` share: they ask for passwords and print responses."""
+"""Shared by the command line and the shell of `mosq ctl`: password prompts and the output of responses."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ EXIT_OK, EXIT_FAILED = 0, 1
 
 
 def tell(spec: "Spec", response: "dict[str, Any]", as_json: bool) -> int:
-    """Shows a response; the exit status."""
+    """Print a response; return the exit status."""
     error = response.get("error")
     if as_json:
         click.echo(json.dumps(response, ensure_ascii=False))
@@ -36,7 +36,8 @@ def tell(spec: "Spec", response: "dict[str, Any]", as_json: bool) -> int:
 
 
 def secret(prompt: str) -> str:
-    """A line that is not shown, from the terminal, else from standard input. Raises BadInputError at its end."""
+    """Read a line without echo from the terminal, or from standard input. Raises BadInputError at the end of the
+    input."""
     try:
         if sys.stdin.isatty():
             import getpass
@@ -53,7 +54,7 @@ def secret(prompt: str) -> str:
 
 
 def new_secret(username: str) -> str:
-    """Twice. Raises BadInputError."""
+    """Read a new password twice. Raises BadInputError."""
     first = secret(f"New password for {username}: ")
     if first and secret(f"Reenter password for {username}: ") != first:
         raise BadInputError("Passwords do not match.")
@@ -61,7 +62,7 @@ def new_secret(username: str) -> str:
 
 
 def ask_passwords(spec: "Spec", values: "Values") -> None:
-    """Of who is created or changed, where it is not on the command line. Raises BadInputError."""
+    """Prompt for the passwords of a command that are not on the command line. Raises BadInputError."""
     for arg in spec.args:
         if arg.kind != PASSWORD or arg.name in values:
             continue
