@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: finds or installs what they need. Does nothing that is already done.
+# Functions for the other scripts: they find or install requirements, and skip steps that are already done.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 VENV=${MOSQ_VENV:-.venv}
@@ -6,13 +6,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
 say() { printf '== %s\n' "$*" >&2; }
 
-# need PACKAGE...: root on Debian installs them, anybody else is told.
+# need PACKAGE...: installs Debian packages as root; for other users, prints which ones are missing and exits.
 need() {
     [ $# -gt 0 ] || return 0
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         say "installing $*"
         apt-get update -qq
-        # what brings a service must not start it: there may be a broker already, and tests want the port
+        # a package must not start its service: another broker may be running, and tests need the port
         local policy=/usr/sbin/policy-rc.d
         [ -e "$policy" ] && policy= || printf '#!/bin/sh\nexit 101\n' > "$policy"
         [ -z "$policy" ] || chmod +x "$policy"
@@ -27,7 +27,7 @@ need() {
     fi
 }
 
-# The first Python on the path that is new enough; else Debian's own.
+# find_python: sets PYTHON to the first Python on the path that is new enough, else to Debian's.
 find_python() {
     local candidate
     for candidate in python3 /usr/bin/python3; do
@@ -39,7 +39,7 @@ find_python() {
     return 1
 }
 
-# What a build needs: a compiler, Python, its headers and its venv.
+# need_for_build: a compiler, OpenSSL, Python, its headers and its venv module.
 need_for_build() {
     local missing=()
     { command -v gcc && echo '#include <stdio.h>' | gcc -E - ; } >/dev/null 2>&1 || missing+=(gcc libc6-dev)
@@ -54,36 +54,36 @@ need_for_build() {
     need "${missing[@]}"
 }
 
-# What the tests need besides: programs of others that talk to the broker.
+# need_for_tests: other programs that connect to the broker.
 need_for_tests() {
     local missing=()
     command -v mosquitto_pub >/dev/null || missing+=(mosquitto-clients)
-    # tests/side runs it, and mosquitto_passwd; not as a service
+    # tests/side runs mosquitto and mosquitto_passwd, not as a service
     PATH=$PATH:/usr/sbin command -v mosquitto >/dev/null || missing+=(mosquitto)
     command -v node >/dev/null || missing+=(nodejs)
     command -v npm >/dev/null || missing+=(npm)
-    # the report is looked at in a browser (tests/report/test_page.py)
+    # tests/report/test_page.py opens the report in a browser
     command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell)
     has_java || missing+=(openjdk-17-jre-headless)
     need "${missing[@]}"
 }
 
-# Spark's
+# Spark needs Java.
 has_java() { command -v java >/dev/null || [ -x "${JAVA_HOME:-}/bin/java" ]; }
 
-# What the performance lab needs besides: the broker that mosq is compared with, and what draws.
+# build_for_lab: also installs Mosquitto for the comparison, and the packages that draw plots.
 build_for_lab() {
     PATH=$PATH:/usr/sbin command -v mosquitto >/dev/null || need mosquitto
     build_with bench
 }
 
-# What the pipeline needs besides: Spark, which brings no Java, and what draws its report.
+# build_for_pipeline: also installs Spark, Java, and the packages that draw the report.
 build_for_pipeline() {
     has_java || need openjdk-17-jre-headless
     build_with bench pipeline
 }
 
-# from_pyproject KEY...: a list in pyproject.toml, one entry a line.
+# from_pyproject KEY...: prints a list in pyproject.toml, one entry per line.
 from_pyproject() {
     "$PYTHON" - "$@" <<'PY'
 import sys, tomllib
@@ -102,7 +102,7 @@ make_venv() {
     fi
 }
 
-# install_once NAME REQUIREMENT...: again only when they change.
+# install_once NAME REQUIREMENT...: installs the requirements, and again only after they change.
 install_once() {
     local stamp=$VENV/.installed-$1
     shift
@@ -113,7 +113,7 @@ install_once() {
     fi
 }
 
-# build_with EXTRA...: built, and what pyproject.toml lists under these names is there.
+# build_with EXTRA...: builds, and installs these extras of pyproject.toml.
 build_with() {
     local extra
     build
@@ -153,7 +153,7 @@ build_for_tests() {
     build_with test
 }
 
-# Python keeps what it has compiled in build/, also where the environment asks it not to: tests start Python a thousand times.
+# keep_bytecode: stores Python's bytecode in build/, even if the environment forbids it: tests start Python a thousand times.
 keep_bytecode() {
     unset PYTHONDONTWRITEBYTECODE
     export PYTHONPYCACHEPREFIX=$PWD/build/bytecode

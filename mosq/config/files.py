@@ -51,12 +51,12 @@ class Pointer:
 
     @property
     def readable(self) -> bool:
-        """Whether the path is a regular file that can be read without waiting, so no pipe and no device."""
+        """Return whether the path is a regular file that can be read without waiting, so no pipe and no device."""
         return self.problem() is None and stat.S_ISREG(os.stat(self.path).st_mode)
 
     @property
     def open_to_all(self) -> bool:
-        """Whether the path is a secret that every user of this machine may read."""
+        """Return whether the path is a secret that every user of this machine may read."""
         try:
             return self.option in SECRET_FILES and bool(os.stat(self.path).st_mode & stat.S_IROTH)
         except (OSError, ValueError):

@@ -79,7 +79,7 @@ class Listener:
 
     @property
     def tls(self) -> bool:
-        """Whether the listener uses TLS, with a certificate or a PSK."""
+        """Return whether the listener uses TLS, with a certificate or a PSK."""
         return self.certfile is not None or self.psk_hint is not None
 
     def versions_mask(self) -> int:

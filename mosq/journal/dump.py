@@ -74,16 +74,16 @@ def record_json(shard: int, record: Record) -> dict[str, Any]:
 
 
 class Dump:
-    """Prints records. `out` gets the lines, `told` gets missing ranges as texts. Raises ValueError for an unknown
+    """Prints records. `out` gets the lines, `report_missing` gets missing ranges as texts. Raises ValueError for an unknown
     shard."""
 
     def __init__(
-        self, stream: Stream, choice: Choice, out: "Callable[[str], object]", told: "Callable[[str], object]"
+        self, stream: Stream, choice: Choice, out: "Callable[[str], object]", report_missing: "Callable[[str], object]"
     ) -> None:
         marks = stream.marks()
         if choice.shard is not None and choice.shard >= len(marks):
             raise ValueError(f"{stream.path} has {len(marks)} shards, from 0 on")
-        self.stream, self.choice, self.out, self.told = stream, choice, out, told
+        self.stream, self.choice, self.out, self.report_missing = stream, choice, out, report_missing
         self.left = choice.limit
         shards = range(len(marks)) if choice.shard is None else [choice.shard]
         self.at = {shard: self._begin(choice.begin, shard, marks[shard].first_seq) for shard in shards}
@@ -95,7 +95,7 @@ class Dump:
 
     def _rows(self, shard: int) -> "Iterator[tuple[int, int, Record]]":
         def lost(range: Range) -> None:
-            self.told(str(range))
+            self.report_missing(str(range))
             if range.why != "more":
                 self.at[shard] = max(self.at[shard], range.hi)
 

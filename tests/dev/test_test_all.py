@@ -62,7 +62,7 @@ def test_one_that_the_end_of_the_time_stops_is_no_failure(tmp_path: Path) -> Non
     path = tmp_path / "parts"
     path.write_text("slow | 1 | sleep 30 | too slow\n")
     status, lines = run(path, "--seconds", "2")
-    assert status == 0 and results(lines)[0].startswith("slow: stopped, since the time was up; the rest of it was left out, OVER ITS BUDGET")
+    assert status == 0 and results(lines)[0].startswith("slow: stopped because the time was over; the rest of it was left out, OVER ITS BUDGET")
 
 
 @pytest.mark.parametrize(("arguments", "text"), [(("nope",), "unknown part nope; the parts are: one two bad big"), (("--nope",), "unknown option --nope")])
