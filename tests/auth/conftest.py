@@ -15,7 +15,7 @@ def engine():
 
 @pytest.fixture
 def password_file(tmp_path):
-    """ann:secret and ben:other, cheap to check."""
+    """Write a password file with ann:secret and ben:other, with hashes that are cheap to check."""
     path = tmp_path / "passwd"
     write_users(path, ann=b"secret", ben=b"other")
     return path

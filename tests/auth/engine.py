@@ -1,4 +1,4 @@
-"""The data plane as `Access` sees it: requests in, answers out; and a configuration to make one of."""
+"""Provide the data plane as `Access` sees it (requests in, answers out), and a configuration to make one of."""
 
 import threading
 
@@ -12,7 +12,7 @@ WAIT_S = 20.0
 
 
 def plugin_line(path, deny_special_chars=True, number=1, **options):
-    """A `plugin` line of a configuration with its `plugin_opt_` lines."""
+    """Return a `plugin` line of a configuration with its `plugin_opt_` lines."""
     line = Plugin(path, None, "global", Origin("mosq.conf", number))
     line.options = list(options.items())
     line.deny_special_chars = deny_special_chars
@@ -33,7 +33,7 @@ def config_of(password_file=None, plugins=(), listeners=1, per_listener=False, *
 
 
 class FakeEngine:
-    """Collects answers; `ask` waits for the one to a request."""
+    """Collect answers; `ask` waits for the answer to a request."""
 
     def __init__(self):
         self.answers = []

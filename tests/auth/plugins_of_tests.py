@@ -1,4 +1,4 @@
-"""Plugins that the tests load, as an operator would: by module and class."""
+"""Provide plugins that the tests load as an operator does: by module and class."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ class Base(Plugin):
 
 
 class ByName(Base):
-    """Allows who is called allow..., denies deny..., renames as-X to X, fails for the others but `defer`."""
+    """Allow users called allow..., deny deny..., rename as-X to X, fail for the others except `defer`."""
 
     def authenticate(self, request):
         self.calls.append(request)
@@ -41,7 +41,7 @@ class AllowsAll(Base):
 
 
 class Slow(Base):
-    """Waits until it is let go."""
+    """Wait until the test lets it continue."""
 
     go = threading.Event()
 
@@ -57,12 +57,12 @@ class Concurrent(Base):
     together = threading.Barrier(4)
 
     def authenticate(self, request):
-        self.together.wait(20)          # four at a time, or nobody
+        self.together.wait(20)          # four at a time, or the wait times out
         return ALLOW
 
 
 class Challenge(Base):
-    """Method `twice`: the client has to answer the challenge with itself backwards, two times."""
+    """Authenticate by the method `twice`: the client must answer a challenge with its reverse, two times."""
 
     def extended(self, step):
         self.calls.append(step)
@@ -88,7 +88,7 @@ class OtherMethod(Base):
 
 
 class Rules(Base):
-    """`private/USER/...` is the user's; subscriptions are anybody's; of `open/` it does not decide."""
+    """Give `private/USER/...` to the user, allow all subscriptions, and decide nothing about `open/`."""
 
     def authorize(self, request):
         self.calls.append(request)

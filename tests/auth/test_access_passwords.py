@@ -1,4 +1,4 @@
-"""Log-ins by password file, through `Access`, as the data plane asks."""
+"""Test logins by password file through `Access`, as the data plane requests them."""
 
 import threading
 
@@ -17,7 +17,7 @@ LET_IN, REFUSED, PAUSED, BUSY = 0, 0x87, 0x9F, 0x89
 
 @pytest.fixture
 def checks(monkeypatch):
-    """Counts the hashes that are computed."""
+    """Count the computed hashes."""
     done = []
     matches = Hash.matches
     monkeypatch.setattr(Hash, "matches", lambda self, password: done.append(password) or matches(self, password))
@@ -238,7 +238,7 @@ def test_per_listener_settings(engine, tmp_path):
     assert engine.login("ann", b"1", security=0) == LET_IN
     assert engine.login("ann", b"1", security=1) == REFUSED
     assert engine.login("ann", b"2", security=1) == LET_IN
-    # what is remembered of one is not known at the other
+    # a verdict that one remembers is unknown to the other
     assert engine.login("ann", b"1", security=1) == REFUSED
 
 

@@ -25,7 +25,7 @@ def backoff(clock):
 
 
 def fail(backoff, clock, times, user="ann", address=HERE):
-    """The pauses before each further attempt."""
+    """Return the pauses before each further attempt."""
     pauses = []
     for _ in range(times):
         waited = 0.0
@@ -103,7 +103,7 @@ def test_an_address_is_never_paused_for_longer_than_ten_seconds_and_recovers(bac
 
 def test_a_guesser_gets_few_attempts(backoff, clock):
     looked_at = 0
-    for i in range(10_000):         # ten a second, always another user, for a thousand seconds
+    for i in range(10_000):         # ten a second, each with another user, for a thousand seconds
         if not backoff.refuses(HERE, f"u{i}"):
             backoff.failed(HERE, f"u{i}")
             looked_at += 1

@@ -1,4 +1,4 @@
-"""A whole broker with password files and plugins, by its port."""
+"""Test a whole broker with password files and plugins, over its port."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def users(**passwords):
 
 
 def connack(port, user, password, level=4, client_id="c"):
-    """The connection and the code of its CONNACK."""
+    """Return the connection and the code of its CONNACK."""
     wire = Wire(port, level)
     wire.send(Connect(client_id, username=user, password=None if password is None else password.encode()))
     return wire, wire.read_packet().rc
@@ -35,7 +35,7 @@ def login(port, user, password, level=4):
 
 
 def told(broker, text):
-    """Waits for a line of the log."""
+    """Wait for a line of the log."""
     give_up = time.monotonic() + WAIT_S
     while text not in broker.log():
         assert time.monotonic() < give_up, broker.log()
@@ -153,7 +153,7 @@ def test_sparkplug_certificates_are_retained():
 
 
 def test_in_the_background(tmp_path):
-    """The threads that hash begin after the fork."""
+    """Test that the threads that hash start after the fork."""
     broker = Broker("listener {port} 127.0.0.1\npassword_file {dir}/passwd\npid_file {dir}/pid\n", {"passwd": users(ann="1")})
     try:
         subprocess.run([sys.executable, "-m", "mosq", "-d", "-c", str(broker.config)], cwd=ROOT, timeout=WAIT_S, check=True,

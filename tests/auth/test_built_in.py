@@ -1,4 +1,4 @@
-"""Mosquitto's own plugins, recognised by their file names."""
+"""Test Mosquitto's own plugins, which are recognised by their file names."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -24,7 +24,7 @@ def test_a_password_file_of_a_plugin_comes_before_the_option(engine, password_fi
     write_users(tmp_path / "other", cid=b"three")
     engine.start(config_of(tmp_path / "other", [plugin_line("password-file", password_file=str(password_file))]))
     assert engine.login("ann", b"secret") == LET_IN
-    assert engine.login("cid", b"three") == REFUSED         # unknown to the first that knows users
+    assert engine.login("cid", b"three") == REFUSED         # unknown to the first plugin that knows users
 
 
 def test_acl_file(engine, tmp_path):
@@ -54,7 +54,7 @@ def test_mistakes(engine, name, options, says):
 
 
 def test_persist_sqlite_is_not_a_plugin_here(engine):
-    """The store stands for it: tests/durable/test_options.py."""
+    """Test that the store replaces it: tests/durable/test_options.py."""
     engine.start(config_of(plugins=[plugin_line(SO.format("persist_sqlite"), db_file="/tmp/x")]))
     engine.access.tick()
     assert engine.lines == [] and not engine.access.securities()[0]["authenticate"]

@@ -1,4 +1,4 @@
-"""The examples of docs/plugins.md work as they stand."""
+"""Test that the examples of docs/plugins.md work unchanged."""
 
 import hashlib
 import hmac
@@ -20,7 +20,7 @@ LET_IN, GO_ON, REFUSED = 0, 0x18, 0x87
 
 @pytest.fixture
 def fleet(tmp_path, monkeypatch):
-    """A module with all examples of the page."""
+    """Make a module with all examples of the page."""
     (tmp_path / "fleet.py").write_text("\n\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)))
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()

@@ -1,4 +1,4 @@
-"""The HTTP plugin, with a real server."""
+"""Test the HTTP plugin with a real server."""
 
 import json
 import ssl
@@ -35,7 +35,7 @@ class Service(ThreadingHTTPServer):
         self.thread.start()
 
     def handle_error(self, request, client_address):
-        pass                            # a client that does not trust us
+        pass                            # a client that does not trust this certificate
 
     def url(self, path="/auth"):
         return f"{self.scheme}://127.0.0.1:{self.server_port}{path}"
@@ -206,7 +206,7 @@ def test_options(engine, service, options, says):
 
 @pytest.fixture
 def certificate(tmp_path):
-    """Of 127.0.0.1, signed by itself: (certificate, key)."""
+    """Return a self-signed certificate of 127.0.0.1: (certificate, key)."""
     from ipaddress import ip_address
 
     key = ec.generate_private_key(ec.SECP256R1())

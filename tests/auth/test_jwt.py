@@ -1,4 +1,4 @@
-"""The JWT plugin, with real tokens."""
+"""Test the JWT plugin with real tokens."""
 
 import time
 
@@ -117,7 +117,7 @@ def test_public_keys(engine, tmp_path, rsa_key):
 
 
 def test_a_public_key_is_no_secret(engine, tmp_path, rsa_key):
-    """The old trick: a token signed with HS256, the public key being the secret."""
+    """Test a known attack: a token signed with HS256, with the public key as the secret."""
     path = pem(rsa_key, tmp_path / "key")
     start(engine, algorithms="RS256", secret=None, public_key_file=path)
     with open(path) as file:

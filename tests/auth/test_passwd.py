@@ -1,4 +1,4 @@
-"""`mosq passwd` and the files that it leaves."""
+"""Test `mosq passwd` and the files that it writes."""
 
 import os
 import pty
@@ -115,7 +115,7 @@ def test_where_a_file_cannot_be_replaced_it_is_written(path, monkeypatch):
     path.write_text("a:" + "x" * 1000 + "\n")
 
     def busy(*_):
-        raise OSError(16, "Device or resource busy")    # as for a file that is mounted into a container
+        raise OSError(16, "Device or resource busy")    # like a file that is mounted into a container
 
     monkeypatch.setattr(module.os, "rename", busy)
     assert passwd("-b", path, "a", "pw") == 0
@@ -210,7 +210,7 @@ def test_on_a_terminal_the_password_is_not_shown(path):
         try:
             while more := os.read(master, 1000):
                 seen += more
-        except OSError:                     # Linux: the other side is closed
+        except OSError:                     # Linux: the other end is closed
             pass
         assert process.wait(WAIT_S) == 0
     os.close(master)

@@ -1,4 +1,4 @@
-"""Files of Debian's mosquitto_passwd are read here, and files of `mosq passwd` by Debian's Mosquitto."""
+"""Test that mosq reads files of Debian's mosquitto_passwd, and that Debian's Mosquitto reads files of `mosq passwd`."""
 
 import shutil
 import socket
@@ -53,7 +53,7 @@ def test_a_plain_file_that_mosquitto_passwd_hashed(path):
 
 @pytest.fixture
 def broker(path, tmp_path):
-    """Debian's Mosquitto with our file; the port."""
+    """Run Debian's Mosquitto with our file; return the port."""
     main(["passwd", "-c", "-b", str(path), "ann", "one"])
     main(["passwd", "-H", "sha512", "-b", str(path), "old", "two"])
     main(["passwd", "-I", "9", "-b", str(path), "josé", "pässword"])

@@ -1,4 +1,4 @@
-"""Several passwords at once give what hashlib gives to each."""
+"""Test that hashing several passwords at once gives the results of hashlib for each."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""Plugins in Python, through `Access`, as the data plane asks."""
+"""Test plugins in Python through `Access`, as the data plane calls it."""
 
 import importlib.metadata
 import threading
@@ -438,7 +438,7 @@ def test_a_plugin_without_one_is_made_anew_if_its_options_change(engine):
 
 
 def _eventually_closed(plugin):
-    """It may take its time: nobody waits for an old plugin at a reload."""
+    """Wait until it is closed, which may take some time: a reload does not wait for an old plugin."""
     for thread in threading.enumerate():
         if "plugin-" in thread.name:
             thread.join(0.5)

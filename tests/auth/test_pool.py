@@ -116,7 +116,7 @@ def test_a_system_without_threads_is_no_room_and_the_next_work_tries_again(pools
     monkeypatch.setattr(threading.Thread, "start", starts)
     done = threading.Event()
     pool = pools(threads=3)
-    assert pool.put(done.set)               # one does it all
+    assert pool.put(done.set)               # one thread does everything
     assert done.wait(5)
     none = pools()
     assert not none.put(done.clear)
@@ -124,4 +124,4 @@ def test_a_system_without_threads_is_no_room_and_the_next_work_tries_again(pools
     assert none.put(done.clear)
     assert none.close(5, done.is_set)
     assert pool.close(5)
-    assert pools().close(5, done.is_set)    # without any
+    assert pools().close(5, done.is_set)    # without a thread

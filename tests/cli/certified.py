@@ -1,4 +1,4 @@
-"""Certificates and keys of the site of test_effects.py, and of its clients. Each kind is made once."""
+"""Make certificates and keys for the site of test_effects.py and for its clients. Each kind is made once."""
 
 import ssl
 import subprocess
@@ -13,7 +13,7 @@ PSK_KEY = "0123456789abcdef"
 
 @cache
 def client_pem(kind: str) -> tuple[str, str]:
-    """ann; gone: revoked; late: expired; other: of an authority that nobody knows."""
+    """Return the files of a client: ann; gone: revoked; late: expired; other: of an unknown authority."""
     if kind == "gone":
         _, *pem = _gone()
     elif kind == "other":
@@ -30,20 +30,20 @@ def _gone() -> tuple[object, str, str]:
 
 @cache
 def context(kind: str | None = None) -> ssl.SSLContext:
-    """Of a client with that certificate. Do not change it."""
+    """Return the context of a client with that certificate. Callers must not change it."""
     with tempfile.TemporaryDirectory() as folder:
         return client_context(Path(folder), client_pem(kind) if kind else None)
 
 
 @cache
 def _hash() -> str:
-    """The name by which OpenSSL looks for the authority in a folder."""
+    """Return the name by which OpenSSL finds the authority in a folder."""
     done = subprocess.run(["openssl", "x509", "-noout", "-subject_hash"], input=authority().pem, capture_output=True, text=True, check=True)
     return done.stdout.strip() + ".0"
 
 
 def site_files(lines: str) -> dict[str, str]:
-    """What these lines of a configuration need; nothing for a plain one, since keys take time."""
+    """Return the files that these lines of a configuration need; none for a plain one, because keys take time."""
     files: dict[str, str] = {}
     if "psk" in lines:
         files["psk"] = f"ann:{PSK_KEY}\n"

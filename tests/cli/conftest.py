@@ -1,4 +1,4 @@
-"""Runs the command with an engine of its own making (see fake.py)."""
+"""Run the command with its own fake engine (see fake.py)."""
 
 import contextlib
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def mosq():
-    """mosq("-c", "x.conf") runs the command to its end."""
+    """Provide mosq("-c", "x.conf"), which runs the command to its end."""
 
     def run(*arguments, way="good", env=None):
         return subprocess.run([sys.executable, "-m", "tests.cli.fake", way, *map(str, arguments)], cwd=ROOT, env=env,
@@ -23,7 +23,7 @@ def mosq():
 
 @pytest.fixture
 def start():
-    """start("-v") starts the command; its log lines are in `stderr`. Whatever still runs at the end is killed."""
+    """Provide start("-v"), which starts the command; its log lines are in `stderr`. A running command is killed at the end."""
     with contextlib.ExitStack() as stack:
 
         def run(*arguments, way="good"):
@@ -38,7 +38,7 @@ def start():
 
 @pytest.fixture
 def until():
-    """until(process, "running") reads its log up to a line that has this, and returns the lines."""
+    """Provide until(process, "running"), which reads the log up to a line with this text, and returns the lines."""
 
     def read(process, text):
         lines = []

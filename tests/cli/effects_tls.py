@@ -1,4 +1,4 @@
-"""The effects of the options of TLS; see test_effects.py."""
+"""Test the effects of the TLS options; see test_effects.py."""
 
 import contextlib
 import socket
@@ -21,7 +21,7 @@ def lets_in(b: Site, kind: str | None = None) -> bool:
 
 
 def shuts_out(b: Site, how: ssl.SSLContext) -> bool:
-    """In TLS 1.3 a client learns of its failed handshake when it reads."""
+    """Return whether the handshake fails; in TLS 1.3 a client notices this when it reads."""
     with (contextlib.suppress(ssl.SSLError, ConnectionError), socket.create_connection(("127.0.0.1", b.port), timeout=5) as tcp,
           how.wrap_socket(tcp, server_hostname="localhost") as sock):
         sock.sendall(Connect(client_id="never").encode(4))
@@ -59,7 +59,7 @@ def _newer_only(b: Site) -> bool:
 
 
 def _psk(b: Site) -> bool:
-    """By Mosquitto's client: this Python's ssl has no pre-shared keys."""
+    """Test with Mosquitto's client: this Python's ssl has no pre-shared keys."""
     def publishes(key: str) -> bool:
         done = subprocess.run(["mosquitto_pub", "-h", "localhost", "-p", str(b.port), "-i", "p", "-t", "a", "-m", "x", "-q", "1",
                                "--psk-identity", "ann", "--psk", key], capture_output=True, timeout=10, check=False)

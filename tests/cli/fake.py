@@ -1,5 +1,7 @@
-"""An engine without a data plane, to try the control plane alone. Started as a program it is `mosq` with that engine:
-`python -m tests.cli.fake WAY [mosq's arguments]`, where WAY says how the engine behaves."""
+"""Provide an engine without a data plane, to test the control plane alone.
+
+Started as a program it is `mosq` with that engine: `python -m tests.cli.fake WAY [mosq's arguments]`, where WAY selects the behaviour of the engine.
+"""
 
 import errno
 import json
@@ -13,7 +15,7 @@ from mosq.records import LogLine, SubscriptionListing, SubscriptionRow
 
 
 class FakeEngine:
-    """Keeps the engine's promises (see mosq/engine.py); `way` says which it breaks."""
+    """Behave as an engine (see mosq/engine.py); `way` selects the promise that it breaks."""
 
     def __init__(self, settings, listeners, securities, way="good"):
         if way == "nonsense":

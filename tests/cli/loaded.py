@@ -1,5 +1,7 @@
-"""A broker whose Python can read no more modules once it listens, as under a root's own Python after its rights are given up. Which it wanted in
-vain is said at its end. `python -m tests.cli.loaded -c FILE`; see test_loaded_later.py."""
+"""Run a broker whose Python can read no more modules once it listens, like a root's own Python after the broker has given up its rights.
+
+At its end it prints the modules that it wanted in vain. `python -m tests.cli.loaded -c FILE`; see test_loaded_later.py.
+"""
 
 import importlib.machinery
 import os
@@ -11,7 +13,7 @@ missed: list[str] = []
 
 
 class Unreadable:
-    """Nothing that lies in a file is found."""
+    """Find no module in files."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

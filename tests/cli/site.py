@@ -1,4 +1,4 @@
-"""A broker and its clients, for the effects of options: see test_effects.py."""
+"""Run a broker and its clients, for the effects of options: see test_effects.py."""
 
 import signal
 import socket
@@ -13,20 +13,20 @@ from tests.harness.properties import P
 from tests.harness.wire import Wire
 
 RULES = "topic read news/#\ntopic write inbox/#\nuser ann\ntopic ann/#\n"
-# an option whose only effect is a warning, the last that is said of a reload
+# an option whose only effect is a warning, the last line of a reload
 MARK, MARKED = "\nretry_interval 1\n", "'retry_interval' option"
 CLOSED = "disconnected: connection closed by client."
 
 
 class Site(Broker):
-    """A broker with a second port, a folder conf.d, and clients that it hangs up at the end."""
+    """Run a broker with a second port, a folder conf.d, and clients that it closes at the end."""
 
     SECOND = "\n-- log2 --\n"
 
     def __init__(self, lines: str) -> None:
         self.other = free_port()
         self.opened: list[Wire] = []
-        self.mark = 0                   # the log's length at the reload
+        self.mark = 0                   # length of the log at the reload
         self.two = "{other}" in lines
         super().__init__(lines.replace("{other}", str(self.other)),
                          {"acl": RULES, "passwd": f"ann:{new_hash(PBKDF2, b'secret', 10)}\n", **site_files(lines)})
@@ -35,7 +35,7 @@ class Site(Broker):
 
     def start(self) -> Broker:
         super().start()
-        while self.two:                 # it opens after the first, which the start has awaited
+        while self.two:                 # it opens after the first port, which the start has awaited
             try:
                 socket.create_connection(("127.0.0.1", self.other), timeout=1).close()
                 break
@@ -45,8 +45,8 @@ class Site(Broker):
         return self
 
     def reload(self, lines: str) -> None:
-        """Returns when the new configuration is in force."""
-        self._await(lambda: CLOSED in self.log())       # the connection by which the harness saw that the broker listens
+        """Reload the configuration; return when the new one is in force."""
+        self._await(lambda: CLOSED in self.log())       # the connection by which the harness noticed that the broker listens
         self.mark = len(self.log())
         for name, content in site_files(lines).items():
             (self.dir / name).write_text(content)
@@ -65,7 +65,7 @@ class Site(Broker):
             time.sleep(0.002)
 
     def said(self) -> str:
-        """The log since the reload, and the second log."""
+        """Return the log since the reload, and the second log."""
         second = self.dir / "log2"
         return self.log()[self.mark:] + self.SECOND + (second.read_text() if second.exists() else "")
 
@@ -80,7 +80,7 @@ class Site(Broker):
 
 
 class Client(Wire):
-    """Connects at once."""
+    """Connect at once."""
 
     def __init__(self, broker: Site, client_id: str = "c", *, level: int = 5, port: int = 0, **how: object) -> None:
         super().__init__(port or broker.port, level, tls=how.pop("tls", None))  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ class Client(Wire):
 
 
 def refused(broker: Site, **how: object) -> int:
-    """The reason code of a CONNACK; -1: closed without one."""
+    """Return the reason code of a CONNACK; -1: closed without one."""
     client = broker.wire(int(how.pop("level", 5)))          # type: ignore[call-overload]
     client.send(Connect(str(how.pop("client_id", "r")), **how))     # type: ignore[arg-type]
     raw = client.read_frame()

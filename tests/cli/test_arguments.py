@@ -1,4 +1,4 @@
-"""The command line: what is taken, what is refused, and the exit status of each."""
+"""Test accepted and refused command lines, and their exit status."""
 
 import json
 import subprocess

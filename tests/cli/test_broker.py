@@ -1,4 +1,4 @@
-"""The command with the real data plane: what tools that start a broker depend on."""
+"""Test the command with the real data plane: the behaviour that tools for starting a broker depend on."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @contextlib.contextmanager
 def started(*arguments: object):
-    """A broker that says it runs."""
+    """Start a broker; return when it logs that it runs."""
     command = [sys.executable, "-m", "mosq", *map(str, arguments)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -101,7 +101,7 @@ def test_local_only_mode_listens_on_the_loopback_only():
 def test_unix_socket(tmp_path):
     path, conf = tmp_path / "s", tmp_path / "m.conf"
     conf.write_text(f"listener 0 {path}\nallow_anonymous true\nuser root\n")
-    for _ in range(2):      # a socket file that was left behind is no obstacle
+    for _ in range(2):      # a socket file of an earlier run is no obstacle
         with started("-c", conf), socket.socket(socket.AF_UNIX) as sock:
             sock.connect(str(path))
             assert connack(sock)[0] == 0x20
@@ -115,7 +115,7 @@ def test_anonymous_clients_need_a_word_of_the_configuration():
 
 
 def until(read, wanted):
-    """What `read` returns once it holds what is wanted."""
+    """Return the result of `read` when it contains the wanted text."""
     deadline = time.monotonic() + TIMEOUT_S
     while not wanted(text := read()):
         assert time.monotonic() < deadline, text
@@ -156,7 +156,7 @@ def test_a_reload_of_the_real_broker():
         broker.config.write_text(before + "nonsense\n")
         broker.send_signal(signal.SIGHUP)
         until(broker.log, lambda text: "the old one stays in force" in text)
-        sock.sendall(b"\xc0\x00")                      # the first client is still there
+        sock.sendall(b"\xc0\x00")                      # the first client is still connected
         assert sock.recv(2) == b"\xd0\x00"
 
 

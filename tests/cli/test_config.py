@@ -1,4 +1,4 @@
-"""`mosq config diff`, `mosq config explain`, `mosq doctor` and what --test-config says of files."""
+"""Test `mosq config diff`, `mosq config explain`, `mosq doctor` and --test-config."""
 
 import datetime
 import json
@@ -13,7 +13,7 @@ from mosq.cli.commands import main, mosq
 
 @pytest.fixture
 def run(capsys):
-    """run("doctor", "x.conf") -> status, stdout, stderr."""
+    """Provide run("doctor", "x.conf"), which returns status, stdout and stderr."""
 
     def run_command(*arguments):
         status = main([str(argument) for argument in arguments])

@@ -1,8 +1,7 @@
-"""The effect of each keyword on a running broker: one row each, so that none is missing.
+"""Test the effect of each keyword on a running broker, in one row each, so that none is missing.
 
-`EFFECTS`: lines, and a check with a client; it must hold for a broker that starts with the lines, and for one that learns of
-them by SIGHUP. `ELSEWHERE`: the test in which the effect is seen. `NOT_YET`: why there is none to see; a row moves up as soon
-as what it waits for is there.
+`EFFECTS`: lines, and a check with a client; it must hold for a broker that starts with the lines, and for one that gets them by SIGHUP. `ELSEWHERE`:
+the test that shows the effect. `NOT_YET`: the reason why there is no effect yet; a row moves up when the reason is gone.
 """
 
 import os
@@ -74,7 +73,7 @@ def _keepalive(b: Site) -> bool:
 
 
 def _queue(lines: int) -> Check:
-    """So many of ten messages wait for a session that is away."""
+    """Check how many of ten messages wait for an offline session."""
     def check(b: Site) -> bool:
         away = ((P.SESSION_EXPIRY, 100),)
         first = Client(b, "away", props=away)
@@ -141,7 +140,7 @@ def _acl(b: Site) -> bool:
     client = Client(b)
     client.subscribe("news/x", "inbox/x")
     assert client.ask(Publish("news/x", b"no", 1, 1)) == Puback(1, 0x87)
-    assert client.ask(Publish("inbox/x", b"yes", 1, 2)) == Puback(2, 0x00)       # matched, and may not be read
+    assert client.ask(Publish("inbox/x", b"yes", 1, 2)) == Puback(2, 0x00)       # matched, but must not be read
     client.expect_nothing()
     return True
 
@@ -184,7 +183,7 @@ def _log_lacks(*texts: str) -> Check:
 
 def _pid_file(b: Site) -> bool:
     assert b.process is not None
-    assert Client(b).connack.rc == 0        # a port may be connected to before that: it is opened first
+    assert Client(b).connack.rc == 0        # the port accepts connections before that, because it is opened first
     return (b.dir / "pid").read_text().strip() == str(b.process.pid)
 
 
@@ -225,7 +224,7 @@ def _sys(b: Site) -> bool:
 
 
 def _two_ports(first: int, second: int) -> Check:
-    """Reason codes for a client without a user name."""
+    """Check the reason codes for a client without a user name, at both ports."""
     def check(b: Site) -> bool:
         return Client(b).connack.rc == first and Client(b, port=b.other).connack.rc == second
     return check
@@ -239,7 +238,7 @@ def _log_file(b: Site) -> bool:
 
 
 def answer(port: int, request: bytes) -> bytes:
-    """The first bytes that a server of HTTP says, up to where it waits or ends."""
+    """Return the first bytes of an HTTP server's answer, up to the point where it waits or ends."""
     with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
         sock.sendall(request)
         got = b""
@@ -254,7 +253,7 @@ def upgrade(more: bytes = b"") -> bytes:
 
 
 def upgrades(good: bytes, bad: bytes | None = None) -> Check:
-    """A WebSocket listener takes one request, and not the other."""
+    """Check that a WebSocket listener accepts one request and refuses the other."""
     return lambda b: b" 101 " in answer(b.other, good) and (bad is None or b" 101 " not in answer(b.other, bad))
 
 
@@ -294,7 +293,7 @@ PLAIN = "listener {port} 127.0.0.1\n"
 WEB = HERE + "listener {other} 127.0.0.1\nprotocol websockets\n"
 PLUGIN = "{0} /usr/lib/mosquitto_password_file.so\n{1}_password_file {{dir}}/passwd\n"
 
-# {port}, {other}: free ports; {dir}: a folder of its own, with `acl`, `passwd` and a conf.d in it
+# {port}, {other}: free ports; {dir}: its own folder, with `acl`, `passwd` and a conf.d in it
 EFFECTS: dict[str, tuple[str, Check]] = {
     "accept_protocol_versions": (HERE + "accept_protocol_versions 5", lambda b: refused(b, level=4) == 1 and Client(b).connack.rc == 0),
     "acl_file": ("acl_file {dir}/acl", _acl),
@@ -420,11 +419,11 @@ def test_effect_of_a_reload(keyword):
         assert check(site)
 
 
-# what the manual of Mosquitto promises at SIGHUP, and 2.1 drops
+# options that Mosquitto's manual promises to reload at SIGHUP, and that 2.1 drops
 FORGOTTEN = """per_listener_settings enable_control_api set_tcp_nodelay max_packet_size max_keepalive max_inflight_messages max_inflight_bytes
     max_queued_messages max_queued_bytes global_max_clients global_max_connections retain_available retain_expiry_interval""".split()
 
 
 def test_what_mosquitto_forgets_at_a_reload_changes_here():
-    shown = {keyword for keyword in EFFECTS if _reloadable(keyword)} | {"set_tcp_nodelay"}       # which has its test ELSEWHERE
+    shown = {keyword for keyword in EFFECTS if _reloadable(keyword)} | {"set_tcp_nodelay"}       # its test is in ELSEWHERE
     assert set(FORGOTTEN) - shown == {"retain_expiry_interval"} <= set(NOT_YET)

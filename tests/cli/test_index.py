@@ -1,4 +1,4 @@
-"""`mosq index explain` against real brokers, and against listeners that are none."""
+"""Test `mosq index explain` with real brokers, and with listeners that are no brokers."""
 
 import contextlib
 import json
@@ -141,7 +141,7 @@ CONNACK, PUBACK, BYE = b"\x20\x03\x00\x00\x00", b"\x40\x02\x00\x01", b"\xe0\x02\
 
 @contextlib.contextmanager
 def impostor(*answers):
-    """Listens once; sends answers[i] after the i-th read. A callable gets what was read."""
+    """Listen once; send answers[i] after the i-th read. A callable gets the bytes that were read."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         def serve():
             with contextlib.suppress(OSError), server.accept()[0] as sock:
@@ -158,7 +158,7 @@ def impostor(*answers):
 
 
 def replies(payload):
-    """The answer of a broker that has copied the correlation data."""
+    """Return the answer of a broker that copied the correlation data."""
     def make(question):
         at = question.index(b"\x09\x00\x08")
         correlation = question[at:at + 11]

@@ -1,4 +1,6 @@
-"""After its rights are given up a broker may not be able to read Python's own files any more: what it may still need is loaded before."""
+"""Test that a broker loads all modules that it may need before it gives up its rights, because it may be unable to read Python's own files
+afterwards.
+"""
 
 import json
 import signal
@@ -57,7 +59,7 @@ def test_what_a_reload_may_need_is_there(lines: str, does: Callable[[Site], None
         site.reload(full.replace(str(site.dir), "{dir}"))
         does(site)
         site.send_signal(signal.SIGUSR2)
-        site.send_signal(signal.SIGHUP)     # the same again, and as it is then
+        site.send_signal(signal.SIGHUP)     # the same configuration again, and with the current rights
         _until(lambda: site.said().count("Reloading config.") >= 2)
         site.stop()
         assert "not reloaded" not in site.log()

@@ -1,4 +1,4 @@
-"""From start to stop: log lines, signals, pid file, background, and the exit status of what goes wrong."""
+"""Test a broker from start to stop: log lines, signals, pid file, background, and the exit status of errors."""
 
 import json
 import os
@@ -185,7 +185,7 @@ def test_background(mosq, tmp_path):
     path.write_text(f"pid_file {tmp_path}/pid\nuser root\n")
     done = mosq("-c", path, "-d")
     assert done.returncode == 0
-    pid = int((tmp_path / "pid").read_text())       # it is there once the command returns
+    pid = int((tmp_path / "pid").read_text())       # it exists when the command returns
     try:
         assert os.getsid(pid) == pid
         assert os.readlink(f"/proc/{pid}/fd/2") == "/dev/null"
@@ -223,7 +223,7 @@ def test_rights_of_root_are_given_up(start, until, tmp_path):
 
 
 def test_room_for_descriptors() -> None:
-    """In a process of its own: the soft limit becomes the hard one, and no descriptor is left open."""
+    """Test in a separate process: the soft limit becomes the hard one, and no descriptor stays open."""
     code = ("import os, resource; from mosq.server.process import room_for_descriptors\n"
             "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
             "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"

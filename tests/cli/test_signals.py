@@ -1,4 +1,4 @@
-"""What signals do while the broker runs, what systemd is told, and `mosq signal`."""
+"""Test the signals of a running broker, the messages to systemd, and `mosq signal`."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_compat_ends_with_mosquittos_status_on_a_bad_acl_file(start, until, conf
     path = conf("listener 1891 127.0.0.1\n")
     process = start("-c", path, "--compat")
     until(process, "the loop runs")
-    conf("nonsense\n")                          # the main file: goes on, there as here
+    conf("nonsense\n")                          # an error in the main file: both brokers continue
     process.send_signal(signal.SIGHUP)
     until(process, REFUSED)
     conf(f"acl_file {path}.none\nlistener 1891 127.0.0.1\n")
@@ -143,7 +143,7 @@ def test_a_deep_and_a_large_tree():
 def systemd(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(tmp_path / "notify"))
-        os.chmod(tmp_path / "notify", 0o777)        # as systemd's
+        os.chmod(tmp_path / "notify", 0o777)        # like systemd's
         sock.settimeout(5)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         yield sock
@@ -221,7 +221,7 @@ def test_numbers_of_the_environment_that_are_none(name, value, said, mosq):
 
 
 def test_puid_and_umask_of_containers(start, until, conf, monkeypatch, request):
-    tmp_path = Path(tempfile.mkdtemp())                         # pytest's own is root's alone
+    tmp_path = Path(tempfile.mkdtemp())                         # only root may enter pytest's own folder
     request.addfinalizer(lambda: shutil.rmtree(tmp_path))
     os.chmod(tmp_path, 0o777)
     monkeypatch.setenv("UMASK_SET", "027")

@@ -1,4 +1,4 @@
-"""Writes small configuration files and reads them."""
+"""Write small configuration files and read them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ Read = Callable[..., Config]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """read("listener 1883", ...) gives the configuration of these lines."""
+    """Provide read("listener 1883", ...), which returns the configuration of these lines."""
 
     def read_lines(*lines: str | bytes) -> Config:
         path = tmp_path / "mosq.conf"
@@ -26,7 +26,7 @@ def read(tmp_path: Path) -> Read:
 
 @pytest.fixture
 def refuse(read: Read, tmp_path: Path) -> Callable[..., str]:
-    """refuse("prot 1883") gives the message of the mistake, whose last line must name the last line of the file."""
+    """Provide refuse("prot 1883"), which returns the error; its last line must name the last line of the file."""
 
     def refuse_lines(*lines: str | bytes, line: int | None = None) -> str:
         with pytest.raises(ConfigError) as caught:

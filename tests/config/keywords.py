@@ -1,7 +1,6 @@
-"""Every keyword of Mosquitto 2.1 with lines that set it, and what must follow: one row each, so that none is missing.
+"""List every keyword of Mosquitto 2.1 with lines that set it, and the expected result, in one row each.
 
-A row's check gets the configuration that was read. The effect on a running broker stands in `EFFECTS` of
-test_effects.py, by the same keywords.
+A row's check gets the configuration that was read. The effect on a running broker is in `EFFECTS` of test_effects.py, under the same keywords.
 """
 
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_TYPES
 from mosq.server.settings import engine_listeners, engine_settings, log_mask, securities_of
 
-# All there are. The reference counts 143, since it adds the two `..._tls1.3` to a list in which they are already.
+# All keywords. The reference counts 143, because it adds the two `..._tls1.3` to a list that already has them.
 KEYWORDS = """
 accept_protocol_versions acl_file address addresses allow_anonymous allow_duplicate_messages allow_zero_length_clientid
 auth_opt_ auth_plugin auth_plugin_deny_special_chars auto_id_prefix autosave_interval autosave_on_changes bind_address
@@ -49,13 +48,13 @@ def first(config: Config) -> Listener:
 
 
 def setting(name: str, value: str, read: object) -> Row:
-    """A global one that reaches the engine."""
+    """Return the row of a global option that reaches the engine."""
     return [f"{name} {value}"], lambda c: getattr(c, name) == read and engine_settings(c, 0)[name] == (
         int(read) if isinstance(read, bool) else read)
 
 
 def held(name: str, value: str, read: object, *before: str) -> Row:
-    """A global one that somebody else looks at."""
+    """Return the row of a global option that other parts use."""
     return [*before, f"{name} {value}"], lambda c: getattr(c, name) == read
 
 

@@ -1,4 +1,4 @@
-"""Reading an acl_file: the rules in order, and mistakes by file and line."""
+"""Test the reading of an acl_file: the rules in order, and errors with file and line."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Bridges as they are written: topics with quotes, addresses, pauses, and what a whole block must have."""
+"""Test the lines of bridges: topics with quotes, addresses, pauses, and the requirements of a whole block."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What differs between two configurations, and what a reload makes of it."""
+"""Test the differences between two configurations, and the effect of a reload."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_bridges(read):
         ("connection", "bridge c", None, "c")]
 
 
-# what is no change: obsolete ones, a plugin that nobody uses, an option of a plugin that says the default
+# no changes: obsolete options, an unused plugin, an option of a plugin that sets the default
 SILENT = {"retry_interval", "dhparamfile", "websockets_log_level", "plugin_load", "include_dir", "connection", "address",
           "addresses", "topic", "bridge_identity", "bridge_psk", "certfile", "keyfile"}
 

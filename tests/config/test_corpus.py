@@ -1,5 +1,7 @@
-"""71 real files, which are not part of this repository: Mosquitto's verdict on each stands in their INDEX.md, and must
-be ours. Runs where that folder is: MOSQ_CORPUS, or ../shared/corpus beside the checkout."""
+"""Test 71 real files, which are not part of this repository: Mosquitto's verdict on each is in their INDEX.md, and must be ours.
+
+The test runs if the folder exists: MOSQ_CORPUS, or ../shared/corpus beside the checkout.
+"""
 
 import os
 import re
@@ -19,7 +21,7 @@ FOLDERS = re.compile(rb"(?m)^(\s*(?:include_dir|http_dir)[ \t]+).*?(\r?)$")
 class Verdict(NamedTuple):
     name: str
     status: int
-    said: str               # of a refusal: the first error
+    said: str               # the first error of a refusal
     line: int | None
 
 
@@ -44,7 +46,7 @@ def test_every_file_has_a_verdict():
 
 @pytest.mark.parametrize("verdict", VERDICTS, ids=[verdict.name for verdict in VERDICTS])
 def test_the_verdict_is_mosquittos(verdict, tmp_path):
-    # as the index says: a copy, with include_dir and http_dir at an empty folder
+    # as the index describes: a copy, with include_dir and http_dir at an empty folder
     folder = tmp_path / "empty"
     folder.mkdir()
     path = tmp_path / verdict.name

@@ -1,4 +1,4 @@
-"""docs/options.md is what the table makes of it."""
+"""Test that docs/options.md is generated from the table."""
 
 from pathlib import Path
 

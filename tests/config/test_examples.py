@@ -1,4 +1,4 @@
-"""Real files: the examples of `conf/`, and files of other people where they are at hand."""
+"""Test real files: the examples of `conf/`, and files of other people if they are available."""
 
 import os
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_acl_files_of_other_people_load():
         assert load_acl(str(path)), path.name
 
 
-# ---- files of the kinds that people have, written for these tests: FILES/NAME.conf -> listeners, and what is said
+# ---- files like those of users, written for these tests: FILES/NAME.conf -> listeners, and the expected texts
 
 FILES = Path(__file__).parent / "files"
 KINDS = {

@@ -1,4 +1,4 @@
-"""The syntax of the file, and what order means in it."""
+"""Test the syntax of the file, and the meaning of the order of lines."""
 
 from pathlib import Path
 
@@ -136,7 +136,7 @@ def test_command_line_ports(tmp_path):
         load_config(None, tuple(range(2000, 2011)))
 
 
-# ---- who may connect
+# ---- access to listeners
 
 def test_anonymous_clients_are_welcome_only_where_that_was_said(read):
     config = read("listener 1883", "listener 1884", "listener_allow_anonymous true")

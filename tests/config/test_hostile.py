@@ -1,4 +1,4 @@
-"""Any bytes at all give a configuration, or an error with a file and a line; in linear time."""
+"""Test that any bytes give a configuration, or an error with a file and a line, in linear time."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,14 +18,14 @@ LINES = [line for lines, _ in ROWS.values() for line in lines if "{folder}" not 
 VALUES = ["", "true", "0", "-1", "99999999999999999999", "0x10", "a b", '"', '""', '"a b" out 1', "#", "# c", "a/#", "file ", "file /x", "all",
           "h:1 i", "\t", "é", "x" * 60, "3,4", "127.0.0.1", "0 /s", "1883", "python:a:B"]
 keywords = st.sampled_from([*KEYWORDS, *BY_KEYWORD, "plugin_opt_key", "auth_opt_x", "nonsense"])
-# but for what opens a file
+# except options that open a file
 line = st.one_of(st.sampled_from(LINES), st.builds("{} {}".format, keywords, st.one_of(st.sampled_from(VALUES), st.text(max_size=20))))
 pytestmark = pytest.mark.again("hostile")
 some = settings(max_examples=tries(1000, 100), suppress_health_check=[HealthCheck.too_slow])
 
 
 def read(content: bytes) -> Config | ConfigError:
-    """Anything else than these two is a failure."""
+    """Return a configuration or an error; anything else is a failure."""
     config = Config()
     try:
         Reader(config).read_content("f.conf", content, main=True)
@@ -49,7 +49,7 @@ def test_any_bytes(content):
 def test_lines_of_known_words(lines, end):
     lines = [text for text in lines if not text.startswith("include_dir")]
     config = read(end.join(lines).encode())
-    if isinstance(config, Config):      # then everything that is made of it can be made
+    if isinstance(config, Config):      # then everything that depends on it can be made
         engine_listeners(config)
         engine_settings(config, log_mask(config))
         assert changes(config, config) == []
@@ -79,6 +79,6 @@ def test_whole_files(tmp_path_factory, lines):
     "plugin_load n@ /p\n", "max_qos 1 junk\n", "max_qos 1\n", "log_dest stderr\n", "nonsense", '"', "topic " + '"' * 50, "topic \"", "# #",
 ])
 def test_large_files_take_linear_time(text):
-    """No clock: a step that grew with the square of 30,000 lines would take minutes here."""
+    """Test without a clock: a step of quadratic time would take minutes for 30,000 lines."""
     content = "".join(text.replace("@", str(i)) for i in range(30_000)).encode()
     read(b"connection z\naddress h\nlistener 1\nplugin python:a:B\n" + content)

@@ -1,4 +1,4 @@
-"""Each option of the table: what it takes, what it refuses, and that it refuses in words that help."""
+"""Test each option of the table: the values that it accepts, those that it refuses, and its errors."""
 
 import re
 
@@ -36,7 +36,7 @@ def name_of(option: Option) -> str:
 
 
 def before(option: Option) -> list[str]:
-    """What has to stand above it."""
+    """Return the lines that must precede the option."""
     if option.scope == BRIDGE:
         return ["connection b", "address h", "topic #"]
     if option.scope == PLUGIN:
@@ -47,7 +47,7 @@ def before(option: Option) -> list[str]:
 
 
 def lines_for(option: Option, value: str) -> list[str]:
-    """A file that sets the option, on its last line."""
+    """Return a file that sets the option on its last line."""
     return [*before(option), f"{option.name} {value}"]
 
 
@@ -80,7 +80,7 @@ def test_keyword(keyword, read, tmp_path):
     lines = [line.replace("{folder}", str(tmp_path / "d")) for line in lines]
     assert any(line.split()[0].startswith(keyword) for line in lines)
     assert check(read(*lines))
-    # the same file without the line: the row must notice
+    # the same file without the line: the row must notice the difference
     with pytest.raises((AssertionError, LookupError, ConfigError)):
         assert check(read(*(line for line in lines if not line.startswith(keyword))))
 
@@ -169,7 +169,7 @@ def test_a_plugin_without_a_path(refuse):
 @pytest.mark.parametrize("option", [o for o in TYPED if o.kind in ("string", "path") and "plugin" not in o.name], ids=name_of)
 def test_text_keeps_blanks_and_hashes_inside(option, read, refuse):
     if option.name in ("mount_point", "bind_address", "http_dir", "stream"):
-        return      # have their own rules
+        return      # these have their own rules
     need = {"certfile": ["keyfile /k"], "keyfile": ["certfile /c"], "cafile": ["certfile /c", "keyfile /k"],
             "capath": ["certfile /c", "keyfile /k"], "bridge_psk": ["bridge_identity x"], "bridge_identity": ["bridge_psk x"]}
     own = before(option) or (["listener 1883"] if option.scope in OF_LISTENERS else [])

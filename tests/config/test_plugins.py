@@ -1,4 +1,4 @@
-"""Plugin lines, what belongs to which listener, and what the data plane gets of it."""
+"""Test plugin lines, the listeners that they belong to, and the part that the data plane gets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Bridges by which messages may go round, told of; and no others."""
+"""Test that bridges that may send messages in a circle are reported, and no others."""
 
 import pytest
 
@@ -46,6 +46,6 @@ def test_filters_meet(one, other, does):
 
 
 def test_very_many_lines_are_given_up(read):
-    """These would go round."""
+    """Test lines that would form a circle."""
     lines = [f"topic t{i} both" for i in range(300)]
     assert not read("listener 1883", "allow_anonymous true", "connection a", "address h", *lines, "connection b", "address h", *lines).warnings

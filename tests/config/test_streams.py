@@ -1,4 +1,4 @@
-"""`stream` and `stream_events`: what a line may say, and what it is for the engine."""
+"""Test `stream` and `stream_events`: their lines, and the settings that the engine gets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A broker whose control plane is a test: it notes what is asked on control topics and answers as it is told."""
+"""Provide a broker whose control plane is a test: it records requests on control topics and sends the given answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Answering:
-    """`answer` makes of a command its response, correlationData aside."""
+    """Answer commands; `answer` makes the response to a command, without correlationData."""
 
     def __init__(self, answer: Answer | None = None, topics: tuple[str, ...] = (DYNSEC, BROKER, OWN), **plane: Any) -> None:
         self.plane = Plane(settings={"control_topics": topics}, **{"allow_anonymous": True, **plane})

@@ -1,4 +1,4 @@
-"""`mosq ctl` and a real broker with dynamic security: Mosquitto as Debian has it, and mosq. The same story to both."""
+"""Test `mosq ctl` with real brokers with dynamic security, Debian's Mosquitto and mosq, by the same commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ plugin_opt_config_file {dir}/dynsec.json
 
 
 def theirs() -> tuple[list[str], str]:
-    """The command, and its plugin."""
+    """Return the command of Debian's Mosquitto, and its plugin."""
     found = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
     plugins = glob("/usr/lib/*/mosquitto_dynamic_security.so")
     assert found, "Debian's mosquitto"
@@ -39,7 +39,7 @@ class Broker:
         self.port = free_port()
         self.is_ours = command[0] == sys.executable
         assert main(["ctl", "dynsec", "init", str(folder / "dynsec.json"), "admin", "secret"]) == 0
-        folder.chmod(0o777)     # started as root it becomes somebody else
+        folder.chmod(0o777)     # Mosquitto changes its user if root starts it
         (folder / "dynsec.json").chmod(0o666)
         (folder / "conf").write_text(CONFIG.format(port=self.port, plugin=plugin, dir=folder) + ("enable_control_api true\n" if self.is_ours else ""))
         self.process = subprocess.Popen([*command, "-c", str(folder / "conf")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -61,7 +61,7 @@ class Broker:
 @pytest.fixture(scope="module", params=["mosquitto", "mosq"])
 def there(request: pytest.FixtureRequest) -> Iterator[Broker]:
     command, plugin = theirs() if request.param == "mosquitto" else ([sys.executable, "-m", "mosq"], "/lib/mosquitto_dynamic_security.so")
-    with tempfile.TemporaryDirectory(prefix="mosq-test-") as folder:     # pytest's own folders let nobody else in
+    with tempfile.TemporaryDirectory(prefix="mosq-test-") as folder:     # other users cannot enter pytest's own folders
         made = Broker(Path(folder), command, plugin)
         yield made
         made.close()
@@ -114,7 +114,7 @@ def test_a_story(there: Broker, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_its_administrator_may_not(there: Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    """Until a rule says so; and Debian's has nobody who answers."""
+    """Test that a rule must allow it; Debian's broker answers nothing there."""
     assert there.ctl("broker", "listClients") == 1
     assert capsys.readouterr().err == "Publish error: Not authorized\n"
     if there.is_ours:

@@ -1,4 +1,4 @@
-"""`$CONTROL/broker/v1`: the responses are those that Mosquitto 2.1.2 gave to the same payloads, byte for byte."""
+"""Test `$CONTROL/broker/v1`: the responses are those of Mosquitto 2.1.2 to the same payloads, byte for byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_LIST = '{"command":"Unknown command","error":"Invalid/missing commands"}'
 MISSING = '{"command":"Unknown command","error":"Missing command"}'
 PLUGINS = '{"command":"listPlugins","data":{"plugins":[]}}'
 
-# recorded; the configuration has no plugins
+# recorded responses; the configuration has no plugins
 RECORDED = [
     ('{"commands":[{"command":"listPlugins","correlationData":"abc"}]}', '{"command":"listPlugins","data":{"plugins":[]},"correlationData":"abc"}'),
     ('{"commands":[{"command":"LISTplugins"},{"command":"nope"}]}', PLUGINS + ',{"command":"nope","error":"Unknown command"}'),
@@ -79,7 +79,7 @@ def test_listeners() -> None:
 
 
 def test_plugins() -> None:
-    """Name and endpoints as Mosquitto has them; those of one listener with its port."""
+    """Test names and endpoints as in Mosquitto; those of one listener have its port."""
     told = Api("per_listener_settings true\nlistener 21883\nplugin /lib/mosquitto_acl_file.so\nplugin_opt_acl_file x\n"
                "plugin_load own python:some.module:Plugin\nplugin_use own\nlistener 21884\nplugin_use own\n").ask(
         '{"commands":[{"command":"listPlugins"}]}')
@@ -127,7 +127,7 @@ def client(running: mosq.Broker, name: str, *filters: str, level: int = 5) -> Wi
 
 @pytest.mark.parametrize("level", [3, 4, 5])
 def test_who_subscribed_gets_the_answer(running: mosq.Broker, level: int) -> None:
-    """As in Mosquitto: published at QoS 0, to whoever subscribed, and only to them."""
+    """Test as in Mosquitto: the response is published at QoS 0, to all subscribers, and only to them."""
     wire, other = client(running, "asker", level=level), client(running, "other", ANSWER)
     wire.send(Publish(TOPIC, b'{"commands":[{"command":"listPlugins"}]}', 1, 7))
     wire.expect_packet(Puback(7))
@@ -142,7 +142,7 @@ def test_who_subscribed_gets_the_answer(running: mosq.Broker, level: int) -> Non
 
 
 def test_mqtt_5_properties_of_the_question_are_not_answered(running: mosq.Broker) -> None:
-    """As in Mosquitto, correlation is by correlationData."""
+    """Test as in Mosquitto: correlationData in the payload correlates."""
     wire = client(running, "props", ANSWER)
     wire.send(Publish(TOPIC, b"{}", props=((P.CORRELATION, b"x"), (P.RESPONSE_TOPIC, "elsewhere"))))
     wire.expect_packet(Publish(ANSWER, f'{{"responses":[{NO_LIST}]}}'.encode()))

@@ -1,6 +1,7 @@
-"""Every command of `mosq ctl`: what it asks, and what it prints. Where Debian's mosquitto_ctrl has the command, it asks the same.
+"""Test every command of `mosq ctl`: its request, and its output.
 
-`SAME`: a row per command of mosquitto_ctrl: the words, the response's data, what is printed. The text is what mosquitto_ctrl 2.1 prints.
+If Debian's mosquitto_ctrl has the command, the request is the same. `SAME`: a row per command of mosquitto_ctrl: the words, the response's data, the
+output. The text is that of mosquitto_ctrl 2.1.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ GROUP_TEXT = "Groupname: g\nRoles:     r (priority: 2)\nClients:   ann\n        
 ROLE_TEXT = ("Rolename: r\nACLs:     publishClientSend    : allow : a/# (priority: 5)\n"
              "          subscribePattern     : deny  : b (priority: -1)\n")  # fmt: skip
 
-# words, what is asked beside the command, the response's data, what is printed
+# words, the fields of the request beside the command, the response's data, the output
 SAME: list[tuple[str, dict[str, Any], dict[str, Any] | None, str]] = [
     ("getDefaultACLAccess", {}, {"acls": [{"acltype": "publishClientSend", "allow": False}, {"acltype": "subscribe", "allow": True}]},
      "publishClientSend    : deny\nsubscribe            : allow\n"),
@@ -83,9 +84,9 @@ SAME: list[tuple[str, dict[str, Any], dict[str, Any] | None, str]] = [
     ("listRoles", {}, {"roles": ["r"]}, "r\n"),
     ("listRoles 5", {"count": 5}, {"roles": [{"rolename": "r"}]}, "r\n"),
 ]  # fmt: skip
-# what 2.0 prints in another way
+# commands whose output differs in 2.0
 CHANGED_SINCE_2_0 = ("getClient", "getGroup", "getRole", "getDefaultACLAccess")
-# what 2.0 asks wrongly: without the clientid, and with "access" for "allow"
+# wrong requests of 2.0: without the clientid, and with "access" for "allow"
 WRONG_IN_2_0 = ("createClient ann -p secret -i cid", "setDefaultACLAccess subscribe deny")
 
 LISTENERS = {"listeners": [{"port": 1883, "protocol": "mqtt", "bind-address": "::1", "tls": False},
@@ -124,7 +125,7 @@ c1      -     127.0.0.1  mqtt      5.0          60     2       3         1  conn
 c2      ann   -          -         -     -             0       0         0  offline, ends in 90 s
 """
 
-# module, words, topic, what is asked beside the command, data, what is printed
+# module, words, topic, the fields of the request beside the command, data, output
 OURS: list[tuple[str, str, str, dict[str, Any], dict[str, Any] | None, str]] = [
     ("broker", "listListeners", BROKER, {}, LISTENERS, LISTENERS_TEXT),
     ("broker", "listPlugins", BROKER, {}, PLUGINS, PLUGINS_TEXT),

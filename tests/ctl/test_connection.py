@@ -1,4 +1,4 @@
-"""How `mosq ctl` finds its way to a broker: options, the options file, URLs, sockets, TLS, passwords; and what it says when there is none."""
+"""Test how `mosq ctl` connects to a broker: options, the options file, URLs, sockets, TLS, passwords; and its errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_options_file(there: Answering, home: Path, capsys: pytest.CaptureFi
     assert main(["ctl", *LIST]) == 0
     assert capsys.readouterr().out == "r\n"
     (home / "mosquitto_ctrl").write_text("-p 1\n")
-    assert main(["ctl", "-p", str(there.port), *LIST]) == 0       # the command line has the last word
+    assert main(["ctl", "-p", str(there.port), *LIST]) == 0       # the command line overrides the file
     (home / "other").write_text(f"--port {there.port}\n")
     assert main(["ctl", "-o", str(home / "other"), *LIST]) == 0
 
@@ -98,8 +98,8 @@ def test_who_can_read_along(host: str, files: dict[str, str], warned: bool) -> N
 
 
 def test_the_warning(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
-    """mosquitto_ctrl's, but not for this machine."""
-    assert main(["ctl", "-h", "127.0.0.2", "-A", "127.0.0.1", "-p", str(there.port), *LIST]) == 1    # it listens on 127.0.0.1 alone
+    """Test mosquitto_ctrl's warning, which is not printed for this machine."""
+    assert main(["ctl", "-h", "127.0.0.2", "-A", "127.0.0.1", "-p", str(there.port), *LIST]) == 1    # it listens on 127.0.0.1 only
     assert capsys.readouterr().err.startswith("Warning: You are running mosq ctl without encryption.\nThis means all of the")
     assert main(["ctl", "-h", "127.0.0.2", "--quiet", "-p", str(there.port), *LIST]) == 1
     assert "Warning" not in capsys.readouterr().err
@@ -122,7 +122,7 @@ protocol websockets
 
 @pytest.fixture(scope="module")
 def all_kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A broker with a listener of each kind."""
+    """Run a broker with a listener of each kind."""
     folder = tmp_path_factory.mktemp("kinds")
     server_paths(folder)
     _, certificate, key = authority().issue("ann")
@@ -165,7 +165,7 @@ def test_every_kind_of_listener(all_kinds: dict[str, Any], capsys: pytest.Captur
     ("--unix {dir}/none", "No such file or directory. Is there a broker at"),
     ("--proxy http://h -p {mqtt}", "Unsupported proxy 'http://h'"),
 ])
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")      # paho leaves the socket of a failed connect to the collector
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")      # paho leaves the socket of a failed connection to the garbage collector
 def test_what_is_wrong_is_said(all_kinds: dict[str, Any], capsys: pytest.CaptureFixture[str], options: str, why: str) -> None:
     assert main(["ctl", *options.format(**all_kinds).split(), "broker", "listListeners"]) == 1
     err = capsys.readouterr().err
@@ -175,7 +175,7 @@ def test_what_is_wrong_is_said(all_kinds: dict[str, Any], capsys: pytest.Capture
 
 
 def test_by_a_proxy(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """PySocks does it, if it is there: what paho gives it."""
+    """Test the arguments that paho gets for PySocks, if that is installed."""
     made: list[tuple[Any, ...]] = []
 
     def create_connection(*target: Any, **how: Any) -> socket.socket:
@@ -250,7 +250,7 @@ def test_a_broker_that_goes_away(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_answers_to_others_are_not_ours(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
-    """On Mosquitto's topics everybody gets everything."""
+    """Test a topic of Mosquitto's, on which all subscribers receive all responses."""
     def also_others(command: dict[str, Any]) -> dict[str, Any]:
         for payload in (b'{"responses":[{"command":"listRoles","data":{"roles":["x"]},"correlationData":"other"}]}', b"no json", b"[]", b'{"responses":[3]}',
                         b'{"responses":[{"command":"listRoles","data":{"roles":["x"]}}]}'):
@@ -281,7 +281,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
 
 
 def login(plane: Plane, words: list[str]) -> tuple[str, bytes]:
-    """User name and password that a command comes with, who is then refused."""
+    """Return user name and password that a command sends; the login is then refused."""
     thread = threading.Thread(target=main, args=(words,))
     thread.start()
     asked = plane.ask("connect")

@@ -1,4 +1,4 @@
-"""docs/control.md names every command and every option, and tests that are there."""
+"""Test that docs/control.md names every command and every option, and only existing tests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_option_of_the_broker_has_a_row_with_its_test() -> None:
 
 
 def named_tests_are_there(row: str, mention: list[str]) -> None:
-    """And their file says one of the names."""
+    """Check that the named tests exist in their file."""
     path: Path | None = None
     for file, test in re.findall(r"(test_[a-z_]+\.py)|`(test_\w+)`", row):
         path = ROOT / "tests/ctl" / file if file else path

@@ -1,4 +1,4 @@
-"""The door of $CONTROL: what is published to a topic of the control plane's is handed over, and the answer finds who asked."""
+"""Test the handling of $CONTROL: a message on a topic of the control plane is passed on, and the answer reaches the client."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_at_qos_2_it_is_handed_over_once(plane: Plane, level: int) -> None:
 
 
 def test_other_topics_are_not(plane: Plane) -> None:
-    """As in Mosquitto, who may ask is told that nobody answers."""
+    """Test as in Mosquitto: a client that may publish learns that there is no subscriber."""
     wire = plane.user("c", level=4)
     for topic in (TOPIC + "/x", TOPIC[:-1], ANSWER, "$CONTROL/", "$CONTROL/" + "x" * 65_517):
         wire.send(Publish(topic, b"q", 1, 7))
@@ -99,7 +99,7 @@ def test_an_answer_that_is_late_or_for_nobody_changes_nothing(plane: Plane) -> N
 
 @pytest.mark.parametrize(("user", "rc"), [("ann", 0), ("bob", 0x87)])
 def test_rules_say_who_may(user: str, rc: int) -> None:
-    """`#` does not reach it."""
+    """Test that `#` does not include $CONTROL."""
     with Plane({"acl": RULES}, settings=SETTINGS, allow_anonymous=True) as plane:
         wire = plane.user("c", user, 5)
         wire.send(Publish(TOPIC, b"q", 1, 7), Publish(OWN, b"q", 1, 8))
@@ -137,7 +137,7 @@ def test_a_reload_changes_the_topics(plane: Plane) -> None:
 
 @pytest.mark.parametrize("security", [{}, {"authorize": True}])
 def test_what_finds_the_ring_full_waits(security: dict[str, Any]) -> None:
-    """The control plane is behind: nothing is lost, and nobody else waits."""
+    """Test a slow control plane: no message is lost, and no other client waits."""
     with Plane(security, settings={**SETTINGS, "max_packet_size": 6 << 20}, allow_anonymous=True) as plane:
         wire, other = plane.user("c", level=4), plane.user("other", level=4)
         wire.send(Publish(TOPIC, b"0", 1, 9))
@@ -147,7 +147,7 @@ def test_what_finds_the_ring_full_waits(security: dict[str, Any]) -> None:
         assert plane.ask("control").payload == b"0"
         sending = threading.Thread(target=wire.send, args=[
             Publish(TOPIC, bytes([48 + n]) * size, 1, n) for n, size in enumerate((3 << 20, 3 << 20, 5 << 20, 3), 1)])
-        sending.start()          # more than sockets may hold, and it is not read
+        sending.start()          # more than sockets can hold, and the broker does not read it
         wire.expect_packet(Puback(1))
         other.send(Pingreq())
         other.expect_packet(Pingresp())
@@ -168,10 +168,10 @@ def test_who_waits_for_room_may_go() -> None:
         wire.expect_packet(Puback(1))
         stays.send(Publish(TOPIC, b"2" * (3 << 20), 1, 3))
         before = plane.stats()["asks_timed_out"]
-        while plane.stats()["asks_timed_out"] < before + 2:      # each tries again
+        while plane.stats()["asks_timed_out"] < before + 2:      # each client tries again
             time.sleep(0.05)
         wire.close()
-        while plane.ask("control").payload[:1] == b"1":       # perhaps also the second of who is gone: it had come
+        while plane.ask("control").payload[:1] == b"1":       # perhaps also the second message of the disconnected client, which had arrived
             pass
         stays.expect_packet(Puback(3))
         plane.until(lambda: plane.stats()["asks_open"] == 0)
@@ -183,7 +183,7 @@ def test_topics_that_are_none(topics: tuple[str, ...]) -> None:
         Plane(settings={"control_topics": topics})
 
 
-# ---------------------------------------------------------------- who answers
+# ---------------------------------------------------------------- answers
 
 def request(topic: str, payload: bytes) -> CommandRequest:
     return CommandRequest(5, 0, "c", "ann", "::1", topic, payload, b"corr")
@@ -244,7 +244,7 @@ def test_long_work_is_done_in_turns_and_answered_in_order(monkeypatch: pytest.Mo
     assert topics.take([request(TOPIC, b"40"), request(TOPIC, b"2")]) == ([], [])
     assert 0 < steps <= 10
     assert len(woken) == 1
-    answers, _ = topics.take([request(OWN, b"between")])        # one turn later at most
+    answers, _ = topics.take([request(OWN, b"between")])        # at most one turn later
     answers += topics.take([])[0]
     assert answers == [CommandAnswer(5, [(ANSWER, b"between")], b"corr")]
     turns = 0
@@ -277,14 +277,14 @@ def test_who_waits_for_somebody_holds_up_his_topic_only_and_a_reload_goes_on_wit
     old, new = registry(), registry()
     answers, _ = old.take([request(TOPIC, b"1"), request(OWN, b"2"), request(TOPIC, b"3")])
     assert answers == [CommandAnswer(5, [(ANSWER, b"2")], b"corr")]
-    assert not woken                    # whoever is waited for does that
+    assert not woken                    # the awaited answer wakes the loop
     new.take_over(old)
     assert woken
     newer = registry()
     newer.take_over(new)
     is_ready = True
     answers, _ = newer.take([request(TOPIC, b"4")])
-    assert answers == [PublishCommand(ANSWER, control.RELOADED, 0, False),     # 3: who asked may have lost the right to
+    assert answers == [PublishCommand(ANSWER, control.RELOADED, 0, False),     # 3: the client may have lost the right to publish
                        PublishCommand(ANSWER, b"1", 0, False), PublishCommand(ANSWER, b"4", 0, False)]
     assert newer.take([])[0] == []
 
@@ -303,7 +303,7 @@ def test_what_waits_on_a_topic_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(answer, PublishCommand)
     assert answer.topic == ANSWER
     assert b'"error":"Too many commands at once"' in answer.payload
-    assert topics.take([request(TOPIC, b"z")])[0] == []         # the first two are through
+    assert topics.take([request(TOPIC, b"z")])[0] == []         # the first two are done
 
 
 def test_requests_without_a_payload_weigh_too(monkeypatch: pytest.MonkeyPatch) -> None:

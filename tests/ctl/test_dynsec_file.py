@@ -1,4 +1,4 @@
-"""`mosq ctl dynsec init` and `-f FILE dynsec setClientPassword`: the plugin's file, without a broker."""
+"""Test `mosq ctl dynsec init` and `-f FILE dynsec setClientPassword`: the plugin's file, without a broker."""
 
 from __future__ import annotations
 

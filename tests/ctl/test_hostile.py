@@ -1,4 +1,4 @@
-"""Whatever is published on a control topic is answered with responses, and whatever a broker answers `mosq ctl` shows or refuses."""
+"""Test hostile input: any payload on a control topic gets responses, and `mosq ctl` shows or refuses any answer."""
 
 from __future__ import annotations
 

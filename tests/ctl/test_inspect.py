@@ -1,4 +1,4 @@
-"""`$CONTROL/mosq/broker/v1`: clients, subscriptions, kicks, drops, bridges; what docs/control.md says of them."""
+"""Test `$CONTROL/mosq/broker/v1` as docs/control.md describes it: clients, subscriptions, kicks, drops, bridges."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPIC, ANSWER = "$CONTROL/mosq/broker/v1", "$CONTROL/mosq/broker/v1/response"
 
 
 class Scene:
-    """A broker, and who asks it."""
+    """Run a broker and a client that sends requests."""
 
     def __init__(self, stack: ExitStack, **options: Any) -> None:
         self.broker = stack.enter_context(mosq.Broker(enable_control_api=True, **options))
@@ -38,7 +38,7 @@ class Scene:
         return wire
 
     def ask(self, command: str, **fields: Any) -> dict[str, Any]:
-        """The response."""
+        """Send a request; return the response."""
         self.admin.send(Publish(TOPIC, json.dumps({"commands": [{"command": command, **fields}]}).encode(), 1, 7))
         self.admin.expect_packet(Puback(7))
         got = self.admin.read_packet()
@@ -259,7 +259,7 @@ def test_a_slice_of_sessions_costs_a_slice() -> None:
 
 
 def test_states_of_bridges() -> None:
-    """Of links as mosq/server/bridge has them."""
+    """Test the states of bridges as mosq/server/bridge has them."""
     def link(name: str, state: str, due_s: float = float("inf"), up_s: float | None = None) -> SimpleNamespace:
         return SimpleNamespace(name=name, state=state, host="::1", port=1883, due_s=due_s, up_s=up_s)
 

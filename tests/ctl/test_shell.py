@@ -1,4 +1,4 @@
-"""The shell of `mosq ctl`: commands from standard input, and on a terminal with completion and history."""
+"""Test the shell of `mosq ctl`: commands from standard input, and completion and history on a terminal."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_completion_before_a_connection() -> None:
 def test_client_ids_are_completed(inside: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     inside.module = broker.MODULE
     monkeypatch.setitem(DATA, "listClients", {"clients": [{"clientid": "c1"}, {"clientid": "d1"}, {}]})
-    assert completed(inside, "kickClient c") == []       # an answer that is none
+    assert completed(inside, "kickClient c") == []       # an invalid answer
     inside._names.clear()
     monkeypatch.setitem(DATA, "listClients", {"clients": [{"clientid": "c1"}, {"clientid": "d1"}]})
     assert completed(inside, "kickClient c") == ["c1"]
@@ -185,7 +185,7 @@ def test_client_ids_are_completed(inside: Shell, monkeypatch: pytest.MonkeyPatch
 # ---------------------------------------------------------------- a terminal
 
 class Terminal:
-    """The shell on a pseudo terminal."""
+    """Run the shell on a pseudo terminal."""
 
     def __init__(self, *words: str, home: Path) -> None:
         ours, theirs = pty.openpty()
@@ -205,13 +205,13 @@ class Terminal:
         os.close(self.fd)
 
     def until(self, text: str) -> str:
-        """What comes up to this."""
+        """Return the output up to this text."""
         give_up = time.monotonic() + 20
         while text not in self.seen:
             assert select.select([self.fd], [], [], max(0.0, give_up - time.monotonic()))[0], f"{text!r} did not come: {self.seen!r}"
             try:
                 self.seen += os.read(self.fd, 4096).decode()
-            except OSError:     # its end
+            except OSError:     # end of the shell
                 raise AssertionError(f"{text!r} did not come: {self.seen!r}") from None
         before, _, self.seen = self.seen.partition(text)
         return before

@@ -1,4 +1,4 @@
-"""A store that is a list: what `mosq db` reads, without files."""
+"""Provide a store that is a list, for `mosq db` without files."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ class FakeSource:
     path = "fake"
 
     def __init__(self, records: list[tuple[int, Any]]) -> None:
-        """[(kind, fields or body), ...]"""
+        """Take the records as [(kind, fields or body), ...]."""
         self.records: list[Record] = []
         lsn = 0
         for kind, fields in records:

@@ -1,4 +1,4 @@
-"""A persistence file of Mosquitto, written by hand: chunk by chunk."""
+"""Write a persistence file of Mosquitto chunk by chunk."""
 
 import struct
 

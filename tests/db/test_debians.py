@@ -1,4 +1,4 @@
-"""A mosquitto.db that Debian's Mosquitto has just written, imported: what its clients were owed, mosq owes them."""
+"""Test the import of a mosquitto.db that Debian's Mosquitto has just written: mosq delivers all pending messages."""
 
 import json
 import os
@@ -26,7 +26,7 @@ EXPIRY = ((P.SESSION_EXPIRY, 3600), (P.RECEIVE_MAXIMUM, 3))
 
 
 class Mosquitto:
-    """Debian's, with its persistence in a folder of the test."""
+    """Run Debian's Mosquitto, with its persistence in a folder of the test."""
 
     def __init__(self, folder: Path, bridge: str = "") -> None:
         program = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -70,7 +70,7 @@ def subscribe(wire: Wire, *filters: tuple[str, int], **more: object) -> None:
 
 
 def after(folder: Path) -> None:
-    """A broker on the imported store: the client that was in the middle of three handshakes goes on where it was."""
+    """Test a broker on the imported store: the client that was in the middle of three handshakes continues them."""
     with Broker(f"listener {{port}} 127.0.0.1\nallow_anonymous true\nuser root\npersistence true\n"
                 f"persistence_location {folder}/") as broker:
         five = Wire(broker.port, V5)
@@ -93,7 +93,7 @@ def after(folder: Path) -> None:
         pub = Wire(broker.port, V5)
         pub.send(Connect("pub", clean=False, username="bob", password=b"y", props=EXPIRY), Subscribe(1, (("held", 0),)))
         assert isinstance(pub.read_packet(), Connack) and isinstance(pub.read_packet(), Suback)
-        pub.send(Pubrel(99))                                            # what Mosquitto held goes out now
+        pub.send(Pubrel(99))                                            # the message that Mosquitto held is sent now
         assert {type(packet): packet for packet in (pub.read_packet(), pub.read_packet())}[Publish].payload == b"inbound"  # type: ignore[union-attr]
         five.close()
         pub.close()
@@ -118,9 +118,9 @@ def test_what_debians_mosquitto_saved(mosquitto: Mosquitto, tmp_path: Path) -> N
             pub.send(Pubrel(i))
             answer = pub.read_packet()
         assert answer.mid == i  # type: ignore[union-attr]
-    got = [five.read_packet() for _ in range(3)]                         # as many as it takes
+    got = [five.read_packet() for _ in range(3)]                         # as many as it accepts
     assert [p.payload for p in got if isinstance(p, Publish)] == [b"m1", b"m2", b"m3"]
-    five.send(Pubrec(1))                                                 # of the three: PUBREL is owed, PUBACK of 2, PUBREC of 3
+    five.send(Pubrec(1))                                                 # of the three: PUBREL, PUBACK of 2 and PUBREC of 3 are pending
     assert isinstance(five.read_packet(), Pubrel)
     pub.send(Publish("held", b"inbound", 2, 99))
     assert isinstance(pub.read_packet(), Pubrec)
@@ -141,7 +141,7 @@ def test_what_debians_mosquitto_saved(mosquitto: Mosquitto, tmp_path: Path) -> N
     sessions = {row["id"]: row for row in rows if row["type"] == "session"}
     assert {id: (s["user"], s["expiry_s"], s["ends"] is not None) for id, s in sessions.items()} == {
         "five": ("ann", 3600, True), "three": (None, None, False), "pub": ("bob", 3600, True)}
-    assert [(s["filter"], s["options"], s["sub_id"]) for s in sessions["five"]["subscriptions"]] == [("a/#", 0x0E, 7)]     # 2.0 does not keep retain handling
+    assert [(s["filter"], s["options"], s["sub_id"]) for s in sessions["five"]["subscriptions"]] == [("a/#", 0x0E, 7)]     # 2.0 does not store retain handling
     assert {(s["filter"], s["qos"]) for s in sessions["three"]["subscriptions"]} == {("a/+", 1), ("b", 2)}
     messages = {row["lsn"]: row for row in rows if row["type"] == "message"}
 

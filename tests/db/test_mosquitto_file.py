@@ -1,4 +1,4 @@
-"""A mosquitto.db by hand: what is read of it, what is said of one that is wrong, and that nothing crashes."""
+"""Test the reading of a mosquitto.db written by hand: its content, the errors of damaged ones, and no crash."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What an import makes of a mosquitto.db: queues with their progress and packet ids, what is left out and said."""
+"""Test the import of a mosquitto.db: queues with their progress and packet ids, omitted parts and their warnings."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def imported(tmp_path: Path, *chunks: bytes, bridges: tuple[bytes, ...] = ()) ->
 
 
 def owed(records: list[tuple[int, dict[Any, Any]]], sno: int) -> list[tuple[int, int, int, bytes]]:
-    """(position, packet id, qos, payload), in the order of the queue"""
+    """Return (position, packet id, qos, payload) in the order of the queue."""
     return sorted((position, pid, qos, f["payload"]) for kind, f in records if kind == kinds.MSG
                   for of, position, pid, qos, _ in f["entries"] if of == sno)
 
@@ -87,7 +87,7 @@ def test_sessions_and_their_ends(tmp_path: Path) -> None:
 
 
 def test_sessions_of_bridges_are_theirs_and_do_not_expire(tmp_path: Path) -> None:
-    """2.0 gives them an expiry of 0; which are 2.1's must be known."""
+    """Test both versions: 2.0 marks them by an expiry of 0; the caller must know those of 2.1."""
     records, counts = imported(
         tmp_path, db.message(1, b"t", b"m"), db.client(b"local.h.b", 999, 0), db.client_message(1, b"local.h.b", 1), db.client(b"b21", 999, 60),
         db.client_message(1, b"b21", 1), db.client(b"c"), bridges=(b"b21", b"nobody"))
@@ -100,7 +100,7 @@ def test_sessions_of_bridges_are_theirs_and_do_not_expire(tmp_path: Path) -> Non
 
 
 def test_a_user_name_out_of_mosquittos_memory(tmp_path: Path) -> None:
-    """2.0.11 writes one for a client that has none."""
+    """Test a name that 2.0.11 writes for a client that has none."""
     records, counts = imported(tmp_path, db.client(b"c", user=b"ann\0secret"))
     assert [f["user"] for kind, f in records if kind == kinds.SESSION] == [None]
     assert len(counts.refused) == 1 and "secret" not in counts.refused[0] and "an invalid user name" in counts.refused[0]

@@ -1,4 +1,4 @@
-"""What records amount to: what is owed, what is live, and what `mosq db` says of it."""
+"""Test the state that follows from records: pending deliveries, live records, and the output of `mosq db`."""
 
 import io
 import json
@@ -59,7 +59,7 @@ STORE = [
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`mosq db ...` on a list of records."""
+    """Run `mosq db ...` on a list of records."""
     def run(records: list[Any] | FakeSource, *arguments: str) -> Result:
         source = records if isinstance(records, FakeSource) else FakeSource(records)
         monkeypatch.setattr(commands, "open_store", lambda _directory: source)
@@ -81,10 +81,10 @@ def test_state() -> None:
 
 
 def test_a_copy_takes_the_place_of_the_older_one() -> None:
-    """What cleaning writes again, and what it drops later."""
+    """Test records that cleaning writes again, and the older ones that it drops later."""
     state, _, _ = state_of(FakeSource([session(1, b"c"), message(b"m", (1, 5), (1, 6)), (kinds.ACKS, {"acks": [(1, 5)]}), message(b"m", (1, 6))]))
     assert len(state.live) == 1 and state.sessions[1].queue.count == 1
-    # a session's record may have been moved behind what belongs to it
+    # a session's record may have been moved behind the records that belong to it
     state, _, _ = state_of(FakeSource([message(b"m", (1, 6)), session(1, b"c")]))
     assert not state.problems
     state, _, _ = state_of(FakeSource([message(b"m", (1, 6))]))
@@ -144,7 +144,7 @@ def test_dump(cli: Any) -> None:
     lines = cli(STORE, "dump").output.splitlines()
     assert len(lines) == len(STORE)
     assert '1 "one" user "ann" offline, never expires, sent up to 0' in lines[1]
-    assert '2 "two\\u001b[2J" connected, expires after 60 s' in lines[2]            # nothing that moves a cursor
+    assert '2 "two\\u001b[2J" connected, expires after 60 s' in lines[2]            # no character that moves a cursor
     assert '1 "a/#" qos 2, no-local, retain-as-published, retain-handling 2, id 4' in lines[4]
     assert '"a/b" qos 1, 5 B -> 1:0 qos 1 pid 1, 2:0 qos 1 pid 1, 3:0 qos 1 pid 1' in lines[7]
     assert "first" not in lines[7] and '5 B "first" ->' in cli(STORE, "dump", "--payload").output
@@ -194,10 +194,10 @@ BODIES = st.binary(max_size=40) | st.tuples(st.sampled_from(STORE), st.integers(
 
 @given(st.lists(st.tuples(st.integers(0, 20), BODIES), max_size=12))
 def test_hostile_records(records: list[tuple[int, Any]]) -> None:
-    """Whatever a store holds, nothing crashes, and each line is one line of printable characters."""
+    """Test that no content of a store crashes, and that each line is one line of printable characters."""
     source = FakeSource([])
     for lsn, (kind, body) in enumerate(records):
-        if isinstance(body, tuple):                 # a right one with a byte changed
+        if isinstance(body, tuple):                 # a valid record with one byte changed
             (kind, fields), at, byte = body
             whole = bytearray(record_encode(kind, fields))
             if at < len(whole):

@@ -1,4 +1,4 @@
-"""`mosq db` on real stores: an import makes one, the other commands read it back, also while it is written to."""
+"""Test `mosq db` on real stores: an import makes one, the other commands read it, also during writes."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_import_replaces_nothing_unasked(tmp_path: Path, saved: Path) -> None:
     assert run("import", "--dry-run", saved, store).stdout.endswith("would be imported.\n")
     assert not store.exists()
     store.mkdir()
-    (store / "mosquitto.db").write_bytes(saved.read_bytes())        # as in a folder that Mosquitto had
+    (store / "mosquitto.db").write_bytes(saved.read_bytes())        # as in a folder that Mosquitto used
     assert run("import", store / "mosquitto.db", store).return_value == 0
     result = run("import", saved, store)
     assert result.return_value == 1 and "there is a store with 9 records; expected an empty one, or --force" in result.output

@@ -1,4 +1,4 @@
-"""Who administers dynamic security, and brokers to administer: mosq, and Mosquitto with its own plugin."""
+"""Provide administrators of dynamic security, and brokers to administer: mosq, and Mosquitto with its own plugin."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/s
 
 @cache
 def debians_plugin() -> str:
-    """Where Debian's package has it."""
+    """Return the path of Debian's plugin."""
     files = subprocess.run(["dpkg", "-L", "mosquitto"], capture_output=True, text=True, check=True).stdout.splitlines()
     return next(path for path in files if path.endswith("mosquitto_dynamic_security.so"))
 
 
 def theirs() -> tuple[list[str], str]:
-    """The other broker and its plugin: Debian's, or what MOSQ_DYNSEC_PEER and MOSQ_DYNSEC_PLUGIN name."""
+    """Return the other broker and its plugin: Debian's, or those that MOSQ_DYNSEC_PEER and MOSQ_DYNSEC_PLUGIN name."""
     return [os.environ.get("MOSQ_DYNSEC_PEER", MOSQUITTO)], os.environ.get("MOSQ_DYNSEC_PLUGIN") or debians_plugin()
 
 
@@ -48,7 +48,7 @@ def their_version() -> tuple[int, int]:
 
 
 def password(word: str, iterations: int = 101) -> Object:
-    """As Mosquitto 2.0 writes it."""
+    """Return a password as Mosquitto 2.0 writes it."""
     return password_of_2_0(read_hash(new_hash(PBKDF2, word.encode(), iterations)))
 
 
@@ -63,7 +63,7 @@ def everything(name: str, topic: str) -> Object:
 
 
 def state(**more: object) -> Object:
-    """A file with an administrator, who may also do everything else."""
+    """Return a file with an administrator that may also do everything else."""
     admin = {"username": "admin", "textname": "Admin", "roles": [{"rolename": "admin"}, {"rolename": "all"}], **password(PASSWORD)}
     made: Object = {"defaultACLAccess": {"publishClientSend": False, "publishClientReceive": True, "subscribe": False, "unsubscribe": True},
                     "clients": [admin], "groups": [], "roles": [everything("admin", "$CONTROL/dynamic-security/#"), everything("all", "#")]}
@@ -73,7 +73,7 @@ def state(**more: object) -> Object:
 
 
 class Ruled(Broker):
-    """mosq with dynamic security; `real`: Mosquitto."""
+    """Run mosq with dynamic security; `real`: Mosquitto."""
 
     def __init__(self, content: Object | None = None, real: bool = False, config: str = "", env: dict[str, str] | None = None,
                  files: dict[str, str] | None = None) -> None:
@@ -106,7 +106,7 @@ class Ruled(Broker):
 
 
 class Admin:
-    """A client that asks. What comes meanwhile on other topics is kept in `other`."""
+    """Send commands as a client. Messages that arrive on other topics are kept in `other`."""
 
     def __init__(self, port: int, user: str, word: str, client_id: str, level: int) -> None:
         self.wire, self.rc = login(port, user, word, client_id, level)
@@ -132,7 +132,7 @@ class Admin:
         return list(said["responses"])
 
     def does(self, command: str, **more: object) -> None:
-        """It succeeds."""
+        """Send a command that must succeed."""
         assert self.ask({"command": command, **more}) == [{"command": command}]
 
 

@@ -1,4 +1,4 @@
-"""A plugin that knows one topic, and leaves the others to dynamic security."""
+"""Provide a plugin that decides about one topic, and leaves the others to dynamic security."""
 
 from mosq.auth.plugin import ALLOW, DEFER, AclRequest, Plugin, Verdict
 

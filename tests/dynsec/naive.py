@@ -1,5 +1,7 @@
-"""Mosquitto's decision, said as plainly as it can be: for each role in its order each rule in its order, the first that
-matches. What the compiled rules are compared with."""
+"""Make Mosquitto's decision in the simplest way: the first rule that matches, role by role and rule by rule in order.
+
+The compiled rules are compared with it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ DEFAULT_OF = {WRITE: "publishClientSend", READ: "publishClientReceive", SUB: "su
 
 
 def covers(pattern: str, wanted: str, user: str | None, client_id: str) -> bool:
-    """Of a topic: does the pattern match it? Of a filter: does it match all that the filter does? (As far as Mosquitto looks.)"""
+    """Return whether a pattern matches a topic, or includes a filter, as far as Mosquitto checks this."""
     if pattern.startswith("$") != wanted.startswith("$"):
         return False
     asked, have = pattern.split("/"), wanted.split("/")
@@ -55,7 +57,7 @@ def by_priority(memberships: dict[str, int]) -> list[str]:
 
 
 def verdict(state: State, user: str | None, client_id: str, topic: str, access: int) -> int:
-    """1 allowed, 0 denied by a rule, -1: nothing is said of it, which is no."""
+    """Return 1 if allowed, 0 if a rule denies it, -1 if no rule matches, which also denies it."""
     if user is not None:
         if user not in state.clients:
             return -1

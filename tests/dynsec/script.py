@@ -1,5 +1,8 @@
-"""One script of commands for all brokers. Each entry is a message: a list of commands, or bytes. What Mosquitto answers so since
-2.1 only is marked (`n`): before, it took empty names and names that there were not, and did not survive the end of the anonymous group."""
+"""Provide one script of commands for all brokers.
+
+Each entry is a message: a list of commands, or bytes. An entry that Mosquitto answers this way only since 2.1 is marked (`n`): earlier versions
+accepted empty and unknown names, and did not survive the end of the anonymous group.
+"""
 
 from __future__ import annotations
 
@@ -107,8 +110,8 @@ MESSAGES: list[bytes | list[Object]] = [
      c("modifyGroup", groupname="g1", roles=[{"rolename": "r2", "priority": 1}]), c("getGroup", groupname="g1")],
     [c("getAnonymousGroup", "n"), c("setAnonymousGroup"), c("setAnonymousGroup", groupname="none"), c("setAnonymousGroup", "s", groupname="g2"),
      c("getAnonymousGroup"), n("deleteGroup", groupname="g2")],
-    # and all away again
-    # (modifyClient first: Mosquitto forgets to take a role away that was given by createClient, and looks at freed memory afterwards)
+    # remove everything again (modifyClient first: Mosquitto forgets to remove a role that createClient gave, and reads freed
+    # memory afterwards)
     [c("modifyClient", username="ann", roles=[{"rolename": "r2", "priority": 4}]), c("deleteGroup"), c("deleteGroup", groupname="none"), c("deleteGroup", "d", groupname="g1"), c("listGroups"), c("deleteRole"), c("deleteRole", rolename="none"),
      n("deleteRole", rolename="r3"), c("createRole", rolename="r9"), c("deleteRole", "e", rolename="r9"), c("listRoles"), c("getGroup", groupname="g2")],
     [c("deleteClient"), c("deleteClient", username="none"),

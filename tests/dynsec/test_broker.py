@@ -1,4 +1,4 @@
-"""Who may log in by dynamic security, who may do what, and what a change does to those who are connected."""
+"""Test dynamic security in a broker: logins, rights, and the effect of changes on connected clients."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def test_who_is_not_in_it_may_be_in_a_password_file() -> None:
     users = f"ben:{new_hash(PBKDF2, b'ben', 1)}\nann:{new_hash(PBKDF2, b'other', 1)}\n"
     with Ruled(state(clients=[client("ann")]), config="password_file {dir}/passwd\nauth_backoff false\n", files={"passwd": users}) as broker:
         assert lets_in(broker.port, "ann", "ann") and lets_in(broker.port, "ben", "ben")
-        assert not lets_in(broker.port, "ann", "other")         # whom it knows, it decides about
+        assert not lets_in(broker.port, "ann", "other")         # it decides about the users that it knows
         ben, _ = login(broker.port, "ben", "ben", "ben", 5)
-        assert acked(ben, "a") == NOT_AUTHORISED                # and about topics it knows nothing of him
+        assert acked(ben, "a") == NOT_AUTHORISED                # and about topics it knows nothing of this user
         ben.close()
 
 
@@ -128,7 +128,7 @@ def test_groups_the_anonymous_one_and_defaults() -> None:
         assert (acked(ann, "x"), acked(ann, "y"), acked(anonymous, "x")) == (NOT_AUTHORISED, 0x10, 0x10)
         assert subscribed(ann, "a", "+") == (0, NOT_AUTHORISED)
         broker.admin().does("setDefaultACLAccess", acls=[{"acltype": "subscribe", "allow": True}, {"acltype": "publishClientSend", "allow": True}])
-        assert acked(ann, "x") == NOT_AUTHORISED                # connected still, and the rules stand above the defaults
+        assert acked(ann, "x") == NOT_AUTHORISED                # still connected, and the rules come before the defaults
         assert subscribed(anonymous, "$SYS/x", "$CONTROL/x") == (0, NOT_AUTHORISED)     # never by default
         for wire in (ann, anonymous):
             wire.close()
@@ -136,7 +136,7 @@ def test_groups_the_anonymous_one_and_defaults() -> None:
 
 # ---------------------------------------------------------------- changes
 
-CHANGES: dict[str, Object] = {      # of the client {u}, who has the role {u}-r and is in the group {u}-g, which has {u}-gr
+CHANGES: dict[str, Object] = {      # for the client {u}, which has the role {u}-r and is in the group {u}-g, which has {u}-gr
     "deleteClient": {"username": "{u}"}, "disableClient": {"username": "{u}"}, "setClientPassword": {"username": "{u}", "password": "x"},
     "setClientId": {"username": "{u}", "clientid": "x"}, "modifyClient": {"username": "{u}", "textname": "x"},
     "addClientRole": {"username": "{u}", "rolename": "other"}, "removeClientRole": {"username": "{u}", "rolename": "{u}-r"},
@@ -180,14 +180,14 @@ def test_who_is_changed_is_disconnected_without_a_will_and_nobody_else_is() -> N
 
 @pytest.mark.parametrize(("command", "more"), [("disableClient", {}), ("setClientPassword", {"password": "x"}), ("deleteClient", {})])
 def test_who_logs_in_while_he_is_changed_does_not_stay(command: str, more: Object) -> None:
-    slow = {"username": "slow", **password("slow", 300_000)}         # a tenth of a second of hashing, or more
+    slow = {"username": "slow", **password("slow", 300_000)}         # at least a tenth of a second of hashing
     with Ruled(state(clients=[slow]), config="auth_cache_seconds 0\nauth_timeout 60\n") as broker:
         boss = broker.admin()
         wire = Wire(broker.port, 4, WAIT_S)
         wire.send(Connect("slow", username="slow", password=b"slow"))
         told(broker, "New connection from")
         boss.does(command, username="slow", **more)
-        if wire.read_packet().rc == LET_IN:         # the hash was quicker than the command
+        if wire.read_packet().rc == LET_IN:         # the hash was faster than the command
             wire.expect_closed()
         wire.close()
 
@@ -261,7 +261,7 @@ def test_only_who_may_asks_and_only_who_may_hears() -> None:
             assert wire.read_packet().rc == NOT_AUTHORISED
         boss = broker.admin()
         assert boss.ask({"command": "listRoles", "count": 1})[0]["data"]["totalCount"] == 3
-        assert b"listRoles" in ear.read_packet().payload       # the answer is published, as Mosquitto does
+        assert b"listRoles" in ear.read_packet().payload       # the answer is published, as in Mosquitto
         for wire in (ann, ear):
             wire.close()
 
@@ -272,7 +272,7 @@ def test_a_listener_that_it_does_not_guard_cannot_administer_it() -> None:
               f"listener {other} 127.0.0.1\nallow_anonymous true\n")
     with Ruled(state(), config=config) as broker:
         wire, rc = login(other, None, None, "c", 5)
-        assert rc == LET_IN and subscribed(wire, "$CONTROL/#", "x") == (0, 0)       # there are no rules there
+        assert rc == LET_IN and subscribed(wire, "$CONTROL/#", "x") == (0, 0)       # this listener has no rules
         wire.send(Publish("$CONTROL/dynamic-security/v1", b'{"commands": [{"command": "deleteClient", "username": "admin"}]}'))
         wire.expect_nothing()
         assert broker.admin().ask({"command": "listClients"})[0]["data"]["clients"] == ["admin"]
@@ -397,7 +397,7 @@ def test_beside_a_plugin_in_python_that_has_no_opinion() -> None:
 
 
 def test_who_is_away_gets_what_he_may_read_when_he_comes_back() -> None:
-    """What is queued is looked at by the rules that hold then."""
+    """Test that queued messages are checked by the rules at the time of the delivery."""
     content = state(clients=[client("ann", "r")], roles=[role("r", ("subscribePattern", "t/#", True)), role("no", ("publishClientReceive", "t/no", False))])
     with Ruled(content) as broker:
         boss, ann = broker.admin(), user(broker, "ann", 4, clean=False)

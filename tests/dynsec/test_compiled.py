@@ -1,4 +1,4 @@
-"""The compiled rules decide as Mosquitto's algorithm does, for all clients, groups, roles, priorities, topics and filters."""
+"""Test that the compiled rules decide as Mosquitto's algorithm for all clients, groups, roles, priorities, topics and filters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUPS = ("g1", "g2", "g3")
 
 
 def path(dice: random.Random, *more: str) -> str:
-    """Short words from few letters, so that they meet."""
+    """Return short words of few letters, so that they collide."""
     made = [dice.choice((*LEVELS, "a", "b", *more)) for _ in range(dice.randint(1, 4))]
     if "+" in more and dice.random() < 0.25:
         made.append("#")
@@ -71,7 +71,7 @@ def test_same_verdicts_as_mosquittos_algorithm(part: int) -> None:
                 assert made.verdict(name, client_id.encode(), wanted.encode(), access) == said, (seed, user, wanted, access)
                 if access == READ:
                     assert may_receive(state, user, client_id, wanted) == (None if said < 0 else bool(said)), (seed, user, wanted)
-    assert min(counts.values()) > 500      # it is about something
+    assert min(counts.values()) > 500      # the test has enough cases
 
 
 @pytest.mark.parametrize(("kind", "pattern", "wanted", "access", "matches"), [
@@ -107,7 +107,7 @@ def test_single_rules(kind: str, pattern: str, wanted: str, access: int, matches
 
 
 def test_very_many_users_and_rules() -> None:
-    """Tables that grow: everybody and every rule is found again, and nothing else."""
+    """Test growing tables: every user and rule is found again, and nothing else."""
     state = State()
     for i in range(300):
         role = state.roles[f"r{i}"] = Role(f"r{i}")

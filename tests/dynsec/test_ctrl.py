@@ -1,4 +1,4 @@
-"""Administered by Debian's mosquitto_ctrl; files given from one broker to the other."""
+"""Test administration by Debian's mosquitto_ctrl, and files that move from one broker to the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 
 
 def ctrl(broker: Ruled, *words: str, fails: str = "", word: str = PASSWORD) -> str:
-    """What it prints, but for its warning that there is no TLS."""
+    """Return its output without the warning that there is no TLS."""
     done = subprocess.run([CTRL, "-h", "127.0.0.1", "-p", str(broker.port), "-u", "admin", "-P", word, "dynsec", *words], capture_output=True,
                           text=True, timeout=20, check=False)
     said = done.stdout + "".join(line for line in done.stderr.splitlines(keepends=True) if line.strip() and not line.startswith(("Warning:", "This means")))
@@ -28,7 +28,7 @@ def ctrl(broker: Ruled, *words: str, fails: str = "", word: str = PASSWORD) -> s
     return said
 
 
-# all of its commands but `init`, which writes a file and talks to nobody
+# all of its commands except `init`, which writes a file and connects to no broker
 SCRIPT = (
     ("createRole", "r"), ("addRoleACL", "r", "publishClientSend", "t/#", "allow", "5"), ("addRoleACL", "r", "publishClientSend", "t/no", "deny", "9"),
     ("addRoleACL", "r", "publishClientReceive", "t/#", "allow", "5"), ("addRoleACL", "r", "subscribePattern", "t/#", "allow", "5"),
@@ -84,7 +84,7 @@ def test_init_of_mosquitto_ctrl(tmp_path) -> None:
 
 
 def test_a_file_that_mosquitto_has_written_and_one_that_it_reads() -> None:
-    """Its file, changed by mosq, and back: the same answers all along."""
+    """Test a file of Mosquitto that mosq changes, and that goes back: the answers are always the same."""
     asked = [{"command": "listRoles", "verbose": True}, {"command": "listGroups", "verbose": True}, {"command": "getDefaultACLAccess"},
              {"command": "getAnonymousGroup"}, {"command": "listClients"}]
 

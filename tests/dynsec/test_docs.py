@@ -1,4 +1,4 @@
-"""docs/dynamic-security.md names every command, and tests that there are."""
+"""Test that docs/dynamic-security.md names every command, and only existing tests."""
 
 from __future__ import annotations
 

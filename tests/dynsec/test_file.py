@@ -1,4 +1,4 @@
-"""The JSON file: read as Mosquitto writes it, written so that both read it, whole or not at all; and the first one."""
+"""Test the JSON file: read as Mosquitto writes it, written so that both read it, completely or not at all; and the first file."""
 
 from __future__ import annotations
 

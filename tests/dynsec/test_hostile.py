@@ -1,4 +1,4 @@
-"""Commands that make no sense, by the thousand: each is answered, none is done by halves, and what is there then can be written, read and compiled."""
+"""Test thousands of senseless commands: each gets an answer, none is half done, and the result can be written, read and compiled."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def command(dice: random.Random) -> object:
 
 
 def is_whole(made: State) -> None:
-    """Both ends of each membership are there."""
+    """Check that both ends of each membership exist."""
     assert all(made.clients[name].username == name for name in made.clients)
     for client in made.clients.values():
         assert all(client.username in made.roles[name].clients for name in client.roles)
@@ -84,7 +84,7 @@ def test_nothing_is_done_by_halves(tmp_path, seed: int) -> None:
     path.write_text(json.dumps(state()))
     lines: list[str] = []
     engine, directory = FakeEngine(), Directory(str(path), None, lambda *_: None)
-    directory.save = lambda: None                       # the file is looked at at the end
+    directory.save = lambda: None                       # the file is compared at the end
     commands = Commands(directory, lambda: [0], lambda: engine, lambda _, line: lines.append(line), woken := Woken())
     dice = random.Random(seed)
     done = 0

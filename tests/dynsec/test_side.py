@@ -1,5 +1,7 @@
-"""The same commands to mosq and to Mosquitto with its plugin: the same answers, byte by byte. With Debian's, and with the one that
-MOSQ_DYNSEC_PEER and MOSQ_DYNSEC_PLUGIN name."""
+"""Test the same commands with mosq and with Mosquitto and its plugin: the answers are equal, byte by byte.
+
+The other broker is Debian's, and the one that MOSQ_DYNSEC_PEER and MOSQ_DYNSEC_PLUGIN name.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ pytestmark = pytest.mark.interop
 
 
 def messages() -> list[bytes]:
-    """As far as the other one knows them."""
+    """Return the messages that the other broker knows."""
     newer = their_version() >= (2, 1)
     found = []
     for message in [*script.MESSAGES, *(script.NEWER if newer else ())]:
@@ -37,5 +39,5 @@ def test_same_answers() -> None:
     newer = their_version() >= (2, 1)
     for message, ours, theirs in zip(asked, told(False, asked), told(True, asked), strict=True):
         if not newer:
-            ours = ours.replace(b'"allowwildcardsubs":true,', b"")      # unknown to it
+            ours = ours.replace(b'"allowwildcardsubs":true,', b"")      # unknown to the other broker
         assert ours.decode() == theirs.decode(), message

@@ -1,4 +1,4 @@
-"""What a message of many commands does to the control thread, and what is left of it when something fails."""
+"""Test the effect of a message of many commands on the control thread, and the result if something fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HELD = [{"username": name, "roles": [{"rolename": "r"}]} for name in ("ann", "be
 
 
 class Side:
-    """Dynamic security without a broker."""
+    """Run dynamic security without a broker."""
 
     def __init__(self, path: Path, **content: Any) -> None:
         path.write_text(json.dumps(state(**content)))
@@ -73,7 +73,7 @@ def test_answers_are_bounded(side: Side, monkeypatch: pytest.MonkeyPatch) -> Non
     assert said[-1] == {"command": "listClients", "error": "Too many commands at once", "correlationData": "x"}
     assert all("data" in one for one in said[1:-1])
     assert len(json.dumps(said[:-2])) < 2100 + len(said) * 20
-    assert {"new", "late"} & set(side.directory.state.roles) == {"new"}         # what is answered is done, and nothing else
+    assert {"new", "late"} & set(side.directory.state.roles) == {"new"}         # exactly the answered commands are done
     assert side.connections_asked == 1
 
 
@@ -110,7 +110,7 @@ def test_passwords_are_hashed_elsewhere(side: Side, monkeypatch: pytest.MonkeyPa
     new, ann, empty = (clients[name].hash for name in ("new", "ann", "empty"))
     assert new is not None and ann is not None and empty is not None
     assert new.matches(b"2") and ann.matches(b"2") and empty.matches(b"")
-    assert new.salt != ann.salt         # that two have one password is not to be seen
+    assert new.salt != ann.salt         # equal passwords must not be visible
     assert clients["no"].hash is None
     assert then[0].kind == "kick" and set(then[0].usernames) == {"new", "ann"}
 
@@ -181,7 +181,7 @@ def test_without_a_thread_passwords_are_hashed_where_they_are_needed(side: Side,
 
 
 def test_many_passwords_at_once_and_a_reload_meanwhile() -> None:
-    """Signals are served while they are hashed, and what was begun goes on afterwards."""
+    """Test that signals are handled during hashing, and that commands in progress continue afterwards."""
     with Ruled(state(clients=[{"username": "ann", **password("ann")}])) as broker:
         boss = broker.admin()
         made = [{"command": "createClient", "username": f"u{i}", "password": f"p{i}"} for i in range(300)]

@@ -1,4 +1,4 @@
-"""A plain socket client from outside, by the packets of the test harness."""
+"""Provide a plain socket client from outside, with the packets of the test harness."""
 
 import socket
 
@@ -7,7 +7,7 @@ from mosq.embed.message import Message
 
 
 class Outside:
-    """An MQTT 5 client over TCP, blocking."""
+    """Connect an MQTT 5 client over TCP, blocking."""
 
     def __init__(self, port, client_id="outside"):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
@@ -30,7 +30,7 @@ class Outside:
         return out
 
     def packet(self):
-        """(first byte, body)"""
+        """Return (first byte, body)."""
         head = bytearray(self.read(2))
         while wire.head(head, 0) is None:
             head += self.read(1)

@@ -1,4 +1,4 @@
-"""The plugin's own fixtures, named here so that they are there whether or not the package is installed."""
+"""Import the plugin's own fixtures by name, so that they exist whether or not the package is installed."""
 
 from mosq.pytest_plugin import mosq_broker, mosq_broker_factory
 

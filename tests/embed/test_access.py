@@ -1,4 +1,4 @@
-"""Password files, ACLs and plugins of a broker inside a program."""
+"""Test password files, ACLs and plugins of a broker inside a program."""
 
 import gc
 import logging
@@ -16,7 +16,7 @@ from tests.harness.wire import Wire
 
 
 class Door(Plugin):
-    """Lets in who knows the word, as somebody else."""
+    """Accept clients that know the word, under another user name."""
 
     topics_in = ("in/#",)
     closed = 0
@@ -57,7 +57,7 @@ def connect():
     made = []
 
     def connect(broker, user=None, password=None):
-        """(connection, reason code)"""
+        """Return (connection, reason code)."""
         made.append(Wire(broker.port, 5))
         made[-1].send(Connect("c", username=user, password=password))
         return made[-1], made[-1].read_packet().rc

@@ -1,4 +1,4 @@
-"""mosq.Broker for asyncio."""
+"""Test mosq.Broker for asyncio."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from tests.embed.client import Outside
 
 
 def run(scenario):
-    """Runs scenario(broker) in an event loop of its own, for 30 s at most."""
+    """Run scenario(broker) in an event loop of its own, for at most 30 s."""
 
     async def main():
         async with asyncio.timeout(30), mosq.Broker() as broker:

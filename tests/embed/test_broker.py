@@ -1,4 +1,4 @@
-"""mosq.Broker for threads."""
+"""Test mosq.Broker for threads."""
 
 import gc
 import logging
@@ -67,7 +67,7 @@ with open(path, "r+b") as file, mmap.mmap(file.fileno(), 1) as done:
 
 
 def test_the_gil_is_not_held_and_not_needed(mosq_broker, tmp_path):
-    """Two clients of another process send messages one by one while this thread never lets the GIL go."""
+    """Test two clients of another process that send messages one by one while this thread never releases the GIL."""
     path = tmp_path / "done"
     path.write_bytes(b"\0")
     command = [sys.executable, "-c", RELAY, str(mosq_broker.port), str(path), "2000"]
@@ -204,7 +204,7 @@ def test_refusals(mosq_broker_factory):
         broker.publish("t", 5)
     with pytest.raises(mosq.ReasonError):
         broker.subscribe("a/#/b")
-    with broker.subscribe("t") as messages:         # all of that has harmed nothing
+    with broker.subscribe("t") as messages:         # all of that did no harm
         broker.publish("t", b"ok", qos=2)
         assert messages.get(5).payload == b"ok"
 
@@ -343,7 +343,7 @@ def test_explain(mosq_broker):
         told = mosq_broker.explain("a/b")
         assert sorted(f["filter"] for f in told["filters"]) == ["a/#", "a/+"]
         assert told["totals"] == {"filters": 2, "lists": 1, "subscribers": 1, "groups": 1}
-        mosq_broker.publish("a/b", qos=1)                   # over the same link, before and after
+        mosq_broker.publish("a/b", qos=1)                   # over the same connection, before and after
         assert mosq_broker.explain("b")["filters"] == []
 
 
@@ -378,7 +378,7 @@ def test_what_an_embedded_broker_keeps(tmp_path):
 
 
 def test_what_fails_in_its_thread_does_not_end_it(monkeypatch, caplog):
-    """Here: a filter of the program's logging, and who answers control topics."""
+    """Test here a filter of the program's logging, and a function that answers control topics."""
     hit = threading.Event()
 
     class Breaks(logging.Filter):

@@ -1,4 +1,4 @@
-"""The configuration of an embedded broker: sources, options that override, errors."""
+"""Test the configuration of an embedded broker: sources, options that override, errors."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Every example of docs/embedding.md, run as it stands there; the pytest plugin is tested by its own example."""
+"""Run every example of docs/embedding.md unchanged; the example of the pytest plugin tests the plugin."""
 
 import os
 import re

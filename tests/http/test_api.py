@@ -1,4 +1,4 @@
-"""The HTTP API over real sockets, with the real broker: pages, who may see them, and clients that behave badly."""
+"""Test the HTTP API over real sockets, with the real broker: pages, access, and clients that behave badly."""
 
 import base64
 import http.client
@@ -151,7 +151,7 @@ def test_byte_by_byte_and_many_that_say_nothing(site):
     idle = [socket.create_connection(("127.0.0.1", site.web)) for _ in range(100)]
     try:
         cut = 0
-        for sock in idle:                       # beyond the most that are served at once, they are closed
+        for sock in idle:                       # connections beyond the limit are closed
             sock.settimeout(0.05)
             try:
                 cut += sock.recv(1) == b""
@@ -330,5 +330,5 @@ def side_by_side(tmp_path, site):
             process.terminate()
 
 
-if "2.1" in PEERS:      # a Mosquitto with an HTTP API is not packaged; MOSQ_PEER_21 names one
+if "2.1" in PEERS:      # no Mosquitto with an HTTP API is packaged; MOSQ_PEER_21 names one
     test_side_by_side = pytest.mark.interop(side_by_side)

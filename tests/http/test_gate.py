@@ -1,4 +1,4 @@
-"""Who is asked about an HTTP client."""
+"""Test which parts decide about an HTTP client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an HTTP listener's unix socket goes."""
+"""Test the place of an HTTP listener's unix socket."""
 
 from __future__ import annotations
 

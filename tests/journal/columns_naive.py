@@ -1,4 +1,4 @@
-"""Columns as plain Python would make them: the decoder's oracle, and the one that reads Arrow's layout back."""
+"""Make columns in plain Python, as an oracle of the decoder, and read Arrow's layout back."""
 
 from __future__ import annotations
 

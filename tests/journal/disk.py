@@ -1,4 +1,4 @@
-"""The store's disk with folders in it, and a stream on it: its writer and what was appended, so that each run is the same."""
+"""Provide the store's disk with folders, and a stream on it: its writer and the appended records, so that each run is the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FolderDisk(Disk):
         return [name.rsplit("/", 1)[1] for name in self.files if name.rsplit("/", 1)[0] == path]
 
     def put(self, path: str, data: bytes) -> None:
-        """A file that another process has written, and that is on the disk."""
+        """Put a file on the disk, as if another process had written it."""
         file = File()
         file.data, file.durable = bytearray(data), bytearray(data)
         self.files[path] = self.durable_names[path] = file
@@ -32,7 +32,7 @@ class FolderDisk(Disk):
 
 
 def first_of(name: str) -> int:
-    """The number of a segment's first record, by its name."""
+    """Return the number of a segment's first record, from its name."""
     return int(name[-45:-25])
 
 
@@ -41,7 +41,7 @@ def content(record: Record) -> tuple[bytes, bytes, int]:
 
 
 class Stream:
-    """`appended[shard][seq]`: topic, payload and time of each record that has that number now."""
+    """Hold a stream; `appended[shard][seq]`: topic, payload and time of each record that has that number now."""
 
     def __init__(self, disk: FolderDisk, shards: int = 1, **options: int) -> None:
         self.disk = disk
@@ -69,14 +69,14 @@ class Stream:
         return self.face.write(self.clock_us)
 
     def commit(self) -> None:
-        """Appended, written, synced, told."""
+        """Append, write, sync and report."""
         assert self.write(), self.face.why()
         assert self.face.sync(), self.face.why()
         assert self.face.mark(self.clock_us), self.face.why()
         assert self.disk.broken is None, self.disk.broken
 
     def fill(self, n: int, size: int = 10, shard: int = 0, each: int = 1) -> None:
-        """n records, committed in blocks of `each`."""
+        """Append n records, committed in blocks of `each`."""
         for i in range(n):
             self.append(size, shard)
             if i % each == each - 1:
@@ -91,7 +91,7 @@ class Stream:
         return PyReader(DIR, shard, disk=self.disk)
 
     def read(self, shard: int = 0, seq: int = 0) -> tuple[list[Record], list[tuple[int, str, int, int]]]:
-        """Everything from seq on -> records, what is lost"""
+        """Read everything from seq on; return the records and the losses."""
         reader = self.reader(shard)
         reader.seek(seq)
         records = []
@@ -101,7 +101,7 @@ class Stream:
         return records, reader.lost()
 
     def check(self, shard: int = 0, lost: list[tuple[int, str, int, int]] | None = None) -> None:
-        """What is read is what was appended, but for `lost`."""
+        """Check that the read records are the appended ones, except `lost`."""
         records, told = self.read(shard)
         assert told == (lost or [])
         gone = {seq for _, _, lo, hi in told for seq in range(lo, hi)}

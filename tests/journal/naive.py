@@ -1,4 +1,4 @@
-"""A stream's files read by the tables of docs/journal.md alone, in Python."""
+"""Read a stream's files in Python, with the tables of docs/journal.md only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEAD = 4096
 
 
 def salted(seed: int, place: int, data: bytes) -> int:
-    """CRC-32C of data, gone on with from the seed over the place."""
+    """Return the CRC-32C of data, continued from the seed over the place."""
     return go_on(go_on(seed, struct.pack("<Q", place)), data)
 
 
@@ -39,7 +39,7 @@ def head_of(data: bytes, at: int = 0) -> dict[str, int | bytes]:
 
 
 def blocks_of(data: bytes) -> Iterator[tuple[int, dict[str, int], list[tuple[int, ...]]]]:
-    """-> (offset, head, records as (kind, flags, reason, delta, topic, client, user, properties, payload))"""
+    """Yield (offset, head, records as (kind, flags, reason, delta, topic, client, user, properties, payload))."""
     seed = head_of(data)["seed"]
     at = HEAD
     while at < len(data):

@@ -1,4 +1,4 @@
-"""`mosq journal`, on streams that a writer has left, and on one that goes on."""
+"""Test `mosq journal` on streams that a writer has left, and on one that continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def put(face: PyJournal, lo: int, hi: int) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A persistence_location with two streams."""
+    """Make a persistence_location with two streams."""
     streams = tmp_path / "mosquitto.db.store" / "streams"
     streams.mkdir(parents=True)
     face = PyJournal(streams / "telemetry", shards=2, segment_bytes=8192, block_bytes=4096)

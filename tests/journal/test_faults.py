@@ -1,4 +1,4 @@
-"""What a disk, a clock or an owner may do to a stream, one thing at a time: each has one outcome."""
+"""Test the effects of a disk, a clock or an owner on a stream, one fault at a time: each has one outcome."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_disk_without_room_for_another_segment(stream: Stream) -> None:
 
 def test_a_failed_write_is_made_again_elsewhere(stream: Stream) -> None:
     stream.append()
-    assert stream.write()       # not synced: it has to be written again, too
+    assert stream.write()       # not synced: it must be written again, too
     stream.append()
     stream.disk.faults["pwrite"] = [errno.EIO]
     assert not stream.write()
@@ -70,7 +70,7 @@ def test_a_segment_that_never_got_its_head_hides_nothing(stream: Stream) -> None
     stream.kill()
     stream.open()
     assert stream.face.next_seq() == 6 and stream.face.found["lost"] == []
-    assert [first_of(name) for name in stream.disk.segments()] == [0, 5]        # what was behind the mark, written anew
+    assert [first_of(name) for name in stream.disk.segments()] == [0, 5]        # the part behind the mark is written again
     stream.check()
 
 
@@ -78,7 +78,7 @@ def test_a_file_whose_sync_failed_is_never_trusted(stream: Stream) -> None:
     first = stream.append()
     stream.write()
     stream.disk.faults["datasync"] = [errno.EIO]
-    assert not stream.face.sync()           # the disk forgets what was to be synced, and says so once
+    assert not stream.face.sync()           # the disk forgets data that was to be synced, and reports it once
     assert stream.face.mark()
     assert marks(DIR, disk=stream.disk)["shards"][0]["seq"] == first
     stream.commit()
@@ -153,7 +153,7 @@ def test_a_disk_that_lied_loses_a_range_that_is_told_and_not_given_again(stream:
     stream.commit()
     stream.check(lost=[(0, "damaged", lo, hi)])      # a piece of a block is left
     stream.kill()
-    stream.open()               # told once by who writes; by who reads always
+    stream.open()               # the writer reports it once, a reader always
     assert stream.face.found["lost"] == []
     stream.check(lost=[(0, "damaged", lo, hi)])      # a piece of a block is left
 
@@ -175,7 +175,7 @@ def test_what_a_kill_left_in_the_cache_is_on_the_disk_before_it_is_told(stream: 
 # ---- what was written is there after a kill, whatever failed before
 
 def cut(stream: Stream) -> None:
-    """The power, and a start: what is told then is what is on the disk."""
+    """Cut the power and start again: only records on the disk may be reported then."""
     stream.face.close()
     stream.disk.power_cut(lambda: False)
     stream.open()
@@ -206,7 +206,7 @@ def test_a_kill_before_all_of_it_is_written_anew(stream: Stream) -> None:
     stream.disk.faults["pwrite"] = [errno.EIO]
     stream.append()
     assert not stream.write()
-    stream.disk.faults["pwrite"] = ["ok"] * 3 + [errno.EIO]       # a head and two blocks of what is to be written anew
+    stream.disk.faults["pwrite"] = ["ok"] * 3 + [errno.EIO]       # a head and two of the blocks to be written again
     assert not stream.write()
     stream.kill()
     stream.open()
@@ -224,7 +224,7 @@ def test_a_new_segment_is_no_end_of_what_an_earlier_one_held(stream: Stream) -> 
     assert not stream.face.sync()
     stream.disk.space = stream.disk.used() + 4096 + 500
     stream.append()
-    assert not stream.write() and stream.face.sync() and stream.face.mark()      # one block of it is on the disk now
+    assert not stream.write() and stream.face.sync() and stream.face.mark()      # one of the blocks is on the disk now
     stream.kill()
     stream.disk.space = 1 << 40
     stream.open()
@@ -259,7 +259,7 @@ def test_retention_leaves_what_a_start_would_need() -> None:
     stream.disk.space = stream.disk.used() + 4096 + 500
     assert not stream.write() and stream.face.sync() and stream.face.mark()
     stream.face.retain(10**9)
-    assert len(stream.disk.segments()) == 2         # the older one is old, and has what is not written anew yet
+    assert len(stream.disk.segments()) == 2         # the older one is old, and has records that are not written again yet
     stream.kill()
     stream.disk.space = 1 << 40
     stream.open()
@@ -323,7 +323,7 @@ def test_a_name_alone_ends_no_segment(stream: Stream) -> None:
 @pytest.mark.parametrize("full", [False, True])
 def test_what_is_behind_until_is_dropped_and_its_numbers_are_given_again(stream: Stream, full: bool) -> None:
     for _ in range(8):
-        stream.append(700)      # over the end of a segment
+        stream.append(700)      # beyond the end of a segment
         assert stream.write()
     stream.kill()
     stream.disk.space = stream.disk.used() + (100 if full else 1 << 30)
@@ -332,7 +332,7 @@ def test_what_is_behind_until_is_dropped_and_its_numbers_are_given_again(stream:
     assert stream.face.next_seq() == 7 and stream.face.found["lost"] == []
     assert (stream.face.found["beyond"], stream.face.found["dropped"]) == (2, 6)
     stream.disk.space = stream.disk.used() + 4096 + 2 * 900
-    stream.append()             # in the place of the first one that was dropped
+    stream.append()             # in the place of the first dropped record
     stream.write()
     stream.kill()
     stream.disk.space = 1 << 40
@@ -344,7 +344,7 @@ def test_what_is_behind_until_is_dropped_and_its_numbers_are_given_again(stream:
     stream.options["until"] = []
     stream.kill()
     stream.open()
-    assert stream.face.next_seq() == 8      # nothing of what was dropped comes back
+    assert stream.face.next_seq() == 8      # no dropped record comes back
     stream.check()
 
 
@@ -399,7 +399,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_read() -> None:
 
 
 def patient(stream: Stream, most: int) -> list[int]:
-    """All numbers that are read by one who tries again, however often it takes."""
+    """Return all numbers that a reader gets that tries again, as often as necessary."""
     def again(what):
         for _ in range(100):
             try:
@@ -422,7 +422,7 @@ def patient(stream: Stream, most: int) -> list[int]:
 
 @pytest.mark.parametrize("fault", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES])
 def test_who_cannot_open_a_file_now_misses_nothing(fault: int) -> None:
-    """Whichever call it is."""
+    """Test each call that may fail."""
     stream = Stream(FolderDisk())
     stream.fill(40, size=900)
     for n in range(60):
@@ -441,7 +441,7 @@ def test_who_cannot_read_the_folder_now_misses_nothing(stream: Stream) -> None:
     assert stream.face.retain()
     reader.refresh()
     stream.fill(40, size=900)
-    assert stream.face.retain()         # what it has listed is gone: it looks again
+    assert stream.face.retain()         # the listed files are gone, so it lists again
     names = stream.disk.names
     stream.disk.names = lambda path: 1 // 0     # type: ignore[method-assign, assignment, return-value]
     first = stream.face.marks()["shards"][0]["first_seq"]

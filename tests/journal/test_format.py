@@ -1,4 +1,4 @@
-"""Bytes of a stream's files, against the tables of docs/journal.md; and each of them flipped or cut off."""
+"""Test the bytes of a stream's files against the tables of docs/journal.md, also with each byte flipped or cut off."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def stream() -> Stream:
 
 
 def flips(disk: FolderDisk, name: str, places):
-    """Each of these bytes is wrong once."""
+    """Yield after making each of these bytes wrong once."""
     data = disk.files[f"{DIR}/{name}"].data
     for at in places:
         data[at] ^= 0x41
@@ -52,9 +52,9 @@ def test_a_segment_has_its_head_twice_and_its_blocks_follow(stream: Stream) -> N
 def test_the_mark_names_what_is_synced(stream: Stream) -> None:
     stream.append()
     stream.write()
-    slots = [mark_of(file(stream.disk, "mark.a"))]      # of the opening
+    slots = [mark_of(file(stream.disk, "mark.a"))]      # from the opening
     stream.face.mark()
-    assert f"{DIR}/mark.b" not in stream.disk.files     # nothing new is on the disk
+    assert f"{DIR}/mark.b" not in stream.disk.files     # there is nothing new on the disk
     stream.face.sync()
     stream.face.mark(99)
     slots.append(mark_of(file(stream.disk, "mark.b")))
@@ -151,7 +151,7 @@ def test_a_torn_end_is_passed_over_and_its_numbers_go_on() -> None:
     for n in (2, 3):
         for _ in range(n):
             stream.append()
-        stream.write()          # not synced: nothing says that it is on the disk
+        stream.write()          # not synced: nothing shows that it is on the disk
     whole = file(stream.disk, FIRST)
     ends = [(at + 48 + head["n"], head["first"] + head["count"]) for at, head, _ in blocks_of(whole)]
     files = dict(stream.disk.files)
@@ -188,7 +188,7 @@ def test_without_a_mark_the_segments_say_where_it_ends() -> None:
     stream.kill()
     del stream.disk.files[f"{DIR}/mark.a"], stream.disk.files[f"{DIR}/mark.b"]
     last = stream.disk.files[stream.disk.segments()[-2]].data
-    last[HEAD + 50] ^= 1        # what is behind damage counts here: nobody knows what was promised
+    last[HEAD + 50] ^= 1        # data behind damage counts here, because the promised end is unknown
     with pytest.raises(FileNotFoundError):
         stream.reader()
     stream.open()

@@ -1,7 +1,7 @@
-"""A stream's door in any order, over a disk that fails, is cut off, and loses what was not synced, beside a naive model.
+"""Test a stream's test API in any order, over a disk that fails, is cut off, and loses unsynced data, beside a naive model.
 
-What must hold: a number that a reader has seen means the same record for ever; up to the mark every number is there, or below what retention has dropped;
-after a kill nothing that a step has written is lost, whatever failed before it; after a power cut nothing that the mark names.
+Invariants: a number that a reader has seen means the same record for ever; up to the mark every number exists, or is below the records that retention
+dropped; after a kill no written record is lost, whatever failed before it; after a power cut no record below the mark is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARDS = st.integers(0, 1)
 
 @st.composite
 def faults(draw: st.DrawFn) -> dict[str, list[int | str]]:
-    """What the next calls of some kind do."""
+    """Draw the results of the next calls of some kind."""
     call = draw(st.sampled_from(["pwrite", "datasync", "open", "unlink", "sync_dir"]))
     what = draw(st.sampled_from(["short", errno.EIO, errno.ENOSPC, errno.EINTR]))
     if what in ("short", errno.EINTR) and call != "pwrite":
@@ -41,7 +41,7 @@ class Machine(RuleBasedStateMachine):
         self.seen: list[dict[int, tuple[bytes, bytes, int]]] = [{}, {}]
         self.live: list[PyReader | None] = [None, None]
         self.consumed = [0, 0]
-        self.committed = [0, 0]  # behind what a step has written: an owner may have promised it
+        self.committed = [0, 0]  # end of the written records, which an owner may have promised
         self.batch = [0, 0]  # the same, as its store knows it
 
     # ---- what an owner does
@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
         self.stream.kill()
 
     def again(self, least: list[int], faults: dict[str, list[int | str]] | None = None) -> None:
-        """Opened again; with faults, a first time in vain, or not."""
+        """Open it again; with faults, a first attempt may fail."""
         self.disk.space = 1 << 40
         self.disk.faults.update(faults or {})
         try:
@@ -205,7 +205,7 @@ class Machine(RuleBasedStateMachine):
     @rule(shard=SHARDS, n=st.integers(1, 4), size=st.sampled_from([10, 900, 5000]), more=st.integers(0, 2), faults=FAULTS,
           room=st.sampled_from([1 << 30, 0, 4500, 6000]), again=st.booleans())
     def kill_while_it_fails(self, shard: int, n: int, size: int, more: int, faults: dict[str, list[int | str]], room: int, again: bool) -> None:
-        """What was written is followed by a fault, and by a few steps of what is made of that."""
+        """Write, then let a fault and a few steps follow."""
         for _ in range(n):
             self.append(shard, 1, size, 1)
             self.seal()
@@ -220,7 +220,7 @@ class Machine(RuleBasedStateMachine):
             self.sync()
             self.mark()
         self.killed()
-        if again:       # a start that has no room for what it has found
+        if again:       # a start without room for the found records
             try:
                 self.stream.open()
             except OSError:

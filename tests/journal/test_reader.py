@@ -1,4 +1,4 @@
-"""Readers beside a writer, through the system's files, and columns beside a naive decoder."""
+"""Test readers beside a writer, through the system's files, and columns beside a naive decoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log's lines: what they look like, and who gets which."""
+"""Test the log's lines: their form, and their destinations."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def closed(log):
 
 @pytest.fixture
 def lines(tmp_path):
-    """lines(log, records) writes them to a file and returns what it holds afterwards."""
+    """Provide lines(log, records), which writes them to a file and returns the file's content."""
     made = []
 
     def write(records, **how):
@@ -90,7 +90,7 @@ def test_several_destinations_at_once_and_a_file_that_was_moved_away(tmp_path):
     assert (tmp_path / "b").read_text() == "1: before\n2: moved\n3: after\n"
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
     os.chmod(tmp_path, 0o755)
-    # its folder is gone: the line about it goes where the log went until now
+    # the folder is gone: the line about it goes to the previous destination
     (tmp_path / "a").unlink()
     (tmp_path / "b").unlink()
     (tmp_path / "a").mkdir()
@@ -116,7 +116,7 @@ def test_files_that_cannot_be_opened(tmp_path):
             log.prepare(config)
         assert all(not os.path.samefile(f"/proc/self/fd/{fd}", tmp_path / "ok") for fd in os.listdir("/proc/self/fd")
                    if os.path.exists(f"/proc/self/fd/{fd}"))
-        (text,) = log.open()            # at the start: goes on with the others
+        (text,) = log.open()            # at the start: the log continues with the other destinations
         assert why in text
         assert list(log.streams) == [f"file {tmp_path}/ok"]
         closed(log)
@@ -160,11 +160,11 @@ def test_syslog(tmp_path):
             stamp = time.strftime("%b %e %H:%M:%S", time.localtime(1700000000))
             assert server.recv(1000).decode() == (
                 f"<{(21 << 3) | severity}>{stamp} mosquitto[{os.getpid()}]: 1700000000: x?y")
-        for _ in range(5000):                       # nobody reads: it must not wait
+        for _ in range(5000):                       # no program reads: the log must not wait
             log.write([LogLine(1700000000, 8, "z" * 900)])
         assert log.syslog.lost > 0
         log.syslog.close(0)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:     # its server was started anew
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:     # its server was started again
         os.unlink(tmp_path / "dev-log")
         server.bind(str(tmp_path / "dev-log"))
         server.settimeout(5)
@@ -184,7 +184,7 @@ def test_topics():
     log.say(8, "after the last")
     *some, last = told
     assert some == [(f"$SYS/broker/log/{letter}", b"1: x") for letter in
-                    ("E", "W", "N", "I", "M/subscribe", "M/unsubscribe", "WS")]       # never debug: no line about a line
+                    ("E", "W", "N", "I", "M/subscribe", "M/unsubscribe", "WS")]       # never debug, so that no line causes another line
     assert last[0] == "$SYS/broker/log/I"
     assert last[1].endswith(b": the last")
 
@@ -203,7 +203,7 @@ def test_json(lines):
 
 
 @pytest.mark.parametrize(("type_bit", "text", "code"), [
-    (4, "Client connection from 1.2.3.4 denied: x [::1:9] disconnected.", "client_disconnected"),      # an id that pretends
+    (4, "Client connection from 1.2.3.4 denied: x [::1:9] disconnected.", "client_disconnected"),      # a client id that imitates a log line
     (4, "Client connection from 1.2.3.4 denied: max_connections exceeded.", "connection_denied"),
     (4, "Client negotiated TLSv1.3 cipher X [1.1.1.1:1] disconnected: exceeded timeout.", "client_disconnected"),
     (4, "Client x negotiated TLSv1.3 cipher TLS_AES_256_GCM_SHA384", "tls_negotiated"),

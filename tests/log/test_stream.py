@@ -1,4 +1,4 @@
-"""A destination that is slow, full or gone: whoever logs goes on, and nothing is lost without a word."""
+"""Test a destination that is slow, full or gone: the logging program continues, and every lost line is reported."""
 
 import os
 import threading
@@ -72,7 +72,7 @@ def test_a_full_disk(tmp_path):
     stream.put(b"a\nb\n", 2)
     stream.flush(time.monotonic() + 5)
     assert stream.lost == 2
-    stream.reopen()                                  # somebody made room
+    stream.reopen()                                  # there is room again
     stream.put(b"c\n", 1)
     stream.flush(time.monotonic() + 5)
     closed(stream)
@@ -125,6 +125,6 @@ def test_the_end_waits_a_little_and_not_for_ever(pipe):
     stream.close(began + 0.05)
     assert time.monotonic() - began < AT_ONCE_S
     stream.put(b"late\n", 1)
-    os.close(pipe[0])                                # lets its thread go
+    os.close(pipe[0])                                # ends its thread
     stream._thread.join(5)
     assert not stream._thread.is_alive()
