@@ -1,7 +1,8 @@
 # Benchmark API of the topic room and the slab; see topic_bench.pyx.
 from typing import TypeAlias
 
-Latencies: TypeAlias = tuple[list[tuple[int, int]], int]    # (smallest ns of a bucket, count) in order; the maximum in ns
+# (smallest ns of a bucket, count) in order; the maximum in ns
+Latencies: TypeAlias = tuple[list[tuple[int, int]], int]
 
 class Lines:
     n: int

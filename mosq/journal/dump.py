@@ -74,8 +74,10 @@ def record_json(shard: int, record: Record) -> dict[str, Any]:
 
 
 class Dump:
-    """Prints records. `out` gets the lines, `report_missing` gets missing ranges as texts. Raises ValueError for an unknown
-    shard."""
+    """Print records. `out` gets the lines, `report_missing` gets missing ranges as texts.
+
+    Raises ValueError for an unknown shard.
+    """
 
     def __init__(
         self, stream: Stream, choice: Choice, out: "Callable[[str], object]", report_missing: "Callable[[str], object]"
