@@ -402,11 +402,11 @@ def test_close_notify_ends_it_in_order(pair: Pair, level: int) -> None:
     ],
 )
 def test_secrets_that_are_missing_or_do_not_fit(lines: list[str]) -> None:
-    with pytest.raises(ValueError, match="not to be taken over"):
+    with pytest.raises(ValueError, match="cannot be taken over"):
         Side(Suites(), 0x1301, lines)
 
 
 @pytest.mark.parametrize("suite", [0x1304, 0x1305, 0xC02F, 0])
 def test_other_suites(suite: int) -> None:
-    with pytest.raises(ValueError, match="not to be taken over"):
+    with pytest.raises(ValueError, match="cannot be taken over"):
         Side(Suites(), suite, log_lines(bytes(32), bytes(32)))

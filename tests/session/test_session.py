@@ -188,13 +188,13 @@ def test_shares_are_found_again_by_what_was_known() -> None:
     assert shares.share(8, 1, 60_000) not in (0, place)  # whatever is "known" does no harm
 
 
-def test_shares_begin_anew_when_the_queue_is_empty() -> None:
+def test_shares_begin_again_when_the_queue_is_empty() -> None:
     shares = PyShares()
     shares.set_pending(1)
     for group in range(1, 1000):
         shares.share(group, 0)
     assert shares.counts()[0] == 999
-    shares.owe(0)
+    shares.set_pending(0)
     assert shares.share(5000, 0, 17) == 1
     assert shares.counts() == (1, 4)
     assert shares.read(1) == (5000, 0)
