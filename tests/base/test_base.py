@@ -1,4 +1,4 @@
-"""Timer wheel against a naive model in simulated time; slab; recycled buffers."""
+"""Test the timer wheel against a naive model in simulated time, the slab, and recycled buffers."""
 
 import random
 
@@ -11,7 +11,7 @@ FAR_MS = 1 << 30
 
 
 def delay_ms(r: random.Random) -> int:
-    """All levels of the wheel, and their borders."""
+    """Return a delay of any level of the wheel, or at a border."""
     border = TICK_MS * 64 ** r.randrange(1, 5)
     return r.choice((0, 1, TICK_MS, r.randrange(2000), border + r.randrange(-40, 40), r.randrange(2 * border)))
 
@@ -37,14 +37,14 @@ def test_wheel_fires_on_time(seed: int) -> None:
             assert not more
             for n in fired:
                 assert due.pop(n) <= now, "early"
-            # the wheel looks at whole ticks: nothing is later than one tick and the rounding up to it
+            # the wheel works in whole ticks: no timer fires later than one tick and the rounding up to it
             assert all(at > now - 2 * TICK_MS for at in due.values()), "late"
         assert wheel.count() == len(due)
         assert wheel.armed(number) == (number in due)
 
 
 def test_wheel_is_asked_in_time() -> None:
-    """Advancing exactly when timeout_ms says so is never late."""
+    """Test that advancing exactly when timeout_ms demands it is never late."""
     r = random.Random(1)
     for _ in range(300):
         now = r.randrange(1 << 30)
@@ -76,7 +76,7 @@ def test_wheel_in_slices() -> None:
 
 
 def test_wheel_in_slices_at_a_border() -> None:
-    """The slot that is looked at again is one that a cascade has filled."""
+    """Test a slot that is visited again because a cascade has filled it."""
     wheel = PyWheel(50, 0)
     for n in range(50):
         wheel.add(n, 64 * TICK_MS)
@@ -87,7 +87,7 @@ def test_wheel_in_slices_at_a_border() -> None:
 
 
 def test_wheel_far_timers_fire_early() -> None:
-    """Their owner looks at its own due time and adds again."""
+    """Test that the owner checks its own due time and adds the timer again."""
     wheel = PyWheel(1, 0)
     wheel.add(0, 10 * FAR_MS)
     assert wheel.advance(FAR_MS - 1000)[0] == []
@@ -98,7 +98,7 @@ def test_wheel_adds_while_it_fires() -> None:
     wheel = PyWheel(3, 0)
     wheel.on_fire = {0: [(1, 0), (2, 5000)]}
     wheel.add(0, 10)
-    assert wheel.advance(100)[0] == [0, 1]  # what is due at once comes with the next tick, which is due, too
+    assert wheel.advance(100)[0] == [0, 1]  # a timer that is due at once fires with the next tick, which is due, too
     assert wheel.advance(6000)[0] == [2]
 
 
@@ -142,7 +142,7 @@ def test_buffers_are_recycled_within_their_bound() -> None:
 
 @pytest.mark.parametrize(("block_items", "idle_max"), [(1, 0), (8, 0), (8, 20), (1000, 500), (1000, 10_000)])
 def test_slab_gives_back_and_stale_handles_stay_stale(block_items: int, idle_max: int) -> None:
-    """Waves of takes and gives: no handle ever comes back, idle objects stay bounded, and in the end little is kept."""
+    """Test waves of takes and gives: no handle ever returns, idle objects stay bounded, and in the end little memory is kept."""
     slab, r = PySlab(400, block_items, idle_max), random.Random(block_items + idle_max)
     taken: dict[int, int] = {}
     ever: set[tuple[int, int]] = set()
@@ -160,9 +160,9 @@ def test_slab_gives_back_and_stale_handles_stay_stale(block_items: int, idle_max
                 assert slab.generation(index) is None
         used, idle = slab.counts()
         assert used == len(taken)
-        # a block is kept whole while something in it is in use, and the idle ones up to the limit
+        # a block is kept whole while an object in it is in use; idle ones are kept up to the limit
         assert idle <= idle_max + block_items + (block_items - 1) * max(1, len(taken))
         assert all(slab.generation(index) == generation for index, generation in taken.items())
-    kept = max(idle_max, block_items if block_items > 1 else 0)          # one block stays as it is
+    kept = max(idle_max, block_items if block_items > 1 else 0)          # one block stays
     assert slab.counts()[1] <= kept
     assert slab.bytes() <= kept * 432 + 8 * 4096

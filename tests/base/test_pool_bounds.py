@@ -1,4 +1,4 @@
-"""What a client can make happen again and again at an edge of the pools, and what counts up for ever. See the review of issue 3."""
+"""Test actions that a client can repeat at the edges of the pools, and counters that only rise."""
 
 import ctypes
 import re
@@ -12,7 +12,7 @@ CELL = 512
 
 
 def faults(turn: Callable[[], None], turns: int = 500) -> float:
-    """Pages that the system had to give, for one turn."""
+    """Return the pages that the system had to supply for one turn."""
     def minor() -> int:
         with open("/proc/self/stat") as stat:
             return int(stat.read().rsplit(")", 1)[1].split()[7])
@@ -24,7 +24,7 @@ def faults(turn: Callable[[], None], turns: int = 500) -> float:
 
 
 def full_chunks(cells: PyCells, chunks: int) -> list[int]:
-    """Takes cells until exactly so many chunks are full: the next page needs another."""
+    """Take cells until exactly so many chunks are full: the next page needs another."""
     taken: list[int] = []
     while True:
         mapped = cells.mapped_bytes()
@@ -58,7 +58,7 @@ def test_one_cell_comes_and_goes_where_a_chunk_begins() -> None:
 def test_large_stores_are_in_huge_pages() -> None:
     with open("/sys/kernel/mm/transparent_hugepage/enabled") as switch:
         if "[never]" in switch.read():
-            return                              # nothing to be seen on this system
+            return                              # not measurable on this system
     cells = PyCells()
     before = huge_kib()
     full_chunks(cells, 44)                      # the last twelve are beyond HUGE_FROM_BYTES
@@ -76,7 +76,7 @@ def test_an_idle_pool_stays_warm() -> None:
 def test_handles_stay_apart_when_generations_wrap() -> None:
     slab = PySlab(64, 1, 0)
     words = (ctypes.c_uint32 * 64).from_address(id(slab))
-    at = next(i for i in range(2, 60) if tuple(words[i:i + 3]) == (64, 1, 0))     # of the Slab in its face
+    at = next(i for i in range(2, 60) if tuple(words[i:i + 3]) == (64, 1, 0))     # of the Slab in its test API
     words[at + 3] = 0xFFFF_FFF0                 # Slab.generations, as after 2**31 clients without a pool
     handles = []
     for _ in range(64):

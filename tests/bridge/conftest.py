@@ -1,4 +1,4 @@
-"""Brokers with bridges, remote brokers that tests play, and a real Mosquitto at the other end. All end with the test."""
+"""Provide brokers with bridges, remote brokers that tests play, and a real Mosquitto at the other end. All end with the test."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin")
 
 
 class Site(Broker):
-    """A broker, mosq by default; `bridge` is the text of its connection block."""
+    """Run a broker, mosq by default; `bridge` is the text of its connection block."""
 
     def logged(self, text: str, times: int = 1) -> str:
-        """Waits for a line that matches so often; -> the last of them."""
+        """Wait until so many lines match; return the last of them."""
         return self.found(lambda log: found[times - 1].group() if len(found := list(re.finditer(f"^.*{text}.*$", log, re.MULTILINE))) >= times else None, text)
 
     def found(self, look: Callable[[str], str | None], what: object = "") -> str:
@@ -39,7 +39,7 @@ class Site(Broker):
         return found
 
     def rewrite(self, text: str) -> None:
-        """The configuration, for the next SIGHUP."""
+        """Write the configuration for the next SIGHUP."""
         self.config.write_text(text.replace("{port}", str(self.port)).replace("{dir}", str(self.dir)))
 
 
@@ -48,7 +48,7 @@ class Mosquitto(Site):
 
 
 class Client(Wire):
-    """A client of a broker that is in; acknowledges what it gets."""
+    """Connect a client that acknowledges received messages."""
 
     def __init__(self, port: int, client_id: str, level: int = 4, clean: bool = True, keepalive: int = 0, **more: Any) -> None:
         super().__init__(port, level, timeout_s=TIMEOUT_S)
@@ -65,7 +65,7 @@ class Client(Wire):
             self._taken(got)
 
     def publish(self, topic: str, payload: bytes = b"x", qos: int = 0, retain: bool = False, **more: Any) -> None:
-        """Returns when it has been acknowledged, QoS 2 as far as PUBREC and PUBCOMP go."""
+        """Publish; return when the message is acknowledged, for QoS 2 with PUBREC and PUBCOMP."""
         self.mids = self.mids % 65535 + 1
         self.send(Publish(topic, payload, qos, self.mids if qos else 0, retain=retain, **more))
         if qos == 1:
@@ -89,7 +89,7 @@ class Client(Wire):
         self.messages.append(got)
 
     def take(self, timeout_s: float = TIMEOUT_S) -> Publish:
-        """The next message, acknowledged."""
+        """Return the next message, acknowledged."""
         while not self.messages:
             self._taken(self.read_packet(timeout_s))
         return self.messages.popleft()
@@ -106,7 +106,7 @@ class Client(Wire):
 
 
 class World:
-    """Makes what tests ask for, and ends it."""
+    """Make the brokers and clients of a test, and end them."""
 
     def __init__(self) -> None:
         self.stack = contextlib.ExitStack()
@@ -130,7 +130,7 @@ class World:
 
 
 def block(port: int | str, *lines: str, name: str = "b", topics: tuple[str, ...] = ("# both 2",), fast: bool = True) -> str:
-    """A connection block; without notifications unless a line asks for them, and connecting again after a second."""
+    """Return a connection block; without notifications unless a line sets them, reconnecting after a second."""
     found = [f"connection {name}", f"address {port if isinstance(port, str) else f'127.0.0.1:{port}'}", *(f"topic {topic}" for topic in topics)]
     if not any(line.startswith("notifications ") for line in lines):
         found.append("notifications false")
@@ -147,7 +147,7 @@ def world() -> Iterator[World]:
 
 
 def wait_for(near: Broker, far: Broker, world: World, topic: str = "joined", **how: Any) -> None:
-    """Until what is published at `near` gets to `far`, by a line `topic joined out`."""
+    """Wait until a message that is published at `near` reaches `far`, by a line `topic joined out`."""
     name = topic.replace("/", "-")
     there, here = world.client(far, f"far-{name}", **how), world.client(near, f"near-{name}", **how)
     there.subscribe(topic)

@@ -1,10 +1,10 @@
-"""Numbered messages through a link that is cut again and again, and the count of what arrived. Also a program:
+"""Send numbered messages through a bridge that is cut repeatedly, and count the arrivals.
 
     python -m tests.bridge.flow --messages 1000000 --cuts 100 [--qos 1] [--direction out|in] [--bytes]
 
-`near` has the bridge, `far` is the other broker, between them a proxy. A publisher sends to TOPICS topics with a window of its own; a subscriber
-at the other end takes all, and what was lost, doubled or out of order within a topic is told. `--bytes`: each cut comes after a number of bytes,
-so in the middle of packets; else when a share of the messages has arrived.
+`near` has the bridge, `far` is the other broker, with a proxy between them. A publisher sends to TOPICS topics with its own window; a subscriber at
+the other end receives all messages, and lost, doubled and disordered ones within a topic are reported. `--bytes`: each cut comes after a number of
+bytes, so in the middle of packets; else after a share of the messages.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ QUIET_S = 60.0
 
 @dataclass
 class Count:
-    """What arrived, and how."""
+    """Count the arrivals."""
 
     n: int = 0                          # distinct messages
     doubled: int = 0
-    reordered: int = 0                  # first arrivals that came after a later message of their topic
+    reordered: int = 0                  # first arrivals after a later message of their topic
     seen: bytearray = field(default_factory=bytearray)
     last: dict[bytes, int] = field(default_factory=dict)
 
     def take(self, topic: bytes, number: int) -> None:
         if self.seen[number]:
-            self.doubled += 1           # QoS 1 may send again what it had sent: that is no new arrival
+            self.doubled += 1           # QoS 1 may repeat a message: that is no new arrival
             return
         self.seen[number] = 1
         self.n += 1
@@ -52,7 +52,7 @@ class Count:
 
 
 class Plain:
-    """A client as small as it gets: this is the part of the test that must not be the slow one."""
+    """Connect a minimal client, because this part of the test must not be the slow one."""
 
     def __init__(self, port: int, client_id: str) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=QUIET_S)
@@ -65,7 +65,7 @@ class Plain:
         self.sock.sendall(raw)
 
     def frames(self) -> list[bytes]:
-        """Whole frames; waits for one."""
+        """Return whole frames; wait for one."""
         found: list[bytes] = []
         while not found:
             more = self.sock.recv(1 << 18)
@@ -81,7 +81,7 @@ class Plain:
 
 
 def _size(buffer: bytes, at: int) -> int:
-    """Of the frame that begins there; 0: not known yet."""
+    """Return the size of the frame that begins there; 0: not known yet."""
     try:
         length, after = read_varint(buffer, at + 1)
     except IndexError:
@@ -132,7 +132,7 @@ def collect(port: int, n: int, qos: int, prefix: str, ready: threading.Event, co
         client.send(bytes(out))
         with on:
             on.notify_all()
-    with contextlib.suppress(OSError):      # what comes twice comes late
+    with contextlib.suppress(OSError):      # a repeated message arrives late
         client.sock.settimeout(0.3)
         while frames := client.frames():
             for frame in frames:
@@ -146,7 +146,7 @@ def collect(port: int, n: int, qos: int, prefix: str, ready: threading.Event, co
 
 def run(near_port: int, far_port: int, proxy: Proxy, n: int, cuts: int, qos: int, direction: str = "out", by_bytes: bool = False,
         seed: int = 1) -> Count:
-    """From the broker with the bridge to the other one ("out"), or the other way ("in"); topics `flow/N` must be bridged."""
+    """Run from the broker with the bridge to the other one ("out"), or the other way ("in"); topics `flow/N` must be bridged."""
     prefix = "flow/"
     publisher, collector = (near_port, far_port) if direction == "out" else (far_port, near_port)
     count, ready, stop, changed = Count(seen=bytearray(n)), threading.Event(), threading.Event(), threading.Condition()

@@ -1,4 +1,4 @@
-"""Links over a network that misbehaves, and remote brokers that do: nothing is lost, and local clients notice none of it."""
+"""Test bridges over a faulty network, and with faulty remote brokers: no message is lost, and local clients notice nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.effort import AT_ONCE_S
 from tests.harness.packets import Connack, Publish
 from tests.net.test_outward import deaf
 
-# the run of a million messages and a hundred cuts: python -m tests.bridge.flow --help
+# the run with a million messages and a hundred cuts: python -m tests.bridge.flow --help
 ROOM = "max_queued_messages 0\n"
 
 
@@ -26,7 +26,7 @@ ROOM = "max_queued_messages 0\n"
     (1, "out", "mosq"), (2, "in", "mosq"), (2, "out", "mosquitto"),
     *(pytest.param(*row, marks=pytest.mark.part("kills")) for row in ((1, "in", "mosq"), (2, "out", "mosq"), (1, "in", "mosquitto")))])
 def test_cut_again_and_again(world: World, qos: int, direction: str, far_is: str) -> None:
-    """None lost, none out of order within a topic; of QoS 2 none twice."""
+    """Test that no message is lost or out of order within a topic, and that no QoS 2 message arrives twice."""
     far = world.mosq(extra=ROOM) if far_is == "mosq" else world.mosquitto(ROOM + "max_inflight_messages 1000\n")
     proxy = world.proxy(far.port)
     near = world.mosq(block(proxy.port, topics=(f"flow/# {direction} {qos}", "joined out 0")), ROOM)
@@ -53,7 +53,7 @@ def test_a_slow_network_carries_all(world: World) -> None:
 
 
 def test_a_black_hole_is_noticed_by_the_keepalive(world: World) -> None:
-    far = world.mosq(extra="max_keepalive 1\n")     # which a link of 5.0 is told
+    far = world.mosq(extra="max_keepalive 1\n")     # which a bridge of 5.0 learns in CONNACK
     proxy = world.proxy(far.port)
     near = world.mosq(block(proxy.port, "bridge_protocol_version mqttv50", topics=("t out 1", "joined out 0")), ROOM)
     wait_for(near, far, world, keepalive=1)
@@ -71,14 +71,14 @@ def test_a_black_hole_is_noticed_by_the_keepalive(world: World) -> None:
 
 @contextlib.contextmanager
 def silent() -> Iterator[int]:
-    """Accepts, and never says a word."""
+    """Accept connections, and never send a byte."""
     with socket.create_server(("127.0.0.1", 0), backlog=50) as server:
         yield int(server.getsockname()[1])
 
 
 @contextlib.contextmanager
 def refusing() -> Iterator[int]:
-    """Accepts, and hangs up."""
+    """Accept connections, and close them."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.1)
         ended = threading.Event()
@@ -106,7 +106,7 @@ def round_trip(client: Client) -> None:
 
 @pytest.mark.parametrize("remote", [nobody, silent, refusing, deaf])
 def test_local_clients_are_not_disturbed(world: World, remote: Any) -> None:
-    """And what is for the other side waits."""
+    """Test that messages for the other side wait."""
     with remote() as port:
         site = world.mosq("".join(block(port, name=f"b{i}", topics=("q/# out 1",)) for i in range(5)))
         client = world.client(site)
@@ -120,7 +120,7 @@ def test_local_clients_are_not_disturbed(world: World, remote: Any) -> None:
 
 
 def test_the_resolver_may_hang(world: World, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name server that never answers: the start, local clients, other bridges, a reload and the stop go on."""
+    """Test a name server that never answers: the start, local clients, other bridges, a reload and the stop continue."""
     (tmp_path / "sitecustomize.py").write_text(
         "import socket, threading\n"
         "real = socket.getaddrinfo\n"
@@ -177,14 +177,14 @@ def test_a_remote_that_talks_nonsense(world: World, said: bytes) -> None:
         round_trip(client)
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_WR)
-    again = remote.accept()                 # it tries again, as with any other failure
+    again = remote.accept()                 # it tries again, as after any other failure
     again.send(Connack())
 
 
 # ---------------------------------------------------------------- rings
 
 def ring(world: World, n: int, version: str = "mqttv50") -> list[Broker]:
-    """Each bridges everything, both ways, to the next."""
+    """Start brokers of which each bridges everything, both ways, to the next."""
     ports = [free_port() for _ in range(n)]
     sites: list[Broker] = []
     for i, port in enumerate(ports):
@@ -200,7 +200,7 @@ def ring(world: World, n: int, version: str = "mqttv50") -> list[Broker]:
 
 
 def stands_still(sites: list[Broker]) -> None:
-    """No message goes round: what is sent is counted in the logs, and the counts do not grow once each broker has answered twice."""
+    """Check that no message circulates: the counts of sent messages in the logs stay the same when each broker has answered twice."""
     def carried() -> list[int]:
         return [site.log().count("Sending PUBLISH") for site in sites]
 
@@ -216,7 +216,7 @@ def stands_still(sites: list[Broker]) -> None:
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_a_ring_of_links_does_not_loop(world: World, n: int) -> None:
-    """With 5.0. Who is on a ring gets a message once for each way round, and then it rests."""
+    """Test 5.0: a client in a ring gets a message once for each way round, and then no more."""
     sites = ring(world, n)
     clients = [world.client(site, "sub", 5) for site in sites]
     for client in clients:
@@ -234,7 +234,7 @@ def test_a_ring_of_links_does_not_loop(world: World, n: int) -> None:
 
 
 def test_a_chain_of_three(world: World) -> None:
-    """Whatever they speak."""
+    """Test any mix of versions."""
     last = world.mosq()
     middle = world.mosq(block(last.port, "remote_clientid middle", topics=("# both 2", "joined out 0")))
     first = world.mosq(block(middle.port, "remote_clientid first", "bridge_protocol_version mqttv50", topics=("# both 2", "joined out 0")))

@@ -1,4 +1,4 @@
-"""A real Mosquitto at the other end: we link to it, and it links to us; all versions, all qualities of service, TLS."""
+"""Test a real Mosquitto at the other end: mosq bridges to it, and it bridges to mosq; all versions, all QoS levels, TLS."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def until(holds: Callable[[], bool], what: object = "") -> None:
 
 @pytest.fixture(params=["mosq to mosquitto", "mosquitto to mosq"])
 def pair(request: pytest.FixtureRequest, world: World) -> Callable[..., tuple[Broker, Broker]]:
-    """pair(lines..., topics=...) -> (the broker with the bridge, the other one), joined"""
+    """Provide pair(lines..., topics=...), which returns (the broker with the bridge, the other one), connected."""
 
     def make(*lines: str, topics: tuple[str, ...]) -> tuple[Broker, Broker]:
         topics = (*topics, "joined out 0")
@@ -44,8 +44,10 @@ def pair(request: pytest.FixtureRequest, world: World) -> Callable[..., tuple[Br
 
 @pytest.mark.parametrize("kind", ["mosq", "mosquitto"])
 def test_local_username_gives_no_rules_to_a_bridge(world: World, kind: str) -> None:
-    """Nor does its lack: an acl_file that holds for clients does not for bridges, whoever they are said to be here. In Mosquitto 2.0 and 2.1 neither
-    does dynamic security. Rules that counted here alone would silence bridges that work there."""
+    """Test as in Mosquitto: an acl_file for clients does not apply to bridges, whatever their local user name is.
+
+    In Mosquitto 2.0 and 2.1 dynamic security does not either. Rules that only mosq applied would silence bridges that work there.
+    """
     far = world.mosquitto()
     bridge = block(far.port, "local_username bridge", "local_password x", topics=("# both 1",))
     rules = "acl_file {dir}/acl\n"
@@ -88,7 +90,7 @@ def test_both_directions(world: World, pair: Any, version: str) -> None:
 
 
 def test_quotes_of_a_prefix_are_part_of_it(world: World, pair: Any) -> None:
-    """In Mosquitto 2.0 and 2.1, too; and it ends at a blank."""
+    """Test as in Mosquitto 2.0 and 2.1: the prefix also ends at a blank."""
     near, far = pair(topics=('up/# out 1 "" "remote/"', 'two/# out 1 "" "re mote/"'))
     there = world.client(far, "there")
     there.subscribe('"remote/"up/#', '"retwo/#', qos=1)
@@ -111,7 +113,7 @@ def test_retained_messages_go_both_ways_with_their_flag(world: World, pair: Any)
         try:
             while True:
                 one = late.take(0.1)
-                if one.retain:              # else it has come just now
+                if one.retain:              # otherwise it has just arrived
                     found.add((one.topic, one.payload))
         except TimeoutError:
             return found
@@ -130,7 +132,7 @@ def test_properties_cross_a_link_of_5_0(world: World, pair: Any) -> None:
     props = ((P.CONTENT_TYPE, "text/plain"), (P.RESPONSE_TOPIC, "re"), (P.CORRELATION, b"\0c"), (P.USER, ("k", "v")))
     world.client(near, "here", 5).publish("p", b"x", 1, props=props)
     got = there.take()
-    # and, from ours, which broker it came through
+    # and, from ours, the broker that it came through
     assert {(key, value) for key, value in got.props if key != P.USER or value[0] != "mosq-via"} == set(props)
 
 
@@ -179,7 +181,7 @@ def test_messages_of_while_it_was_away(world: World) -> None:
     while [numbers[-1:] for numbers in got.values()] != [[48], [49]]:
         topic, payload = there.got()
         got[topic].append(int(payload))
-    for first, numbers in enumerate(got.values()):      # the link may have been quicker than we, at the beginning
+    for first, numbers in enumerate(got.values()):      # at the beginning the bridge may have been faster than the test
         assert numbers == list(range(numbers[0], 50, 2))
         assert numbers[0] % 2 == first
 
@@ -197,7 +199,7 @@ def tls_pair(world: World, *lines: str, far_lines: str = "", to: str = "localhos
 
 
 def carries(world: World, near: Site, far: Mosquitto) -> None:
-    """By what Mosquitto gives back: it has no plain listener for us."""
+    """Check with messages that Mosquitto returns, because it has no plain listener for the test."""
     far.logged("New (bridge|client) connected from .* as rc")
     world.client(near).publish("t", b"x", 1)
     far.logged("Received PUBLISH from rc .*'t'")
@@ -247,7 +249,7 @@ def test_tls_another_name_unless_bridge_insecure(world: World) -> None:
 
 
 def test_tls_bridge_insecure(world: World) -> None:
-    """Its certificate is for localhost and 127.0.0.1."""
+    """Test a certificate for localhost and 127.0.0.1."""
     listener = SECURE.replace("127.0.0.1", "0.0.0.0")
     near, far = tls_pair(world, "bridge_cafile {dir}/ca.crt", to="127.0.0.2", listener=listener)
     near.logged("mismatch")
@@ -256,7 +258,7 @@ def test_tls_bridge_insecure(world: World) -> None:
 
 
 def test_tls_bridge_require_ocsp(world: World) -> None:
-    """Mosquitto cannot staple: tests/net/test_outward.py has a server that can."""
+    """Test the refusal only, because Mosquitto cannot staple: tests/net/test_outward.py has a server that can."""
     near, far = tls_pair(world, "bridge_cafile {dir}/ca.crt", "bridge_require_ocsp true")
     near.logged("invalid status response")
     assert "as rc" not in far.log()

@@ -1,4 +1,4 @@
-"""The effect of each option of a bridge, as the broker at the other end sees it: that one is played by the test."""
+"""Test the effect of each option of a bridge as the broker at the other end sees it; the test plays that broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOST = socket.gethostname()
 
 
 def linked(world: World, *lines: str, topics: tuple[str, ...] = ("# both 2",), extra: str = "", **how: Any) -> tuple[Any, Remote, Peer]:
-    """A broker, the remote one, and the link between them, of which CONNECT has come."""
+    """Return a broker, the remote one, and the connection between them, after its CONNECT."""
     remote = world.remote(**how)
     site = world.mosq(block(remote.port, *lines, topics=topics), extra)
     return site, remote, remote.accept()
@@ -50,7 +50,7 @@ def filters(got: list[Any], kind: type) -> list[Any]:
 # ---------------------------------------------------------------- CONNECT
 
 def test_connect_by_default(world: World) -> None:
-    """connection, address. At once: nothing fails before the loop runs."""
+    """Test connection and address: the bridge connects at once, because nothing fails before the loop runs."""
     site, _, peer = linked(world)
     assert "could not connect" not in site.log()
     got = peer.connect
@@ -158,7 +158,7 @@ def test_bridge_attempt_unsubscribe(world: World) -> None:
 
 
 def test_subscriptions_of_5_0_ask_for_no_echo(world: World) -> None:
-    """[v5 3.8.3.1] No Local and Retain As Published keep rings quiet and flags whole."""
+    """Test [v5 3.8.3.1]: No Local and Retain As Published avoid circles and keep the flags."""
     _, _, peer = linked(world, "bridge_protocol_version mqttv50", topics=("d both 1",))
     (_, options), = filters(peer.welcome(), Subscribe)
     assert options & 0x0F == 1 | 4 | 8
@@ -289,7 +289,7 @@ def test_messages_wait_while_it_is_away(world: World) -> None:
         packet = peer.answered()
         if isinstance(packet, Publish):
             got.append(packet.payload)
-    assert got == [b"1", b"2", b"4"]            # QoS 0 to somebody who is away is not kept
+    assert got == [b"1", b"2", b"4"]            # QoS 0 for an offline bridge is not queued
 
 
 @pytest.mark.parametrize(("lines", "kept"), [
@@ -310,7 +310,7 @@ def test_local_cleansession(world: World, lines: tuple[str, ...], kept: bool) ->
 
 
 def test_local_clientid(world: World) -> None:
-    """Who is here under that name does not get in, and is not what takes it over."""
+    """Test that a local client with that id is refused, and does not take it over."""
     site, _, peer = linked(world, "local_clientid me", topics=("# out 1",))
     peer.welcome()
     wire = Wire(site.port)
@@ -360,14 +360,14 @@ def test_a_bind_address_that_is_not_here(world: World) -> None:
 
 
 def of_kernel(port: int) -> str:
-    """What the kernel has armed for the connection to that port."""
+    """Return the timer that the kernel has armed for the connection to that port."""
     import subprocess
 
     return subprocess.run(["ss", "-tnoH", "dport", "=", f":{port}"], capture_output=True, text=True, check=True).stdout
 
 
 def test_bridge_tcp_keepalive_and_user_timeout(world: World) -> None:
-    """That each gets to its socket option is in tests/net/test_outward.py."""
+    """Test the effect; tests/net/test_outward.py tests that each reaches its socket option."""
     _, remote, peer = linked(world, "bridge_tcp_keepalive 7200 10 3", "bridge_tcp_user_timeout 5000")
     peer.welcome()
     assert "timer:(keepalive" in of_kernel(remote.port)
@@ -377,7 +377,7 @@ def test_bridge_tcp_keepalive_and_user_timeout(world: World) -> None:
 
 
 def test_keepalive_interval(world: World) -> None:
-    """Pings when nothing else is said; who does not answer is gone."""
+    """Test pings when nothing else is sent; a remote that does not answer is disconnected."""
     _, _, peer = linked(world, "keepalive_interval 5", "bridge_protocol_version mqttv50")
     peer.welcome(props=((P.SERVER_KEEPALIVE, 1),))
     assert peer.read() == Pingreq()
@@ -416,7 +416,7 @@ def test_start_type_lazy_threshold_and_idle_timeout(world: World) -> None:
             got.append(packet.payload)
     assert got == [b"0", b"1", b"2"]
     began = time.monotonic()
-    while (raw := peer.frame()) is not None:        # idle: it says goodbye and goes
+    while (raw := peer.frame()) is not None:        # idle: it sends DISCONNECT and closes
         assert raw == b"\xe0\x00" or raw[0] >> 4 in (8, 10)
     assert time.monotonic() - began < AT_ONCE_S
     for i in range(3):
@@ -456,7 +456,7 @@ def test_without_round_robin_back_to_the_first(world: World) -> None:
     peer.welcome()
     with socket.create_server(("127.0.0.1", main)) as server:
         server.settimeout(12)
-        probe, _ = server.accept()              # is it there?
+        probe, _ = server.accept()              # does it listen?
         assert probe.recv(1) == b""
         probe.close()
         peer.closed()
@@ -465,7 +465,7 @@ def test_without_round_robin_back_to_the_first(world: World) -> None:
             back.settimeout(12)
             if back.recv(1, socket.MSG_PEEK):
                 break
-            back.close()                        # one more look whether it is there
+            back.close()                        # one more probe whether it listens
         assert Peer(back).connect.client_id == f"{HOST}.b"
         back.close()
 
@@ -550,7 +550,7 @@ def test_its_state_is_told_to_who_may_ask(world: World) -> None:
     site = world.mosq(block(remote.port), "enable_control_api true\n")
     remote.accept().welcome()
     client = world.client(site, level=5)
-    for _ in range(50):         # CONNACK is there before the control plane has heard of it
+    for _ in range(50):         # CONNACK arrives before the control plane learns of it
         client.publish("$CONTROL/mosq/broker/v1", json.dumps({"commands": [{"command": "listBridges"}]}).encode(), 1)
         answer, = json.loads(client.take().payload)["responses"]
         if answer["data"]["bridges"][0]["state"] == "connected":

@@ -1,4 +1,4 @@
-"""When a bridge connects, where to, and when again: the policy alone, with a clock of its own and a data plane that is told what to say."""
+"""Test when a bridge connects, where to, and when again: the policy alone, with a simulated clock and data plane."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = {"main": ["10.0.0.1"], "second": ["10.0.0.2", "10.0.0.3"], "third": ["10
 
 
 class Plane:
-    """Plays engine, clock and name servers; everything happens in the test's thread."""
+    """Simulate engine, clock and name servers; everything happens in the test's thread."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
         self.path = tmp_path / "mosq.conf"
@@ -31,12 +31,12 @@ class Plane:
         self.links.waiting = lambda name: self.pending      # type: ignore[method-assign]
         self.pending = 0                    # messages for the other side
         self.broken: OSError | None = None  # connects cannot even begin
-        self.silent: set[str] = set()       # names that are not answered
-        self.listens: set[str] = set()      # what accepts connections
+        self.silent: set[str] = set()       # names without an answer
+        self.listens: set[str] = set()      # addresses that accept connections
         self.asked: list[tuple[str, str, Any]] = []
         self.links.find = self._find        # type: ignore[method-assign]
         self.links.try_one = self._try_one  # type: ignore[method-assign]
-        self.factor = 1.0                   # of the jitter, in 0..1
+        self.factor = 1.0                   # factor of the jitter, in 0..1
         self.links.backoff = self._backoff  # type: ignore[method-assign]
 
     def say(self, level: int, text: str) -> None:
@@ -83,7 +83,7 @@ class Plane:
         self.links.serve()
 
     def tried(self) -> list[str]:
-        """Numeric addresses of the connects since the last call."""
+        """Return the numeric addresses of the connects since the last call."""
         found = [one[1] for one in self.did if one[0] == "connect"]
         self.did.clear()
         return found
@@ -111,7 +111,7 @@ def test_automatic_connects_at_once_and_again_after_a_pause(plane: Plane) -> Non
     assert plane.links.due_in_s() is None       # nothing to do while it works
     plane.did.clear()
     plane.event("down", "connection closed")
-    assert plane.pause_s() == 5                 # a connection that came about makes the pause begin anew
+    assert plane.pause_s() == 5                 # a successful connection resets the pause
     plane.wait(4.9)
     assert plane.tried() == []
     plane.wait(0.2)
@@ -233,7 +233,7 @@ def test_lazy_connects_when_messages_wait_and_rests_when_idle(plane: Plane) -> N
     assert (plane.did, plane.state) == ([], "rest")
     plane.event("wanted")
     assert plane.tried() == ["10.0.0.1"]
-    plane.fail()                                            # what waits still waits
+    plane.fail()                                            # waiting messages still wait
     plane.wait(3)
     assert plane.tried() == ["10.0.0.1"]
     plane.event("up")
@@ -320,7 +320,7 @@ def test_a_name_that_is_never_answered(plane: Plane) -> None:
     plane.wait(0.2)
     plane.links.serve()
     assert plane.tried() == ["10.0.0.4"]
-    plane.asked[0][2]([(socket.AF_INET, "10.0.0.1", 1883)])         # an answer that nobody waits for any more
+    plane.asked[0][2]([(socket.AF_INET, "10.0.0.1", 1883)])         # an answer that is no longer needed
     assert plane.tried() == []
 
 
@@ -452,7 +452,7 @@ def test_names_that_hang_hold_up_neither_the_asker_nor_others() -> None:
     lookups = Lookups(woken.set, finder)
     answers: list[Any] = []
     for i in range(THREADS_MAX - 1):
-        for who in ("one", "two", "one"):                           # asked again and again: one question
+        for who in ("one", "two", "one"):                           # repeated requests are one look-up
             lookups.find(who, f"silent{i}", 1883, 0, answers.append)
     for _ in range(THREADS_MAX - 1):
         assert hanging.acquire(timeout=10)
@@ -463,7 +463,7 @@ def test_names_that_hang_hold_up_neither_the_asker_nor_others() -> None:
     assert sum(thread.name == "mosq-names" for thread in threading.enumerate()) <= THREADS_MAX
     answers.clear()
     release.set()
-    while len(answers) < 2 * (THREADS_MAX - 1):                     # both who asked, once each
+    while len(answers) < 2 * (THREADS_MAX - 1):                     # both callers, once each
         woken.wait(10)
         woken.clear()
         lookups.take()
@@ -471,7 +471,7 @@ def test_names_that_hang_hold_up_neither_the_asker_nor_others() -> None:
 
 
 def test_threads_that_do_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each question is answered with that, none waits for ever, and later there are as many threads again."""
+    """Test that each request gets this as its answer, none waits for ever, and later there are as many threads again."""
     woken, release = threading.Event(), threading.Event()
 
     def finder(host: str, port: int, family: int, kind: int) -> list[tuple[Any, ...]]:
@@ -493,7 +493,7 @@ def test_threads_that_do_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None
     lookups.find("b", "first", 1883, 0, answers.append)
     with monkeypatch.context() as m:
         m.setattr(threading.Thread, "start", no_more)
-        lookups.find("b", "second", 1883, 0, answers.append)    # which the first one's thread takes
+        lookups.find("b", "second", 1883, 0, answers.append)    # which the first one's thread handles
     release.set()
     while len(answers) < 2:
         assert woken.wait(10)
@@ -520,7 +520,7 @@ def test_whether_a_listener_is_there() -> None:
     assert isinstance(answers[1], OSError)
 
 
-# ---------------------------------------------------------------- what the data plane is told
+# ---------------------------------------------------------------- what is passed to the data plane
 
 def spec(tmp_path: Any, *lines: str) -> dict[str, Any]:
     path = tmp_path / "mosq.conf"

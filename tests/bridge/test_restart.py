@@ -1,4 +1,4 @@
-"""A bridge over kill -9: what waited for it is there, under a name that it has now, and its session is nobody else's."""
+"""Test a bridge over kill -9: waiting messages exist, under their current name, and the session belongs only to the bridge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def again(site: Site, bridge: str) -> None:
 
 
 def away(world: World, topic: str) -> tuple[Site, Remote, str]:
-    """A broker with a store and a bridge whose remote does not answer yet; the lines of the bridge but for its topics."""
+    """Return a broker with a store and a bridge whose remote does not answer yet, and the lines of the bridge without topics."""
     remote = world.remote()
     site = world.mosq(block(remote.port, topics=(topic,)), "persistence true\npersistence_location {dir}\n")
     remote.accept()
@@ -40,7 +40,7 @@ def sent(peer: Peer) -> tuple[str, bytes]:
     ("topic # out 1 l/ r/", [("r/a", b"1"), ("r/b", b"2")], 0), ("topic # out 1 l/ s/", [("s/a", b"1"), ("s/b", b"2")], 0),
     ("topic b out 1 l/ r/", [("r/b", b"2")], 1), ("topic x out 1", [], 2)])
 def test_with_other_lines(world: World, topic: str, want: list[tuple[str, bytes]], dropped: int) -> None:
-    """By the lines of now; what none of them sends out is dropped, and told."""
+    """Test the current lines: messages that none of them sends out are dropped and logged."""
     site, remote, lines = away(world, "# out 1 l/ r/")
     client = world.client(site)
     client.publish("l/a", b"1", 1)
@@ -55,7 +55,7 @@ def test_with_other_lines(world: World, topic: str, want: list[tuple[str, bytes]
 
 
 def test_a_reload_after_it(world: World) -> None:
-    """What waited before the start, and is on the disk only, came under the lines of before the reload."""
+    """Test messages from before the start, which are only on the disk, with the lines from before the reload."""
     site, remote, lines = away(world, "# out 1 l/ r/")
     world.client(site).publish("l/a", b"1", 1)
     again(site, lines + "topic # out 1 l/ r/\n")
@@ -70,7 +70,7 @@ def test_a_reload_after_it(world: World) -> None:
 
 
 def test_qos_2_half_way_of_a_line_that_is_gone(world: World) -> None:
-    """It may have arrived: released, so that it counts there, once and under the name that it had."""
+    """Test a message that may have arrived: it is released, so that it counts there once, under its earlier name."""
     remote = world.remote()
     site = world.mosq(block(remote.port, topics=("# out 2 l/ r/",)), "persistence true\npersistence_location {dir}\n")
     lines = block(remote.port, topics=())
@@ -109,7 +109,7 @@ def refused(site: Site, client_id: str) -> bool:
 
 
 def test_its_session_goes_with_it(world: World) -> None:
-    """No client finds what waited for a bridge that is gone, nor does a bridge of later."""
+    """Test that no client and no later bridge finds messages for a removed bridge."""
     site, remote, lines = away(world, "# out 1")
     bridge = lines + "topic # out 1\nlocal_clientid me\n"
     again(site, bridge)

@@ -1,4 +1,4 @@
-"""Nearly all options of a bridge at once, with a real Mosquitto at the other end: that each works alone does not say that they do together."""
+"""Test nearly all options of a bridge at once, with a real Mosquitto at the other end, because single tests do not show that they work together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIVE = ("bridge_receive_maximum 3", "bridge_max_topic_alias 4", "bridge_session_
 
 
 def taken(client: Client, n: int) -> list[tuple[str, bytes, int]]:
-    """So many messages, sorted."""
+    """Return so many messages, sorted."""
     return sorted((one.topic, one.payload, one.qos) for one in (client.take() for _ in range(n)))
 
 
@@ -50,7 +50,7 @@ def test_many_options_together(world: World, version: str, tls: bool) -> None:
     for one, topics in ((here, ("whole/here", "b/both/1", "l1/lvl/q/x")), (there, ("whole/there", "c/both/1"))):
         for topic in topics:
             one.publish(topic, b"of " + (b"here" if one is here else b"there"), 1)
-    both = (b"of here", b"of there")             # each side hears its own once, and the other's once
+    both = (b"of here", b"of there")             # each side receives its own once, and the other's once
     assert taken(here, 12) == sorted([*(("loc/down/a", b"%d" % i, 2) for i in range(8)),
                                       *((topic, of, 1) for topic in ("whole/here", "b/both/1") for of in both)])  # fmt: skip
     assert taken(there, 13) == sorted([*(("remote/up/a", b"%d" % i, 2) for i in range(8)), ("lvl/q/x", b"of here", 1),
@@ -61,7 +61,7 @@ def test_many_options_together(world: World, version: str, tls: bool) -> None:
     near.send_signal(signal.SIGHUP)
     near.logged("Connecting bridge b", 2)
     here.publish("up/a", b"after", 2)
-    assert taken(there, 1) == [("new/up/a", b"after", 2)]       # what is subscribed to was told before
+    assert taken(there, 1) == [("new/up/a", b"after", 2)]       # subscribed topics were announced before
     there.publish("rem/down/a", b"of before", 2)
     there.publish("mer/down/a", b"of now", 2)
     assert taken(here, 1) == [("loc/down/a", b"of now", 2)]

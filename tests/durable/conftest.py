@@ -15,7 +15,7 @@ def faults() -> Iterator[Faults]:
 
 @pytest.fixture
 def faulty(faults: Faults) -> Iterator[Kept]:
-    """A broker with a store, on a machine that does what `faults` says."""
+    """Run a broker with a store, on a machine with the faults in `faults`."""
     with Kept(KEEP, faults.env) as running:
         yield running
         faults.heal()

@@ -1,4 +1,4 @@
-"""Cleaning writes again what still counts, and nothing else: a message that took the place of an older one in a queue stays in it."""
+"""Test that cleaning writes only records again that still count: a message that replaced an older one in a queue stays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEGMENT_BYTES = 64 * 1024
 
 
 def fill(plane: Plane, done: Callable[[int], bool], lives: str = "") -> None:
-    """With what counts no more once the next one is there; or, with `lives` in the topic's place of {}, with what does."""
+    """Fill segments with records that the next one replaces; or, with `lives` for {} in the topic, with records that stay."""
     wire = plane.connect(Connect("filler"))
     assert isinstance(wire.read_packet(), Connack)
     for n in range(1000):
@@ -27,12 +27,12 @@ def fill(plane: Plane, done: Callable[[int], bool], lives: str = "") -> None:
 
 
 def another_segment(plane: Plane) -> None:
-    """Which is not cleaned at once: all of it counts."""
+    """Fill a segment that is not cleaned at once, because all of it counts."""
     fill(plane, lambda n: n == SEGMENT_BYTES // 4000 + 1, "lives/{}")
 
 
 def as_killed(store: Path, copy: Path) -> Path:
-    """What a start would find if the broker were killed now: of one moment, so that nothing has been cleaned while it was copied."""
+    """Copy the store as a start would find it after a kill now; the copy is of one moment, without a cleaning in between."""
     def state() -> list[tuple[str, int, int]]:
         return sorted((file.name, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in store.iterdir())
 
@@ -43,7 +43,7 @@ def as_killed(store: Path, copy: Path) -> Path:
             if state() == before:
                 return copy
         except (FileNotFoundError, shutil.Error):
-            pass            # a segment that has been dropped meanwhile
+            pass            # a segment that was dropped during the copy
         shutil.rmtree(copy, ignore_errors=True)
 
 
@@ -56,7 +56,7 @@ def publish(plane: Plane, topic: str, payload: bytes) -> None:
 
 
 def test_the_last_value_stays_the_last(tmp_path: Path) -> None:
-    """Whenever it ends: also while the older one's segment has been cleaned, and that of the newer one has not."""
+    """Test each end: also after the older one's segment has been cleaned, and that of the newer one has not."""
     how = {"settings": {"queue_overflow": "last_value"}, "segment_bytes": SEGMENT_BYTES, "allow_anonymous": True}
     store = tmp_path / "s"
 

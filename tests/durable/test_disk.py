@@ -1,4 +1,4 @@
-"""What a disk and a clock may do to a broker that keeps sessions: each has one outcome (docs/storage.md), and ends by itself."""
+"""Test the effects of a disk and a clock on a broker with durable sessions: each has one outcome (docs/storage.md), and ends by itself."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def may_mount() -> bool:
 
 
 def spare_written(folder: Path) -> None:
-    """The segment in advance is there, which a start takes a while for: without it what is under way waits for room."""
+    """Wait for the spare segment, which a start writes after a while: without it messages in transit wait for room."""
     until(lambda: any(f.stat().st_size == 16 * MIB for f in folder.glob("*.store/segment.*")))
 
 
 class Door:
-    """A disk on which files grow no more."""
+    """Simulate a disk on which files cannot grow."""
 
     def __init__(self, faults: Faults) -> None:
         self.faults, self.dir, self.env = faults, "{dir}", faults.env
@@ -50,14 +50,14 @@ class Door:
 
 
 class Tmpfs:
-    """A small disk, and a large file on it."""
+    """Mount a small disk with a large file on it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.dir = folder, str(folder)
         self.env: dict[str, str] = {}
 
     def fill(self, broker: Kept) -> None:
-        spare_written(self.folder)      # then the rest is taken
+        spare_written(self.folder)      # then the rest of the room is taken
         with (self.folder / "large").open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(bytes(4096)):
                 pass
@@ -81,7 +81,7 @@ def disk(request: pytest.FixtureRequest, faults: Faults) -> Iterator[Door | Tmpf
 
 
 def refused(pub: Wire, mid: int = 100, most: int = 1000) -> int:
-    """Until a QoS 1 message is refused -> how many were not."""
+    """Publish until a QoS 1 message is refused; return how many were accepted."""
     for n in range(most):
         pub.send(Publish("a", b"m%d" % n, 1, mid + n))
         ack = pub.read_packet()
@@ -129,10 +129,10 @@ def test_a_full_disk(disk: Door | Tmpfs) -> None:
             connack = wire.read_packet()
             assert isinstance(connack, Connack) and connack.rc == rc
         qos_0_goes_on(broker)
-        # who has a session gets what is there
+        # a client with a session gets the stored messages
         sub = broker.client("sub", session=True)
         taken_in(sub, taken)
-        # a message of 3.1.1 cannot be refused: it is taken, and no further one is read
+        # a message of 3.1.1 cannot be refused: it is accepted, and the broker reads no further one
         old.send(Publish("a", b"old 1", 1, 1), Publish("a", b"old 2", 1, 2))
         old_1 = owed(sub, 1)
         assert old_1[0].payload == b"old 1"
@@ -143,7 +143,7 @@ def test_a_full_disk(disk: Door | Tmpfs) -> None:
         assert [old.read_packet(), old.read_packet()] == [Puback(1), Puback(2)]
         until(lambda: "The disk has room again" in broker.log())
         publish(pub, "b", b"after", 2)
-        assert broker.log().count("Error: the disk is full") == 1      # it is told once
+        assert broker.log().count("Error: the disk is full") == 1      # logged once
         broker.kill()
         late = broker.client("late", session=True)
         assert taken_in(late, taken + 3)[-3:] == [b"old 1", b"old 2", b"after"]
@@ -191,7 +191,7 @@ def test_a_folder_that_is_read_only(faults: Faults) -> None:
     with pytest.raises(RuntimeError, match=r"lock: Read-only file system; choose a directory on a disk that can be written to"):
         broker.start()
     faults.heal()
-    with broker:                 # nothing stands in its way afterwards
+    with broker:                 # nothing prevents it afterwards
         offline_subscriber(broker, ("a", 1))
 
 
@@ -236,7 +236,7 @@ def test_a_segment_that_is_gone_is_told() -> None:
         told = re.search(r"1 damaged places in \S+: the records at lsn (\d+) to (\d+) are lost", broker.log())
         assert told is not None and 12 * MIB < int(told[2]) - int(told[1]) <= 16 * MIB, broker.log()
         sub = broker.client("sub", session=True)
-        left = [*range(8), *range(16, 22)]       # of 16 MiB each segment holds eight
+        left = [*range(8), *range(16, 22)]       # each segment of 16 MiB holds eight
         assert [int(p[:2]) for p in taken_in(sub, len(left))] == left
 
 
@@ -262,7 +262,7 @@ def test_a_clock_that_goes_forward_ends_what_is_over_by_it(faulty: Kept, faults:
     assert [p.payload for p in owed(wire, 1)] == [b"brief"]
     wire.send(Disconnect(0, ((P.SESSION_EXPIRY, 3600),)))
     wire.expect_closed()
-    publish(pub, "a", b"long")   # what was before it is on record
+    publish(pub, "a", b"long")   # earlier records are on the disk
     faults.set(wall_ms=3 * DAY_MS)
     faulty.kill()
     until(lambda: "Expiring client sub due to timeout" in faulty.log())
@@ -271,7 +271,7 @@ def test_a_clock_that_goes_forward_ends_what_is_over_by_it(faulty: Kept, faults:
 
 
 def test_a_clock_that_goes_back_prolongs_no_session(faulty: Kept, faults: Faults) -> None:
-    """A session lasts no longer than it was to last; a message lasts until the clock says so, and its rest is told."""
+    """Test that a session lasts no longer than configured; a message lasts until the clock reaches its end."""
     leaving(faulty, 1)
     offline_subscriber(faulty, ("a", 1), name="lasting")
     pub = faulty.client("pub", clean=True)

@@ -1,4 +1,4 @@
-"""What a store tells of itself: in $SYS, in stats(), over HTTP."""
+"""Test the gauges of a store: in $SYS, in stats(), over HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPICS = set(re.findall(r"`([a-z_/]+)`", "".join(re.findall(r"^\| (`.*?) \|", DO
 
 
 def gauges_until(wire: Wire, seen: dict[str, str], **want: str) -> None:
-    """Takes $SYS into `seen`, where only what changes is published, until it is as wanted; __ stands for a slash."""
+    """Collect $SYS into `seen`, where only changes are published, until the values are as wanted; __ stands for a slash."""
     deadline = time.monotonic() + TIMEOUT_S
     wanted = {name.replace("__", "/"): value for name, value in want.items()}.items()
     while not wanted <= seen.items():
@@ -93,7 +93,7 @@ def test_without_a_store_there_is_nothing_to_tell() -> None:
         assert not any(value for name, value in broker.stats().items() if name.startswith("disk_"))
         wire.send(Connect("watch"), Subscribe(1, (("$SYS/broker/store/#", 0), ("$SYS/broker/uptime", 0))))
         seen = []
-        while seen.count("$SYS/broker/uptime") < 3:      # twice since all was told
+        while seen.count("$SYS/broker/uptime") < 3:      # twice since everything was published
             got = wire.read_packet()
             if isinstance(got, Publish):
                 seen.append(got.topic)

@@ -1,11 +1,13 @@
-"""The invariants I1 to I9 of durable sessions, over a real broker that is killed: sessions come, go, take each other over, acknowledge out of
-order and end, publishers stop in the middle, the clock steps; a naive model says what each session must get next.
+"""Test the invariants I1 to I9 of durable sessions, over a real broker that is killed.
 
-    python -m tests.durable.test_machine [examples]       as long as wanted: the big profile
+Sessions connect, disconnect, take each other over, acknowledge out of order and end, publishers stop in the middle, the clock steps; a naive model
+computes what each session must receive next.
 
-I1 what was acknowledged to its publisher is owed to each session that was subscribed. I2, I3 it comes in order, without a gap. I4 once in a connection, and
-with DUP when it was sent before. I5 never again, once its acknowledgement is on record. I6 QoS 2: once. I7 no two under way share a packet id, and what is sent
-again keeps its own. I8 the last connection alone has the session. I9 the store holds what is owed and no more.
+    python -m tests.durable.test_machine [examples]        as long as wanted: the big profile
+
+I1 A message that was acknowledged to its publisher is pending for each subscribed session. I2, I3 Messages arrive in order, without a gap. I4 Once in
+a connection, and with DUP if sent before. I5 Never again, when the acknowledgement is on record. I6 QoS 2: once. I7 No two messages in flight share a
+packet id, and a repeated one keeps its own. I8 Only the last connection has the session. I9 The store holds the pending records and no more.
 """
 
 from __future__ import annotations
@@ -42,10 +44,10 @@ class Entry:
     payload: bytes
     qos: int
     brief: bool = False         # it expires within a day
-    maybe: bool = False         # nobody was promised that it is there, or that it is gone
-    sent: bool = False          # in some connection
-    here: bool = False          # in this one
-    dup: bool = False           # it may come with DUP though we never saw it
+    maybe: bool = False         # whether it exists was not promised
+    sent: bool = False          # sent in some connection
+    here: bool = False          # sent in this one
+    dup: bool = False           # it may arrive with DUP though the test never saw it
     pid: int = 0
     released: bool = False      # at QoS 2: PUBREC is on record
     done: bool = False          # acknowledged, and not known to be on record
@@ -57,15 +59,15 @@ class Session:
     level: int
     wire: Wire | None = None
     exists: bool = False
-    left: bool = False          # it went, and no kill came since
-    settled: bool = False       # that it is offline is on record
-    ghosts: int = 0             # what has expired may still be there
+    left: bool = False          # disconnected, and no kill since
+    settled: bool = False       # the offline state is on record
+    ghosts: int = 0             # expired messages that may still exist
     filters: dict[str, int] = field(default_factory=dict)
     queue: list[Entry] = field(default_factory=list)
 
 
 class World:
-    """One broker for all examples: each has names of its own."""
+    """Run one broker for all examples, each with its own names."""
 
     broker: Kept
     faults: Faults
@@ -78,7 +80,7 @@ class World:
 
     @classmethod
     def end(cls) -> None:
-        """I9: hardly anything is owed any more. Each start begins a segment, so there may be many until one lives long enough to clean."""
+        """Check I9: hardly anything is pending any more. Each start begins a segment, so there may be many until one lives long enough to clean."""
         try:
             subscribe(cls.broker.client("last"), ("a", 1))
             until(lambda: sum(f.stat().st_size for f in cls.broker.dir.glob("*.store/segment.*")) <= 3 * (16 << 20))
@@ -101,7 +103,7 @@ class Machine(RuleBasedStateMachine):
         self.prefix = f"m{next(PREFIXES)}"
         self.sessions = [Session(f"{self.prefix}-{i}", 4 + i % 2) for i in range(SESSIONS)]
         self.numbers = itertools.count(1)
-        self.held: dict[int, tuple[str, bytes, bool]] = {}      # at QoS 2, between PUBREC and PUBREL; and whether a kill came after it
+        self.held: dict[int, tuple[str, bytes, bool]] = {}      # at QoS 2, between PUBREC and PUBREL; and whether a kill followed
         self.pub_exists = False
         self.publisher()
 
@@ -125,7 +127,7 @@ class Machine(RuleBasedStateMachine):
         self.pub_exists = True
 
     def barrier(self) -> None:
-        """All that was recorded before is on record."""
+        """Wait until all earlier changes are on record."""
         self.pub.send(Subscribe(1, ((f"{self.prefix}/none", 0),)))
         assert isinstance(self.pub.read_packet(), Suback)
         for s in self.sessions:
@@ -134,7 +136,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def connect(self, who: int) -> None:
-        """I8: a connection before it hears so, and nothing else."""
+        """Check I8: an earlier connection is closed with the reason, and no other one."""
         s = self.sessions[who]
         before = s.wire
         if before is not None:
@@ -164,7 +166,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def end_session(self, who: int) -> None:
-        """With a clean start; a client of 5.0 has a new one then."""
+        """End the session by a clean start; a client of 5.0 then has a new one."""
         s = self.sessions[who]
         self.leave(who, True)
         s.wire = self.dial(s.name, s.level, False, clean=True)
@@ -246,7 +248,7 @@ class Machine(RuleBasedStateMachine):
             return
         came = self.read(s, s.wire)
         if len(came) < sum(not e.here and not e.done for e in s.queue):
-            # after a start what is owed is read back by the thread that writes: when it has written twice it has read what was asked for before
+            # after a start the storage thread reads the pending messages: after two of its writes it has read those requested before
             self.barrier()
             self.barrier()
             came += self.read(s, s.wire)
@@ -322,7 +324,7 @@ class Machine(RuleBasedStateMachine):
         if settles:
             self.barrier()
         again = 0
-        if unread == "publish":         # nobody hears whether it was taken
+        if unread == "publish":         # the test cannot know whether it was accepted
             payload, packet = self.message(topic, 1, 7)
             self.pub.send(packet)
             self.owe(topic, payload, 1, maybe=True, dup=True)
@@ -350,7 +352,7 @@ class Machine(RuleBasedStateMachine):
             s.wire.close()
         s.wire, s.left = None, False
         for e in list(s.queue):
-            e.dup = e.dup or was_online         # at each start, until it is on record that the session is offline
+            e.dup = e.dup or was_online         # at each start, until the offline state is on record
             if e.done:
                 e.done, e.maybe = False, True
             if later and e.brief and not e.sent:
@@ -360,7 +362,7 @@ class Machine(RuleBasedStateMachine):
                 e.maybe = True
 
     def look(self, is_exact: bool) -> None:
-        """I9, in the files of the broker that is gone."""
+        """Check I9 in the files of the stopped broker."""
         state, loss, unreadable = state_of(StoreSource(str(World.broker.dir)))
         assert loss["n"] == 0 and unreadable.n == 0
         found = {one.id: one for one in state.sessions.values()}

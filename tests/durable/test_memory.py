@@ -1,5 +1,7 @@
-"""Without memory for a record nothing is promised, what cannot be asked for again is not done, and QoS 0 goes on. Sanitizers have an allocator
-of their own, which knows no such faults."""
+"""Test a lack of memory for records: nothing is promised, an action that cannot be repeated is not done, and QoS 0 continues.
+
+Sanitizers have an allocator of their own, without such faults.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.timing
 BATCH = 64 * 1024               # first size of a batch
 LARGE = bytes(BATCH + 5000)
 QUOTA = 0x97
-RETAINED = "r" * 70           # more than is left in a batch that is full
+RETAINED = "r" * 70           # more than the room in a full batch
 
 
 def short(faults: Faults) -> None:
@@ -24,7 +26,7 @@ def short(faults: Faults) -> None:
 
 
 def ended(wire: Wire) -> None:
-    """With the reason, where the version has one."""
+    """Check that the connection ended, with the reason if the version has one."""
     if wire.level == 5:
         assert wire.read_packet() == Disconnect(QUOTA)
     wire.expect_closed()
@@ -60,7 +62,7 @@ def test_an_inbound_message_is_not_taken(faulty: Kept, faults: Faults, level: in
     pub = faulty.client("pub", level=level, session=True)
     pub.send(Publish("a", LARGE, 2, 9, dup=True))
     assert pub.read_packet() == Pubrec(9)
-    faulty.kill()                # what PUBREC promised
+    faulty.kill()                # promised by PUBREC
     pub = faulty.client("pub", level=level, session=True)
     pub.send(Pubrel(9))
     assert pub.read_packet() == Pubcomp(9)
@@ -80,7 +82,7 @@ def test_a_session_that_cannot_be_kept_is_refused(faulty: Kept, faults: Faults, 
 
 
 class Filled:
-    """A broker whose open batch has no room for one more record, while the one before it is on its way."""
+    """Run a broker whose open batch has no room for one more record, while the batch before it is being written."""
 
     def __init__(self, broker: Kept, faults: Faults) -> None:
         pub, filler, watcher = broker.client("pub", clean=True), broker.client("filler"), broker.client("watcher", clean=True)
@@ -113,7 +115,7 @@ def test_what_cannot_be_asked_for_again_is_not_done(faulty: Kept, faults: Faults
     filled = Filled(faulty, faults)
     keeper.send(Unsubscribe(2, ("gone",)))
     old.send(Unsubscribe(2, ("gone",)))
-    ended(old)                   # 3.1.1 has no word for it
+    ended(old)                   # 3.1.1 has no reason code for it
     clearer.send(Publish(RETAINED, b"", 1, 3, retain=True))
     ended(clearer)
     faults.set(stalled=0)
@@ -152,7 +154,7 @@ def test_both_ways_of_qos_2(faulty: Kept, faults: Faults) -> None:
     faults.heal()
     faulty.kill()
     pub = faulty.client("pub 2", session=True)
-    for i in range(8):           # of each nobody knows whether it went on: it does once
+    for i in range(8):           # each was forwarded or not; now it is forwarded once
         pub.send(Pubrel(i + 1))
         assert pub.read_packet() == Pubcomp(i + 1)
     sub = faulty.client("sub 2", session=True)
@@ -199,7 +201,7 @@ def test_a_segment_stays_while_a_copy_of_what_it_holds_has_no_memory(faulty: Kep
     offline_subscriber(faulty, ("a", 1))
     publish(faulty.client("pub", clean=True), "a", LARGE)
     short(faults)
-    faulty.kill()                # a new segment begins, and the old one is to be cleaned
+    faulty.kill()                # a new segment begins, and the old one must be cleaned
     for n in range(5):
         subscribe(faulty.client(f"other {n}"), ("b", 1))
     faulty.kill()

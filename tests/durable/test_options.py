@@ -1,4 +1,4 @@
-"""The effect of each option of persistence, and of `durability`."""
+"""Test the effect of each option of persistence, and of `durability`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_does_not(lines: str) -> None:
 
 
 def test_async_is_written_within_the_interval() -> None:
-    """And so at an orderly stop."""
+    """Test also an orderly stop."""
     with Kept(IN_DIR + "persistence true\ndurability async\n") as broker:
         offline_subscriber(broker, ("a", 1))
         publish(broker.client("pub", clean=True), "a", b"x")
@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_written() -> None:
 
 
 @pytest.mark.parametrize(("lines", "kept"), [
-    ("durability none\ndurability_topic group a\n", False),         # without a store there is none for a topic either
+    ("durability none\ndurability_topic group a\n", False),         # without a store a topic has none either
     ("durability_topic none a\n", False),
     ("durability_topic none b\ndurability_topic group a\n", True),
     ("durability_topic strict a/#\n", True),
@@ -78,7 +78,7 @@ def test_by_topic_and_listener(lines: str, kept: bool, qos: int) -> None:
         offline_subscriber(broker, ("a", qos))
         publish(broker.client("pub", clean=True), "a", b"x", qos)
         sub = broker.client("sub", session=True)
-        assert owed(sub, 1)[0].payload == b"x"       # whatever becomes of it at a crash
+        assert owed(sub, 1)[0].payload == b"x"       # without a promise for a crash
         subscribe(sub, ("z", 0))
         broker.kill()
         if lines.startswith("durability none"):

@@ -1,4 +1,6 @@
-"""A store in which cleaning has moved records: a session's own record may lie behind what belongs to it, and a number may have had owners before."""
+"""Test a store in which cleaning has moved records: a session's record may lie behind the records that belong to it, and a number may have had
+earlier owners.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -34,14 +36,17 @@ def end(sno: int) -> tuple[int, bytes]:
 
 
 def owed(records: list[tuple[int, bytes]], *client_ids: str) -> dict[str, list[bytes] | None]:
-    """What each client gets that comes back to a broker on this store; None: it is not known there. Last, one that got `new` subscribed."""
+    """Return what each client receives that returns to a broker on this store; None: the broker does not know it.
+
+    The last entry is for a client that subscribed to `new`.
+    """
     broker = Broker(CONFIG)
     write_store(str(broker.dir / "mosquitto.db.store"), records, "test", False, str(broker.dir))
     with broker:
         out: dict[str, list[bytes] | None] = {}
         for client_id in client_ids:
             wire = Wire(broker.port)
-            # what comes last through a queue: the store may still be read when a PINGREQ is answered
+            # a last message through the queue, because the store may still be read when a PINGREQ is answered
             wire.send(Connect(client_id, clean=False), Subscribe(1, (("end", 1),)), Publish("new", b"new", 1, mid=2), Publish("end", b"", 1, mid=3))
             connack = wire.read_packet()
             assert isinstance(connack, Connack)
@@ -65,7 +70,7 @@ def test_what_was_before_the_end_of_a_number_is_nobodys() -> None:
 
 
 def test_what_was_before_another_name_of_a_number_is_nobodys() -> None:
-    """As after damage: the end of the one before is lost."""
+    """Test the state after damage: the end of the earlier session is lost."""
     records = [message(b"olds", (1, 0)), session(1, b"old"), sub(1, b"new"), session(1, b"one"), message(b"ones", (1, 1))]
     assert owed(records, "old", "one") == {"old": None, "one": [b"ones"]}
 

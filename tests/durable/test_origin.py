@@ -1,4 +1,4 @@
-"""Where a message came from outlives the broker: through which group, and from whom."""
+"""Test that the origin of a message survives the broker: its shared group, and its publisher."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def payloads(wire: Wire, n: int) -> list[bytes]:
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_what_came_through_a_group_finds_another_member_after_a_kill(twice: bool) -> None:
-    """Also when the broker was killed again before that, and what was sent and not acknowledged."""
+    """Test also a second kill, and messages that were sent and not acknowledged."""
     with Kept(KEEP) as broker:
         one = member(broker, "one", "$share/g/a/#", "$share/h/+/b", "plain")
         pub = broker.client("pub", clean=True)
@@ -51,7 +51,7 @@ def test_what_came_through_a_group_finds_another_member_after_a_kill(twice: bool
         assert payloads(three, 2) == [b"0", b"1"]
         nothing_more(two)
         nothing_more(three)
-        subscribe(broker.client("last"), ("x", 1))       # what was handed over is on record
+        subscribe(broker.client("last"), ("x", 1))       # the hand-over is on record
         broker.kill()
         for name in ("two", "three"):
             nothing_more(broker.client(name, session=True))
@@ -72,7 +72,7 @@ def test_who_has_left_the_group_keeps_what_came_through_it() -> None:
 
 
 def test_no_local_of_retained_messages() -> None:
-    """[v5 3.8.3.1-3] Who published it is known by a hash that is the same in each process."""
+    """Test [v5 3.8.3.1-3]: the publisher is known by a hash that is the same in each process."""
     with Kept(KEEP) as broker:
         publish(broker.client("me"), "r", b"mine", retain=True)
         broker.kill()
@@ -92,7 +92,7 @@ def may_write(broker: Kept, *users: str) -> None:
 
 @pytest.mark.parametrize("cleaned", [False, True])
 def test_the_source_of_a_retained_message_is_asked_again(cleaned: bool) -> None:
-    """check_retain_source: who may not write any more has left nothing."""
+    """Test check_retain_source: a publisher that may no longer write has left nothing."""
     config = KEEP + "check_retain_source true\nacl_file {dir}/acl\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
     broker = Kept(config)
     may_write(broker, "good", "bad")

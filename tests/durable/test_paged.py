@@ -1,4 +1,4 @@
-"""Queues that are longer than memory: `queue_memory 1` lets nothing stay that can wait on the disk, but for a session's next 64."""
+"""Test queues that are longer than memory: with `queue_memory 1` only the next 64 messages of a session stay in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.wire import Wire
 
 PAGED = KEEP + "queue_memory 1\nmax_queued_messages 0\n"
 N = 1000
-WINDOW = 64                      # of cext/broker/routing/paged.pyx
+WINDOW = 64                      # defined in cext/broker/routing/paged.pyx
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def payload(i: int) -> bytes:
 
 
 def fill(broker: Kept | Wire, n: int = N, qos: int = 1, topic: str = "t") -> None:
-    """n messages, all acknowledged."""
+    """Publish n messages, and wait for all acknowledgements."""
     wire = broker if isinstance(broker, Wire) else broker.client("filler", clean=True)
     for first in range(0, n, 50):
         mids = range(first, min(first + 50, n))
@@ -49,7 +49,7 @@ def fill(broker: Kept | Wire, n: int = N, qos: int = 1, topic: str = "t") -> Non
 
 
 def take(wire: Wire, n: int) -> list[Publish]:
-    """The next n messages, each acknowledged."""
+    """Return the next n messages, each acknowledged."""
     got = []
     while len(got) < n:
         packet = wire.read_packet()
@@ -82,7 +82,7 @@ def test_what_was_sent_and_not_acknowledged_comes_again_first(broker: Kept) -> N
         assert first == [payload(i) for i in range(20)]
         sub.send(Disconnect())
         sub.expect_closed()
-        publish(broker.client("pub", clean=True), "other", b"")      # acknowledged: what was before it is on record
+        publish(broker.client("pub", clean=True), "other", b"")      # acknowledged: earlier messages are on record
         broker.kill()
     got = take(broker.client("sub", session=True), 300)
     assert [packet.payload for packet in got] == [payload(i) for i in range(300)]
@@ -101,7 +101,7 @@ def test_more_comes_while_it_is_read(broker: Kept) -> None:
 
 
 def test_many_sessions_at_once(broker: Kept) -> None:
-    """More is asked for than the store has on its way at a time (STORE_READS_MAX)."""
+    """Test more reads than the store has in progress at a time (STORE_READS_MAX)."""
     names = [f"sub{i}" for i in range(100)]
     for name in names:
         offline_subscriber(broker, ("t", 1), name=name)
@@ -177,7 +177,7 @@ def test_memory_holds_a_window_only(inside: Inside) -> None:
     inside.offline_subscriber()
     before = inside.stat("store_messages")
     fill(inside.wire("pub", clean=True))
-    # the last ones wait for their commit to be noticed by the next ones
+    # the commit of the last ones is noticed with the next ones
     assert inside.stat("store_messages") - before < WINDOW + 100
     assert [packet.payload for packet in take(inside.wire("sub"), N)] == [payload(i) for i in range(N)]
     until(lambda: inside.stat("store_messages") == before)
@@ -223,11 +223,11 @@ def test_one_that_cannot_be_read_is_said_to_be_lost(broker: Kept) -> None:
     assert at > 0
     sub = broker.client("sub", session=True)
     assert [packet.payload for packet in take(sub, 299)] == [payload(i) for i in range(300) if i != 200]
-    until(lambda: "cannot be read" in broker.log())      # the control plane writes it when it comes to it
+    until(lambda: "cannot be read" in broker.log())      # the control plane writes it with some delay
 
 
 def test_cleaning_takes_along_what_waits_on_the_disk(broker: Kept) -> None:
-    """Six times as much as one segment holds comes and goes: the one that all this is about lay in the first."""
+    """Test with six times as much as a segment holds: the messages of interest are in the first segment."""
     offline_subscriber(broker, ("t", 1))
     fill(broker, 200)
     for round_ in range(6):
@@ -237,7 +237,7 @@ def test_cleaning_takes_along_what_waits_on_the_disk(broker: Kept) -> None:
             publish(pub, "junk", bytes([i]) * 100_000)
         broker.client("junk", clean=True).close()
     store = next(broker.dir.glob("*.store"))
-    assert sum(segment.stat().st_size for segment in store.glob("segment.*")) < 80_000_000      # of 90
+    assert sum(segment.stat().st_size for segment in store.glob("segment.*")) < 80_000_000      # of 90 MB
     broker.kill()
     fill(broker, 10)
     got = take(broker.client("sub", session=True), 210)

@@ -1,4 +1,4 @@
-"""Paged deliveries and the records that they go by: cleaning finds each, whoever else has the message, and nobody waits for ever."""
+"""Test paged deliveries and their records: cleaning finds each one, and no delivery waits for ever."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def publish(wire: Wire, topic: str, payload: bytes, **more: Any) -> None:
 
 
 def until_cleaned(plane: Plane, pub: Wire) -> None:
-    """What comes and goes, until the segments of before are gone."""
+    """Publish until the earlier segments are gone."""
     wire = client(plane, "junk", ("junk", 1), clean=True)
     before = plane.stats()
     while plane.stats()["disk_segments_cleaned"] < before["disk_segments_cleaned"] + before["disk_segments"] + 1:
@@ -58,13 +58,13 @@ def first(wire: Wire) -> bytes:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_retained_message_that_was_recorded_again_for_nobody(tmp_path: Path, restarted: bool) -> None:
-    """It goes to `late` by replay, who acknowledges it before its second record is sealed: that one has no entry for `sub`."""
+    """Test a message that `late` gets by replay and acknowledges before its second record is sealed, which has no entry for `sub`."""
     with plane_on(tmp_path / "s", "async", 20) as plane:
         client(plane, "sub", ("r", 1), ("f", 1)).close()
         pub = client(plane, "pub", clean=True)
         publish(pub, "r", BIG, retain=True)
         online = client(plane, "online", ("live", 1))
-        for _ in range(200):             # all is acknowledged at once: waiting pays, and a batch stays open for its interval
+        for _ in range(200):             # all is acknowledged at once: a batch stays open for its interval
             publish(pub, "live", b"")
             online.send(Puback(published(online).mid))
         late = client(plane, "late")
@@ -86,7 +86,7 @@ def test_a_retained_message_that_was_recorded_again_for_nobody(tmp_path: Path, r
 
 
 def test_what_is_not_recorded_is_not_looked_for_in_anothers_record(tmp_path: Path) -> None:
-    """The retained message has a record; that it is owed to `sub` has none, as `durability none` says."""
+    """Test a retained message with a record, whose delivery to `sub` has none, because of `durability none`."""
     with plane_on(tmp_path / "s", durability_topic="none r") as plane:
         client(plane, "sub", ("r", 1), ("f", 1)).close()
         pub = client(plane, "pub", clean=True)
@@ -114,7 +114,7 @@ def test_retained_messages_come_when_the_queue_is_empty_without_an_acknowledgeme
 
 
 def test_memory_is_given_back_when_clients_go(tmp_path: Path) -> None:
-    """Each session that comes back reads a copy of its own of what is owed to all."""
+    """Test sessions that come back: each reads its own copy of a message that is pending for all."""
     names = [f"s{i}" for i in range(50)]
     with plane_on(tmp_path / "s") as plane:
         for name in names:
@@ -126,7 +126,7 @@ def test_memory_is_given_back_when_clients_go(tmp_path: Path) -> None:
         wires = [client(plane, name) for name in names]
         for wire in wires:
             assert first(wire) == b"x" * 4000
-        assert plane.stats()["store_bytes"] < 50 * 25 * 4100         # what is in flight, not what could be read ahead
+        assert plane.stats()["store_bytes"] < 50 * 25 * 4100         # messages in flight, not all that could be read ahead
         for wire in wires:
             wire.close()
         plane.until(lambda: plane.stats()["clients_connected"] == 0)

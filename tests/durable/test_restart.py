@@ -1,5 +1,7 @@
-"""What was acknowledged is there after kill -9. Each test tells a broker something, waits for the acknowledgement, kills it, starts it again on
-the same store, and looks."""
+"""Test that acknowledged changes survive kill -9.
+
+Each test sends something to a broker, waits for the acknowledgement, kills the broker, starts it again on the same store, and checks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ FOR_LONG = ((P.SESSION_EXPIRY, 3600),)
 
 
 class Kept(Broker):
-    """A broker with a store, that can be killed."""
+    """Run a broker with a store that can be killed."""
 
     def __init__(self, config: str, env: dict[str, str] | None = None) -> None:
         super().__init__(config, env=env)
@@ -67,7 +69,7 @@ def subscribe(wire: Wire, *filters: tuple[str, int], props: tuple[object, ...] =
 
 
 def publish(wire: Wire, topic: str, payload: bytes, qos: int = 1, mid: int = 7, retain: bool = False) -> None:
-    """Returns when it is acknowledged, all the way."""
+    """Publish; return when the message is completely acknowledged."""
     wire.send(Publish(topic, payload, qos, mid, retain))
     if qos == 1:
         assert isinstance(wire.read_packet(), Puback)
@@ -84,7 +86,7 @@ def owed(wire: Wire, n: int) -> list[Publish]:
 
 
 def qos_0_goes_on(broker: Kept) -> None:
-    """And who asks for nothing that lasts."""
+    """Check that QoS 0 continues, and clients that need no store."""
     sub = broker.client("clean", clean=True, level=4)
     subscribe(sub, ("other", 0))
     broker.client("clean too", clean=True, level=4).send(Publish("other", b"on", 0))
@@ -128,7 +130,7 @@ def test_what_was_sent_comes_again_with_dup_and_the_same_id(broker: Kept) -> Non
     pub = broker.client("pub", clean=True)
     pub.send(*(Publish("a", b"%d" % i, 1, i + 1) for i in range(3)))
     first = owed(sub, 3)
-    assert [isinstance(pub.read_packet(), Puback) for _ in range(3)]      # nobody acknowledged: they are in the store
+    assert [isinstance(pub.read_packet(), Puback) for _ in range(3)]      # not acknowledged by a subscriber: they are in the store
     broker.kill()
     again = owed(broker.client("sub", session=True), 3)
     assert [(p.mid, p.payload) for p in again] == [(p.mid, p.payload) for p in first]
@@ -143,7 +145,7 @@ def test_what_was_acknowledged_does_not_come_again(broker: Kept) -> None:
     sub = broker.client("sub", session=True)
     got = owed(sub, 4)
     sub.send(Puback(got[0].mid), Puback(got[2].mid))
-    subscribe(sub, ("b", 0))     # its SUBACK comes when all before is in the store
+    subscribe(sub, ("b", 0))     # its SUBACK arrives when all earlier records are in the store
     broker.kill()
     assert [p.payload for p in owed(broker.client("sub", session=True), 2)] == [b"1", b"3"]
 
@@ -158,7 +160,7 @@ def test_a_message_that_is_acknowledged_at_once_is_not_written() -> None:
             (got,) = owed(sub, 1)
             sub.send(Puback(got.mid))
             assert isinstance(pub.read_packet(), Puback)
-        subscribe(sub, ("b", 1))     # its SUBACK comes when all before is in the store
+        subscribe(sub, ("b", 1))     # its SUBACK arrives when all earlier records are in the store
         broker.kill()
         nothing_more(broker.client("sub", session=True))
 
@@ -180,7 +182,7 @@ def test_after_pubrec_only_the_release_is_owed(broker: Kept) -> None:
 
 
 def test_a_publisher_that_releases_after_the_crash(broker: Kept) -> None:
-    """[v5 4.3.3] Its message was taken with PUBREC: once, whatever it sends again."""
+    """Test [v5 4.3.3]: a message was accepted with PUBREC, and counts once, whatever the publisher sends again."""
     offline_subscriber(broker, ("a", 2))
     pub = broker.client("pub")
     pub.send(Publish("a", b"x", 2, 9))
@@ -268,7 +270,7 @@ def test_a_session_expires_while_nobody_is_there_to_see(broker: Kept) -> None:
     broker.kill()
     subscriber = broker.client("watch", clean=True)
     subscribe(subscriber, ("$SYS/broker/clients/expired", 0))
-    while True:      # $SYS tells it, every sys_interval
+    while True:      # $SYS reports it at each sys_interval
         got = subscriber.read_packet(15)
         if isinstance(got, Publish) and got.payload == b"1":
             break
@@ -278,7 +280,7 @@ def test_a_session_expires_while_nobody_is_there_to_see(broker: Kept) -> None:
 def test_the_will_of_who_was_connected_is_sent_when_the_broker_is_back(broker: Kept) -> None:
     offline_subscriber(broker, ("w", 1))
     broker.client("dying", will=Will("w", b"last words", 1))
-    subscribe(broker.client("other"), ("x", 1))          # its SUBACK comes after all that lies before it in the store
+    subscribe(broker.client("other"), ("x", 1))          # its SUBACK arrives after all that is before it in the store
     broker.kill()
     (got,) = owed(broker.client("sub", session=True), 1)
     assert got.payload == b"last words"

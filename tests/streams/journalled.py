@@ -1,4 +1,4 @@
-"""What a broker's streams hold, by the reader that everybody has."""
+"""Read the streams of a broker with the public reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def folder(broker: Kept, name: str = "all") -> Path:
 
 
 def records(broker: Kept, n: int, name: str = "all", shard: int = 0) -> list[Record]:
-    """Once so many are there, which is within about a second."""
+    """Return the records when so many exist, which takes about a second."""
     stream = Stream(folder(broker, name))
     until(lambda: stream.marks()[shard].seq >= n)
     found = list(stream.read(0, 1 << 40, shard=shard))
@@ -25,7 +25,7 @@ def records(broker: Kept, n: int, name: str = "all", shard: int = 0) -> list[Rec
 
 
 def stopped(broker: Kept, name: str = "all", shard: int = 0) -> list[Record]:
-    """All of it: a broker that stops leaves nothing behind its mark."""
+    """Stop the broker and return all records: a stopped broker leaves none behind its mark."""
     assert broker.stop() == 0
     stream = Stream(folder(broker, name))
     return list(stream.read(stream.marks()[shard].first_seq, 1 << 40, shard=shard))

@@ -1,4 +1,6 @@
-"""The account of a session: what was published to it at QoS 1 and 2 and what became of that, against what its client saw and a model expects."""
+"""Test the account of a session (the messages that were published to it at QoS 1 and 2, and their outcome) against the view of its client and a
+model.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ COUNTERS = ("published", "delivered", "resent", "acknowledged", "expired", "drop
 
 
 def accounts(found: list[Record], client: str) -> list[dict[str, int]]:
-    """The last of each counting, in their order."""
+    """Return the last record of each counting, in their order."""
     last: dict[int, dict[str, int]] = {}
     for r in found:
         if NAMES[r.kind] == "account" and r.client_id == client:
@@ -45,12 +47,12 @@ class Sent:
     qos: int
     expires: bool = False
     before: bool = False        # it was sent to the client
-    released: bool = False      # QoS 2, and the client has said that it has it
+    released: bool = False      # QoS 2, and the client has sent PUBREC
 
 
 @dataclass
 class Model:
-    """One client as it sees itself, and what its accounts should say in all."""
+    """Model one client as it sees itself, and the expected sums of its accounts."""
 
     name: str
     broker: Kept
@@ -68,13 +70,13 @@ class Model:
 
     def connect(self) -> None:
         if any(sent.expires for sent in self.owed):
-            time.sleep(0.01)                 # it is more than a millisecond old, by any clock
+            time.sleep(0.01)                 # more than a millisecond old, by any clock
         self.wire = self.broker.client(self.name)
         for sent in list(self.owed):
             if sent.expires and not sent.before:
                 self.owed.remove(sent)
                 self.count["expired"] += 1
-        packets = [self.wire.read_packet() for _ in self.owed]         # a PUBREL waits for what is not on record
+        packets = [self.wire.read_packet() for _ in self.owed]         # a PUBREL waits for changes that are not on record
         assert [p for p in packets if isinstance(p, Pubrel)] == [Pubrel(self.mids[sent.payload]) for sent in self.owed if sent.released]
         for sent, packet in zip((s for s in self.owed if not s.released), (p for p in packets if not isinstance(p, Pubrel)), strict=True):
             self.arrives(sent, packet)
@@ -126,7 +128,7 @@ class Model:
         self.count["acknowledged"] += 1
 
     def ends(self) -> None:
-        """A clean start takes the session away."""
+        """End the session by a clean start."""
         wire = self.broker.client(self.name, clean=True)
         self.count["gone"] += len(self.owed)
         self.owed.clear()
@@ -149,7 +151,7 @@ def put(pub: Wire, sent: Sent, client: Model) -> None:
 
 
 def settled(broker: Kept, clients: list[Model]) -> None:
-    """Everybody has come and left, so that their accounts are written as they stand, in a batch that is: its witness was acknowledged."""
+    """Let all clients connect and leave, so that their accounts are written in an acknowledged batch."""
     for client in clients:
         if client.wire is None:
             client.connect()
@@ -185,7 +187,7 @@ def test_whatever_happens_it_adds_up(seed: int) -> None:
                 pub = broker.client("pub", clean=True)
             elif what < 0.4 and (client.wire is None or len(client.owed) < 15):
                 number += 1
-                expires = client.wire is None and chance.random() < 0.2       # at QoS 2 it would be gone before it is released
+                expires = client.wire is None and chance.random() < 0.2       # at QoS 2 it would be gone before its release
                 put(pub, Sent(b"%d" % number, 1 if expires else chance.choice((1, 2)), expires), client)
             elif client.wire is None:
                 client.connect()
@@ -253,7 +255,7 @@ def test_qos_0_that_waits_is_not_of_it() -> None:
 
 
 def test_who_refuses_has_answered() -> None:
-    """[v5 4.8.2-6] What it says is that it has got it; so it is with PUBREC, after which nothing comes."""
+    """Test [v5 4.8.2-6]: a refusal is an answer, also in PUBREC, after which nothing follows."""
     with Kept(keeping(EVENTS)) as broker:
         one = broker.client("one")
         subscribe(one, ("#", 2))
@@ -280,7 +282,7 @@ def test_sessions_that_end_with_their_connection_have_none() -> None:
 
 
 def test_once_a_minute_while_it_changes() -> None:
-    """A client that stays is told of without leaving: a minute after the first change, then not before the next one."""
+    """Test the account of a connected client: written a minute after the first change, then not before the next change."""
     faults = Faults()
     with Kept(keeping(EVENTS), faults.env) as broker:
         one = broker.client("one", keepalive=0)
@@ -292,7 +294,7 @@ def test_once_a_minute_while_it_changes() -> None:
             assert one.read_packet() == Pingresp()
             for later_s in (61 * n, 61 * n + 30 * (n - 1)):
                 faults.set(later_s=later_s)
-                pub.send(Pingreq())                          # it looks at the clock, and at what is due, before it answers
+                pub.send(Pingreq())                          # it checks the clock and due accounts before it answers
                 assert pub.read_packet() == Pingresp()
         one.send(Disconnect())
         one.expect_closed()

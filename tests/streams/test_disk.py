@@ -1,4 +1,4 @@
-"""What may happen to a disk with streams on it, and to their files: each has one outcome (docs/journal.md, docs/storage.md)."""
+"""Test the effects on a disk with streams, and on their files: each has one outcome (docs/journal.md, docs/storage.md)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refused(pub: Wire) -> None:
 
 
 def gauge(broker: Kept, name: str, stream: str = "all") -> int:
-    """As $SYS has it now."""
+    """Return a gauge of $SYS."""
     wire = broker.client("gauge", clean=True, level=4)
     subscribe(wire, (f"$SYS/broker/streams/{stream}/{name}", 0))
     got = wire.read_packet()
@@ -47,14 +47,14 @@ def test_a_full_disk(faults: Faults) -> None:
         pub, old = broker.client("pub", clean=True), broker.client("old", clean=True, level=4)
         publish(pub, "a", b"before")
         faults.set(full=1)
-        old.send(Publish("a", b"old 1", 1, 1), Publish("a", b"old 2", 1, 2))         # cannot be refused: waits, and is not read from
+        old.send(Publish("a", b"old 1", 1, 1), Publish("a", b"old 2", 1, 2))         # cannot be refused: it waits, and the broker does not read from the client
         until(lambda: "Error: the disk is full" in broker.log())
         refused(pub)
         pub.send(Publish("a", b"no", 2, 7))
         assert pub.read_packet() == Pubrec(7, QUOTA)
         sub = broker.client("sub", clean=True, level=4)
         subscribe(sub, ("b", 0))
-        pub.send(Publish("b", b"0", 0))                                                # goes on, and waits in memory
+        pub.send(Publish("b", b"0", 0))                                                # accepted, and waits in memory
         assert isinstance(sub.read_packet(), Publish)
         faults.set(full=0)
         assert [old.read_packet(), old.read_packet()] == [Puback(1), Puback(2)]
@@ -83,7 +83,7 @@ def test_a_failing_disk(fault: str, faults: Faults) -> None:
 
 
 def test_a_kill_between_the_journal_and_the_batch(faults: Faults) -> None:
-    """What a stream has and no batch names never was: the release of a QoS 2 message comes again, and is journalled then."""
+    """Test records of a stream that no batch names: they never happened. The release of a QoS 2 message comes again, and is then written."""
     with Kept(keeping("stream all #"), faults.env) as broker:
         spare_written(broker.dir)
         broker.kill()
@@ -106,7 +106,7 @@ def test_a_kill_between_the_journal_and_the_batch(faults: Faults) -> None:
 
 
 def test_what_does_not_fit_into_memory(faults: Faults) -> None:
-    """While the disk stands still QoS 0 goes on, and from half of what may wait on it is in no stream; QoS 1 waits for the disk before that."""
+    """Test a blocked disk: QoS 0 continues, and is in no stream when half of the bound waits; QoS 1 waits for the disk before that."""
     with Kept(keeping("stream all #", "sys_interval 1"), faults.env) as broker:
         pub, one = broker.client("pub", clean=True), broker.client("one", clean=True)
         sub = broker.client("sub", clean=True)
@@ -131,7 +131,7 @@ def test_what_does_not_fit_into_memory(faults: Faults) -> None:
 
 
 def test_no_room_even_so(faults: Faults) -> None:
-    """Refused before anybody has it: QoS 1 is told, QoS 2 stays to be released."""
+    """Test messages that are refused before any subscriber has them: QoS 1 is refused, QoS 2 stays to be released."""
     large = bytes(1 << 20)
     with Kept(keeping("stream all #"), faults.env) as broker:
         flood, two = broker.client("flood", clean=True, level=4), broker.client("two", level=4)
@@ -149,7 +149,7 @@ def test_no_room_even_so(faults: Faults) -> None:
         two.expect_closed()
         sub = broker.client("sub", clean=True, level=4)
         subscribe(sub, ("two", 1))
-        sub.expect_nothing()             # nor has it become the retained one
+        sub.expect_nothing()             # nor was it retained
         sub.close()
         faults.set(stalled=0)
         told = [one.read_packet() for one in ones if one.sock not in ready]
@@ -191,7 +191,7 @@ def test_shards_grow() -> None:
         broker.config.write_text(text.replace("stream all #", "stream all # shards 2"))
         with pytest.raises(RuntimeError, match="their number can only grow: say shards 3"):
             broker.start()
-        broker.config.write_text(text)          # none said: as many as there are
+        broker.config.write_text(text)          # no number configured: as many as there are
         broker.start()
         assert "Stream all: 3 shards" in broker.log()
 

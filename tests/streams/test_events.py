@@ -1,4 +1,4 @@
-"""What happens to clients lies in the stream of events: each kind with its fields, in its place, once."""
+"""Test the stream of events: each kind with its fields, in its place, once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEVER = 0xFFFFFFFF
 
 
 def events(broker: Kept, *kinds: str) -> list[Record]:
-    """The broker stops; all of them, or those of some kinds."""
+    """Stop the broker; return all events, or those of some kinds."""
     found = stopped(broker, "events")
     return [r for r in found if not kinds or NAMES[r.kind] in kinds]
 
@@ -132,7 +132,7 @@ def test_a_mount_point_is_part_of_a_filter() -> None:
 
 
 def test_what_a_start_finds() -> None:
-    """After it nothing stands but what it tells: what a client did before a kill need not be put together from how that ended."""
+    """Test the events after a start: they contain the current state, so a reader need not know what happened before a kill."""
     with Kept(keeping(EVENTS)) as broker:
         sub = broker.client("sub", username="ann")
         subscribe(sub, ("a/+", 1), ("$share/g/b", 2), props=((P.SUBSCRIPTION_ID, 7),))
@@ -153,7 +153,7 @@ def test_what_a_start_finds() -> None:
 
 
 def test_drops() -> None:
-    """Each that is counted is told: what it was, whose, and why; in the number of $SYS's reasons."""
+    """Test that each counted drop has an event: with the message, the session and the reason, in the numbers of $SYS."""
     with Kept(keeping(EVENTS, "max_queued_messages 2", "message_size_limit 100")) as broker:
         sub = broker.client("sub")
         subscribe(sub, ("q/#", 1))
@@ -205,7 +205,7 @@ def test_more_than_a_start_tells_of_one_session() -> None:
 
 
 def test_what_does_not_fit_is_told_in_numbers() -> None:
-    """While the disk stands still, nobody waits for events; what is lost of them is a record as soon as there is room."""
+    """Test a blocked disk: clients do not wait for events, and a record counts the lost ones as soon as there is room."""
     faults = Faults()
     with Kept(keeping(EVENTS), faults.env) as broker:
         one = broker.client("one", clean=True, level=4)

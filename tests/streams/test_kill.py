@@ -1,4 +1,4 @@
-"""Kill -9 under load, again and again: what was acknowledged is in the stream once, numbers go on, nothing is torn."""
+"""Test repeated kill -9 under load: acknowledged messages are in the stream once, numbers continue, no record is torn."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WINDOW = 40
 
 
 class Sender:
-    """A session that publishes QoS 1 and 2. What was not acknowledged at QoS 1 is given up, and sent as something else; QoS 2 goes on where it was."""
+    """Publish QoS 1 and 2 with a session. A QoS 1 message without an acknowledgement is given up and sent as another one; QoS 2 continues."""
 
     def __init__(self, broker: Kept, name: str, dice: random.Random) -> None:
         self.broker, self.name, self.dice = broker, name, dice
         self.n = 0
-        self.open: dict[int, tuple[bytes, int, bool]] = {}      # by packet id: payload, qos, PUBREC was seen
+        self.open: dict[int, tuple[bytes, int, bool]] = {}      # packet id: (payload, qos, PUBREC was seen)
         self.sent: set[bytes] = set()
         self.done: set[bytes] = set()
 
@@ -55,7 +55,7 @@ class Sender:
         self.wire.send(*out)
 
     def take(self) -> bool:
-        """One packet; False: there are no more."""
+        """Handle one packet; return False if there are no more."""
         raw = self.wire.read_frame()
         if raw is None:
             return False
@@ -115,7 +115,7 @@ def store_bytes(broker: Kept) -> bytes:
 
 @pytest.mark.parametrize("retain", [False, True])
 def test_a_message_is_there_once_though_it_is_released_anew(retain: bool) -> None:
-    """Its fan-out takes several turns, and the broker is killed behind the first: the batch of the journal is written, the release is not over."""
+    """Test a kill behind the first slice of a fan-out of several turns: the batch of the journal is written, the release is not done."""
     faults = Faults()
     with closing(faults), Kept(keeping("stream all #", "turn_budget 1000", "durability_interval 0", "sys_interval 0"), faults.env) as broker:
         spare_written(broker.dir)
@@ -132,7 +132,7 @@ def test_a_message_is_there_once_though_it_is_released_anew(retain: bool) -> Non
         broker.die()
         faults.heal()
         faults.set(waiting=0)
-        for _ in range(2):              # and once more, before it is over
+        for _ in range(2):              # and again, before it is done
             broker.start()
             broker.die()
         broker.start()
@@ -143,14 +143,14 @@ def test_a_message_is_there_once_though_it_is_released_anew(retain: bool) -> Non
         pub = broker.client("pub", level=4)
         pub.send(Pubrel(1))
         assert pub.read_packet() == Pubcomp(1)
-        assert sub.read_packet() == Publish("a", b"once only")       # those who subscribe get it, perhaps again
-        pub.send(Publish("a", b"once only", 2, 1), Pubrel(1))         # another one
+        assert sub.read_packet() == Publish("a", b"once only")       # subscribers get it, perhaps again
+        pub.send(Publish("a", b"once only", 2, 1), Pubrel(1))         # another message
         assert [pub.read_packet(), pub.read_packet()] == [Pubrec(1), Pubcomp(1)]
         assert [r.payload for r in stopped(broker)] == [b"once only"] * 2
 
 
 def test_an_id_that_is_used_again_before_all_have_the_message_stays() -> None:
-    """Its session has come back on another connection, which waits for the fan-out of what it released on the first one, too."""
+    """Test a session that came back on another connection, which also waits for the fan-out of the first one's release."""
     with Kept(keeping("turn_budget 1000", "durability_interval 0")) as broker:
         subs = [broker.client(f"sub{n}", clean=True, level=4) for n in range(600)]       # a slice is of 64
         for sub in subs:
@@ -164,7 +164,7 @@ def test_an_id_that_is_used_again_before_all_have_the_message_stays() -> None:
         assert [again.read_packet(), again.read_packet()] == [Connack(session=True), Pubrec(1)]
         for sub in subs:
             assert sub.read_packet() == Publish("a", b"one")
-        again.send(Publish("c", b"", 1, 2))      # behind all that was recorded
+        again.send(Publish("c", b"", 1, 2))      # behind everything that was recorded
         assert again.read_packet() == Puback(2)
         broker.die()
         broker.start()

@@ -1,4 +1,4 @@
-"""Streams for plain clients: `$stream/NAME/PLACE/FILTER` sends what lies there, and then what comes, with no seam in between."""
+"""Test streams for plain clients: `$stream/NAME/PLACE/FILTER` sends stored records, then new ones, without a gap."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def faults() -> Iterator[Faults]:
 
 
 def fill(broker: Kept, lo: int, hi: int, qos: int = 1, size: int = 0) -> None:
-    """Returns when all are acknowledged."""
+    """Publish; return when all messages are acknowledged."""
     pub = broker.client(f"pub{lo}", clean=True)
     for at in range(lo, hi, 20):
         part = range(at, min(at + 20, hi))
@@ -41,7 +41,7 @@ def fill(broker: Kept, lo: int, hi: int, qos: int = 1, size: int = 0) -> None:
 
 
 def passing(broker: Kept, name: str) -> Wire:
-    """Its session ends with it."""
+    """Return a client whose session ends with its connection."""
     wire = broker.wire()
     wire.send(Connect(name))
     assert isinstance(wire.read_packet(), Connack)
@@ -105,7 +105,7 @@ def test_from_a_number_a_time_and_only_what_matches() -> None:
         assert all((P.SUBSCRIPTION_ID, 9) in packet.props for packet in later)
         subscribe(reader, (f"{STREAM}/1000000/t/#", 0))         # behind the end: from there on
         fill(broker, 100, 101)
-        assert numbers(got(reader, 1)) == [100]                  # of the first one
+        assert numbers(got(reader, 1)) == [100]                  # through the first subscription
         subscribe(reader, (f"{STREAM}/95/#", 0))                 # once more: from the beginning
         assert numbers(got(reader, 6)) == list(range(95, 101))
 
@@ -146,7 +146,7 @@ def test_shards_are_each_in_order() -> None:
 
 @pytest.mark.parametrize(("qos", "size"), [(0, 2000), (1, 300)])
 def test_a_slow_reader_gets_all_of_it(qos: int, size: int) -> None:
-    """It reads nothing until much more is there than its socket and its queue take."""
+    """Test a reader that reads nothing until there is much more than its socket and queue can hold."""
     lines = ("stream all t/#", "max_queued_messages 10", "max_inflight_messages 5")
     with Kept(keeping(*lines)) as broker:
         reader = broker.client("reader", clean=True)
@@ -194,7 +194,7 @@ def test_who_goes_is_forgotten_and_who_lasts_goes_on_where_it_was() -> None:
         subscribe(lasts, (f"{STREAM}/first/#", 1))
         before = got(lasts, 55)
         lasts.send(Disconnect())
-        while lasts.read_frame() is not None:       # what was under way, and comes again
+        while lasts.read_frame() is not None:       # messages in flight, which come again
             pass
         fill(broker, 200, 220)
         lasts = broker.client("lasts", session=True)
@@ -202,7 +202,7 @@ def test_who_goes_is_forgotten_and_who_lasts_goes_on_where_it_was() -> None:
         while after[-1] != 219:
             after += numbers(got(lasts, 1))
         assert numbers(before) == list(range(55)) and after == list(range(after[0], 220)) and after[0] <= 55
-        for n in range(30):      # nothing is left behind by those who come and go
+        for n in range(30):      # nothing stays behind from readers that come and go
             wire = passing(broker, f"c{n}")
             subscribe(wire, *((f"{STREAM}/{i}/#", 0) for i in range(16)))
             if n % 2:
@@ -214,7 +214,7 @@ def test_who_goes_is_forgotten_and_who_lasts_goes_on_where_it_was() -> None:
 
 
 def test_what_was_sent_stays_what_it_was_after_a_kill() -> None:
-    """Nobody is sent what a start drops and numbers anew."""
+    """Test that no reader receives a record that a start drops and whose number it uses again."""
     sent: dict[str, bytes] = {}
     with Kept(keeping("stream all t/#")) as broker:
         for round in range(3):
@@ -245,7 +245,7 @@ def test_retention_overtakes_a_reader() -> None:
         stream = Stream(folder(broker))
         until(lambda: stream.marks()[0].first_seq > 120)
         late = broker.client("late", clean=True)
-        subscribe(late, (f"{STREAM}/0/#", 0))           # nothing is left of where it begins
+        subscribe(late, (f"{STREAM}/0/#", 0))           # the place where it begins is gone
         seen = numbers(got(late, 1))
         reader.send(Puback(first.mid))
         found = numbers([first])
@@ -255,7 +255,7 @@ def test_retention_overtakes_a_reader() -> None:
             seen += numbers(got(late, 1))
         assert found[:20] == list(range(20)) and found == sorted(set(found)) and len(found) < 120
         assert seen == list(range(seen[0], 200)) and seen[0] >= 100
-        log = broker.dir / "log"                        # lines come to it in their own time
+        log = broker.dir / "log"                        # log lines arrive asynchronously
         until(lambda: "are no longer kept. Client reader continues after them." in log.read_text())
         until(lambda: "Client late" in log.read_text())
 
@@ -283,7 +283,7 @@ def test_shares_and_too_many_are_refused_and_without_streams_it_is_a_filter_like
         assert wire.read_packet() == Suback(1, (0x8F,))
         wire.send(Subscribe(2, tuple((f"{STREAM}/{i}/#", 0) for i in range(17))))
         assert wire.read_packet() == Suback(2, (0,) * 16 + (0x97,))
-        subscribe(wire, *((f"{STREAM}/{i}/#", 1) for i in range(16)))         # the same ones again
+        subscribe(wire, *((f"{STREAM}/{i}/#", 1) for i in range(16)))         # the same subscriptions again
         wire.send(Subscribe(3, ((f"{STREAM}/16/#", 0), (f"{STREAM}/3/#", 0))))
         assert wire.read_packet() == Suback(3, (0x97, 0))
     with Kept(keeping()) as broker:
@@ -294,7 +294,7 @@ def test_shares_and_too_many_are_refused_and_without_streams_it_is_a_filter_like
 
 
 def test_who_may_read_what() -> None:
-    """The stream, by its name as any topic; and of what is in it only the topics that it may read."""
+    """Test access to a stream, by its name as a topic; and to its content, only to topics that the client may read."""
     config = keeping("stream all #", "acl_file {dir}/acl", "listener {port} 127.0.0.1", "allow_anonymous true")
     broker = Kept(config)
     (broker.dir / "acl").write_text("user writer\ntopic write #\nuser reader\ntopic read $stream/all/#\ntopic read r/#\nuser other\ntopic read #\n")
@@ -320,7 +320,7 @@ def iso(s: float) -> str:
 
 
 def test_a_place_to_come_begins_when_it_is_there(faults: Faults) -> None:
-    """With the first record of each shard that is not older, whatever the clock does behind it; or with that number."""
+    """Test a place in the future: it begins with the first record of each shard that is not older, or with that number."""
     with Kept(keeping("stream all t/# shards 3"), faults.env) as broker:
         fill(broker, 0, 10)
         reader = broker.client("reader", clean=True)
@@ -351,14 +351,14 @@ def test_without_a_descriptor_it_waits(fault: str, faults: Faults) -> None:
         assert "damaged" not in log and log.count("cannot be read") == 1
 
 
-@pytest.mark.timing             # sanitizers have an allocator of their own, which knows no such faults
+@pytest.mark.timing             # sanitizers have an allocator of their own, without such faults
 def test_without_memory_for_a_message_it_waits(faults: Faults) -> None:
     with Kept(keeping("stream all t/#"), faults.env) as broker:
         pub = broker.client("pub", clean=True)
         pub.send(Publish("t/1", b"7", 1, 1, props=((P.USER, ("k", "v" * 40_000)),)))
         assert isinstance(pub.read_packet(), Puback)
         reader = broker.client("reader", clean=True)
-        faults.set(realloc_from=40_120)         # its record fits; what is sent, with its place, does not
+        faults.set(realloc_from=40_120)         # its record fits; the message to be sent, with its place, does not
         subscribe(reader, (f"{STREAM}/first/#", 1))
         until(lambda: faults.denied)
         reader.expect_nothing()
@@ -367,7 +367,7 @@ def test_without_memory_for_a_message_it_waits(faults: Faults) -> None:
 
 
 def hogged(broker: Kept, pub: Wire, n_bytes: int) -> Wire:
-    """Memory is full from here on, as long as the wire is open."""
+    """Fill the memory for as long as the returned wire is open."""
     hog = broker.client("hog", clean=True, level=4)
     hog.send(b"\x30" + packets.varint(n_bytes + 3) + b"\0\1h" + bytes(n_bytes - 1))
     def refused() -> bool:
@@ -381,7 +381,7 @@ def hogged(broker: Kept, pub: Wire, n_bytes: int) -> Wire:
 def test_while_memory_is_short_it_waits(qos: int) -> None:
     lines = ("stream all t/#", "memory_limit 4000000", "max_packet_size 10000000", "max_inflight_messages 10", "log_type all", "log_dest file {dir}/log")
     with Kept(keeping(*lines)) as broker:
-        fill(broker, 0, 1500, size=6000)         # more than sockets hold
+        fill(broker, 0, 1500, size=6000)         # more than sockets can hold
         pub = broker.client("pub 2", clean=True)
         reader, quick = broker.client("reader", clean=True), broker.client("quick", clean=True)
         subscribe(reader, (f"{STREAM}/first/#", qos))
@@ -392,7 +392,7 @@ def test_while_memory_is_short_it_waits(qos: int) -> None:
             reader.send(*(Puback(packet.mid) for packet in first))
         found = numbers(first)
         reader.send(Pingreq())
-        while (packet := reader.read_packet()) != Pingresp():         # what was on its way
+        while (packet := reader.read_packet()) != Pingresp():         # messages on their way
             assert isinstance(packet, Publish)
             found.append(int(packet.payload.rstrip(b".")))
             if qos:
@@ -407,14 +407,14 @@ def test_while_memory_is_short_it_waits(qos: int) -> None:
 
 
 def test_what_waits_for_slow_readers_goes_before_anybody_is_refused() -> None:
-    """It counts, and is read again: all of it comes, in order, whatever was given up in between."""
+    """Test that given-up messages are counted and read again: all arrive, in order."""
     with Kept(keeping("stream all t/# shards 2", "memory_limit 4000000", "max_inflight_messages 3", "max_queued_messages 5")) as broker:
         fill(broker, 0, 600, size=1000)
         readers = [broker.client(f"reader{n}", clean=True) for n in range(30)]
         firsts = []
         for reader in readers:
             subscribe(reader, (f"{STREAM}/first/#", 1))
-            firsts.append(got(reader, 3, ack=False))        # 64 KiB are held for it then
+            firsts.append(got(reader, 3, ack=False))        # then 64 KiB are held for it
         fill(broker, 600, 620, size=1000)
         retained = broker.client("retained", clean=True)
         for topic in ("big", "big too", "big 3"):

@@ -1,4 +1,4 @@
-"""Every way that a message takes leads into the streams that want it, once."""
+"""Test that every route of a message leads into the streams that want it, once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_what_a_record_says() -> None:
         pub = broker.client("pub", clean=True, username="ann")
         publish(pub, "a/b", b"one", 1)
         pub.send(Publish("a/b", b"two", 1, 8, dup=True), Publish("c", b"three", 0, retain=True, props=((P.USER, ("k", "v")),)))
-        assert pub.read_packet() == Puback(8, 0x10)         # a stream is nobody who subscribes
+        assert pub.read_packet() == Puback(8, 0x10)         # a stream is not a subscriber
         publish(pub, "c", b"four", 2)
         one, two, three, four = records(broker, 4)
         assert (one.kind, one.qos, one.retain, one.dup, one.topic, one.payload) == (MESSAGE, 1, False, False, "a/b", b"one")
@@ -46,7 +46,7 @@ def test_each_stream_gets_what_its_filters_say_once() -> None:
 
 
 def test_ways() -> None:
-    """Fan-outs in slices, one copy for overlapping subscriptions, shared groups, wills, inbound QoS 2 that is sent twice, a session's end."""
+    """Test fan-outs in slices, merged copies, shared groups, wills, inbound QoS 2 that is sent twice, a session's end."""
     lines = ("stream all #", "stream slash a/#", "turn_budget 1000", "allow_duplicate_messages false", "sys_interval 0")
     with Kept(keeping(*lines)) as broker:
         subs = [broker.client(f"s{n}", clean=True, level=4) for n in range(30)]
@@ -74,7 +74,7 @@ def test_dollar_topics_are_asked_for() -> None:
     with Kept(keeping("stream all #", "stream sys $SYS/broker/uptime", "stream one +/b", "sys_interval 1")) as broker:
         sys = Stream(folder(broker, "sys"))
         until(lambda: sys.marks()[0].seq >= 1)
-        first = next(sys.read(0, 1))                # there is one more each second
+        first = next(sys.read(0, 1))                # one more each second
         assert first.topic == "$SYS/broker/uptime" and first.client_id == "" and first.username is None
         pub = broker.client("pub", clean=True)
         publish(pub, "$x/b", b"1")
@@ -131,4 +131,4 @@ def test_events_that_were_lost_are_told(tmp_path: Path) -> None:
     events = list(Stream(tmp_path / "s" / "streams" / "events").read(0, 1000))
     lost = sum(json.loads(e.payload)["lost"] for e in events if e.kind == GAP)
     missing = 100 - sum(e.kind == SUBSCRIBE for e in events)
-    assert 0 < missing <= lost <= missing + 3               # what the end of the client has told may be lost as well
+    assert 0 < missing <= lost <= missing + 3               # events of the client's end may be lost as well
