@@ -1,4 +1,4 @@
-"""Access rules as facts about Mosquitto tell them, rule by rule: the model that the compiled ones are compared with."""
+"""Decide access rule by rule, as Mosquitto does: a model that the tests compare the compiled rules with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def matches(pattern: str, topic: str) -> bool:
 
 
 def covers(outer: str, inner: str) -> bool:
-    """Is every topic that `inner` matches matched by `outer`?"""
+    """Return whether `outer` matches every topic that `inner` matches."""
     if inner.startswith("$") and not outer.startswith("$"):
         return False
     a, b = outer.split("/"), inner.split("/")
@@ -39,7 +39,7 @@ def covers(outer: str, inner: str) -> bool:
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Is there a topic that both match?"""
+    """Return whether a topic exists that both filters match."""
     if one.startswith("$") != other.startswith("$"):
         return False
     a, b = one.split("/"), other.split("/")
@@ -64,7 +64,7 @@ class Model:
         self.rules = rules
 
     def parts(self, user: str | None, client_id: str) -> list[list[tuple[str, str]]]:
-        """(access, filter) of the client's own rules, then of the patterns with the names filled in."""
+        """Return (access, filter) of the client's own rules, then of the patterns with user name and client id filled in."""
         own = [(access, text) for who, kind, access, text in self.rules if kind == "topic" and who == user]
         patterns = [(access, text) for _, kind, access, text in self.rules if kind == "pattern"]
         if unsafe(user) or unsafe(client_id):

@@ -1,4 +1,4 @@
-"""Connections of the tests of this folder: made by `guest`, closed at the end of the test."""
+"""Fixture `guest`: opens connections for a test and closes them when the test ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def guest() -> Iterator[Guest]:
     wires: list[Wire] = []
 
     def connect(broker: Broker, connect: Connect | str, level: int = 4, timeout_s: float = 20) -> Wire:
-        """A client that has been let in."""
+        """Connect a client and return it once the broker has accepted it."""
         wire = Wire(broker.port, level, timeout_s)
         wires.append(wire)
         wire.send(Connect(connect) if isinstance(connect, str) else connect)

@@ -1,4 +1,4 @@
-"""Members of shared groups for the tests: clients that take part, and what each of them got."""
+"""Members of shared groups for the tests: clients that take part, and the messages that each of them received."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Member:
         return self
 
     def sends(self, topic: str, payload: bytes, qos: int = 0, props: Props = ()) -> None:
-        """Returns when the broker has routed it."""
+        """Publish a message; return when the broker has routed it."""
         self.wire.send(Publish(topic, payload, qos, mid := next(self.mids) if qos else 0, props=props))
         if qos == 1:
             got = self.wire.read_packet()
@@ -39,10 +39,10 @@ class Member:
             assert isinstance(self.wire.read_packet(), Pubrec)
             self.wire.send(Pubrel(mid))
             assert isinstance(self.wire.read_packet(), Pubcomp)
-        self.wire.expect_nothing()  # an acknowledgement may come before the last slice of a fan-out, this does not
+        self.wire.expect_nothing()  # PUBACK may precede the last slice of a fan-out; PINGRESP does not
 
     def gets(self, acknowledge: bool = True) -> list[Publish]:
-        """All there is; acknowledged to the end unless told otherwise."""
+        """Read all messages until none is left; acknowledge them if `acknowledge` is true."""
         seen: list[Publish] = []
         answered = True
         while answered:
@@ -63,7 +63,7 @@ class Member:
         return [got.payload for got in self.gets(acknowledge)]
 
     def leaves(self) -> None:
-        """Politely; returns when the broker has closed the connection."""
+        """Send DISCONNECT; return when the broker has closed the connection."""
         self.wire.send(b"\xe0\x00")
         while self.wire.read_frame() is not None:
             pass

@@ -1,5 +1,7 @@
-"""Random sessions while a control plane answers at random: late, twice, never, out of order, for clients that are gone. See
-tests/fuzz/chaos.py for what the clients do; here each has a user name, and some speak of authentication."""
+"""Run random sessions while a control plane answers at random: late, twice, never, out of order, for clients that are gone.
+
+tests/fuzz/chaos.py describes the actions of the clients. Here each client has a user name, and some clients send an
+Authentication Method."""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 class Guests(Chaos):
-    """Clients with user names, methods and AUTH packets."""
+    """Random clients with user names, authentication methods and AUTH packets."""
 
     def send(self, sock: socket.socket, level: int, packet: object) -> bool:
         if isinstance(packet, Connect):
@@ -39,7 +41,7 @@ class Guests(Chaos):
 
 
 class Fickle:
-    """Answers when and what it likes."""
+    """A control plane that answers at random times with random results."""
 
     def __init__(self, plane: Plane, seed: int) -> None:
         self.plane, self.random = plane, random.Random(seed)
@@ -52,7 +54,7 @@ class Fickle:
         self.random.shuffle(self.kept)
         for _ in range(self.random.randrange(10)):
             if self.kept:
-                request = self.kept.pop() if self.random.random() < 0.9 else self.kept[-1]  # some are answered again
+                request = self.kept.pop() if self.random.random() < 0.9 else self.kept[-1]  # some requests get a second answer
                 if self.random.random() < 0.95:
                     self.plane.answer(self.verdict(request))
 
@@ -82,11 +84,11 @@ def run(settings: dict[str, Any], seed: int, actions: int) -> None:
             assert isinstance(well.read_packet(), Connack)
             well.expect_nothing()
             if seed % 2:
-                return  # stops with everything open
+                return  # the broker stops with open requests and connections
         finally:
             for sock, _ in guests.sockets:
                 sock.close()
-        plane.until(lambda: plane.stats()["asks_open"] == 0)  # every question has its end
+        plane.until(lambda: plane.stats()["asks_open"] == 0)  # each request was answered or timed out
         assert plane.stats()["asks_timed_out"] > 0
 
 

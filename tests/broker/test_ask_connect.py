@@ -1,4 +1,5 @@
-"""CONNECT while the control plane decides: answers in time, late, twice, stale, out of order, never; clients that go meanwhile."""
+"""CONNECT with a control plane that decides: it answers in time, late, twice, with a stale handle, out of order or never;
+some clients close while they wait."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def test_nobody_has_an_opinion_about_an_anonymous_client(allow: bool, rc: int) -
 
 
 def test_what_follows_connect_waits(plane: Plane) -> None:
-    """[v5 3.1.4-6] A client may go on before CONNACK; nothing of it counts before it is let in."""
+    """[v5 3.1.4-6] A client may send packets before CONNACK; the broker handles them after it has accepted the client."""
     wire = plane.wire()
     wire.send(ANN, Subscribe(1, (("t", 0),)), Publish("t", b"x" * 5000), Pingreq())
     handle = plane.ask().handle
@@ -169,7 +170,7 @@ def test_gone_meanwhile(plane: Plane) -> None:
 
 
 def test_closed_meanwhile(plane: Plane) -> None:
-    """An orderly end is seen when the answer comes, unless something was sent before it."""
+    """The broker sees that a client closed when the answer arrives; a client that sent packets first is accepted."""
     silent, hasty = plane.connect(ANN), plane.wire()
     hasty.send(Connect("c2", username="ann"), Publish("t", b"", 0), Disconnect())
     requests = plane.asks(2)
@@ -182,7 +183,7 @@ def test_closed_meanwhile(plane: Plane) -> None:
 
 
 def test_same_id_twice(plane: Plane) -> None:
-    """Who is let in last has the session; the will of the first goes out."""
+    """The client that is accepted last has the session; the broker publishes the will of the first client."""
     watcher = plane.user("w", "w")
     watcher.send(Subscribe(1, (("will", 0),)))
     watcher.expect_packet(Suback(1, (0,)))
@@ -212,7 +213,7 @@ def test_reload_while_asked(plane: Plane) -> None:
     wire = plane.connect(ANN)
     handle = plane.ask().handle
     plane.engine.reload(plane.settings, plane.listeners, [{"authenticate": True, "acl": []}])
-    plane.answer(LoginAnswer(handle, 0))      # by who knew the passwords before: it is asked anew
+    plane.answer(LoginAnswer(handle, 0))      # from the plugin before the reload: the broker asks again
     again = plane.ask()
     assert (again.kind, again.handle, again.username) == ("connect", handle, "ann")
     plane.answer(LoginAnswer(handle, 0))
@@ -224,7 +225,7 @@ def test_reload_while_asked(plane: Plane) -> None:
 
 @pytest.fixture
 def descriptors() -> Iterator[int]:
-    """As many as may be."""
+    """Raise the limit of open files to the hard limit; return that limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     yield hard
@@ -232,7 +233,7 @@ def descriptors() -> Iterator[int]:
 
 
 def test_five_thousand_at_once(descriptors: int, plane: Plane) -> None:
-    """All are asked about, answered in any order, and none is forgotten; each costs the broker a bounded piece."""
+    """The broker asks about each client and accepts answers in any order; memory for each client is bounded."""
     many = min(5000, descriptors // 2 - 200)
     wires = [plane.connect(Connect(f"c{n}", username="u", password=b"p")) for n in range(many)]
     asked = plane.asks(many)
@@ -250,7 +251,7 @@ def test_five_thousand_at_once(descriptors: int, plane: Plane) -> None:
 
 
 def test_a_full_ring_holds_them_back(plane: Plane) -> None:
-    """4 MiB of requests wait; the rest waits with its clients until somebody reads."""
+    """4 MiB of requests wait in the ring; later requests wait in their clients until the control plane reads."""
     wires = [plane.connect(Connect(f"{n}-" + "x" * 60000, username="u" * 30000, password=b"p" * 9000)) for n in range(60)]
     plane.until(lambda: plane.stats()["asked"] == 60)
     for n in range(60):
@@ -262,7 +263,7 @@ def test_a_full_ring_holds_them_back(plane: Plane) -> None:
 
 
 def test_a_connect_is_bounded(plane: Plane) -> None:
-    """As in Mosquitto: a Remaining Length over 100,000 ends the connection without a word."""
+    """A Remaining Length over 100,000 closes the connection without a CONNACK, as in Mosquitto."""
     wire = plane.connect(Connect("x" * 50000, username="u" * 50000))
     wire.expect_closed()
     assert plane.stats()["asked"] == 0
@@ -284,7 +285,7 @@ def extended() -> Iterator[Plane]:
 
 
 def exchanged(plane: Plane, client_id: str = "c") -> Any:
-    """A client let in after two steps."""
+    """Connect a client by an exchange of two steps."""
     wire = plane.connect(Connect(client_id, props=SCRAM), 5)
     asked = plane.ask("connect")
     assert (asked.username, asked.password) == (None, None)
@@ -344,7 +345,7 @@ def test_authenticates_anew(extended: Plane) -> None:
     assert request == ExchangeRequest(request.handle, 0, "SCRAM", b"again", True, "c", "ann", "127.0.0.1")
     extended.answer(LoginAnswer(request.handle, 0x18, data=b"prove it"))
     wire.expect_packet(step(0x18, b"prove it"))
-    wire.expect_packet(Pingresp())  # between the steps it may do what it could before
+    wire.expect_packet(Pingresp())  # a client may use its session between the steps
     wire.send(step(0x18, b"proof"))
     more = extended.ask("auth")
     assert more.handle == request.handle

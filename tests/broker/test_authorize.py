@@ -1,4 +1,4 @@
-"""A plugin decides about topics and changes messages: what waits for its word, what goes on meanwhile, and what a missing word means."""
+"""A plugin authorizes topics and changes messages: some packets wait for its answer, others proceed, and answers may be late."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plane() -> Iterator[Plane]:
 
 
 def verdict(plane: Plane, allowed: bool | None, access: int, topic: str, client_id: str | None = None) -> tuple[Any, ...]:
-    """Answers the next question, which must be this one."""
+    """Answer the next auth request; it must ask about this access and topic."""
     asked = plane.ask("acl")
     assert (asked.access, asked.topic) == (access, topic)
     assert client_id in (None, asked.client_id)
@@ -42,7 +42,7 @@ def subscriber(plane: Plane, client_id: str, *filters: str, qos: int = 1, level:
 
 
 def publisher(plane: Plane, *topics: str, level: int = 4) -> Wire:
-    """One that may publish to these."""
+    """Connect a client that may publish to these topics."""
     wire = plane.user("pub", level=level)
     for n, topic in enumerate(topics):
         wire.send(Publish(topic, b"", 1, 100 + n))
@@ -61,7 +61,7 @@ def test_publish(plane: Plane, level: int, allowed: bool, rc: int) -> None:
     got = wire.read_packet()
     assert isinstance(got, Puback)
     assert (got.mid, got.rc) == (7, rc)
-    wire.send(Publish("a/b", b"again", 1, 8))  # known now
+    wire.send(Publish("a/b", b"again", 1, 8))  # the verdict is cached now
     got = wire.read_packet()
     assert isinstance(got, Puback)
     assert (got.mid, got.rc) == (8, rc)
@@ -104,7 +104,7 @@ def test_no_word_is_no(plane: Plane) -> None:
         wire.expect_packet(Puback(1, 0x87))
         plane.answer(AccessAnswer(late.handle, True))
         plane.until(lambda: plane.stats()["answers_stale"] == 1)
-        wire.send(Publish("t", b"", 1, 2))  # asked again
+        wire.send(Publish("t", b"", 1, 2))  # the broker asks again
         verdict(plane, True, WRITE, "t")
         wire.expect_packet(Puback(2, 0x10))
 
@@ -142,7 +142,7 @@ def test_more_topics_than_are_kept(plane: Plane) -> None:
         wire.send(Publish(f"t/{n}", b"", 1, n + 1))
         verdict(plane, True, WRITE, f"t/{n}")
         wire.expect_packet(Puback(n + 1))
-    long = "x" * 2000  # too long to be kept: asked each time
+    long = "x" * 2000  # too long for the cache: the broker asks each time
     for n in (1, 2):
         wire.send(Publish(long, b"", 1, n))
         verdict(plane, True, WRITE, long)
@@ -218,7 +218,7 @@ def test_bad_filter_among_those_asked(plane: Plane) -> None:
 # ---------------------------------------------------------------- deliveries
 
 def test_delivery_waits_in_order(plane: Plane) -> None:
-    """One question per topic; who is allowed waits for who was before him; others get theirs meanwhile."""
+    """The broker asks once for each topic. An allowed message waits for earlier ones to its client; other clients do not wait."""
     wire = publisher(plane, *"xyz")
     watcher, other = subscriber(plane, "s", "#"), subscriber(plane, "o", "#", qos=0)
     wire.send(*(Publish(topic, b"%d" % n, 1, n + 1) for n, topic in enumerate("xyxzyx")))
@@ -269,7 +269,7 @@ def test_delivery_to_an_offline_session(plane: Plane) -> None:
 
 
 def test_another_user_takes_the_session(plane: Plane) -> None:
-    """What was asked for the one before does not let the next one read."""
+    """A verdict for the previous user of a session does not permit its next user to read."""
     subscriber(plane, "s", "t", clean=False).close()
     plane.until(lambda: plane.stats()["clients_connected"] == 0)
     publisher(plane, "t")
@@ -285,7 +285,7 @@ def test_another_user_takes_the_session(plane: Plane) -> None:
 
 
 def test_what_is_queued_is_checked_again_at_resume() -> None:
-    """As in Mosquitto: the user may be another one."""
+    """The broker checks queued messages again, as Mosquitto does, because another user may resume the session."""
     rules = [("ann", "topic", "readwrite", "#"), ("bob", "topic", "readwrite", "t/1")]
     with Plane({"acl": rules}, allow_anonymous=True) as plane:
         for user, expected in (("bob", ["t/1"]), ("ann", ["t/0", "t/1", "t/2"])):
@@ -342,7 +342,7 @@ def test_retained_messages_are_asked_about(plane: Plane) -> None:
 
 
 def test_will(plane: Plane) -> None:
-    """Asked at CONNECT, so that it is known when it is needed."""
+    """The broker asks about the will's topic at CONNECT, so that the verdict is there when the will is published."""
     watcher = subscriber(plane, "s", "will/#", qos=0)
     for client_id, allowed in (("no", False), ("yes", True)):
         wire = plane.user(client_id, will=Will(f"will/{client_id}", b"gone"))
@@ -387,7 +387,7 @@ def test_a_verdict_from_before_a_reload_does_not_count(plane: Plane) -> None:
     plane.answer(AccessAnswer(handle, True))
     verdict(plane, False, WRITE, "t")
     wire.expect_packet(Puback(1))
-    wire.send(Publish("t", b"", 1, 2))      # and it is the new one that is kept
+    wire.send(Publish("t", b"", 1, 2))      # the cache holds the new verdict
     wire.expect_packet(Puback(2))
     plane.asks_nothing()
 
@@ -472,7 +472,7 @@ def test_message_out() -> None:
             watcher.expect_nothing()
 
 
-# ---------------------------------------------------------------- told
+# ---------------------------------------------------------------- events
 
 def test_events() -> None:
     with Plane({"events": True}, allow_anonymous=True) as plane:
@@ -518,7 +518,7 @@ def test_denials_are_told_so_many_a_second() -> None:
 
 
 def test_rules_of_two_securities() -> None:
-    """Each listener's clients are judged by its own rules, also while they are offline."""
+    """The rules of a listener apply to its clients, also while the clients are offline."""
     rules = ({"acl": [(None, "topic", "readwrite", "a/#")]}, {"acl": [(None, "topic", "readwrite", "b/#")]})
     with Plane(*rules, allow_anonymous=True) as plane:
         wires = [plane.connect(Connect(f"c{n}", clean=False), security=n) for n in (0, 1)]

@@ -1,4 +1,4 @@
-"""Every named bound is reached, and its counted reason is seen (Engine.stats())."""
+"""Reach every named bound, and check the statistic that counts it (Engine.stats())."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.harness.properties import P, Props
 
 
 class Client:
-    """A blocking socket that speaks in packets."""
+    """A blocking socket that sends and reads packets."""
 
     def __init__(self, port: int, client_id: str, level: int = 4, clean: bool = True, props: Props = (), rcvbuf: int = 0) -> None:
         self.level, self.data = level, b""
@@ -41,11 +41,11 @@ class Client:
         self.sock.sendall(b"".join(p.encode(self.level) for p in packets))  # type: ignore[attr-defined]
 
     def read(self) -> Received | None:
-        """The next packet; None: closed."""
+        """Return the next packet, or None if the broker closed the connection."""
         while not (n := split(self.data)):
             try:
                 more = self.sock.recv(1 << 16)
-            except ConnectionResetError:  # closed at once, before our CONNECT was read
+            except ConnectionResetError:  # the broker closed before it read our CONNECT
                 return None
             if not more:
                 return None
@@ -61,7 +61,7 @@ class Client:
         return self
 
     def round_trip(self) -> list[Received]:
-        """Everything that comes before the answer to a PINGREQ."""
+        """Send PINGREQ; return all packets that arrive before its PINGRESP."""
         self.send(Pingreq())
         seen: list[Received] = []
         while not isinstance(got := self.read(), Pingresp):
@@ -98,7 +98,7 @@ def rss_kb() -> int:
 
 
 def until(what: Callable[[], bool]) -> None:
-    """For what another thread brings about and nothing announces."""
+    """Wait up to 20 s for a condition that another thread brings about without a notification."""
     end = time.monotonic() + 20
     while not what():
         assert time.monotonic() < end, "it did not come about"
@@ -130,7 +130,7 @@ def test_queued_bytes(opened: Opener) -> None:
 
 
 def test_a_reader_that_does_not_read(opened: Opener) -> None:
-    """QoS 0 while the socket is full: max_queued_messages wait, the rest is dropped; the broker does not grow."""
+    """While the socket is full, max_queued_messages messages of QoS 0 wait; the broker drops the rest and does not grow."""
     with mosq.Broker(max_queued_messages=100) as broker:
         subscribe(slow := opened(broker, "slow", rcvbuf=4096).up(), "t")
         publisher = opened(broker, "p").up()
@@ -139,8 +139,8 @@ def test_a_reader_that_does_not_read(opened: Opener) -> None:
             publisher.round_trip()
         stats = broker.stats()
         assert stats["drops_qos0_blocked"] > 2000
-        assert stats["store_bytes"] + stats["unsent_bytes"] + stats["buffers_used_bytes"] < 5_000_000  # of 40 MB
-        assert slow.round_trip()  # and it is served when it reads again
+        assert stats["store_bytes"] + stats["unsent_bytes"] + stats["buffers_used_bytes"] < 5_000_000  # of 40 MB published
+        assert slow.round_trip()  # the client is served when it reads again
 
 
 def test_output_bytes(opened: Opener) -> None:
@@ -156,18 +156,18 @@ def test_output_bytes(opened: Opener) -> None:
 
 
 def test_who_does_not_read_answers_is_not_asked_further(opened: Opener) -> None:
-    """A flood of PINGREQ without reading: the broker stops reading at max_output_bytes instead of growing."""
+    """A client floods with PINGREQ and does not read: the broker stops reading at max_output_bytes instead of growing."""
     with mosq.Broker(max_output_bytes=65536) as broker:
         client = opened(broker, "flood", rcvbuf=4096).up()
         client.sock.settimeout(0.3)
         sent = 0
-        with pytest.raises(TimeoutError):  # noqa: PT012 - at some point nobody takes more
+        with pytest.raises(TimeoutError):  # noqa: PT012 - the broker and both sockets are full at some point
             while True:
                 sent += client.sock.send(b"\xc0\x00" * 32768)
         assert broker.stats()["unsent_bytes"] < 65536 + 2 * 131072
         client.sock.settimeout(20)
         answers = 0
-        while answers < sent - 65536 * 2:  # all that was taken is answered, once it reads
+        while answers < sent - 65536 * 2:  # each PINGREQ that the broker read is answered when the client reads
             answers += len(client.sock.recv(1 << 16))
 
 
@@ -213,7 +213,7 @@ def test_memory_limit_and_recovery(opened: Opener) -> None:
         assert got_new is None or (isinstance(got_new, Connack) and got_new.rc == 3)
         refused.close()
         assert broker.stats()["refused_memory"] >= 1
-        opened(broker, "keeper", level=5).up()  # who has a session is let in; this one starts anew, so that the queue is gone
+        opened(broker, "keeper", level=5).up()  # a client with a session is accepted; clean start deletes its queue
         publisher.send(Publish("t", b"x", 1, 1))
         got = publisher.read()
         assert isinstance(got, Puback)
@@ -246,7 +246,7 @@ def test_sessions(opened: Opener) -> None:
 
 
 def test_out_of_descriptors(tmp_path: os.PathLike[str]) -> None:
-    """New connections are refused politely, the loop does not spin, and it recovers. In a process of its own: the limit is its."""
+    """Without free descriptors the broker refuses connections, does not spin, and recovers. It has a process of its own."""
     script = f"""
 import resource, socket, sys, time
 sys.path.insert(0, {str(ROOT)!r})
@@ -288,7 +288,7 @@ SUBSCRIBERS = 3000
 
 
 def many_subscribers(broker: mosq.Broker, n: int) -> list[socket.socket]:
-    """n clients with a subscription to `fan`, each one socket."""
+    """Return n sockets, each of a client that subscribed to `fan`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     socks = []
@@ -304,8 +304,8 @@ def many_subscribers(broker: mosq.Broker, n: int) -> list[socket.socket]:
 
 
 def test_huge_fan_out_in_slices(opened: Opener) -> None:
-    """Three messages to thousands, in slices of a small budget: everybody gets them in order, others are served in between, and who
-    leaves in the middle does no harm."""
+    """Three messages go to thousands of clients in slices of a small budget. Each client gets them in order, other clients are
+    served between the slices, and a client that leaves in the middle does no harm."""
     with mosq.Broker(turn_budget=10_000) as broker:
         socks = many_subscribers(broker, SUBSCRIBERS)
         try:
@@ -318,7 +318,7 @@ def test_huge_fan_out_in_slices(opened: Opener) -> None:
                 sock.sendall(Unsubscribe(2, ("fan",)).encode(4))
             for _ in range(20):
                 assert other.round_trip() == []
-            assert isinstance(publisher.read(), Puback)  # the publisher waited for its fan-outs, in order
+            assert isinstance(publisher.read(), Puback)  # the broker served the publisher after its fan-outs, in order
             whole = b"".join(Publish("fan", b"%d" % n).encode(4) for n in range(3))
             for n, sock in enumerate(socks):
                 if n % 10 and n % 10 != 5:
@@ -332,7 +332,7 @@ def test_huge_fan_out_in_slices(opened: Opener) -> None:
 
 
 def test_retained_replay_streams_to_a_slow_subscriber(opened: Opener) -> None:
-    """20,000 retained messages at QoS 1 with the default limits: none is lost, and little is held at a time."""
+    """A client receives 20,000 retained messages at QoS 1 with the default limits: none is lost, and few are queued at a time."""
     total = 20_000
     with mosq.Broker() as broker:
         publisher = opened(broker, "p").up()
@@ -384,7 +384,7 @@ def test_a_session_with_many_subscriptions_ends_in_slices(opened: Opener) -> Non
             assert isinstance(client.read(), Suback)
         assert broker.stats()["subscriptions"] == 20_000
         client.close()
-        opened(broker, "many").up()  # its id is free at once
+        opened(broker, "many").up()  # the client id is free at once
         until(lambda: other.round_trip() == [] and broker.stats()["subscriptions"] == 0)
         assert broker.stats()["index_nodes"] == 0
 
@@ -394,13 +394,13 @@ def test_take_over_storm(opened: Opener) -> None:
         last = [opened(broker, "same", level=5) for _ in range(300)][-1]
         last.up()
         assert last.round_trip() == []
-        until(lambda: broker.stats()["pool_used"] <= 2)  # the others' sockets are closed by now, or linger
+        until(lambda: broker.stats()["pool_used"] <= 2)  # the other clients' sockets are closed by now, or linger
         assert broker.stats()["clients_total"] <= 2
 
 
 def test_first_connect_has_a_deadline() -> None:
     with mosq.Broker(connect_timeout=1) as broker, socket.create_connection(("127.0.0.1", broker.port), timeout=10) as sock:
-        sock.sendall(b"\x10\x20\x00\x04MQ")  # and nothing more
+        sock.sendall(b"\x10\x20\x00\x04MQ")  # an incomplete CONNECT
         assert sock.recv(10) == b""
 
 
@@ -410,13 +410,13 @@ def test_idle_connections_hold_no_buffer(opened: Opener) -> None:
         for client in clients:
             client.round_trip()
         assert broker.stats()["buffers_used_bytes"] == 0
-        clients[0].sock.sendall(b"\x30\x7f\x00")  # the start of a frame
+        clients[0].sock.sendall(b"\x30\x7f\x00")  # the start of a packet
         until(lambda: broker.stats()["buffers_used_bytes"] == 2048)
 
 
 @pytest.mark.timing
 def test_memory_returns_after_churn() -> None:
-    """5,000 connections come and go, twice: the second time costs nothing more."""
+    """5,000 connections open and close, twice: the second round takes no more memory."""
     with mosq.Broker() as broker:
         sizes = []
         for _ in range(3):
@@ -432,7 +432,7 @@ def test_memory_returns_after_churn() -> None:
 
 @pytest.mark.parametrize("pool", ["on", "off"])
 def test_the_pool_gives_back_what_a_crowd_has_left(pool: str) -> None:
-    """2,000 clients at once, with subscriptions, then none: idle contexts stay below the limit, and the index is empty."""
+    """2,000 clients subscribe and leave: the idle client contexts stay below the limit, and the subscription index is empty."""
     with mosq.Broker(pool=pool, pool_grow=100, pool_idle_max=300) as broker:
         clients = [Client(broker.port, f"c{n}") for n in range(2000)]
         for n, client in enumerate(clients):
@@ -446,7 +446,7 @@ def test_the_pool_gives_back_what_a_crowd_has_left(pool: str) -> None:
         until(lambda: broker.stats()["clients_connected"] <= 1)
         until(lambda: broker.stats()["subscriptions"] == 0)
         stats = broker.stats()
-        assert stats["pool_idle"] <= (400 if pool == "on" else 0)       # the limit, and what is left of a block in use
+        assert stats["pool_idle"] <= (400 if pool == "on" else 0)       # the limit, and the rest of a block in use
         assert stats["filters"] == stats["index_nodes"] == 0
 
 
@@ -460,7 +460,7 @@ def test_expired_messages_are_counted(opened: Opener) -> None:
         publisher.send(Publish("t", b"short", 1, 1, props=((P.EXPIRY, 0),)), Publish("t", b"long", 1, 2, props=((P.EXPIRY, 100),)))
         assert isinstance(publisher.read(), Puback)
         assert isinstance(publisher.read(), Puback)
-        time.sleep(0.005)  # nothing but the clock makes a message expire
+        time.sleep(0.005)  # only the clock makes a message expire
         again = opened(broker, "k", level=5, clean=False).up()
         got = again.read()
         assert isinstance(got, Publish)

@@ -1,4 +1,4 @@
-"""Random sessions do the broker no harm; see tests/fuzz/chaos.py."""
+"""Run random sessions; the broker must survive them. See tests/fuzz/chaos.py."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Users whose rights have changed are disconnected in slices: those who were there, all of them, and nobody who came meanwhile."""
+"""A kick disconnects the clients of users whose rights have changed, in slices: all clients that were connected when it began,
+and none that connected later."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def stays(wire: Wire) -> None:
 
 
 def test_two_kicks_take_turns(plane: Plane) -> None:
-    """A turn ends 128 of each; done at once, nobody of the second would go before the last of the first."""
+    """A turn disconnects 128 clients of each kick. If kicks ran one after the other, the second would wait for the first."""
     users = {name: [plane.user(f"{name}-{i}", name, 5) for i in range(140)] for name in ("ann", "ben", "cat")}
     plane.look(0)
     plane.lines.clear()
@@ -54,7 +55,7 @@ def test_who_comes_while_others_are_kicked_is_let_alone(plane: Plane) -> None:
     first = plane.ask("connect").handle
     later = plane.connect(Connect("later", username="ann", password=b"x"), 5)
     second = plane.ask("connect").handle
-    # all of them in one turn, and kicks are worked on at its end
+    # the broker reads all of them in one turn and works on kicks at its end
     plane.answer(LoginAnswer(first, 0), KickCommand(["ann"]), LoginAnswer(second, 0))
     ended(before)
     for wire in (late, later):
@@ -66,7 +67,7 @@ def test_who_comes_while_others_are_kicked_is_let_alone(plane: Plane) -> None:
 
 
 def test_an_old_client_is_not_taken_for_a_new_one(plane: Plane) -> None:
-    """What it remembers is 16 bits wide; and of so many kicks most find no room to be done in slices."""
+    """A client remembers the number of the last kick in 16 bits; among so many kicks most find no room to run in slices."""
     ann = plane.user("a", "ann", 5)
     for _ in range(15):
         plane.answer(*[KickCommand(["nobody"])] * 4369)    # 2^16 - 1 of them
@@ -75,7 +76,7 @@ def test_an_old_client_is_not_taken_for_a_new_one(plane: Plane) -> None:
 
 
 def test_our_own_links_are_nobodys_user() -> None:
-    """They have no user name here; clients without one are meant."""
+    """A kick of clients without a user name does not end bridges, which have none either."""
     with Plane(bridges=[spec(line("#", "out", 0))], allow_anonymous=True) as plane:
         remote = Remote(plane)
         remote.let_in()

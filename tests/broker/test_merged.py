@@ -1,5 +1,7 @@
-"""One copy for overlapping subscriptions, `allow_duplicate_messages false` [v5 3.3.4-2..4]: what is in it, and what it costs: as
-much as there are subscriptions. Each at once and, under a small turn_budget, in slices."""
+"""With `allow_duplicate_messages false`, overlapping subscriptions give one copy of a message [v5 3.3.4-2..4].
+
+The tests check its contents, and that its cost is linear in the number of subscriptions. Each test runs at once and, under a
+small turn_budget, in slices."""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def identifiers(got: Publish) -> list[int]:
 
 
 def overlapping(n: int) -> list[str]:
-    """n filters that all match TOPIC."""
+    """Return n filters that all match TOPIC."""
     return ["/".join(levels) for levels in list(product("+a", repeat=10))[:n]]
 
 
@@ -83,9 +85,9 @@ def test_its_cost_is_linear_in_the_filters(member: Join, budget: int) -> None:
                 joins(client, pattern, 0)
             work[n] = work_of_one(broker, member(broker, "p"))
             assert len(client.gets()) == 1
-    assert work[1024] > 1024 / 8  # it is counted
+    assert work[1024] > 1024 / 8  # the work is counted
     assert work[1024] - work[512] < 2.2 * (work[512] - work[256])
-    assert work[1024] < 2 * 1024  # a list of one is one; not each against all others
+    assert work[1024] < 2 * 1024  # one entry for each subscription: it is not compared with all others
 
 
 @pytest.mark.parametrize("budget", [AT_ONCE, SLICED])
@@ -102,13 +104,13 @@ def test_its_cost_is_linear_in_the_clients(member: Join, budget: int) -> None:
             work[n] = work_of_one(broker, publisher)
             assert [len(one.gets()) for one in clients] == [1] * n
     assert work[100] - work[50] < 2.2 * (work[50] - work[25])
-    assert work[100] < 100 * (30 // 2 + 60)  # the entries, and a write for each client
+    assert work[100] < 100 * (30 // 2 + 60)  # the entries and a write for each client
 
 
 @pytest.mark.parametrize("budget", [AT_ONCE, SLICED])
 def test_no_local_is_of_each_subscription(member: Join, budget: int) -> None:
     with mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=budget) as broker:
-        crowd = [member(broker, f"c{n}") for n in range(30)]  # so that it is worth a job
+        crowd = [member(broker, f"c{n}") for n in range(30)]  # enough clients for a job
         client, other = member(broker, "c"), member(broker, "o")
         for one in (*crowd, client, other):
             joins(one, "t/#", 2 | NO_LOCAL, 1)
@@ -130,7 +132,7 @@ def test_no_local_is_of_each_subscription(member: Join, budget: int) -> None:
 @pytest.mark.parametrize("budget", [AT_ONCE, SLICED])
 @pytest.mark.parametrize("seed", range(4))
 def test_against_a_model(member: Join, budget: int, seed: int) -> None:
-    """Random subscriptions of some clients; every message reaches each once, as all its matching subscriptions together want it."""
+    """Clients subscribe at random; each gets every message once, with the options of all its matching subscriptions together."""
     r = random.Random(seed)
     filters = ["a/b", "a/+", "a/#", "#", "+/b", "+/+", "a/b/#", "+/#", "c", "c/#", "a/c"]
     with mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=budget) as broker:
@@ -152,7 +154,7 @@ def test_against_a_model(member: Join, budget: int, seed: int) -> None:
             topic, qos, source = r.choice(["a/b", "a/c", "c", "a", "a/b/c"]), r.choice((0, 1)), r.randrange(len(clients))
             clients[source].wire.send(Publish(topic, b"%d" % n, qos, 99 if qos else 0))
             seen = []
-            for at in (source, *range(len(clients))):  # the source first: then it is routed
+            for at in (source, *range(len(clients))):  # the source first: its reply shows that the message is routed
                 found = clients[at].gets()
                 if at == source and seen:
                     continue
@@ -170,7 +172,7 @@ def test_against_a_model(member: Join, budget: int, seed: int) -> None:
 
 
 def test_who_leaves_while_it_goes_out(member: Join) -> None:
-    """Clients end and unsubscribe between the slices of a fan-out that gathers and delivers; the others get one copy each."""
+    """Clients leave and unsubscribe between the slices of a fan-out that gathers and delivers; the others get one copy each."""
     with mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=1000) as broker:
         clients = [member(broker, f"c{n}") for n in range(400)]
         for one in clients:
@@ -185,7 +187,7 @@ def test_who_leaves_while_it_goes_out(member: Join) -> None:
             one.wire.send(Unsubscribe(2, tuple(overlapping(20)[::2])))
         for one in clients[2::4]:
             one.wire.send(Unsubscribe(2, tuple(overlapping(20))))
-        publisher.wire.read_packet()  # it has waited for its fan-outs
+        publisher.wire.read_packet()  # the broker answers after the fan-outs
         whole = [b"%d" % n for n in range(5)]
         for n, one in enumerate(clients):
             if n % 4 in (1, 3):
@@ -196,7 +198,7 @@ def test_who_leaves_while_it_goes_out(member: Join) -> None:
 
 
 def test_merged_fan_outs_beyond_the_bound_of_their_memory_wait_for_each_other() -> None:
-    """250,000 entries take 8 MB (MERGE_BYTES_MAX): of four fan-outs at a time one goes on, then the next."""
+    """250,000 entries take 8 MB (MERGE_BYTES_MAX): of four fan-outs at a time one proceeds, then the next."""
     filters, n = overlapping(1000), 250
     with ExitStack() as stack, mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=20_000) as broker:
         clients = [Member(broker, f"c{i}") for i in range(n)]

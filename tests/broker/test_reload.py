@@ -1,4 +1,5 @@
-"""A new configuration in a running engine: what changes, what stays, what is undone. The control plane's part (files, signals) is in tests/cli."""
+"""Give a running engine a new configuration: check changed, unchanged and reverted settings. tests/cli tests the control plane's
+part (files, signals)."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def test_listeners_come_and_go(run: Run, dial: Dial, connected: Dial) -> None:
     stays, goes = connected(ports[0], "stays"), connected(ports[1], "goes")
     broker.reload({}, [listener(ports[2]), listener(ports[0])])
     assert broker.engine.ports() == [ports[2], ports[0]]
-    assert goes.read_frame() == b"\xe0\x01\x98"     # administrative action: the way in that it used is closed
+    assert goes.read_frame() == b"\xe0\x01\x98"     # reason code: administrative action, because its listener is gone
     goes.expect_closed()
     assert refused(ports[1])
     stays.expect_nothing()
@@ -145,7 +146,7 @@ def test_a_port_in_use_changes_nothing(run: Run, dial: Dial, connected: Dial) ->
         with pytest.raises(OSError, match=f"cannot listen on {LOCAL} port {in_use}"):
             broker.reload({"max_keepalive": 10}, [listener(port, max_qos=0), listener(other, host="127.0.0.3"), listener(in_use)])
     here.expect_nothing()
-    for p in (port, other):             # `other` had to make room, and is back
+    for p in (port, other):             # the reload closed `other` first, and opened it again
         props = told(dial(p, f"c{p}"))
         assert P.SERVER_KEEPALIVE not in props
         assert P.MAXIMUM_QOS not in props
@@ -170,7 +171,7 @@ def test_settings_and_listener_options_change_for_who_connects_afterwards(run: R
     props = told(dial(port, ""))
     assert str(props.pop(P.ASSIGNED_ID)).startswith("new-")
     assert props == {P.TOPIC_ALIAS_MAXIMUM: 3, P.MAXIMUM_PACKET_SIZE: 1000, P.RECEIVE_MAXIMUM: 7, P.MAXIMUM_QOS: 1, P.RETAIN_AVAILABLE: 0}
-    before.send(Publish("a", b"x", props=((P.TOPIC_ALIAS, 10),)))      # what it was told holds [v5 3.2.2.3.8]
+    before.send(Publish("a", b"x", props=((P.TOPIC_ALIAS, 10),)))      # the maximum from its CONNACK stays valid [v5 3.2.2.3.8]
     before.expect_nothing()
     before.send(Publish("", b"x", props=((P.TOPIC_ALIAS, 10),)))
     before.expect_nothing()
@@ -206,7 +207,7 @@ def test_again_and_again(run: Run, dial: Dial, connected: Dial) -> None:
             connected(int(str(one["port"])), f"c{one['port']}").close()
     broker.reload({}, [listener(ports[0])])
     keeper.expect_nothing()
-    assert len(os.listdir("/proc/self/fd")) <= fds + 20     # clients of the last round may still be going
+    assert len(os.listdir("/proc/self/fd")) <= fds + 20     # clients of the last round may still be closing
 
 
 def test_a_broker_that_does_not_run() -> None:
@@ -216,23 +217,23 @@ def test_a_broker_that_does_not_run() -> None:
         engine.reload({}, [listener(port)], [{}])  # type: ignore[list-item]
 
 
-# ---------------------------------------------------------------- what the sockets and the listeners themselves have
+# ---------------------------------------------------------------- options of sockets and listeners
 
 
 def nodelay(client: Wire) -> bool:
-    """Of the broker's end, which is in this process."""
+    """Return TCP_NODELAY of the broker's socket for this client; the broker runs in this process."""
     ours = client.sock.getsockname()
     for fd in os.listdir("/proc/self/fd"):
         try:
             copy = os.dup(int(fd))
-        except OSError:             # the listing's own
+        except OSError:             # the descriptor of the directory listing
             continue
         if not os.path.sameopenfile(copy, client.sock.fileno()) and os.fstat(copy).st_mode & 0o170000 == 0o140000:
             with socket.socket(fileno=copy) as end:
                 try:
                     if end.getpeername() == ours:
                         return bool(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-                except OSError:     # a listening one, or of another kind
+                except OSError:     # a listening socket, or one of another family
                     continue
         else:
             os.close(copy)
@@ -255,7 +256,7 @@ def test_set_tcp_nodelay(run: Run, connected: Dial, first: int) -> None:
     ({}, {"protocol": "websockets"}), ({"protocol": "websockets"}, {}), ({}, {"enable_proxy_protocol": 1}), ({"enable_proxy_protocol": 1}, {}),
 ])
 def test_another_protocol_restarts_the_listener(run: Run, was: dict[str, object], becomes: dict[str, object]) -> None:
-    """Nobody is left behind whose bytes the listener does not speak any more; the port stays the same."""
+    """The listener disconnects its clients when it changes to another protocol; its port stays the same."""
     port, other = free_port(), free_port()
     broker = run({}, [listener(port, **was), listener(other)])
     clients = [speaks(port, "here", was), speaks(other, "there", {})]
@@ -271,7 +272,7 @@ def test_another_protocol_restarts_the_listener(run: Run, was: dict[str, object]
 
 
 def speaks(port: int, client_id: str, options: dict[str, object]) -> Wire:
-    """A client of a listener with these options."""
+    """Connect a client to a listener with these options."""
     wire = Wire(port, 5, websocket=options.get("protocol") == "websockets")
     if options.get("enable_proxy_protocol"):
         wire.send(b"PROXY TCP4 10.1.2.3 10.0.0.1 4321 1883\r\n")

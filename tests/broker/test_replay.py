@@ -1,4 +1,4 @@
-"""Replays of retained messages: all of them arrive however slow the subscriber, and any number of them harms nobody."""
+"""Replays of retained messages: all messages arrive at slow subscribers, and many replays do not slow down other clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.broker.conftest import Guest
 from tests.harness.broker import Broker
 from tests.harness.packets import Connect, Pingreq, Puback, Publish, Subscribe, split
 
-FILTERS = 70_000  # more than 16 bits count
+FILTERS = 70_000  # more than a 16-bit counter holds
 
 
 def retain(guest: Guest, broker: Broker, n: int, payload: bytes, qos: int = 1) -> None:
@@ -51,14 +51,14 @@ def test_more_replays_than_a_counter_of_16_bits_holds(guest: Guest, end: str) ->
             other.expect_nothing()
             other.close()
         witness = guest(broker, "witness")
-        for _ in range(50):  # turns, in which the jobs end
+        for _ in range(50):  # gives the jobs turns to end
             witness.expect_nothing()
         assert broker.alive()
 
 
 @pytest.mark.parametrize("end", ["close", "stay"])
 def test_a_client_of_many_replays_does_not_slow_down_others(guest: Guest, end: str) -> None:
-    """What waits for room is not looked at in each turn or at each acknowledgement."""
+    """The broker does not look at waiting replays in each turn or at each acknowledgement."""
     with Broker("") as broker:
         retain(guest, broker, 150, b"x")
         wires = []
@@ -79,7 +79,7 @@ def test_a_client_of_many_replays_does_not_slow_down_others(guest: Guest, end: s
 
 
 def test_all_arrives_at_a_reader_that_is_slow(guest: Guest) -> None:
-    """At QoS 0 there is no queue but the socket's; a replay waits for room rather than dropping what finds none."""
+    """At QoS 0 the socket is the only queue; a replay waits for room in it instead of dropping messages."""
     n = 20_000
     with Broker("max_queued_messages 100\n") as broker, ExitStack() as sockets:
         retain(guest, broker, n, b"x" * 50, qos=0)
@@ -89,7 +89,7 @@ def test_all_arrives_at_a_reader_that_is_slow(guest: Guest) -> None:
         sock.connect(("127.0.0.1", broker.port))
         sock.sendall(Connect("slow").encode(4) + Subscribe(1, (("r/#", 0),)).encode(4))
         witness = guest(broker, "witness")
-        for _ in range(300):  # the replay runs into the full socket before anything is read
+        for _ in range(300):  # the replay fills the socket before the client reads
             witness.expect_nothing()
         sock.sendall(Pingreq().encode(4))
         seen, data = 0, b""

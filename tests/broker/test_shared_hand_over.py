@@ -1,4 +1,5 @@
-"""What a member of a shared group leaves behind when its session ends goes to another member [v5 4.8.2]; QoS 2 that was sent does not."""
+"""When the session of a member of a shared group ends, its messages go to another member [v5 4.8.2], except for QoS 2 messages
+that were sent."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def test_qos_1_not_acknowledged_goes_to_another_member_in_order(member: Join, le
         publish(member(broker, "p"), "abcdefgh")
         held = dying.gets(acknowledge=False)
         assert text(held) == "aceg"
-        dying.wire.send(Puback(held[1].mid))  # c is done
+        dying.wire.send(Puback(held[1].mid))  # c is acknowledged
         dying.wire.expect_nothing()
         assert text(other.gets()) == "bdfh"
         dying.leaves()
@@ -66,7 +67,7 @@ def test_a_lost_connection_with_a_clean_session_counts_too(member: Join) -> None
 
 
 def test_qos_2_that_was_sent_goes_to_nobody_else(member: Join) -> None:
-    """[v5 4.8.2-5]; what was never sent does. In the window: a (nothing answered), c (PUBREC sent)."""
+    """Test [v5 4.8.2-5]; messages that were never sent do. In the window are a (not answered) and c (PUBREC sent)."""
     with mosq.Broker(sys_interval=0) as broker:
         dying, other = member(broker, "dying", "$share/g/t", 2, window=2), member(broker, "other", "$share/g/t", 2)
         publish(member(broker, "p"), "abcdefgh", 2)
@@ -90,7 +91,7 @@ def test_qos_2_sent_on_an_earlier_connection_was_sent(member: Join) -> None:
         dying.leaves()
         other = member(broker, "other", "$share/g/t", 2)
         assert other.gets() == []  # the session may still come back [v5 4.8.2-4]
-        member(broker, "dying")  # a clean start: it does not
+        member(broker, "dying")  # a clean start: the session has ended
         assert text(other.gets()) == "bc"
 
 
@@ -128,8 +129,8 @@ def test_whoever_is_left_without_another_member_loses_them_as_before(member: Joi
         member(broker, "stranger", "$share/h/t", 0)
         publish(member(broker, "p"), "abc")
         dying.leaves()
-        assert text(plain.gets()) == "abc"  # once each
-        assert broker.stats()["drops_session_ended"] == 2  # a was sent
+        assert text(plain.gets()) == "abc"  # each message once
+        assert broker.stats()["drops_session_ended"] == 2  # the broker had sent a
         assert broker.stats()["store_messages"] == 0
 
 
@@ -144,7 +145,7 @@ def test_what_came_by_a_plain_subscription_goes_to_nobody(member: Join) -> None:
 
 
 def test_each_group_gets_its_own(member: Join) -> None:
-    """One client in many groups, of one filter and of others; each delivery goes to a member of the group it came through."""
+    """A client is in many groups of two filters; each delivery goes to a member of the group that it came through."""
     groups = [f"$share/g{n}/{pattern}" for n in range(40) for pattern in ("t", "+")]
     with mosq.Broker(sys_interval=0, max_queued_messages=0) as broker:
         dying = member(broker, "dying")
@@ -157,11 +158,11 @@ def test_each_group_gets_its_own(member: Join) -> None:
         dying.leaves()
         for n, other in enumerate(others):
             got = other.gets()
-            while len(got) < 3:  # it goes on in slices
+            while len(got) < 3:  # the hand-over proceeds in slices
                 got += other.gets()
             assert text(got) == "abc"
-            assert {one.props for one in got} == {((P.SUBSCRIPTION_ID, n + 1),)}  # its own, not that of who has died
-        # a walk over the queue, a look-up and a write each; not a search among all groups for each
+            assert {one.props for one in got} == {((P.SUBSCRIPTION_ID, n + 1),)}  # not the identifier of the ended session
+        # a walk over the queue, with a look-up and a write for each message; no search among all groups
         assert broker.stats()["work"] - work < 80 * 3 * 70
 
 
@@ -182,7 +183,7 @@ def test_expired_messages_are_not_sent_on(member: Join) -> None:
         publisher.sends("t", b"short", 1, ((P.EXPIRY, 1),))
         publisher.sends("t", b"long", 1, ((P.EXPIRY, 100),))
         other = member(broker, "other", "$share/g/t")
-        time.sleep(1.01)  # nothing but the clock makes a message expire
+        time.sleep(1.01)  # only the clock makes a message expire
         member(broker, "dying")
         (got,) = other.gets()
         assert got.payload == b"long"
@@ -191,7 +192,7 @@ def test_expired_messages_are_not_sent_on(member: Join) -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_was_answered_with_an_error_is_done(member: Join, qos: int) -> None:
-    """[v5 4.8.2-6]"""
+    """Test [v5 4.8.2-6]."""
     with mosq.Broker(sys_interval=0) as broker:
         dying, other = member(broker, "dying", "$share/g/t", qos), member(broker, "other", "$share/g/t", qos)
         publish(member(broker, "p"), "ab", qos)
@@ -288,7 +289,7 @@ def test_long_queues_are_handed_over_in_slices(member: Join, topics: int) -> Non
                 publisher.wire.read_packet()
         others = [member(broker, f"o{n}", "$share/g/t/+") for n in range(3)]
         before = broker.stats()["work"]
-        again = member(broker, "dying")  # its id is free at once
+        again = member(broker, "dying")  # the client id is free at once
         again.wire.expect_nothing()
         got: list[list[int]] = [[], [], []]
         while sum(map(len, got)) < MANY:
@@ -312,7 +313,7 @@ def test_the_broker_may_stop_meanwhile(member: Join) -> None:
 
 
 def test_members_come_and_go_and_nothing_is_lost(member: Join) -> None:
-    """Whatever is published at QoS 1 is in the end acknowledged by exactly one member, whoever dies holding it."""
+    """Exactly one member acknowledges each message of QoS 1, also if members end while they hold it."""
     with mosq.Broker(sys_interval=0, shared_strategy="random", max_queued_messages=0) as broker:
         publisher = member(broker, "p")
         members = {n: member(broker, f"m{n}", "$share/g/#", window=5) for n in range(5)}

@@ -1,4 +1,4 @@
-"""Whom a shared group chooses: each strategy, who is offline, and the bound on who is looked at."""
+"""Which member a shared group chooses: each strategy, offline members, and the bound on the members that are looked at."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_who_is_offline_is_passed_over(member: Join, strategy: str) -> None:
             publisher.sends(f"t/{n}", b"%d" % n, 1)
         assert here.payloads() == numbers(20)
         here.leaves()
-        for n in range(20, 30):  # nobody is here: nothing is lost
+        for n in range(20, 30):  # no member is connected: no message is lost
             publisher.sends(f"t/{n}", b"%d" % n, 1)
         back = [member(broker, one.client_id, expiry_s=FOREVER, clean=False) for one in (*away, here)]
         assert sorted(payload for one in back for payload in one.payloads()) == numbers(10, 20)
@@ -83,9 +83,9 @@ def test_sticky_stays_with_one_wherever_it_stands_in_the_list(member: Join) -> N
         second = next(name for name, one in members.items() if name != chosen and one.payloads() == numbers(3))
         members[chosen] = member(broker, chosen, expiry_s=FOREVER, clean=False)
         publish(publisher, 2)
-        assert members[second].payloads() == numbers(2)  # who comes back does not take over
+        assert members[second].payloads() == numbers(2)  # a member that returns does not take over
         for name in [name for name in members if name not in (chosen, second)]:
-            member(broker, name).leaves()  # their sessions end: the others move in the list
+            member(broker, name).leaves()  # their sessions end: the other members move in the list
         publish(publisher, 4)
         assert members[second].payloads() == numbers(4)
         assert members[chosen].payloads() == []
@@ -100,7 +100,7 @@ def test_least_inflight_takes_who_has_least_to_do(member: Join) -> None:
             publisher.sends("t", b"%d" % n, 1)
             got += quick.payloads()
         held = slow.payloads(acknowledge=False)
-        assert len(held) == 1  # and it has not answered since
+        assert len(held) == 1  # `slow` has not acknowledged it
         assert sorted(got + held) == numbers(10)
 
 
@@ -121,7 +121,7 @@ def test_least_inflight_between_equals_takes_turns_and_sees_unsent_output(member
 
 
 def owners(publisher: Member, members: list[Member], topics: int) -> dict[bytes, str]:
-    """Who gets each of so many topics."""
+    """Publish to that many topics; return the client id that received each payload."""
     for n in range(topics):
         publisher.sends(f"h/{n}", b"%d" % n)
     return {payload: one.client_id for one in members for payload in one.payloads()}
@@ -184,12 +184,12 @@ def test_a_bad_strategy_is_refused_by_the_engine_too() -> None:
         new_engine({"shared_strategy": "random\nbest g"}, [], None)
 
 
-MANY = 1100  # members, more than are looked at for one message
+MANY = 1100  # members; more than the broker looks at for one message
 
 
 @pytest.mark.parametrize("strategy", ["round_robin", "sticky", "least_inflight", "random", "hash_topic"])
 def test_members_beyond_the_bound_are_not_looked_at(member: Join, strategy: str) -> None:
-    """Work per message is bounded, whoever is there; nothing is lost."""
+    """Work for each message is bounded, and no message is lost, however many members are offline."""
     with mosq.Broker(shared_strategy=strategy, sys_interval=0) as broker:
         for n in range(MANY):
             Member(broker, f"away{n}", expiry_s=FOREVER).joins("$share/g/t").leaves()
@@ -197,10 +197,10 @@ def test_members_beyond_the_bound_are_not_looked_at(member: Join, strategy: str)
         publisher = member(broker, "p")
         before = broker.stats()["work"]
         publish(publisher, 20)
-        assert broker.stats()["work"] - before < 20 * (1024 // 8 + 8 + 200)  # looks, then writes and answers
+        assert broker.stats()["work"] - before < 20 * (1024 // 8 + 8 + 200)  # looks, then writes and acknowledgements
         got = here.payloads()
         if strategy in ("round_robin", "sticky", "least_inflight"):
-            assert got == numbers(19, 1)  # 0 was kept by a session of the first part; then it looked further
+            assert got == numbers(19, 1)  # an offline session queued 0; then the broker looked further
         assert broker.stats()["store_messages"] == 20 - len(got)
         assert broker.stats()["publish_dropped"] == 0
 
