@@ -262,7 +262,8 @@ def child_hash(seen: Observed) -> Advice:
         return Advice(
             "child_hash_threshold",
             None,
-            f"lists of more than {NAMES_SCANNED} names are not scanned; less than {BYTES_WORTH >> 10} KiB is no gain",
+            f"lists of more than {NAMES_SCANNED} names are not scanned; a higher threshold would save less than "
+            f"{BYTES_WORTH >> 10} KiB",
             inputs,
         )
     return Advice(

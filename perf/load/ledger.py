@@ -1,6 +1,6 @@
 """Count pending messages: each message gets a number in its stream, and arrivals remove it.
 
-This module knows neither locust nor MQTT.
+This module uses neither locust nor MQTT.
 
 Each payload begins with the mark of the process, the number of its stream, its own number in the stream, and the time
 when it was due. A stream has any number of inboxes, one for each receiver. A message that is sent while a receiver's

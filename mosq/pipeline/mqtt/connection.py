@@ -1,4 +1,4 @@
-"""Connect a paho client to a broker, and explain errors in words. This module knows neither spools nor Spark."""
+"""Connect a paho client to a broker, and explain its errors. This module uses neither spools nor Spark."""
 
 import ssl
 from typing import TYPE_CHECKING, Any, cast

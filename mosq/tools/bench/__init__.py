@@ -1,5 +1,5 @@
 """Put load on any broker and measure the outcome of each message (`mosq bench`).
 
 The data plane of the load generator is in cext/bench. This package contains the scenarios, the options of a run, and
-its results. A broker loads none of it.
+its results. The broker does not import this package.
 """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mosq.tools.bench.result import Phase, Result
 
-FOREIGN_SHARE = 0.25            # cores used by neither broker nor generator, from which times suffer
+FOREIGN_SHARE = 0.25            # cores used by neither broker nor generator, that makes times worse
 FOREIGN_FROM_S = 0.2            # least duration: the kernel counts CPU in hundredths of a second
 LIMIT_FROM_S = 0.05              # least duration: the limit of a shorter phase is chance
 LATE_US = 1000.0

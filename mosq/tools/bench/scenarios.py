@@ -76,7 +76,7 @@ class Scene:
         self.runner.reach("disconnecting")
 
     def end(self) -> None:
-        """Disconnect after all measurements. A broker that still sends acknowledgements is noted, and is no failure."""
+        """Disconnect after all measurements; note it if the broker still sends acknowledgements."""
         try:
             self.leave()
         except Stalled:
