@@ -67,9 +67,9 @@ class Http(Plugin):
                   "address": request.address}
         if request.identity and request.identity.get("common_name"):
             fields["common_name"] = request.identity["common_name"]
-        return self.ask(self._auth_url, fields)
+        return self._request(self._auth_url, fields)
 
-    def ask(self, url: str, fields: dict[str, Any]) -> Verdict:
+    def _request(self, url: str, fields: dict[str, Any]) -> Verdict:
         """Send a request; return the verdict of the status. Raises HttpError."""
         body = urlencode(fields) if self._format == "form" else json.dumps(fields)
         try:
@@ -114,8 +114,8 @@ class HttpAcl(Http):
     def authorize(self, request: AclRequest) -> Verdict:
         if request.access == UNSUBSCRIBE:
             return ALLOW
-        return self.ask(self._acl_url, {"username": request.username or "", "clientid": request.client_id,
-                                        "topic": request.topic, "acc": request.access})
+        return self._request(self._acl_url, {"username": request.username or "", "clientid": request.client_id,
+                                             "topic": request.topic, "acc": request.access})
 
 
 def _url(options: dict[str, str], name: str) -> str:

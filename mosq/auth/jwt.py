@@ -96,14 +96,14 @@ class JwtAcl(Jwt):
         return ALLOW if allowed else DENY
 
 
-def covers(filter: tuple[str, ...], asked: str) -> bool:
-    """Return whether `filter` matches all topics that `asked`, a topic or a filter, can stand for."""
-    if asked.startswith("$share/"):
-        _, _, asked = asked.removeprefix("$share/").partition("/")
-    levels = asked.split("/")
+def covers(filter: tuple[str, ...], topic: str) -> bool:
+    """Return whether `filter` matches all topics that `topic`, a topic or a filter, can stand for."""
+    if topic.startswith("$share/"):
+        _, _, topic = topic.removeprefix("$share/").partition("/")
+    levels = topic.split("/")
     if "+" not in levels and levels[-1] != "#":
-        return matches(filter, asked)
-    if asked.startswith("$") and filter[0] in ("+", "#"):
+        return matches(filter, topic)
+    if topic.startswith("$") and filter[0] in ("+", "#"):
         return False
     for i, level in enumerate(filter):
         if level == "#":

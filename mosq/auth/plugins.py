@@ -22,7 +22,7 @@ from mosq.auth.plugin import (
     Message,
     Verdict,
 )
-from mosq.auth.runner import Door, PluginFailedError, Runner
+from mosq.auth.runner import PluginBroker, PluginFailedError, Runner
 from mosq.config.options import LOG_TYPES
 from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, PASSWORD_FILE, PERSIST_SQLITE
 from mosq.records import (
@@ -59,15 +59,15 @@ EXCHANGES_MAX, EXCHANGE_S = 10_000, 120.0
 STRING_BYTES_MAX = 65535
 SPECIAL = frozenset("+#/")
 INFORMATION, WARNING, NOTICE = LOG_TYPES["information"], LOG_TYPES["warning"], LOG_TYPES["notice"]
-TELL_SPECIAL_EVERY_S = 10.0
+LOG_SPECIAL_EVERY_S = 10.0
 
 
 class Plugins:
     """The plugins of one Access."""
 
     def __init__(self, send: "Callable[[Answer], None]", flush: "Callable[[], None]",
-                 say: "Callable[[int, str], None]", earlier: "Plugins | None") -> None:
-        self._send, self._flush, self._say = send, flush, say
+                 report: "Callable[[int, str], None]", earlier: "Plugins | None") -> None:
+        self._send, self._flush, self._report = send, flush, report
         self._exchanges_lock: threading.Lock
         self._runners: dict[object, Runner] = {}                # identity of a plugin line -> its runner
         self._kept = list(earlier._runners.values()) if earlier else []
@@ -76,7 +76,7 @@ class Plugins:
         self._exchanges: TTLCache[int, tuple[Runner, AuthStep]] = (
             earlier._exchanges if earlier else TTLCache(EXCHANGES_MAX, EXCHANGE_S))
         self._exchanges_lock = earlier._exchanges_lock if earlier else threading.Lock()
-        self._told_special_at = -TELL_SPECIAL_EVERY_S
+        self._logged_special_at = -LOG_SPECIAL_EVERY_S
 
     # ------------------------------------------------------------ construction
 
@@ -126,9 +126,9 @@ class Plugins:
     def _new(self, line: "Line", options: dict[str, str]) -> Runner:
         instance = make_plugin(line)
         name = line.name or line.path.rpartition("/")[2].removeprefix("python:")
-        instance.broker = Door(name, self._publish, partial(self._say, INFORMATION))
+        instance.broker = PluginBroker(name, self._publish, partial(self._report, INFORMATION))
         return Runner(name, line.path, instance, options, line.deny_special_chars, self._flush,
-                      partial(self._say, WARNING))
+                      partial(self._report, WARNING))
 
     def _publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         self._send(PublishCommand(topic, payload, qos, retain))
@@ -201,12 +201,13 @@ class Plugins:
         if access.is_paused(request):
             self._send(LoginAnswer(request.handle, RATE_EXCEEDED))
             return
-        self._put(runner, request, deadline, partial(self._ask, access, runner, request, deciders, place, deadline))
+        self._put(runner, request, deadline,
+                  partial(self._call_authenticate, access, runner, request, deciders, place, deadline))
 
-    def _ask(self, access: "Access", runner: Runner, request: LoginRequest, deciders: "list[Any]", place: int,
-             deadline: float) -> "Answer | None":
+    def _call_authenticate(self, access: "Access", runner: Runner, request: LoginRequest, deciders: "list[Any]",
+                           place: int, deadline: float) -> "Answer | None":
         r = request
-        verdict = said(runner, "authenticate", runner.call("authenticate", ConnectRequest(
+        verdict = checked_verdict(runner, "authenticate", runner.call("authenticate", ConnectRequest(
             r.client_id, r.username, r.password, r.address, r.port, r.version, r.identity)))
         if verdict.decision == "defer":
             access.decide(request, deciders, place + 1, deadline)
@@ -247,7 +248,7 @@ class Plugins:
               deadline: float) -> "Answer | None":
         runner, handle = runners[0], request.handle
         try:
-            verdict = said(runner, "extended", runner.call("extended", step))
+            verdict = checked_verdict(runner, "extended", runner.call("extended", step))
         except PluginFailedError:
             self._forget(handle)
             raise
@@ -279,24 +280,24 @@ class Plugins:
             self._send(AccessAnswer(request.handle, False))
             return
         self._put(runners[place], request, deadline,
-                  partial(self._ask_authorizer, access, request, runners, place, deadline))
+                  partial(self._call_authorize, access, request, runners, place, deadline))
 
     def _is_plain(self, request: AccessRequest) -> bool:
         """Return whether neither user name nor client id could act as a part of a filter in a plugin's rules."""
         for what, name in (("username", request.username or ""), ("client id", request.client_id)):
             if not SPECIAL.isdisjoint(name):
                 now = monotonic()
-                if now - self._told_special_at >= TELL_SPECIAL_EVERY_S:
-                    self._told_special_at = now
-                    self._say(NOTICE, f'ACL denying access to client with dangerous {what} "{name}"')
+                if now - self._logged_special_at >= LOG_SPECIAL_EVERY_S:
+                    self._logged_special_at = now
+                    self._report(NOTICE, f'ACL denying access to client with dangerous {what} "{name}"')
                 return False
         return True
 
-    def _ask_authorizer(self, access: "Access", request: AccessRequest, runners: list[Runner], place: int,
+    def _call_authorize(self, access: "Access", request: AccessRequest, runners: list[Runner], place: int,
                         deadline: float) -> "Answer | None":
         runner = runners[place]
         r = request
-        verdict = said(runner, "authorize", runner.call("authorize", AclRequest(
+        verdict = checked_verdict(runner, "authorize", runner.call("authorize", AclRequest(
             r.client_id, r.username, r.address, r.access, r.topic, r.qos, r.retain, r.payload)))
         if verdict.decision == "defer":
             self._authorize(access, request, runners, place + 1, deadline)
@@ -314,10 +315,10 @@ class Plugins:
             self._send(MessageAnswer(request.way, request.handle, content))
             return
         self._put(runners[place], request, deadline,
-                  partial(self._ask_transformer, request, runners, place, message, deadline))
+                  partial(self._call_transform, request, runners, place, message, deadline))
 
-    def _ask_transformer(self, request: MessageRequest, runners: list[Runner], place: int, message: Message,
-                         deadline: float) -> "Answer | None":
+    def _call_transform(self, request: MessageRequest, runners: list[Runner], place: int, message: Message,
+                        deadline: float) -> "Answer | None":
         runner, kind = runners[place], request.way
         result = runner.call(kind, message)
         if result == DROP:
@@ -336,7 +337,7 @@ def login_answer(handle: int, verdict: Verdict) -> "Answer":
     return LoginAnswer(handle, LET_IN, verdict.username, verdict.data)
 
 
-def said(runner: Runner, method: str, verdict: "Any") -> Verdict:
+def checked_verdict(runner: Runner, method: str, verdict: "Any") -> Verdict:
     """Check the verdict of a plugin. If it is none, log that and raise PluginFailedError."""
     if isinstance(verdict, Verdict) and (verdict.username is None or is_string(verdict.username)) and (
             verdict.data is None or (isinstance(verdict.data, bytes) and len(verdict.data) <= STRING_BYTES_MAX)):

@@ -95,12 +95,12 @@ class Runner:
         """Log a failure, at most once a minute for each method."""
         now = monotonic()
         with self._lock:
-            untold, told = self._failures.get(method, (0, -REPORT_EVERY_S))
-            if now - told < REPORT_EVERY_S:
-                self._failures[method] = untold + 1, told
+            unlogged, logged_at = self._failures.get(method, (0, -REPORT_EVERY_S))
+            if now - logged_at < REPORT_EVERY_S:
+                self._failures[method] = unlogged + 1, logged_at
                 return
             self._failures[method] = 0, now
-        more = f" ({untold} more since the last report)" if untold else ""
+        more = f" ({unlogged} more since the last report)" if unlogged else ""
         self._warn(f"Warning: Plugin {self.name} failed in {method}: {how}{more}.")
 
     def _tick(self) -> None:
@@ -123,12 +123,12 @@ class Runner:
             pass
 
 
-class Door(Broker):
+class PluginBroker(Broker):
     """The broker's services as a plugin sees them."""
 
-    def __init__(self, name: str, publish: "Callable[[str, bytes, int, bool], None]", say: "Callable[[str], None]"
+    def __init__(self, name: str, publish: "Callable[[str, bytes, int, bool], None]", report: "Callable[[str], None]"
                  ) -> None:
-        self._name, self._publish, self._say = name, publish, say
+        self._name, self._publish, self._report = name, publish, report
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
         if not topic or "+" in topic or "#" in topic or "\0" in topic or len(topic.encode()) > 65535:
@@ -138,7 +138,7 @@ class Door(Broker):
         self._publish(topic, bytes(payload), qos, bool(retain))
 
     def log(self, text: str) -> None:
-        self._say(f"Plugin {self._name}: {text}")
+        self._report(f"Plugin {self._name}: {text}")
 
 
 def matches(filter: tuple[str, ...], topic: str) -> bool:

@@ -29,10 +29,10 @@ def wanted(config: Config) -> int:
 
 def write(lines: "Iterable[LogLine]") -> None:
     for line in lines:
-        say(line.type, line.text)
+        report(line.type, line.text)
 
 
-def say(type_bit: int, text: str) -> None:
+def report(type_bit: int, text: str) -> None:
     try:
         logger.log(_LEVELS.get(type_bit, logging.DEBUG), "%s", text)
     except Exception:                       # raised by the program's filter or handler: the broker must go on

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mosq.engine import Engine, Security
     from mosq.records import Answer
     from mosq.server.access import Access
-    from mosq.server.bridge.links import Links
+    from mosq.server.bridge.bridges import Bridges
 
 # these signals come from the thread itself: blocking them would only hide the cause
 _OWN_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP,
@@ -48,17 +48,17 @@ class Running:
         self.engine: Engine | None = None
         self._mask = log.wanted(config)
         self._access: Access | None = None
-        self._links: Links | None = None        # None if no bridge is configured
+        self._bridges: Bridges | None = None    # None if no bridge is configured
         securities = self._securities(config)
         try:
-            self._topics = topics_of(config, self.asked, self._say, self._wake, self._bridges)
+            self._topics = topics_of(config, self.asked, self._report, self._wake, self._bridge_states)
             if self._access is not None:
                 self._access.answer_on(self._topics, self.asked, lambda: self._access)
             self.engine = self._new_engine(config, securities)
             if has_store(config):
                 from mosq.server.storage import open_store
 
-                open_store(self.engine, config, self._say)
+                open_store(self.engine, config, self._report)
             self.engine.open()
         except BaseException:
             self._close_access()
@@ -72,8 +72,8 @@ class Running:
         self._log = threading.Thread(target=self._drain, args=(self.engine,), name="mosq-log", daemon=True)
         self._loop.start()
         self._started.wait()
-        if self._links is not None:
-            self._links.start(config)
+        if self._bridges is not None:
+            self._bridges.start(config)
         self._log.start()
 
     def stop(self) -> None:
@@ -81,8 +81,8 @@ class Running:
         with self._stopping:
             if self.engine is None:
                 return
-            if self._links is not None:
-                self._links.close_all()         # look-ups must not wake the threads any more
+            if self._bridges is not None:
+                self._bridges.close_all()       # look-ups must not wake the threads any more
             self.engine.stop()
             for thread in (self._loop, self._log):
                 if thread is not threading.current_thread():
@@ -102,7 +102,7 @@ class Running:
             return engine_securities(config)
         from mosq.server.access import Access
 
-        self._access = Access(config, self._say, self._answer)
+        self._access = Access(config, self._report, self._answer)
         return self._access.securities()
 
     def _new_engine(self, config: "Config", securities: "list[Security]") -> "Engine":
@@ -110,11 +110,11 @@ class Running:
         listeners = engine_listeners(config)
         if not config.bridges:
             return new_engine(settings, listeners, securities)
-        from mosq.server.bridge.links import Links, specs_of
+        from mosq.server.bridge.bridges import Bridges, specs_of
 
         engine = new_engine(settings, listeners, securities, specs_of(config))
         event_fd = engine.event_fd()
-        self._links = Links(engine, self._say, lambda: _wake(event_fd))
+        self._bridges = Bridges(engine, self._report, lambda: _wake(event_fd))
         return engine
 
     def _wake(self) -> None:
@@ -122,20 +122,20 @@ class Running:
         if engine is not None:
             _wake(engine.event_fd())
 
-    def _bridges(self) -> "list[dict[str, Any]]":
-        if self._links is None:
+    def _bridge_states(self) -> "list[dict[str, Any]]":
+        if self._bridges is None:
             return []
         from mosq.server.admin.bridges import states
 
-        return states(self._links)
+        return states(self._bridges)
 
     def _close_access(self) -> None:
         if self._access is not None:
             self._access.close()
 
-    def _say(self, type_bit: int, text: str) -> None:
+    def _report(self, type_bit: int, text: str) -> None:
         if type_bit & self._mask:
-            log.say(type_bit, text)
+            log.report(type_bit, text)
 
     def _answer(self, answers: "list[Answer]") -> None:
         engine = self.engine
@@ -155,7 +155,7 @@ class Running:
 
     def _wait_ms(self, tick_s: float) -> float | None:
         waits = [] if self._access is None else [max(0.0, tick_s - time.monotonic())]
-        due_s = None if self._links is None else self._links.due_in_s()
+        due_s = None if self._bridges is None else self._bridges.due_in_s()
         if due_s is not None:
             waits.append(due_s)
         return 1000 * min(waits) if waits else None
@@ -168,9 +168,9 @@ class Running:
         while not self._ended:
             poll.poll(self._wait_ms(tick_s))
             log.write(engine.drain())
-            hand_out(engine.requests(), engine, self._say, self._links, self._topics, self._access)
+            hand_out(engine.requests(), engine, self._report, self._bridges, self._topics, self._access)
             if self._access is not None and time.monotonic() >= tick_s:
-                tick(self._access, self._say)
+                tick(self._access, self._report)
                 tick_s = time.monotonic() + TICK_S
         log.write(engine.drain())
         if self.failure is not None:

@@ -1,9 +1,9 @@
 """The log: lines in Mosquitto's form, `<seconds since 1970>: text` without a level, or one JSON object each. Writes to
 any number of destinations (destinations.py).
 
-A record comes from the data plane's ring or from `say`. A line written here never causes another record: publishing a
-line to $SYS/broker/log causes only lines of type debug, and those are never published. Invariant: nothing here waits or
-raises because of a destination; each destination counts the lines it loses.
+A record comes from the data plane's ring or from `report`. A line written here never causes another record: publishing
+a line to $SYS/broker/log causes only lines of type debug, and those are never published.
+Invariant: nothing here waits or raises because of a destination; each destination counts the lines it loses.
 """
 
 import os
@@ -96,7 +96,7 @@ class Log:
             try:
                 stream.reopen()
             except OSError as error:
-                self.say(1, f"Error: Unable to open log file {stream.path} for writing: {error.strerror}.")
+                self.report(1, f"Error: Unable to open log file {stream.path} for writing: {error.strerror}.")
 
     def prepare(self, config: "Config") -> dict[str, int]:
         """Open the files of a new configuration, for `change`. Raises OSError, ImportError."""
@@ -118,7 +118,7 @@ class Log:
 
     # ---- lines
 
-    def say(self, type_bit: int, text: str) -> None:
+    def report(self, type_bit: int, text: str) -> None:
         """Log one line of the control plane, now."""
         now = time.time()
         self.write([LogLine(int(now), type_bit, text, int(now * 1000) % 1000)])

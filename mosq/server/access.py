@@ -60,7 +60,7 @@ QUEUE_S = 60                    # the longest wait in the queue; afterwards auth
 BATCH = 32
 BATCH_S = 0.005
 CLOSE_WITHIN_S = 2.0
-TELL_PAUSES_EVERY_S = 10.0
+LOG_PAUSES_EVERY_S = 10.0
 
 
 class Realm:
@@ -101,7 +101,7 @@ class Access:
         self._sent_at = 0.0
         self._timeout_s = float(config.auth_timeout)
         self._wait_s = max(1, config.auth_timeout)
-        self._told_pause_at = -TELL_PAUSES_EVERY_S
+        self._logged_pause_at = -LOG_PAUSES_EVERY_S
         self._backs_off = config.auth_backoff
         self._plugins: Plugins | None = None
         self._closed = False
@@ -120,7 +120,7 @@ class Access:
         if any(source.plugins for source in sources):
             from mosq.auth.plugins import Plugins
 
-            self._plugins = Plugins(self._send, self._flush, self._say, earlier._plugins if earlier else None)
+            self._plugins = Plugins(self._send, self._flush, self._report, earlier._plugins if earlier else None)
         try:
             realms = [self._make_realm(source, passwords, rules) for source in sources]
         except ConfigError:
@@ -129,7 +129,7 @@ class Access:
             raise
         for one in passwords.values():
             for warning in one.warnings:
-                self._say(WARNING, f"Warning: {warning}")
+                self._report(WARNING, f"Warning: {warning}")
         return realms
 
     def _make_realm(self, source: SecuritySource, passwords: dict[str, Passwords], rules: "dict[str, list[Any]]"
@@ -253,7 +253,7 @@ class Access:
         if self._plugins is not None:
             self._plugins.release(CLOSE_WITHIN_S if last else 0)
         self._flush()
-        self._tell()
+        self._write_log()
 
     # ------------------------------------------------------------ requests
 
@@ -277,14 +277,14 @@ class Access:
         if self._outbox:
             self._flush()
         if self._lines:
-            self._tell()
+            self._write_log()
 
     def tick(self) -> None:
         """Do the work that is due once a second: time-outs of plugins, waiting answers, log lines."""
         if self._plugins is not None:
             self._plugins.tick(monotonic(), self._timeout_s)
         self._flush()
-        self._tell()
+        self._write_log()
 
     def decide(self, request: LoginRequest, deciders: list["Any"], place: int, deadline: float) -> None:
         """Ask the decider at this place; if it has no opinion, go on to the next."""
@@ -298,7 +298,7 @@ class Access:
             else:
                 self._look_up(request, deciders[place], deadline)
         elif getattr(deciders[place], "by_name", False):
-            self._ask_directory(request, deciders, place, deadline)
+            self._check_directory(request, deciders, place, deadline)
         else:
             assert self._plugins is not None
             self._plugins.authenticate(self, request, deciders, place, deadline)
@@ -309,7 +309,7 @@ class Access:
             return
         self._verify(request, passwords.hashes.get(request.username), passwords.decoy, deadline)
 
-    def _ask_directory(self, request: LoginRequest, deciders: list["Any"], place: int, deadline: float) -> None:
+    def _check_directory(self, request: LoginRequest, deciders: list["Any"], place: int, deadline: float) -> None:
         directory: Directory = deciders[place]
         user, complete = request.username, request.username is not None and request.password is not None
         client = directory.client(user) if user is not None and complete else None
@@ -397,10 +397,10 @@ class Access:
             return
         pause_s = self._backoff.failed(address, user)
         now = monotonic()
-        if pause_s and now - self._told_pause_at >= TELL_PAUSES_EVERY_S:
-            self._told_pause_at = now
-            self._say(NOTICE, f"Too many logins from {address} fail; the broker refuses logins from it for "
-                              f"{pause_s:.1f} s.")
+        if pause_s and now - self._logged_pause_at >= LOG_PAUSES_EVERY_S:
+            self._logged_pause_at = now
+            self._report(NOTICE, f"Too many logins from {address} fail; the broker refuses logins from it for "
+                                 f"{pause_s:.1f} s.")
 
     # ------------------------------------------------------------ answers, log
 
@@ -426,7 +426,7 @@ class Access:
         try:
             self._answer(batch)
         except Exception as error:              # one answer cannot be sent: send the others one by one
-            self._say(WARNING, f"Warning: An auth request could not be answered: {type(error).__name__}.")
+            self._report(WARNING, f"Warning: An auth request could not be answered: {type(error).__name__}.")
             if len(batch) > 1:
                 for one in batch:
                     self._give(one)
@@ -437,10 +437,10 @@ class Access:
         except Exception:                       # logged already
             pass
 
-    def _say(self, type_bit: int, text: str) -> None:
+    def _report(self, type_bit: int, text: str) -> None:
         self._lines.append((type_bit, text))
 
-    def _tell(self) -> None:
+    def _write_log(self) -> None:
         try:
             while True:
                 self._log(*self._lines.popleft())
@@ -448,7 +448,7 @@ class Access:
             pass
 
     def _pool_failed(self, name: str) -> None:
-        self._say(WARNING, f"Warning: A login could not be checked: {name}.")
+        self._report(WARNING, f"Warning: A login could not be checked: {name}.")
 
 
 def refusal(request: "Request") -> "Answer":

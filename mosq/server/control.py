@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from mosq.log.destinations import Stream
     from mosq.records import Answer, Request
     from mosq.server.access import Access
-    from mosq.server.bridge.links import Links
-    from mosq.server.http.doors import Door
+    from mosq.server.bridge.bridges import Bridges
+    from mosq.server.http.listeners import HttpListener
     from mosq.server.http.server import HttpApi
 
 EXIT_OK = 0
@@ -110,12 +110,12 @@ class Control:
         self.log: Log = log_of(config, log_mask(config, quiet, verbose))
         self.securities: list[Security] = []
         self.access: Access | None = None       # checks passwords and runs plugins; None if no security needs it
-        self.links: Links | None = None         # None if no bridge is configured
-        self.doors: list[Door] = []
+        self.bridges: Bridges | None = None     # None if no bridge is configured
+        self.http_listeners: list[HttpListener] = []
         self.http: HttpApi | None = None
-        self.asked: collections.deque[Request] = collections.deque()    # auth requests of the HTTP API
+        self.http_requests: collections.deque[Request] = collections.deque()  # auth requests of the HTTP API
         self.user: process.Account | None = None
-        self.topics = ControlTopics(self.log.say, self._wake)   # answers messages on $CONTROL/ topics
+        self.topics = ControlTopics(self.log.report, self._wake)  # answers messages on $CONTROL/ topics
         self.printer: Stream | None = None
         self.alive = False              # whether the loop has answered the watchdog
         self.pid_file: str | None = None
@@ -127,7 +127,7 @@ class Control:
         """Do the steps that need no engine and whose errors must be printed before the process goes to the background.
         Raises CannotStartError."""
         try:
-            self.user = process.account(self.config.user)
+            self.user = process.find_account(self.config.user)
             process.set_umask()
             with process.Acting(self.user):
                 wrong = self.log.open()
@@ -136,11 +136,11 @@ class Control:
         except LookupError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except (OSError, ValueError) as error:
-            raise CannotStartError(f"Error: {_said(error)}") from None
+            raise CannotStartError(f"Error: {_reason_of(error)}") from None
 
     def start(self, make_engine: "Callable[..., Engine]") -> None:
         """Open the engine, listeners, store, pid file and give up rights. Raises CannotStartError."""
-        self._say_start()
+        self._report_start()
         try:
             self.access, self.securities = self.access_of(self.config)
             self.engine = self._open(make_engine)
@@ -156,31 +156,31 @@ class Control:
         try:
             self._settle()
         except OSError as error:
-            raise CannotStartError(f"Error: {_said(error)}") from None
+            raise CannotStartError(f"Error: {_reason_of(error)}") from None
 
-    def _say_start(self) -> None:
+    def _report_start(self) -> None:
         log, config = self.log, self.config
-        log.say(INFORMATION, f"mosq version {VERSION} starting")
-        log.say(INFORMATION, f"Config loaded from {config.file}." if config.file else "Using default config.")
+        log.report(INFORMATION, f"mosq version {VERSION} starting")
+        log.report(INFORMATION, f"Config loaded from {config.file}." if config.file else "Using default config.")
         for name, there in FEATURES:
-            log.say(INFORMATION, f"{name} support {'' if there else 'NOT '}available.")
+            log.report(INFORMATION, f"{name} support {'' if there else 'NOT '}available.")
         for warning in config.warnings:
-            log.say(WARNING, f"Warning: {warning}")
+            log.report(WARNING, f"Warning: {warning}")
         if config.local_only:
-            log.say(WARNING, "Starting in local only mode. Connections will only be possible from clients running on "
-                             "this machine.")
-            log.say(WARNING, "Create a configuration file which defines a listener to allow remote access.")
-            log.say(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
+            log.report(WARNING, "Starting in local only mode. Connections will only be possible from clients running "
+                                "on this machine.")
+            log.report(WARNING, "Create a configuration file which defines a listener to allow remote access.")
+            log.report(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
 
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
         self.topics = self.topics_of(self.config, self.access)
         settings = self.settings(self.config, self.topics)
         engine = make_engine(settings, engine_listeners(reachable(self.config)), self.securities,
-                             *self.link_specs(self.config))
+                             *self.bridge_specs(self.config))
         for listener in self.config.listeners:
             for line in opening_lines(listener):
-                self.log.say(INFORMATION, line)
-        self.doors = self.http_doors(self.config)
+                self.log.report(INFORMATION, line)
+        self.http_listeners = self.open_http_listeners(self.config)
         self._open_store(engine)
         engine.open()
         return engine
@@ -192,7 +192,7 @@ class Control:
         from mosq.server.storage import open_store
 
         with process.Acting(self.user):
-            open_store(engine, self.config, self.log.say)
+            open_store(engine, self.config, self.log.report)
 
     def access_of(self, config: Config) -> "tuple[Access | None, list[Security]]":
         """Return the Access for a configuration (None if no security needs one) and the securities for the data plane.
@@ -205,56 +205,56 @@ class Control:
             from mosq.server.access import Access
 
             is_root = os.geteuid() == 0        # false at a reload, when rights are already given up
-            access = Access(config, self.log.say, self.answer,
+            access = Access(config, self.log.report, self.answer,
                             acting=(lambda: process.Acting(self.user)) if is_root else None)
         return access, access.securities()
 
-    def link_specs(self, config: Config) -> "tuple[list[BridgeSpec], ...]":
+    def bridge_specs(self, config: Config) -> "tuple[list[BridgeSpec], ...]":
         """Return the engine's last argument if bridges are configured, or were before a reload."""
-        if not config.bridges and self.links is None:
+        if not config.bridges and self.bridges is None:
             return ()
-        from mosq.server.bridge.links import specs_of
+        from mosq.server.bridge.bridges import specs_of
 
         return (specs_of(config),)
 
-    def links_start(self) -> None:
+    def start_bridges(self) -> None:
         """Start the bridges at the start; apply the new configuration to them after a reload."""
-        if self.links is not None:
-            self.links.reload(self.config)
+        if self.bridges is not None:
+            self.bridges.reload(self.config)
         elif self.config.bridges:
-            from mosq.server.bridge.links import Links
+            from mosq.server.bridge.bridges import Bridges
 
-            if self.loop.asked is not None:
-                self.loop.asked.wait()          # until the data plane accepts commands to bridges
-            self.links = Links(self.engine, self.log.say, self.signals.wake)
-            self.links.reload(self.config)
+            if self.loop.ready is not None:
+                self.loop.ready.wait()          # until the data plane accepts commands to bridges
+            self.bridges = Bridges(self.engine, self.log.report, self.signals.wake)
+            self.bridges.reload(self.config)
 
-    def http_doors(self, config: Config) -> "list[Door]":
+    def open_http_listeners(self, config: Config) -> "list[HttpListener]":
         """Return the bound listeners of the HTTP API, which are not served yet. Raises OSError."""
         listeners = http_listeners(config)
         if not listeners:
             return []
-        from mosq.server.http.doors import open_doors
+        from mosq.server.http.listeners import open_listeners
 
-        return open_doors(listeners, self.doors)
+        return open_listeners(listeners, self.http_listeners)
 
-    def http_start(self) -> None:
-        if not self.doors:
+    def start_http(self) -> None:
+        if not self.http_listeners:
             return
         from mosq.config.security import places_of, securities_of
         from mosq.server.http.gate import Gate
         from mosq.server.http.pages import Pages
         from mosq.server.http.server import HttpApi
 
-        self.http = HttpApi(self.doors)
-        gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._ask_access,
+        self.http = HttpApi(self.http_listeners)
+        gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._request_access,
                           self.config.auth_timeout)
         pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {VERSION})", self.engine.stats)
-        self.http.start(pages, gate, self.log.say)
+        self.http.start(pages, gate, self.log.report)
 
     def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
         """Return the control topics that this configuration answers."""
-        topics = topics_of(config, lambda: self.engine, self.log.say, self._wake, self._bridges)
+        topics = topics_of(config, lambda: self.engine, self.log.report, self._wake, self._bridge_states)
         if access is not None:
             access.answer_on(topics, lambda: self.engine, lambda: self.access)
         return topics
@@ -262,12 +262,12 @@ class Control:
     def _wake(self) -> None:
         self.signals.wake()
 
-    def _bridges(self) -> "list[dict[str, Any]]":
-        if self.links is None:
+    def _bridge_states(self) -> "list[dict[str, Any]]":
+        if self.bridges is None:
             return []
         from mosq.server.admin.bridges import states
 
-        return states(self.links)
+        return states(self.bridges)
 
     def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
         settings = engine_settings(config, self.mask(config))
@@ -285,18 +285,18 @@ class Control:
             except OSError as error:
                 raise OSError(f"Unable to write pid file {self.config.pid_file}: {error.strerror}") from None
             self.pid_file = self.config.pid_file
-        if self.doors:
+        if self.http_listeners:
             import mosq.server.http.server  # noqa: F401 - load it while root's rights may be needed to read it
         if self.user is not None:
             # As in Mosquitto, the files of Unix sockets belong to the broker's user, so their owner and group can
             # connect.
             process.become(self.user, [x.path for x in self.config.listeners if x.path is not None])
             if self.user.instead_of:
-                self.log.say(WARNING, f"Warning: Unable to drop privileges to '{self.user.instead_of}' because this "
-                                      f"user does not exist. Trying '{self.user.name}' instead.")
-        self.log.say(INFORMATION, f"Info: running mosq as user: {process.running_as(self.user)}.")
+                self.log.report(WARNING, f"Warning: Unable to drop privileges to '{self.user.instead_of}' because this "
+                                         f"user does not exist. Trying '{self.user.name}' instead.")
+        self.log.report(INFORMATION, f"Info: running mosq as user: {process.running_as(self.user)}.")
         if os.geteuid() == 0 or os.getegid() == 0:
-            self.log.say(WARNING, "Warning: Mosquitto should not be run as root/administrator.")
+            self.log.report(WARNING, "Warning: Mosquitto should not be run as root/administrator.")
 
     def remove_pid_file(self) -> None:
         if self.pid_file is not None:
@@ -308,21 +308,21 @@ class Control:
         self.loop = DataPlane(self.engine, self.signals, threading.Event() if self.config.bridges else None)
         self.loop.start()
         self._publish_log()
-        self.http_start()
-        self.links_start()
-        self.log.say(INFORMATION, f"mosq version {VERSION} running")
+        self.start_http()
+        self.start_bridges()
+        self.log.report(INFORMATION, f"mosq version {VERSION} running")
         if in_background is not None:
             in_background.ready()
         within_s = systemd.watchdog_s()
         watchdog = systemd.Watchdog(self.engine, within_s, self._loop_answered) if within_s else None
         systemd.notify("READY=1")
-        asked = self._serve()
+        by_signal = self._serve()
         systemd.notify("STOPPING=1")
         if watchdog:
             watchdog.stop()
         if self.http is not None:
             self.http.stop()
-        return self._stop(asked)
+        return self._stop(by_signal)
 
     def _serve(self) -> bool:
         """Serve until a signal asks the broker to stop (True) or the data plane has ended by itself (False)."""
@@ -338,7 +338,7 @@ class Control:
             self._drain()
             self._serve_requests()
             if self.access is not None and time.monotonic() >= tick_s:
-                tick(self.access, self.log.say)
+                tick(self.access, self.log.report)
                 tick_s = time.monotonic() + TICK_S
             for number in taken:
                 if number in signals.STOP:
@@ -362,19 +362,19 @@ class Control:
     def _wait_ms(self, tick_s: float) -> float | None:
         """Return the milliseconds until work is due that comes without a wake-up; None if there is none."""
         waits = [] if self.access is None else [max(0.0, tick_s - time.monotonic())]
-        due_s = None if self.links is None else self.links.due_in_s()
+        due_s = None if self.bridges is None else self.bridges.due_in_s()
         if due_s is not None:
             waits.append(due_s)
         return 1000 * min(waits) if waits else None
 
     def _serve_requests(self) -> None:
         requests = self.engine.requests()
-        while self.access is not None and self.asked:
-            requests.append(self.asked.popleft())
-        hand_out(requests, self.engine, self.log.say, self.links, self.topics, self.access)
+        while self.access is not None and self.http_requests:
+            requests.append(self.http_requests.popleft())
+        hand_out(requests, self.engine, self.log.report, self.bridges, self.topics, self.access)
 
-    def _ask_access(self, request: "Request") -> None:
-        self.asked.append(request)      # called by the thread of the HTTP API
+    def _request_access(self, request: "Request") -> None:
+        self.http_requests.append(request)  # called by the thread of the HTTP API
         self.signals.wake()
 
     def answer(self, answers: "list[Answer]") -> None:
@@ -409,7 +409,7 @@ class Control:
 
     def _save(self) -> None:
         why = "the store already holds all that was acknowledged" if has_store(self.config) else "persistence is off"
-        self.log.say(NOTICE, f"Nothing to save: {why}.")
+        self.log.report(NOTICE, f"Nothing to save: {why}.")
 
     def _print_trees(self) -> None:
         from mosq.log.destinations import Stream
@@ -426,54 +426,54 @@ class Control:
 
     # ---- stop
 
-    def _stop(self, asked: bool) -> int:
+    def _stop(self, by_signal: bool) -> int:
         loop, log = self.loop, self.log
         last = f"mosq version {VERSION} terminating"
-        if asked:
+        if by_signal:
             log.publish(INFORMATION, last)      # while the data plane can still publish it
             give_up = time.monotonic() + STOP_WITHIN_S
             while loop.is_alive() and time.monotonic() < give_up:
                 self.engine.stop()              # repeated, because a loop that has not begun ignores it
                 loop.join(STOP_AGAIN_S)
-        if self.links is not None:
-            self.links.close_all()
+        if self.bridges is not None:
+            self.bridges.close_all()
         if self.access is not None:
             self.access.close()
         self._drain()
-        if not asked:
-            log.say(ERROR, f"Error: The data plane ended by itself: {loop.failure!r}.")
+        if not by_signal:
+            log.report(ERROR, f"Error: The data plane ended by itself: {loop.failure!r}.")
             return EXIT_CANNOT_START
-        log.say(INFORMATION, last)
+        log.report(INFORMATION, last)
         if loop.is_alive():
-            log.say(ERROR, "Error: The data plane did not stop in time.")
+            log.report(ERROR, "Error: The data plane did not stop in time.")
         return self.status
 
 
 class DataPlane(threading.Thread):
     """The thread of the loop. The main thread handles all signals; they must not interrupt the loop."""
 
-    def __init__(self, engine: "Engine", taken: Signals, asked: threading.Event | None = None) -> None:
+    def __init__(self, engine: "Engine", taken: Signals, ready: threading.Event | None = None) -> None:
         super().__init__(name="mosq-loop", daemon=True)
         self.engine, self.signals = engine, taken
-        self.asked = asked              # set when the loop accepts control requests, or has failed
+        self.ready = ready              # set when the loop accepts control requests, or has failed
         self.ended = False              # set before the wake-up; is_alive() stays true for a moment after it
         self.failure: BaseException | None = None
 
     def run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.TAKEN)
         try:
-            if self.asked is None:
+            if self.ready is None:
                 self.engine.run()
             else:
-                self.engine.run(self.asked.set)
+                self.engine.run(self.ready.set)
         except BaseException as failure:     # the main thread logs it and ends the process
             self.failure = failure
         self.ended = True
-        if self.asked is not None:
-            self.asked.set()
+        if self.ready is not None:
+            self.ready.set()
         self.signals.wake()
 
 
-def _said(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     """Return the text of our own errors, or the system's reason for an OSError."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

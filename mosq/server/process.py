@@ -9,7 +9,7 @@ LOADED_LATER = ("mosq.server.reload", "mosq.server.tree", "mosq.log.json_lines",
                 "cext.setup.tls", "mosq.server.access", "mosq.auth.plugins", "mosq.auth.loading", "mosq.auth.sparkplug",
                 "argon2.low_level", "mosq.auth.dynsec.directory", "mosq.auth.dynsec.commands",
                 "mosq.server.admin.broker", "mosq.server.admin.inspect", "cext.setup.inspection", "cext.setup.pbkdf2",
-                "mosq.server.bridge.links", "mosq.server.admin.bridges", "cext.bridge_control",
+                "mosq.server.bridge.bridges", "mosq.server.admin.bridges", "cext.bridge_control",
                 "cext.setup.tls_outward", "encodings.idna")
 # The HTTP API is missing here because it takes 100 ms: if only root can read the Python installation, the first HTTP
 # listener needs a restart.
@@ -93,7 +93,7 @@ class Account:
         self.instead_of: str | None = None      # name of the default user if it does not exist here
 
 
-def account(user: str) -> Account | None:
+def find_account(user: str) -> Account | None:
     """Return the account named by PUID and PGID of the environment (containers), else by `user`. None: keep the current
     user. Raises LookupError if there is no such user, ValueError if a number is invalid."""
     if os.geteuid() != 0 or os.environ.get("SNAP_NAME") == "mosquitto":
@@ -136,34 +136,34 @@ def _name_of(uid: int) -> str:
         return f"id {uid}"
 
 
-def running_as(who: Account | None) -> str:
+def running_as(account: Account | None) -> str:
     """Return the user name for the log."""
-    return who.name if who is not None else _name_of(os.geteuid())
+    return account.name if account is not None else _name_of(os.geteuid())
 
 
 class Acting:
     """`with Acting(account):` opens files with the rights that the broker will have, so that it can open them again
     later."""
 
-    def __init__(self, who: Account | None) -> None:
-        self.who = who
+    def __init__(self, account: Account | None) -> None:
+        self.account = account
 
     def __enter__(self) -> None:
-        if self.who is not None:
+        if self.account is not None:
             self.before = os.getegid(), os.getgroups()
-            os.setgroups(self.who.groups)
-            os.setegid(self.who.gid)
-            os.seteuid(self.who.uid)
+            os.setgroups(self.account.groups)
+            os.setegid(self.account.gid)
+            os.seteuid(self.account.uid)
 
     def __exit__(self, *exception: object) -> None:
-        if self.who is not None:
+        if self.account is not None:
             os.seteuid(0)
             os.setegid(self.before[0])
             os.setgroups(self.before[1])
 
 
-def _can_load(who: Account) -> bool:
-    with Acting(who):
+def _can_load(account: Account) -> bool:
+    with Acting(account):
         return os.access(os.__file__, os.R_OK, effective_ids=True) and os.access(__file__, os.R_OK, effective_ids=True)
 
 
@@ -177,16 +177,16 @@ def load_now() -> None:
             pass
 
 
-def become(who: Account, files: "list[str] | tuple[()]" = ()) -> None:
+def become(account: Account, files: "list[str] | tuple[()]" = ()) -> None:
     """Give up root's rights for good and give the `files` to the new owner. Raises OSError if the system refuses. If
     only root can read the Python installation, import now the modules that are otherwise imported later."""
-    if not _can_load(who):
+    if not _can_load(account):
         load_now()
     for path in files:
-        os.chown(path, who.uid, who.gid, follow_symlinks=False)     # other users may write in the folder
-    os.setgroups(who.groups)
-    os.setgid(who.gid)
-    os.setuid(who.uid)
+        os.chown(path, account.uid, account.gid, follow_symlinks=False)  # other users may write in the folder
+    os.setgroups(account.groups)
+    os.setgid(account.gid)
+    os.setuid(account.uid)
 
 
 def set_umask() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mosq.log.log import Log
     from mosq.server.access import Access
     from mosq.server.control import Control
-    from mosq.server.http.doors import Door
+    from mosq.server.http.listeners import HttpListener
 
 
 EXIT_CONFIG = 3                 # same as in mosq.server.control
@@ -30,7 +30,7 @@ ERROR, WARNING, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", 
 
 def reload(control: "Control") -> int:
     """Apply the configuration; return the exit status to end with, or 0 to go on."""
-    control.log.say(INFORMATION, "Reloading config.")
+    control.log.report(INFORMATION, "Reloading config.")
     if control.load is None:
         control.log.reopen()
         return 0
@@ -55,21 +55,21 @@ def reload(control: "Control") -> int:
 
 def _take(control: "Control", config: "Config", access: "Access | None", securities: "list[Security]") -> None:
     log, old, old_access, old_topics = control.log, control.config, control.access, control.topics
-    late = [change.option for change in changes(old, config) if change.reload == RESTART]
+    restart_options = [change.option for change in changes(old, config) if change.reload == RESTART]
     files = log.prepare(config)
-    doors: list[Door] = []
+    http_listeners: list[HttpListener] = []
     try:
         topics = control.topics_of(config, access)
-        doors = control.http_doors(config)
-        if doors:
+        http_listeners = control.open_http_listeners(config)
+        if http_listeners:
             import mosq.server.http.server  # noqa: F401 - the module may be missing or unreadable for this user
         control.engine.reload(control.settings(config, topics), engine_listeners(config), securities,
-                              *control.link_specs(config))
+                              *control.bridge_specs(config))
     except BaseException:
         for fd in files.values():
             os.close(fd)
-        for door in doors:
-            door.close()
+        for one in http_listeners:
+            one.close()
         raise
     # from here on no step fails
     log.change(config, control.mask(config), files)
@@ -81,17 +81,17 @@ def _take(control: "Control", config: "Config", access: "Access | None", securit
         old_access.close()
     if control.http is not None:
         control.http.stop()
-    control.http, control.doors = None, doors
-    control.http_start()
-    control.links_start()
+    control.http, control.http_listeners = None, http_listeners
+    control.start_http()
+    control.start_bridges()
     for warning in config.warnings:
-        log.say(WARNING, f"Warning: {warning}")
+        log.report(WARNING, f"Warning: {warning}")
     for listener in config.listeners:
         if _address(listener) not in {_address(one) for one in old.listeners}:
             for line in opening_lines(listener):
-                log.say(INFORMATION, line)
-    for name in late:
-        log.say(WARNING, f"Warning: '{name}' has changed; the change takes effect at the next start.")
+                log.report(INFORMATION, line)
+    for name in restart_options:
+        log.report(WARNING, f"Warning: '{name}' has changed; the change takes effect at the next start.")
 
 
 def _end_revoked(control: "Control", users: set[str]) -> None:
@@ -110,5 +110,5 @@ def _address(listener: "Listener") -> tuple[object, ...]:
 def _refused(log: "Log", error: Exception, status: int = 0) -> int:
     text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error) or type(error).__name__
     text = " ".join(text.removeprefix("Error: ").split("\n"))
-    log.say(ERROR, f"Error: The configuration was not reloaded, the old one stays in force: {text}")
+    log.report(ERROR, f"Error: The configuration was not reloaded, the old one stays in force: {text}")
     return status

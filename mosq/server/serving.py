@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from mosq.records import Request
     from mosq.server.access import Access
     from mosq.server.admin.control import ControlTopics
-    from mosq.server.bridge.links import Links
+    from mosq.server.bridge.bridges import Bridges
 
     Requests = list[Request]
-    Say = Callable[[int, str], None]
+    Report = Callable[[int, str], None]
 
 ERROR = 1                       # same as in mosq.config.options.LOG_TYPES
 
 
-def hand_out(requests: "Requests", engine: "Engine", say: "Say", links: "Links | None", topics: "ControlTopics",
-             access: "Access | None") -> None:
+def hand_out(requests: "Requests", engine: "Engine", report: "Report", bridges: "Bridges | None",
+             topics: "ControlTopics", access: "Access | None") -> None:
     """Distribute the requests. Components that have work without a request get their turn too."""
-    if links is not None:
+    if bridges is not None:
         try:
-            links.take([request for request in requests if isinstance(request, BridgeEvent)])
-            links.serve()
+            bridges.take([request for request in requests if isinstance(request, BridgeEvent)])
+            bridges.serve()
         except Exception as error:
-            say(ERROR, f"Error: The bridges' work failed: {type(error).__name__}: {error}.")
+            report(ERROR, f"Error: The bridges' work failed: {type(error).__name__}: {error}.")
         requests = [request for request in requests if not isinstance(request, BridgeEvent)]
     try:
         answers, requests = topics.take(requests)
         if answers:
             engine.answer(answers)
     except Exception as error:
-        say(ERROR, f"Error: Requests on $CONTROL/ topics could not be answered: {type(error).__name__}.")
+        report(ERROR, f"Error: Requests on $CONTROL/ topics could not be answered: {type(error).__name__}.")
         requests = [request for request in requests if not isinstance(request, CommandRequest)]
     rest = [request for request in requests if not isinstance(request, (BridgeEvent, CommandRequest))]
     try:
@@ -49,12 +49,12 @@ def hand_out(requests: "Requests", engine: "Engine", say: "Say", links: "Links |
 
             engine.answer([refusal(request) for request in rest if not isinstance(request, ClientNotice)])
     except Exception as error:      # auth_timeout refuses these clients; the broker goes on
-        say(ERROR, f"Error: {len(rest)} auth requests could not be handled: {type(error).__name__}.")
+        report(ERROR, f"Error: {len(rest)} auth requests could not be handled: {type(error).__name__}.")
 
 
-def tick(access: "Access", say: "Say") -> None:
+def tick(access: "Access", report: "Report") -> None:
     """Do the periodic work of `access`, once a second."""
     try:
         access.tick()
     except Exception as error:
-        say(ERROR, f"Error: The periodic work of access control failed: {type(error).__name__}.")
+        report(ERROR, f"Error: The periodic work of access control failed: {type(error).__name__}.")

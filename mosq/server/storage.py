@@ -26,26 +26,27 @@ def store_directory(config: "Config") -> str | None:
     return os.path.join(config.persistence_location or "", config.persistence_file + SUFFIX)
 
 
-def open_store(engine: "Engine", config: "Config", say: "Callable[[int, str], None]") -> None:
+def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str], None]") -> None:
     """Load the store's contents into the engine. Raises OSError with the path, the problem and what to do."""
     directory = store_directory(config)
     if directory is None:
         return
     before = directory.removesuffix(SUFFIX)
     if os.path.isfile(before) and not os.path.isdir(directory):
-        say(WARNING, f"Warning: {before} is a Mosquitto database, which mosq does not read. To import it, stop "
-                     f"mosq and run: mosq db import {_config_of(config)}{before} {directory}")
+        report(WARNING, f"Warning: {before} is a Mosquitto database, which mosq does not read. To import it, stop "
+                        f"mosq and run: mosq db import {_config_of(config)}{before} {directory}")
     found = engine.persist(directory, config.durability, config.durability_interval, streams=stream_specs(config))
-    say(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
-                     f"{found['messages']} queued and {found['retained']} retained messages "
-                     f"(durability {config.durability}).")
+    report(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
+                        f"{found['messages']} queued and {found['retained']} retained messages "
+                        f"(durability {config.durability}).")
     for line in losses(directory, found):
-        say(WARNING, f"Warning: {line}")
+        report(WARNING, f"Warning: {line}")
     for stream in found["streams"]:
         shards = "1 shard" if stream["shards"] == 1 else f"{stream['shards']} shards"
-        say(INFORMATION, f"Stream {stream['name']}: {shards} in {os.path.join(directory, 'streams', stream['name'])}.")
+        path = os.path.join(directory, "streams", stream["name"])
+        report(INFORMATION, f"Stream {stream['name']}: {shards} in {path}.")
         for line in stream_losses(stream):
-            say(WARNING, f"Warning: {line}")
+            report(WARNING, f"Warning: {line}")
 
 
 def _config_of(config: "Config") -> str:

@@ -19,11 +19,11 @@ _CONTROL = dict.fromkeys((*range(32), 127, *range(128, 160), 0x2028, 0x2029), "?
 
 
 class _Node:
-    __slots__ = ("below", "who")
+    __slots__ = ("below", "clients")
 
     def __init__(self) -> None:
         self.below: dict[str, _Node] = {}
-        self.who: list[str] = []
+        self.clients: list[str] = []
 
 
 def tree_lines(rows: "Iterable[SubscriptionRow]", more: int = 0) -> "Iterator[str]":
@@ -46,12 +46,12 @@ def tree_lines(rows: "Iterable[SubscriptionRow]", more: int = 0) -> "Iterator[st
         yield "\n".join(block) + "\n"
 
 
-def _add(root: _Node, text: str, who: str) -> None:
+def _add(root: _Node, text: str, subscriber: str) -> None:
     # Mosquitto's trees begin with "" for ordinary topics, and with the `$` name for the others.
     node = root.below.setdefault(text.split("/", 1)[0] if text.startswith("$") else "", _Node())
     for level in text.split("/"):
         node = node.below.setdefault(level, _Node())
-    node.who.append(who)
+    node.clients.append(subscriber)
 
 
 def _lines(root: _Node) -> "Iterator[str]":
@@ -59,5 +59,5 @@ def _lines(root: _Node) -> "Iterator[str]":
     waiting = [(6, name, node) for name, node in sorted(root.below.items(), reverse=True)]
     while waiting:
         blanks, name, node = waiting.pop()
-        yield f"{' ' * blanks}{name}{''.join(sorted(node.who))}"
+        yield f"{' ' * blanks}{name}{''.join(sorted(node.clients))}"
         waiting += [(blanks + 2, below, one) for below, one in sorted(node.below.items(), reverse=True)]

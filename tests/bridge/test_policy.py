@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from mosq.server.bridge.backoff import Backoff
-from mosq.server.bridge.links import Links
+from mosq.server.bridge.bridges import Bridges
 from mosq.server.bridge.lookup import THREADS_MAX, Lookups
-from mosq.server.bridge.spec import link_specs
+from mosq.server.bridge.spec import bridge_specs
 from mosq.config.parser import load_config
 from mosq.records import BridgeEvent
 
@@ -27,19 +27,19 @@ class Plane:
         self.at_s = 1000.0
         self.did: list[tuple[Any, ...]] = []
         self.lines: list[str] = []
-        self.links = Links(self, self.say, lambda: None, clock=lambda: self.at_s)   # type: ignore[arg-type]
-        self.links.waiting = lambda name: self.pending      # type: ignore[method-assign]
+        self.bridges = Bridges(self, self.report, lambda: None, clock=lambda: self.at_s)   # type: ignore[arg-type]
+        self.bridges.waiting = lambda name: self.pending      # type: ignore[method-assign]
         self.pending = 0                    # messages for the other side
         self.broken: OSError | None = None  # connects cannot even begin
         self.silent: set[str] = set()       # names without an answer
         self.listens: set[str] = set()      # addresses that accept connections
         self.asked: list[tuple[str, str, Any]] = []
-        self.links.find = self._find        # type: ignore[method-assign]
-        self.links.try_one = self._try_one  # type: ignore[method-assign]
+        self.bridges.find = self._find        # type: ignore[method-assign]
+        self.bridges.try_one = self._try_one  # type: ignore[method-assign]
         self.factor = 1.0                   # factor of the jitter, in 0..1
-        self.links.backoff = self._backoff  # type: ignore[method-assign]
+        self.bridges.backoff = self._backoff  # type: ignore[method-assign]
 
-    def say(self, level: int, text: str) -> None:
+    def report(self, level: int, text: str) -> None:
         self.lines.append(text)
 
     def bridge(self, name: str, action: str, address: Any = None, host: str = "", try_private: bool = True) -> None:
@@ -51,36 +51,36 @@ class Plane:
         return Backoff(bridge.restart_base_s, bridge.restart_cap_s, bridge.restart_stable_s,
                        lambda low, high: low + (high - low) * self.factor)
 
-    def _find(self, who: str, host: str, port: int, family: int, taker: Any) -> None:
-        self.asked.append(("find", host, taker))
+    def _find(self, name: str, host: str, port: int, family: int, on_answer: Any) -> None:
+        self.asked.append(("find", host, on_answer))
         if host in self.silent:
             return
         if host not in NAMES:
-            taker(OSError(socket.EAI_NONAME, "Name or service not known"))
+            on_answer(OSError(socket.EAI_NONAME, "Name or service not known"))
         else:
-            taker([(socket.AF_INET6 if ":" in one else socket.AF_INET, one, port) for one in NAMES[host]])
+            on_answer([(socket.AF_INET6 if ":" in one else socket.AF_INET, one, port) for one in NAMES[host]])
 
-    def _try_one(self, who: str, host: str, port: int, family: int, taker: Any) -> None:
-        self.asked.append(("try", host, taker))
-        taker([(socket.AF_INET, host, port)] if host in self.listens else OSError(errno.ECONNREFUSED, "refused"))
+    def _try_one(self, name: str, host: str, port: int, family: int, on_answer: Any) -> None:
+        self.asked.append(("try", host, on_answer))
+        on_answer([(socket.AF_INET, host, port)] if host in self.listens else OSError(errno.ECONNREFUSED, "refused"))
 
     # ---- what tests say
 
     def config(self, *lines: str, name: str = "b") -> None:
         text = "\n".join([f"connection {name}", "topic # both", *lines])
         self.path.write_text(text + "\n")
-        self.links.reload(load_config(str(self.path)))
+        self.bridges.reload(load_config(str(self.path)))
 
     def event(self, event: str, detail: str = "", name: str = "b") -> None:
-        self.links.take([BridgeEvent(name, event, detail)])
+        self.bridges.take([BridgeEvent(name, event, detail)])
 
     def fail(self, detail: str = "Connection refused") -> None:
         self.event("down", detail)
-        self.links.serve()
+        self.bridges.serve()
 
     def wait(self, seconds: float) -> None:
         self.at_s += seconds
-        self.links.serve()
+        self.bridges.serve()
 
     def tried(self) -> list[str]:
         """Return the numeric addresses of the connects since the last call."""
@@ -90,10 +90,10 @@ class Plane:
 
     @property
     def state(self) -> str:
-        return self.links.links["b"].state
+        return self.bridges.policies["b"].state
 
     def pause_s(self) -> float:
-        found = self.links.due_in_s()
+        found = self.bridges.due_in_s()
         assert found is not None
         assert self.state == "pause"
         return found
@@ -108,7 +108,7 @@ def test_automatic_connects_at_once_and_again_after_a_pause(plane: Plane) -> Non
     plane.config("address main:1884")
     assert plane.did == [("connect", "10.0.0.1", 1884, "main", True)]
     plane.event("up")
-    assert plane.links.due_in_s() is None       # nothing to do while it works
+    assert plane.bridges.due_in_s() is None       # nothing to do while it works
     plane.did.clear()
     plane.event("down", "connection closed")
     assert plane.pause_s() == 5                 # a successful connection resets the pause
@@ -187,7 +187,7 @@ def test_round_robin_stays_where_it_is(plane: Plane) -> None:
     plane.listens.add("main")
     plane.fail()
     plane.event("up")
-    assert plane.links.due_in_s() is None
+    assert plane.bridges.due_in_s() is None
     plane.wait(1000)
     assert [kind for kind, _, _ in plane.asked] == ["find", "find"]
     assert plane.state == "up"
@@ -208,7 +208,7 @@ def test_without_it_back_to_the_first_when_that_accepts(plane: Plane) -> None:
     plane.event("down", "closed")
     assert plane.tried() == ["10.0.0.1"]
     plane.event("up")
-    assert plane.links.due_in_s() is None
+    assert plane.bridges.due_in_s() is None
 
 
 def test_a_first_that_accepts_and_refuses_is_tried_less_often(plane: Plane) -> None:
@@ -218,13 +218,13 @@ def test_a_first_that_accepts_and_refuses_is_tried_less_often(plane: Plane) -> N
     waits = []
     for _ in range(4):
         plane.event("up")
-        wait_s = plane.links.due_in_s()
+        wait_s = plane.bridges.due_in_s()
         assert wait_s is not None
         waits.append(wait_s)
         plane.wait(wait_s)                                  # it accepts: to the first
         plane.event("down")
         plane.event("refused", "not authorised")            # which refuses: to the other
-        plane.links.serve()
+        plane.bridges.serve()
     assert waits == [5, 10, 20, 40]
 
 
@@ -240,11 +240,11 @@ def test_lazy_connects_when_messages_wait_and_rests_when_idle(plane: Plane) -> N
     plane.event("idle")
     assert plane.did == [("close",)]
     plane.event("down")
-    assert (plane.state, plane.links.due_in_s()) == ("rest", None)
+    assert (plane.state, plane.bridges.due_in_s()) == ("rest", None)
     plane.event("wanted")
     plane.event("up")
     plane.event("down", "connection closed")
-    assert (plane.state, plane.links.due_in_s()) == ("rest", None)
+    assert (plane.state, plane.bridges.due_in_s()) == ("rest", None)
 
 
 def test_lazy_comes_back_for_what_still_waits(plane: Plane) -> None:
@@ -260,8 +260,8 @@ def test_lazy_comes_back_for_what_still_waits(plane: Plane) -> None:
 def test_what_cannot_even_begin_is_a_failure_like_others(plane: Plane) -> None:
     plane.broken = OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
     plane.config("address main")
-    assert plane.links.due_in_s() == 0
-    plane.links.serve()
+    assert plane.bridges.due_in_s() == 0
+    plane.bridges.serve()
     assert plane.state == "pause"
     assert any("Cannot assign requested address" in line for line in plane.lines)
 
@@ -281,14 +281,14 @@ def test_once_is_once(plane: Plane) -> None:
     plane.event("up")
     assert plane.tried() == ["10.0.0.1", "10.0.0.4"]
     plane.event("down")
-    assert (plane.state, plane.links.due_in_s()) == ("rest", None)
+    assert (plane.state, plane.bridges.due_in_s()) == ("rest", None)
     plane.event("wanted")
     assert plane.tried() == []
 
 
 def test_once_that_does_not_come_about(plane: Plane) -> None:
     plane.config("address nowhere", "start_type once")
-    assert (plane.state, plane.links.due_in_s()) == ("rest", None)
+    assert (plane.state, plane.bridges.due_in_s()) == ("rest", None)
     assert "Error creating bridge b: nowhere: Name or service not known." in plane.lines
 
 
@@ -318,7 +318,7 @@ def test_a_name_that_is_never_answered(plane: Plane) -> None:
     plane.wait(14.9)
     assert plane.tried() == []
     plane.wait(0.2)
-    plane.links.serve()
+    plane.bridges.serve()
     assert plane.tried() == ["10.0.0.4"]
     plane.asked[0][2]([(socket.AF_INET, "10.0.0.1", 1883)])         # an answer that is no longer needed
     assert plane.tried() == []
@@ -326,7 +326,7 @@ def test_a_name_that_is_never_answered(plane: Plane) -> None:
 
 def test_only_addresses_that_go_with_bind_address(plane: Plane) -> None:
     plane.config("address six second", "bridge_bind_address 127.0.0.1")
-    plane.links.serve()
+    plane.bridges.serve()
     assert plane.tried() == ["10.0.0.2"]
 
 
@@ -417,7 +417,7 @@ def test_a_name_found_for_a_bridge_that_is_gone_is_not_for_its_successor(plane: 
 
 def test_the_first_address_of_a_bridge_that_is_gone_ends_no_other(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(plane.links, "try_one", lambda *given: asked.append(given[-1]))
+    monkeypatch.setattr(plane.bridges, "try_one", lambda *given: asked.append(given[-1]))
     plane.config("address main second")
     plane.fail()
     plane.event("up")
@@ -525,7 +525,7 @@ def test_whether_a_listener_is_there() -> None:
 def spec(tmp_path: Any, *lines: str) -> dict[str, Any]:
     path = tmp_path / "mosq.conf"
     path.write_text("\n".join(["connection b", "address h", *lines, *([] if any(x.split()[0] == "topic" for x in lines) else ["topic #"])]) + "\n")
-    return link_specs(load_config(str(path)), "host")[0]
+    return bridge_specs(load_config(str(path)), "host")[0]
 
 
 def test_a_spec_by_default(tmp_path: Any) -> None:

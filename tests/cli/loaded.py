@@ -30,7 +30,7 @@ def become(who: process.Account, files: object = ()) -> None:
 
 
 if __name__ == "__main__":
-    process.account = lambda user: process.Account("nobody", os.getuid(), os.getgid(), [])     # type: ignore[assignment]
+    process.find_account = lambda user: process.Account("nobody", os.getuid(), os.getgid(), [])     # type: ignore[assignment]
     process.Acting.__enter__ = lambda self: None        # type: ignore[method-assign]
     process.Acting.__exit__ = lambda self, *exception: None     # type: ignore[method-assign]
     process.become = become             # type: ignore[assignment]

@@ -14,7 +14,7 @@ is logged.
 """
 
 from mosq.auth.dynsec import on_clients, on_groups, on_roles
-from mosq.auth.dynsec.doing import Doing, RefusedError
+from mosq.auth.dynsec.context import Context, RefusedError
 from mosq.auth.dynsec.reading import parse, raw, text
 from mosq.config.options import LOG_TYPES
 from mosq.records import KickCommand
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mosq.auth.dynsec.directory import Directory
     from mosq.auth.hashes import Hash
     from mosq.engine import Engine
-    from mosq.server.admin.control import Asker, ControlTopics, Work
+    from mosq.server.admin.control import ControlTopics, Requester, Work
 
 TOPIC = "$CONTROL/dynamic-security/v1"
 INFORMATION, ERROR = LOG_TYPES["information"], LOG_TYPES["error"]
@@ -38,7 +38,7 @@ HASHED_MAX = RESPONSES_BYTES_MAX // len('{"command":"createClient"}')     # late
 LINE_CHARS_MAX = 1000           # limit of a log line
 CONNECTIONS_MAX = 1000          # connections of one client that an answer lists
 
-COMMANDS: "dict[str, Callable[[Doing], dict[str, Any] | None]]" = {
+COMMANDS: "dict[str, Callable[[Context], dict[str, Any] | None]]" = {
     name.lower(): done for name, done in {
         "setDefaultACLAccess": on_roles.set_default_access,
         "getDefaultACLAccess": on_roles.get_default_access,
@@ -81,19 +81,19 @@ class Commands:
     moment; empty if a reload has replaced the directory."""
 
     def __init__(self, directory: "Directory", places: "Callable[[], list[int]]", engine: "Callable[[], Engine]",
-                 say: "Callable[[int, str], None]", wake: "Callable[[], None]") -> None:
-        self._directory, self._places, self._engine, self._say = directory, places, engine, say
+                 report: "Callable[[int, str], None]", wake: "Callable[[], None]") -> None:
+        self._directory, self._places, self._engine, self._report = directory, places, engine, report
         self._wake = wake
 
     def add_to(self, topics: "ControlTopics") -> None:
         """Register the handler of the topic."""
         topics.add(TOPIC, self.answer)
 
-    def answer(self, asker: "Asker", payload: bytes) -> "Work":
+    def answer(self, requester: "Requester", payload: bytes) -> "Work":
         """Run the commands of a message; a generator for admin/control.py."""
-        if asker.security not in self._places():
+        if requester.security not in self._places():
             return []               # the client's listener does not use the directory
-        message = _Message(self._directory, asker, self._connections)
+        message = _Message(self._directory, requester, self._connections)
         commands = message.commands(payload)
         batch = self._directory.hashing.begin(_passwords(commands), self._wake)
         while not batch.is_done:
@@ -101,19 +101,19 @@ class Commands:
         for place, command in enumerate(commands):
             if not self._places():
                 return []           # a reload has replaced the directory
-            if not message.do(command, batch.hashes.get(place)):
+            if not message.run(command, batch.hashes.get(place)):
                 break
             yield True
-        self._end(message, asker)
+        self._end(message, requester)
         return [(f"{TOPIC}/response", message.responses.payload())]
 
-    def _end(self, message: "_Message", asker: "Asker") -> None:
+    def _end(self, message: "_Message", requester: "Requester") -> None:
         if message.kicks:           # first, so that no later failure prevents it
-            asker.then.append(KickCommand(list(message.kicks)))
+            requester.further_answers.append(KickCommand(list(message.kicks)))
         for error in message.errors:
-            self._say(ERROR, f"Error: A command of dynamic security failed: {error}.")
+            self._report(ERROR, f"Error: A command of dynamic security failed: {error}.")
         for line in message.lines:
-            self._say(INFORMATION, line)
+            self._report(INFORMATION, line)
         if not message.changes and not self._directory.is_ahead:
             return
         try:
@@ -121,12 +121,12 @@ class Commands:
             self._engine().set_roles(self._directory.compiled(), self._places())
             self._directory.is_ahead = False
         except Exception as error:
-            self._say(ERROR, "Error: The rules of dynamic security could not be put in force; the old ones stay until "
-                             f"the next command: {type(error).__name__}.")
+            self._report(ERROR, "Error: The rules of dynamic security could not be put in force; the old ones stay "
+                                f"until the next command: {type(error).__name__}.")
             message.not_in_force()
         why = self._directory.save()
         if why is not None:
-            self._say(ERROR, f"Error saving Dynamic security plugin config: {why}")
+            self._report(ERROR, f"Error saving Dynamic security plugin config: {why}")
 
     def _connections(self) -> "dict[str, list[tuple[str, str]]]":
         """Return (client id, address) of each connection, by user."""
@@ -142,10 +142,10 @@ class Commands:
 class _Message:
     """The execution of one published message."""
 
-    def __init__(self, directory: "Directory", asker: "Asker",
+    def __init__(self, directory: "Directory", requester: "Requester",
                  connections: "Callable[[], dict[str, list[tuple[str, str]]]]") -> None:
         self.state = directory.state
-        self.who = f"{asker.client_id}/{asker.username if asker.username is not None else '(null)'}"
+        self.client = f"{requester.client_id}/{requester.username if requester.username is not None else '(null)'}"
         self.responses = Responses(raw)
         self.lines: list[str] = []              # lines for the log
         self.errors: list[str] = []             # error lines for the log
@@ -164,34 +164,34 @@ class _Message:
         commands = tree.get("commands") if isinstance(tree, dict) else None
         return commands if isinstance(commands, list) else [RefusedError("Invalid/missing commands")]
 
-    def do(self, of: "Any", hashed: "Hash | None") -> bool:
+    def run(self, fields: "Any", hashed: "Hash | None") -> bool:
         """Run one command. Return False if the rest is not run."""
-        wrong = self._wrong(of)
+        wrong = self._wrong(fields)
         if wrong is not None:
             self.responses.add(wrong)
             return False
-        name: str = of["command"]
+        name: str = fields["command"]
         done = COMMANDS.get(name.lower()) if name.isascii() else None
         if done is None:
             self.responses.add(self._reply(name, UNKNOWN))
             return True
-        doing = Doing(self.state, of, self._connections, hashed)
+        context = Context(self.state, fields, self._connections, hashed)
         try:
-            data = done(doing)
+            data = done(context)
         except RefusedError as refused:
             self.responses.add(self._reply(name, str(refused)))
             return True
         except Exception as error:              # our defect; the command's changes apply, so that rules and state agree
-            self.errors.append(f"{doing.answers_as or name.lower()}: {type(error).__name__}")
+            self.errors.append(f"{context.answers_as or name.lower()}: {type(error).__name__}")
             self._changed(name)
             self.responses.add(self._reply(name, INTERNAL))
             return True
         finally:
-            self.kicks |= doing.kicks
-        if doing.changes:
+            self.kicks |= context.kicks
+        if context.changes:
             self._changed(name)
-        self.lines += [printable(f"dynsec: {self.who} | {line}") for line in doing.lines]
-        response: dict[str, Any] = {"command": doing.answers_as or name}
+        self.lines += [printable(f"dynsec: {self.client} | {line}") for line in context.lines]
+        response: dict[str, Any] = {"command": context.answers_as or name}
         if data is not None:
             response["data"] = data
         self.responses.add(self._correlated(response))
@@ -203,17 +203,17 @@ class _Message:
             self.correlation = correlation
             self.responses[place] = self._reply(name, INTERNAL)
 
-    def _wrong(self, of: "Any") -> "dict[str, Any] | None":
-        if isinstance(of, RefusedError):
-            return self._reply(UNKNOWN, str(of))
-        if not isinstance(of, dict):
+    def _wrong(self, fields: "Any") -> "dict[str, Any] | None":
+        if isinstance(fields, RefusedError):
+            return self._reply(UNKNOWN, str(fields))
+        if not isinstance(fields, dict):
             return self._reply(UNKNOWN, "Command not an object")
-        name = of.get("command")
+        name = fields.get("command")
         if not isinstance(name, str):
             return self._reply(UNKNOWN, "Missing command")
         self.correlation = None
-        correlation = of.get("correlationdata")
-        if "correlationdata" in of and not isinstance(correlation, str):
+        correlation = fields.get("correlationdata")
+        if "correlationdata" in fields and not isinstance(correlation, str):
             return self._reply(name, "Invalid correlationData data type.")
         self.correlation = correlation
         return self._reply(name, TOO_MANY) if self.responses.is_full() else None
@@ -239,9 +239,10 @@ class _Message:
 def _passwords(commands: "list[Any]") -> dict[int, bytes]:
     """Return the passwords that the commands will set unless they are refused, by the index of the command."""
     found = {}
-    for place, of in enumerate(commands[:HASHED_MAX]):
-        if isinstance(of, dict) and isinstance(of.get("command"), str) and of["command"].lower() in SET_PASSWORDS:
-            password = text(of, "password")
+    for place, fields in enumerate(commands[:HASHED_MAX]):
+        name = fields.get("command") if isinstance(fields, dict) else None
+        if isinstance(name, str) and name.lower() in SET_PASSWORDS:
+            password = text(fields, "password")
             if password is not None:
                 found[place] = raw(password)
     return found

@@ -33,12 +33,12 @@ def compiled(state: State) -> "dict[str, Any]":
         return place
 
     def new_profile(roles: dict[str, int], groups: dict[str, int]) -> int:
-        asked = [places[name] for name, _ in in_order(roles)] if roles else []
+        role_places = [places[name] for name, _ in in_order(roles)] if roles else []
         if groups:
             for name, _ in in_order(groups):
-                asked += of_group[name]
-            asked = list(dict.fromkeys(asked))
-        return profiles.setdefault(tuple(asked), len(profiles))
+                role_places += of_group[name]
+            role_places = list(dict.fromkeys(role_places))
+        return profiles.setdefault(tuple(role_places), len(profiles))
 
     users = {name: profile(client.roles, client.groups) for name, client in state.clients.items()}
     anonymous = -1 if state.anonymous is None else profile({}, {state.anonymous: 0})
@@ -63,7 +63,7 @@ def _rules(role: Role) -> list[list[tuple[str, bool]]]:
 def may_receive(state: State, user: str | None, client_id: str, topic: str) -> bool | None:
     """Return the data plane's verdict about a message to a client, for the HTTP API, whose clients the data plane does
     not know. None: no rule matches, and the defaults do not allow it."""
-    for role in roles_asked(state, user):
+    for role in roles_of(state, user):
         for rule in role.rules.ordered(RECEIVE):
             if is_filter(rule.topic) and matches(rule.topic, topic, user, client_id):
                 return rule.allow
@@ -71,7 +71,7 @@ def may_receive(state: State, user: str | None, client_id: str, topic: str) -> b
     return True if is_known and state.defaults["publishClientReceive"] and not topic.startswith("$CONTROL") else None
 
 
-def roles_asked(state: State, user: str | None) -> list[Role]:
+def roles_of(state: State, user: str | None) -> list[Role]:
     """Return the roles of one user in the order in which they are checked."""
     client = state.clients.get(user) if user is not None else None
     groups = client.groups if client is not None else {}
@@ -87,13 +87,13 @@ def matches(pattern: str, topic: str, user: str | None, client_id: str) -> bool:
     """Return whether a rule's pattern matches a topic; %u and %c stand for user name and client id."""
     if pattern.startswith("$") != topic.startswith("$"):
         return False
-    asked, have = pattern.split("/"), topic.split("/")
-    for i, level in enumerate(asked):
+    wanted, have = pattern.split("/"), topic.split("/")
+    for i, level in enumerate(wanted):
         if level == "#":
             return True
         if i == len(have):
             return False
-        meant = user or "" if level == "%u" else client_id if level == "%c" else level
-        if level != "+" and (meant != have[i] or (level in ("%u", "%c") and not meant)):
+        expected = user or "" if level == "%u" else client_id if level == "%c" else level
+        if level != "+" and (expected != have[i] or (level in ("%u", "%c") and not expected)):
             return False
-    return len(asked) == len(have)
+    return len(wanted) == len(have)

@@ -27,7 +27,7 @@ INFORMATION, WARNING = LOG_TYPES["information"], LOG_TYPES["warning"]
 class Directory:
     by_name = True              # decides only about clients with a user name
 
-    def __init__(self, path: str, password_init_file: str | None, say: "Callable[[int, str], None]",
+    def __init__(self, path: str, password_init_file: str | None, report: "Callable[[int, str], None]",
                  named_at: "Origin | None" = None) -> None:
         """Read the file, or generate it if there is none. Raises ConfigError."""
         self.path = path
@@ -38,14 +38,14 @@ class Directory:
         try:
             self.state, warnings = load(path, named_at)
         except FileNotFoundError:
-            make_first(path, password_init_file, lambda text: say(INFORMATION, text), named_at)
+            make_first(path, password_init_file, lambda text: report(INFORMATION, text), named_at)
             try:
                 self.state, warnings = load(path, named_at)
             except FileNotFoundError:
                 raise ConfigError(f"The dynamic security file '{path}' disappeared after it was generated.",
                                   named_at) from None
         for warning in warnings:
-            say(WARNING, f"Warning: {warning}")
+            report(WARNING, f"Warning: {warning}")
         # costs as much to check as the hashes that are made here, so that the time does not show whether a user exists
         self.decoy: Hash = decoy(read_hash(new_hash(PBKDF2, b"")))
 

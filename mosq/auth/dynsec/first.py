@@ -28,22 +28,22 @@ ALL_KINDS = ("publishClientSend", "publishClientReceive", "subscribePattern", "u
 TO_READ = ("publishClientReceive", "subscribePattern", "unsubscribePattern")
 
 
-def make_first(path: str, password_init_file: str | None, say: "Callable[[str], None]", named_at: "Origin | None"
+def make_first(path: str, password_init_file: str | None, report: "Callable[[str], None]", named_at: "Origin | None"
                ) -> None:
     """Write the file. Raises ConfigError, and then no file exists."""
-    say("Dynamic security plugin config not found, generating a default config.")
+    report("Dynamic security plugin config not found, generating a default config.")
     made: list[tuple[str, str]] = []
     if password_init_file is not None:
-        say(f"  Using admin password from file '{password_init_file}'")
+        report(f"  Using admin password from file '{password_init_file}'")
         password = _of_file(password_init_file, named_at)
     elif ENVIRONMENT in os.environ:
-        say(f"  Using admin password from {ENVIRONMENT} environment variable")
+        report(f"  Using admin password from {ENVIRONMENT} environment variable")
         password = os.environb[ENVIRONMENT.encode()]
         if len(password) < PASSWORD_CHARS_MIN:
             raise ConfigError(f"Not generating dynsec config, {ENVIRONMENT} must be at least {PASSWORD_CHARS_MIN} "
                               "characters.", named_at)
     else:
-        say(f"  Generated passwords are at {path}.pw")
+        report(f"  Generated passwords are at {path}.pw")
         made = [(user, "".join(secrets.choice(ALPHABET) for _ in range(PASSWORD_CHARS)))
                 for user in ("admin", "democlient")]
         password = made[0][1].encode()

@@ -1,9 +1,9 @@
 """Commands about groups, and the one of clients without a user name. See commands.py."""
 
-from mosq.auth.dynsec.doing import Doing, RefusedError
+from mosq.auth.dynsec.context import Context, RefusedError
 from mosq.auth.dynsec.model import PRIORITY_MAX, Client, Group
 from mosq.auth.dynsec.reading import items, text
-from mosq.auth.dynsec.store import group_said, roles_said
+from mosq.auth.dynsec.store import group_fields, role_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,64 +12,64 @@ if TYPE_CHECKING:
 LOWEST = -PRIORITY_MAX
 
 
-def create(doing: Doing) -> None:
-    state = doing.state
-    groupname = doing.new_name("groupname", "Group name", "Invalid/missing groupname")
-    textname, textdescription = doing.texts()
+def create(context: Context) -> None:
+    state = context.state
+    groupname = context.new_name("groupname", "Group name", "Invalid/missing groupname")
+    textname, textdescription = context.texts()
     if groupname in state.groups:
         raise RefusedError("Group already exists")
-    roles = doing.roles("Internal error") or {}
+    roles = context.roles("Internal error") or {}
     group = state.groups[groupname] = Group(groupname)
     group.textname, group.textdescription = textname, textdescription
     for name, priority in roles.items():
         state.give_group_role(group, state.roles[name], priority)
-    doing.changed(f"createGroup | groupname={groupname}")
+    context.changed(f"createGroup | groupname={groupname}")
 
 
-def delete(doing: Doing) -> None:
-    group = doing.group(doing.groupname())
-    if group.groupname == doing.state.anonymous:
+def delete(context: Context) -> None:
+    group = context.group(context.groupname())
+    if group.groupname == context.state.anonymous:
         raise RefusedError("Deleting the anonymous group is forbidden")
-    kicks = doing.state.members(group)
-    doing.state.remove_group(group)
-    doing.changed(f"deleteGroup | groupname={group.groupname}", kicks)
+    kicks = context.state.members(group)
+    context.state.remove_group(group)
+    context.changed(f"deleteGroup | groupname={group.groupname}", kicks)
 
 
-def get(doing: Doing) -> "Object":
-    group = doing.group(doing.groupname())
-    doing.answers_as = "getGroup"
-    doing.lines.append(f"getGroup | groupname={group.groupname}")
-    return {"group": _said(group)}
+def get(context: Context) -> "Object":
+    group = context.group(context.groupname())
+    context.answers_as = "getGroup"
+    context.lines.append(f"getGroup | groupname={group.groupname}")
+    return {"group": _fields_of(group)}
 
 
-def list_all(doing: Doing) -> "Object":
-    groups = doing.state.groups
-    return doing.listing(sorted(groups), "groups", lambda name: _said(groups[name]))
+def list_all(context: Context) -> "Object":
+    groups = context.state.groups
+    return context.listing(sorted(groups), "groups", lambda name: _fields_of(groups[name]))
 
 
-def modify(doing: Doing) -> None:
-    state = doing.state
-    group = doing.group(doing.groupname())
+def modify(context: Context) -> None:
+    state = context.state
+    group = context.group(context.groupname())
     line = f"modifyGroup | groupname={group.groupname}"
-    roles = doing.roles()
-    clients = _clients(doing)
+    roles = context.roles()
+    clients = _clients(context)
     kicks = state.members(group)
     if clients is not None:
         for name in list(group.clients):
             state.leave(state.clients[name], group)
         for client, priority in clients:
             state.join(client, group, priority)
-    doing.retext(group)
+    context.retext(group)
     if roles is not None:
         for name in list(group.roles):
             state.take_group_role(group, state.roles[name])
         for name, priority in roles.items():
             state.give_group_role(group, state.roles[name], priority)
-    doing.changed(line, kicks | state.members(group))
+    context.changed(line, kicks | state.members(group))
 
 
-def _clients(doing: Doing) -> "list[tuple[Client, int]] | None":
-    listed = items(doing.of, "clients")
+def _clients(context: Context) -> "list[tuple[Client, int]] | None":
+    listed = items(context.fields, "clients")
     if listed is None:
         return None
     found = []
@@ -78,59 +78,59 @@ def _clients(doing: Doing) -> "list[tuple[Client, int]] | None":
             name = text(one, "username")
             if name is None:
                 raise RefusedError("'clients' contains an object with an invalid 'username'")
-            if name not in doing.state.clients:
+            if name not in context.state.clients:
                 raise RefusedError("'clients' contains an object with a 'username' that does not exist")
-            found.append((doing.state.clients[name], doing.priority(one, LOWEST)))
+            found.append((context.state.clients[name], context.priority(one, LOWEST)))
     return found
 
 
-def add_client(doing: Doing) -> None:
-    username, groupname, priority = doing.username(), doing.groupname(), doing.priority(lowest=LOWEST)
-    doing.kicks.add(username)           # also if the command is refused, as in Mosquitto
-    client, group = doing.client(username), doing.group(groupname)
-    if not doing.state.join(client, group, priority):
+def add_client(context: Context) -> None:
+    username, groupname, priority = context.username(), context.groupname(), context.priority(lowest=LOWEST)
+    context.kicks.add(username)         # also if the command is refused, as in Mosquitto
+    client, group = context.client(username), context.group(groupname)
+    if not context.state.join(client, group, priority):
         raise RefusedError("Client is already in this group")
-    doing.changed(f"addGroupClient | groupname={groupname} | username={username} | priority={priority}")
+    context.changed(f"addGroupClient | groupname={groupname} | username={username} | priority={priority}")
 
 
-def remove_client(doing: Doing) -> None:
-    username, groupname = doing.username(), doing.groupname()
-    doing.kicks.add(username)
-    client, group = doing.client(username), doing.group(groupname)
-    doing.state.leave(client, group)
-    doing.changed(f"removeGroupClient | groupname={groupname} | username={username}")
+def remove_client(context: Context) -> None:
+    username, groupname = context.username(), context.groupname()
+    context.kicks.add(username)
+    client, group = context.client(username), context.group(groupname)
+    context.state.leave(client, group)
+    context.changed(f"removeGroupClient | groupname={groupname} | username={username}")
 
 
-def add_role(doing: Doing) -> None:
-    groupname, rolename, priority = doing.groupname(), doing.rolename(), doing.priority(lowest=LOWEST)
-    group, role = doing.group(groupname), doing.role(rolename)
-    if not doing.state.give_group_role(group, role, priority):
+def add_role(context: Context) -> None:
+    groupname, rolename, priority = context.groupname(), context.rolename(), context.priority(lowest=LOWEST)
+    group, role = context.group(groupname), context.role(rolename)
+    if not context.state.give_group_role(group, role, priority):
         raise RefusedError("Group is already in this role")
-    doing.changed(f"addGroupRole | groupname={groupname} | rolename={rolename} | priority={priority}",
-                  doing.state.members(group))
+    context.changed(f"addGroupRole | groupname={groupname} | rolename={rolename} | priority={priority}",
+                    context.state.members(group))
 
 
-def remove_role(doing: Doing) -> None:
-    groupname, rolename = doing.groupname(), doing.rolename()
-    group, role = doing.group(groupname), doing.role(rolename)
-    doing.state.take_group_role(group, role)
-    doing.changed(f"removeGroupRole | groupname={groupname} | rolename={rolename}", doing.state.members(group))
+def remove_role(context: Context) -> None:
+    groupname, rolename = context.groupname(), context.rolename()
+    group, role = context.group(groupname), context.role(rolename)
+    context.state.take_group_role(group, role)
+    context.changed(f"removeGroupRole | groupname={groupname} | rolename={rolename}", context.state.members(group))
 
 
-def set_anonymous(doing: Doing) -> None:
-    group = doing.group(doing.groupname())
-    doing.state.anonymous = group.groupname
-    doing.changed(f"setAnonymousGroup | groupname={group.groupname}", {None})
+def set_anonymous(context: Context) -> None:
+    group = context.group(context.groupname())
+    context.state.anonymous = group.groupname
+    context.changed(f"setAnonymousGroup | groupname={group.groupname}", {None})
 
 
-def get_anonymous(doing: Doing) -> "Object":
-    doing.answers_as = "getAnonymousGroup"
-    doing.lines.append("getAnonymousGroup")
-    return {"group": {"groupname": doing.state.anonymous or ""}}
+def get_anonymous(context: Context) -> "Object":
+    context.answers_as = "getAnonymousGroup"
+    context.lines.append("getAnonymousGroup")
+    return {"group": {"groupname": context.state.anonymous or ""}}
 
 
-def _said(group: Group) -> "Object":
-    said = group_said(group)
-    said["clients"] = [{"username": name} for name in sorted(group.clients)]
-    said["roles"] = roles_said(group.roles)
-    return said
+def _fields_of(group: Group) -> "Object":
+    tree = group_fields(group)
+    tree["clients"] = [{"username": name} for name in sorted(group.clients)]
+    tree["roles"] = role_list(group.roles)
+    return tree

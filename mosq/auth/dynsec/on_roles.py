@@ -1,6 +1,6 @@
 """Commands about roles, their rules, and the default access. See commands.py."""
 
-from mosq.auth.dynsec.doing import Doing, RefusedError
+from mosq.auth.dynsec.context import Context, RefusedError
 from mosq.auth.dynsec.model import BY_LOWER, DEFAULTS, Role, Rules
 from mosq.auth.dynsec.reading import flag, is_filter, items, text
 from mosq.auth.dynsec.store import add_rule as add_rule_of
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from mosq.auth.dynsec.reading import Object
 
 
-def set_default_access(doing: Doing) -> None:
-    actions = items(doing.of, "acls")
+def set_default_access(context: Context) -> None:
+    actions = items(context.fields, "acls")
     if actions is None:
         raise RefusedError("Missing/invalid actions array")
     known = {name.lower(): name for name in DEFAULTS}
@@ -21,110 +21,111 @@ def set_default_access(doing: Doing) -> None:
         acltype, allow = (text(one, "acltype"), flag(one, "allow")) if isinstance(one, dict) else (None, None)
         if acltype is not None and allow is not None:
             if acltype.lower() in known:
-                doing.state.defaults[known[acltype.lower()]] = allow
+                context.state.defaults[known[acltype.lower()]] = allow
             lines.append(f"setDefaultACLAccess | acltype={acltype} | allow={'true' if allow else 'false'}")
-    doing.changes = True
-    doing.lines += lines
+    context.changes = True
+    context.lines += lines
 
 
-def get_default_access(doing: Doing) -> "Object":
-    doing.answers_as = "getDefaultACLAccess"
-    doing.lines.append("getDefaultACLAccess")
-    return {"acls": [{"acltype": name, "allow": doing.state.defaults[name]} for name in DEFAULTS]}
+def get_default_access(context: Context) -> "Object":
+    context.answers_as = "getDefaultACLAccess"
+    context.lines.append("getDefaultACLAccess")
+    return {"acls": [{"acltype": name, "allow": context.state.defaults[name]} for name in DEFAULTS]}
 
 
-def get_details(doing: Doing) -> "Object":
-    state = doing.state
-    doing.answers_as = "getDetails"
-    doing.lines.append("getDetails")
+def get_details(context: Context) -> "Object":
+    state = context.state
+    context.answers_as = "getDetails"
+    context.lines.append("getDetails")
     return {"clientCount": len(state.clients), "groupCount": len(state.groups), "roleCount": len(state.roles),
             "changeIndex": state.change_index}
 
 
-def create(doing: Doing) -> None:
-    rolename = doing.new_name("rolename", "Role name", "Invalid/missing rolename")
-    textname, textdescription = doing.texts()
-    wildcards = flag(doing.of, "allowwildcardsubs")
-    if wildcards is None and "allowwildcardsubs" in doing.of:
+def create(context: Context) -> None:
+    rolename = context.new_name("rolename", "Role name", "Invalid/missing rolename")
+    textname, textdescription = context.texts()
+    wildcards = flag(context.fields, "allowwildcardsubs")
+    if wildcards is None and "allowwildcardsubs" in context.fields:
         raise RefusedError("Invalid allowwildcardsubs")
-    if rolename in doing.state.roles:
+    if rolename in context.state.roles:
         raise RefusedError("Role already exists")
-    role = doing.state.roles[rolename] = Role(rolename)
+    role = context.state.roles[rolename] = Role(rolename)
     role.textname, role.textdescription = textname, textdescription
     role.wildcards = wildcards is not False
-    _rules_given(doing, role)
-    doing.changed(f"createRole | rolename={rolename}")
+    _replace_rules(context, role)
+    context.changed(f"createRole | rolename={rolename}")
 
 
-def delete(doing: Doing) -> None:
-    role = doing.role(doing.rolename())
-    kicks = doing.state.holders(role)
-    doing.state.remove_role(role)
-    doing.changed(f"deleteRole | rolename={role.rolename}", kicks)
+def delete(context: Context) -> None:
+    role = context.role(context.rolename())
+    kicks = context.state.holders(role)
+    context.state.remove_role(role)
+    context.changed(f"deleteRole | rolename={role.rolename}", kicks)
 
 
-def get(doing: Doing) -> "Object":
-    role = doing.role(doing.rolename())
-    doing.answers_as = "getRole"
-    doing.lines.append(f"getRole | rolename={role.rolename}")
+def get(context: Context) -> "Object":
+    role = context.role(context.rolename())
+    context.answers_as = "getRole"
+    context.lines.append(f"getRole | rolename={role.rolename}")
     return {"role": role_tree(role)}
 
 
-def list_all(doing: Doing) -> "Object":
-    roles = doing.state.roles
-    return doing.listing(sorted(roles), "roles", lambda name: role_tree(roles[name]))
+def list_all(context: Context) -> "Object":
+    roles = context.state.roles
+    return context.listing(sorted(roles), "roles", lambda name: role_tree(roles[name]))
 
 
-def modify(doing: Doing) -> None:
-    role = doing.role(doing.rolename(), "Role does not exist")
-    doing.retext(role)
-    wildcards = flag(doing.of, "allowwildcardsubs")
-    kicks = _rules_given(doing, role)
+def modify(context: Context) -> None:
+    role = context.role(context.rolename(), "Role does not exist")
+    context.retext(role)
+    wildcards = flag(context.fields, "allowwildcardsubs")
+    kicks = _replace_rules(context, role)
     if wildcards is not None and wildcards != role.wildcards:
         role.wildcards = wildcards
         kicks = True
-    doing.changed(f"modifyRole | rolename={role.rolename}", doing.state.holders(role) if kicks else None)
+    context.changed(f"modifyRole | rolename={role.rolename}", context.state.holders(role) if kicks else None)
 
 
-def add_rule(doing: Doing) -> None:
-    role, kind, acltype = _rules_meant(doing)
-    topic = _topic(doing)
-    if not add_rule_of(role, kind, doing.of, topic):
+def add_rule(context: Context) -> None:
+    role, kind, acltype = _rules_of(context)
+    topic = _topic(context)
+    if not add_rule_of(role, kind, context.fields, topic):
         raise RefusedError("ACL with this topic already exists")
     rule = role.rules.by_kind[kind][topic]
-    doing.changed(f"addRoleACL | rolename={role.rolename} | acltype={acltype} | topic={topic} | "
-                  f"priority={rule.priority} | allow={'true' if rule.allow else 'false'}", doing.state.holders(role))
+    context.changed(f"addRoleACL | rolename={role.rolename} | acltype={acltype} | topic={topic} | "
+                    f"priority={rule.priority} | allow={'true' if rule.allow else 'false'}",
+                    context.state.holders(role))
 
 
-def remove_rule(doing: Doing) -> None:
-    role, kind, acltype = _rules_meant(doing)
-    topic = _topic(doing)
+def remove_rule(context: Context) -> None:
+    role, kind, acltype = _rules_of(context)
+    topic = _topic(context)
     if not role.rules.remove(kind, topic):
         raise RefusedError("ACL not found")
-    doing.changed(f"removeRoleACL | rolename={role.rolename} | acltype={acltype} | topic={topic}",
-                  doing.state.holders(role))
+    context.changed(f"removeRoleACL | rolename={role.rolename} | acltype={acltype} | topic={topic}",
+                    context.state.holders(role))
 
 
-def _rules_meant(doing: Doing) -> tuple[Role, int, str]:
-    role = doing.role(doing.rolename())
-    acltype = doing.needed("acltype", "Invalid/missing acltype")
+def _rules_of(context: Context) -> tuple[Role, int, str]:
+    role = context.role(context.rolename())
+    acltype = context.needed("acltype", "Invalid/missing acltype")
     kind = BY_LOWER.get(acltype.lower())
     if kind is None:
         raise RefusedError("Unknown acltype")
     return role, kind, acltype
 
 
-def _topic(doing: Doing) -> str:
-    topic = doing.needed("topic", "Invalid/missing topic", "Topic not valid UTF-8")
+def _topic(context: Context) -> str:
+    topic = context.needed("topic", "Invalid/missing topic", "Topic not valid UTF-8")
     if not is_filter(topic):
         raise RefusedError("Invalid ACL topic")
     return topic
 
 
-def _rules_given(doing: Doing, role: Role) -> bool:
+def _replace_rules(context: Context, role: Role) -> bool:
     """Replace the role's rules by those of the command. As in Mosquitto, invalid rules and second rules for a topic are
     ignored, and a rule whose topic is no filter is kept and matches nothing."""
-    listed = items(doing.of, "acls")
+    listed = items(context.fields, "acls")
     if listed is None:
         return False
     role.rules = Rules()

@@ -55,34 +55,34 @@ def parse(content: bytes) -> "Any":
     return value
 
 
-def text(of: "Object", name: str) -> "str | None":
+def text(fields: "Object", name: str) -> "str | None":
     """Return a text field; None if it is missing or no text."""
-    value = of.get(name.lower())
+    value = fields.get(name.lower())
     return value.partition("\0")[0] if isinstance(value, str) else None
 
 
-def is_wrong(of: "Object", name: str) -> bool:
+def is_wrong(fields: "Object", name: str) -> bool:
     """Return whether the field exists and is no text."""
-    return not isinstance(of.get(name.lower(), ""), str)
+    return not isinstance(fields.get(name.lower(), ""), str)
 
 
-def whole(of: "Object", name: str, otherwise: int) -> int:
+def whole(fields: "Object", name: str, otherwise: int) -> int:
     """Return a number field without its fraction, limited to 32 bits; `otherwise` if it is missing or no number."""
-    value = of.get(name.lower())
+    value = fields.get(name.lower())
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return otherwise
     return int(max(INT_MIN, min(INT_MAX, value)))
 
 
-def flag(of: "Object", name: str) -> "bool | None":
+def flag(fields: "Object", name: str) -> "bool | None":
     """Return a bool field; None if it is missing or neither true nor false."""
-    value = of.get(name.lower())
+    value = fields.get(name.lower())
     return value if isinstance(value, bool) else None
 
 
-def items(of: "Object", name: str) -> "list[Any] | None":
+def items(fields: "Object", name: str) -> "list[Any] | None":
     """Return a list field; None if it is missing or no list."""
-    value = of.get(name.lower())
+    value = fields.get(name.lower())
     return value if isinstance(value, list) else None
 
 

@@ -87,12 +87,12 @@ class _Reading:
         defaults = tree.get("defaultaclaccess")
         if isinstance(defaults, dict):
             state.defaults = {name: bool(flag(defaults, name)) for name in DEFAULTS}
-        for of, place in self.each(tree, "roles", "rolename", ""):
-            self.role(of, place)
-        for of, place in self.each(tree, "clients", "username", ""):
-            self.client(of, place)
-        for of, place in self.each(tree, "groups", "groupname", ""):
-            self.group(of, place)
+        for fields, place in self.each(tree, "roles", "rolename", ""):
+            self.role(fields, place)
+        for fields, place in self.each(tree, "clients", "username", ""):
+            self.client(fields, place)
+        for fields, place in self.each(tree, "groups", "groupname", ""):
+            self.group(fields, place)
         anonymous = text(tree, "anonymousGroup")
         if anonymous and anonymous not in state.groups:
             self.warn(f"anonymousGroup: there is no group '{shown(anonymous)}'")
@@ -108,11 +108,11 @@ class _Reading:
         else:
             self.left_out += 1
 
-    def each(self, of: "Object", name: str, key: str, inside: str) -> "list[tuple[Object, str]]":
+    def each(self, fields: "Object", name: str, key: str, inside: str) -> "list[tuple[Object, str]]":
         """Return (object, position) for the objects of a list. Each must have a name under `key`. Raises FileError."""
-        if of.get(name.lower()) is None:
+        if fields.get(name.lower()) is None:
             return []
-        listed = items(of, name)
+        listed = items(fields, name)
         if listed is None:
             raise FileError(f"`{inside}{name}` is no list")
         found = []
@@ -126,21 +126,21 @@ class _Reading:
             found.append((one, place))
         return found
 
-    def name(self, of: "Object", key: str, known: "dict[str, Any]", place: str) -> str | None:
-        name = text(of, key) or ""
+    def name(self, fields: "Object", key: str, known: "dict[str, Any]", place: str) -> str | None:
+        name = text(fields, key) or ""
         if name in known:
             self.warn(f"`{place}` repeats the {key} '{shown(name)}'")
             return None
         return name
 
-    def role(self, of: "Object", place: str) -> None:
-        name = self.name(of, "rolename", self.state.roles, place)
+    def role(self, fields: "Object", place: str) -> None:
+        name = self.name(fields, "rolename", self.state.roles, place)
         if name is None:
             return
         role = self.state.roles[name] = Role(name)
-        role.textname, role.textdescription = text(of, "textname"), text(of, "textdescription")
-        role.wildcards = flag(of, "allowwildcardsubs") is not False
-        for rule, at in self.each(of, "acls", "acltype", f"{place}."):
+        role.textname, role.textdescription = text(fields, "textname"), text(fields, "textdescription")
+        role.wildcards = flag(fields, "allowwildcardsubs") is not False
+        for rule, at in self.each(fields, "acls", "acltype", f"{place}."):
             kind = BY_LOWER.get((text(rule, "acltype") or "").lower())
             topic = text(rule, "topic")
             if kind is None or not topic:
@@ -151,15 +151,15 @@ class _Reading:
                 self.warnings.append(f"dynamic security file: `{at}`: '{shown(topic)}' is no topic filter and matches "
                                      "nothing.")
 
-    def client(self, of: "Object", place: str) -> None:
-        name = self.name(of, "username", self.state.clients, place)
+    def client(self, fields: "Object", place: str) -> None:
+        name = self.name(fields, "username", self.state.clients, place)
         if name is None:
             return
         client = self.state.clients[name] = Client(name)
-        client.disabled = bool(flag(of, "disabled"))
-        client.clientid = text(of, "clientid") or None
-        client.textname, client.textdescription = text(of, "textname"), text(of, "textdescription")
-        encoded = encoded_password(of)
+        client.disabled = bool(flag(fields, "disabled"))
+        client.clientid = text(fields, "clientid") or None
+        client.textname, client.textdescription = text(fields, "textname"), text(fields, "textdescription")
+        encoded = encoded_password(fields)
         if encoded is not None:
             try:
                 client.hash = read_hash(encoded)
@@ -167,24 +167,24 @@ class _Reading:
                 client.unread = encoded
                 self.warnings.append(f"dynamic security file: `{place}`: '{shown(name)}' cannot log in, because the "
                                      f"password cannot be read: {error}.")
-        for role, priority in self.members(of, "roles", "rolename", self.state.roles, place):
+        for role, priority in self.members(fields, "roles", "rolename", self.state.roles, place):
             self.state.give_client_role(client, role, priority)
 
-    def group(self, of: "Object", place: str) -> None:
-        name = self.name(of, "groupname", self.state.groups, place)
+    def group(self, fields: "Object", place: str) -> None:
+        name = self.name(fields, "groupname", self.state.groups, place)
         if name is None:
             return
         group = self.state.groups[name] = Group(name)
-        group.textname, group.textdescription = text(of, "textname"), text(of, "textdescription")
-        for role, priority in self.members(of, "roles", "rolename", self.state.roles, place):
+        group.textname, group.textdescription = text(fields, "textname"), text(fields, "textdescription")
+        for role, priority in self.members(fields, "roles", "rolename", self.state.roles, place):
             self.state.give_group_role(group, role, priority)
-        for client, priority in self.members(of, "clients", "username", self.state.clients, place):
+        for client, priority in self.members(fields, "clients", "username", self.state.clients, place):
             self.state.join(client, group, priority)
 
-    def members(self, of: "Object", name: str, key: str, known: "dict[str, Any]", place: str
+    def members(self, fields: "Object", name: str, key: str, known: "dict[str, Any]", place: str
                 ) -> "list[tuple[Any, int]]":
         found = []
-        for one, at in self.each(of, name, key, f"{place}."):
+        for one, at in self.each(fields, name, key, f"{place}."):
             member = text(one, key) or ""
             if member in known:
                 priority = whole(one, "priority", NO_PRIORITY)
@@ -194,17 +194,17 @@ class _Reading:
         return found
 
 
-def add_rule(role: Role, kind: int, of: "Object", topic: str) -> bool:
-    priority = max(-PRIORITY_MAX, min(PRIORITY_MAX, whole(of, "priority", 0)))
-    return role.rules.add(kind, Rule(topic, priority, bool(flag(of, "allow"))))
+def add_rule(role: Role, kind: int, fields: "Object", topic: str) -> bool:
+    priority = max(-PRIORITY_MAX, min(PRIORITY_MAX, whole(fields, "priority", 0)))
+    return role.rules.add(kind, Rule(topic, priority, bool(flag(fields, "allow"))))
 
 
-def encoded_password(of: "Object") -> str | None:
+def encoded_password(fields: "Object") -> str | None:
     """Return the encoded password as Mosquitto 2.1 or 2.0 writes it; None if there is none."""
-    encoded = text(of, "encoded_password")
+    encoded = text(fields, "encoded_password")
     if encoded is not None:
         return encoded
-    password, salt, iterations = text(of, "password"), text(of, "salt"), whole(of, "iterations", 0)
+    password, salt, iterations = text(fields, "password"), text(fields, "salt"), whole(fields, "iterations", 0)
     if password is None or salt is None or iterations <= 0:
         return None
     return f"$7${iterations}${salt}${password}"
@@ -227,8 +227,8 @@ def tree_of(state: State, with_clients: bool = True) -> "Object":
 
 
 def client_tree(client: Client) -> "Object":
-    tree = client_said(client)
-    tree["roles"] = roles_said(client.roles)
+    tree = client_fields(client)
+    tree["roles"] = role_list(client.roles)
     encoded = client.hash.encoded if client.hash is not None else client.unread
     if encoded is not None:
         tree["encoded_password"] = encoded
@@ -245,8 +245,8 @@ def password_of_2_0(hash: Hash | None) -> "Object":
 
 
 def group_tree(group: Group) -> "Object":
-    tree = group_said(group)
-    tree["roles"] = roles_said(group.roles)
+    tree = group_fields(group)
+    tree["roles"] = role_list(group.roles)
     tree["clients"] = [{"username": name} if group.clients[name] == NO_PRIORITY
                        else {"username": name, "priority": group.clients[name]} for name in sorted(group.clients)]
     return tree
@@ -260,7 +260,7 @@ def role_tree(role: Role) -> "Object":
     return tree
 
 
-def client_said(client: Client) -> "Object":
+def client_fields(client: Client) -> "Object":
     tree = without_none({"username": client.username, "clientid": client.clientid, "textname": client.textname,
                          "textdescription": client.textdescription})
     if client.disabled:
@@ -268,12 +268,12 @@ def client_said(client: Client) -> "Object":
     return tree
 
 
-def group_said(group: Group) -> "Object":
+def group_fields(group: Group) -> "Object":
     return without_none({"groupname": group.groupname, "textname": group.textname,
                          "textdescription": group.textdescription})
 
 
-def roles_said(roles: dict[str, int]) -> "list[Object]":
+def role_list(roles: dict[str, int]) -> "list[Object]":
     return [{"rolename": name} if priority == NO_PRIORITY else {"rolename": name, "priority": priority}
             for name, priority in in_order(roles)]
 
@@ -295,11 +295,11 @@ class Writer:
         before, self._lines = self._lines, {}
         for name in sorted(state.clients):
             client = state.clients[name]
-            said = (client.hash, client.unread, client.clientid, client.textname, client.textdescription,
-                    client.disabled, *client.roles.items())
+            key = (client.hash, client.unread, client.clientid, client.textname, client.textdescription,
+                   client.disabled, *client.roles.items())
             line = before.get(name)
-            if line is None or line[0] != said:
-                line = said, raw(dumped(client_tree(client)))
+            if line is None or line[0] != key:
+                line = key, raw(dumped(client_tree(client)))
             self._lines[name] = line
         replace(os.path.realpath(self.path), document(tree, [line for _, line in self._lines.values()]))
 
@@ -310,10 +310,10 @@ def document(tree: "Object", clients: "list[bytes]") -> bytes:
     for name, value in tree.items():
         if isinstance(value, list):
             lines = clients if name == "clients" else [raw(dumped(one)) for one in value]
-            said = b"[\n\t\t" + b",\n\t\t".join(lines) + b"\n\t]" if lines else b"[]"
+            encoded = b"[\n\t\t" + b",\n\t\t".join(lines) + b"\n\t]" if lines else b"[]"
         else:
-            said = raw(dumped(value))
-        parts.append(b"\t" + raw(dumped(name)) + b": " + said)
+            encoded = raw(dumped(value))
+        parts.append(b"\t" + raw(dumped(name)) + b": " + encoded)
     return b"{\n" + b",\n".join(parts) + b"\n}\n"
 
 

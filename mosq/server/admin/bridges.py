@@ -10,17 +10,17 @@ STATES = {"up": "connected", "rest": "idle", "finding": "looking up", "opening":
           "closing": "closing"}
 
 
-def states(links: "Any") -> "list[dict[str, Any]]":
+def states(bridges: "Any") -> "list[dict[str, Any]]":
     """Return a dict for each bridge: name, state, address, seconds since it connected or until the next attempt, and
     the number of queued messages."""
-    waiting = {one["name"]: one.get("pending") for one in links.engine.bridges()}
-    now_s = links.now_s()
-    return [_state(link, waiting.get(link.name), now_s) for link in links.links.values()]
+    waiting = {one["name"]: one.get("pending") for one in bridges.engine.bridges()}
+    now_s = bridges.now_s()
+    return [_state(policy, waiting.get(policy.name), now_s) for policy in bridges.policies.values()]
 
 
-def _state(link: "Any", waiting: int | None, now_s: float) -> "dict[str, Any]":
-    host = f"[{link.host}]" if ":" in link.host else link.host
-    is_waiting = link.state == "pause" and link.due_s != NEVER
-    return {"name": link.name, "state": STATES.get(link.state, link.state), "address": f"{host}:{link.port}",
-            "connectedFor": round(now_s - link.up_s) if link.state == "up" and link.up_s is not None else None,
-            "nextTryIn": round(max(0.0, link.due_s - now_s)) if is_waiting else None, "queued": waiting}
+def _state(policy: "Any", waiting: int | None, now_s: float) -> "dict[str, Any]":
+    host = f"[{policy.host}]" if ":" in policy.host else policy.host
+    is_waiting = policy.state == "pause" and policy.due_s != NEVER
+    return {"name": policy.name, "state": STATES.get(policy.state, policy.state), "address": f"{host}:{policy.port}",
+            "connectedFor": round(now_s - policy.up_s) if policy.state == "up" and policy.up_s is not None else None,
+            "nextTryIn": round(max(0.0, policy.due_s - now_s)) if is_waiting else None, "queued": waiting}

@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from mosq.config.model import Config, Listener
     from mosq.config.plugin import Plugin
     from mosq.server.admin.commands import Fields
-    from mosq.server.admin.control import Asker
+    from mosq.server.admin.control import Requester
 
 TOPIC = "$CONTROL/broker/v1"
 DYNSEC_TOPIC = "$CONTROL/dynamic-security/v1"
 PROTOCOLS = {"mqtt": "mqtt", "websockets": "mqtt+websockets"}      # no entry for http_api listeners, as in Mosquitto
 
 
-def commands(config: "Config", topics: "Callable[[], Sequence[str]]", say: "Callable[[int, str], None]") -> Commands:
+def commands(config: "Config", topics: "Callable[[], Sequence[str]]", report: "Callable[[int, str], None]") -> Commands:
     """Return the handler. `topics`: the control topics that the broker answers."""
 
-    def list_plugins(asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+    def list_plugins(requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return {"plugins": _plugins(config, topics())}
 
-    def list_listeners(asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+    def list_listeners(requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return {"listeners": [_listener(one) for one in config.listeners]}
 
-    return Commands("Broker", TOPIC, {"listPlugins": list_plugins, "listListeners": list_listeners}, say)
+    return Commands("Broker", TOPIC, {"listPlugins": list_plugins, "listListeners": list_listeners}, report)
 
 
 def _plugins(config: "Config", topics: "Sequence[str]") -> "list[dict[str, Any]]":
@@ -46,19 +46,19 @@ def _plugins(config: "Config", topics: "Sequence[str]") -> "list[dict[str, Any]]
 
 def _plugin(plugin: "Plugin", port: int | None, topics: "Sequence[str]") -> "dict[str, Any]":
     is_built_in = plugin.kind not in ("python", "native")
-    told: dict[str, Any] = {"name": plugin.kind if is_built_in else plugin.path.removeprefix("python:")}
+    data: dict[str, Any] = {"name": plugin.kind if is_built_in else plugin.path.removeprefix("python:")}
     if port is not None:
-        told["port"] = port
+        data["port"] = port
     ours = plugin.kind == "dynamic-security" and DYNSEC_TOPIC in topics
-    return {**told, "control-endpoints": [DYNSEC_TOPIC] if ours else []}
+    return {**data, "control-endpoints": [DYNSEC_TOPIC] if ours else []}
 
 
 def _listener(listener: "Listener") -> "dict[str, Any]":
-    told: dict[str, Any] = {"port": listener.port}
+    data: dict[str, Any] = {"port": listener.port}
     if listener.protocol in PROTOCOLS:
-        told["protocol"] = PROTOCOLS[listener.protocol]
+        data["protocol"] = PROTOCOLS[listener.protocol]
     if listener.host is not None:
-        told["bind-address"] = listener.host
+        data["bind-address"] = listener.host
     if listener.path is not None:
-        told["socket-path"] = listener.path
-    return {**told, "tls": listener.tls}
+        data["socket-path"] = listener.path
+    return {**data, "tls": listener.tls}

@@ -12,7 +12,7 @@ command is a step (control.py), so other requests are served in between.
 
 import json
 
-from mosq.server.admin.control import INFORMATION, Asker
+from mosq.server.admin.control import INFORMATION, Requester
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mosq.server.admin.control import Work
 
-    Function = Callable[[Asker, "Fields"], "dict[str, Any] | None"]
+    Function = Callable[[Requester, "Fields"], "dict[str, Any] | None"]
 
 RESPONSES_BYTES_MAX = 4 << 20
 UNKNOWN = "Unknown command"
@@ -97,32 +97,32 @@ class Commands:
     """The handler of one control topic: a map from command names to functions."""
 
     def __init__(self, label: str, topic: str, functions: "Mapping[str, Function]",
-                 say: "Callable[[int, str], None]") -> None:
-        self._label, self._response_topic, self._say = label, f"{topic}/response", say
+                 report: "Callable[[int, str], None]") -> None:
+        self._label, self._response_topic, self._report = label, f"{topic}/response", report
         self._functions = {name.lower(): (name, function) for name, function in functions.items()}
 
-    def __call__(self, asker: Asker, payload: bytes) -> "Work":
+    def __call__(self, requester: Requester, payload: bytes) -> "Work":
         responses = Responses()
         for given in _commands(payload):
             wrong = _wrong(given)
             if wrong is None and responses.is_full():
                 wrong = {"command": given["command"], "error": TOO_MANY}
-            responses.add(self._done(asker, given) if wrong is None else wrong)
+            responses.add(self._done(requester, given) if wrong is None else wrong)
             if wrong is not None:
                 break
             yield True
         return [(self._response_topic, responses.payload())]
 
-    def _done(self, asker: Asker, given: "dict[str, Any]") -> "dict[str, Any]":
+    def _done(self, requester: Requester, given: "dict[str, Any]") -> "dict[str, Any]":
         name, function = self._functions.get(given["command"].lower(), (given["command"], None))
         response: dict[str, Any] = {"command": name}
         if function is None:
             response["error"] = UNKNOWN
         else:
-            who = f"{asker.client_id}/{asker.username if asker.username is not None else '(null)'}"
-            self._say(INFORMATION, f"{self._label}: {who} | {name}")
+            who = f"{requester.client_id}/{requester.username if requester.username is not None else '(null)'}"
+            self._report(INFORMATION, f"{self._label}: {who} | {name}")
             try:
-                data = function(asker, Fields(given))
+                data = function(requester, Fields(given))
                 if data is not None:
                     response["data"] = data
             except CommandError as error:

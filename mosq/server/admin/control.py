@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from mosq.records import Answer, Request
 
-    Bridges = Callable[[], list[dict[str, Any]]]
+    BridgeStates = Callable[[], list[dict[str, Any]]]
     Messages = list[tuple[str, bytes]]              # (topic, payload)
     Work = Generator[bool, None, Messages]
-    Handler = Callable[["Asker", bytes], Messages | Work]
+    Handler = Callable[["Requester", bytes], Messages | Work]
 
 ERROR, INFORMATION = 1, 8       # same as in mosq.config.options.LOG_TYPES
 TURN_S = 0.01                   # time on the control thread until other work is served
@@ -43,25 +43,25 @@ BUSY, RELOADED = (b'{"responses":[{"command":"Unknown command","error":"%s"}]}' 
                   for why in (b"Too many commands at once", b"The configuration was reloaded, ask again"))
 
 
-class Asker:
+class Requester:
     """The client that sent a request, with its state at that time."""
 
-    __slots__ = ("address", "client_id", "security", "then", "username")
+    __slots__ = ("address", "client_id", "security", "further_answers", "username")
 
     def __init__(self, client_id: str, username: "str | None", address: str, security: int) -> None:
         self.client_id, self.username, self.address, self.security = client_id, username, address, security
-        self.then: list[Answer] = []       # further answers for the engine, sent after the response
+        self.further_answers: list[Answer] = []  # further answers for the engine, sent after the response
 
 
 class _Line:
     """The requests of one topic in their order. Only the first is worked on."""
 
-    __slots__ = ("asker", "bytes", "requests", "work")
+    __slots__ = ("requester", "bytes", "requests", "work")
 
     def __init__(self) -> None:
         self.requests: deque[CommandRequest] = deque()
         self.bytes = 0
-        self.asker: Asker | None = None         # client of the first request; None until work on it begins
+        self.requester: Requester | None = None  # client of the first request; None until work on it begins
         self.work: Work | None = None
 
     def put(self, request: CommandRequest) -> bool:
@@ -75,7 +75,7 @@ class _Line:
 
     def end(self) -> None:
         self.bytes -= _weight(self.requests.popleft())
-        self.asker = self.work = None
+        self.requester = self.work = None
 
     def not_begun(self) -> list[CommandRequest]:
         """Remove and return the requests that have not begun."""
@@ -93,9 +93,9 @@ def _weight(request: CommandRequest) -> int:
 class ControlTopics:
     """The topics that the broker answers with one configuration."""
 
-    def __init__(self, say: "Callable[[int, str], None]", wake: "Callable[[], None]") -> None:
+    def __init__(self, report: "Callable[[int, str], None]", wake: "Callable[[], None]") -> None:
         """`log` writes a log line. `wake` makes the control thread call `take` again; any thread may call it."""
-        self._say, self.wake = say, wake
+        self._report, self.wake = report, wake
         self._handlers: dict[str, tuple[Handler, bool]] = {}
         self._lines: dict[str, _Line] = {}      # no line is empty; the topic with the next turn is first
         self._refused: list[Answer] = []       # answers to requests that a reload cut off
@@ -162,12 +162,12 @@ class ControlTopics:
         """Run one step of the first request. Return False if the request waits for another event."""
         request = line.requests[0]
         topic = request.topic
-        if line.asker is None:
-            line.asker = Asker(request.client_id, request.username, request.address, request.security)
+        if line.requester is None:
+            line.requester = Requester(request.client_id, request.username, request.address, request.security)
         messages: Messages = []
         try:
             if line.work is None:
-                done = self._handlers[topic][0](line.asker, request.payload)
+                done = self._handlers[topic][0](line.requester, request.payload)
                 if not isinstance(done, list):
                     line.work = done
                     return True
@@ -177,8 +177,8 @@ class ControlTopics:
         except StopIteration as stop:
             messages = stop.value
         except Exception as error:      # the broker goes on; the payload may be secret, so it is not logged
-            self._say(ERROR, f"Error: A request on {topic} could not be answered: {type(error).__name__}.")
-        answers += [*self._given(request, messages), *line.asker.then]
+            self._report(ERROR, f"Error: A request on {topic} could not be answered: {type(error).__name__}.")
+        answers += [*self._given(request, messages), *line.requester.further_answers]
         line.end()
         return True
 

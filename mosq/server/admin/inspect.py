@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
     from mosq.records import SessionDetail, SessionSubscription
     from mosq.server.admin.commands import Fields
-    from mosq.server.admin.control import Asker, Bridges
+    from mosq.server.admin.control import BridgeStates, Requester
 
 TOPIC = "$CONTROL/mosq/broker/v1"
 CLIENTS_COUNT, CLIENTS_COUNT_MAX = 100, 1000
@@ -36,20 +36,21 @@ GROUPS = {
 GAUGES = ("drops", "refused", "disk")       # reported without this prefix
 
 
-def commands(engine: "Callable[[], Engine]", bridges: "Bridges | None", say: "Callable[[int, str], None]") -> Commands:
-    asked = Inspection(engine, bridges)
+def commands(engine: "Callable[[], Engine]", bridges: "BridgeStates | None", report: "Callable[[int, str], None]"
+             ) -> Commands:
+    do = Inspection(engine, bridges)
     return Commands("Broker", TOPIC, {
-        "listClients": asked.list_clients, "getClient": asked.get_client, "kickClient": asked.kick_client,
-        "listSubscriptions": asked.list_subscriptions, "getStats": asked.get_stats, "listBridges": asked.list_bridges,
-    }, say)
+        "listClients": do.list_clients, "getClient": do.get_client, "kickClient": do.kick_client,
+        "listSubscriptions": do.list_subscriptions, "getStats": do.get_stats, "listBridges": do.list_bridges,
+    }, report)
 
 
 class Inspection:
     """The functions of the commands."""
-    def __init__(self, engine: "Callable[[], Engine]", bridges: "Bridges | None") -> None:
+    def __init__(self, engine: "Callable[[], Engine]", bridges: "BridgeStates | None") -> None:
         self._engine, self._bridges = engine, bridges
 
-    def list_clients(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+    def list_clients(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         count = fields.number("count", CLIENTS_COUNT, CLIENTS_COUNT_MAX, 1)
         cursor = fields.number("cursor", 0, CURSOR_MAX)
         is_wanted = _filter(fields)
@@ -62,29 +63,29 @@ class Inspection:
                 break
         return {"clients": found, "cursor": cursor}
 
-    def get_client(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+    def get_client(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return {"client": shown(self._session(fields.text("clientid"), 0).session)}
 
-    def kick_client(self, asker: "Asker", fields: "Fields") -> None:
+    def kick_client(self, requester: "Requester", fields: "Fields") -> None:
         if not self._engine().kick(fields.text("clientid")):
             raise CommandError(NOT_CONNECTED)
 
-    def list_subscriptions(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+    def list_subscriptions(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         client_id, offset = fields.text("clientid"), fields.number("offset", 0, OFFSET_MAX)
         detail = self._session(client_id, offset)
         return {"clientid": client_id, "totalCount": detail.session["subscriptions"], "more": detail.left_out,
                 "subscriptions": [_subscription(one) for one in detail.subscriptions]}
 
-    def get_stats(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+    def get_stats(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         stats = self._engine().stats()
-        told: dict[str, Any] = {group: {name: stats[name] for name in names} for group, names in GROUPS.items()}
+        data: dict[str, Any] = {group: {name: stats[name] for name in names} for group, names in GROUPS.items()}
         for group in GAUGES:
-            told[group] = {name.removeprefix(f"{group}_"): value for name, value in stats.items()
+            data[group] = {name.removeprefix(f"{group}_"): value for name, value in stats.items()
                            if name.startswith(f"{group}_")}
-        told["disk"]["state"] = store_state(told["disk"].pop("trouble"))
-        return told
+        data["disk"]["state"] = store_state(data["disk"].pop("trouble"))
+        return data
 
-    def list_bridges(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+    def list_bridges(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return {"bridges": [] if self._bridges is None else self._bridges()}
 
     def _session(self, client_id: str, skip: int) -> "SessionDetail":
@@ -111,26 +112,26 @@ def _filter(fields: "Fields") -> "Callable[[dict[str, Any]], bool]":
 
 def shown(row: "dict[str, Any]") -> "dict[str, Any]":
     """Return a session of the engine in the words of the API."""
-    told: dict[str, Any] = {"clientid": row["id"], "username": row["username"], "connected": row["connected"]}
+    data: dict[str, Any] = {"clientid": row["id"], "username": row["username"], "connected": row["connected"]}
     if row["connected"]:
-        told |= {"address": row["address"], "port": row["port"], "listener": row["listener"],
+        data |= {"address": row["address"], "port": row["port"], "listener": row["listener"],
                  "protocol": "websockets" if row["websockets"] else "mqtt", "tls": row["tls"],
                  "version": VERSIONS.get(row["version"], str(row["version"])), "keepalive": row["keepalive"],
                  "window": row["window"], "unsentBytes": row["unsent_bytes"]}
     else:
-        told["endsIn"] = row.get("ends_s")
-    return {**told, "sessionExpiry": row["expiry_s"], "will": row["will"], "subscriptions": row["subscriptions"],
+        data["endsIn"] = row.get("ends_s")
+    return {**data, "sessionExpiry": row["expiry_s"], "will": row["will"], "subscriptions": row["subscriptions"],
             "queued": row["waiting"], "inflight": row["inflight"], "pending": row["pending"], "inbox": row["inbox"],
             "queueBytes": row["queue_bytes"]}
 
 
 def _subscription(row: "SessionSubscription") -> "dict[str, Any]":
     """Return a subscription in the words of the API. `options` are those of the SUBSCRIBE packet [v5 3.8.3.1]."""
-    told: dict[str, Any] = {"topic": row.filter, "qos": row.options & 3}
+    data: dict[str, Any] = {"topic": row.filter, "qos": row.options & 3}
     if row.options & 4:
-        told["noLocal"] = True
+        data["noLocal"] = True
     if row.options & 8:
-        told["retainAsPublished"] = True
+        data["retainAsPublished"] = True
     if row.identifier:
-        told["identifier"] = row.identifier
-    return told
+        data["identifier"] = row.identifier
+    return data

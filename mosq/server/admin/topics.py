@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
     from mosq.config.model import Config
     from mosq.engine import Engine
-    from mosq.server.admin.control import Bridges
+    from mosq.server.admin.control import BridgeStates
 
 
-def topics_of(config: "Config", engine: "Callable[[], Engine]", say: "Callable[[int, str], None]",
-              wake: "Callable[[], None]", bridges: "Bridges | None" = None) -> ControlTopics:
+def topics_of(config: "Config", engine: "Callable[[], Engine]", report: "Callable[[int, str], None]",
+              wake: "Callable[[], None]", bridges: "BridgeStates | None" = None) -> ControlTopics:
     """Return the control topics of this configuration. `engine` is called when there are requests. `bridges` returns a
     dict for each bridge, see docs/control.md."""
-    topics = ControlTopics(say, wake)
+    topics = ControlTopics(report, wake)
     if config.enable_control_api:
         from mosq.server.admin import broker, inspect
 
-        topics.add(broker.TOPIC, broker.commands(config, topics.names, say))
-        topics.add(inspect.TOPIC, inspect.commands(engine, bridges, say), private=True)
+        topics.add(broker.TOPIC, broker.commands(config, topics.names, report))
+        topics.add(inspect.TOPIC, inspect.commands(engine, bridges, report), private=True)
     return topics

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     Address = tuple[int, str, int]                      # family, numeric host, port
     Answer = list[Address] | OSError
-    Question = tuple[str, str, int, int]                # "find" or "try", host, port, family (0: any)
-    Taker = Callable[[Answer], None]
+    Query = tuple[str, str, int, int]                   # "find" or "try", host, port, family (0: any)
+    OnAnswer = Callable[[Answer], None]
 
 THREADS_MAX = 8
 TRY_WITHIN_S = 5.0
@@ -44,66 +44,66 @@ class Lookups:
     def __init__(self, wake: "Callable[[], None]", getaddrinfo: "Callable[..., Any]" = socket.getaddrinfo) -> None:
         self.wake, self.getaddrinfo = wake, getaddrinfo
         self.lock = threading.Lock()
-        self.waiting: dict[Question, dict[str, Taker]] = {}     # by question, then by name of the caller
-        self.questions: collections.deque[Question] = collections.deque()
-        self.answers: collections.deque[tuple[Question, Answer]] = collections.deque()
+        self.waiting: dict[Query, dict[str, OnAnswer]] = {}     # by question, then by name of the caller
+        self.queries: collections.deque[Query] = collections.deque()
+        self.answers: collections.deque[tuple[Query, Answer]] = collections.deque()
         self.threads = 0
         self.closed = False
 
-    def find(self, who: str, host: str, port: int, family: int, taker: "Taker") -> None:
-        """Look up a host name; `taker` gets the addresses or an OSError."""
-        self._ask(("find", host, port, family), who, taker)
+    def find(self, name: str, host: str, port: int, family: int, on_answer: "OnAnswer") -> None:
+        """Look up a host name; `on_answer` gets the addresses or an OSError."""
+        self._begin(("find", host, port, family), name, on_answer)
 
-    def try_one(self, who: str, host: str, port: int, family: int, taker: "Taker") -> None:
-        """Check whether a listener accepts; `taker` gets the address that accepted, or an OSError."""
-        self._ask(("try", host, port, family), who, taker)
+    def try_one(self, name: str, host: str, port: int, family: int, on_answer: "OnAnswer") -> None:
+        """Check whether a listener accepts; `on_answer` gets the address that accepted, or an OSError."""
+        self._begin(("try", host, port, family), name, on_answer)
 
     def close(self) -> None:
         """Discard waiting lookups and wake no caller any more. Threads in a lookup end after it."""
         with self.lock:
             self.closed = True
-            self.questions.clear()
+            self.queries.clear()
 
     def take(self) -> None:
         """Pass the answers that have arrived to their callers."""
         while self.answers:
-            question, answer = self.answers.popleft()
-            for taker in self.waiting.pop(question).values():
-                taker(answer)
+            query, answer = self.answers.popleft()
+            for on_answer in self.waiting.pop(query).values():
+                on_answer(answer)
 
-    def _ask(self, question: "Question", who: str, taker: "Taker") -> None:
-        if question in self.waiting:
-            self.waiting[question][who] = taker
+    def _begin(self, query: "Query", name: str, on_answer: "OnAnswer") -> None:
+        if query in self.waiting:
+            self.waiting[query][name] = on_answer
             return
-        self.waiting[question] = {who: taker}
+        self.waiting[query] = {name: on_answer}
         with self.lock:
-            self.questions.append(question)
+            self.queries.append(query)
             if self.threads == THREADS_MAX:
                 return
             self.threads += 1
         try:
             threading.Thread(target=self._work, name="mosq-names", daemon=True).start()
         except RuntimeError as error:       # the system refuses another thread
-            self._alone(OSError(None, f"the lookup could not start: {error}"))
+            self._thread_failed(OSError(None, f"the lookup could not start: {error}"))
 
-    def _alone(self, why: OSError) -> None:
+    def _thread_failed(self, why: OSError) -> None:
         """Handle a thread that could not start. Without any thread left, all waiting lookups fail with the reason."""
         with self.lock:
             self.threads -= 1
             if self.threads == 0:
-                self.answers.extend((question, why) for question in self.questions)
-                self.questions.clear()
+                self.answers.extend((query, why) for query in self.queries)
+                self.queries.clear()
                 self.wake()
 
     def _work(self) -> None:
         while True:
             with self.lock:
-                if not self.questions:
+                if not self.queries:
                     self.threads -= 1
                     return
-                question = self.questions.popleft()
+                query = self.queries.popleft()
             try:
-                answer: Answer = self._answered(question)
+                answer: Answer = self._run(query)
             except OSError as error:
                 answer = error
             except Exception as error:      # for example a name that cannot be encoded
@@ -111,11 +111,11 @@ class Lookups:
             with self.lock:
                 if self.closed:
                     return
-                self.answers.append((question, answer))
+                self.answers.append((query, answer))
                 self.wake()
 
-    def _answered(self, question: "Question") -> "list[Address]":
-        kind, host, port, family = question
+    def _run(self, query: "Query") -> "list[Address]":
+        kind, host, port, family = query
         rows = self.getaddrinfo(host, port, family, socket.SOCK_STREAM)
         found = [(int(row[0]), _host(row[4]), port) for row in rows]
         if kind == "find":

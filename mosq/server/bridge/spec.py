@@ -13,11 +13,11 @@ VERSIONS = {"mqttv31": 3, "mqttv311": 4, "mqttv50": 5}
 LAZY = "lazy"
 
 
-def link_specs(config: Config, hostname: str) -> "list[dict[str, Any]]":
-    return [link_spec(config, bridge, hostname) for bridge in config.bridges]
+def bridge_specs(config: Config, hostname: str) -> "list[dict[str, Any]]":
+    return [bridge_spec(config, bridge, hostname) for bridge in config.bridges]
 
 
-def link_spec(config: Config, bridge: Bridge, hostname: str) -> "dict[str, Any]":
+def bridge_spec(config: Config, bridge: Bridge, hostname: str) -> "dict[str, Any]":
     """Return the settings of one bridge for the engine; see cext/setup/bridges.pyx."""
     remote_id = bridge.remote_id(hostname)
     lazy = bridge.start_type == LAZY

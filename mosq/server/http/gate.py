@@ -46,19 +46,19 @@ class Gate:
         user = user or None
         verdict = NO_OPINION
         if security["authenticate"] and (user is not None or security.get("ask_anonymous")):
-            verdict = await self._ask(LoginRequest(
+            verdict = await self._request(LoginRequest(
                 self._handle(), place, CLIENT_ID, user, password, address, port, 4, None, None, None))
         if verdict == NO_OPINION:
             verdict = LET_IN if self.config.allows_anonymous(listener) else 0x87
         if verdict != LET_IN:
             return False
         if security["authorize"]:
-            allowed = await self._ask(AccessRequest(
+            allowed = await self._request(AccessRequest(
                 self._handle(), place, CLIENT_ID, user, address, READ, path, 0, False))
             if allowed is not None:
                 return bool(allowed)
         if security.get("roles") is not None:
-            allowed = await self._ask(RolesRequest(self._handle(), place, CLIENT_ID, user, path))
+            allowed = await self._request(RolesRequest(self._handle(), place, CLIENT_ID, user, path))
             if allowed is not None or security["acl"] is None:
                 return bool(allowed)
         return security["acl"] is None or may_read(security["acl"], user, path)
@@ -67,7 +67,7 @@ class Gate:
         self.last -= 1
         return self.last
 
-    async def _ask(self, request: "Request") -> "Any":
+    async def _request(self, request: "Request") -> "Any":
         loop, handle = asyncio.get_running_loop(), request.handle
         future: asyncio.Future[Any] = loop.create_future()
         self.waiting[handle] = loop, future
@@ -103,8 +103,8 @@ def may_read(rules: "list[AclRule]", user: str | None, topic: str) -> bool:
     for patterns in (False, True):
         if patterns and any(c in name for name in (user or "", CLIENT_ID) for c in "+#"):
             return False
-        mine = [(access, filter) for who, kind, access, filter in rules
-                if (kind == "pattern") == patterns and (patterns or who == user)
+        mine = [(access, filter) for name, kind, access, filter in rules
+                if (kind == "pattern") == patterns and (patterns or name == user)
                 and _matches(_filled(filter, user, patterns), levels)]
         if any(access == "deny" for access, _ in mine):
             return False

@@ -64,7 +64,7 @@ NOT_AUTHORISED = Page(401, b"Not authorised\n", ("Content-Type", "text/plain"),
 FAILED = Page(500, b"Internal server error.\n", ("Content-Type", "text/plain"))
 UNAVAILABLE = Page(503, b"The broker does not answer.\n", ("Content-Type", "text/plain"))
 
-_ANYBODY = ("Access-Control-Allow-Origin", "*")
+_ANY_ORIGIN = ("Access-Control-Allow-Origin", "*")
 
 
 class Pages:
@@ -79,7 +79,7 @@ class Pages:
         if not path.lower().startswith("/api/"):
             return file_page(listener.http_dir, path)
         if path == "/api/v1/version":
-            return Page(200, self.version.encode(), ("Content-Type", "text/plain"), _ANYBODY)
+            return Page(200, self.version.encode(), ("Content-Type", "text/plain"), _ANY_ORIGIN)
         if path == "/api/v1/listeners":
             return _json({"listeners": [self._listener(one) for one in self.config.listeners]})
         if path not in ("/api/v1/systree", "/api/v1/health"):
@@ -108,7 +108,7 @@ class Pages:
 
 
 def _json(value: object) -> Page:
-    return Page(200, json.dumps(value, indent="\t").encode(), ("Content-Type", "application/json"), _ANYBODY)
+    return Page(200, json.dumps(value, indent="\t").encode(), ("Content-Type", "application/json"), _ANY_ORIGIN)
 
 
 def file_page(folder: str | None, path: str) -> Page:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mosq.config.model import Listener
-    from mosq.server.http.doors import Door
     from mosq.server.http.gate import Gate
+    from mosq.server.http.listeners import HttpListener
     from mosq.server.http.pages import Pages
 
 CONNECTIONS_MAX = 64
@@ -46,8 +46,8 @@ BAD_REQUEST = Page(400, b"Bad request.\n", ("Content-Type", "text/plain"))
 class HttpApi:
     """The server of all HTTP listeners of a broker."""
 
-    def __init__(self, doors: "list[Door]") -> None:
-        self.doors = doors
+    def __init__(self, listeners: "list[HttpListener]") -> None:
+        self.listeners = listeners
         self.pages: Pages | None = None
         self.gate: Gate | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,9 +57,9 @@ class HttpApi:
         self._waiting = 0
         self._pool = ThreadPoolExecutor(2, "mosq-http")
 
-    def start(self, pages: "Pages", gate: "Gate", say: "Callable[[int, str], None]") -> None:
+    def start(self, pages: "Pages", gate: "Gate", report: "Callable[[int, str], None]") -> None:
         """Start the thread and return when it serves."""
-        self.pages, self.gate, self.say = pages, gate, say
+        self.pages, self.gate, self.report = pages, gate, report
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), name="mosq-http", daemon=True)
         self._thread.start()
@@ -74,8 +74,8 @@ class HttpApi:
                 pass
             self._thread.join(STOP_WITHIN_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for door in self.doors:
-            door.close()
+        for listener in self.listeners:
+            listener.close()
 
     def _run(self, started: threading.Event) -> None:
         from mosq.log.destinations import block_signals
@@ -84,14 +84,14 @@ class HttpApi:
         try:
             asyncio.run(self._serve(started))
         except Exception as error:      # the broker goes on without the HTTP API
-            self.say(ERROR, f"Error: The HTTP API has ended: {error!r}.")
+            self.report(ERROR, f"Error: The HTTP API has ended: {error!r}.")
         finally:
             started.set()
 
     async def _serve(self, started: threading.Event) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        servers = [await asyncio.start_server(self._accepter(door), sock=one, limit=HEAD_BYTES_MAX)
-                   for door in self.doors for one in door.sockets]
+        servers = [await asyncio.start_server(self._accepter(listener), sock=one, limit=HEAD_BYTES_MAX)
+                   for listener in self.listeners for one in listener.sockets]
         started.set()
         await self._ended.wait()
         for server in servers:
@@ -100,36 +100,36 @@ class HttpApi:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _accepter(self, door: "Door") -> "Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]":
+    def _accepter(self, listener: "HttpListener") -> "Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]":
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            most = door.listener.max_connections
-            if len(self._tasks) >= CONNECTIONS_MAX or 0 <= most <= door.n:
+            most = listener.config.max_connections
+            if len(self._tasks) >= CONNECTIONS_MAX or 0 <= most <= listener.n:
                 writer.transport.abort()
                 return
-            door.n += 1
-            task = asyncio.get_running_loop().create_task(self._talk(door, reader, writer))
+            listener.n += 1
+            task = asyncio.get_running_loop().create_task(self._talk(listener, reader, writer))
             self._tasks.add(task)
 
             def done(task: "asyncio.Task[None]") -> None:
-                door.n -= 1
+                listener.n -= 1
                 self._tasks.discard(task)
 
             task.add_done_callback(done)
 
         return accept
 
-    async def _talk(self, door: "Door", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _talk(self, listener: "HttpListener", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         conn = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         try:
-            if door.tls is not None:
+            if listener.tls is not None:
                 # not done by the asyncio server: so a handshake counts as a connection and ends with the server
-                await writer.start_tls(door.tls, ssl_handshake_timeout=REQUEST_WITHIN_S)
+                await writer.start_tls(listener.tls, ssl_handshake_timeout=REQUEST_WITHIN_S)
             try:
                 request = await asyncio.wait_for(_request(conn, reader), REQUEST_WITHIN_S)
             except h11.RemoteProtocolError as error:
                 page: Page | None = TOO_LARGE if error.error_status_hint == 431 else BAD_REQUEST
             else:
-                page = await self._answer(door, request, writer) if request is not None else None
+                page = await self._answer(listener, request, writer) if request is not None else None
             if page is not None:
                 await asyncio.wait_for(_send(conn, writer, page), RESPONSE_WITHIN_S)
                 await asyncio.wait_for(_part(writer, reader), REQUEST_WITHIN_S)
@@ -138,7 +138,7 @@ class HttpApi:
         finally:
             writer.transport.abort()
 
-    async def _answer(self, door: "Door", request: h11.Request, writer: asyncio.StreamWriter) -> Page:
+    async def _answer(self, listener: "HttpListener", request: h11.Request, writer: asyncio.StreamWriter) -> Page:
         assert self.gate is not None
         if request.method != b"GET":
             return INVALID_METHOD
@@ -148,13 +148,13 @@ class HttpApi:
         user, password = credentials_of(request)
         peer = writer.get_extra_info("peername")
         address, port = (peer[0], peer[1]) if isinstance(peer, tuple) else ("", 0)
-        if not await self.gate.allows(door.listener, user, password, address, port, path):
+        if not await self.gate.allows(listener.config, user, password, address, port, path):
             return NOT_AUTHORISED
         if self._waiting >= WAITING_MAX:
             return UNAVAILABLE
         self._waiting += 1
         try:
-            return await self._page(door.listener, path)
+            return await self._page(listener.config, path)
         finally:
             self._waiting -= 1
 
@@ -166,7 +166,7 @@ class HttpApi:
         except TimeoutError:
             return UNAVAILABLE          # the data plane's loop or the disk hangs
         except Exception as error:
-            self.say(ERROR, f"Error: The HTTP API cannot answer: {error!r}.")
+            self.report(ERROR, f"Error: The HTTP API cannot answer: {error!r}.")
             return FAILED
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mosq.server.admin import control
-from mosq.server.admin.control import Asker, ControlTopics
+from mosq.server.admin.control import Requester, ControlTopics
 from mosq.records import AccessAnswer, ClientNotice, CommandAnswer, CommandRequest, KickCommand, PublishCommand
 from tests.harness.packets import Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from tests.harness.plane import Plane
@@ -193,8 +193,8 @@ def test_the_registry() -> None:
     said: list[tuple[int, str]] = []
     topics = ControlTopics(lambda kind, text: said.append((kind, text)), lambda: None)
 
-    def echo(asker: Asker, payload: bytes) -> list[tuple[str, bytes]]:
-        return [(ANSWER, f"{asker.client_id} {asker.username} {asker.address} {asker.security}".encode()), (ANSWER, payload)]
+    def echo(requester: Requester, payload: bytes) -> list[tuple[str, bytes]]:
+        return [(ANSWER, f"{requester.client_id} {requester.username} {requester.address} {requester.security}".encode()), (ANSWER, payload)]
 
     topics.add(TOPIC, echo)
     topics.add(OWN, echo, private=True)
@@ -216,7 +216,7 @@ def test_a_handler_that_fails_is_told_without_what_was_asked() -> None:
     said: list[tuple[int, str]] = []
     topics = ControlTopics(lambda kind, text: said.append((kind, text)), lambda: None)
 
-    def fails(asker: Asker, payload: bytes) -> list[tuple[str, bytes]]:
+    def fails(requester: Requester, payload: bytes) -> list[tuple[str, bytes]]:
         raise KeyError(payload)
 
     topics.add(TOPIC, fails)
@@ -231,16 +231,16 @@ def test_long_work_is_done_in_turns_and_answered_in_order(monkeypatch: pytest.Mo
     topics = ControlTopics(lambda kind, text: None, lambda: woken.append(1))
     steps = 0
 
-    def long(asker: Asker, payload: bytes) -> Work:
+    def long(requester: Requester, payload: bytes) -> Work:
         nonlocal steps
-        asker.then.append(KickCommand([payload.decode()]))
+        requester.further_answers.append(KickCommand([payload.decode()]))
         for _ in range(int(payload)):
             steps += 1
             yield True
         return [(ANSWER, payload)]
 
     topics.add(TOPIC, long)
-    topics.add(OWN, lambda asker, payload: [(ANSWER, payload)], private=True)
+    topics.add(OWN, lambda requester, payload: [(ANSWER, payload)], private=True)
     assert topics.take([request(TOPIC, b"40"), request(TOPIC, b"2")]) == ([], [])
     assert 0 < steps <= 10
     assert len(woken) == 1
@@ -263,7 +263,7 @@ def test_who_waits_for_somebody_holds_up_his_topic_only_and_a_reload_goes_on_wit
     woken: list[int] = []
     is_ready = False
 
-    def waits(asker: Asker, payload: bytes) -> Work:
+    def waits(requester: Requester, payload: bytes) -> Work:
         while not is_ready:
             yield False
         return [(ANSWER, payload)]
@@ -271,7 +271,7 @@ def test_who_waits_for_somebody_holds_up_his_topic_only_and_a_reload_goes_on_wit
     def registry() -> ControlTopics:
         topics = ControlTopics(lambda kind, text: None, lambda: woken.append(1))
         topics.add(TOPIC, waits)
-        topics.add(OWN, lambda asker, payload: [(ANSWER, payload)], private=True)
+        topics.add(OWN, lambda requester, payload: [(ANSWER, payload)], private=True)
         return topics
 
     old, new = registry(), registry()
@@ -293,7 +293,7 @@ def test_what_waits_on_a_topic_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(control, "LINE_BYTES_MAX", 2 * control.REQUEST_BYTES + 300)
     topics = ControlTopics(lambda kind, text: None, lambda: None)
 
-    def waits(asker: Asker, payload: bytes) -> Work:
+    def waits(requester: Requester, payload: bytes) -> Work:
         yield False
         return []
 
@@ -310,7 +310,7 @@ def test_requests_without_a_payload_weigh_too(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(control, "LINE_BYTES_MAX", 100 * control.REQUEST_BYTES)
     topics = ControlTopics(lambda kind, text: None, lambda: None)
 
-    def waits(asker: Asker, payload: bytes) -> Work:
+    def waits(requester: Requester, payload: bytes) -> Work:
         yield False
         return []
 
@@ -323,8 +323,8 @@ def test_requests_without_a_payload_weigh_too(monkeypatch: pytest.MonkeyPatch) -
 def test_a_handler_that_fails_half_way_still_has_clients_disconnected() -> None:
     topics = ControlTopics(lambda kind, text: None, lambda: None)
 
-    def fails(asker: Asker, payload: bytes) -> Work:
-        asker.then.append(KickCommand(["ann"]))
+    def fails(requester: Requester, payload: bytes) -> Work:
+        requester.further_answers.append(KickCommand(["ann"]))
         yield True
         raise KeyError(payload)
 

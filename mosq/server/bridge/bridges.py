@@ -9,9 +9,9 @@ from mosq.config.bridge import Bridge
 from mosq.config.model import Config
 from mosq.records import BridgeEvent
 from mosq.server.bridge.backoff import Backoff
-from mosq.server.bridge.link import NEVER, Link
 from mosq.server.bridge.lookup import Lookups
-from mosq.server.bridge.spec import link_specs
+from mosq.server.bridge.policy import NEVER, BridgePolicy
+from mosq.server.bridge.spec import bridge_specs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 def specs_of(config: Config) -> "list[dict[str, Any]]":
     """Return the bridges as the engine takes them."""
-    return link_specs(config, socket.gethostname())
+    return bridge_specs(config, socket.gethostname())
 
 
-class Links:
+class Bridges:
     """The policies of all bridges, by name."""
-    def __init__(self, engine: "Engine", say: "Callable[[int, str], None]", wake: "Callable[[], None]",
+    def __init__(self, engine: "Engine", report: "Callable[[int, str], None]", wake: "Callable[[], None]",
                  clock: "Callable[[], float]" = time.monotonic,
                  getaddrinfo: "Callable[..., Any]" = socket.getaddrinfo) -> None:
-        self.engine, self.say, self.now_s = engine, say, clock
+        self.engine, self.report, self.now_s = engine, report, clock
         self.lookups = Lookups(wake, getaddrinfo)
         self.find, self.try_one = self.lookups.find, self.lookups.try_one
-        self.links: dict[str, Link] = {}
+        self.policies: dict[str, BridgePolicy] = {}
         self.failed: collections.deque[BridgeEvent] = collections.deque()
 
     # ---- what the control plane calls
@@ -48,14 +48,14 @@ class Links:
         """Apply a new configuration. The data plane has it already and has removed the bridges that are no longer in
         it."""
         names = {bridge.name for bridge in config.bridges}
-        for name in [name for name in self.links if name not in names]:
-            self.links.pop(name).gone = True
+        for name in [name for name in self.policies if name not in names]:
+            self.policies.pop(name).removed = True
         for bridge in config.bridges:
-            link = self.links.get(bridge.name)
-            if link is None:
+            policy = self.policies.get(bridge.name)
+            if policy is None:
                 self._add(bridge)
-            elif (link.pending or link.bridge).key() != bridge.key():
-                link.change(bridge)
+            elif (policy.pending or policy.bridge).key() != bridge.key():
+                policy.change(bridge)
 
     def close_all(self) -> None:
         """Stop the lookups at the end, without waiting for them. The connections end with the data plane."""
@@ -64,13 +64,13 @@ class Links:
     def take(self, events: list[BridgeEvent]) -> None:
         """Handle requests of the data plane: ("link", 0, name, event, detail)."""
         for each in events:
-            link = self.links.get(each.name)
-            if link is None:
+            policy = self.policies.get(each.name)
+            if policy is None:
                 continue
             if each.event in ("down", "refused"):
-                getattr(link, each.event)(each.detail)
+                getattr(policy, each.event)(each.detail)
             elif each.event in ("up", "wanted", "idle"):
-                getattr(link, each.event)()
+                getattr(policy, each.event)()
 
     def serve(self) -> None:
         """Handle the lookup answers that have arrived, and the waits that are over."""
@@ -79,20 +79,20 @@ class Links:
         self.take(failed)
         self.lookups.take()
         now_s = self.now_s()
-        for link in list(self.links.values()):
-            if link.due_s <= now_s:
-                link.due()
+        for policy in list(self.policies.values()):
+            if policy.due_s <= now_s:
+                policy.due()
 
     def due_in_s(self) -> float | None:
         """Return the seconds until `serve` must be called; None if nothing waits."""
         if self.failed:
             return 0.0
-        due_s = min((link.due_s for link in self.links.values()), default=NEVER)
+        due_s = min((policy.due_s for policy in self.policies.values()), default=NEVER)
         return None if due_s == NEVER else max(0.0, due_s - self.now_s())
 
     def _add(self, bridge: Bridge) -> None:
-        link = self.links[bridge.name] = Link(bridge, self)
-        link.start()
+        policy = self.policies[bridge.name] = BridgePolicy(bridge, self)
+        policy.start()
 
     # ---- actions of the policies
 
@@ -104,7 +104,7 @@ class Links:
 
     def waiting(self, name: str) -> int:
         """Return the number of messages that wait for the other broker."""
-        return next((int(link["pending"]) for link in self.engine.bridges() if link["name"] == name), 0)
+        return next((int(policy["pending"]) for policy in self.engine.bridges() if policy["name"] == name), 0)
 
     def _do(self, name: str, action: str, *more: "Any") -> None:
         """Call the engine. An immediate failure is handled like a later one."""

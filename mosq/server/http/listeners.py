@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 BACKLOG = 64
 
 
-class Door:
+class HttpListener:
     """A bound HTTP listener."""
 
-    def __init__(self, listener: "Listener", before: "list[Door]") -> None:
+    def __init__(self, listener: "Listener", before: "list[HttpListener]") -> None:
         """Bind the listener. Sockets of `before` at the same address are reused. Raises OSError for a bad address or
         certificate."""
-        self.listener = listener
+        self.config = listener
         self.address = (listener.port, listener.host, listener.path, listener.socket_domain)
         self.tls = _tls(listener)
-        same = [one for door in before if door.address == self.address for one in door.sockets]
+        same = [one for earlier in before if earlier.address == self.address for one in earlier.sockets]
         self.sockets: list[socket.socket] = [one.dup() for one in same] or _bind(listener)
         self.n = 0
 
@@ -32,17 +32,17 @@ class Door:
             one.close()
 
 
-def open_doors(listeners: "list[Listener]", before: "list[Door]") -> list[Door]:
+def open_listeners(listeners: "list[Listener]", before: "list[HttpListener]") -> list[HttpListener]:
     """Bind all listeners, or none: raises OSError. `before`: the listeners that these replace."""
-    doors: list[Door] = []
+    opened: list[HttpListener] = []
     try:
         for listener in listeners:
-            doors.append(Door(listener, before))  # noqa: PERF401 - after an error the bound ones must be closed
+            opened.append(HttpListener(listener, before))  # noqa: PERF401 - after an error the bound ones must be closed
     except BaseException:
-        for door in doors:
-            door.close()
+        for one in opened:
+            one.close()
         raise
-    return doors
+    return opened
 
 
 def _tls(listener: "Listener") -> "ssl.SSLContext | None":

@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from mosq.server.bridge.backoff import Backoff
     from mosq.server.bridge.lookup import Address, Answer
 
-    class Outside(Protocol):
-        """The actions of a policy; `Links` implements them."""
+    class Actions(Protocol):
+        """The actions of a policy; `Bridges` implements them."""
 
         def connect(self, name: str, address: Address, host: str, try_private: bool) -> None: ...
         def close(self, name: str) -> None: ...
         def waiting(self, name: str) -> int: ...
-        def find(self, who: str, host: str, port: int, family: int, taker: Callable[[Answer], None]) -> None: ...
-        def try_one(self, who: str, host: str, port: int, family: int, taker: Callable[[Answer], None]) -> None: ...
-        def say(self, level: int, text: str) -> None: ...
+        def find(self, name: str, host: str, port: int, family: int, on_answer: Callable[[Answer], None]) -> None: ...
+        def try_one(self, name: str, host: str, port: int, family: int,
+                    on_answer: Callable[[Answer], None]) -> None: ...
+        def report(self, level: int, text: str) -> None: ...
         def now_s(self) -> float: ...
         def backoff(self, bridge: Bridge) -> Backoff: ...
 
@@ -55,16 +56,16 @@ def host_of(written: str) -> str:
     return written[1:-1] if written.startswith("[") and written.endswith("]") else written
 
 
-class Link:
+class BridgePolicy:
     """The state machine of one bridge. `due_s`: time of the next call of `due`."""
-    def __init__(self, bridge: Bridge, outside: "Outside") -> None:
-        self.outside = outside
+    def __init__(self, bridge: Bridge, actions: "Actions") -> None:
+        self.actions = actions
         self.state = REST
         self.due_s = NEVER
-        self.gone = False                           # removed from the configuration; its lookups are ignored
+        self.removed = False                        # removed from the configuration; its lookups are ignored
         self.pending: Bridge | None = None          # UP, CLOSING: the configuration that replaces this one at the end
-        self.after = ""                             # CLOSING: the next step
-        self.asked = 0                              # number of lookups; answers to older ones are ignored
+        self.next_step = ""                         # CLOSING: the next step
+        self.lookup_number = 0                      # number of the last lookup; answers to older ones are ignored
         self._take(bridge)
 
     def _take(self, bridge: Bridge) -> None:
@@ -75,9 +76,9 @@ class Link:
         self.target: Address | None = None
         self.try_private = bridge.try_private
         self.up_s: float | None = None
-        self.backoff = self.outside.backoff(bridge)
+        self.backoff = self.actions.backoff(bridge)
         self.first_every_s = FIRST_EVERY_S
-        self.first_asked = False
+        self.is_trying_first = False
         self.retries = 0
 
     @property
@@ -105,7 +106,7 @@ class Link:
         elif self.state != CLOSING:
             self._restart()
         else:
-            self.after = "start"
+            self.next_step = "start"
 
     def _restart(self) -> None:
         if self.pending is not None:
@@ -120,7 +121,7 @@ class Link:
         """The bridge is connected."""
         if self.state != OPENING:
             return
-        self.state, self.up_s, self.tried = UP, self.outside.now_s(), 0
+        self.state, self.up_s, self.tried = UP, self.actions.now_s(), 0
         self.due_s = NEVER
         if self.at == 0:
             self.first_every_s = FIRST_EVERY_S
@@ -165,7 +166,7 @@ class Link:
         if self.state == PAUSE:
             self._attempt()
         elif self.state == FINDING:
-            self.asked += 1
+            self.lookup_number += 1
             self._not_found(f"no answer within {FIND_WITHIN_S:.0f} seconds")
         elif self.state == OPENING:
             self._close("failed")
@@ -184,14 +185,14 @@ class Link:
         if known:
             self._found(known)
             return
-        self.state, self.due_s = FINDING, self.outside.now_s() + FIND_WITHIN_S
-        self.asked += 1
-        asked = self.asked
-        self.outside.find(self.name, self.host, self.port, bound_family(self.bridge),
-                          lambda answer: self._answered(asked, answer))
+        self.state, self.due_s = FINDING, self.actions.now_s() + FIND_WITHIN_S
+        self.lookup_number += 1
+        lookup_number = self.lookup_number
+        self.actions.find(self.name, self.host, self.port, bound_family(self.bridge),
+                          lambda answer: self._answered(lookup_number, answer))
 
-    def _answered(self, asked: int, answer: "Answer") -> None:
-        if self.gone or asked != self.asked or self.state != FINDING:
+    def _answered(self, lookup_number: int, answer: "Answer") -> None:
+        if self.removed or lookup_number != self.lookup_number or self.state != FINDING:
             return
         if isinstance(answer, OSError):
             self._not_found(str(answer.strerror or answer))
@@ -199,7 +200,7 @@ class Link:
             self._found(answer)
 
     def _not_found(self, why: str) -> None:
-        self.outside.say(ERROR, f"Error creating bridge {self.name}: {self.host}: {why}.")
+        self.actions.report(ERROR, f"Error creating bridge {self.name}: {self.host}: {why}.")
         self._next()
 
     def _found(self, targets: "list[Address]") -> None:
@@ -213,14 +214,14 @@ class Link:
 
     def _open(self) -> None:
         assert self.target is not None
-        self.state, self.due_s = OPENING, self.outside.now_s() + OPEN_WITHIN_S
-        self.outside.connect(self.name, self.target, self.host, self.try_private)
+        self.state, self.due_s = OPENING, self.actions.now_s() + OPEN_WITHIN_S
+        self.actions.connect(self.name, self.target, self.host, self.try_private)
 
     def _failed(self, detail: str) -> None:
         """Handle an attempt that failed: try the next numeric address, or go to the next address."""
         if detail:
-            self.outside.say(WARNING, f"Warning: Bridge {self.name} could not connect to {self.host}:{self.port}: "
-                                      f"{detail.rstrip('.')}.")
+            self.actions.report(WARNING, f"Warning: Bridge {self.name} could not connect to {self.host}:{self.port}: "
+                                         f"{detail.rstrip('.')}.")
         if self.targets:
             self.target = self.targets.pop(0)
             self._open()
@@ -232,16 +233,16 @@ class Link:
         again = self.tried < len(self.bridge.addresses)
         self.at = (self.at + 1) % len(self.bridge.addresses)
         if again:
-            self.state, self.due_s = PAUSE, self.outside.now_s()
+            self.state, self.due_s = PAUSE, self.actions.now_s()
         elif self.bridge.start_type == ONCE:
-            self.outside.say(WARNING, f"Warning: Bridge {self.name} could not be started, and is not tried again "
-                                      "(start_type once).")
+            self.actions.report(WARNING, f"Warning: Bridge {self.name} could not be started, and is not tried again "
+                                         "(start_type once).")
             self._rest()
         else:
             self._pause(None)
 
     def _broke(self) -> None:
-        lasted_s = self.outside.now_s() - (self.up_s or 0.0)
+        lasted_s = self.actions.now_s() - (self.up_s or 0.0)
         self.up_s = None
         if self.pending is not None:
             self._restart()
@@ -254,36 +255,36 @@ class Link:
     def _goes_on(self) -> bool:
         """Return whether the bridge connects again after a connection."""
         if self.bridge.start_type == LAZY:
-            return self.outside.waiting(self.name) >= self.bridge.threshold
+            return self.actions.waiting(self.name) >= self.bridge.threshold
         return self.bridge.start_type != ONCE
 
     def _pause(self, lasted_s: float | None) -> None:
         self.tried = 0
         pause_s, was_reset = self.backoff.next_s(lasted_s)
         if was_reset and self.backoff.varies:
-            self.outside.say(INFORMATION, f"Bridge {self.name} connection was stable enough, resetting backoff")
+            self.actions.report(INFORMATION, f"Bridge {self.name} connection was stable enough, resetting backoff")
         if self.backoff.varies:
-            self.outside.say(INFORMATION, f"Bridge {self.name} next backoff will be {1000 * pause_s:.0f} ms")
-        self.state, self.due_s = PAUSE, self.outside.now_s() + pause_s
+            self.actions.report(INFORMATION, f"Bridge {self.name} next backoff will be {1000 * pause_s:.0f} ms")
+        self.state, self.due_s = PAUSE, self.actions.now_s() + pause_s
 
     def _rest(self) -> None:
         self.state, self.due_s, self.tried = REST, NEVER, 0
 
     # ---- closed by this side
 
-    def _close(self, after: str) -> None:
-        self.after = after
-        self.state, self.due_s = CLOSING, self.outside.now_s() + CLOSE_WITHIN_S
+    def _close(self, next_step: str) -> None:
+        self.next_step = next_step
+        self.state, self.due_s = CLOSING, self.actions.now_s() + CLOSE_WITHIN_S
         self.up_s = None
-        self.outside.close(self.name)
+        self.actions.close(self.name)
 
     def _closed(self) -> None:
-        if self.after == "failed":
+        if self.next_step == "failed":
             self.state = OPENING
             self._failed("no answer in time")
-        elif self.after == "start" or self.pending is not None:
+        elif self.next_step == "start" or self.pending is not None:
             self._restart()
-        elif self.after == "first":
+        elif self.next_step == "first":
             self.at = 0
             self.tried = 0
             self._attempt()
@@ -293,22 +294,22 @@ class Link:
     # ---- return to the first address
 
     def _try_first(self) -> None:
-        if self.first_asked or self.at == 0 or self.bridge.round_robin:
+        if self.is_trying_first or self.at == 0 or self.bridge.round_robin:
             return
-        self.first_asked = True
+        self.is_trying_first = True
         host, port = self.bridge.addresses[0]
         bridge = self.bridge
-        self.outside.try_one(self.name, host_of(host), port, bound_family(bridge),
+        self.actions.try_one(self.name, host_of(host), port, bound_family(bridge),
                              lambda answer: self._first_answered(bridge, answer))
 
     def _first_answered(self, bridge: Bridge, answer: "Answer") -> None:
-        if self.gone or bridge is not self.bridge:
+        if self.removed or bridge is not self.bridge:
             return
-        self.first_asked = False
+        self.is_trying_first = False
         if self.state != UP or self.at == 0:
             return
         if isinstance(answer, OSError):
-            self.due_s = self.outside.now_s() + FIRST_EVERY_S
+            self.due_s = self.actions.now_s() + FIRST_EVERY_S
             return
         # if the address accepts connections but refuses the bridge, the next attempt is later
         self.first_every_s = min(FIRST_EVERY_MAX_S, 2 * self.first_every_s)

@@ -21,12 +21,12 @@ class RefusedError(Exception):
     """The command is refused; the text is the error of the response."""
 
 
-class Doing:
+class Context:
     """The context of one command."""
-    def __init__(self, state: State, of: "Object",
+    def __init__(self, state: State, fields: "Object",
                  connections: "Callable[[], dict[str, list[tuple[str, str]]]]", hashed: "Hash | None" = None) -> None:
         """`hashed`: the hash of the command's password if it was computed in advance."""
-        self.state, self.of = state, of
+        self.state, self.fields = state, fields
         self._connections, self._hashed = connections, hashed
         self.kicks: set[str | None] = set()     # users to disconnect; None: clients without a user name
         self.changes = False
@@ -43,7 +43,7 @@ class Doing:
 
     def needed(self, name: str, missing: str, not_utf8: str | None = None) -> str:
         """Return a required text. Raises RefusedError."""
-        value = text(self.of, name)
+        value = text(self.fields, name)
         if value is None:
             raise RefusedError(missing)
         if not_utf8 is not None and not is_utf8(value):
@@ -52,9 +52,9 @@ class Doing:
 
     def optional(self, name: str, wrong: str) -> str | None:
         """Return an optional text. Raises RefusedError."""
-        if is_wrong(self.of, name):
+        if is_wrong(self.fields, name):
             raise RefusedError(wrong)
-        return text(self.of, name)
+        return text(self.fields, name)
 
     def new_name(self, name: str, what: str, is_none: str) -> str:
         """Return the name of an object that the command creates. Raises RefusedError."""
@@ -80,7 +80,7 @@ class Doing:
 
     def retext(self, what: "Client | Group | Role") -> None:
         """Replace the texts of an object by those that are given."""
-        textname, textdescription = text(self.of, "textname"), text(self.of, "textdescription")
+        textname, textdescription = text(self.fields, "textname"), text(self.fields, "textdescription")
         if textname is not None:
             what.textname = textname
         if textdescription is not None:
@@ -106,14 +106,14 @@ class Doing:
             raise RefusedError(otherwise)
         return self.state.roles[name]
 
-    def priority(self, of: "Object | None" = None, lowest: int = LOWEST) -> int:
-        return max(lowest, min(PRIORITY_MAX, whole(self.of if of is None else of, "priority", NO_PRIORITY)))
+    def priority(self, fields: "Object | None" = None, lowest: int = LOWEST) -> int:
+        return max(lowest, min(PRIORITY_MAX, whole(self.fields if fields is None else fields, "priority", NO_PRIORITY)))
 
     def roles(self, wrong: str = WRONG_ROLES) -> "dict[str, int] | None":
         """Return the roles of a list, each once; None if the command has no list. Raises RefusedError."""
-        if "roles" not in self.of:
+        if "roles" not in self.fields:
             return None
-        listed = items(self.of, "roles")
+        listed = items(self.fields, "roles")
         if listed is None:
             raise RefusedError(wrong)
         found: dict[str, int] = {}
@@ -126,14 +126,14 @@ class Doing:
 
     # ---- lists
 
-    def listing(self, names: "list[str]", many: str, said: "Callable[[str], Object]") -> "Object":
+    def listing(self, names: "list[str]", many: str, describe: "Callable[[str], Object]") -> "Object":
         """Return the answer of a list command: names, or with `verbose` the objects."""
-        verbose = bool(flag(self.of, "verbose"))
-        count, offset = whole(self.of, "count", -1), whole(self.of, "offset", 0)
+        verbose = bool(flag(self.fields, "verbose"))
+        count, offset = whole(self.fields, "count", -1), whole(self.fields, "offset", 0)
         shown = names[max(0, offset):]
         if count >= 0:
             shown = shown[:max(1, count)]       # as in Mosquitto, at least one item is returned
-        listed: list[Any] = [said(name) for name in shown] if verbose else list(shown)
+        listed: list[Any] = [describe(name) for name in shown] if verbose else list(shown)
         self.answers_as = f"list{many.capitalize()}"
         self.lines.append(f"{self.answers_as} | verbose={'true' if verbose else 'false'} | count={count} | "
                           f"offset={offset}")
