@@ -8,7 +8,7 @@ import pytest
 
 import mosq
 from mosq.server.admin import broker, commands
-from mosq.server.admin.control import INFORMATION, Asker
+from mosq.server.admin.control import INFORMATION, Requester
 from mosq.config.embedded import embedded_config
 from mosq.config.parser import load_config
 from tests.harness.control import asked
@@ -64,7 +64,7 @@ class Api:
         self.commands = broker.commands(embedded_config(text or None, {}), lambda: (TOPIC, broker.DYNSEC_TOPIC), lambda kind, line: self.said.append((kind, line)))
 
     def ask(self, payload: str, username: str | None = None) -> str:
-        [(topic, answer)] = asked(self.commands, Asker("me", username, "::1", 0), payload.encode())
+        [(topic, answer)] = asked(self.commands, Requester("me", username, "::1", 0), payload.encode())
         assert topic == ANSWER
         return answer.decode()
 
@@ -103,7 +103,7 @@ def test_responses_are_bounded() -> None:
 
 @pytest.mark.parametrize("payload", [b'{"commands":[{"command":"\xff"}]}', b"\xff\xfe", b"1" * 5000, b'"\\'])
 def test_what_is_no_text_is_no_json(payload: bytes) -> None:
-    [(_, answer)] = asked(Api().commands, Asker("me", None, "", 0), payload)
+    [(_, answer)] = asked(Api().commands, Requester("me", None, "", 0), payload)
     assert answer.decode() == f'{{"responses":[{NO_JSON}]}}'
 
 
@@ -128,7 +128,7 @@ def client(running: mosq.Broker, name: str, *filters: str, level: int = 5) -> Wi
 @pytest.mark.parametrize("level", [3, 4, 5])
 def test_who_subscribed_gets_the_answer(running: mosq.Broker, level: int) -> None:
     """Test as in Mosquitto: the response is published at QoS 0, to all subscribers, and only to them."""
-    wire, other = client(running, "asker", level=level), client(running, "other", ANSWER)
+    wire, other = client(running, "requester", level=level), client(running, "other", ANSWER)
     wire.send(Publish(TOPIC, b'{"commands":[{"command":"listPlugins"}]}', 1, 7))
     wire.expect_packet(Puback(7))
     other.expect_packet(Publish(ANSWER, f'{{"responses":[{PLUGINS}]}}'.encode()))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mosq.server.admin import broker, inspect
-from mosq.server.admin.control import Asker
+from mosq.server.admin.control import Requester
 from mosq.config.embedded import embedded_config
 from mosq.tools.ctl.command import MODULES
 from mosq.records import SessionDetail, SessionSlice, SessionSubscription
@@ -52,7 +52,7 @@ HANDLERS = (broker.commands(embedded_config(None, {}), lambda: (), lambda kind, 
 def responses(payload: bytes) -> list[Any]:
     found = []
     for handler in HANDLERS:
-        [(topic, answer)] = asked(handler, Asker("c", None, "::1", 0), payload)
+        [(topic, answer)] = asked(handler, Requester("c", None, "::1", 0), payload)
         assert topic.endswith("/response")
         found += json.loads(answer)["responses"]
     return found

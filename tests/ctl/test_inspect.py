@@ -12,7 +12,7 @@ import pytest
 
 import mosq
 from mosq.server.admin import bridges, inspect
-from mosq.server.admin.control import Asker
+from mosq.server.admin.control import Requester
 from tests.harness.control import asked
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Will
 from tests.harness.plane import Plane
@@ -211,7 +211,7 @@ def test_the_answer_goes_to_who_asked_alone(scene: Scene) -> None:
 def test_what_bridges_tell() -> None:
     told = [{"name": "b", "state": "connected"}]
     handler = inspect.commands(lambda: None, lambda: told, lambda kind, text: None)  # type: ignore[arg-type, return-value]
-    [(topic, answer)] = asked(handler, Asker("c", None, "", 0), b'{"commands":[{"command":"listBridges"}]}')
+    [(topic, answer)] = asked(handler, Requester("c", None, "", 0), b'{"commands":[{"command":"listBridges"}]}')
     assert (topic, json.loads(answer)["responses"][0]["data"]) == (ANSWER, {"bridges": told})
 
 

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mosq.server.admin.control import Asker, Handler
+    from mosq.server.admin.control import Requester, Handler
 
 WAIT_S = 20
 
@@ -18,9 +18,9 @@ class Woken(threading.Event):
         self.set()
 
 
-def asked(handler: Handler, asker: Asker, payload: bytes, woken: Woken | None = None) -> list[tuple[str, bytes]]:
+def asked(handler: Handler, requester: Requester, payload: bytes, woken: Woken | None = None) -> list[tuple[str, bytes]]:
     """All its messages."""
-    work = handler(asker, payload)
+    work = handler(requester, payload)
     if isinstance(work, list):
         return work
     while True:
