@@ -247,8 +247,8 @@ def test_case_does_not_matter(there: Answering, words: str) -> None:
 
 @pytest.mark.parametrize(("words", "text"), [
     ("dynsec getClient", "Not enough arguments: username missing"), ("dynsec getClient a b", "Too many arguments: 'b'"),
-    ("dynsec addRoleACL r nope t allow", "'nope' is no acltype; expected publishClientSend or"), ("dynsec addRoleACL r subscribeLiteral t maybe", "is no access"),
-    ("dynsec addClientRole a r x", "'x' is no number"), ("dynsec createClient a -i", "-i argument given, but no clientid provided"),
+    ("dynsec addRoleACL r nope t allow", "'nope' is not a valid acltype; expected publishClientSend or"), ("dynsec addRoleACL r subscribeLiteral t maybe", "is not a valid access"),
+    ("dynsec addClientRole a r x", "'x' is not a number"), ("dynsec createClient a -i", "-i argument given, but no clientid provided"),
     ("dynsec nope", "No such command 'nope'"), ("nope listRoles", "No such command 'nope'"), ("-V 4 dynsec listRoles", "Invalid protocol version '4'"),
     ("-q 3 dynsec listRoles", "3 is not in the range"), ("-p 65536 dynsec listRoles", "65536 is not in the range"),
     ("--cert c dynsec listRoles", "Both certfile and keyfile"), ("--psk 00 dynsec listRoles", "--psk-identity required"),
@@ -256,7 +256,7 @@ def test_case_does_not_matter(there: Answering, words: str) -> None:
     ("--tls-engine x dynsec listRoles", "not supported"), ("-L http://h dynsec listRoles", "Unsupported URL scheme 'http'"),
     ("-L mqtt:///x dynsec listRoles", "names no host"), ("-L mqtt://:x@h dynsec listRoles", "Empty username"), ("-L mqtt://h:x dynsec listRoles", "is not a URL"),
     ("-o /no/such dynsec listRoles", "Unable to read the options file /no/such"), ("--nope dynsec", "No such option"),
-    ("dynsec modifyRole r nope x", "is no property"),
+    ("dynsec modifyRole r nope x", "is not a valid property"),
 ])
 def test_mistakes(capsys: pytest.CaptureFixture[str], words: str, text: str) -> None:
     assert main(["ctl", *words.split()]) == 3

@@ -263,7 +263,7 @@ def test_states_of_bridges() -> None:
     def link(name: str, state: str, due_s: float = float("inf"), up_s: float | None = None) -> SimpleNamespace:
         return SimpleNamespace(name=name, state=state, host="::1", port=1883, due_s=due_s, up_s=up_s)
 
-    links = SimpleNamespace(links={"a": link("a", "up", up_s=60.0), "b": link("b", "pause", 105.4), "c": link("c", "opening")},
+    links = SimpleNamespace(policies={"a": link("a", "up", up_s=60.0), "b": link("b", "pause", 105.4), "c": link("c", "opening")},
                             now_s=lambda: 100.0, engine=SimpleNamespace(bridges=lambda: [{"name": "b", "pending": 7}]))
     assert bridges.states(links) == [
         {"name": "a", "state": "connected", "address": "[::1]:1883", "connectedFor": 40, "nextTryIn": None, "queued": None},

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from cext.testing.roles_api import PyRoles
-from mosq.server.admin.control import Asker
+from mosq.server.admin.control import Requester
 from mosq.auth.dynsec.commands import COMMANDS, Commands
 from mosq.auth.dynsec.directory import Directory
 from mosq.auth.dynsec.model import State
@@ -89,18 +89,18 @@ def test_nothing_is_done_by_halves(tmp_path, seed: int) -> None:
     dice = random.Random(seed)
     done = 0
     for _ in range(400):
-        asker = Asker("c\n", dice.choice((None, "admin")), "127.0.0.1", 0)
+        requester = Requester("c\n", dice.choice((None, "admin")), "127.0.0.1", 0)
         payload = json.dumps({"commands": [command(dice) for _ in range(dice.randint(0, 4))]}).encode()
         if dice.random() < 0.05:
             payload = payload[:dice.randrange(len(payload))]
-        ((topic, answer),) = asked(commands.answer, asker, payload, woken)
+        ((topic, answer),) = asked(commands.answer, requester, payload, woken)
         assert topic == "$CONTROL/dynamic-security/v1/response"
         said = json.loads(answer.decode("utf-8", "surrogateescape"))["responses"]
         assert all({"command"} <= set(one) <= {"command", "data", "error", "correlationData"} for one in said)
         done += sum("error" not in one for one in said)
         assert not any("Internal" in one.get("error", "") and one["command"].lower() not in ("createclient", "creategroup", "addclientrole") for one in said)
         is_whole(directory.state)
-        assert all(then.kind == "kick" for then in asker.then)
+        assert all(then.kind == "kick" for then in requester.further_answers)
     assert done > 150
     again, _ = read(json.dumps(tree_of(directory.state)).encode("utf-8", "surrogatepass"))
     assert tree_of(again) == tree_of(directory.state)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mosq.server.admin import commands as envelope
-from mosq.server.admin.control import Asker, ControlTopics
+from mosq.server.admin.control import Requester, ControlTopics
 from mosq.auth.hashes import Hash
-from mosq.auth.dynsec import doing, hashing, on_roles
+from mosq.auth.dynsec import context, hashing, on_roles
 from mosq.auth.dynsec import commands as dynsec
 from mosq.auth.dynsec.commands import TOPIC, Commands
 from mosq.auth.dynsec.directory import Directory
@@ -53,10 +53,10 @@ class Side:
         return [{"id": "c", "username": "ann", "address": "127.0.0.1"}]
 
     def ask(self, *given: Object) -> tuple[list[Object], list[tuple[Any, ...]]]:
-        asker = Asker("boss", "admin", "127.0.0.1", 0)
-        [(topic, answer)] = asked(self.commands.answer, asker, json.dumps({"commands": given}).encode(), self.woken)
+        requester = Requester("boss", "admin", "127.0.0.1", 0)
+        [(topic, answer)] = asked(self.commands.answer, requester, json.dumps({"commands": given}).encode(), self.woken)
         assert topic == f"{TOPIC}/response"
-        return json.loads(answer)["responses"], asker.then
+        return json.loads(answer)["responses"], requester.further_answers
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_answers_are_bounded(side: Side, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_others_are_served_between_commands(side: Side) -> None:
-    work = side.commands.answer(Asker("boss", "admin", "", 0), json.dumps({"commands": [{"command": "getDetails"}] * 7}).encode())
+    work = side.commands.answer(Requester("boss", "admin", "", 0), json.dumps({"commands": [{"command": "getDetails"}] * 7}).encode())
     assert [next(work) for _ in range(7)] == [True] * 7
     with pytest.raises(StopIteration) as stop:
         next(work)
@@ -96,7 +96,7 @@ def test_passwords_are_hashed_elsewhere(side: Side, monkeypatch: pytest.MonkeyPa
 
     real = hashing.made
     monkeypatch.setattr(hashing, "made", made)
-    monkeypatch.setattr(doing, "made", made)
+    monkeypatch.setattr(context, "made", made)
     said, then = side.ask({"command": "CREATEclient", "username": "new", "password": "1", "correlationData": "a"}, {"command": "nonsense", "password": "x"},
                           {"command": "setClientPassword", "username": "new", "password": "2"}, {"command": "createClient", "username": "no"},
                           {"command": "createClient", "username": "new", "password": "3"}, {"command": "modifyClient", "username": "ann", "PASSWORD": "2"},
@@ -126,7 +126,7 @@ def test_while_passwords_are_hashed_nothing_is_done_and_others_are_answered(side
     monkeypatch.setattr(hashing, "made", made)
     topics = ControlTopics(lambda _, line: None, side.woken)
     side.commands.add_to(topics)
-    topics.add("$CONTROL/other", lambda asker, payload: [("answer", payload)])
+    topics.add("$CONTROL/other", lambda requester, payload: [("answer", payload)])
 
     def request(topic: str, *given: Object) -> CommandRequest:
         return CommandRequest(1, 0, "boss", "admin", "::1", topic, json.dumps({"commands": given}).encode(), None)
@@ -147,7 +147,7 @@ def test_while_passwords_are_hashed_nothing_is_done_and_others_are_answered(side
 
 
 def test_a_directory_that_was_replaced_meanwhile_is_not_changed(side: Side) -> None:
-    work = side.commands.answer(Asker("boss", "admin", "", 0), b'{"commands":[{"command":"createRole","rolename":"a"},{"command":"createRole","rolename":"b"}]}')
+    work = side.commands.answer(Requester("boss", "admin", "", 0), b'{"commands":[{"command":"createRole","rolename":"a"},{"command":"createRole","rolename":"b"}]}')
     assert next(work)
     side.places = []
     side.directory.hashing.close(WAIT_S)
@@ -212,7 +212,7 @@ def test_rules_that_cannot_be_put_in_force(side: Side) -> None:
 
 
 def test_a_command_that_fails_takes_no_other_with_it(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(of: doing.Doing) -> None:
+    def fails(of: context.Doing) -> None:
         on_roles.create(of)
         of.kicks.add("ben")
         raise KeyError("secret")

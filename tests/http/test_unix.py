@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from mosq.server.http.doors import _bound
+from mosq.server.http.listeners import _bound
 
 
 def test_a_file_that_is_no_socket_is_left_alone(tmp_path):

@@ -181,7 +181,7 @@ def test_topics():
     log.topic.publish = lambda topic, payload: told.append((topic, payload))
     log.write([LogLine(1, bit, "x") for bit in (1, 2, 4, 8, 16, 32, 64, 128, 256)])
     log.publish(8, "the last")
-    log.say(8, "after the last")
+    log.report(8, "after the last")
     *some, last = told
     assert some == [(f"$SYS/broker/log/{letter}", b"1: x") for letter in
                     ("E", "W", "N", "I", "M/subscribe", "M/unsubscribe", "WS")]       # never debug, so that no line causes another line
