@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import traceback
 import warnings
 from collections import deque
 from multiprocessing.connection import Connection, Pipe, wait
@@ -176,7 +177,8 @@ class Parallel:
             except (EOFError, BrokenPipeError, KeyboardInterrupt, pytest.exit.Exception):   # type: ignore[attr-defined]
                 self.session._setupstate.teardown_exact(None)
             except BaseException as error:
-                theirs.send(("problem", f"{type(error).__name__}: {error}"))
+                theirs.send(("problem", "".join(traceback.format_exception(error))))
+                status = 0                      # it has been reported
             finally:
                 os._exit(status)
         theirs.close()

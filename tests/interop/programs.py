@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import queue
 import shutil
@@ -102,16 +103,20 @@ class Mosquitto(Client):
 
 
 def install_mqttjs() -> Path:
-    """MQTT.js as its lock file says, into build/node, once. -> the driver's path"""
-    lock = SOURCES / "package-lock.json"
+    """Install MQTT.js into build/node as its lock file says, once for all processes of a test run; return the path of the driver."""
+    lock, driver = SOURCES / "package-lock.json", NODE_DIR / "driver.mjs"
     stamp = NODE_DIR / "installed.json"
     NODE_DIR.mkdir(parents=True, exist_ok=True)
-    if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(SOURCES / name, NODE_DIR / name)
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], cwd=NODE_DIR, check=True, timeout=300)
-        stamp.write_bytes(lock.read_bytes())
-    return Path(shutil.copy(SOURCES / "driver.mjs", NODE_DIR / "driver.mjs"))
+    with (NODE_DIR / "busy").open("w") as busy:
+        fcntl.flock(busy, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(SOURCES / name, NODE_DIR / name)
+            subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], cwd=NODE_DIR, check=True, timeout=300)
+            stamp.write_bytes(lock.read_bytes())
+        if not driver.exists() or driver.read_bytes() != (SOURCES / "driver.mjs").read_bytes():
+            shutil.copy(SOURCES / "driver.mjs", driver)     # not while node reads it for another process
+    return driver
 
 
 class MqttJs(Client):
