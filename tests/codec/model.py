@@ -1,4 +1,4 @@
-"""The decoder once more, in plain Python and slow: what the compiled one is compared with."""
+"""A slow decoder in plain Python; the tests compare the compiled decoder with it."""
 
 import unicodedata
 from typing import Any
@@ -273,7 +273,7 @@ def leave(t: int, flags: int, r: Reader, v: int) -> Any:
 
 
 def decode(data: bytes, v: int) -> Any:
-    """As face.decode: (0, fields), (0x84, level) or (reason code, None)."""
+    """Return (0, fields), (0x84, level) or (reason code, None), as the test API's decode does."""
     t, flags = data[0] >> 4, data[0] & 15
     body = data[1:]
     while body[0] > 127:

@@ -1,4 +1,4 @@
-"""Packets in bytes, built by hand: the seed of truncation and differential tests and of the fuzzer's corpus."""
+"""Packets as bytes, built by hand: the seeds of the truncation and differential tests and of the fuzzer's corpus."""
 
 from typing import NamedTuple
 
@@ -99,7 +99,7 @@ PROPERTY = {
     41: b"\x29\x01",
     42: b"\x2a\x01",
 }
-# Where the table of [v5 2.2.2.2] lets a client put them.
+# Properties that a client may send in each packet, by the table of [v5 2.2.2.2].
 PLACES: dict[int, set[int]] = {
     CONNECT: {17, 21, 22, 23, 25, 33, 34, 38, 39},
     WILL: {1, 2, 3, 8, 9, 24, 38},

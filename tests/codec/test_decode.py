@@ -1,4 +1,4 @@
-"""The table of clauses against the compiled decoders; every reason code; the fields of whole packets."""
+"""Compiled decoders: the table of clauses, every reason code, and the fields of whole packets."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_clause(clause: str, version: int, data: bytes, wanted: int) -> None:
     [(0x40, PUBACK), (0x50, PUBREC), (0x62, PUBREL), (0x70, PUBCOMP), (0xE0, DISCONNECT), (0xF0, AUTH)],
 )
 def test_every_reason_code(first: int, packet_type: int) -> None:
-    """[v5 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.14.2.1, 3.15.2.1]"""
+    """Test [v5 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.14.2.1, 3.15.2.1]."""
     head = u16(1) if packet_type < 8 else b""
     for rc in range(256):
         result, fields = codec_api.decode(
@@ -50,7 +50,7 @@ def test_every_reason_code(first: int, packet_type: int) -> None:
 
 
 def test_unknown_level_is_reported_as_sent() -> None:
-    """[v5 3.1.2-2]"""
+    """Test [v5 3.1.2-2]."""
     assert codec_api.decode(connect(text("x"), level=0x86), V5) == (BAD_VERSION, 0x86)
     assert codec_api.decode(packet(0x10, text("MQTT"), b"\x09"), V5) == (BAD_VERSION, 9)
 

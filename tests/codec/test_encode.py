@@ -1,4 +1,4 @@
-"""What a server sends: byte for byte, and back through a decoder where a client may send the same packet."""
+"""Encode a server's packets: compare each byte, and decode the packet again if a client may send it too."""
 
 import pytest
 from hypothesis import given
@@ -101,7 +101,7 @@ def test_connack_5_refusal_has_no_properties() -> None:
 def test_publish_bytes() -> None:
     assert codec_api.publish_head(V311, b"a/b", 5) == (b"\x30\x0a\x00\x03a/b", None)
     assert codec_api.publish_head(V311, b"a/b", 5, qos=1, retain=1, dup=1, pid=0x1234) == (b"\x3b\x0c\x00\x03a/b\x12\x34", 7)
-    # Below 5.0 nothing of 5.0 is written.
+    # Before version 5.0 the encoder writes no properties.
     assert codec_api.publish_head(V311, b"a", 0, alias=1, expiry=2, props=b"\x01\x01", sub_ids=(1,)) == (
         b"\x30\x03\x00\x01a",
         None,
@@ -110,7 +110,7 @@ def test_publish_bytes() -> None:
 
 
 def test_publish_5_order() -> None:
-    """Forwarded ones, Message Expiry Interval, Topic Alias, Subscription Identifiers."""
+    """The order of properties is: forwarded ones, Message Expiry Interval, Topic Alias, Subscription Identifiers."""
     forwarded = PROPERTY[1] + PROPERTY[3] + PROPERTY[38]
     wanted = block(forwarded, b"\x02" + u32(9), b"\x23" + u16(3), b"\x0b\x01", b"\x0b" + varint(268435455))
     head, _ = codec_api.publish_head(  # type: ignore[misc]

@@ -44,7 +44,7 @@ def test_packet_max_counts_the_header(length: int) -> None:
     data = b"\x30" + varint(length) + b"x" * length
     assert codec_api.frame(data, len(data))[0] == 1
     assert codec_api.frame(data, len(data) - 1)[0] == TOO_LARGE
-    # The verdict does not wait for the body.
+    # The decoder refuses the packet before its body arrives.
     assert codec_api.frame(data[: 1 + len(varint(length))], len(data) - 1)[:2] == (TOO_LARGE, len(data))
 
 

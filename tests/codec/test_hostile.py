@@ -1,4 +1,4 @@
-"""Truncated, mutated and made-up packets: the same verdict, and the same fields, as the slow model."""
+"""Truncated, mutated and random packets: the decoder gives the same verdict and the same fields as the slow model."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -41,7 +41,7 @@ def test_valid(valid: Valid) -> None:
     assert (rc, fields) == model.decode(valid.data, valid.version)
 
 
-# Where a shorter body is a whole packet again: what may be left out at the end, and payload that is free.
+# Body lengths at which a shorter body is a valid packet: optional fields at the end, and free payload.
 SHORTER_IS_WHOLE = {
     "ack": {2, 3},
     "disconnect 5": {0, 1},
@@ -56,7 +56,7 @@ SHORTER_IS_WHOLE = {
 
 @pytest.mark.parametrize("valid", VALID, ids=lambda v: v.name)
 def test_every_truncation_of_the_body(valid: Valid) -> None:
-    """With the remaining length corrected: an error, unless what is left is a packet by itself (the model knows)."""
+    """Cut the body and correct the Remaining Length: an error, unless the rest is a valid packet (the model decides)."""
     body = body_of(valid.data)
     free = next((v for k, v in SHORTER_IS_WHOLE.items() if valid.name.startswith(k)), set())
     for cut in range(len(body)):

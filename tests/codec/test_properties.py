@@ -1,4 +1,4 @@
-"""Property blocks [v5 2.2.2]: where each may stand, how often, with which values; forwarding [v5 3.3.2-4 ...]."""
+"""Property blocks [v5 2.2.2]: the packets, counts and values allowed for each property; forwarding [v5 3.3.2-4 ...]."""
 
 import time
 
@@ -30,7 +30,7 @@ CASES = [(place, i) for place in PLACES for i in PROPERTY]
 
 @pytest.mark.parametrize(("place", "i"), CASES)
 def test_the_table(place: int, i: int) -> None:
-    """[v5 2.2.2.2] every property in every packet."""
+    """Put every property in every packet [v5 2.2.2.2]."""
     rc, consumed, props = codec_api.props(block(PROPERTY[i]) + b"rest", place)
     if i in PLACES[place]:
         assert rc == 0 and consumed == 1 + len(PROPERTY[i]) and props is not None
@@ -47,7 +47,7 @@ def test_twice(place: int, i: int) -> None:
 
 @pytest.mark.parametrize(("place", "i"), [(place, i) for place, i in CASES if i in PLACES[place]])
 def test_truncated(place: int, i: int) -> None:
-    """A block that ends within a property (and must not be read on beyond it), and one that runs beyond the packet."""
+    """A block ends within a property (the decoder must not read beyond the block), or extends beyond the packet."""
     whole = PROPERTY[i]
     for cut in range(1, len(whole)):
         assert codec_api.props(block(whole[:cut]), place)[0] == MALFORMED
@@ -94,7 +94,7 @@ def test_forbidden_values(place: int, one: bytes) -> None:
         b"\xff\xff\xff\xff",
         b"\xff\xff\xff\xff\x01",
         b"\x80\x00",
-        b"\x81\x00\x00",  # the length itself
+        b"\x81\x00\x00",  # the length of the block
         block(b"\x00"),
         block(b"\x04\x00"),
         block(b"\x2b\x00"),
@@ -119,13 +119,13 @@ def test_subscription_identifier_sizes(n: int) -> None:
 
 @pytest.mark.parametrize("overlong", [b"\x81\x00", b"\x80\x00", b"\xff\x80\x00", b"\x80\x80\x80\x80\x01"])
 def test_subscription_identifier_in_too_many_bytes(overlong: bytes) -> None:
-    """[v5 1.5.5-1]"""
+    """Test [v5 1.5.5-1]."""
     assert codec_api.props(block(b"\x0b" + overlong), SUBSCRIBE)[0] == MALFORMED
 
 
 @pytest.mark.parametrize("place", [PUBLISH, WILL])
 def test_forwarded_in_order_without_what_is_the_hop_s(place: int) -> None:
-    """[v5 3.3.2-4, -15, -16, -17, -18, -20]"""
+    """Test [v5 3.3.2-4, -15, -16, -17, -18, -20]."""
     users = [user("b", "2"), user("a", "1"), user("b", "2")]
     mine = {35, 2, 24} & PLACES[place]
     parts = [users[0], *(PROPERTY[i] for i in sorted(PLACES[place] - {38})), users[1], users[2]]
@@ -155,6 +155,6 @@ def test_thousands_of_user_properties_stay_linear() -> None:
             best = min(best, time.thread_time() - start)
         return best
 
-    # 16 times as many: a quadratic decoder would take 256 times as long.
+    # 16 times as many properties: a quadratic decoder would take 256 times as long.
     assert seconds(80_000) < 64 * seconds(5_000)
     assert codec_api.props(all_of(DISCONNECT), DISCONNECT)[0] == 0

@@ -1,9 +1,9 @@
-"""Whole sessions at random against a real broker: valid, mutated and cut packets, take-overs, slow readers, sudden ends.
+"""Run random sessions against a real broker: valid, mutated and cut packets, take-overs, slow readers, sudden ends.
 
     python -m tests.fuzz.chaos --actions 20000 --seed 1 [--config TEXT]
 
-The same seed makes the same actions. The run checks that the broker lives, still serves a well-behaved client, and stops with status 0.
-Run it against a sanitized build (`make asan` does, through tests/broker/test_chaos.py) to see what it does to its memory.
+The same seed makes the same actions. The run checks that the broker survives, still serves a well-behaved client, and stops
+with status 0. `make asan` runs it with a sanitized build, through tests/broker/test_chaos.py, to find memory errors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Chaos:
     def __init__(self, port: int, seed: int) -> None:
         self.port, self.random = port, random.Random(seed)
         self.sockets: list[tuple[socket.socket, int]] = []
-        self.unread: dict[socket.socket, bytes] = {}  # bytes of a frame that is not complete
+        self.unread: dict[socket.socket, bytes] = {}  # bytes of an incomplete packet
 
     def act(self) -> None:
         roll = self.random.random()
@@ -116,7 +116,7 @@ class Chaos:
                 return
 
     def listen(self, sock: socket.socket, level: int, answer: bool) -> None:
-        """Reads what is there and (mostly) acknowledges it."""
+        """Read the available packets; acknowledge most of them."""
         try:
             data = sock.recv(65536)
         except BlockingIOError:
@@ -166,7 +166,7 @@ class Chaos:
 
 
 def witness(port: int) -> None:
-    """A well-behaved client is served: its own message comes back to it. Where no further session is allowed it takes one over."""
+    """Check that a well-behaved client gets its own message. If no further session is allowed, it takes one over."""
     for client_id in ("witness", *IDS):
         with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
             sock.sendall(Connect(client_id).encode(4) + Subscribe(1, (("witness/#", 0),)).encode(4) + Publish("witness/x", b"alive").encode(4))

@@ -1,4 +1,4 @@
-"""Seeds for the fuzzer from the byte tables of the tests: one file per input, in the form that each target reads."""
+"""Make seeds for the fuzzer from the byte tables of the tests: one file for each input, in the form that its target reads."""
 
 import hashlib
 from pathlib import Path
@@ -55,13 +55,13 @@ def packets() -> list[tuple[int, bytes]]:
 
 
 def segment(number: int, base: int, tail: int, records: list[tuple[int, int, bytes]]) -> bytes:
-    """As fuzz_store reads it: what the header says, then {kind, flags, length, damage} and body of each record."""
+    """Return a segment in the form of fuzz_store: header fields, then {kind, flags, length, damage} and body of each record."""
     head = bytes([1, number]) + base.to_bytes(4, "little") + bytes([0, tail]) + (0x4000).to_bytes(4, "little")
     return head + b"".join(bytes([kind, 0, len(data), damage]) + data for kind, damage, data in records)
 
 
 def stores() -> list[bytes]:
-    """Three segments that follow each other; damage in each place; a gap; an end without a COMMIT."""
+    """Return stores: three consecutive segments; damage in each place; a gap; an end without a COMMIT."""
     commit, end, record = (255, 0, bytes(16)), (254, 0, bytes(8)), (5, 0, b"x" * 20)
     first, second, third = [record, record, commit, end], [record, commit, record, commit, end], [record, commit, record]
     found = []
@@ -74,7 +74,7 @@ def stores() -> list[bytes]:
 
 
 def block_row(first: int, payloads: list[bytes], damage: int = 0) -> bytes:
-    """As fuzz_journal reads it: {first, count, length / 8, damage} and body."""
+    """Return a block in the form of fuzz_journal: {first, count, length / 8, damage} and body."""
     body = b""
     for payload in payloads:
         n = (28 + 3 + 1 + len(payload) + 7) // 8 * 8
@@ -84,7 +84,8 @@ def block_row(first: int, payloads: list[bytes], damage: int = 0) -> bytes:
 
 
 def journals() -> list[bytes]:
-    """Two segments that follow each other; damage in each block; a gap; bytes behind the next segment's beginning; a second segment that has ended."""
+    """Return journals: two consecutive segments; damage in each block; a gap; bytes after the start of the next segment; a second
+    segment that has ended."""
     found = []
     for bad in range(-1, 4):
         parts = []
@@ -97,7 +98,7 @@ def journals() -> list[bytes]:
 
 def seeds(target: str) -> list[bytes]:
     if target in TYPE_OF:
-        # Version, first byte (of an ack its type too, counted from PUBACK), body.
+        # version, first byte (for an acknowledgement also its type, from PUBACK = 0), body
         return [
             bytes([version - 3, data[0] - 0x40 if target == "ack" else data[0] & 15]) + body(data)
             for version, data in packets()
@@ -132,7 +133,7 @@ def seeds(target: str) -> list[bytes]:
         return journals()
     if target == "filters":
         return [f"{a}\0{b}\0{t}".encode() for a in NAMES for b in NAMES[:8] for t in NAMES[:4]]
-    if target == "tls_records":      # suite and cuts; then how a record is made, its inner type, its size, its bytes
+    if target == "tls_records":      # suite and cuts; then for each record: how it is made, inner type, size, bytes
         return [bytes([suite, 0x35]) + b"".join(row) for suite in range(3) for row in (
             [b"\x00\x17\x05hello", b"\x00\x17\x00", b"\x00\x00\x05ab\x17\0\0", b"\x00\x15\x02\x01\x00", b"\x00\x17\x01x"],
             [b"\x01\x00\x00", b"\x00\x17\x01a", b"\x01\x01\x00", b"\x00\x17\x01b"],
@@ -140,7 +141,8 @@ def seeds(target: str) -> list[bytes]:
             [b"\x00\x16\x05\x18\x00\x00\x01\x02"], [b"\x00\x16\x04\x01\x00\x00\x00"], [b"\x00\x15\x02\x02\x28"], [b"\x00\x15\x01\x02"],
             [b"\x00\x14\x01\x01"], [b"\x00\x00\x03\0\0\0"], [b"\x00\x17\x00"] * 40, [b"\x01\x00\x00"] * 40,
             [b"\x02\x00\x05\x17\x03\x03\x41\x01"], [b"\x02\x00\x16\x17\x03\x03\x00\x11" + bytes(17)], [b"\x03\x17\x05hello"])]
-    # The first byte says how the input is cut (proxy: its lowest bit is the version less one); upgrade: then size_max / 8 and the origins.
+    # The first byte gives the cuts of the input (proxy: its lowest bit is the version minus one); upgrade: then size_max / 8 and
+    # the origins.
     if target == "websocket":
         return [b"\x35" + row.wire[:2000] for row in test_websocket.ROWS]
     if target == "upgrade":

@@ -1,6 +1,6 @@
-"""Builds the fuzz targets with clang, ASan and UBSan, and runs each: ``python tests/fuzz/run.py --seconds 30``.
+"""Build the fuzz targets with clang, ASan and UBSan, and run each: ``python tests/fuzz/run.py --seconds 30``.
 
-Exit status: 0 all ran; 1 a target crashed (its input is under build/fuzz/crashes/); 2 they could not be built.
+Exit status: 0: all targets ran; 1: a target crashed (its input is under build/fuzz/crashes/); 2: the build failed.
 """
 
 import argparse
@@ -38,7 +38,7 @@ MODULE = {
 }
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 CFLAGS = ["-O2", "-g1", "-fPIC", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-Wno-unused-function", "-DNDEBUG"]
-# As in setup.py.
+# the same directives as in setup.py
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": False,
@@ -73,7 +73,7 @@ def run(command: list[str]) -> None:
 
 
 def build(cc: str) -> Path:
-    """The harness; beside it, each room as a module of its own under LIB."""
+    """Build the harness, and each room as a separate module under LIB; return the harness."""
     from Cython.Build import cythonize
 
     os.chdir(ROOT)
@@ -111,7 +111,7 @@ def build(cc: str) -> Path:
 
 
 def fuzz(harness: Path, target: str, limit: list[str], expected_s: float) -> bool:
-    """Runs one target and prints what it did; False when it crashed."""
+    """Run one target and print its result; return False if it crashed."""
     from tests.fuzz import corpus
 
     folder = BUILD / "corpus" / target

@@ -1,4 +1,4 @@
-"""Engines and connections of the tests of this folder; both end with the test."""
+"""Engines and connections for the tests of this folder; both end with the test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Running:
         self.engine.run(started.set)
 
     def log(self, line: str) -> str:
-        """Waits for a line that holds this; -> the line."""
+        """Wait for a log line that contains this text; return the line."""
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             self.lines += [line.text for line in self.engine.drain()]
@@ -71,7 +71,7 @@ Open = Callable[..., WebSocket]
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """run(settings, listener's options...) -> Running"""
+    """Return run(settings, options of the listener...) -> Running."""
     made: list[Running] = []
 
     def make(settings: dict[str, Any] | None = None, **listener: Any) -> Running:
@@ -100,7 +100,7 @@ def dial() -> Iterator[Dial]:
 
 @pytest.fixture
 def web(dial: Dial) -> Open:
-    """web(broker, what is sent before, headers...) -> an open WebSocket"""
+    """Return web(broker, bytes to send first, headers...) -> an open WebSocket."""
 
     def make(broker: Running, before: bytes = b"", **headers: str) -> WebSocket:
         return WebSocket(dial(broker), before, **headers)

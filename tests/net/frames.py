@@ -1,4 +1,4 @@
-"""WebSocket frames as a client makes and reads them, and a server's decoder written the slow way: the model for the fast one."""
+"""Make and read WebSocket frames as a client does; decode a client's frames slowly, as a model for the fast decoder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
-MASK = b"\x37\xfa\x21\x3d"  # the one of RFC 6455 5.7
+MASK = b"\x37\xfa\x21\x3d"  # the mask of RFC 6455 5.7
 
 
 def masked(payload: bytes, mask: bytes = MASK) -> bytes:
@@ -14,7 +14,7 @@ def masked(payload: bytes, mask: bytes = MASK) -> bytes:
 
 
 def head(opcode: int, n: int, fin: bool = True, rsv: int = 0, mask_bit: int = 0x80, wide: int = 0) -> bytes:
-    """`wide`: 2 or 8, the size of the length field to use though a smaller one would do."""
+    """Return a frame's header. `wide` is 2 or 8: the length field has this many bytes, also if fewer would do."""
     first = bytes([fin << 7 | rsv << 4 | opcode])
     if n < 126 and not wide:
         return first + bytes([mask_bit | n])
@@ -24,7 +24,7 @@ def head(opcode: int, n: int, fin: bool = True, rsv: int = 0, mask_bit: int = 0x
 
 
 def frame(opcode: int, payload: bytes = b"", fin: bool = True, rsv: int = 0, mask: bytes = MASK, wide: int = 0) -> bytes:
-    """A client's frame; `mask` b"": unmasked, as a server's."""
+    """Return a client's frame; if `mask` is empty, the frame is unmasked, as a server's frame is."""
     if not mask:
         return head(opcode, len(payload), fin, rsv, 0, wide) + payload
     return head(opcode, len(payload), fin, rsv, 0x80, wide) + mask + masked(payload, mask)
@@ -32,7 +32,7 @@ def frame(opcode: int, payload: bytes = b"", fin: bool = True, rsv: int = 0, mas
 
 @dataclass
 class Model:
-    """Everything at once, by the letter of RFC 6455."""
+    """A decoder that reads all frames at once and follows the text of RFC 6455."""
 
     data: bytes = b""
     pings: list[bytes] = field(default_factory=list)
@@ -101,7 +101,7 @@ class ServerFrame:
 
 
 def read_server(wire: bytes) -> tuple[list[ServerFrame], bytes]:
-    """What a client reads: whole frames, and the rest. AssertionError for what a server must not send."""
+    """Return the whole frames that a server sent, and the remaining bytes. Raise AssertionError for a forbidden frame."""
     out = []
     while len(wire) >= 2:
         assert wire[0] & 0xF0 == 0x80, f"not a final frame without extension bits: {wire[:2].hex()}"

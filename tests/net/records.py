@@ -1,4 +1,4 @@
-"""TLS 1.3 records as a client makes and reads them, from Python's own primitives [RFC 8446 5, 7]: what the records room is held against."""
+"""Make and read TLS 1.3 records as a client does, from Python's own primitives [RFC 8446 5, 7], to test the records code."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ ALL = {"aes-128": AES_128, "aes-256": AES_256, "chacha": CHACHA}
 
 
 def expanded(suite: Suite, secret: bytes, label: bytes, n: int, context: bytes = b"") -> bytes:
-    """HKDF-Expand-Label; one block is enough."""
+    """Return n bytes of HKDF-Expand-Label; n is at most one block."""
     info = struct.pack(">HB", n, 6 + len(label)) + b"tls13 " + label + bytes([len(context)]) + context + b"\x01"
     return hmac.digest(secret, info, suite.digest)[:n]
 
 
 class Direction:
-    """One direction, either end of it."""
+    """One direction of a connection; serves the sending end and the receiving end."""
 
     def __init__(self, suite: Suite, secret: bytes, sequence: int = 0) -> None:
         self.suite = suite
@@ -63,7 +63,7 @@ class Direction:
         return nonce
 
     def sealed(self, inner: bytes, head: bytes | None = None) -> bytes:
-        """A record around exactly these bytes, which end with the type and padding."""
+        """Return a record around exactly these bytes, which end with the type and padding."""
         head = head or struct.pack(">BHH", DATA, 0x0303, len(inner) + 16)
         return head + self.cipher.encrypt(self._nonce(), inner, head)
 
@@ -76,7 +76,7 @@ class Direction:
         return record
 
     def open(self, stream: bytes) -> list[tuple[int, bytes]]:
-        """(type, content) of each record; follows KeyUpdates."""
+        """Return (type, content) of each record; follow KeyUpdates."""
         found = []
         while stream:
             n = HEADER_BYTES + int.from_bytes(stream[3:5])
@@ -90,7 +90,7 @@ class Direction:
 
 
 def log_lines(client: bytes, server: bytes) -> list[str]:
-    """As OpenSSL's key log has them."""
+    """Return the lines of OpenSSL's key log for these secrets."""
     random = "ab" * 32
     return [
         f"CLIENT_HANDSHAKE_TRAFFIC_SECRET {random} {'11' * len(client)}",

@@ -1,4 +1,4 @@
-"""Where listeners listen: addresses, names, interfaces, unix sockets."""
+"""Listeners on addresses, host names, interfaces and unix sockets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def addresses(sockets: list[Any]) -> list[str]:
 
 
 def resolves_to(monkeypatch: pytest.MonkeyPatch, *found: str) -> None:
-    """The system says that every name stands for these."""
+    """Make every host name resolve to these addresses."""
 
     def getaddrinfo(host: str, port: int, *_: int) -> list[Any]:
         return [(socket.AF_INET6 if ":" in a else socket.AF_INET, 1, 6, "", (a, port, 0, 0) if ":" in a else (a, port)) for a in found]
@@ -80,7 +80,7 @@ def test_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
         resolves_to(monkeypatch, "127.0.0.1", "127.0.0.2")
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.2 port {port}: Address already in use"), listening(host="x", port=port):
             pass
-    with listening(host="127.0.0.1", port=port):  # the first one was given up
+    with listening(host="127.0.0.1", port=port):  # the first address is free again
         pass
 
 
@@ -197,7 +197,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("size", "fits"), [(107, True), (108, False)])
 def test_the_length_of_a_path(tmp_path: Path, size: int, fits: bool) -> None:
-    path = f"{tmp_path}/".ljust(size - 2, "a") + "\u00e4"  # its last letter has two bytes
+    path = f"{tmp_path}/".ljust(size - 2, "a") + "\u00e4"  # the last letter has two bytes
     assert len(os.fsencode(path)) == size
     if fits:
         with listening(path=path):

@@ -1,4 +1,4 @@
-"""Connections outwards: opened without waiting, with their options, over TLS, and ended at any time."""
+"""Outward connections: open without waiting, with options, over TLS; end at any time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Accept = Callable[[], tuple[socket.socket, Any]]
 
 @pytest.fixture
 def accept(server: socket.socket) -> Iterator[Accept]:
-    """Who connected, and from where."""
+    """Yield a function that accepts one connection and returns (socket, address)."""
     made: list[socket.socket] = []
 
     def one() -> tuple[socket.socket, Any]:
@@ -72,7 +72,7 @@ def port_of(server: socket.socket) -> int:
 def test_opens_then_carries_both_ways(server: socket.socket) -> None:
     link = Outwards()
     assert link.connect(LOCAL, port_of(server)) == 0
-    assert link.opened() is None        # never while it is being asked for
+    assert link.opened() is None        # the result never arrives during the call
     peer, address = server.accept()
     with peer:
         assert open_result(link) == 0
@@ -108,7 +108,7 @@ def test_nobody_listens(server: socket.socket) -> None:
 
 @contextmanager
 def deaf() -> Iterator[int]:
-    """A port where a connect is never answered: the queue of who listens there is full."""
+    """Yield a port where connect() is never answered: the listener's queue is full."""
     with closing(socket.create_server((LOCAL, 0), backlog=0)) as server, contextmanager(_full)(server):
         yield port_of(server)
 
@@ -135,7 +135,7 @@ def test_closed_while_it_connects() -> None:
         assert link.opened() is None
         link.close()
         assert (link.opened(), link.lost(), link.freed()) == (None, None, 1)
-        assert link.connect(LOCAL, port) == 0           # and dropped with its loop
+        assert link.connect(LOCAL, port) == 0           # the end of the loop drops it
 
 
 def test_finished_while_it_connects(server: socket.socket) -> None:
@@ -191,13 +191,13 @@ def test_an_address_that_is_not_ours(server: socket.socket, bind: str, err: int)
     link = Outwards()
     assert link.connect(LOCAL, port_of(server), bind=bind) == err
     assert (link.opened(), link.freed()) == (None, 0)
-    assert link.connect(LOCAL, port_of(server)) == 0     # it is as it was before
+    assert link.connect(LOCAL, port_of(server)) == 0     # the link is in its first state again
 
 
 # ---------------------------------------------------------------- TLS
 
 class Server(threading.Thread):
-    """Answers what one TLS client sends, in capitals; `seen` is its socket's, after the handshake."""
+    """Answer one TLS client with its own text in capitals; `seen` describes the socket after the handshake."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__(daemon=True)
@@ -371,7 +371,7 @@ def test_tls_alpn(files: Path) -> None:
 
 @contextmanager
 def s_server(*options: object) -> Iterator[int]:
-    """OpenSSL's, for what Python's cannot do; ends with the block."""
+    """Run OpenSSL's server, for tests that Python's ssl cannot serve; yield its port, and stop it at the end of the block."""
     with closing(socket.create_server((LOCAL, 0))) as free:
         port = port_of(free)
     command = ["openssl", "s_server", "-accept", f"{LOCAL}:{port}", "-rev", *map(str, options)]
@@ -410,7 +410,7 @@ def test_tls_a_certificate_does_not_stand_in_for_the_key(files: Path) -> None:
 
 
 def ocsp(files: Path, revoked: bool, days: int = 1) -> Path:
-    """A response about the server's certificate, signed by its authority."""
+    """Return an OCSP response about the server's certificate, signed by its authority."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.x509 import ocsp as words
@@ -453,7 +453,7 @@ def test_tls_ends_within_the_handshake(server: socket.socket, accept: Accept, fi
         peer.shutdown(socket.SHUT_WR)
         assert open_result(link) == err
         peer.close()
-    link = Outwards()                       # one that answers nothing is its owner's to end
+    link = Outwards()                       # the owner must end a link whose peer does not answer
     assert link.connect(LOCAL, port_of(server), b"localhost", tls_context=secure) == 0
     peer, _ = accept()
     until(link, lambda: select_readable(peer))

@@ -1,4 +1,4 @@
-"""The PROXY protocol's header, versions 1 and 2 [proxy-protocol.txt], byte by byte."""
+"""Parse the PROXY protocol's header, versions 1 and 2 [proxy-protocol.txt], byte by byte."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def crc32c(data: bytes) -> int:
 
 
 def summed(tlvs: bytes = b"", spoil: int = 0) -> bytes:
-    """A header whose checksum TLV is right, or off by `spoil`."""
+    """Return a header whose checksum TLV is wrong by `spoil`; 0: right."""
     wire = v2(tlvs=tlv(3, bytes(4)) + tlvs)
     at = 16 + len(TCP4) + 3
     return wire[:at] + struct.pack(">I", crc32c(wire) + spoil & 0xFFFFFFFF) + wire[at + 4 :]
@@ -159,7 +159,7 @@ def check(row: Row, found: tuple[int, dict[str, Any]]) -> None:
 @pytest.mark.parametrize("row", V1 + V2, ids=lambda row: row.id)
 def test_row(row: Row) -> None:
     check(row, net_api.proxy(row.version, row.wire))
-    if row.result == DONE:  # what follows belongs to the client
+    if row.result == DONE:  # the following bytes belong to the client
         rc, says = net_api.proxy(row.version, row.wire + b"\x10\x0c")
         assert (rc, says["size"]) == (DONE, len(row.wire))
 

@@ -1,4 +1,4 @@
-"""The records of TLS 1.3 after the handshake: RFC 8448's, what Python's primitives make, OpenSSL as the other side, and what breaks the rules."""
+"""TLS 1.3 records after the handshake: records of RFC 8448, of Python's primitives and of OpenSSL, and invalid ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EMPTIES_MAX = KEY_UPDATES_MAX = 32
 
 
 class Pair:
-    """Our side, and a client made of Python's primitives."""
+    """Our records code, and a client made of Python's primitives."""
 
     def __init__(self, suite: Suite, suites: Suites | None = None, seed: int = 1) -> None:
         client, server = bytes([seed]) * suite.secret_bytes, bytes([seed + 100]) * suite.secret_bytes
@@ -36,7 +36,7 @@ class Pair:
         return data
 
     def refuses(self, alert: int, *records: bytes, data: bytes = b"") -> None:
-        """These end it by this alert; what came before counts, and what comes after does not."""
+        """Check that these records end the connection with this alert: data before them is read, data after them is not."""
         assert self.hears(*records) == data
         assert self.ours.ended() == ("us", alert)
         assert self.reads.open(self.ours.say(alert)) == [(ALERT, bytes([2, alert]))]
@@ -50,7 +50,7 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 # ---------------------------------------------------------------- RFC 8448
 
-# section 3: application data 00..31 of each side, then its close_notify; the server's ticket went before
+# section 3: after the server's ticket, application data 00..31 of each side, then its close_notify
 RFC_SECRETS = (
     "9e40646ce79a7f9dc05af8889bce6552875afa0b06df0087f792ebb7c17504a5",
     "a11af9f05531f856ad47116b45a950328204b4f44bfb6b3a4b4f1f3fcb631643",
@@ -76,7 +76,7 @@ def test_the_records_of_rfc_8448() -> None:
     assert (ours.seal(data) + ours.say(CLOSE_NOTIFY)).hex() == RFC_SERVER
 
 
-# ---------------------------------------------------------------- there and back
+# ---------------------------------------------------------------- seal and open
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 255, 4096, LARGEST - 1, LARGEST])
@@ -94,7 +94,7 @@ def test_padding_goes(pair: Pair) -> None:
 
 
 def test_many_connections_share_the_contexts() -> None:
-    """Records of many, taken in turns: each is opened and sealed by its own key; and who ends takes its key away."""
+    """Connections take turns: each opens and seals records with its own key, and a connection that ends erases its key."""
     suites = Suites()
     pairs = [Pair(suite, suites, seed) for seed in range(1, 20) for suite in ALL.values()]
     for turn in range(3):
@@ -115,7 +115,7 @@ def test_many_connections_share_the_contexts() -> None:
     st.sampled_from(list(ALL.values())),
 )
 def test_cut_anywhere(sizes: list[int], cuts: list[int], suite: Suite) -> None:
-    """However the stream is cut, the same data comes, and nothing is taken of a record that is not whole."""
+    """The data is the same however the stream is cut, and no byte of an incomplete record is taken."""
     pair = Pair(suite)
     contents = [bytes([i + 1]) * n for i, n in enumerate(sizes)]
     stream = b"".join(pair.sends.seal(content) if i % 3 else pair.sends.update() + pair.sends.seal(content) for i, content in enumerate(contents))
@@ -133,7 +133,8 @@ def test_cut_anywhere(sizes: list[int], cuts: list[int], suite: Suite) -> None:
 
 
 def handed_over(tmp_path: Path, suites: Suites) -> tuple[Side, ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
-    """Two of Python's ssl shake hands; then ours takes the server's place. -> it, the client, its input, its output."""
+    """Let two objects of Python's ssl shake hands, then put our side in the server's place; return our side, the client,
+    the client's input and its output."""
     paths = server_paths(tmp_path)
     keys = tmp_path / "keys"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -205,27 +206,27 @@ def test_openssl_follows_our_key_updates(tmp_path: Path) -> None:
 
 
 def test_the_peers_key_changes(pair: Pair) -> None:
-    """[4.6.3]"""
+    """Test [RFC 8446 4.6.3]."""
     assert pair.hears(pair.sends.seal(b"a"), pair.sends.update(), pair.sends.seal(b"b"), pair.sends.update(), pair.sends.seal(b"c")) == b"abc"
     assert pair.reads.open(pair.ours.seal(b"no answer is due")) == [(DATA, b"no answer is due")]
 
 
 def test_it_asks_for_ours_to_change(pair: Pair) -> None:
-    """Many that ask are answered by one, before the next data [4.6.3]."""
+    """One KeyUpdate answers many requests, before the next data [RFC 8446 4.6.3]."""
     pair.hears(pair.sends.update(ASKING_KEY_UPDATE), pair.sends.update(ASKING_KEY_UPDATE), pair.sends.seal(b"x"))
     assert pair.reads.open(pair.ours.seal(b"a") + pair.ours.seal(b"b")) == [(HANDSHAKE, KEY_UPDATE), (DATA, b"a"), (DATA, b"b")]
     assert pair.ours.count() == (2, 1)
 
 
 def test_the_message_may_come_in_pieces(pair: Pair) -> None:
-    """[5.1]"""
+    """Test [RFC 8446 5.1]."""
     pair.hears(pair.sends.seal(KEY_UPDATE[:1], HANDSHAKE), pair.sends.seal(KEY_UPDATE[1:4], HANDSHAKE), pair.sends.seal(KEY_UPDATE[4:], HANDSHAKE))
     pair.sends.renew()
     assert pair.hears(pair.sends.seal(b"under the next key")) == b"under the next key"
 
 
 def test_our_key_changes_before_its_limit(pair: Pair) -> None:
-    """[5.5]"""
+    """Test [RFC 8446 5.5]."""
     pair.suites.limit(20)
     found = pair.reads.open(b"".join(pair.ours.seal(bytes([i])) for i in range(30)))
     assert [content for kind, content in found if kind == DATA] == [bytes([i]) for i in range(30)]
@@ -234,14 +235,14 @@ def test_our_key_changes_before_its_limit(pair: Pair) -> None:
 
 @pytest.mark.parametrize(("n", "blocks"), [(0, 2), (15, 2), (16, 3), (LARGEST, 1026)])
 def test_what_a_record_counts(pair: Pair, n: int, blocks: int) -> None:
-    """Its content and type in blocks of 16 bytes, and its tag."""
+    """A record counts the blocks of 16 bytes of its content and type, and one for its tag."""
     pair.suites.limit(3 * blocks)
     found = pair.reads.open(b"".join(pair.ours.seal(bytes(n)) for _ in range(4)))
     assert [kind for kind, _ in found] == [DATA, DATA, DATA, HANDSHAKE, DATA]
 
 
 def test_the_limits_of_the_suites() -> None:
-    """Of AES-GCM at most 2^24.5 records of 2^10 blocks [5.5]."""
+    """An AES-GCM key seals at most 2^24.5 records of 2^10 blocks [RFC 8446 5.5]."""
     for suite in (ALL["aes-128"], ALL["aes-256"]):
         pair = Pair(suite)
         pair.ours.blocks((1 << 34) - 1)
@@ -250,14 +251,15 @@ def test_the_limits_of_the_suites() -> None:
 
 
 def test_small_records_do_not_use_up_a_key(pair: Pair) -> None:
-    """At a thousand a second they would have, in hours, and some clients know no KeyUpdate."""
+    """The limit counts blocks: a limit of records would end a key within hours at 1000 records a second, and some clients do not
+    support KeyUpdate."""
     pair.ours.count(sent=1 << 30)
     pair.reads.sequence = 1 << 30
     assert pair.reads.open(pair.ours.seal(b"x")) == [(DATA, b"x")]
 
 
 def test_sequence_numbers_never_wrap(pair: Pair) -> None:
-    """[5.3]"""
+    """Test [RFC 8446 5.3]."""
     last = (1 << 64) - 1
     pair.ours.count(sent=last, received=last)
     pair.sends.sequence = last
@@ -267,7 +269,7 @@ def test_sequence_numbers_never_wrap(pair: Pair) -> None:
     assert pair.ours.ended() == ("us", 80)
 
 
-# ---------------------------------------------------------------- what ends it
+# ---------------------------------------------------------------- errors that end the connection
 
 Makes = Callable[[Direction], Iterable[bytes]]
 WRONG: dict[str, tuple[int, Makes]] = {
@@ -350,7 +352,7 @@ QUIET: dict[str, Callable[[Direction], bytes]] = {
 
 @pytest.mark.parametrize("name", QUIET)
 def test_a_client_without_data_may_go_on_for_ever(pair: Pair, name: str) -> None:
-    """One that renews its key every hour, or hides when it has something to say."""
+    """A client may send only new keys, padding or warnings, once an hour, without an end."""
     for hour in range(3 * EMPTIES_MAX):
         pair.hears(QUIET[name](pair.sends), now_s=3600 * hour)
         assert pair.ours.ended() is None
@@ -358,14 +360,14 @@ def test_a_client_without_data_may_go_on_for_ever(pair: Pair, name: str) -> None
 
 
 def test_new_keys_are_no_empty_records(pair: Pair) -> None:
-    """Each is bounded by itself."""
+    """KeyUpdates and empty records have separate bounds."""
     for _ in range(EMPTIES_MAX):
         pair.hears(pair.sends.seal(b""), pair.sends.update())
     assert pair.hears(pair.sends.seal(b"x")) == b"x"
 
 
 def test_key_updates_per_second_are_bounded(pair: Pair) -> None:
-    """With data between them, too: each costs us more than it costs the peer."""
+    """The bound also holds with data between the KeyUpdates: each costs us more than it costs the peer."""
     for second in range(3):
         for _ in range(KEY_UPDATES_MAX):
             assert pair.hears(pair.sends.update(), pair.sends.seal(b"x"), now_s=second) == b"x"
@@ -375,7 +377,7 @@ def test_key_updates_per_second_are_bounded(pair: Pair) -> None:
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_alerts_of_the_peer(pair: Pair, level: int) -> None:
-    """Whatever the level says [6]; what comes behind it is nobody's."""
+    """An alert ends the connection whatever its level [RFC 8446 6]; data after it is dropped."""
     assert pair.hears(pair.sends.seal(b"a"), pair.sends.seal(bytes([level, BAD_CERTIFICATE]), ALERT), pair.sends.seal(b"b")) == b"a"
     assert pair.ours.ended() == ("peer", BAD_CERTIFICATE)
 
@@ -387,7 +389,7 @@ def test_close_notify_ends_it_in_order(pair: Pair, level: int) -> None:
     assert pair.reads.open(pair.ours.seal(b"still to be said") + pair.ours.say(CLOSE_NOTIFY)) == [(DATA, b"still to be said"), (ALERT, b"\x01\0")]
 
 
-# ---------------------------------------------------------------- what is not taken over
+# ---------------------------------------------------------------- sessions that stay with OpenSSL
 
 
 @pytest.mark.parametrize(

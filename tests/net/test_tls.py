@@ -1,4 +1,4 @@
-"""TLS listeners: handshakes, clients' certificates, pre-shared keys, resumption, reload, and what is no handshake at all."""
+"""TLS listeners: handshakes, client certificates, pre-shared keys, resumption, reload, and input that is no handshake."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def logged(broker: Broker, pattern: str) -> re.Match[str]:
 
 
 def refused(broker: Broker, context: ssl.SSLContext) -> None:
-    """The handshake, or what follows it, fails: in TLS 1.3 the client only learns of it when it reads."""
+    """Check that the broker refuses a client: a TLS 1.3 client sees the failure of the handshake only when it reads."""
     with contextlib.suppress(ssl.SSLError, ConnectionError), secured(broker, context) as sock:
         sock.sendall(Connect(client_id="never").encode(4))
         assert sock.recv(100) == b"", "it was let in"
@@ -86,7 +86,7 @@ def test_versions_and_the_line_that_tells(broker: Broker, version: ssl.TLSVersio
 
 
 def test_bytes_one_at_a_time(broker: Broker) -> None:
-    """Each byte of the handshake and of the records comes alone."""
+    """Each byte of the handshake and of the records arrives alone."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with tcp(broker) as sock:
@@ -127,7 +127,7 @@ def test_a_large_message_and_what_follows_it_in_its_records(broker: Broker) -> N
 
 
 def test_what_a_turn_collects_leaves_in_one_record(broker: Broker) -> None:
-    """Fifty messages that came in one record are forwarded in one."""
+    """Fifty messages that arrived in one record are forwarded in one record."""
     context = client_context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     publisher = connect(broker, client_context(), "publisher")
@@ -160,7 +160,7 @@ def test_what_a_turn_collects_leaves_in_one_record(broker: Broker) -> None:
 
 
 def test_a_reader_that_pauses_gets_everything(broker: Broker) -> None:
-    """More than the socket takes: what is encrypted waits, and nothing is lost or changes places."""
+    """The broker sends more than the socket takes: encrypted data waits, and no byte is lost or out of order."""
     reader = connect(broker, client_context(), "slow")
     reader.send(Subscribe(mid=1, filters=(("slow", 0),)))
     reader.read_packet()
@@ -181,7 +181,7 @@ def test_close_notify_is_answered(broker: Broker) -> None:
     with secured(broker, client_context()) as sock:
         sock.sendall(Connect(client_id="polite").encode(4))
         assert sock.recv(4) == b"\x20\x02\0\0"
-        plain = sock.unwrap()  # raises unless the broker says close_notify, too
+        plain = sock.unwrap()  # raises unless the broker sends close_notify too
         assert plain.recv(1) == b""
         plain.close()
     logged(broker, r"Client polite \[127.0.0.1:\d+\] disconnected")
@@ -263,7 +263,7 @@ def test_who_is_let_in(tmp_path: Path) -> None:
 
 
 def test_the_chain_of_a_certificate_that_comes_without_it(tmp_path: Path) -> None:
-    """Who issued it is among the authorities: it is sent along, as OpenSSL does by itself, but looked for once."""
+    """The issuer is among the authorities: the broker sends it with the certificate, as OpenSSL would, but looks it up once."""
     middle = Authority("middle", by=authority())
     _, certificate, key = middle.issue("localhost")
     with running(files={"ca.crt": authority().pem + middle.pem, "server.crt": certificate, "server.key": key}) as one:
@@ -337,7 +337,7 @@ def test_a_bad_reload_changes_nothing() -> None:
         connect(one, client_context()).close()
 
 
-# ---------------------------------------------------------------- files that are no good
+# ---------------------------------------------------------------- invalid files
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_keys_are_logged_when_asked_for() -> None:
         assert log.stat().st_mode & 0o077 == 0
 
 
-# ---------------------------------------------------------------- what is no handshake
+# ---------------------------------------------------------------- input that is no handshake
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_garbage_is_closed_and_told(broker: Broker, garbage: bytes) -> None:
 
 
 def test_a_handshake_that_never_ends_is_cut_off(broker: Broker) -> None:
-    """connect_timeout covers it: a byte now and then does not help."""
+    """connect_timeout covers the handshake, also if the client sends single bytes now and then."""
     outgoing = ssl.MemoryBIO()
     tls = client_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
@@ -479,11 +479,11 @@ def test_idle_connections_hold_no_buffer(tmp_path: Path) -> None:
             wire.send(Connect(client_id=f"idle{i}"))
             wire.expect(b"\x20\x02\0\0")
         assert plane.stats()["buffers_used_bytes"] == 0
-        wire.send(b"\x30")       # an unfinished packet does
+        wire.send(b"\x30")       # an unfinished packet holds a buffer
         plane.until(lambda: plane.stats()["buffers_used_bytes"] > 0)
 
 
-# ---------------------------------------------------------------- programs of others
+# ---------------------------------------------------------------- other programs
 
 
 def test_paho(broker: Broker) -> None:

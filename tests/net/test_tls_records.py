@@ -1,4 +1,4 @@
-"""TLS 1.3 after the handshake, through a broker: clients whose records are made by hand, and OpenSSL's own client."""
+"""TLS 1.3 after the handshake, with a broker: clients whose records the tests make, and OpenSSL's own client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def broker() -> Iterator[Broker]:
 
 
 class Client:
-    """Python's ssl shakes hands; then the records are made here. `flight`: what has still to be sent, the Finished."""
+    """A client that shakes hands with Python's ssl and then makes its own records. `flight` holds its unsent Finished."""
 
     def __init__(self, port: int, folder: Path) -> None:
         keys = folder / "keys"
@@ -63,7 +63,7 @@ class Client:
         self.flight = b""
 
     def read(self) -> tuple[int, bytes]:
-        """(type, content) of the next record that is no ticket; (0, b"") at the end."""
+        """Return (type, content) of the next record that is no ticket; (0, b"") at the end."""
         while True:
             while len(self.stream) < 5 or len(self.stream) < 5 + int.from_bytes(self.stream[3:5]):
                 more = b""
@@ -79,7 +79,7 @@ class Client:
                 return kind, content
 
     def data(self, n: int) -> bytes:
-        """The next n bytes, in however many records."""
+        """Return the next n bytes of data, from any number of records."""
         got = b""
         while len(got) < n:
             kind, content = self.read()
@@ -88,7 +88,7 @@ class Client:
         return got
 
     def connected(self) -> Client:
-        del self.tls         # 15 KiB
+        del self.tls         # frees 15 KiB
         self.send(self.sends.seal(Connect(client_id="raw").encode(4)))
         assert self.read() == (DATA, CONNACK)
         return self
@@ -116,7 +116,7 @@ PING = Pingreq().encode(4)
 
 @pytest.mark.parametrize("cut", [0, 1, 4, 5, 20])
 def test_what_comes_with_the_finished(client: Client, cut: int) -> None:
-    """The first data in the same segment, whole or in part: it is not OpenSSL's any more."""
+    """The first data arrives with the Finished, whole or in part: our code opens it, not OpenSSL."""
     records = client.sends.seal(Connect(client_id="early").encode(4)) + client.sends.seal(PING)
     client.send(records[: len(records) - cut])
     client.send(records[len(records) - cut :])
@@ -124,7 +124,7 @@ def test_what_comes_with_the_finished(client: Client, cut: int) -> None:
 
 
 def test_one_ticket_one_answer(client: Client) -> None:
-    """The ticket was sealed by OpenSSL: ours counts on from there."""
+    """OpenSSL sealed one record, the ticket: our sequence number continues after it."""
     client.send()
     client.send(client.sends.seal(Connect(client_id="ticket").encode(4)))
     assert client.read() == (DATA, CONNACK)
@@ -140,7 +140,7 @@ def test_bytes_one_at_a_time(client: Client) -> None:
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_each_suite(suite: str) -> None:
-    """A megabyte to itself and back, with resumption before and after."""
+    """A client sends itself a megabyte, with and without session resumption."""
     payload = bytes(range(256)) * 4096
     with Broker(LISTENER + TLS_LINES + f"ciphers_tls1.3 {suite}\n", server_files()) as broker:
         context, session = client_context(), None
@@ -160,7 +160,7 @@ def test_each_suite(suite: str) -> None:
 
 
 def test_smaller_records_where_they_are_agreed_on(broker: Broker) -> None:
-    """max_fragment_length [RFC 6066 4]: OpenSSL goes on, and its client would refuse larger ones."""
+    """A client with max_fragment_length [RFC 6066 4] stays with OpenSSL, because it would refuse larger records."""
     large = Publish(topic="f", payload=b"x" * 5000).encode(4)
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{broker.port}", "-maxfraglen", "512", "-quiet"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -173,7 +173,7 @@ def test_smaller_records_where_they_are_agreed_on(broker: Broker) -> None:
 
 
 def test_an_idle_client_holds_keys_and_no_ssl(tmp_path: Path) -> None:
-    """An SSL is 13 KiB. (Where the allocator does not tell, as under a sanitizer, this says nothing.)"""
+    """An SSL object takes 13 KiB. (The test proves nothing if the allocator has no statistics, as under a sanitizer.)"""
     class Info(ctypes.Structure):
         _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
 
@@ -190,7 +190,7 @@ def test_an_idle_client_holds_keys_and_no_ssl(tmp_path: Path) -> None:
 
 
 def memory_of(pid: int) -> Iterator[bytes]:
-    """What that process can write to."""
+    """Yield the contents of each writable mapping of the process."""
     with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in maps:
             begin, end = (int(text, 16) for text in line.split()[0].split("-"))
@@ -202,13 +202,14 @@ def memory_of(pid: int) -> Iterator[bytes]:
 
 
 def in_memory(pid: int, secrets: list[bytes]) -> int:
-    """How often they lie there."""
+    """Return how often the secrets occur in the memory of the process."""
     return sum(content.count(secret) for content in memory_of(pid) for secret in secrets)
 
 
 def roots(client: Client) -> set[bytes]:
-    """The handshake's secret and the master secret, from which those of application data are derived [RFC 8446 7.1]: OpenSSL does not tell them,
-    but they lie near the client's secrets, 64 bytes apart, and one makes the other."""
+    """Return the handshake secret and the master secret, which the secrets of application data derive from [RFC 8446 7.1].
+
+    OpenSSL does not export them. They lie in memory near the client's secrets, 64 bytes apart, and one derives from the other."""
     suite, n = client.suite, client.suite.secret_bytes
     found: set[bytes] = set()
     silence = hashlib.new(suite.digest).digest()
@@ -226,7 +227,7 @@ def roots(client: Client) -> set[bytes]:
 
 
 def test_what_the_secrets_are_derived_from_leaves_memory(broker: Broker, client: Client) -> None:
-    """At the handover, with the exporter's."""
+    """The handover to our code erases the handshake, master and exporter secrets."""
     assert broker.process is not None
     handshake_and_master = roots(client)
     assert len(handshake_and_master) == 2
@@ -235,7 +236,7 @@ def test_what_the_secrets_are_derived_from_leaves_memory(broker: Broker, client:
 
 
 def test_secrets_leave_memory_with_the_connection(broker: Broker, client: Client) -> None:
-    """OpenSSL's copies left it at the handover."""
+    """The handover erases OpenSSL's copies; the end of the connection erases ours."""
     assert broker.process is not None
     secrets = [client.sends.secret, client.reads.secret]
     client.connected()
@@ -295,7 +296,7 @@ def test_key_updates_of_openssl(broker: Broker, letter: bytes) -> None:
         process.kill()
 
 
-# ---------------------------------------------------------------- what ends it
+# ---------------------------------------------------------------- errors that end the connection
 
 
 @pytest.mark.parametrize(
@@ -350,7 +351,7 @@ def test_disconnect_is_answered_by_close_notify(client: Client) -> None:
 
 
 def test_others_go_on_beside_one_that_breaks_the_rules(broker: Broker, client: Client) -> None:
-    """The contexts that all share are left in order."""
+    """An error of one connection leaves the shared contexts valid."""
     wire = Wire(broker.port, 4, tls=client_context())
     wire.send(Connect(client_id="other"))
     assert isinstance(wire.read_packet(), Connack)

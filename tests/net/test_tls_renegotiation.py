@@ -1,5 +1,6 @@
-"""A client that asks again and again for a new handshake, and does not read what is said to it: every ClientHello after the first makes the
-broker answer with an alert, thousands to a record."""
+"""A client asks for a new handshake again and again and does not read the answers.
+
+The broker answers each ClientHello after the first with an alert; one record of the client holds thousands of them."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ from tests.harness.certificates import TLS_LINES, client_context, server_files
 from tests.harness.packets import Connack, Connect
 from tests.harness.wire import Wire
 
-# no encryption: so that records can be made here, from what a key log tells
+# no encryption: the test makes records from the secrets of a key log
 CIPHERS = "ECDHE-ECDSA-NULL-SHA:@SECLEVEL=0"
 OPEN = "log_type all\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
 RECORDS = 10_000
 
 
 def expanded(secret: bytes, label: bytes, n: int) -> bytes:
-    """P_SHA256 [RFC 5246 5]"""
+    """Return n bytes of P_SHA256 [RFC 5246 5]."""
     at, out = label, b""
     while len(out) < n:
         at = hmac.digest(secret, at, hashlib.sha256)
@@ -36,7 +37,7 @@ def expanded(secret: bytes, label: bytes, n: int) -> bytes:
 
 
 class Plain:
-    """A TLS 1.2 client without encryption, whose records are made by hand after the handshake."""
+    """A TLS 1.2 client without encryption that makes its own records after the handshake."""
 
     def __init__(self, port: int, folder: Path) -> None:
         keys = folder / "keys"
@@ -77,11 +78,11 @@ class Plain:
     def ask_on(self) -> None:
         for _ in range(RECORDS):
             self.sock.sendall(self.record(22, b"\x01\0\0\0" * 1000))
-            select.select([], [], [], 0.002)     # a read of the broker's for each
+            select.select([], [], [], 0.002)     # time for one read of the broker
 
 
 def test_who_makes_us_talk_and_does_not_listen_is_thrown_out(tmp_path: Path) -> None:
-    """What waits for it stays within its bound, in small steps too."""
+    """The unsent output of the client stays within its bound, also if it grows in small steps."""
     with Broker(OPEN + TLS_LINES + f"ciphers {CIPHERS}\ntls_version tlsv1.2\n", server_files()) as broker:
         client = Plain(broker.port, tmp_path)
         client.sock.sendall(client.record(23, Connect(client_id="asks").encode(4)))
@@ -91,7 +92,7 @@ def test_who_makes_us_talk_and_does_not_listen_is_thrown_out(tmp_path: Path) -> 
         context = client_context()
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers(CIPHERS)
-        wire = Wire(broker.port, 4, tls=context)         # nobody else notices
+        wire = Wire(broker.port, 4, tls=context)         # other clients are not affected
         wire.send(Connect(client_id="other"))
         got = wire.read_packet()
         assert isinstance(got, Connack) and got.rc == 0
@@ -104,6 +105,6 @@ def test_many_requests_in_one_read_end_it(tmp_path: Path) -> None:
         hello = b"\x01\0\0\0" * 4000
         with contextlib.suppress(ConnectionError):
             client.sock.sendall(b"".join(client.record(22, hello) for _ in range(6)))
-            while client.sock.recv(1 << 16):             # a TimeoutError: it was not ended
+            while client.sock.recv(1 << 16):             # TimeoutError if the broker does not end the connection
                 pass
         client.sock.close()

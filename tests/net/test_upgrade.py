@@ -1,4 +1,4 @@
-"""The WebSocket handshake of a server [RFC 6455 4.2], byte by byte."""
+"""The server's side of the WebSocket handshake [RFC 6455 4.2], byte by byte."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GOOD_101 = (
 
 
 def request(line: str = "GET /mqtt HTTP/1.1", extra: str = "", **changes: str | None) -> bytes:
-    """A good request with headers changed, or left out (None); `_` stands for `-`."""
+    """Return a valid request with some headers changed, or omitted (None); `_` in a name stands for `-`."""
     headers: dict[str, str | None] = {**HEADERS, **{name.replace("_", "-"): value for name, value in changes.items()}}
     lines = [line, *(f"{name}: {value}" for name, value in headers.items() if value is not None)]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n" + extra.encode("latin-1") + b"\r\n"
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     wire: bytes
     status: int
     subprotocol: str | None = "mqtt"
-    text: str = ""  # part of a refusal's body
+    text: str = ""  # part of the body of a refusal
 
 
 ROWS = [
@@ -169,7 +169,7 @@ def test_size(size_max: int) -> None:
         slow = net_api.Handshake(size_max)
         found = [slow.take(wire[:n]) for n in (size // 3, size // 2, size - 1, size)]
         assert found[-1] == (101 if fits else 431)
-        # a request that has no end is refused at the limit, not at its end
+        # a request without an end is refused at the limit
         assert net_api.Handshake(size_max).take(wire[:-4]) == 0
         assert net_api.Handshake(size_max).take(wire[:-4] + b"a" * 5) == (0 if size + 1 <= size_max else 431)
     refusing = net_api.Handshake(size_max)
@@ -183,7 +183,7 @@ ORIGINS = ("https://app.example", "http://localhost:8080")
 @pytest.mark.parametrize(
     ("origin", "status"),
     [
-        (None, 101),  # no browser
+        (None, 101),  # the client is no browser
         ("https://app.example", 101),
         ("http://localhost:8080", 101),
         ("HTTPS://App.Example", 101),
@@ -196,7 +196,7 @@ ORIGINS = ("https://app.example", "http://localhost:8080")
     ],
 )
 def test_origin(origin: str | None, status: int) -> None:
-    """[RFC 6455 4.2.1, 10.2]"""
+    """Test [RFC 6455 4.2.1, 10.2]."""
     shake = net_api.Handshake(4096, ORIGINS)
     assert shake.take(req(Origin=origin)) == status
     if status == 403:
@@ -227,7 +227,7 @@ def test_forwarded(value: str | None, first: bytes | None) -> None:
 
 
 def test_accept() -> None:
-    """[RFC 6455 1.3]"""
+    """Test [RFC 6455 1.3]."""
     assert net_api.accept(KEY.encode()) == ACCEPT
 
 

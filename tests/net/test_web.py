@@ -1,4 +1,4 @@
-"""WebSocket and PROXY listeners in the running loop: what the tables of the parsers cannot show."""
+"""WebSocket and PROXY listeners in a running loop; the tests of the parsers do not cover this."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def enter(ws: WebSocket, client_id: str = "c", **more: object) -> WebSocket:
 
 
 def publishes(ws: WebSocket, count: int) -> list[bytes]:
-    """The payloads of the next so many messages; everything else is passed over."""
+    """Return the payloads of the next `count` messages; skip other packets."""
     found: list[bytes] = []
     buffer = b""
     while len(found) < count:
@@ -89,7 +89,7 @@ def test_every_byte_alone(run: Run, dial: Dial) -> None:
         data = b"".join(f.payload for f in frames if f.opcode == BINARY)
     assert accept in got
     assert data == CONNACK + PINGRESP
-    if ServerFrame(PONG, b"hi") not in frames:  # in one turn, data goes first
+    if ServerFrame(PONG, b"hi") not in frames:  # within a turn the broker sends data first
         assert read(sock, 4) == b"\x8a\x02hi"
     broker.until(lambda s: s["buffers_used_bytes"] == 0)
 
@@ -144,7 +144,7 @@ def test_idle_connections_hold_no_buffer(run: Run, web: Open, dial: Dial) -> Non
         ws.sendall(mqtt(Pingreq()))
         assert ws.recv() == PINGRESP
     assert broker.stats()["buffers_used_bytes"] == 0
-    sockets[0].sock.sendall(frame(BINARY, b"\x30\x7f\x00")[:-1])  # the beginning of a frame, and of a packet
+    sockets[0].sock.sendall(frame(BINARY, b"\x30\x7f\x00")[:-1])  # the start of a frame and of a packet
     broker.until(lambda s: s["buffers_used_bytes"] == 2048)
     dial(broker, handshake()[0][:-2])
     broker.until(lambda s: s["buffers_used_bytes"] == 4096)
@@ -181,7 +181,7 @@ def test_a_reader_that_does_not_read_is_bounded(run: Run, web: Open) -> None:
     ws.sock.settimeout(0.3)
     try:
         for _ in range(400):
-            ws.sock.sendall(frame(BINARY, mqtt(Pingreq()) * 30_000))  # 24 MB of questions
+            ws.sock.sendall(frame(BINARY, mqtt(Pingreq()) * 30_000))  # 24 MB of requests
     except TimeoutError:
         pass
     stats = broker.stats()
@@ -189,7 +189,7 @@ def test_a_reader_that_does_not_read_is_bounded(run: Run, web: Open) -> None:
     assert stats["buffers_used_bytes"] < 3 << 20
     ws.sock.settimeout(10)
     for _ in range(50):
-        assert set(ws.recv()[::2]) <= {0xD0, 0x00}  # and it goes on
+        assert set(ws.recv()[::2]) <= {0xD0, 0x00}  # the broker still answers
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_reader_that_does_not_read_is_bounded(run: Run, web: Open) -> None:
     [(b"\x03\xe8", b"\x03\xe8"), (b"\x03\xe9bye", b"\x03\xe9"), (b"", b""), (b"\x0f\xa0", b"\x0f\xa0"), (b"\x00\x01", b"\x03\xea")],
 )
 def test_close_is_answered(run: Run, web: Open, said: bytes, answered: bytes) -> None:
-    """[RFC 6455 5.5.1]"""
+    """Test [RFC 6455 5.5.1]."""
     broker = run(**WS)
     ws = enter(web(broker))
     ws.sock.sendall(frame(BINARY, mqtt(Pingreq())) + frame(CLOSE, said) + frame(BINARY, mqtt(Pingreq())))
@@ -206,7 +206,7 @@ def test_close_is_answered(run: Run, web: Open, said: bytes, answered: bytes) ->
 
 @pytest.mark.parametrize("way", ["disconnect", "close", "disconnect-and-close", "gone", "text"])
 def test_the_will_and_the_ways_to_go(run: Run, web: Open, way: str) -> None:
-    """[v5 3.1.2-8] A Close is no DISCONNECT."""
+    """A Close frame is no DISCONNECT [v5 3.1.2-8]."""
     broker = run(**WS)
     sub = enter(web(broker), "s")
     sub.sendall(mqtt(Subscribe(1, (("#", 0),))))
@@ -222,7 +222,7 @@ def test_the_will_and_the_ways_to_go(run: Run, web: Open, way: str) -> None:
         last = frames_to_the_end(ws)[-1]
         assert last == ServerFrame(CLOSE, b"\x03\xeb" if way == "text" else b"\x03\xe8")
     sub.sendall(mqtt(Publish("#".replace("#", "end"), b"end")))
-    # two connections: which of them the broker hears first, nobody knows
+    # the broker may read either of the two connections first
     assert sorted(publishes(sub, 1 if "disconnect" in way else 2)) == ([b"end"] if "disconnect" in way else [b"end", b"will"])
     want = {"disconnect": "disconnected.", "disconnect-and-close": "disconnected.", "text": "disconnected: Protocol error."}
     assert broker.log("Client w [").endswith(want.get(way, "disconnected: connection closed by client."))
@@ -243,7 +243,7 @@ def test_a_second_client_with_the_same_id(run: Run, web: Open) -> None:
 
 
 def test_a_broker_that_stops_is_going_away(run: Run, web: Open) -> None:
-    """[RFC 6455 7.4.1]"""
+    """Test [RFC 6455 7.4.1]."""
     broker = run(**WS)
     ws = enter(web(broker))
     broker.engine.stop()
@@ -251,7 +251,7 @@ def test_a_broker_that_stops_is_going_away(run: Run, web: Open) -> None:
 
 
 def test_close_while_input_is_paused(run: Run, web: Open) -> None:
-    """It asks for more than it reads, then says Close: what it asked before is answered, then it is let go."""
+    """A client sends more requests than it reads answers for, then Close: the broker answers the requests, then closes."""
     broker = run({"max_output_bytes": 1 << 16}, **WS)
     ws = enter(web(broker), will=Will("w", b"x"))
     ws.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -293,7 +293,7 @@ def test_the_size_of_a_request_is_an_option(run: Run, dial: Dial) -> None:
 
 
 def test_pings_are_no_sign_of_life_of_mqtt(run: Run, web: Open) -> None:
-    """[v5 3.1.2-22] A page whose script hangs may still have a browser that answers for it."""
+    """WebSocket pings do not count for keep alive [v5 3.1.2-22]: a browser may answer for a page whose script hangs."""
     ws = enter(web(run(**WS)), keepalive=1)
     ws.sock.settimeout(0.1)
     began = time.monotonic()
@@ -310,7 +310,7 @@ def test_pings_are_no_sign_of_life_of_mqtt(run: Run, web: Open) -> None:
 @pytest.mark.parametrize("options", [WS, {"enable_proxy_protocol": 1}, {"enable_proxy_protocol": 2}, {"enable_proxy_protocol": 2, **WS}])
 @pytest.mark.parametrize("dripping", [False, True])
 def test_the_first_connect_has_a_deadline(run: Run, dial: Dial, options: dict[str, object], dripping: bool) -> None:
-    """Whoever sends half a header, or drips it, is cut off as if it had sent half a CONNECT."""
+    """connect_timeout ends a client that sends half a header, or sends it slowly, as it ends one that sends half a CONNECT."""
     broker = run({"connect_timeout": 1}, **options)
     text = V1 if options.get("enable_proxy_protocol") == 1 else v2() if "enable_proxy_protocol" in options else handshake()[0]
     sock = dial(broker, text[:5])
@@ -378,7 +378,7 @@ def test_the_address_that_a_proxy_tells(run: Run, dial: Dial, version: int, head
     assert broker.engine.clients()[0]["port"] == (int(where.rpartition(":")[2]) or None)
     sock.close()
     broker.log(f"Client p [{where}] disconnected: connection closed by client.")
-    assert not any("New connection" in line for line in broker.lines)  # who it is was not known then
+    assert not any("New connection" in line for line in broker.lines)  # the address was not known when it connected
 
 
 def test_header_and_all_else_byte_by_byte(run: Run, dial: Dial) -> None:
@@ -453,7 +453,7 @@ def test_proxy_then_websocket(run: Run, web: Open) -> None:
     broker = run(enable_proxy_protocol=2, **WS)
     enter(web(broker, v2()), "both")
     assert "from 10.1.2.3:4321 as both" in broker.log(" as both ")
-    # the proxy's word is nearer than the header, and a neighbour's at that
+    # the PROXY header comes first; it names a private address, so the HTTP header is trusted
     enter(web(broker, v2(), X_Forwarded_For="192.0.2.7"), "three")
     assert "from 192.0.2.7:4321 as three" in broker.log(" as three ")
     public = v2(socket.inet_aton("192.0.2.1") + socket.inet_aton("10.0.0.1") + struct.pack(">HH", 9, 9))
@@ -475,7 +475,7 @@ def test_nobody_becomes_local_by_saying_so(run: Run, dial: Dial, web: Open, opti
         sock = dial(broker, v2(here) + connect() + question)
         assert read(sock, 4) == CONNACK
         got = read(sock, 4)
-    assert got == b"\x40\x02\x00\x07"  # acknowledged, as 3.1.1 must, and not answered
+    assert got == b"\x40\x02\x00\x07"  # acknowledged, as 3.1.1 requires, but not answered
 
 
 def test_a_reload_changes_what_listeners_speak(run: Run, dial: Dial, web: Open) -> None:
@@ -485,7 +485,7 @@ def test_a_reload_changes_what_listeners_speak(run: Run, dial: Dial, web: Open) 
     broker.engine.reload(broker.settings, [{**broker.listener, "protocol": "mqtt", "enable_proxy_protocol": 1}], [{}])
     sock = dial(broker, V1 + connect("new"))
     assert read(sock, 4) == CONNACK
-    assert frames_to_the_end(old)[-1].opcode == CLOSE    # that way in is not there any more
+    assert frames_to_the_end(old)[-1].opcode == CLOSE    # the listener no longer speaks WebSocket
     assert half.recv(12) == b""
 
 

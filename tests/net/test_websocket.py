@@ -1,4 +1,4 @@
-"""WebSocket frames of a server [RFC 6455 5, 7], byte by byte."""
+"""The server's decoder of WebSocket frames [RFC 6455 5, 7], byte by byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Row(NamedTuple):
     clause: str
     wire: bytes
     data: bytes = b""
-    pong: bytes | None = None  # the whole frame that answers
+    pong: bytes | None = None  # the whole frame of the answer
     closed: int | None = None
     failed: int | None = None
 
@@ -109,7 +109,7 @@ def test_byte_by_byte(row: Row) -> None:
 
 @pytest.mark.parametrize("row", [r for r in ROWS if r.failed], ids=lambda row: row.id)
 def test_wrong_byte_is_told_at_once(row: Row) -> None:
-    # Nobody waits for the rest of what cannot be right, and what follows is not read any more.
+    # The decoder fails at the first wrong byte, does not wait for the rest of the frame, and reads no later bytes.
     for n in range(len(row.wire)):
         frames = net_api.Frames()
         frames.take(row.wire[: n + 1])
@@ -151,7 +151,7 @@ def test_any_split_gives_the_same(made: list[bytes], tail: bytes, chance: random
             if cut == 1 and (pong := frames.pong()):
                 pongs.append(pong)
         assert (data, frames.closed(), frames.failed()) == (model.data, model.closed, model.failed)
-        if cut == 1:  # a ping that is answered at once is not passed over
+        if cut == 1:  # each ping gets its answer if the answers are sent at once
             assert pongs == [bytes([0x8A, len(p)]) + p for p in model.pings]
 
 

@@ -1,4 +1,4 @@
-"""All layers at once: PROXY header, TLS, WebSocket, MQTT; whole and byte by byte."""
+"""All layers together: PROXY header, TLS, WebSocket, MQTT; in one piece and byte by byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.net.test_web import PINGRESP, V1, WS, enter, mqtt, publishes, read_se
 
 
 class SlowTls:
-    """TLS over a socket that sends `step` bytes at a time; what a WebSocket needs of a socket. `before` goes in the first write."""
+    """TLS over a socket that sends `step` bytes at a time, with the methods that WebSocket uses. It sends `before` first."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, before: bytes = b"", step: int = 1 << 20) -> None:
         self.sock, self.step = sock, step
@@ -70,7 +70,7 @@ def open_web(dial: Dial, broker: Running, before: bytes = b"", step: int = 1 << 
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
 @pytest.mark.parametrize("proxied", [False, True])
 def test_every_layer(run: Run, dial: Dial, secure: dict[str, str], step: int, proxied: bool) -> None:
-    """The header and the first bytes of the handshake come in one segment: the header must not swallow any of them."""
+    """One segment holds the PROXY header and the first bytes of the handshake; the header's parser must not take any of these."""
     broker = run(**WS, **secure, **({"enable_proxy_protocol": 1} if proxied else {}))
     ws = enter(open_web(dial, broker, V1 if proxied else b"", step), "all")
     line = broker.log(" as all ")
@@ -96,7 +96,7 @@ def test_close_then_the_end_of_tls(run: Run, dial: Dial, secure: dict[str, str],
     ws = enter(open_web(dial, run(**WS, **secure)))
     ws.sock.sendall(frame(BINARY, mqtt(Pingreq())) + bye)
     raw = ws._raw
-    while more := ws.sock.recv(65536):  # b"": close_notify, not a bare end
+    while more := ws.sock.recv(65536):  # b"": the broker sent close_notify before the end
         raw += more
     assert read_server(raw)[0] == [ServerFrame(BINARY, PINGRESP), ServerFrame(CLOSE, b"\x03\xe8")]
 

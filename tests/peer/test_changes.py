@@ -1,4 +1,4 @@
-"""A link whose configuration becomes another one: what waits keeps its name, lazy links go on, and client ids go from one to the other."""
+"""A reload changes a bridge: waiting messages keep their remote names, lazy bridges continue, and bridges exchange client ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.peer.test_link import client, publish, reload, up
 from mosq.records import KickCommand
 
 RETAIN_HANDLING = 0x30
-LINES_KNOWN = 17                # those of now, and LINK_PAST_MAX
+LINES_KNOWN = 17                # the current lines, and LINK_PAST_MAX
 
 
 def down(plane: Plane, remote: Remote) -> None:
@@ -62,7 +62,7 @@ def test_what_waits_keeps_the_name_under_which_it_was_queued(level: int, lines: 
 
 
 def test_several_reloads_in_a_row() -> None:
-    """Each message by the lines of its time."""
+    """A message keeps the topic lines that were current when it was queued."""
     with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
         want = []
@@ -77,7 +77,7 @@ def test_several_reloads_in_a_row() -> None:
 
 
 def test_more_reloads_than_are_remembered() -> None:
-    """What is older goes by the oldest lines that are known, or is dropped; never under a name of its own."""
+    """An older message uses the oldest known lines or is dropped; it never goes out under its local name."""
     with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "l/a", b"0", 1)
@@ -98,7 +98,7 @@ def test_more_reloads_than_are_remembered() -> None:
 
 
 def test_the_lines_of_before_are_those_of_what_waited_only() -> None:
-    """Also when the last of that had no name any more."""
+    """Waiting messages use the earlier lines, also if the last of them has no remote name any more."""
     with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "l/a", b"0", 1)
@@ -166,7 +166,7 @@ def test_what_keeps_an_older_name_is_no_older_value_of_a_topic_of_today() -> Non
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize("level", [4, 5])
 def test_a_name_that_cannot_be_is_none(level: int, qos: int) -> None:
-    """`l/` without `l/` is nothing; with a long prefix it is too long. Never under the name that it has here."""
+    """`l/` without its prefix is empty; with a long prefix it is too long. It never goes out under its local name."""
     with Plane(bridges=[spec(line("#", "out", 1, "l/", ""), line("#", "out", 1, "m/", "r" * 65000 + "/"), version=level)], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane, level)
@@ -179,7 +179,7 @@ def test_a_name_that_cannot_be_is_none(level: int, qos: int) -> None:
 
 
 def test_subscriptions_there_of_every_configuration_before_are_ended() -> None:
-    """Also of one that was followed by others under which the link was never up."""
+    """The bridge also ends subscriptions of a configuration that later ones replaced while the bridge was down."""
     with Plane(bridges=[spec(line("a", "in", 1))], allow_anonymous=True) as plane:
         down(plane, up(plane, n_in=1))
         reload(plane, spec(line("b", "in", 1)))
@@ -190,10 +190,10 @@ def test_subscriptions_there_of_every_configuration_before_are_ended() -> None:
         assert [item.decode() for item in remote.hears("unsubscribe")["items"]] == ["a"]
 
 
-# ---------------------------------------------------------------- retained messages of the remote
+# ---------------------------------------------------------------- retained messages of the remote broker
 
 def subscribed(plane: Plane, present: bool, code: int | None = None) -> int:
-    """Retain Handling of the one SUBSCRIBE of a connection."""
+    """Connect as the bridge's remote broker; return the Retain Handling of its one SUBSCRIBE."""
     remote = Remote(plane, level=5)
     remote.let_in(present)
     fields = remote.hears("subscribe")
@@ -207,19 +207,19 @@ def subscribed(plane: Plane, present: bool, code: int | None = None) -> int:
 
 
 def test_retained_messages_are_asked_for_by_whoever_lost_its_state() -> None:
-    """[v5 3.8.3.1] 1: only if the subscription is new there."""
+    """Retain Handling 1 asks for retained messages only if the subscription is new [v5 3.8.3.1]."""
     with Plane(bridges=[spec(line("a", "in", 1), version=5)], allow_anonymous=True) as plane:
-        assert subscribed(plane, present=True) == 0      # the remote knows us from before; we do not know what it said
+        assert subscribed(plane, present=True) == 0      # the remote broker has a session; our broker does not know its SUBACK
         assert subscribed(plane, present=True) == 1
         assert subscribed(plane, present=False, code=0x87) == 0
-        assert subscribed(plane, present=True) == 0      # it was refused: nothing has come
+        assert subscribed(plane, present=True) == 0      # the subscription was refused: no retained message has arrived
         assert subscribed(plane, present=True) == 1
 
 
 # ---------------------------------------------------------------- lazy
 
 def test_a_lazy_link_is_wanted_again_after_a_reload() -> None:
-    """By the threshold of now, whether anything more comes or not."""
+    """The new threshold applies, also if no further message arrives."""
     with Plane(bridges=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
         wire = client(plane)
         for _ in range(2):
@@ -235,7 +235,7 @@ def test_a_lazy_link_is_wanted_again_after_a_reload() -> None:
 
 
 def test_a_lazy_link_that_breaks_is_wanted_for_what_still_waits() -> None:
-    """After its end was told."""
+    """The event "wanted" follows the event "down"."""
     with Plane(bridges=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane)
@@ -249,7 +249,7 @@ def test_a_lazy_link_that_breaks_is_wanted_for_what_still_waits() -> None:
 # ---------------------------------------------------------------- client ids
 
 def held(plane: Plane, client_id: str) -> bool:
-    """Is it refused to clients, as a bridge's?"""
+    """Return whether the broker refuses this client id to clients because a bridge uses it."""
     got = plane.connect(Connect(client_id, clean=False)).read_packet()
     assert isinstance(got, Connack)
     return got.rc == 2
@@ -324,6 +324,6 @@ def test_kicking_who_has_no_name_leaves_links_alone() -> None:
         up(plane)
         wire = client(plane)
         plane.answer(KickCommand([None]))
-        assert wire.read_frame() is None         # no name, and not of a bridge
+        assert wire.read_frame() is None         # a client without a user name that is no bridge
         plane.asks_nothing()
         assert plane.engine.bridges()[0]["state"] == "up"

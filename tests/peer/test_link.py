@@ -1,4 +1,4 @@
-"""A link to another broker, packet by packet: the test is the remote broker."""
+"""A bridge, packet by packet: the test is the remote broker."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_both_ways_does_not_loop() -> None:
         remote.hears("puback")
         wire = client(plane)
         wire.send(Publish("l/b", b"y"))
-        assert remote.hears("publish")["topic"] == b"r/b"        # and not r/a
+        assert remote.hears("publish")["topic"] == b"r/b"        # r/a is not sent
 
 
 def test_what_no_line_asked_for_does_not_come_in() -> None:
@@ -197,11 +197,11 @@ def test_qos_2_inbound_over_a_cut_comes_once(present: bool) -> None:
         wire.expect_nothing()
 
 
-# ---------------------------------------------------------------- what both sides agree on
+# ---------------------------------------------------------------- negotiated limits
 
 
 def publish(wire: Wire, topic: str, payload: bytes = b"", qos: int = 0, retain: bool = False) -> None:
-    """And waits until it was dealt with."""
+    """Publish a message; return when the broker has handled it."""
     wire.send(Publish(topic, payload, qos, 77 if qos else 0, retain))
     if qos == 2:
         wire.read_packet()
@@ -292,13 +292,13 @@ def test_retained_messages_go_out_once_and_none_that_came_from_there() -> None:
         plane.until(lambda: plane.engine.bridges()[0]["pending"] == 0)
         remote.close()
         assert linked(plane).event == "down"
-        remote = up(plane, n_in=1)           # the remote has forgotten all: what is retained is told again
+        remote = up(plane, n_in=1)           # the remote broker lost its session: retained messages are sent again
         again = remote.hears("publish")
         assert again["topic"] == b"a/ours"
         remote.send(Puback(again["pid"]))
         remote.close()
         linked(plane)
-        remote = up(plane, present=True)     # the session lives: nothing is told or asked for twice
+        remote = up(plane, present=True)     # the session is present: nothing is sent or requested twice
         publish(wire, "a/new", b"z", 1)
         assert remote.hears("publish")["topic"] == b"a/new"
 
@@ -323,8 +323,8 @@ def test_notices_on_both_sides(level: int) -> None:
         assert incoming.payload == b"1"
         plane.engine.bridge("b", "close")
         if level == 5:
-            assert remote.hears("disconnect")["rc"] == 4         # with our will: 0
-        assert remote.heard()[0] == "closed"                     # 3.x would be rid of its will by a DISCONNECT
+            assert remote.hears("disconnect")["rc"] == 4         # 4: with will; 0 would drop our will
+        assert remote.heard()[0] == "closed"                     # in 3.x a DISCONNECT would drop the will
         assert linked(plane) == BridgeEvent("b", "down", "closed")
         incoming = wire.read_packet()
         assert isinstance(incoming, Publish)
@@ -448,7 +448,7 @@ def test_a_refused_subscription_is_logged() -> None:
         plane.until(lambda: "Warning: Bridge b: the remote broker refused the subscription to a (128)." in plane.lines)
 
 
-# ---------------------------------------------------------------- lazy links, clean ones
+# ---------------------------------------------------------------- lazy bridges, clean sessions
 
 
 def test_a_lazy_link_is_wanted_and_becomes_idle() -> None:

@@ -1,4 +1,4 @@
-"""Two and three brokers of ours, linked: nothing goes round for ever, nothing is lost or doubled over cuts."""
+"""Bridges between two and three of our brokers: no message circulates for ever, and cuts lose or duplicate none."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_ring_of_links_of_5_ends(n: int, direction: str) -> None:
         planes[0].until(lambda: sum(plane.stats()["drops_loop"] for plane in planes) >= 1)
         planes[0].until(lambda: all(each["pending"] == 0 for plane in planes for each in plane.engine.bridges()))
         pub.expect_packet(Puback(1))
-        pub.expect_nothing()             # whatever is still on its way round
+        pub.expect_nothing()             # time for messages that still circulate
         before = [plane.stats()["publish_in"] for plane in planes]
         pub.expect_nothing()
         assert [plane.stats()["publish_in"] for plane in planes] == before
@@ -93,7 +93,7 @@ def test_a_ring_of_links_of_5_ends(n: int, direction: str) -> None:
 @pytest.mark.parametrize("level", [4, 5])
 @pytest.mark.parametrize("direction", ["out", "in"])
 def test_exactly_once_and_in_order_over_cuts(level: int, direction: str) -> None:
-    """The link is cut again and again by the broker whose connection it is, while messages of QoS 2 flow."""
+    """The broker that opened the bridge cuts it again and again while messages of QoS 2 flow."""
     total, cuts = 600, 12
     link = spec(line("#", direction, 2), version=level, session_expiry_s=1000)
     with Plane(bridges=[link], allow_anonymous=True, settings={"max_queued_messages": 0}) as near, \

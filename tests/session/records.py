@@ -1,4 +1,4 @@
-"""Bodies of records by hand, against docs/storage.md: (kind, fields, bytes). The fuzzer begins with them too."""
+"""Bodies of records by hand, after docs/storage.md: (kind, fields, bytes). They are also seeds of the fuzzer."""
 
 from typing import Any, NamedTuple
 
@@ -55,7 +55,7 @@ ROWS = [
 ]
 
 SHORT, LONG, FLAGS, VALUE, UNKNOWN = ("ends before", "after its last", "has flags", "impossible value", "of a kind")
-# (kind, body, what is said)
+# (kind, body, part of the error)
 WRONG = [
     (SESSION, ROWS[0].body[:24], SHORT),
     (SESSION, ROWS[0].body[:-3], SHORT),
@@ -63,7 +63,7 @@ WRONG = [
     (SESSION, ROWS[1].body[:-1], SHORT),
     (SESSION, ROWS[0].body + b"x", LONG),
     (SESSION, ROWS[0].body[:4] + b"\x08" + ROWS[0].body[5:], FLAGS),
-    (SESSION, ROWS[1].body[:4] + b"\x00" + ROWS[1].body[5:], FLAGS),        # a user name, and the flag says none
+    (SESSION, ROWS[1].body[:4] + b"\x00" + ROWS[1].body[5:], FLAGS),        # a user name without its flag
     (SUB, b"\x01\0\0\0\0\0\0\0\0", SHORT),                                  # no filter
     (SUB, b"\x01\0\0\0\0\0\0\0", SHORT),
     (SUB, b"\x01\0\0\0\0\0\0\0\0" + b"a" * 65536, LONG),

@@ -1,4 +1,4 @@
-"""The bodies of records: byte for byte, both ways, and what is no body."""
+"""Encode and decode the bodies of records, byte for byte, and refuse invalid bodies."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_what_is_no_body(kind: int, body: bytes, said: str) -> None:
 @pytest.mark.parametrize("row", [row for row in ROWS if row.kind not in (ACKS, RELEASED, META, RETAINED_FROM, STREAMS, UNSUB, SUB, RETAINED_GONE)],
                          ids=lambda row: f"{KINDS[row.kind]}-{len(row.body)}")
 def test_every_cut(row: Row) -> None:
-    # where the rest is the payload, a cut of it is a shorter payload: everything before it is needed
+    # a cut of a payload at the end gives a shorter payload; all bytes before it are required
     fixed = len(row.body) - len(row.fields.get("payload", b""))
     for n in range(fixed):
         assert record_verdict(row.kind, row.body[:n]) is not None, n
@@ -69,7 +69,7 @@ def test_round_trip(data: Any) -> None:
 
 @given(st.integers(0, 17), st.binary(max_size=80))
 def test_any_bytes(kind: int, body: bytes) -> None:
-    """What is taken is what would be written of it."""
+    """An accepted body equals the encoding of its decoded fields."""
     if kind != META and record_verdict(kind, body) is None:
         assert record_encode(kind, record_decode(kind, body)) == body
 

@@ -1,4 +1,4 @@
-"""The queue against a naive model; the inbox against a set; the table of sessions against a dictionary."""
+"""Compare the queue with a simple model, the inbox with a set, and the table of sessions with a dictionary."""
 
 import random
 
@@ -11,7 +11,7 @@ WINDOW = 5
 
 
 class Model:
-    """A list of what is owed, in order: [number, qos, pid, state]."""
+    """A list of pending messages, in order: [number, qos, pid, state]."""
 
     def __init__(self, last_pid: int) -> None:
         self.owed: list[list[int | str]] = []
@@ -55,7 +55,7 @@ def test_queue_against_the_model(seed: int) -> None:
         elif action < 0.97:
             candidates = [o for o in model.owed[:model.sent] if o[3] in ("sent", "released")]
             if candidates and r.random() < 0.9:
-                owed = r.choice(candidates)  # acknowledgements come in any order
+                owed = r.choice(candidates)  # acknowledgements arrive in any order
                 assert queue.state(int(owed[2])) == owed[3]
                 if owed[1] == 2 and owed[3] == "sent":
                     queue.release(int(owed[2]))
@@ -183,9 +183,9 @@ def test_shares_are_found_again_by_what_was_known() -> None:
     assert shares.share(7, 1, place) == place
     other = shares.share(8, 1, place)  # of another group
     assert other != place
-    assert shares.share(7, 2, place) not in (place, other)  # an identifier of its own: what waits keeps the old one
+    assert shares.share(7, 2, place) not in (place, other)  # a new subscription identifier: waiting messages keep the old one
     assert shares.read(place) == (7, 1)
-    assert shares.share(8, 1, 60_000) not in (0, place)  # whatever is "known" does no harm
+    assert shares.share(8, 1, 60_000) not in (0, place)  # a wrong hint does no harm
 
 
 def test_shares_begin_again_when_the_queue_is_empty() -> None:
@@ -206,5 +206,5 @@ def test_shares_are_bounded() -> None:
     places = [shares.share(group, 0) for group in range(1, SHARES_MAX + 1)]
     assert places == list(range(1, SHARES_MAX + 1))
     assert shares.share(SHARES_MAX + 1, 0) == 0
-    assert shares.share(1, 0, 1) == 1  # who is there stays
+    assert shares.share(1, 0, 1) == 1  # a known share keeps its place
     assert shares.counts() == (SHARES_MAX, SHARES_MAX)

@@ -1,6 +1,6 @@
-"""Where the two may differ, in one table each. What is not here must be the same.
+"""Tables of the allowed differences between mosq and Mosquitto; both must agree in all other respects.
 
-A deliberate difference names the row of docs/differences.md that tells people of it (its first cell).
+A deliberate difference names the row of docs/differences.md that documents it (its first cell).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# lines of either that are no part of the comparison: (pattern, why)
+# lines of either broker that the test does not compare: (pattern, why)
 LEFT_OUT = (
     (r"(Bridge|Persistence|TLS|TLS-PSK|Websockets) support (NOT )?available\.", "each says what it has"),
     (r"Info: running (mosq|mosquitto) as user.*", "ours gives up root's rights after binding, so it says so later"),
@@ -21,7 +21,7 @@ LEFT_OUT = (
     (r"ACL denying access to client with dangerous .*", "ours says so once, when it connects; Mosquitto at each use"),
 )
 
-# What 2.1 says otherwise than 2.0 and mosq, in the whole of its log: (pattern, replacement, why)
+# Log text of 2.1 that differs from 2.0 and mosq, anywhere in its log: (pattern, replacement, why)
 OTHER_WORDS = (
     (r"^OpenSSL Error\S* ?.*unexpected eof while reading\n(Client 127\.0\.0\.1 .* disconnected: )Protocol error\.$", r"\1connection closed by client.",
      "row:a TLS connection that just ends"),
@@ -29,7 +29,7 @@ OTHER_WORDS = (
     (r"^OpenSSL Error while trying to get the error\[", "OpenSSL Error[", "row:TLS: errors of OpenSSL in the log"),
 )
 
-# Mosquitto 2.0's words for what 2.1 (and mosq) says: (pattern, replacement)
+# Log text of 2.0 and its equivalent in 2.1 and mosq: (pattern, replacement)
 OLD_WORDS = (
     (r"^Client connection from 127\.0\.0\.1 failed: .*unexpected eof while reading\.$",
      "New connection from 127.0.0.1:N on port PORT.\nClient 127.0.0.1 [127.0.0.1:N] disconnected: connection closed by client."),
@@ -54,7 +54,7 @@ OLD_WORDS = (
     (r"^Invalid Will QoS in CONNECT from 127\.0\.0\.1\.$", "Protocol error from 127.0.0.1:N: CONNECT with invalid Will QoS (3)."),
     (r"QoS too high or retain not supported\.$", "used disallowed feature (QoS too high, retain not supported, or bad AUTH method)."),
 )
-# lines that 2.0 does not have
+# lines that 2.0 does not log
 NEW_LINES = (
     r"Protocol error from .*: v3\.1 CONNECT with zero length clientid\.", r"Protocol error from .* when forbidden\.",
     r"Protocol error from .*: CONNECT with non-zero connect reserved flag .*", r"Protocol error from .* without username, .*",
@@ -67,11 +67,11 @@ NEW_LINES = (
 
 @dataclass(frozen=True)
 class Difference:
-    """In one scene."""
+    """A difference in one scene."""
 
     scene: str
     peers: str              # "2.0", "2.1" or both, separated by a blank
-    parts: str              # what differs: of bytes, lines, status
+    parts: str              # the parts that differ: bytes, lines, status
     why: str                # "row:..." a row of docs/differences.md; else it is a change between 2.0 and 2.1
 
 

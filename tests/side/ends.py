@@ -1,4 +1,4 @@
-"""What both say when they do not start, or only look: the words that tools look for."""
+"""Messages of both brokers when they do not start or only check; other tools look for these words."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class End:
-    ours: str                                   # part of what mosq says
-    theirs: dict[str, str] = field(default_factory=dict)       # by version, where Mosquitto says it differently
-    status: dict[str, int] = field(default_factory=dict)       # likewise
+    ours: str                                   # part of the message of mosq
+    theirs: dict[str, str] = field(default_factory=dict)       # version -> different message of Mosquitto
+    status: dict[str, int] = field(default_factory=dict)       # version -> different exit status of Mosquitto
     why: str = ""
-    not_on: str = ""                            # versions that start all the same, or do not know it
+    not_on: str = ""                            # versions that start anyway, or do not know the option
 
 
 ROWS = {

@@ -1,8 +1,7 @@
-"""One broker, ours or another's, run on a configuration and a script of clients: what it answers, byte by byte, what it
-logs, and how it ends.
+"""Run one broker, mosq or Mosquitto, with a configuration and a script of clients; record its bytes, its log and its exit status.
 
-Nothing waits for a time: after each step every connection sends a PINGREQ and reads up to its PINGRESP, and the end of a
-connection is waited for in the log.
+No step waits for a fixed time: after each step every connection sends a PINGREQ and reads up to its PINGRESP, and the log shows
+the end of a connection.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ MOSQ = [sys.executable, "-m", "mosq"]
 
 @dataclass(frozen=True)
 class Step:
-    """What a client does. `what`: bytes or packets to send; empty: `how` alone. `run`: a whole client from outside, `what` are its
-    words."""
+    """One action of a client. `what` holds the bytes or packets to send; if it is empty, only `how` applies. For `run`, `what`
+    holds the command of an external client."""
 
     who: str
     what: tuple = ()
-    how: str = "send"           # send, drop (closes without a word), connect, run
+    how: str = "send"           # send, drop (close without DISCONNECT), connect, run
     level: int = 4
-    ends: bool = False          # the broker is to close the connection
+    ends: bool = False          # the broker must close the connection
     tls: Callable[[], ssl.SSLContext] | None = None
     websocket: bool = False
 
@@ -50,9 +49,9 @@ class Scene:
     config: str
     steps: tuple[Step, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()     # beside -c FILE
+    arguments: tuple[str, ...] = ()     # in addition to -c FILE
     status: int = 0
-    fails: bool = False                 # it does not start: its status and its last words count
+    fails: bool = False                 # the broker does not start: compare its status and last message
     needs: str = ""                     # "2.1": Mosquitto 2.0 does not know the option
 
 
@@ -65,7 +64,7 @@ def send(who: str, *what: object) -> Step:
 
 
 def last(who: str, *what: object) -> Step:
-    """After that the broker closes the connection."""
+    """Return a step after which the broker closes the connection."""
     return Step(who, what, ends=True)
 
 
@@ -75,7 +74,7 @@ def drop(who: str) -> Step:
 
 @dataclass
 class Told:
-    bytes: list[tuple[int, str, str]]   # step, who, what came, in hexadecimal
+    bytes: list[tuple[int, str, str]]   # (step, client, received bytes in hexadecimal)
     lines: list[str]
     status: int
     stderr: str = ""
@@ -122,7 +121,7 @@ class Peer:
         heard: list[tuple[int, str, str]] = []
         for number, step in enumerate(self.scene.steps):
             self._play(step, number, heard)
-        for who in sorted(self.wires):          # leave in order, so that the log has an order, too
+        for who in sorted(self.wires):          # clients leave in order, so that the order of the log is fixed
             self.wires[who].send(b"\xe0\x00")
             self.wires[who].expect_closed()
         process.send_signal(signal.SIGTERM)
@@ -171,10 +170,10 @@ class Peer:
             try:
                 wire.send(*step.what)
                 first = wire.read_frame()
-            except (ssl.SSLError, ConnectionError):     # TLS 1.3: the client believed that it was in
+            except (ssl.SSLError, ConnectionError):     # a TLS 1.3 client may finish its handshake before the broker refuses it
                 wire.close()
                 raise
-        except (ssl.SSLError, ConnectionError):         # which of them is a matter of time
+        except (ssl.SSLError, ConnectionError):         # the timing decides which error occurs
             heard.append((number, step.who, "no handshake"))
             self._await_ends(ends + 1)
             return
@@ -213,7 +212,7 @@ class Peer:
             heard.append((number, who, came))
 
     def lines(self) -> list[str]:
-        """Of the log, without what is different in each run."""
+        """Return the log's lines without the parts that differ in each run."""
         return [self._normal(line) for line in self.log_path.read_text(errors="replace").splitlines()
                 if not re.search(r"PINGREQ|PINGRESP", line)]
 

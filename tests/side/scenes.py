@@ -1,4 +1,4 @@
-"""What both brokers are asked to do."""
+"""Scenes that both brokers run: configurations and steps of clients."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def secured(who: str, tls: Callable[[], ssl.SSLContext], level: int = 4, **field
 
 
 def publishes(identity: str, key: str) -> Step:
-    """By Mosquitto's client: this Python's ssl has no pre-shared keys."""
+    """Publish with Mosquitto's client, because this Python's ssl has no pre-shared keys."""
     return Step(identity, ("mosquitto_pub", "-h", "localhost", "-p", "{port}", "-i", identity, "-t", "t", "-m", "x", "-q", "1",
                            "--psk-identity", identity, "--psk", key, "--tls-version", "tlsv1.2"), "run")
 

@@ -1,5 +1,6 @@
-"""The same configuration and the same clients, once with Mosquitto and once with mosq: same bytes, same log, same exit
-status, but for what differences.py says. With Debian's Mosquitto, and with the one that MOSQ_PEER_21 names (a 2.1)."""
+"""Run the same configuration and clients with Mosquitto and with mosq; compare bytes, log and exit status.
+
+differences.py lists the allowed differences. The tests run with Debian's Mosquitto and with the 2.1 that MOSQ_PEER_21 names."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def playable(peer: str):
 def test_same_bytes_and_lines(peer, scene):
     differ = differences.of_scene(scene.name, peer)
     ours = Peer(MOSQ, scene).run()
-    for _ in range(2):          # what Mosquitto says of a connection that ends at once is not always the same: it may say it twice, we once
+    for _ in range(2):          # Mosquitto may log a connection that ends at once twice, mosq logs it once
         theirs = Peer([PEERS[peer]], scene).run()
         found = set()
         if masked(theirs.bytes) != masked(ours.bytes):
@@ -42,14 +43,14 @@ def test_same_bytes_and_lines(peer, scene):
             found.add("lines")
         if found == differ:
             break
-    if found != differ:         # for the report
+    if found != differ:         # pytest reports the difference
         assert theirs.bytes == ours.bytes
         assert lines[0] == lines[1]
     assert found == differ
 
 
 def masked(heard):
-    """Made up client ids are what each makes up."""
+    """Mask the client ids that each broker generates."""
     return [(step, who, re.sub("6175746f2d(3[0-9]|4[1-6]|2d){36}", "auto-", came)) for step, who, came in heard]
 
 

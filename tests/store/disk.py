@@ -1,7 +1,8 @@
-"""A disk for the store's tests: files in memory that know what is in the page cache and what is on the disk, and fail when told to.
+"""A disk for the store's tests: files in memory with a page cache and a durable part, and with faults on request.
 
-`power_cut` keeps, of what was not synced, any subset of 512-byte sectors and of new and removed names. A datasync that fails has lost what it was
-asked for: the page cache still shows it, a second call says all is well, and a power cut shows the truth.
+`power_cut` keeps any subset of the unsynced 512-byte sectors, and of the names that were added or removed since the last sync.
+A datasync that fails has lost its sectors: the page cache still shows them, a second call succeeds, and only a power cut shows
+that they are gone.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ SECTOR = 512
 
 class File:
     def __init__(self) -> None:
-        self.data = bytearray()  # what a reader sees
-        self.durable = bytearray()  # what is on the disk
+        self.data = bytearray()  # bytes that a reader sees: the page cache
+        self.durable = bytearray()  # bytes on the disk
         self.dirty: set[int] = set()  # sectors that a sync would write
 
 
@@ -28,12 +29,12 @@ class Disk:
         self.failed: set[int] = set()  # descriptors whose sync has failed
         self.next_fd = 100
         self.space = space
-        self.faults: dict[str, list[int | str]] = {}  # per call: what the next ones do ("short", "ok", an errno)
+        self.faults: dict[str, list[int | str]] = {}  # call -> results of its next calls: "short", "ok" or an errno
         self.calls: list[str] = []
         self.broken: BaseException | None = None
-        self.loses = True  # a failed datasync loses what was not on the disk
+        self.loses = True  # a failed datasync loses the bytes that were not on the disk
 
-    # ---- what the store calls
+    # ---- calls of the store
 
     def name_of(self, path: str) -> str:
         return path.rsplit("/", 1)[1]
@@ -120,7 +121,7 @@ class Disk:
     def names(self, path: str) -> list[str]:
         return list(self.files)
 
-    # ---- what may happen to it
+    # ---- faults
 
     def _settle(self, file: File, sectors: set[int]) -> None:
         for sector in sectors:
@@ -130,13 +131,13 @@ class Disk:
             file.durable[sector * SECTOR:sector * SECTOR + len(piece)] = piece
 
     def kill(self) -> None:
-        """The process is gone, the machine is not."""
+        """The process ends, the machine stays up: the page cache survives."""
         self.fds.clear()
         self.failed.clear()
         self.faults.clear()
 
     def power_cut(self, keep: Callable[[], bool]) -> None:
-        """keep() is asked for each sector and each name whether it had reached the disk before."""
+        """Cut the power. For each unsynced sector and name, keep() decides whether it had reached the disk."""
         self.kill()
         names = dict(self.durable_names)
         for name in sorted({*self.files, *names}):

@@ -1,4 +1,4 @@
-"""An owner of a store, as the broker is one: a table of keys, each change a record. It replays, appends, and says what is live when asked."""
+"""An owner of a store, like the broker: a table of keys whose changes are records. It replays, appends and reports live records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def record_bytes(body: bytes) -> int:
 
 
 class Owner:
-    """Runs the storage thread's turns itself, so that each run is the same."""
+    """A table of keys in a store. It runs the storage thread's turns itself, so that each run is the same."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
@@ -68,7 +68,7 @@ class Owner:
         return news
 
     def clean(self, most: int = 50) -> int:
-        """A chunk; how many of its records were looked at."""
+        """Clean one chunk; return the number of its records."""
         records = self.store.clean_chunk(most)
         for lsn, kind, _, body in records:
             key = int.from_bytes(body[:4], "little")
@@ -79,7 +79,7 @@ class Owner:
         return len(records)
 
     def settle(self, sync: bool = False, turns: int = 200) -> None:
-        """Until nothing more is to be done."""
+        """Run turns until no work is left."""
         for _ in range(turns):
             end = self.seal(sync)
             news = self.turn()

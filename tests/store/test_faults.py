@@ -1,4 +1,4 @@
-"""What a disk may do to the store, one thing at a time: each has one outcome."""
+"""Faults of the disk, one at a time: each has one outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADER = 4096
 
 
 def batches(owner: Owner, n: int, size: int = 100, sync: bool = False) -> list[int]:
-    """n batches of three records under new keys -> their ends"""
+    """Append n batches of three records under new keys; return the LSN of each end."""
     ends = []
     first = len(owner.table) // 3
     for i in range(first, first + n):
@@ -32,7 +32,7 @@ def again(disk: Disk) -> Owner:
     return Owner(disk)
 
 
-# ---- what is found at the next start
+# ---- faults found at the next start
 
 @pytest.mark.parametrize("how", ["cut", "zeros", "noise"])
 def test_cut_at_every_byte_of_the_last_two_commits(how: str) -> None:
@@ -51,7 +51,7 @@ def test_cut_at_every_byte_of_the_last_two_commits(how: str) -> None:
         owner = again(disk)
         assert owner.loss["n"] == 0
         complete = [e for e in (start, middle, end) if (whole[:HEADER + at] + tail)[:HEADER + e] == whole[:HEADER + e]]
-        assert owner.loss["end_lsn"] == complete[-1]        # zeros may be what was there
+        assert owner.loss["end_lsn"] == complete[-1]        # the lost bytes may have been zeros
         assert len(owner.table) == {start: 3, middle: 6, end: 9}[owner.loss["end_lsn"]]
         tables.append(owner.table)
     assert tables[-1].items() > tables[0].items()
@@ -99,7 +99,7 @@ def test_a_flipped_byte_in_a_commit_costs_nothing_but_the_last(tmp_path: Path) -
 
 
 def segments_of(path: Path, n: int) -> list[int]:
-    """A store of n segments with a record of 3000 bytes per batch -> the lsn of each record."""
+    """Make a store of n segments with one record of 3000 bytes in each batch; return the LSN of each record."""
     store, _, _ = opened(path, segment_bytes=SEGMENT)
     store.live(1 << 40)
     store.start()
@@ -121,7 +121,7 @@ def test_a_missing_segment(tmp_path: Path, which: int) -> None:
     files = {number_of(f): f for f in tmp_path.glob("segment.*")}
     files[which].unlink()
     _, records, loss = opened(tmp_path)
-    lo, hi = (which - 1) * 4 * 3040, which * 4 * 3040      # four in each: 12 + 3000 + 28 of a COMMIT
+    lo, hi = (which - 1) * 4 * 3040, which * 4 * 3040      # four batches in each segment: 12 + 3000, and 28 of a COMMIT
     assert loss["ranges"] == [(lo, hi)]
     assert loss["bytes"] == loss["unsynced_bytes"] == hi - lo
     assert [r[0] for r in records] == [lsn for lsn in lsns if not lo <= lsn < hi]
@@ -131,7 +131,7 @@ def test_the_last_segment_is_missing(tmp_path: Path) -> None:
     segments_of(tmp_path, 4)
     files = {number_of(f): f for f in tmp_path.glob("segment.*")}
     files[4].unlink()
-    assert opened(tmp_path)[2]["ranges"] == [(3 * 4 * 3040, None)]         # SEGEND told
+    assert opened(tmp_path)[2]["ranges"] == [(3 * 4 * 3040, None)]         # SEGEND shows that the segment is missing
 
 
 @pytest.mark.parametrize("both", [False, True])
@@ -149,7 +149,7 @@ def test_a_damaged_header(tmp_path: Path, both: bool) -> None:
     store.start()
     store.append(1, b"x")
     store.close()
-    assert file.read_bytes() == before      # left alone
+    assert file.read_bytes() == before      # the file is unchanged
 
 
 def test_stale_bytes_of_a_recycled_file_are_no_records() -> None:
@@ -168,7 +168,7 @@ def test_stale_bytes_of_a_recycled_file_are_no_records() -> None:
     assert owner.loss["n"] == owner.loss["torn_bytes"] == 0
 
 
-# ---- while it runs
+# ---- faults while the store runs
 
 def test_short_writes_and_interrupted_ones() -> None:
     disk = Disk()
@@ -185,7 +185,7 @@ def test_a_full_disk_is_told_once_and_recovered_from() -> None:
     disk = Disk()
     owner = Owner(disk)
     batches(owner, 3, size=1000)
-    disk.space = disk.used() + 3000                         # the spare is there, and takes three batches
+    disk.space = disk.used() + 3000                         # the spare segment exists, and takes three batches
     ends = batches(owner, 12, size=1000)
     assert owner.news.count("full") == 1
     assert "No space left on device" in owner.store.error()
@@ -255,15 +255,15 @@ def test_a_failed_sync_poisons_its_segment(batches_before: int) -> None:
     disk = Disk()
     owner = Owner(disk)
     batches(owner, batches_before, sync=True)
-    batches(owner, 1, sync=False)           # after a sync it is kept in memory; before the first one it is read back
+    batches(owner, 1, sync=False)           # after a sync the batch is still in memory; before the first sync it is read back
     disk.faults["datasync"] = [errno.EIO]
     end = batches(owner, 2, sync=True)[-1]
-    assert owner.store.synced() == end      # from another file; the disk asserts that the first is not asked again
+    assert owner.store.synced() == end      # in another file; the disk asserts that the first file is not synced again
     assert owner.store.stats()["poisoned"] == 1
     assert owner.news.count("error") == 1 and "Cannot sync a segment" in owner.store.error()
     table = dict(owner.table)
     owner.store.abandon()
-    disk.power_cut(lambda: False)           # what that sync had lost is lost
+    disk.power_cut(lambda: False)           # the bytes that the failed sync lost are gone
     owner = Owner(disk)
     assert owner.table == table
     assert owner.loss["n"] == 0
@@ -292,7 +292,7 @@ def test_what_close_cannot_write_it_says() -> None:
     assert "No space left" in (owner.store.close() or "")
 
 
-# ---- the disk stays in its bound
+# ---- the disk space stays within its bound
 
 @pytest.mark.parametrize("keys", [1, 12, 60])
 def test_the_disk_stays_in_its_bound(keys: int) -> None:
@@ -333,7 +333,7 @@ def test_a_wrong_count_of_what_is_live_does_not_clean_for_ever() -> None:
 
 
 def test_with_a_wrong_count_as_much_is_written_again_as_others_write() -> None:
-    """However much there is: a megabyte that stays, beside two that come and go."""
+    """The amount of live data does not matter: one megabyte stays, two megabytes are replaced."""
     owner = Owner(Disk())
     for n in range(1000):
         owner.put(n, os.urandom(1000))
@@ -386,8 +386,8 @@ def test_reading_back(tmp_path: Path) -> None:
     lsns = list(bodies)
     assert store.read(lsns[::2], 7)
     assert store.read([*lsns[1::2], 5], 8)          # 5 lies within a record
-    assert not store.read([0] * 4096)               # too many are asked for
-    assert not store.read([store.seal()])           # nothing is there
+    assert not store.read([0] * 4096)               # more LSNs than one read takes
+    assert not store.read([store.seal()])           # no record is there yet
     got: list[tuple[int, int, int, int, bytes]] = []
     while len(got) < len(lsns) + 1:
         store.wait()
@@ -510,7 +510,8 @@ def test_cleaning_while_the_thread_writes(tmp_path: Path) -> None:
 
 
 def test_what_looks_like_records_everywhere_takes_linear_time() -> None:
-    # Heads with the right check every 12 bytes, each saying that all the rest is its body: were each believed, this would read 10^13 bytes.
+    # Every 12 bytes stands a head with a valid check whose body is all the rest. If the store trusted each head, it would read
+    # 10^13 bytes.
     disk = Disk()
     owner = Owner(disk)
     batches(owner, 1)

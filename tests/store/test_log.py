@@ -1,4 +1,4 @@
-"""The log on a real disk, with its thread: what was committed comes back, in order, and nothing else does."""
+"""The log on a real disk, with its thread: each committed record comes back, in order, and no other record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_crc() -> None:
         assert crc(b"", hardware) == 0
 
 
-@pytest.mark.parametrize("n", [*range(20), 255, 3071, 3072, 3073, 6145, 20_000])        # from 3 KiB on in lanes
+@pytest.mark.parametrize("n", [*range(20), 255, 3071, 3072, 3073, 6145, 20_000])        # from 3 KiB the CRC is computed in lanes
 def test_crc_of_records_is_the_same_by_table(n: int) -> None:
     body = os.urandom(n)
     given = (0x12345678, 987654321 << 20, n | 5 << 32 | 3 << 40, body)
@@ -62,7 +62,7 @@ def test_an_empty_seal_costs_nothing(tmp_path: Path) -> None:
     store.append(1, b"x")
     end = store.seal()
     assert store.seal() == end
-    assert store.seal(True) == end          # asks for what is there already
+    assert store.seal(True) == end          # a sync of a batch that is already sealed
     store.start()
     until_written(store, end, synced=True)
     assert store.seal(True) == end
@@ -132,7 +132,7 @@ def test_tools_read_a_live_store(tmp_path: Path) -> None:
     assert loss["records"] == 1000 and loss["n"] == 0
 
 
-# ---- who may open what
+# ---- permission to open a store
 
 def test_two_brokers_on_one_directory(tmp_path: Path) -> None:
     store, _, _ = opened(tmp_path)

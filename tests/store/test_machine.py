@@ -1,7 +1,7 @@
-"""The store's door in any order, over a disk that fails, is cut off, and loses what was not synced.
+"""Call the store's functions in any order, over a disk that fails, is cut off, and loses unsynced data.
 
-What must hold: after a kill the table is as it was after some batch that is not older than the last one said to be written, and nothing is reported
-lost; after a power cut each key has the value it had when the store was last said to be synced, or a later one.
+After a kill the table equals the table after some batch. That batch is at least as new as the last one that the store reported
+as written, and no loss is reported. After a power cut each key has its value from the last reported sync, or a later one.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Machine(RuleBasedStateMachine):
 
     def begin(self, owner: Owner) -> None:
         self.owner = owner
-        self.snapshots: list[tuple[int, Table]] = [(owner.loss["end_lsn"], dict(owner.table))]      # (end of a batch, table then)
-        self.known = owner.loss["bytes"]        # what is damaged stays so, and is told, until its segment is dropped
+        self.snapshots: list[tuple[int, Table]] = [(owner.loss["end_lsn"], dict(owner.table))]      # (end of a batch, its table)
+        self.known = owner.loss["bytes"]        # damage is reported at each start, until its segment is dropped
 
-    # ---- what an owner does
+    # ---- actions of the owner
 
     @rule(key=KEYS, size=st.one_of(st.integers(0, 40), st.integers(0, 3000)), fill=st.integers(0, 255))
     def put(self, key: int, size: int, fill: int) -> None:
@@ -79,7 +79,7 @@ class Machine(RuleBasedStateMachine):
         if self.owner.place[key] < self.owner.store.written():
             assert [(a[0], a[1], a[4][4:]) for a in answers] == [(key, self.owner.place[key], self.owner.table[key])]
 
-    # ---- what a disk does
+    # ---- faults of the disk
 
     @rule(call=st.sampled_from(["pwrite", "pwrite", "datasync", "open", "unlink", "sync_dir"]), after=st.integers(0, 3),
           what=st.sampled_from(["short", errno.EIO, errno.ENOSPC, errno.EINTR]), times=st.integers(1, 3))
@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
     def space(self) -> None:
         self.disk.space = 1 << 40
 
-    # ---- what may happen to all of it
+    # ---- ends of the process and the machine
 
     @rule()
     def kill(self) -> None:
@@ -131,7 +131,7 @@ class Machine(RuleBasedStateMachine):
         at = next(i for i, (end, _) in enumerate(self.snapshots) if end >= synced)
         for key in range(31):
             allowed = [table.get(key) for _, table in self.snapshots[at:]]
-            # within a batch too: of what was not synced any record may be missing
+            # any unsynced record may be missing, also within a batch
             allowed += [value for lsn, k, value in self.owner.log if k == key and lsn >= synced]
             assert again.table.get(key) in allowed, (key, again.loss)
 

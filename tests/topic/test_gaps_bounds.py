@@ -1,4 +1,4 @@
-"""A list that a fan-out pinned while its subscribers left: what remains to be done afterwards is done in bounded steps."""
+"""A fan-out pins a list while its subscribers leave; the index then closes the gaps in bounded steps."""
 
 import pytest
 from cext.testing.topic_api import PyIndex
@@ -9,7 +9,7 @@ STEP_MAX = 1000     # gaps that one step may close
 
 @pytest.mark.parametrize("left", [0, 3])
 def test_no_pause_where_a_list_of_gaps_ends(left: int) -> None:
-    """Nearly everything is closed and given back before the last unpin, in many small steps."""
+    """The index closes nearly all gaps and frees their memory before the last unpin, in many small steps."""
     index = PyIndex()
     for owner in range(1, MANY + 1):
         index.add(owner, b"a")

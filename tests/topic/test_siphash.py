@@ -1,4 +1,4 @@
-"""SipHash-1-3 against an implementation in plain Python, which is itself checked with the published vectors of 2-4."""
+"""Compare SipHash-1-3 with an implementation in plain Python, which is checked with the published vectors of SipHash-2-4."""
 
 import random
 

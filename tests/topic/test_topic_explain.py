@@ -1,4 +1,4 @@
-"""What explain tells, against what a match finds and against brute force, in every mode; and that it is JSON whatever the text."""
+"""Compare the result of explain with a match and with brute force, in every mode; it is valid JSON for any text."""
 
 import json
 import random
@@ -23,7 +23,7 @@ def explain(index: PyIndex, topic: bytes, room: int = ROOM_MAX) -> dict[str, Any
 
 
 def expected(subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, tuple[int, dict[str, int]]]:
-    """filter -> (plain subscribers, group -> members)"""
+    """Return filter -> (plain subscribers, group -> members)."""
     out: dict[str, tuple[int, dict[str, int]]] = {}
     for _, whole in subs:
         group, filter_ = split_share(whole)
@@ -116,14 +116,14 @@ def test_the_ways() -> None:
         "site/#": {"path": "tree", "edges": ["site", "#"], "nodes": 1, "scanned": 1, "hashed": 0, "links": 0, "subscribers": 1, "groups": []},
         "+/1/#": {"path": "tree", "edges": ["+", "1", "#"], "nodes": 2, "scanned": 1, "hashed": 0, "links": 0, "subscribers": 1, "groups": []},
     }
-    # site, site/+, site/+/temp, +, +/1; of 11 bytes the table's comparison, of 4 `site`, of 4 `temp`, of 1 `1`
+    # nodes: site, site/+, site/+/temp, +, +/1; compared bytes: 11 by the table, 4 of `site`, 4 of `temp`, 1 of `1`
     assert told["cost"] == {"hashes": 1, "bytes_hashed": 11, "links": 1, "nodes": 5, "scanned": 3, "bytes_compared": 20, "filters_compared": 0}
     assert told["index"] == "full"
     assert explain(index, b"7/x")["cost"]["scanned"] == 2      # `7` alone in its partition, and `1` below `+`
     index = PyIndex(letters=False)
     for filter_ in (b"site/#", b"stop/+", b"7/+", b"+/1/#"):
         index.add(1, filter_)
-    assert explain(index, b"7/x")["cost"]["scanned"] == 4      # those with s, too
+    assert explain(index, b"7/x")["cost"]["scanned"] == 4      # also those that begin with s
 
 
 @pytest.mark.parametrize("mode", ["full", "letter", "hash", "tree", "scan"])
@@ -157,7 +157,7 @@ def test_what_only_a_pin_keeps_is_not_told() -> None:
 
 @each_switch
 def test_more_filters_than_there_is_room_for(switch: dict[str, Any]) -> None:
-    """Ten levels, each text or `+`: 1024 filters on one topic, of which less than 1000 can be told whatever their length."""
+    """Ten levels, each text or `+`, give 1024 filters for one topic; explain lists fewer than 1000, whatever their length."""
     index = PyIndex(**switch)
     topic = b"/".join([b"x"] * 10)
     for n in range(1024):
@@ -203,9 +203,9 @@ def test_load() -> None:
     assert index.load_hundredths() == 0
     for i in range(1000):
         index.add(i % 50 + 1, f"a{i}".encode())                     # 1000 links in one table
-        index.add(i % 50 + 1, b"news")                              # and 51 of one filter and its long list
+        index.add(i % 50 + 1, b"news")                              # and 51 links of one filter and its long list
     now = index.stats()
     assert now["buckets"] > stats["buckets"]
     assert index.load_hundredths() == (1000 + 1 + 50) * 100 // now["buckets"]
-    index.add(1, b"$share/g/news")                                  # and one of a group
+    index.add(1, b"$share/g/news")                                  # and one link of a group
     assert index.load_hundredths() == (1000 + 1 + 50 + 1) * 100 // index.stats()["buckets"]

@@ -1,4 +1,4 @@
-"""The subscription index against brute force, with an invariant check of the whole structure after each step."""
+"""Compare the subscription index with brute force; check the invariants of the whole structure after each step."""
 
 import random
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from cext.testing import topic_api
 
 Entry = tuple[int, int, int]
 
-# Every switch of the index, alone; what they do is in cext/topic/options.pxd.
+# Each switch of the index, alone; cext/topic/options.pxd describes the switches.
 SWITCHES: dict[str, dict[str, Any]] = {
     "full": {}, "letter": {"mode": "letter"}, "hash": {"mode": "hash"}, "tree": {"mode": "tree"}, "scan": {"mode": "scan"},
     "hash with letters": {"mode": "hash", "letters": True}, "letter without": {"mode": "letter", "letters": False},
@@ -23,7 +23,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "cache": {"match_cache": 64}, "cache of one": {"match_cache": 1},
     "hashed children": {"child_hash_threshold": 1}, "scanned children": {"child_hash_threshold": -1},
 }
-UNSTEADY = {"bytes": 0, "buckets": 0, "depth": 0}  # of a table that has grown, or been about to
+UNSTEADY = {"bytes": 0, "buckets": 0, "depth": 0}  # these change if a table has grown, or was about to grow
 each_switch = pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
 
 
@@ -106,7 +106,7 @@ def test_any_order_of_steps(script: list[tuple[str, int, bytes, int]], switch: s
 @pytest.mark.again("properties")
 @pytest.mark.parametrize("seed", range(tries(2, 1)))
 def test_crowds(seed: int, switch: dict[str, Any]) -> None:
-    """Many siblings, many subscribers of one filter: hashed children and long lists, there and back."""
+    """Many siblings and many subscribers of one filter make hashed children and long lists, which then shrink again."""
     rng = random.Random(seed)
     levels = [b"", b"$SYS"] + [f"n{i}".encode() for i in range(25)]
     index, brute = PyIndex(rng.getrandbits(64), rng.getrandbits(64), **switch), BruteIndex()
@@ -125,7 +125,7 @@ def test_crowds(seed: int, switch: dict[str, Any]) -> None:
     for o, f in sorted(brute.subs):
         remove(index, brute, o, f)
     index.check()
-    if "hash_buckets" not in switch and "match_cache" not in switch:    # those keep their memory
+    if "hash_buckets" not in switch and "match_cache" not in switch:    # the long list and the table keep their memory
         assert_empty(index)
 
 
@@ -169,7 +169,7 @@ def test_limits_of_a_filter(switch: dict[str, Any]) -> None:
 
 
 def test_branching_at_every_level() -> None:
-    """Both edges open at every level: the walk's stack is at its deepest."""
+    """The text and `+` both match at every level: the stack of the walk is at its deepest."""
     index, brute = PyIndex(), BruteIndex()
     rng = random.Random(4)
     for owner in range(1, 60):
@@ -210,7 +210,7 @@ def test_a_shared_and_a_plain_subscription_are_two() -> None:
 @pytest.mark.parametrize("filter_", [b"t/x", b"t/+", b"t/#", b"$share/g/t/x", b"$share/g/+/x"])
 @pytest.mark.parametrize("seed", range(4))
 def test_pinned_lists_under_mutation(filter_: bytes, seed: int) -> None:
-    """Positions stay, what goes leaves a gap, what comes goes to the end; the last unpin closes the gaps."""
+    """Positions in a pinned list stay: a removal leaves a gap, a new entry goes to the end; the last unpin closes the gaps."""
     rng = random.Random(seed)
     index = PyIndex()
     here: dict[int, int] = {}
@@ -277,7 +277,7 @@ def test_the_pin_of_one_list_keeps_the_other_of_the_same_filter() -> None:
 @pytest.mark.parametrize("filter_", [b"a/b", b"a/+/c/#", b"$share/g/a/b", b"$share/g/+/+/c", b"n99/+"])
 @pytest.mark.parametrize("mode", ["full", "tree", "scan"])
 def test_lack_of_memory_changes_nothing(filter_: bytes, mode: str) -> None:
-    """Every single allocation of an add fails in turn."""
+    """Each allocation of an add fails in turn."""
     index, brute = PyIndex(mode=mode), BruteIndex()
     for i in range(12):
         add(index, brute, 1, f"n{i}/+".encode(), 0, 0)
@@ -292,7 +292,7 @@ def test_lack_of_memory_changes_nothing(filter_: bytes, mode: str) -> None:
             if rc == topic_api.ADDED:
                 brute.subs[owner, filter_] = (0, 0)
                 break
-            # An array that had already grown stays so for the next one; nothing else is left behind.
+            # An array that has grown keeps its size for the next add; nothing else has changed.
             after = index.stats()
             assert rc == -1 and {**after, **UNSTEADY} == {**before, **UNSTEADY}
             assert owner > 1 or after["bytes"] == before["bytes"]
@@ -306,12 +306,12 @@ def test_lack_of_memory_changes_nothing(filter_: bytes, mode: str) -> None:
 
 
 def test_tables_that_could_not_grow_catch_up() -> None:
-    """Without memory for buckets the chains get longer; the next operations with memory make up for it."""
+    """Without memory for buckets the chains get longer; later operations that have memory add the buckets."""
     index = PyIndex()
     for i in range(8):
         index.add(1, f"f{i}".encode())
     for i in range(200):
-        for fuse in range(1, 5):                # lets the filter and its subscription through, not the buckets
+        for fuse in range(1, 5):                # enough memory for the filter and its subscription, not for the buckets
             index.fuse(fuse)
             done = index.add(1, f"g{i}".encode()) == topic_api.ADDED
             index.fuse(0)
@@ -346,7 +346,7 @@ def test_many_subscribers_on_one_filter() -> None:
 
 @pytest.mark.parametrize("n", [1023, 1024, 1025, 2047, 2048, 2049, 5000])
 def test_gaps_of_a_long_list_are_closed_in_slices(n: int) -> None:
-    """Around the edges of blocks: half of a pinned list goes, and what is left moves together step by step."""
+    """Half of a pinned list leaves, at sizes around the edges of blocks; the index closes the gaps step by step."""
     index, rng = PyIndex(), random.Random(n)
     for owner in range(1, n + 1):
         index.add(owner, b"news")
@@ -381,7 +381,7 @@ def test_gaps_that_were_left_are_closed_by_what_comes_next() -> None:
         index.remove(owner, b"news")
     index.unpin(pinned)
     index.check()
-    assert None in index.match(b"news")[0][0]                           # the unpin did one slice of it only
+    assert None in index.match(b"news")[0][0]                           # the unpin did only one slice of the work
     for owner in range(n, n - 900, -1):
         index.remove(owner, b"news")
         assert index.add(n + owner, b"news") == topic_api.ADDED
@@ -425,7 +425,7 @@ def test_a_hundred_thousand_filters() -> None:
 
 
 def test_freed_with_everything_in_it() -> None:
-    """Under the sanitizer: index_free reaches every block, whatever is left, pins included."""
+    """index_free frees every block, also with entries and pins left (the sanitizer reports leaks)."""
     index = PyIndex()
     for owner in range(1, 30):
         for filter_ in (b"a", b"a/+", b"a/#", b"$SYS/#", b"$share/g/a", b"$share/g/a/#", f"x{owner}/+/y".encode(), b"+/+/+"):
@@ -445,7 +445,7 @@ def test_the_cache_is_hit_and_forgets() -> None:
     stats = index.stats()
     assert stats["cache_misses"] == 50
     assert stats["cache_hits"] == 450
-    index.add(2, b"site/7/+")                       # the lists are the same ones
+    index.add(2, b"site/7/+")                       # the entry still points to the right lists
     assert index.match(b"site/7/x")[2] == 2
     assert index.stats()["cache_misses"] == 50
     for filter_ in (b"site/7/x", b"#", b"+/7/x", b"$share/g/site/+/x", b"$share/g/site/7/x"):
@@ -465,7 +465,7 @@ def test_the_cache_rests_where_topics_do_not_repeat() -> None:
         assert index.match(f"a/{i}".encode())[2] == 1
     stats = index.stats()
     assert stats["cache_hits"] + stats["cache_misses"] == 4096
-    assert index.match(b"a/" + b"x" * 200)[2] == 1  # longer than what is remembered
+    assert index.match(b"a/" + b"x" * 200)[2] == 1  # too long for the cache
 
 
 def test_the_cache_grows_with_the_topics_and_gives_its_memory_back() -> None:
@@ -478,9 +478,9 @@ def test_the_cache_grows_with_the_topics_and_gives_its_memory_back() -> None:
     for i in range(6000):
         index.match(f"a/{i}".encode())
     after = index.stats()
-    assert after["cache_hits"] - before["cache_hits"] > 5500    # four places each: a few share theirs with too many
+    assert after["cache_hits"] - before["cache_hits"] > 5500    # four places for each topic: a few topics find all four taken
     assert 6000 * 200 < after["bytes"] < 16_384 * 200 + 10_000
-    for i in range(200_000):                        # topics that never come again: it rests, and keeps nothing
+    for i in range(200_000):                        # topics that occur once: the cache pauses and frees its memory
         index.match(f"a/b/{i}".encode())
     assert index.stats()["bytes"] < 10_000
 
@@ -488,8 +488,8 @@ def test_the_cache_grows_with_the_topics_and_gives_its_memory_back() -> None:
 @pytest.mark.again("hostile")
 @pytest.mark.parametrize("shape", ["{}", "site/{}/+", "{}/+", "+/{}"])
 def test_filters_that_collide_under_a_hash_without_a_key(shape: str) -> None:
-    """`Aa` and `BB` are the same to the hash h * 31 + c of many a library, and so is every row of such pairs: a million filters that
-    would lie in one bucket there. Counted, not timed: what an operation costs is the length of its chain."""
+    """Many libraries use the hash h * 31 + c, which is equal for `Aa` and `BB`, and for every sequence of such pairs: a million
+    filters would share one bucket. The test counts and takes no time: an operation costs the length of its chain."""
     pairs = 15 if shape != "{}" else 16 if SANITIZED else tries(20, 17)
     hashes = set()
     index = PyIndex(*topic_api.random_key())

@@ -1,4 +1,4 @@
-"""Names and filters as strings: a table per clause, and the comparison functions against brute force."""
+"""Topic names and filters as strings: a table for each clause, and the comparison functions against brute force."""
 
 import random
 from itertools import product
@@ -89,7 +89,7 @@ def test_matching_against_brute_force() -> None:
 
 
 def test_covering_against_brute_force() -> None:
-    # Filters of up to three levels over two texts: topics of up to five levels over three texts tell all of them apart.
+    # Filters have up to three levels and two texts: topics of up to five levels and three texts distinguish all of them.
     parts = [b"a", b"", b"$", b"+", b"#"]
     filters = [b"/".join(f) for n in (1, 2, 3) for f in product(parts, repeat=n) if topic_api.parse_filter(b"/".join(f))[0] == 0]
     topics = [b"/".join(t) for n in (1, 2, 3, 4, 5) for t in product([b"a", b"", b"$", b"other"], repeat=n)]

@@ -1,4 +1,4 @@
-"""The retained tree against a dictionary, and cursors under mutation, with an invariant check after each step."""
+"""Compare the retained tree with a dictionary, and read cursors while the tree changes; check the invariants after each step."""
 
 import random
 
@@ -19,7 +19,7 @@ def read_all(tree: PyRetained, filter_: bytes, budget: int = 1000) -> list[int]:
             break
         if tree.count() < 1000:
             tree.check()
-    assert cursor.next(budget) == (None, budget)            # the end stays the end
+    assert cursor.next(budget) == (None, budget)            # a cursor at the end stays there
     cursor.close()
     return out
 
@@ -67,7 +67,7 @@ def test_filters(filter_: bytes, expected: list[int]) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_cursors_under_mutation(seed: int) -> None:
-    """There from open to close: exactly once. Come or gone meanwhile: once or not at all."""
+    """A cursor finds a topic exactly once if it exists from open to close, and at most once if it comes or goes in between."""
     rng = random.Random(seed)
     levels = [b"", b"$x", *(f"n{i}".encode() for i in range(14 if seed % 2 else 4))]
     tree, model = PyRetained(), dict[bytes, int]()
@@ -133,10 +133,10 @@ def test_a_topic_that_comes_again_is_not_returned_again() -> None:
     cursor = PyCursor(tree, b"t/+")
     assert [cursor.next(9)[0], cursor.next(9)[0]] == [0, 1]
     tree.remove(b"t/0")
-    tree.set(b"t/0", 10)                                    # a new node, behind the cursor's end
+    tree.set(b"t/0", 10)                                    # a new node, after the last node that the cursor reads
     tree.remove(b"t/1")
-    tree.set(b"t/1", 11)                                    # the very node the cursor stands on
-    tree.set(b"t/2", 12)                                    # replaced: was there all the time
+    tree.set(b"t/1", 11)                                    # the node that the cursor stands on
+    tree.set(b"t/2", 12)                                    # replaced: the topic existed all the time
     assert [cursor.next(9)[0], cursor.next(9)[0]] == [12, None]
     cursor.close()
     tree.check()
@@ -150,11 +150,11 @@ def test_a_wide_level_costs_the_exact_filter_nothing() -> None:
     assert cursor.next(5) == (4321, 4)
     assert cursor.next(5) == (None, 5)
     cursor.close()
-    cursor = PyCursor(tree, b"d/4321/+")                  # a literal level is looked up, not walked past
+    cursor = PyCursor(tree, b"d/4321/+")                  # the cursor looks a literal level up; it does not walk all children
     value, left = cursor.next(10)
     assert value == 4321 and left == 7
     cursor.close()
-    cursor = PyCursor(tree, b"d/+/x")                     # nothing found, and yet never more than the budget
+    cursor = PyCursor(tree, b"d/+/x")                     # it finds nothing, and no call exceeds the budget
     calls = 0
     while cursor.next(100) != (None, 100):
         calls += 1

@@ -1,4 +1,4 @@
-"""Brute force for the topic room: the textbook's rules on lists of levels, sharing no code with what is tested."""
+"""Brute force for the tests of topics: the rules of MQTT on lists of levels, without any code of the tested modules."""
 
 import random
 
@@ -6,7 +6,7 @@ LEVELS = [b"", b"a", b"b", b"A", b"ab", "é".encode(), "日本".encode(), "😀"
 
 
 def matches(filter_: bytes, topic: bytes) -> bool:
-    """[v5 4.7]: `+` one level, `#` any number of levels, and neither of them a leading `$`."""
+    """Return whether a filter matches: `+` one level, `#` any number of levels, neither a first level with `$` [v5 4.7]."""
     if topic.startswith(b"$") and filter_[:1] in (b"+", b"#"):
         return False
 
@@ -41,7 +41,7 @@ def some_filter(rng: random.Random, levels: list[bytes] = LEVELS, depth: int = 4
 
 
 def split_share(filter_: bytes) -> tuple[bytes, bytes]:
-    """Group (empty: not shared) and filter of a valid filter."""
+    """Return the group (empty: not shared) and the rest of a valid filter."""
     if filter_.startswith(b"$share/"):
         _, group, rest = filter_.split(b"/", 2)
         return group, rest
@@ -49,7 +49,7 @@ def split_share(filter_: bytes) -> tuple[bytes, bytes]:
 
 
 class BruteIndex:
-    """Every subscription in one dictionary; a match looks at all of them."""
+    """All subscriptions in one dictionary; a match looks at each of them."""
 
     def __init__(self) -> None:
         self.subs: dict[tuple[int, bytes], tuple[int, int]] = {}
