@@ -166,10 +166,10 @@ def explain(topic: str, host: str, port: int, username: str | None, password: st
     """Show which filters match TOPIC, how the index finds them, and the cost."""
     import json
 
-    from mosq.embed.explain import NoAnswerError, ask, report
+    from mosq.embed.explain import NoAnswerError, query, report
 
     try:
-        answer = ask(host, port, topic, username, password)
+        answer = query(host, port, topic, username, password)
         click.echo(json.dumps(answer, ensure_ascii=False) if as_json else report(answer))
     except NoAnswerError as error:
         click.echo(f"Error: {error}", err=True)

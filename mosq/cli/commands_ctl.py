@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Late(click.Command):
+class LazyGroup(click.Command):
     """Stands for the group of commands, which is imported on use."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
@@ -17,4 +17,4 @@ class Late(click.Command):
         return ctl.make_context(info_name, args, parent, **extra)
 
 
-ctl = Late("ctl", help="Administer a running broker, mosq or Mosquitto: dynamic security, listeners, clients.")
+ctl = LazyGroup("ctl", help="Administer a running broker, mosq or Mosquitto: dynamic security, listeners, clients.")

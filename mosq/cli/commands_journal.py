@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mosq.tools.terminal import progress_bar, reader_is_gone
+from mosq.tools.terminal import progress_bar, silence_broken_pipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ def guarded(command: "Callable[[], int]") -> int:
     except FolderError as error:
         click.echo(f"Error: {error}", err=True)
     except BrokenPipeError:  # `mosq journal dump ... | head`
-        reader_is_gone()
+        silence_broken_pipe()
         return EXIT_OK
     except FileNotFoundError as error:
         click.echo(

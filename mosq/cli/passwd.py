@@ -74,26 +74,26 @@ def check_password(password: bytes) -> None:
         raise PasswdError("Error: Password must not contain a zero byte.")
 
 
-def create(path: str, user: str, password: bytes, hashing: Hashing, say: "Callable[[str], None]") -> None:
+def create(path: str, user: str, password: bytes, hashing: Hashing, print_line: "Callable[[str], None]") -> None:
     """Make a file with one user; `-` prints the line to standard output."""
     line = hashing.line(user, password)
     if path == "-":
         sys.stdout.write(line.decode())
         return
-    say(f"Adding password for user {user}")
+    print_line(f"Adding password for user {user}")
     _replace(path, line)
 
 
-def update(path: str, user: str, password: bytes, hashing: Hashing, say: "Callable[[str], None]") -> None:
+def update(path: str, user: str, password: bytes, hashing: Hashing, print_line: "Callable[[str], None]") -> None:
     """Set a user's password, or add the user. Raises PasswdError."""
     lines = _lines(path)
     places = [i for i, line in enumerate(lines) if _user_of(line) == user.encode()]
     new = hashing.line(user, password)
     if places:
-        say(f"Updating password for user {user}")
+        print_line(f"Updating password for user {user}")
         lines[places[0]] = new
     else:
-        say(f"Adding password for user {user}")
+        print_line(f"Adding password for user {user}")
         if lines and not lines[-1].endswith(b"\n"):
             lines[-1] += b"\n"
         lines.append(new)
@@ -109,7 +109,7 @@ def delete(path: str, user: str) -> None:
     _replace(path, b"".join(kept))
 
 
-def hash_plain(path: str, hashing: Hashing, say: "Callable[[str], None]") -> None:
+def hash_plain(path: str, hashing: Hashing, print_line: "Callable[[str], None]") -> None:
     """Hash all plain-text passwords of a file; existing hashes stay."""
     lines = _lines(path)
     hashed = 0
@@ -127,7 +127,7 @@ def hash_plain(path: str, hashing: Hashing, say: "Callable[[str], None]") -> Non
             raise PasswdError(f"Error: Corrupt password file at line {i + 1}.") from None
         lines[i] = hashing.line(name, password)
     if hashed:
-        say(f"{hashed} passwords are hashed already and stay as they are.")
+        print_line(f"{hashed} passwords are hashed already and stay as they are.")
     _replace(path, b"".join(lines))
 
 
@@ -213,10 +213,10 @@ def _write_in_place(path: str, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def ask_password() -> bytes:
+def prompt_password() -> bytes:
     """Prompt for the password twice, without echo, on standard input. Raises PasswdError."""
     if not sys.stdin.isatty():
-        return _ask_twice()
+        return _prompt_twice()
     import termios
 
     fd = sys.stdin.fileno()
@@ -226,20 +226,20 @@ def ask_password() -> bytes:
     # before the prompt, so that no typed character is shown or lost in between
     termios.tcsetattr(fd, termios.TCSAFLUSH, quiet)
     try:
-        return _ask_twice()
+        return _prompt_twice()
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-def _ask_twice() -> bytes:
-    first = _ask("Password: ")
-    second = _ask("Reenter password: ")
+def _prompt_twice() -> bytes:
+    first = _prompt_line("Password: ")
+    second = _prompt_line("Reenter password: ")
     if first != second:
         raise PasswdError("Error: Passwords do not match.", 2)
     return first
 
 
-def _ask(prompt: str) -> bytes:
+def _prompt_line(prompt: str) -> bytes:
     sys.stdout.write(prompt)
     sys.stdout.flush()
     password = sys.stdin.buffer.readline(BYTES_MAX + 2).rstrip(b"\r\n")

@@ -72,7 +72,7 @@ def _check_proxy(listener: Listener) -> None:
                           "end TLS.", _at(listener, "certfile"))
 
 
-def _say_twice(config: Config) -> None:
+def _warn_of_duplicates(config: Config) -> None:
     seen: dict[tuple[int, str | None, str | None, str], Listener] = {}
     for listener in config.listeners:
         if listener.port == 0 and listener.path is None:        # any free port
@@ -84,9 +84,9 @@ def _say_twice(config: Config) -> None:
         seen[key] = listener
 
 
-def say_what_is_missing(config: Config) -> None:
+def add_warnings(config: Config) -> None:
     """Append the warnings about options that do not have the effect that the user may expect."""
-    _say_twice(config)
+    _warn_of_duplicates(config)
     for bridge in config.bridges:
         if (bridge.bridge_certfile or bridge.bridge_keyfile) and not bridge.tls:
             config.warnings.append(f"The bridge '{bridge.name}' ({bridge.origin}) connects without TLS, although it "
@@ -100,14 +100,14 @@ def say_what_is_missing(config: Config) -> None:
         if listener.tls_keyform == "engine":
             config.warnings.append(f"'tls_keyform engine' ({listener.origins['tls_keyform']}) has no effect: OpenSSL "
                                    "no longer supports engines; the key is read from its file.")
-        if not lets_anybody_in(config, listener):
+        if not accepts_clients(config, listener):
             config.warnings.append(
                 f"No client can connect to the listener {listener.where}: `allow_anonymous` is false there (the "
                 "default with a listener), and there is no password_file, plugin or certificate that names clients. "
                 "Write `allow_anonymous true` to accept clients without a password.")
 
 
-def lets_anybody_in(config: Config, listener: Listener) -> bool:
+def accepts_clients(config: Config, listener: Listener) -> bool:
     """Return whether any client can log in to this listener."""
     return bool(config.allows_anonymous(listener) or config.security_of(listener, "password_file")
                 or config.plugins_of(listener) or listener.use_identity_as_username

@@ -6,7 +6,7 @@ If no listener is configured, the broker listens on a free port of 127.0.0.1 and
 
 import os
 
-from mosq.config.check import check, say_what_is_missing
+from mosq.config.check import add_warnings, check
 from mosq.config.errors import ConfigError, Origin
 from mosq.config.model import Config, Listener
 from mosq.config.options import OF_LISTENERS, SECURITY, Option, find_option
@@ -50,7 +50,7 @@ def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> C
     if not config.listeners:
         raise ConfigError("There is no listener; expected one at least.")
     check(config)
-    say_what_is_missing(config)
+    add_warnings(config)
     return config
 
 

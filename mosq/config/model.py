@@ -203,8 +203,8 @@ class Config:
         """Return whether the listener accepts clients without a user name."""
         if listener.listener_allow_anonymous is not None:
             return listener.listener_allow_anonymous
-        said = self.security_of(listener, "allow_anonymous")
-        return self.local_only if said is None else bool(said)
+        value = self.security_of(listener, "allow_anonymous")
+        return self.local_only if value is None else bool(value)
 
     def auto_id_prefix_of(self, listener: Listener) -> str:
         """Return the beginning of the client ids that this listener assigns."""

@@ -9,7 +9,7 @@ little more. Time and memory are linear in the size of the input.
 import os
 
 from mosq.config.bridge import Bridge
-from mosq.config.check import check, say_what_is_missing
+from mosq.config.check import add_warnings, check
 from mosq.config.errors import ConfigError, Origin
 from mosq.config.model import Config, Listener
 from mosq.config.options import (
@@ -67,13 +67,13 @@ def load_config(path: str | None = None, ports: tuple[int, ...] = (), overrides:
             reader.read_line(line.encode("utf-8", "surrogateescape"), Origin(COMMAND_LINE, 1), main=True)
         except ValueError as error:
             raise ConfigError(f"{error} (On the command line: --{line.replace('_', '-')})") from None
-    if config.listeners and not reader.default_unasked():
+    if config.listeners and not reader.is_default_implied():
         if ports:
             config.warnings.append("The ports of the command line (-p) are ignored: the configuration has a listener.")
     else:
         _listen_locally(config, ports or (DEFAULT_PORT,), reader.default)
     check(config)
-    say_what_is_missing(config)
+    add_warnings(config)
     return config
 
 
@@ -105,10 +105,10 @@ class Reader:
         self.default: Listener | None = None            # made by `port`, `bind_address` and options before any listener
         self.default_port: int | None = None
         self.security_seen = False
-        self.said: set[str] = set()
+        self.reported: set[str] = set()
         self.bridge_names: set[str] = set()
 
-    def default_unasked(self) -> bool:
+    def is_default_implied(self) -> bool:
         """Return whether the only listener is one that some other option implied. It then stays local only, as in
         Mosquitto."""
         default = self.default
@@ -206,8 +206,8 @@ class Reader:
         ignored = ignored_words(option, raw.decode("utf-8", "replace"))
         if ignored:
             self._warn(f"'{keyword}' ({origin}): '{ignored}' behind the value has no meaning and is ignored.")
-        if option.ignored and option.name not in self.said and (option.default is None or value != option.default):
-            self.said.add(option.name)
+        if option.ignored and option.name not in self.reported and (option.default is None or value != option.default):
+            self.reported.add(option.name)
             if option.kind == "anything" and keyword in option.ignored:     # Mosquitto's wording
                 self._warn(f"{option.ignored} ({origin})")
             else:
@@ -227,8 +227,8 @@ class Reader:
             self.config.warnings.append(text)
 
     def _note(self, text: str) -> None:
-        if text not in self.said:
-            self.said.add(text)
+        if text not in self.reported:
+            self.reported.add(text)
             self.config.notices.append(text)
 
     # ---- each kind of option

@@ -17,19 +17,19 @@ def may_go_round(bridges: list[Bridge]) -> list[str]:
     at: dict[tuple[str, int], list[Bridge]] = {}
     for bridge in bridges:
         for address in dict.fromkeys(bridge.addresses):
-            told = False
+            is_reported = False
             for other in at.setdefault(address, []):
                 left -= 2 * len(bridge.topics) * len(other.topics)
                 if left < 0:
                     return found
-                if not told and not (_guards(bridge) and _guards(other)) and (_leads(bridge, other)
-                                                                             or _leads(other, bridge)):
+                if not is_reported and not (_guards(bridge) and _guards(other)) and (_leads(bridge, other)
+                                                                                    or _leads(other, bridge)):
                     found.append(
                         f"The bridges '{other.name}' and '{bridge.name}' ({bridge.origin}) connect to one broker "
                         f"({address[0]}:{address[1]}), and one sends out what the other receives: messages may "
                         "circulate for ever. Use `bridge_protocol_version mqttv50` for both, or topics that do not "
                         "overlap.")
-                    told = True
+                    is_reported = True
             at[address].append(bridge)
     return found
 

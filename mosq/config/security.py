@@ -18,22 +18,22 @@ class SecuritySource:
     def __init__(self, config: Config, listener: Listener | None, plugins: list[Plugin]) -> None:
         per_listener = listener is not None and config.per_listener_settings
 
-        def said(name: str) -> str | None:
+        def setting(name: str) -> str | None:
             value = listener.security.get(name) if per_listener and listener else getattr(config, name)
             return None if value is None else str(value)
 
         origins = listener.origins if per_listener and listener else config.origins
-        self.acl_file: str | None = said("acl_file")
+        self.acl_file: str | None = setting("acl_file")
         self.acl_origin: Origin | None = origins.get("acl_file")
-        self.password_file: str | None = said("password_file")
+        self.password_file: str | None = setting("password_file")
         self.password_origin: Origin | None = origins.get("password_file")
-        self.psk_file: str | None = said("psk_file")
+        self.psk_file: str | None = setting("psk_file")
         self.psk_origin: Origin | None = origins.get("psk_file")
         self.plugins = plugins                          # in the order in which they are called
         # whether clients without a user name may connect; `listener_allow_anonymous` overrides it
-        said_anonymous = (listener.security.get("allow_anonymous") if per_listener and listener
-                          else config.allow_anonymous)
-        self.allow_anonymous = config.local_only if said_anonymous is None else bool(said_anonymous)
+        anonymous = (listener.security.get("allow_anonymous") if per_listener and listener
+                     else config.allow_anonymous)
+        self.allow_anonymous = config.local_only if anonymous is None else bool(anonymous)
         self.listeners: list[Listener] = []
 
 

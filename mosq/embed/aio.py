@@ -1,11 +1,11 @@
-"""The embedding API for asyncio: the conversations of `mosq.embed.link`, for which the event loop waits. Only this
-module of the package imports asyncio."""
+"""The embedding API for asyncio: the conversations of `mosq.embed.connection`, for which the event loop waits. Only
+this module of the package imports asyncio."""
 
 import asyncio
 
 from mosq.embed.arguments import ANSWER_TIMEOUT_S, octets, pairs, subscribe_options
+from mosq.embed.connection import READ, RECEIVE_MAXIMUM, WRITE, Connection
 from mosq.embed.errors import SubscriptionClosed
-from mosq.embed.link import READ, RECEIVE_MAXIMUM, WRITE, Link
 from mosq.embed.message import Message, Properties
 
 TYPE_CHECKING = False
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
     from mosq.embed.arguments import Payload, UserProperties
     from mosq.embed.broker import Broker
-    from mosq.embed.link import Steps
+    from mosq.embed.connection import Steps
 
     T = TypeVar("T")
 
 
-async def drive(steps: "Steps[T]", link: Link) -> "T":
+async def drive(steps: "Steps[T]", connection: Connection) -> "T":
     """Run a conversation; return its result. May be cancelled: bytes are read only if no wait follows."""
     try:
         while True:
-            await _ready(link, next(steps))
+            await _ready(connection, next(steps))
     except StopIteration as end:
         answer: T = end.value
         return answer
@@ -32,10 +32,10 @@ async def drive(steps: "Steps[T]", link: Link) -> "T":
         steps.close()
 
 
-async def _ready(link: Link, wait_for: int) -> None:
+async def _ready(connection: Connection, wait_for: int) -> None:
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
-    fd = link.socket.fileno()
+    fd = connection.socket.fileno()
 
     def wake() -> None:
         if not ready.done():
@@ -62,37 +62,37 @@ class AsyncSubscription:
                  timeout: float | None) -> None:
         self._broker, self._filters, self._options = broker, filters, options
         self._receive_maximum, self._timeout = receive_maximum, timeout
-        self._link: Link | None = None
+        self._connection: Connection | None = None
         self._lock = asyncio.Lock()
 
     async def _open(self) -> "Self":
-        if self._link is not None:
+        if self._connection is not None:
             return self
-        link = self._broker.new_link(self._receive_maximum)
+        connection = self._broker.new_connection(self._receive_maximum)
         try:
             async with asyncio.timeout(self._timeout):
-                await drive(link.open(), link)
-                await drive(link.subscribe(self._filters, self._options), link)
+                await drive(connection.open(), connection)
+                await drive(connection.subscribe(self._filters, self._options), connection)
         except BaseException:
-            link.close()
+            connection.close()
             raise
-        self._link = link
+        self._connection = connection
         return self
 
     async def get(self, timeout: float | None = None) -> Message:
         """Return the next message. Raises TimeoutError after `timeout` seconds, SubscriptionClosed at the end,
         Disconnected if the broker ended only this subscription. May be cancelled: no message is lost."""
-        if self._link is None:
+        if self._connection is None:
             raise SubscriptionClosed("not subscribed: `await` it, or enter it by `async with`")
         async with asyncio.timeout(timeout), self._lock:
-            return await drive(self._link.next_message(), self._link)
+            return await drive(self._connection.next_message(), self._connection)
 
     async def close(self) -> None:
         """End the subscription; a task that waits for a message is woken."""
-        if self._link is not None:
-            self._link.hang_up()
+        if self._connection is not None:
+            self._connection.hang_up()
             async with self._lock:
-                self._link.close()
+                self._connection.close()
 
     def __await__(self) -> "Generator[Any, None, Self]":
         return self._open().__await__()
@@ -118,7 +118,7 @@ class AsyncBroker:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._link: Link | None = None
+        self._connection: Connection | None = None
         self._publishing = asyncio.Lock()
 
     @property
@@ -147,19 +147,19 @@ class AsyncBroker:
                                 pairs(user_properties))
         message = Message(topic, octets(payload), qos, retain, properties)
         async with asyncio.timeout(timeout), self._publishing:
-            link = self._link
-            if link is None or not link.alive():
-                self._link = link = await self._open()
-            await drive(link.publish(message), link)
+            connection = self._connection
+            if connection is None or not connection.alive():
+                self._connection = connection = await self._open()
+            await drive(connection.publish(message), connection)
 
-    async def _open(self) -> Link:
-        link = self._broker.new_link(RECEIVE_MAXIMUM)
+    async def _open(self) -> Connection:
+        connection = self._broker.new_connection(RECEIVE_MAXIMUM)
         try:
-            await drive(link.open(), link)
+            await drive(connection.open(), connection)
         except BaseException:
-            link.close()
+            connection.close()
             raise
-        return link
+        return connection
 
     def subscribe(self, filter: str, *filters: str, qos: int = 0, retain_as_published: bool = False,
                   retain_handling: int = 0, receive_maximum: int = RECEIVE_MAXIMUM,
@@ -187,7 +187,7 @@ class AsyncBroker:
     async def stop(self) -> None:
         """See Broker.stop. Uses no thread, because it must end the broker even while this task is being cancelled."""
         self._broker.stop()
-        if self._link is not None:
-            self._link.hang_up()
+        if self._connection is not None:
+            self._connection.hang_up()
             async with self._publishing:
-                self._link.close()
+                self._connection.close()

@@ -10,8 +10,8 @@ import weakref
 from mosq.config.embedded import embedded_config
 from mosq.config.errors import ConfigError
 from mosq.embed.arguments import ANSWER_TIMEOUT_S, octets, pairs, subscribe_options
+from mosq.embed.connection import RECEIVE_MAXIMUM, Connection
 from mosq.embed.errors import BrokerStopped
-from mosq.embed.link import RECEIVE_MAXIMUM, Link
 from mosq.embed.log import logger
 from mosq.embed.message import Message, Properties
 from mosq.embed.running import Running
@@ -39,7 +39,7 @@ class Broker:
         self._config = embedded_config(config, options)
         self._running: Running | None = None
         self._finalizer: weakref.finalize[[], Broker] | None = None
-        self._link: Link | None = None
+        self._connection: Connection | None = None
         self._publishing = threading.Lock()
 
     # ------------------------------------------------------------ start and stop
@@ -67,9 +67,9 @@ class Broker:
         if self._running is not None:
             self._running.stop()        # another thread may be stopping it: wait for that
         with self._publishing:
-            if self._link is not None:
-                self._link.close()
-                self._link = None
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def __enter__(self) -> "Self":
         return self.start()
@@ -125,8 +125,8 @@ class Broker:
         message = Message(topic, octets(payload), qos, retain, properties)
         give_up = deadline(timeout)
         with self._publishing:
-            link = self._own_link(give_up)
-            drive(link.publish(message), link, give_up)
+            connection = self._shared_connection(give_up)
+            drive(connection.publish(message), connection, give_up)
 
     def subscribe(self, filter: str, *filters: str, qos: int = 0, retain_as_published: bool = False,
                   retain_handling: int = 0, receive_maximum: int = RECEIVE_MAXIMUM,
@@ -137,43 +137,43 @@ class Broker:
         SubscribeError with the reason."""
         options = subscribe_options(qos, retain_as_published, retain_handling)
         give_up = deadline(timeout)
-        link = self._open(receive_maximum, give_up)
+        connection = self._open(receive_maximum, give_up)
         try:
-            drive(link.subscribe((filter, *filters), options), link, give_up)
+            drive(connection.subscribe((filter, *filters), options), connection, give_up)
         except BaseException:
-            link.close()
+            connection.close()
             raise
-        return Subscription(link)
+        return Subscription(connection)
 
-    def _own_link(self, give_up: float | None) -> Link:
+    def _shared_connection(self, give_up: float | None) -> Connection:
         """Return the connection that all publishes share; the caller holds the lock."""
-        if self._link is None or not self._link.alive():
-            self._link = self._open(RECEIVE_MAXIMUM, give_up)
-        return self._link
+        if self._connection is None or not self._connection.alive():
+            self._connection = self._open(RECEIVE_MAXIMUM, give_up)
+        return self._connection
 
-    def _open(self, receive_maximum: int, give_up: float | None) -> Link:
-        link = self.new_link(receive_maximum)
+    def _open(self, receive_maximum: int, give_up: float | None) -> Connection:
+        connection = self.new_connection(receive_maximum)
         try:
-            drive(link.open(), link, give_up)
+            drive(connection.open(), connection, give_up)
         except BaseException:
-            link.close()
+            connection.close()
             raise
-        return link
+        return connection
 
     # ------------------------------------------------------------ administration
 
     def clients(self) -> "list[dict[str, Any]]":
         """Return a dict for each connected client: id, username, address, port, version, keepalive, subscriptions,
         pending, unsent_bytes. This program's own connections are excluded."""
-        return [client for client in self._ask("clients") if client["address"] or not _is_ours(client["id"])]
+        return [client for client in self._call("clients") if client["address"] or not _is_own(client["id"])]
 
     def kick(self, client_id: str) -> bool:
         """Disconnect a client. Return False if no client with this id is connected."""
-        return bool(self._ask("kick", client_id))
+        return bool(self._call("kick", client_id))
 
     def stats(self) -> dict[str, int]:
         """Return counters and gauges by name. As in `$SYS`, this program's own connections count as clients."""
-        found: dict[str, int] = self._ask("stats")
+        found: dict[str, int] = self._call("stats")
         return found
 
     def explain(self, topic: str, *, timeout: float | None = ANSWER_TIMEOUT_S) -> "dict[str, Any]":
@@ -184,28 +184,28 @@ class Broker:
 
         give_up = deadline(timeout)
         with self._publishing:
-            link = self._own_link(give_up)
-            return drive(explain(link, topic), link, give_up)
+            connection = self._shared_connection(give_up)
+            return drive(explain(connection, topic), connection, give_up)
 
     # ------------------------------------------------------------ internal
 
-    def new_link(self, receive_maximum: int) -> Link:
+    def new_connection(self, receive_maximum: int) -> Connection:
         """Return a connection that is not open yet, for `mosq.embed.aio`."""
         if not 1 <= receive_maximum <= 65535:
             raise ValueError(f"receive_maximum is {receive_maximum}; it must be 1 to 65535")
-        return Link(self._started().asked().adopt, receive_maximum)
+        return Connection(self._started().running_engine().adopt, receive_maximum)
 
     def _started(self) -> Running:
         if self._running is None:
             raise BrokerStopped("the broker is not running; start it by `with` or start()")
         return self._running
 
-    def _ask(self, question: str, *arguments: str) -> "Any":
+    def _call(self, method: str, *arguments: str) -> "Any":
         try:
-            return getattr(self._started().asked(), question)(*arguments)
+            return getattr(self._started().running_engine(), method)(*arguments)
         except RuntimeError:
             raise BrokerStopped("the broker is not running") from None
 
 
-def _is_ours(client_id: str) -> bool:
+def _is_own(client_id: str) -> bool:
     return client_id.startswith("in-process-")

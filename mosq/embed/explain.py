@@ -11,8 +11,8 @@ import os
 import socket
 
 from mosq.embed import wire
+from mosq.embed.connection import Connection
 from mosq.embed.errors import BrokerError, BrokerStopped, Disconnected, PublishError, SubscriptionClosed
-from mosq.embed.link import Link
 from mosq.embed.message import Message, Properties
 from mosq.embed.protocol import Protocol
 from mosq.embed.subscription import deadline, drive
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from mosq.embed.link import Steps
+    from mosq.embed.connection import Steps
 
-QUESTION = "$CONTROL/mosq/index/v1"
-ANSWER = "$CONTROL/mosq/index/v1/response"
+REQUEST = "$CONTROL/mosq/index/v1"
+RESPONSE = "$CONTROL/mosq/index/v1/response"
 NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID = 0x87, 0x99
 TIMEOUT_S = 3.0
 
@@ -37,17 +37,17 @@ class NoAnswerError(Exception):
 
 # ---------------------------------------------------------------- conversation
 
-def explain(link: Link, topic: str) -> "Steps[dict[str, Any]]":
+def explain(connection: Connection, topic: str) -> "Steps[dict[str, Any]]":
     """Run the conversation. Raises ValueError for an invalid topic, PublishError, BrokerStopped."""
     check(topic)
     token = os.urandom(8)
-    question = Message(QUESTION, topic.encode(), min(1, link.protocol.max_qos),
-                       properties=Properties(correlation_data=token))
+    request = Message(REQUEST, topic.encode(), min(1, connection.protocol.max_qos),
+                      properties=Properties(correlation_data=token))
     try:
-        yield from link.publish(question)
+        yield from connection.publish(request)
         while True:
-            message = yield from link.next_message()
-            if message.topic == ANSWER and message.properties.correlation_data == token:
+            message = yield from connection.next_message()
+            if message.topic == RESPONSE and message.properties.correlation_data == token:
                 answer: dict[str, Any] = json.loads(message.payload)
                 return answer
     except SubscriptionClosed:
@@ -63,7 +63,7 @@ def check(topic: str) -> None:
     wire.text(wire.topic_name(topic, "topic"), "topic")
 
 
-class Dialled(Link):
+class TcpConnection(Connection):
     """A TCP connection to a broker of another process."""
 
     def __init__(self, host: str, port: int, username: str | None, password: str | None) -> None:
@@ -75,27 +75,28 @@ class Dialled(Link):
         self.socket.setblocking(False)
 
 
-def ask(host: str, port: int, topic: str, username: str | None = None, password: str | None = None) -> "dict[str, Any]":
+def query(host: str, port: int, topic: str, username: str | None = None, password: str | None = None
+          ) -> "dict[str, Any]":
     """Query the broker at an address. Raises NoAnswerError, ValueError for an invalid topic."""
     check(topic)
     where = f"{host} port {port}"
     try:
-        link = Dialled(host, port, username, password)
+        connection = TcpConnection(host, port, username, password)
     except TimeoutError:
         raise NoAnswerError(f"{where} does not answer. Give the broker's address with -h HOST and -p PORT.") from None
     except OSError as error:
         raise NoAnswerError(f"There is no broker at {where}: {error.strerror or error}. Start it, or give its address "
                             "with -h HOST and -p PORT.") from None
     try:
-        return _converse(link, topic, where)
+        return _converse(connection, topic, where)
     finally:
-        link.close()
+        connection.close()
 
 
-def _converse(link: Link, topic: str, where: str) -> "dict[str, Any]":
+def _converse(connection: Connection, topic: str, where: str) -> "dict[str, Any]":
     give_up = deadline(TIMEOUT_S)
     try:
-        drive(link.open(), link, give_up)
+        drive(connection.open(), connection, give_up)
     except Disconnected as refusal:
         raise NoAnswerError(f"The broker at {where} refused the connection: {refusal}. It must allow MQTT 5; give a "
                             "user with -u USER and -P PASSWORD.") from None
@@ -103,14 +104,14 @@ def _converse(link: Link, topic: str, where: str) -> "dict[str, Any]":
         raise NoAnswerError(f"The server at {where} does not speak MQTT 5. Give a mosq broker's address with -h HOST "
                             "and -p PORT.") from None
     try:
-        return drive(explain(link, topic), link, give_up)
+        return drive(explain(connection, topic), connection, give_up)
     except TimeoutError:
         raise NoAnswerError(f"The broker at {where} has not answered within {TIMEOUT_S:.0f} s. Is it a mosq broker "
                             "that has this command?") from None
     except PublishError as refusal:
         if refusal.reason == NOT_AUTHORIZED:
             raise NoAnswerError(f"The broker at {where} does not allow this query. Run it on the broker's machine, or "
-                                f"add `topic write {QUESTION}` to its acl_file for your user (-u, -P). A broker other "
+                                f"add `topic write {REQUEST}` to its acl_file for your user (-u, -P). A broker other "
                                 "than mosq refuses in the same way.") from None
         raise NoAnswerError(f"The broker at {where} refused: {refusal}.") from None
     except (BrokerError, wire.Malformed) as error:

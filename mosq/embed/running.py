@@ -51,9 +51,9 @@ class Running:
         self._bridges: Bridges | None = None    # None if no bridge is configured
         securities = self._securities(config)
         try:
-            self._topics = topics_of(config, self.asked, self._report, self._wake, self._bridge_states)
+            self._topics = topics_of(config, self.running_engine, self._report, self._wake, self._bridge_states)
             if self._access is not None:
-                self._access.answer_on(self._topics, self.asked, lambda: self._access)
+                self._access.answer_on(self._topics, self.running_engine, lambda: self._access)
             self.engine = self._new_engine(config, securities)
             if has_store(config):
                 from mosq.server.storage import open_store
@@ -90,7 +90,7 @@ class Running:
             self._close_access()
             self.engine = None          # its descriptors close with the last reference
 
-    def asked(self) -> "Engine":
+    def running_engine(self) -> "Engine":
         """Return the engine. Raises BrokerStopped."""
         engine = self.engine
         if engine is None:

@@ -4,27 +4,27 @@ import select
 import threading
 import time
 
+from mosq.embed.connection import READ, WRITE
 from mosq.embed.errors import SubscriptionClosed
-from mosq.embed.link import READ, WRITE
 from mosq.embed.message import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self, TypeVar
 
-    from mosq.embed.link import Link, Steps
+    from mosq.embed.connection import Connection, Steps
 
     T = TypeVar("T")
 
 
-def drive(steps: "Steps[T]", link: "Link", give_up: float | None) -> "T":
+def drive(steps: "Steps[T]", connection: "Connection", give_up: float | None) -> "T":
     """Run a conversation in this thread until the monotonic time `give_up`; return its result. Raises TimeoutError."""
     try:
         wait_for = next(steps)
         poll = select.poll()
-        poll.register(link.socket, READ | WRITE)
+        poll.register(connection.socket, READ | WRITE)
         while True:
-            poll.modify(link.socket, wait_for)
+            poll.modify(connection.socket, wait_for)
             left_ms = None if give_up is None else max(0.0, give_up - time.monotonic()) * 1000
             if not poll.poll(left_ms):
                 steps.close()
@@ -43,8 +43,8 @@ class Subscription:
     """An iterator of messages and a context manager; iteration ends when it is closed or the broker stops. Threads may
     share a subscription: each message goes to one of them."""
 
-    def __init__(self, link: "Link") -> None:
-        self._link = link
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
         self._lock = threading.Lock()
 
     def get(self, timeout: float | None = None) -> Message:
@@ -54,7 +54,7 @@ class Subscription:
         if not self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             raise TimeoutError("no message in time")
         try:
-            return drive(self._link.next_message(), self._link, give_up)
+            return drive(self._connection.next_message(), self._connection, give_up)
         except TimeoutError:
             raise TimeoutError("no message in time") from None
         finally:
@@ -62,9 +62,9 @@ class Subscription:
 
     def close(self) -> None:
         """End the subscription; a thread that waits for a message is woken. Any thread may call this."""
-        self._link.hang_up()
+        self._connection.hang_up()
         with self._lock:
-            self._link.close()
+            self._connection.close()
 
     def __iter__(self) -> "Self":
         return self

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cext.journal import journal_api
-from mosq.journal.stream import Range, tell
+from mosq.journal.stream import Range, report_lost
 
 if TYPE_CHECKING:
     import os
@@ -53,7 +53,7 @@ def batches(
     while True:
         n, columns = reader.columns(until, rows, n_bytes)
         for hole in reader.take_lost():
-            tell(Range(*hole), lost)
+            report_lost(Range(*hole), lost)
         if n == 0:
             return
         arrays = [_array(n, type, *columns[column]) for column, (_, type) in COLUMNS.items()]

@@ -82,7 +82,7 @@ def _record(raw: "journal_api.Record") -> Record:
     )
 
 
-def tell(range: Range, lost: "Callable[[Range], object] | None") -> None:
+def report_lost(range: Range, lost: "Callable[[Range], object] | None") -> None:
     if lost is None:
         raise Lost(range)
     lost(range)
@@ -130,10 +130,10 @@ class Stream:
             holes = [Range(*range) for range in reader.take_lost()]
             for record in map(_record, records):
                 while holes and holes[0].lo < record.seq:
-                    tell(holes.pop(0), lost)
+                    report_lost(holes.pop(0), lost)
                 yield record
             for hole in holes:
-                tell(hole, lost)
+                report_lost(hole, lost)
             if not records:
                 return
 

@@ -23,7 +23,7 @@ class Writer:
         """Open or create the stream. Raises OSError if it cannot be opened or another process writes it."""
         self.path = Path(path)
         # the shortest age: all records that every consumer has done may be deleted (`retain`)
-        self._face = PyJournal(path, shards=shards, segment_bytes=segment_bytes, retain_age_us=1, now_us=now_us())
+        self._journal = PyJournal(path, shards=shards, segment_bytes=segment_bytes, retain_age_us=1, now_us=now_us())
 
     def append(                         # parameters: one for each field of a record
         self,
@@ -44,23 +44,23 @@ class Writer:
         flags = qos | (4 if retain else 0) | (8 if dup else 0)
         name = None if username is None else username.encode()
         texts = (topic.encode(), client_id.encode(), name, properties, payload)
-        return self._face.append(shard, kind, *texts, flags, 0, now_us())[0]
+        return self._journal.append(shard, kind, *texts, flags, 0, now_us())[0]
 
     def next_seq(self, shard: int) -> int:
         """Return the sequence number of the next record."""
-        return self._face.next_seq(shard)
+        return self._journal.next_seq(shard)
 
     def commit(self) -> None:
         """Sync all appended records to disk. Raises OSError if that fails; the records stay in memory and the next call
         that succeeds writes them."""
-        self._face.seal()
-        if not (self._face.write(now_us()) and self._face.sync() and self._face.mark(now_us())):
-            raise OSError(self._face.why() or f"{self.path} cannot be written")
+        self._journal.seal()
+        if not (self._journal.write(now_us()) and self._journal.sync() and self._journal.mark(now_us())):
+            raise OSError(self._journal.why() or f"{self.path} cannot be written")
 
     def retain(self) -> None:
         """Delete segments that all consumers have done."""
-        self._face.retain(now_us())
+        self._journal.retain(now_us())
 
     def close(self) -> None:
         """Close the stream. Records that were not committed are lost."""
-        self._face.close()
+        self._journal.close()

@@ -41,10 +41,10 @@ class Log:
         self.streams: dict[str, Stream] = {}
         self.syslog: Syslog | None = None
         self.topic: Topic | None = None
-        self._forms(timestamp, timestamp_format, form)
-        self._aim(_once(dests), facility, {})
+        self._set_format(timestamp, timestamp_format, form)
+        self._set_destinations(_once(dests), facility, {})
 
-    def _forms(self, timestamp: bool, timestamp_format: str | None, form: str) -> None:
+    def _set_format(self, timestamp: bool, timestamp_format: str | None, form: str) -> None:
         self.timestamp, self.timestamp_format, self.form = timestamp, timestamp_format, form
         self._second, self._prefix = -1, ""
         self._json: Callable[[LogLine], str] | None = None
@@ -53,7 +53,7 @@ class Log:
 
             self._json = json_line
 
-    def _aim(self, dests: tuple[str, ...], facility: int, files: dict[str, int]) -> None:
+    def _set_destinations(self, dests: tuple[str, ...], facility: int, files: dict[str, int]) -> None:
         """Set the destinations. `files`: open descriptors of files."""
         old, self.streams = self.streams, {}
         for dest in dests:
@@ -86,7 +86,7 @@ class Log:
             except OSError as error:
                 wrong.append(str(error.strerror))
         left = tuple(dest for dest in self.dests if not dest.startswith("file ") or dest in files)
-        self._aim(left or ("stderr",), self.facility, files)
+        self._set_destinations(left or ("stderr",), self.facility, files)
         return wrong
 
     def reopen(self) -> None:
@@ -106,8 +106,8 @@ class Log:
 
     def change(self, config: "Config", mask: int, files: dict[str, int]) -> None:
         """Apply a new configuration; cannot fail."""
-        self._forms(config.log_timestamp, config.log_timestamp_format, config.log_format)
-        self._aim(_once(config.log_dest), config.log_facility, files)
+        self._set_format(config.log_timestamp, config.log_timestamp_format, config.log_format)
+        self._set_destinations(_once(config.log_dest), config.log_facility, files)
         self.mask = mask
 
     def flush(self) -> None:
@@ -143,9 +143,9 @@ class Log:
                 stream.put(block, len(lines))
         if self.syslog or self.topic:
             for record, line in zip(wanted, lines, strict=True):
-                self._tell(record.seconds, record.type, line)
+                self._send_line(record.seconds, record.type, line)
 
-    def _tell(self, seconds: int, type_bit: int, line: str) -> None:
+    def _send_line(self, seconds: int, type_bit: int, line: str) -> None:
         severity, letter = _KINDS.get(type_bit, (7, ""))
         if self.syslog:
             self.syslog.put(seconds, severity, line)

@@ -14,6 +14,6 @@ def progress_bar(label: str, length: int, quiet: bool) -> Any:
     )
 
 
-def reader_is_gone() -> None:
+def silence_broken_pipe() -> None:
     """Close stdout after BrokenPipeError (`... | head`), so that Python does not report the error again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,7 +13,7 @@ import pytest
 import mosq
 from mosq.cli import commands
 from mosq.embed import wire
-from mosq.embed.explain import ANSWER, TIMEOUT_S, NoAnswerError, report, shown
+from mosq.embed.explain import RESPONSE, TIMEOUT_S, NoAnswerError, report, shown
 from tests.harness.broker import ROOT, Broker, free_port
 from tests.harness.effort import AT_ONCE_S
 
@@ -162,7 +162,7 @@ def replies(payload):
     def make(question):
         at = question.index(b"\x09\x00\x08")
         correlation = question[at:at + 11]
-        return wire.frame(0x30, wire.text(ANSWER, "topic"), wire.varint(len(correlation)), correlation, payload) + PUBACK
+        return wire.frame(0x30, wire.text(RESPONSE, "topic"), wire.varint(len(correlation)), correlation, payload) + PUBACK
     return make
 
 

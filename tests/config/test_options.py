@@ -141,7 +141,7 @@ def test_number(option, read, refuse):
         else:
             said = refuse(*lines_for(option, str(number)))
             assert f"{option.low} to {option.high}" in said
-            assert "out of range" in said or said.startswith(option.said or f"Invalid '{option.name}' value ({number}).")
+            assert "out of range" in said or said.startswith(option.error_text or f"Invalid '{option.name}' value ({number}).")
 
 
 def test_numbers_as_c_reads_them(read):

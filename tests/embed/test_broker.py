@@ -172,7 +172,7 @@ def next_or_none(messages):
 
 def test_a_subscription_that_is_ended_alone_says_why(mosq_broker):
     messages = mosq_broker.subscribe("t")
-    assert mosq_broker.kick(messages._link.client_id)
+    assert mosq_broker.kick(messages._connection.client_id)
     for _ in range(2):
         with pytest.raises(mosq.Disconnected) as error:
             next(messages)
@@ -221,7 +221,7 @@ def test_no_acl_for_the_program_itself(tmp_path, mosq_broker_factory):
 
 def test_the_publishing_link_comes_back(mosq_broker):
     mosq_broker.publish("t", qos=1)
-    assert mosq_broker.kick(mosq_broker._link.client_id)
+    assert mosq_broker.kick(mosq_broker._connection.client_id)
     mosq_broker.publish("t", qos=1)
 
 

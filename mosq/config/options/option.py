@@ -36,7 +36,7 @@ class Option:
     """A row of the option table."""
 
     __slots__ = ("name", "kind", "default", "scope", "help", "low", "high", "below", "above", "choices", "unit",
-                 "aliases", "reload", "ignored", "own", "prefix", "since", "deprecated", "deprecated_by", "said",
+                 "aliases", "reload", "ignored", "own", "prefix", "since", "deprecated", "deprecated_by", "error_text",
                  "once", "label")
 
     def __init__(self, name: str, kind: str,    # parameters: a record; each is one slot
@@ -44,7 +44,7 @@ class Option:
                  high: int = INT32_MAX, below: int | None = None, above: int | None = None,
                  choices: tuple[str, ...] = (), unit: str = "", aliases: tuple[str, ...] = (), reload: str = LIVE,
                  ignored: str = "", own: bool = False, prefix: bool = False, since: str = THIS_VERSION,
-                 deprecated: str | None = None, deprecated_by: str = "", said: str = "", once: bool = False,
+                 deprecated: str | None = None, deprecated_by: str = "", error_text: str = "", once: bool = False,
                  label: str = "") -> None:
         self.name = name
         self.kind = kind                # bool, int, count (off is 0), string, path, duration, enum, words, special
@@ -65,7 +65,7 @@ class Option:
         self.since = since              # the first version of mosq with the option
         self.deprecated = deprecated    # Mosquitto's text after "is now deprecated"; None: not deprecated
         self.deprecated_by = deprecated_by  # the option to write instead
-        self.said = said                # Mosquitto's error for a bad value, with {keyword} and {value}
+        self.error_text = error_text    # Mosquitto's error for a bad value, with {keyword} and {value}
         self.once = once                # string: Mosquitto refuses a second line
         self.label = label              # Mosquitto's name in errors if it is not the keyword
 
@@ -96,11 +96,11 @@ def flag(                               # parameters: the fields of a bool Optio
 
 def number(                             # parameters: the fields of an int Option
         name: str, default: int, scope: str, help: str, low: int, high: int, *, unit: str = "", reload: str = LIVE,
-           below: int | None = None, above: int | None = None, said: str = "", aliases: tuple[str, ...] = (),
+           below: int | None = None, above: int | None = None, error_text: str = "", aliases: tuple[str, ...] = (),
            ignored: str = "", own: bool = False, deprecated: str | None = None, deprecated_by: str = "",
            label: str = "") -> Option:
     return Option(name, "int", default, scope, help, low=low, high=high, unit=unit, reload=reload, below=below,
-                  above=above, said=said, aliases=aliases, ignored=ignored, own=own, deprecated=deprecated,
+                  above=above, error_text=error_text, aliases=aliases, ignored=ignored, own=own, deprecated=deprecated,
                   deprecated_by=deprecated_by, label=label)
 
 
@@ -114,6 +114,6 @@ def text(                               # parameters: the fields of a text Optio
 
 def choice(                             # parameters: the fields of an enum Option
         name: str, default: str, scope: str, help: str, choices: tuple[str, ...], *, reload: str = LIVE,
-           ignored: str = "", own: bool = False, said: str = "") -> Option:
+           ignored: str = "", own: bool = False, error_text: str = "") -> Option:
     return Option(name, "enum", default, scope, help, choices=choices, reload=reload, ignored=ignored, own=own,
-                  said=said)
+                  error_text=error_text)

@@ -74,8 +74,8 @@ def empty(option: Option, keyword: str) -> str:
 
 def invalid(option: Option, keyword: str, value: str) -> str:
     """Return the beginning of the error text for a wrong value, in Mosquitto's wording."""
-    if option.said:
-        return option.said.replace("{value}", value[:SHOWN_MAX])
+    if option.error_text:
+        return option.error_text.replace("{value}", value[:SHOWN_MAX])
     return f"Invalid '{option.label or keyword}' value ({value[:SHOWN_MAX]})."
 
 
@@ -115,9 +115,9 @@ def _parse_text(option: Option, keyword: str, text: str) -> str:
     if option.kind != "string":
         return text
     if len(text.encode()) > option.high:
-        said = f"'{keyword}' length must be <= {option.high}." if keyword == "listener_auto_id_prefix" else \
+        error_text = f"'{keyword}' length must be <= {option.high}." if keyword == "listener_auto_id_prefix" else \
             f"{keyword} length must be <= {option.high}."
-        raise ValueError(f"{said} Expected at most {option.high} bytes, and not {len(text.encode())}.")
+        raise ValueError(f"{error_text} Expected at most {option.high} bytes, and not {len(text.encode())}.")
     if option.name == "mount_point" and ("#" in text or "+" in text):
         raise ValueError(f"Invalid 'mount_point' value ({text[:SHOWN_MAX]}). Does it contain a wildcard character? "
                          "Expected a topic without + and #.")

@@ -15,13 +15,13 @@ CLIENTID = Arg("clientid", CLIENT)
 
 
 def _clients(values: "Values") -> "dict[str, Any]":
-    told: dict[str, Any] = {**values}
+    fields: dict[str, Any] = {**values}
     for name in ("count", "cursor"):
-        if name in told:
-            told[name] = int(told[name])
-    if "state" in told:
-        told["connected"] = told.pop("state") == "connected"
-    return told
+        if name in fields:
+            fields[name] = int(fields[name])
+    if "state" in fields:
+        fields["connected"] = fields.pop("state") == "connected"
+    return fields
 
 
 SPECS = (

@@ -5,7 +5,7 @@ import click
 
 from mosq.tools.ctl import broker, dynsec, options
 from mosq.tools.ctl.spec import BadInputError
-from mosq.tools.ctl.terminal import EXIT_FAILED, EXIT_OK, ask_passwords, new_secret, secret, tell
+from mosq.tools.ctl.terminal import EXIT_FAILED, EXIT_OK, new_secret, print_response, prompt_passwords, secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class Given:
     """The options before the module."""
 
     def __init__(self, connection: "Connection", as_json: bool, quiet: bool, data_file: str | None,
-                 is_told_where: bool) -> None:
+                 has_address: bool) -> None:
         self.connection, self.as_json, self.quiet, self.data_file = connection, as_json, quiet, data_file
-        self.is_told_where = is_told_where      # a host or user is given: the shell connects at once
+        self.has_address = has_address          # a host or user is given: the shell connects at once
 
 
 class AnyCase(click.Group):
@@ -62,14 +62,14 @@ class AnyCase(click.Group):
 @click.pass_context
 def ctl(context: click.Context, /, **given: "Any") -> int:
     """Administer a running broker, mosq or Mosquitto: dynamic security, listeners, clients."""
-    told = options.merged(context, given)
-    context.obj = Given(options.connection_of(told), told["as_json"], told["quiet"], told["data_file"],
-                        any(told[name] is not None for name in ("host", "port", "url", "unix", "username")))
+    merged = options.merged(context, given)
+    context.obj = Given(options.connection_of(merged), merged["as_json"], merged["quiet"], merged["data_file"],
+                        any(merged[name] is not None for name in ("host", "port", "url", "unix", "username")))
     if context.invoked_subcommand is not None:
         return EXIT_OK
     from mosq.tools.ctl.shell import Shell
 
-    return Shell(context.obj.connection, MODULES, context.obj.as_json).run(context.obj.is_told_where)
+    return Shell(context.obj.connection, MODULES, context.obj.as_json).run(context.obj.has_address)
 
 
 def module_group(module: "Module") -> AnyCase:
@@ -119,7 +119,7 @@ def run(given: Given, module: "Module", spec: "Spec", values: "Values") -> int:
     from mosq.tools.ctl.conversation import Conversation, NoAnswerError
 
     try:
-        ask_passwords(spec, values)
+        prompt_passwords(spec, values)
         connection = given.connection
         if connection.is_readable_by_others and not given.quiet:
             click.echo("Warning: You are running mosq ctl without encryption.\nThis means all of the configuration "
@@ -128,7 +128,7 @@ def run(given: Given, module: "Module", spec: "Spec", values: "Values") -> int:
             connection.password = secret(f"Password for {connection.username}: ")
         conversation = Conversation(connection)
         try:
-            response = conversation.ask(module.topic_of(spec), spec.command(values))
+            response = conversation.send(module.topic_of(spec), spec.command(values))
         finally:
             conversation.close()
     except (ConnectionProblemError, NoAnswerError, BadInputError) as error:
@@ -137,7 +137,7 @@ def run(given: Given, module: "Module", spec: "Spec", values: "Values") -> int:
     except KeyboardInterrupt:
         click.echo("", err=True)
         return EXIT_FAILED
-    return tell(spec, response, given.as_json)
+    return print_response(spec, response, given.as_json)
 
 
 # ---------------------------------------------------------------- the plugin's file
@@ -146,7 +146,7 @@ def _file_password(path: str, spec: "Spec", values: "Values") -> int:
     from mosq.tools.ctl.dynsec_file import FileProblemError, set_password
 
     try:
-        ask_passwords(spec, values)
+        prompt_passwords(spec, values)
         set_password(path, values["username"], values["password"])
     except (FileProblemError, BadInputError) as error:
         click.echo(f"Error: {error}", err=True)

@@ -44,7 +44,7 @@ class Conversation:
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._timeout_s, self._qos = TIMEOUT_S, connection.qos
         self._subscribed: set[str] = set()
-        self._token, self._asked = os.urandom(6).hex(), 0
+        self._token, self._sent = os.urandom(6).hex(), 0
         self.closed = False
         self._client = self._made(connection)
         try:
@@ -101,12 +101,12 @@ class Conversation:
 
     # ------------------------------------------------------------ commands
 
-    def ask(self, topic: str, command: "dict[str, Any]") -> "Response":
+    def send(self, topic: str, command: "dict[str, Any]") -> "Response":
         """Return the response to one command, which may be an error. Raises NoAnswerError."""
         if not topic.startswith(PRIVATE):
             self._subscribe(f"{topic}/response")
-        self._asked += 1
-        correlation = f"{self._token}-{self._asked}"
+        self._sent += 1
+        correlation = f"{self._token}-{self._sent}"
         payload = json.dumps({"commands": [{**command, "correlationData": correlation}]}, ensure_ascii=False)
         self._client.publish(topic, payload.encode(), self._qos)
         give_up = time.monotonic() + self._timeout_s

@@ -25,20 +25,20 @@ def _default_access(values: "Values") -> "dict[str, Any]":
 
 
 def _add_acl(values: "Values") -> "dict[str, Any]":
-    told: dict[str, Any] = {name: values[name] for name in ("rolename", "acltype", "topic")}
-    told["allow"] = values["access"] == "allow"
-    return _with_priority(told, values)
+    fields: dict[str, Any] = {name: values[name] for name in ("rolename", "acltype", "topic")}
+    fields["allow"] = values["access"] == "allow"
+    return _with_priority(fields, values)
 
 
 def _add(values: "Values") -> "dict[str, Any]":
     return _with_priority({name: value for name, value in values.items() if name != "priority"}, values)
 
 
-def _with_priority(told: "dict[str, Any]", values: "Values") -> "dict[str, Any]":
+def _with_priority(fields: "dict[str, Any]", values: "Values") -> "dict[str, Any]":
     """Add the priority unless it is -1, which means none, as in mosquitto_ctrl."""
     if values.get("priority", "-1") != "-1":
-        told["priority"] = int(values["priority"])
-    return told
+        fields["priority"] = int(values["priority"])
+    return fields
 
 
 def _page(values: "Values") -> "dict[str, Any]":

@@ -92,11 +92,11 @@ def merged(context: click.Context, given: "dict[str, Any]") -> "dict[str, Any]":
             raise click.UsageError(f"{path}, line {number}: {error.format_message()}") from None
         from_file |= {name: value for name, value in one.params.items()
                       if one.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    told = {name: value for name, value in given.items()
-            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    if told.keys() & {"host", "unix", "url"}:       # the file's address belongs to another broker
+    from_command_line = {name: value for name, value in given.items()
+                         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if from_command_line.keys() & {"host", "unix", "url"}:  # the file's address belongs to another broker
         from_file = {name: value for name, value in from_file.items() if name not in ("host", "unix", "url", "port")}
-    return {**given, **from_file, **told}
+    return {**given, **from_file, **from_command_line}
 
 
 def default_file() -> str | None:

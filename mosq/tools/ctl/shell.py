@@ -17,7 +17,7 @@ from mosq.tools.ctl.connection import Connection, ConnectionProblemError
 from mosq.tools.ctl.conversation import Conversation, NoAnswerError
 from mosq.tools.ctl.dynsec import TOPIC as DYNSEC
 from mosq.tools.ctl.spec import ALLOW, CLIENT, GROUP, ROLE, USER, BadInputError
-from mosq.tools.ctl.terminal import EXIT_FAILED, EXIT_OK, ask_passwords, secret, tell
+from mosq.tools.ctl.terminal import EXIT_FAILED, EXIT_OK, print_response, prompt_passwords, secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Shell(cmd.Cmd):
         spec = self.module.find(name) if self.module is not None else None
         try:
             if spec is not None:
-                self._ask(spec, words)
+                self._run_command(spec, words)
             elif name.lower() in self._available():
                 self._own(name.lower(), words)
             elif self.conversation is None and self._is_known(name):
@@ -134,15 +134,15 @@ class Shell(cmd.Cmd):
 
     # ------------------------------------------------------------ commands of modules
 
-    def _ask(self, spec: "Spec", words: list[str]) -> None:
+    def _run_command(self, spec: "Spec", words: list[str]) -> None:
         assert self.module is not None
         assert self.conversation is not None
         values = spec.read(_in_order(spec, words))
-        ask_passwords(spec, values)
+        prompt_passwords(spec, values)
         if spec.name.startswith(CHANGES):
             self._names.clear()
-        response = self.conversation.ask(self.module.topic_of(spec), spec.command(values))
-        self.status = tell(spec, response, self.as_json)
+        response = self.conversation.send(self.module.topic_of(spec), spec.command(values))
+        self.status = print_response(spec, response, self.as_json)
         if self.status == EXIT_OK and spec.show is None and not self.as_json:
             click.echo("OK")
 
@@ -259,7 +259,7 @@ class Shell(cmd.Cmd):
             command, array, topic = NAMES_OF[kind]
             count = {"count": NAMES_MAX} if kind == CLIENT else {}
             try:
-                data = self.conversation.ask(topic, {"command": command, **count})["data"]
+                data = self.conversation.send(topic, {"command": command, **count})["data"]
                 found = [one if isinstance(one, str) else one[kind] for one in data[array]]
             except (NoAnswerError, KeyError, TypeError):
                 found = []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_FAILED = 0, 1
 
 
-def tell(spec: "Spec", response: "dict[str, Any]", as_json: bool) -> int:
+def print_response(spec: "Spec", response: "dict[str, Any]", as_json: bool) -> int:
     """Print a response; return the exit status."""
     error = response.get("error")
     if as_json:
@@ -61,7 +61,7 @@ def new_secret(username: str) -> str:
     return first
 
 
-def ask_passwords(spec: "Spec", values: "Values") -> None:
+def prompt_passwords(spec: "Spec", values: "Values") -> None:
     """Prompt for the passwords of a command that are not on the command line. Raises BadInputError."""
     for arg in spec.args:
         if arg.kind != PASSWORD or arg.name in values:

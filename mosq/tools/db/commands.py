@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mosq.tools.terminal import progress_bar, reader_is_gone
+from mosq.tools.terminal import progress_bar, silence_broken_pipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ def guarded(command: "Callable[[], int]") -> int:
     except ConfigError as error:
         click.echo(str(error), err=True)
     except BrokenPipeError:  # `mosq db dump ... | head`
-        reader_is_gone()
+        silence_broken_pipe()
         return EXIT_OK
     except OSError as error:
         click.echo(f"Error: {error.filename or '?'}: {error.strerror or error}", err=True)

@@ -24,7 +24,7 @@ RECEIVE_BYTES = 256 * 1024
 RECEIVE_MAXIMUM = 100           # the broker's max_inflight_messages may be lower
 
 
-class Link:
+class Connection:
     """A client of the broker inside its own process. Runs one conversation at a time."""
 
     def __init__(self, adopt: "Callable[[int], None]", receive_maximum: int = RECEIVE_MAXIMUM) -> None:
