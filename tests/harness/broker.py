@@ -1,7 +1,7 @@
-"""Starts and stops a real broker process on a free loopback port.
+"""Start and stop a real broker process on a free loopback port.
 
-The command is `$MOSQ_BROKER` (split like a shell does), by default this checkout's `python -m mosq`; `-c FILE` is added.
-A start waits for the port, never for a time; `Brokers` keeps one process per configuration for a whole test session.
+The command is `$MOSQ_BROKER` (split as a shell does), by default this checkout's `python -m mosq`; `-c FILE` is added.
+A start waits for the port, never for a fixed time. `Brokers` keeps one process for each configuration for a whole test session.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mosq.tools.bench.started import free_port as free_port       # for all tests that start brokers
+from mosq.tools.bench.started import free_port as free_port       # tests that start brokers import it from here
 from tests.harness.effort import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,14 +31,14 @@ def command() -> list[str]:
 
 
 def is_reference() -> bool:
-    """True while the tables are run against Mosquitto itself, which differs in a few known places."""
+    """Return True if the tables run against Mosquitto itself, which differs in a few known places."""
     return "mosquitto" in Path(command()[0]).name
 
 
 class Broker:
     """Run one broker process. `config` may hold {port} and {dir}; a `config` without `listener` gets one in front."""
 
-    argv: list[str] | None = None       # of a kind of broker that is not the one under test
+    argv: list[str] | None = None       # command of another broker than the one under test
 
     def __init__(self, config: str, files: dict[str, str] | None = None, command: list[str] | None = None,
                  env: dict[str, str] | None = None) -> None:
@@ -94,7 +94,7 @@ class Broker:
         self.process.send_signal(number)
 
     def stop(self) -> int:
-        """-> exit status; a broker that does not stop is killed, and that is an error."""
+        """Stop the broker; return its exit status. Kill a broker that does not stop, and raise."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -134,7 +134,7 @@ class Brokers:
             if key not in self._running:
                 try:
                     self._running[key] = Broker(config, files).start()
-                except RuntimeError as failed:  # remembered: fifty cases must not each wait for the same failure
+                except RuntimeError as failed:  # stored, so that fifty cases do not all wait for the same failure
                     self._running[key] = failed
             broker = self._running[key]
         if isinstance(broker, RuntimeError):

@@ -1,4 +1,4 @@
-"""Certificates for tests, made when they are first asked for: an authority, the broker's, clients', a revocation list."""
+"""Make certificates for tests when they are first needed: an authority, broker, clients, a revocation list."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def name_of(common_name: str | None) -> x509.Name:
 
 
 class Authority:
-    """`by`: the authority that signs it; None = itself."""
+    """An authority; `by` is the authority that signs it, None = itself."""
 
     def __init__(self, name: str = "authority", by: Authority | None = None) -> None:
         self.key = key_new()
@@ -66,7 +66,7 @@ class Authority:
     def issue(
         self, common_name: str | None, expired: bool = False, key: ec.EllipticCurvePrivateKey | None = None
     ) -> tuple[x509.Certificate, str, str]:
-        """(certificate, its PEM, its key's PEM); good for 127.0.0.1 and localhost."""
+        """Return (certificate, its PEM, PEM of its key), valid for 127.0.0.1 and localhost."""
         key = key or key_new()
         begins = NOW - 3 * DAY
         certificate = (
@@ -79,7 +79,7 @@ class Authority:
         return certificate, certificate.public_bytes(serialization.Encoding.PEM).decode(), key_pem(key)
 
     def revoke(self, *certificates: x509.Certificate) -> str:
-        """A revocation list that names these."""
+        """Return a revocation list that names these certificates."""
         builder = x509.CertificateRevocationListBuilder().issuer_name(self.name).last_update(NOW - DAY).next_update(NOW + DAY)
         for certificate in certificates:
             revoked = x509.RevokedCertificateBuilder().serial_number(certificate.serial_number).revocation_date(NOW - DAY)
@@ -101,7 +101,7 @@ def server_files() -> dict[str, str]:
 
 
 def server_paths(folder: Path) -> dict[str, str]:
-    """The same files, written there -> the options of a listener that has them."""
+    """Write the same files to this folder; return the options of a listener that uses them."""
     for name, content in server_files().items():
         (folder / name).write_text(content)
     return {"cafile": f"{folder}/ca.crt", "certfile": f"{folder}/server.crt", "keyfile": f"{folder}/server.key"}
@@ -111,7 +111,7 @@ TLS_LINES = "cafile {dir}/ca.crt\ncertfile {dir}/server.crt\nkeyfile {dir}/serve
 
 
 def client_context(folder: Path | None = None, pem: tuple[str, str] | None = None, trust: Authority | None = None) -> ssl.SSLContext:
-    """Trusts the authority; `pem`: certificate and key to show, put into files in `folder`."""
+    """Return a context that trusts the authority; `pem` is the client's certificate and key, which are written to `folder`."""
     context = ssl.create_default_context(cadata=(trust or authority()).pem)
     if pem is not None:
         assert folder is not None
@@ -122,7 +122,9 @@ def client_context(folder: Path | None = None, pem: tuple[str, str] | None = Non
 
 
 def client_by_hand(context: ssl.SSLContext, sock: socket.socket) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
-    """A client whose records the test carries to and fro. -> it, its input, its output: the handshake is over but for what still lies there."""
+    """Shake hands as a client whose records the test carries; return the client, its input and its output.
+
+    The output still holds the last flight of the handshake."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     while True:

@@ -1,4 +1,4 @@
-"""A control handler asked without a broker: what `mosq.server.admin.control.ControlTopics` does with it, without the turns."""
+"""Call a control handler without a broker, as `mosq.server.admin.control.ControlTopics` does, but without turns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ WAIT_S = 20
 
 
 class Woken(threading.Event):
-    """The `wake` of a handler; `asked` waits for it."""
+    """The `wake` callback of a handler; `asked` waits for it."""
 
     def __call__(self) -> None:
         self.set()
 
 
 def asked(handler: Handler, requester: Requester, payload: bytes, woken: Woken | None = None) -> list[tuple[str, bytes]]:
-    """All its messages."""
+    """Call the handler until it is done; return all its messages."""
     work = handler(requester, payload)
     if isinstance(work, list):
         return work

@@ -1,4 +1,4 @@
-"""Faults for a broker process: disk, memory and clock, turned on and off while it runs (faults.c says how)."""
+"""Faults for a broker process: disk, memory and clock, turned on and off while it runs (faults.c describes them)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def library() -> Path:
 
 
 class Faults:
-    """One broker's. Attributes are those of `struct door`."""
+    """The faults of one broker. Its attributes are the fields of `struct door` in faults.c."""
 
     def __init__(self) -> None:
         handle, name = tempfile.mkstemp(prefix="mosq-faults-")
@@ -60,7 +60,7 @@ class Faults:
         LAYOUT.pack_into(self._page, 0, *(now[name] for name in NAMES))
 
     def heal(self) -> None:
-        """The clock stays where it is."""
+        """Turn all faults off, except the offsets of the clocks."""
         self.set(realloc_from=0, write_errno=0, sync_errno=0, full=0, stalled=0, open_errno=0, sends=0, read_errno=0)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Links in tests: what a configuration would make of a bridge, and a remote broker whose every packet the test writes itself."""
+"""Bridges in tests: the settings of a bridge as a configuration makes them, and a remote broker whose packets the test writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mosq.records import BridgeEvent
 
 
 def line(pattern: str | None, direction: str = "out", qos: int = 0, local_prefix: str = "", remote_prefix: str = "") -> dict[str, Any]:
-    """`topic PATTERN DIRECTION QOS LOCAL-PREFIX REMOTE-PREFIX`"""
+    """Return the setting of `topic PATTERN DIRECTION QOS LOCAL-PREFIX REMOTE-PREFIX`."""
     return {"direction": direction, "qos": qos, "local": local_prefix + (pattern or ""), "remote": remote_prefix + (pattern or ""),
             "local_prefix": local_prefix, "remote_prefix": remote_prefix, "whole": pattern is None}
 
@@ -39,10 +39,10 @@ def linked(plane: Plane, name: str = "b") -> BridgeEvent:
 
 
 class Remote(Wire):
-    """The other end of a link."""
+    """The remote end of a bridge."""
 
     def __init__(self, plane: Plane, name: str = "b", level: int = 4, private: bool = False) -> None:
-        # super() would connect
+        # no super().__init__(): it would connect
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self.level = level
@@ -53,7 +53,7 @@ class Remote(Wire):
         plane.engine.bridge(name, "connect", host="remote", try_private=private, fd=ours.detach())
 
     def heard(self) -> tuple[str, Any]:
-        """The next packet of the link, by its name."""
+        """Return the fields of the next packet, which must have this name."""
         raw = self.read_frame()
         if raw is None:
             return "closed", None
@@ -72,13 +72,13 @@ class Remote(Wire):
         return fields
 
     def let_in(self, present: bool = False, props: Props = ()) -> Any:
-        """Takes CONNECT, says CONNACK; what CONNECT held."""
+        """Read CONNECT, send CONNACK; return the fields of CONNECT."""
         fields = self.hears("connect")
         self.send(packets.Connack(present, 0, props))
         return fields
 
     def grant(self, n: int = 1) -> list[Any]:
-        """Takes n SUBSCRIBEs and grants what they ask for: (filter, options)."""
+        """Read n SUBSCRIBEs and grant the requested QoS; return (filter, options) of each."""
         found = []
         for _ in range(n):
             fields = self.hears("subscribe")

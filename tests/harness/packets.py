@@ -1,9 +1,9 @@
 """Every MQTT packet as a frozen dataclass: `encode(level)` gives its bytes, `decode(level, frame)` reads them back.
 
-Pure and sans-IO. The level (3 = 3.1, 4 = 3.1.1, 5 = 5.0) belongs to the connection, so one description of a packet
-serves all versions: what only 5.0 can carry (reason codes, properties) is left out below it. Encoding does not validate,
-since tests must send nonsense; decoding is strict, since what a broker sends must be right.
-A packet id may be a name while it stands in a table ("m"): the scene binds it to the number that the broker chose.
+The code does no input or output. The level (3 = 3.1, 4 = 3.1.1, 5 = 5.0) belongs to the connection, so one description of a
+packet serves all versions: reason codes and properties, which only 5.0 has, are omitted for earlier versions. Encoding does not
+validate, since tests must send invalid packets; decoding is strict, since a broker must send valid ones.
+In a table a packet id may be a name ("m"): the scene binds it to the number that the broker chose.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ V5 = 5
 
 
 def frame(head: int, body: bytes) -> bytes:
-    """One frame: fixed header with the right length, and the body."""
+    """Return a packet: fixed header with the right length, and the body."""
     return bytes([head]) + varint(len(body)) + body
 
 
@@ -31,7 +31,7 @@ def _mid(mid: Mid) -> bytes:
 
 
 def _tail(level: int, rc: int, props: Props) -> bytes:
-    """Reason code and properties in their shortest form [v5 3.4.2.1]."""
+    """Return reason code and properties in their shortest form [v5 3.4.2.1]."""
     if level < V5 or (rc == 0 and not props):
         return b""
     return bytes([rc]) + (encode_props(props) if props else b"")
@@ -62,9 +62,9 @@ class Connect:
     username: str | None = None
     password: bytes | None = None
     props: Props = ()
-    protocol: str | None = None  # None: the right name for the level
-    level_byte: int | None = None  # None: the level itself
-    flags: int | None = None  # None: as the other fields say
+    protocol: str | None = None  # None = the right name for the level
+    level_byte: int | None = None  # None = the level itself
+    flags: int | None = None  # None = derived from the other fields
 
     def encode(self, level: int) -> bytes:
         will = self.will
@@ -131,7 +131,7 @@ class Publish:
 
 @dataclass(frozen=True)
 class Ack:
-    """The four acknowledgements share one shape."""
+    """The common base of the four acknowledgements."""
 
     mid: Mid
     rc: int = 0
@@ -262,7 +262,7 @@ _READERS: dict[int, Reader] = {2: Connack.read, 3: Publish.read, 4: Puback.read,
 
 
 def split(data: bytes | bytearray) -> int:
-    """The length of the first whole frame in `data`, 0 while it is incomplete."""
+    """Return the length of the first whole packet in `data`; 0 while it is incomplete."""
     try:
         length, at = read_varint(data, 1)
     except IndexError:
@@ -271,7 +271,7 @@ def split(data: bytes | bytearray) -> int:
 
 
 def decode(level: int, data: bytes) -> Received:
-    """Reads one whole frame that a server sent; Malformed when anything about it is wrong."""
+    """Decode one whole packet that a server sent; raise Malformed if any part of it is wrong."""
     kind, flags = data[0] >> 4, data[0] & 15
     reader = _READERS.get(kind)
     if reader is None:

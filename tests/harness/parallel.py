@@ -1,11 +1,11 @@
-"""Runs collected tests in several processes: ``pytest --jobs 4``.
+"""Run collected tests in several processes: ``pytest --jobs 4``.
 
 One process collects the tests and then forks the others, which share the collected tests with it. (With xdist each process
 collects all tests.) A process gets one test at a time: it goes through one file, then asks for the next file, and takes half of
 the rest of another process's file if no file is left, so that fixtures of a module are set up in few processes. Tests that are
 marked `spark` form one group that stays in one process, since each process would start a JVM.
 
-A process that dies fails the test that it ran, and a new process goes on with the next test.
+If a process dies, the test that it ran fails, and a new process continues with the next test.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import pytest
 
 from tests.harness.progress import Progress
 
-END = -1                # in place of an item's number: there is nothing left to do
+END = -1                # sent instead of an item's number: no test is left
 TICK_S = 1.0
 GRACE_S = 20.0          # for processes that tear down after the end of the run
 
 
 class Next:
-    """The `nextitem` of a test: asked for when the test is over and fixtures are torn down, so that no test waits behind another."""
+    """The `nextitem` of a test: requested only when pytest tears fixtures down after it, so that no test waits behind another."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -51,18 +51,18 @@ class Next:
 
 
 class Worker:
-    """The side of a forked process."""
+    """The forked process's side."""
 
     def __init__(self, session: pytest.Session, number: int, connection: Connection) -> None:
         self.session, self.connection = session, connection
         config = session.config
-        # what writes to the terminal and to files is the first process's business
+        # only the first process writes to the terminal and to files
         for name in ("terminalreporter", "junitxml", "lfplugin", "nfplugin", "stepwiseplugin"):
             config.pluginmanager.unregister(name=name)
         config.pluginmanager.register(self)
         capture = config.pluginmanager.getplugin("capturemanager")
         if capture is not None and capture.is_globally_capturing():
-            # forked processes share the file that output is captured in
+            # forked processes share the file of the captured output
             capture.stop_global_capturing()
             capture.start_global_capturing()
             capture.suspend_global_capture()
@@ -92,7 +92,7 @@ class Worker:
             following = Next(self)
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             item = following.get()
-        config._ensure_unconfigure()        # finds objects that no test has awaited or closed
+        config._ensure_unconfigure()        # reports objects that no test has awaited or closed
         self.connection.send(("end",))
 
 
@@ -104,7 +104,7 @@ class Process:
         self.pid = 0
         self.connection: Connection
         self.queue: deque[int] = deque()
-        self.shared = True              # others may take half of what is left of the queue
+        self.shared = True              # other processes may take half of the rest of the queue
         self.running: int | None = None
         self.ended = False
 
@@ -162,7 +162,7 @@ class Parallel:
             process.queue, process.shared = queue, shared
         process.connection, theirs = Pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)     # Python 3.12 on: about threads; libraries start some when they are imported
+            warnings.simplefilter("ignore", DeprecationWarning)     # Python 3.12: some libraries start threads at import
             process.pid = os.fork()
         if process.pid == 0:
             status = 1
@@ -178,7 +178,7 @@ class Parallel:
                 self.session._setupstate.teardown_exact(None)
             except BaseException as error:
                 theirs.send(("problem", "".join(traceback.format_exception(error))))
-                status = 0                      # it has been reported
+                status = 0                      # the error has been reported
             finally:
                 os._exit(status)
         theirs.close()
@@ -216,7 +216,7 @@ class Parallel:
             self.ended(process)
 
     def next_for(self, process: Process) -> int | None:
-        """The number of the test that this process runs next; None: it ends."""
+        """Return the number of the test that this process runs next; None = the process ends."""
         if self.session.shouldfail or self.session.shouldstop:
             return None
         if not process.queue:
@@ -247,13 +247,13 @@ class Parallel:
         self.start(process.number, process.queue, process.shared)
 
     def failed(self, nodeid: str, text: str) -> None:
-        """Reports as a test that failed."""
+        """Report the problem as a failed test."""
         file = nodeid.split("::", maxsplit=1)[0]
         self.config.hook.pytest_runtest_logreport(report=pytest.TestReport(
             nodeid, (file, None, nodeid), {}, "failed", text, "call", duration=0.0, start=time.time(), stop=time.time()))
 
     def stop(self) -> None:
-        """Ends the processes that a run which was interrupted has left."""
+        """End the processes that an interrupted run has left."""
         living = [p for p in self.processes if not p.ended]
         for process in living:
             process.connection.close()

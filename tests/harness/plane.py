@@ -18,7 +18,7 @@ from tests.harness.wire import Wire
 from mosq.records import ClientNotice, LoginAnswer, Record
 
 class Plane:
-    """One listener on a free port of this machine per security."""
+    """A data plane with one listener on a free local port for each security."""
 
     def __init__(self, *securities: dict[str, Any], settings: dict[str, Any] | None = None,
                  bridges: list[dict[str, Any]] | None = None, store: str | None = None, segment_bytes: int = 0, durability: str = "group",
@@ -65,7 +65,7 @@ class Plane:
         return made
 
     def user(self, client_id: str, username: str = "ann", level: int = 4, security: int = 0, **more: Any) -> Wire:
-        """A client with a user name that has been let in; its connect request is answered here when one comes."""
+        """Connect a client with a user name; accept its connect request if the listener sends one."""
         made = self.connect(Connect(client_id, username=username, password=b"secret", **more), level, security)
         if self.securities[security].get("authenticate"):
             self.answer(LoginAnswer(self.ask("connect").handle, 0))
@@ -75,7 +75,7 @@ class Plane:
         return made
 
     def look(self, timeout_s: float) -> None:
-        """Takes what the data plane has to say; waits for something."""
+        """Wait for output of the data plane; read its log lines, requests and events."""
         self._poll.poll(timeout_s * 1000)
         self.lines += [line.text for line in self.engine.drain()]
         for request in self.engine.requests():
@@ -107,7 +107,7 @@ class Plane:
         return self.engine.stats()  # type: ignore[no-any-return]
 
     def until(self, what: Callable[[], bool]) -> None:
-        """For what the loop brings about and nothing announces."""
+        """Wait for a condition that the loop brings about without a notification."""
         end = time.monotonic() + TIMEOUT_S
         while not what():
             assert time.monotonic() < end, "it did not come about"

@@ -1,5 +1,5 @@
-"""Shows how far a run of many tests is, and how long it will take: on a terminal in one line that changes, elsewhere in a line
-every quarter of a minute.
+"""Show the progress of a run of many tests and its remaining time: on a terminal in one line that changes, elsewhere in a line
+every 15 seconds.
 
 The estimate uses the mean time of the tests of each file in their last run here (`.pytest_cache`), and at first
 `tests/harness/seconds.json`, which is a copy of such a file.
@@ -19,8 +19,8 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 FIRST = Path(__file__).with_name("seconds.json")
 CACHE = "mosq/seconds"
-LINE_S = 15.0           # between two lines where there is no terminal
-UNKNOWN_S = 0.05        # a test of a file that is new
+LINE_S = 15.0           # between two lines if the output is no terminal
+UNKNOWN_S = 0.05        # expected time of a test in a new file
 
 
 def minutes(seconds: float) -> str:
@@ -86,7 +86,7 @@ class Progress:
             self.reporter.write_line(f"FAILED {report.nodeid}" + ("" if report.when == "call" else f" ({report.when})"), red=True)
 
     def left_s(self) -> float | None:
-        """Estimates the rest of the run from how long that took which is over; None in its first seconds."""
+        """Return the estimated rest of the run in seconds, from the time of the finished tests; None in the first seconds."""
         passed_s, left = time.monotonic() - self.begun, sum(self.left.values())
         done = self.expected_total_s - left
         if passed_s < 5 or not done:

@@ -1,6 +1,6 @@
-"""The properties of MQTT 5.0 as ordered pairs (id, value), to bytes and back.
+"""Encode and decode the properties of MQTT 5.0 as ordered pairs (id, value).
 
-Knows the table of [v5 2.2.2.2] and nothing else. Order is kept, duplicates are allowed: a test must be able to send them.
+The code uses only the table of [v5 2.2.2.2]. It keeps the order and allows duplicates, because tests must send them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Props = tuple[tuple[int, Value], ...]
 
 
 class Malformed(Exception):
-    """The bytes are not what the standard says."""
+    """The bytes do not follow the standard."""
 
 
 class P(IntEnum):
@@ -54,7 +54,7 @@ _BINARY = {P.CORRELATION, P.AUTH_DATA}
 
 
 def varint(number: int) -> bytes:
-    """A variable byte integer [v5 1.5.5]; more than four bytes for numbers that are too large, on purpose."""
+    """Return a variable byte integer [v5 1.5.5]; too large numbers give more than four bytes, on purpose."""
     out = bytearray()
     while True:
         number, digit = divmod(number, 128)
@@ -64,7 +64,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """-> (value, offset behind it); raises IndexError when the bytes end before the number does."""
+    """Return (value, offset after it); raise IndexError if the bytes end before the number does."""
     value = shift = 0
     while True:
         digit = data[at]
@@ -99,7 +99,7 @@ def encode(props: Props) -> bytes:
 
 
 class Cursor:
-    """Reads a packet's body from front to back; every overrun is Malformed."""
+    """A reader of a packet's body from start to end; it raises Malformed at an overrun."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -1,6 +1,6 @@
-"""A TCP proxy that misbehaves as networks do: it cuts, delays, stalls, swallows and refuses, when the test says so.
+"""A TCP proxy with the faults of networks: it cuts, delays, stalls, loses and refuses connections at the test's request.
 
-Two threads per connection, one per direction. A cut is a reset on both sides, wherever in a packet that is.
+Each connection has two threads, one for each direction. A cut is a reset on both sides, at any place in a packet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RESET = b"\x01\x00\x00\x00\x00\x00\x00\x00"
 
 
 class Pair:
-    """One connection through the proxy; closed when both of its threads have ended."""
+    """One connection through the proxy; it closes when both of its threads have ended."""
 
     def __init__(self, near: socket.socket, far: socket.socket) -> None:
         self.socks = (near, far)
@@ -37,7 +37,7 @@ class Pair:
                 sock.shutdown(socket.SHUT_RD)       # the peer notices only the reset that the close sends
 
     def left(self) -> bool:
-        """By one of its threads; True: it was the last."""
+        """Count the end of one thread; return True if it was the last one."""
         with self.lock:
             self.threads -= 1
             if self.threads:
@@ -48,15 +48,15 @@ class Pair:
 
 
 class Proxy:
-    """`port` leads to `to_port`. All switches may be turned at any time."""
+    """A proxy from `port` to `to_port`. A test may change all its switches at any time."""
 
     def __init__(self, to_port: int) -> None:
         self.to_port = to_port
-        self.delay_s = 0.0              # of each piece, in each direction
-        self.cut_after = 0              # bytes of the next connection, both directions together; 0: never
+        self.delay_s = 0.0              # delay of each piece, in each direction
+        self.cut_after = 0              # bytes of the next connection, both directions together; 0 = never
         self.n_connections = 0
         self.n_cuts = 0
-        self._go = threading.Event()    # cleared: nothing is carried, and nothing is closed
+        self._go = threading.Event()    # cleared: the proxy forwards no data and closes no connection
         self._go.set()
         self._refuses = self._ended = False
         self._lock = threading.Lock()
@@ -71,10 +71,10 @@ class Proxy:
         self._threads.append(thread)
         thread.start()
 
-    # ---- what goes wrong
+    # ---- faults
 
     def cut(self) -> int:
-        """Resets what is open; -> how many connections that were."""
+        """Reset all open connections; return their number."""
         with self._lock:
             pairs = list(self._pairs)
         for pair in pairs:
@@ -89,14 +89,14 @@ class Proxy:
         pair.cut()
 
     def black_hole(self, on: bool = True) -> None:
-        """Connections stay, and are made, and carry nothing."""
+        """Keep and accept connections, but forward no data."""
         (self._go.clear if on else self._go.set)()
 
     def refuse(self, on: bool = True) -> None:
-        """Closes each new connection at once."""
+        """Close each new connection at once."""
         self._refuses = on
 
-    # ---- how it works
+    # ---- implementation
 
     def _accept(self) -> None:
         while True:

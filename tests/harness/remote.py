@@ -1,6 +1,6 @@
 """Play a remote broker: the test reads the packets of a bridge one by one and answers each of them.
 
-`Remote` listens; `accept()` gives the next connection as a `Peer`, whose CONNECT has been read and not been answered.
+`Remote` listens; `accept()` returns the next connection as a `Peer` after reading its CONNECT, without an answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.harness.packets import (
 from tests.harness.properties import Cursor, Props, read_varint
 from tests.harness.wire import frame_from
 
-BRIDGE = 0x80                   # in the level byte of CONNECT
+BRIDGE = 0x80                   # bit of the level byte of CONNECT
 Got = Connect | Publish | packets.Ack | Subscribe | Unsubscribe | Pingreq | Disconnect
 
 
@@ -62,7 +62,7 @@ def _filters(body: Cursor, options: bool) -> tuple[Any, ...]:
 
 
 def decode_sent(level: int, raw: bytes) -> Got:
-    """One whole frame that a client sent, but CONNECT."""
+    """Decode one whole packet of a client, except CONNECT."""
     kind, flags = raw[0] >> 4, raw[0] & 15
     body = Cursor(raw[read_varint(raw, 1)[1]:])
     if kind in (8, 10):
@@ -82,7 +82,7 @@ def decode_sent(level: int, raw: bytes) -> Got:
 
 
 class Peer:
-    """A connection that came in. `connect` is its CONNECT."""
+    """An accepted connection. `connect` is its CONNECT."""
 
     def __init__(self, sock: socket.socket | ssl.SSLSocket) -> None:
         self.sock = sock
@@ -94,7 +94,7 @@ class Peer:
         self.connect, self.level = _connect(Cursor(raw[read_varint(raw, 1)[1]:]))
 
     def frame(self, timeout_s: float = TIMEOUT_S) -> bytes | None:
-        """None: the other side closed."""
+        """Return the next whole packet, or None if the other side closed."""
         return frame_from(self.sock, self._buffer, timeout_s)
 
     def read(self, timeout_s: float = TIMEOUT_S) -> Got:
@@ -107,8 +107,9 @@ class Peer:
         self.sock.sendall(b"".join(p if isinstance(p, bytes) else p.encode(self.level) for p in what))
 
     def welcome(self, *filters: str, session: bool = False, props: Props = (), rc: int = 0) -> list[Got]:
-        """Takes it in; -> what it asks for and says then, all of it answered, up to when each of the filters (none: any) was in a
-        SUBSCRIBE or UNSUBSCRIBE."""
+        """Accept the connection; answer and return its packets until each of the filters was in a SUBSCRIBE or UNSUBSCRIBE.
+
+        Without filters, the first SUBSCRIBE or UNSUBSCRIBE ends it."""
         self.send(Connack(session, rc, props))
         found: list[Got] = []
         missing = set(filters)
@@ -120,7 +121,7 @@ class Peer:
                     return found
 
     def answered(self, timeout_s: float = TIMEOUT_S) -> Got:
-        """The next packet, acknowledged."""
+        """Return the next packet after acknowledging it."""
         got = self.read(timeout_s)
         if isinstance(got, Subscribe):
             self.send(Suback(got.mid, tuple(options & 3 for _, options in got.filters)))

@@ -1,8 +1,8 @@
 """Wire tests as tables: actors, steps, and the scene that plays them against a broker.
 
-A case is a list of steps; a step is what one actor (a connection, named) sends, or must get. In every string of a table
-`~` stands for a prefix of this one play, so that topics and client ids never meet those of another play on the same broker.
-A packet id written as a name is bound by the first packet that carries it, and must be the same from then on.
+A case is a list of steps; in a step one actor (a named connection) sends or must receive a packet. In every string of a table
+`~` stands for a prefix of the current run, so that its topics and client ids differ from those of other runs on the same broker.
+The first packet with a name as its packet id binds the name; later packets must carry the same id.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def v5(*steps: Steps) -> list[Step]:
 
 
 def v3(*steps: Steps) -> list[Step]:
-    """Only for 3.1 and 3.1.1."""
+    """Return the steps for 3.1 and 3.1.1 only."""
     return [replace(s, levels=(3, 4)) for s in flat(steps)]
 
 
 def wait(seconds: float) -> Step:
-    """For what only the clock can show: an expiry, a will's delay."""
+    """Wait for an event that depends on the clock, such as an expiry or a will's delay."""
     return Step(f"wait({seconds})", lambda _: time.sleep(seconds))
 
 
@@ -113,7 +113,7 @@ class Scene:
         return self.wires[actor]
 
     def read(self, actor: str, timeout_s: float | None = None) -> Received:
-        """The next packet, with a topic alias (which the broker may use or not, up to our maximum) already resolved."""
+        """Return the next packet with its topic alias resolved; the broker may use aliases up to our maximum."""
         got = self.wire(actor).read_packet(timeout_s)
         alias = dict(got.props).get(P.TOPIC_ALIAS) if isinstance(got, Publish) else None
         if not isinstance(got, Publish) or not isinstance(alias, int):
@@ -128,7 +128,7 @@ class Scene:
         return next(self._mids)
 
     def fill(self, item: Any) -> Any:
-        """`item` with ~ replaced in every string, however deep, and bound packet ids in place of their names."""
+        """Return `item` with ~ replaced in every nested string, and names of packet ids replaced by the bound ids."""
         if isinstance(item, str):
             return item.replace("~", self.prefix)
         if isinstance(item, tuple):
@@ -142,7 +142,7 @@ class Scene:
         return item
 
     def agrees(self, want: Packet, got: Received) -> bool:
-        """Compares, binding a packet id that is still a name; the order of properties counts only among user properties."""
+        """Return whether the packets agree; bind a packet id that is still a name. Only user properties must be in order."""
         want = self.fill(want)
         mid = getattr(want, "mid", None)
         seen = getattr(got, "mid", None)
@@ -160,7 +160,7 @@ class Scene:
 
 
 def _normal(packet: Packet | Received, level: int, wanted: Props) -> Any:
-    """Return the packet without the parts that do not count: below 5.0 codes and properties, and a reason string unless the test wants one."""
+    """Return the packet without parts that are not compared: codes and properties before 5.0, and an unexpected reason string."""
     item = cast(Any, packet)
     names = {f.name for f in fields(item)}
     if "props" in names:
@@ -176,7 +176,7 @@ def _normal(packet: Packet | Received, level: int, wanted: Props) -> Any:
 
 
 class Actor:
-    """Makes steps for one named connection. The client id is `~name` unless said otherwise."""
+    """Make steps for one named connection. The default client id is `~name`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -203,7 +203,7 @@ class Actor:
         password: bytes | None = None,
         props: Props = (),
     ) -> Step:
-        """Opens, sends CONNECT, wants an accepting CONNACK with this session present flag."""
+        """Open, send CONNECT, expect an accepting CONNACK with this session present flag."""
         if persistent and P.SESSION_EXPIRY not in [i for i, _ in props]:
             props = ((P.SESSION_EXPIRY, LONG), *props)
         ask = Connect(f"~{self.name}" if client_id is None else client_id,
@@ -220,7 +220,7 @@ class Actor:
         return self._step("connects", ask, act)
 
     def refused(self, rc5: int, rc3: int) -> Step:
-        """A CONNACK that refuses and carries no properties (a reason string apart), then the end."""
+        """Expect a refusing CONNACK without properties (except a reason string), then the end."""
 
         def act(s: Scene) -> None:
             wire = s.wire(self.name)
@@ -233,7 +233,7 @@ class Actor:
         return self._step("refused", f"{rc5:#x}/{rc3:#x}", act)
 
     def turned_away(self, *codes: int) -> Step:
-        """Closed at once, or after a CONNACK with one of these codes: for a CONNECT whose version stays unknown."""
+        """Expect the end, at once or after a CONNACK with one of these codes: the broker does not know the version."""
 
         def act(s: Scene) -> None:
             raw = s.wire(self.name).read_frame()
@@ -244,7 +244,7 @@ class Actor:
         return self._step("turned_away", codes, act)
 
     def rejected(self, *codes: int) -> Step:
-        """A CONNECT that breaks the rules: 5.0 gets a CONNACK with one of these codes [v5 4.13.1], 3.x is just closed."""
+        """Expect the end after an invalid CONNECT: 5.0 gets a CONNACK with one of these codes first [v5 4.13.1], 3.x does not."""
 
         def act(s: Scene) -> None:
             wire = s.wire(self.name)
@@ -256,7 +256,7 @@ class Actor:
         return self._step("rejected", [hex(c) for c in codes], act)
 
     def rejected_or_closed(self, *codes: int) -> Step:
-        """No service: closed at once, or after a refusing CONNACK (any in 3.x, one of these codes in 5.0)."""
+        """Expect the end, at once or after a refusing CONNACK (any code in 3.x, one of these codes in 5.0)."""
 
         def act(s: Scene) -> None:
             wire = s.wire(self.name)
@@ -269,7 +269,7 @@ class Actor:
         return self._step("rejected_or_closed", [hex(c) for c in codes], act)
 
     def until_connected(self) -> Step:
-        """Tries again until the broker has noticed that there is room."""
+        """Try to connect until the broker has noticed that there is room."""
 
         def act(s: Scene) -> None:
             deadline = time.monotonic() + TIMEOUT_S
@@ -302,7 +302,7 @@ class Actor:
         return self._step("ends", [hex(c) for c in codes], act)
 
     def ends_or_suback(self, mid: int, *codes: int) -> Step:
-        """A filter that no standard allows: the connection ends, or this one filter is refused in the SUBACK."""
+        """Expect the refusal of a forbidden filter: the connection ends, or SUBACK refuses this filter."""
         return self._refusal(Suback(mid, (codes[0],)), 0x80, codes)
 
     def ends_or_unsuback(self, mid: int, *codes: int) -> Step:
@@ -329,7 +329,7 @@ class Actor:
         return self._step("closed", "", lambda s: s.wire(self.name).expect_closed(timeout_s))
 
     def silent(self, seconds: float) -> Step:
-        """Nothing, not even the end, for this long."""
+        """Expect no packet and no end for this long."""
 
         def act(s: Scene) -> None:
             try:
@@ -361,7 +361,7 @@ class Actor:
         return self._step("leaves", hex(rc), act)
 
     def leaves_unread(self) -> Step:
-        """DISCONNECT, and whatever still arrives before the end is thrown away."""
+        """Send DISCONNECT; discard packets that arrive before the end."""
 
         def act(s: Scene) -> None:
             s.wire(self.name).send(Disconnect())
@@ -393,7 +393,7 @@ class Actor:
         return self._step("gets", packets, act)
 
     def gets_any(self, *packets: Packet) -> Step:
-        """These packets in any order."""
+        """Expect these packets in any order."""
 
         def act(s: Scene) -> None:
             left = list(packets)
@@ -406,7 +406,7 @@ class Actor:
         return self._step("gets_any", packets, act)
 
     def gets_until(self, last: Packet, allowed: tuple[Packet, ...]) -> Step:
-        """`last`, with none but these before it."""
+        """Expect `last`; only the allowed packets may precede it."""
 
         def act(s: Scene) -> None:
             while not s.agrees(last, got := s.read(self.name)):
@@ -418,7 +418,7 @@ class Actor:
         return self._step("gets_raw", raw.hex(" "), lambda s: s.wire(self.name).expect(raw))
 
     def checks(self, check: Callable[[Received], bool], what: str = "") -> Step:
-        """The next packet, judged by a function that is false or raises when it is wrong."""
+        """Check the next packet with a function that returns False or raises if the packet is wrong."""
 
         def act(s: Scene) -> None:
             got = s.wire(self.name).read_packet()
@@ -434,7 +434,7 @@ class Actor:
     def subscribes(
         self, *filters: str | tuple[str, int], qos: int = 0, codes: tuple[int, ...] | None = None, props: Props = ()
     ) -> Step:
-        """SUBSCRIBE and its SUBACK. A filter may come with its options byte; its lowest two bits are the wanted QoS."""
+        """Send SUBSCRIBE and expect SUBACK. A filter may have an options byte, whose lowest two bits are the requested QoS."""
         pairs = tuple((f, qos) if isinstance(f, str) else f for f in filters)
         granted = tuple(options & 3 for _, options in pairs) if codes is None else codes
 
@@ -456,7 +456,7 @@ class Actor:
     def publishes(
         self, topic: str, payload: bytes = b"", qos: int = 0, *, retain: bool = False, props: Props = (), rc: int | None = None
     ) -> Step:
-        """PUBLISH and the whole handshake of its QoS (QoS 0: a ping). rc None: 0 or "no matching subscribers"."""
+        """Send PUBLISH and complete the handshake of its QoS (QoS 0: a ping). rc None = 0 or "no matching subscribers"."""
 
         def act(s: Scene) -> None:
             wire, mid = s.wire(self.name), s.next_mid()
@@ -476,7 +476,7 @@ class Actor:
     def receives(
         self, topic: str, payload: bytes = b"", qos: int = 0, *, retain: bool = False, dup: bool = False, props: Props = ()
     ) -> Step:
-        """A PUBLISH, acknowledged to the end of its handshake."""
+        """Expect a PUBLISH and complete its handshake."""
 
         def act(s: Scene) -> None:
             wire = s.wire(self.name)
@@ -495,7 +495,7 @@ class Actor:
         return self._step("receives", (topic, payload[:40], qos), act)
 
     def awaits_retained(self, topic: str, pattern: bytes, timeout_s: float = 4.0) -> Step:
-        """The topic's retained value, or the first one that is published, looks like this."""
+        """Expect a retained or first published message of the topic that matches the pattern."""
 
         def act(s: Scene) -> None:
             got = s.wire(self.name).read_packet(timeout_s)
@@ -505,7 +505,7 @@ class Actor:
         return self._step("awaits_retained", topic, act)
 
     def awaits_change(self, topic: str, other: Actor) -> Step:
-        """A gauge changes while another client comes and goes."""
+        """Expect a gauge to change while another client connects and disconnects."""
 
         def act(s: Scene) -> None:
             wire, seen = s.wire(self.name), set()
@@ -522,7 +522,7 @@ class Actor:
         return self._step("awaits_change", topic, act)
 
     def receives_merged(self, topic: str, payload: bytes, qos: int, idents: set[int]) -> Step:
-        """One QoS 1 or 2 copy that carries just these subscription identifiers."""
+        """Expect one QoS 1 or 2 copy with exactly these subscription identifiers."""
 
         def check(got: Received) -> bool:
             assert isinstance(got, Publish)
@@ -533,7 +533,7 @@ class Actor:
         return self.checks(check, f"{topic} {idents}")
 
     def shares(self, other: Actor, payloads: list[bytes], fair: bool = False) -> Step:
-        """Each of these payloads came to exactly one of two members of a group, to each in order."""
+        """Expect each of these payloads at exactly one of two members of a group; each member gets its payloads in order."""
 
         def act(s: Scene) -> None:
             seen: list[list[bytes]] = []
@@ -554,4 +554,4 @@ class Actor:
 
 
 def void(_: object) -> None:
-    """A value dropped on purpose."""
+    """Discard a value on purpose."""

@@ -1,6 +1,6 @@
 """A socket that speaks WebSocket to a broker, for tests: bytes of MQTT in and out, as with a plain one.
 
-It sends its bytes by turns as one frame, as two frames, and as fragments with a ping between them, so that frames and MQTT packets
+It sends its bytes in turn as one frame, as two frames, and as fragments with a ping between them, so that frames and MQTT packets
 begin at different bytes.
 """
 
@@ -18,7 +18,7 @@ GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 def handshake(protocol: str = "mqtt", path: str = "/mqtt", **headers: str) -> tuple[bytes, bytes]:
-    """(the request, what the answer must hold); `_` in names stands for `-`."""
+    """Return (the request, text that the answer must contain); `_` in names stands for `-`."""
     key = base64.b64encode(os.urandom(16)).decode()
     lines = [f"GET {path} HTTP/1.1", "Host: 127.0.0.1", "Upgrade: websocket", "Connection: Upgrade", f"Sec-WebSocket-Key: {key}",
              "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Protocol: {protocol}"]
@@ -28,14 +28,14 @@ def handshake(protocol: str = "mqtt", path: str = "/mqtt", **headers: str) -> tu
 
 
 class WebSocket:
-    """Offers what tests/harness/wire.py uses of a socket. `closed`: the status of the broker's Close (1005: none given)."""
+    """A socket with the methods that tests/harness/wire.py uses. `closed`: status of the broker's Close (1005 = none given)."""
 
     def __init__(self, sock: socket.socket, before: bytes = b"", **headers: str) -> None:
         self.sock = sock
         self.frames = 0
         self.closed: int | None = None
         self.pongs: list[bytes] = []
-        self.sizes: list[int] = []  # of the binary frames that came
+        self.sizes: list[int] = []  # sizes of the received binary frames
         self._raw = b""
         self._data = b""
         request, accept = handshake(**headers)

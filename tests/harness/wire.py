@@ -1,6 +1,6 @@
-"""A raw MQTT connection for tests: bytes out, whole frames in. It answers nothing by itself.
+"""A raw MQTT connection for tests: it sends bytes and reads whole packets. It answers no packet by itself.
 
-"Nothing arrives" is shown by a PINGREQ whose PINGRESP comes next, not by waiting.
+To show that no packet arrives, it sends PINGREQ and expects PINGRESP as the next packet; it does not wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.harness.websocket import WebSocket
 
 
 def frame_from(sock: socket.socket | WebSocket, buffer: bytearray, timeout_s: float) -> bytes | None:
-    """Return the next whole frame; None = the peer closed. Raise TimeoutError if nothing arrives. `buffer`: bytes behind the frame before."""
+    """Return the next whole packet; None = the peer closed. TimeoutError: none arrived. `buffer`: bytes after the last packet."""
     deadline = time.monotonic() + timeout_s
     while not (size := packets.split(buffer)):
         left = deadline - time.monotonic()
@@ -54,7 +54,7 @@ class Wire:
         self.sock.sendall(raw)
 
     def read_frame(self, timeout_s: float | None = None) -> bytes | None:
-        """The next whole frame; None when the peer closed; TimeoutError when nothing came."""
+        """Return the next whole packet; None = the peer closed. Raise TimeoutError if none arrives."""
         raw = frame_from(self.sock, self._buffer, self.timeout_s if timeout_s is None else timeout_s)
         assert raw is not None or not self._buffer, f"closed within a frame: {bytes(self._buffer)!r}"
         return raw
@@ -65,7 +65,7 @@ class Wire:
         return packets.decode(self.level, raw)
 
     def expect(self, raw: bytes) -> None:
-        """Exactly these bytes come next: one frame or several."""
+        """Check that the next bytes are exactly these, in one packet or several."""
         got = b""
         while len(got) < len(raw):
             part = self.read_frame()
@@ -92,6 +92,6 @@ class Wire:
         self.sock.close()
 
     def reset(self) -> None:
-        """Ends the connection by RST, as a crashed client's machine would."""
+        """End the connection by RST, as the machine of a crashed client would."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         self.sock.close()

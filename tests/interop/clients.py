@@ -1,4 +1,4 @@
-"""Real client libraries behind one small blocking interface, so that each scenario is written once.
+"""Wrap real client libraries in one small blocking interface, so that each scenario is written once.
 
 A client counts as connected, subscribed or done publishing when the library has seen the broker's acknowledgement.
 """
@@ -63,11 +63,11 @@ class Client(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """DISCONNECT."""
+        """Send DISCONNECT and stop."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Goes away without a word."""
+        """Close without DISCONNECT."""
 
     def settle(self) -> None:
         """Make sure that all received messages are acknowledged: acknowledgements leave before this round trip."""
@@ -126,7 +126,7 @@ class Paho(Client):
 
 
 class Looping(Client):
-    """A client of asyncio, with an event loop in a thread of its own."""
+    """A client for asyncio, with its own event loop and thread."""
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(TIMEOUT_S)
@@ -218,7 +218,7 @@ class Gmqtt(Looping):
     def publish(self, message: Message) -> None:
         async def work() -> None:
             self.client.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
-            while not self.client._persistent_storage.is_empty:  # it offers no other way to see the acknowledgement
+            while not self.client._persistent_storage.is_empty:  # the library shows the acknowledgement in no other way
                 await asyncio.sleep(0.002)
 
         self.run(work())

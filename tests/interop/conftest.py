@@ -1,4 +1,4 @@
-"""The broker and the maker of clients that interop scenarios use."""
+"""Provide the broker and the maker of clients for interop scenarios."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Maker = Callable[..., Client]
 
 @pytest.fixture
 def make(ports: Ports, unique: str, request: pytest.FixtureRequest) -> Iterator[Maker]:
-    """make(kind, version, name, persistent=, will=) -> a connected client; all are stopped in the end."""
+    """Provide make(kind, version, name, persistent=, will=) -> a connected client; stop all clients at the end."""
     made: list[Client] = []
 
     def maker(kind: str, version: int, name: str, persistent: bool = False, will: Message | None = None) -> Client:
@@ -62,5 +62,5 @@ def make(ports: Ports, unique: str, request: pytest.FixtureRequest) -> Iterator[
         return client
 
     yield maker
-    while made:  # stopping takes it out
+    while made:  # stop() removes the client from the list
         made[-1].stop()

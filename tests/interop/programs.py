@@ -1,4 +1,4 @@
-"""Clients that are programs of their own: mosquitto_pub and mosquitto_sub, and MQTT.js under node."""
+"""Wrap client programs: mosquitto_pub and mosquitto_sub, and MQTT.js under node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODE_DIR = ROOT / "build" / "node"
 
 
 class Mosquitto(Client):
-    """mosquitto_sub from its subscription on, mosquitto_pub for each message. A client with a will is a mosquitto_sub."""
+    """A client that runs mosquitto_sub when it subscribes, or has a will, and mosquitto_pub for each message."""
 
     process: subprocess.Popen[bytes] | None = None
 
@@ -67,7 +67,7 @@ class Mosquitto(Client):
         self._listen(pattern, qos)
 
     def settle(self) -> None:
-        """It acknowledges before it prints."""
+        """Do nothing: mosquitto_sub acknowledges a message before it prints it."""
 
     def publish(self, message: Message) -> None:
         retain = ["-r"] if message.retain else []
@@ -93,7 +93,7 @@ class Mosquitto(Client):
             if hard or time.monotonic() > deadline:
                 self.process.kill()
             else:
-                self.process.terminate()  # sends DISCONNECT first. One that comes while it connects does nothing
+                self.process.terminate()  # sends DISCONNECT first; a signal during the connect has no effect
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(1)
         self.reader.join(TIMEOUT_S)
@@ -115,12 +115,12 @@ def install_mqttjs() -> Path:
             subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], cwd=NODE_DIR, check=True, timeout=300)
             stamp.write_bytes(lock.read_bytes())
         if not driver.exists() or driver.read_bytes() != (SOURCES / "driver.mjs").read_bytes():
-            shutil.copy(SOURCES / "driver.mjs", driver)     # not while node reads it for another process
+            shutil.copy(SOURCES / "driver.mjs", driver)     # not while node reads the file for another process
     return driver
 
 
 class MqttJs(Client):
-    """Drive driver.mjs with lines of JSON."""
+    """A client that drives driver.mjs with lines of JSON."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -1,4 +1,4 @@
-"""Real clients against the broker: what their users do all day. Each scenario with each client and version."""
+"""Test real clients with the broker: each common scenario with each client and version."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_many_in_order(make: Maker, unique: str, kind: str, version: int) -> Non
         pub.publish(message)
     got = sub.take(90)
     assert sorted(got, key=lambda m: int(m.payload)) == sent
-    for qos in range(3):  # the order counts among messages of one QoS
+    for qos in range(3):  # order is defined for messages of one QoS
         assert [m for m in got if m.qos == qos] == [m for m in sent if m.qos == qos]
 
 
@@ -53,7 +53,7 @@ def test_many_in_order(make: Maker, unique: str, kind: str, version: int) -> Non
     pytest.param(one, other, marks=[pytest.mark.part("interop")] if (j - i) % len(NAMES) != 1 else [])      # in `make test`: a ring
     for i, one in enumerate(NAMES) for j, other in enumerate(NAMES) if one != other])
 def test_pairs(make: Maker, unique: str, kind: str, publisher: str) -> None:
-    """Every client to every other, 5.0 to 3.1.1 and back."""
+    """Publish from every client to every other, from 5.0 to 3.1.1 and back."""
     for versions in ((4, 5), (5, 4)):
         sub = make(kind, versions[0], f"sub{versions}")
         sub.subscribe(f"{unique}/{versions[0]}", 2)
@@ -84,7 +84,7 @@ def test_retained(make: Maker, unique: str, kind: str, version: int, qos: int) -
 def test_will(make: Maker, unique: str, kind: str, version: int, qos: int) -> None:
     watch = make(kind, version, "watch")
     watch.subscribe(f"{unique}/will", qos)
-    if (kind, version) != ("mosquitto", 5):  # which says 0x04 when it is terminated: with its will
+    if (kind, version) != ("mosquitto", 5):  # terminated, it sends DISCONNECT with 0x04, so its will is published
         make(kind, version, "polite", will=Message(f"{unique}/will", "never", qos)).stop()
     make(kind, version, "dying", will=Message(f"{unique}/will", "gone", qos, True)).drop()
     assert watch.take(1) == [Message(f"{unique}/will", "gone", qos, False)]
@@ -128,7 +128,7 @@ def test_shared(make: Maker, unique: str, kind: str, version: int, qos: int) -> 
     for message in sent:
         pub.publish(message)
     assert end.take(10) == sent
-    got = [member.take(1)[0] for member in members]  # each gets some
+    got = [member.take(1)[0] for member in members]  # each member gets at least one
     while len(got) < 10:
         got += [m for member in members for m in drained(member)]
     assert sorted(got, key=lambda m: int(m.payload)) == sent

@@ -1,4 +1,4 @@
-"""Real clients over WebSocket: paho, and MQTT.js as a browser has it. The scenarios of the others once each, with the newest version."""
+"""Test real clients over WebSocket: paho, and MQTT.js as in a browser. Each scenario runs once, with the newest version."""
 
 from __future__ import annotations
 

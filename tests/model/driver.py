@@ -1,7 +1,7 @@
-"""Plays a sequence of actions against the broker and the model, and compares what each client gets.
+"""Run a sequence of actions with the broker and the model, and compare the messages that each client gets.
 
-A witness, subscribed to everything at QoS 0, shows when a message has been routed. Each connection carries a will, so
-that a dropped connection shows, too: nothing here waits for a time.
+A witness subscribes to everything at QoS 0; it shows when a message has been routed. Each connection has a will, which shows
+that the broker has noticed a lost connection. No step waits for a fixed time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.harness.properties import P
 from tests.harness.wire import Wire
 from tests.model.model import Model, Owed
 
-Action = tuple[object, ...]  # a verb of Driver and its arguments
+Action = tuple[object, ...]  # a method of Driver and its arguments
 FILTERS = ("/a", "/+", "/#", "/a/b", "/+/b")
 TOPICS = ("/a", "/b", "/a/b")
 _runs = count(1)
@@ -44,8 +44,8 @@ class Peer:
     wire: Wire | None = None
     inbox: list[Received] = field(default_factory=list)
     will: Will | None = None
-    unsettled: list[Publish] = field(default_factory=list)  # our own QoS 1 and 2 messages that were cut off
-    released: set[int] = field(default_factory=set)  # of these, the ids whose PUBREC we have
+    unsettled: list[Publish] = field(default_factory=list)  # the client's own QoS 1 and 2 messages whose handshake was cut off
+    released: set[int] = field(default_factory=set)  # packet ids of those for which PUBREC arrived
     mids: count[int] = field(default_factory=lambda: count(1))
 
 
@@ -73,7 +73,7 @@ class Driver:
                 if wire is not None:
                     wire.close()
 
-    # -- actions; those that make no sense now do nothing
+    # -- actions; an action that is impossible at the moment does nothing
 
     def connect(self, peer: Peer, persistent: bool, will_qos: int) -> None:
         if peer.wire is not None:  # a take-over
@@ -134,7 +134,7 @@ class Driver:
         self.model.unsubscribe(peer.name, text)
 
     def publish(self, peer: Peer, topic: int, qos: int, retain: bool, empty: bool, cut: int) -> None:
-        """cut 0: to the end; 1: the connection is lost right after PUBLISH; 2: after PUBREC, before PUBREL; 3: right after PUBREL."""
+        """Publish. cut 0: complete the handshake; lose the connection 1: after PUBLISH, 2: after PUBREC, before PUBREL, 3: after PUBREL."""
         if peer.wire is None:
             return
         payload = b"" if empty and retain else b"%d" % next(self.payloads)
@@ -159,7 +159,7 @@ class Driver:
         self._route(packet)
 
     def receive(self, peer: Peer, how: int) -> None:
-        """Reads all there is. how 0: and acknowledges nothing; 1: PUBREC only; 2: everything; 3: PUBREC, and is gone at once."""
+        """Read all packets. how 0: acknowledge none; 1: send PUBREC only; 2: acknowledge all; 3: send PUBREC, lose the connection."""
         if peer.wire is None:
             return
         if older := self._older(peer, how):
@@ -186,21 +186,21 @@ class Driver:
         self._witness()
         for peer in self.peers:
             self.receive(peer, 2)
-        for peer in self.peers:  # leave nothing behind
+        for peer in self.peers:  # remove all sessions
             self.disconnect(peer)
             self.connect(peer, False, 0)
             self.disconnect(peer)
         for topic in self.model.retained:
             self.witness.send(Publish(topic, b"", 0, 0, True))
 
-    # -- parts
+    # -- parts of actions
 
     def _connect(self, peer: Peer, persistent: bool, will_qos: int, lost: Will | None) -> bool:
         will = Will(f"{self.prefix}/will/{peer.name}", b"will %d" % next(self.payloads), will_qos)
         props = ((P.SESSION_EXPIRY, 3600),) if persistent else ()
         wire = Wire(self.port, peer.level)
         wire.send(Connect(peer.name, not persistent, 60, will, props=props))
-        if lost is not None:  # [v5 3.1.4-3]; a clean start also ends the session, and nothing in it gets the will
+        if lost is not None:  # take-over [v5 3.1.4-3]; a clean start also ends the session, which then does not get the will
             if persistent:
                 self.model.lost(peer.name)
             else:
@@ -214,7 +214,7 @@ class Driver:
         return present
 
     def _resume(self, peer: Peer, mine: Publish) -> None:
-        """Our own message that was cut off, sent again as its stage demands [v5 4.4.0-1]."""
+        """Continue the handshake of our own message that was cut off [v5 4.4.0-1]."""
         assert peer.wire is not None
         known = mine.payload in self.model.routed and bool(mine.payload)
         if mine.mid not in peer.released:
@@ -241,8 +241,8 @@ class Driver:
             self._cut(peer, packet)
 
     def _cut(self, peer: Peer, packet: Publish | None, released: bool = False) -> None:
-        """Loses the connection with our message in the air. A QoS 2 one is routed at its PUBLISH or at its PUBREL: the
-        broker may choose, once, and the witness sees which."""
+        """Lose the connection during the handshake of our message. The broker may route a QoS 2 message once, at its PUBLISH or at its
+        PUBREL; the witness sees which."""
         if packet is not None:
             peer.unsettled.append(packet)
             if released:
@@ -275,7 +275,7 @@ class Driver:
         self._witness()
 
     def _witness(self) -> None:
-        """The witness gets all that the model has routed, in this order, and nothing else."""
+        """Check that the witness gets all messages that the model has routed, in this order, and no others."""
         for payload in self.model.routed[self.witnessed :]:
             got = self.witness.read_packet()
             assert isinstance(got, Publish) and got.payload == payload, f"the witness wants {payload!r}, got {got}"
@@ -306,7 +306,7 @@ class Driver:
         return taken
 
     def _judge(self, peer: Peer, packet: Received, how: int) -> list[Puback | Pubrec | Pubcomp]:
-        """One packet that came for a subscriber -> what it answers now."""
+        """Check one packet that arrived for a subscriber; return its answers."""
         session = self.model.sessions[peer.name]
         if isinstance(packet, Publish):
             assert isinstance(packet.mid, int)
@@ -332,7 +332,7 @@ class Driver:
         return []
 
     def _older(self, peer: Peer, how: int) -> list[Puback | Pubrec | Pubcomp]:
-        """Answers to what an earlier receive() on this connection has only read."""
+        """Return the answers to packets that an earlier receive() on this connection read but did not answer."""
         answers: list[Puback | Pubrec | Pubcomp] = []
         for owed in [o for o in self.model.sessions[peer.name].owed if o.seen]:
             if not owed.received:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """[v5 4.7] by recursion over levels; the rule of `$` topics does not arise here."""
+    """Match by recursion over levels [v5 4.7]; the model has no `$` topics."""
 
     def walk(want: list[str], have: list[str]) -> bool:
         if not want:
@@ -30,11 +30,11 @@ class Owed:
     topic: str
     qos: int
     retain: bool
-    mid: int | None = None  # as the client has seen it
-    seen: bool = False  # on the present connection
-    maybe_sent: bool = False  # on an earlier one: it may come with DUP
-    received: bool = False  # the client's PUBREC is on its way: only PUBREL may follow
-    released: bool = False  # that PUBREL has come on the present connection
+    mid: int | None = None  # packet id that the client has seen
+    seen: bool = False  # sent on the current connection
+    maybe_sent: bool = False  # may have been sent on an earlier connection: it may arrive with DUP
+    received: bool = False  # the client has sent PUBREC: only PUBREL may follow
+    released: bool = False  # PUBREL has arrived on the current connection
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Model:
     routed: list[bytes] = field(default_factory=list)
 
     def connect(self, client: str, persistent: bool) -> bool:
-        """-> session present. A connection that is still open must have been lost() before."""
+        """Connect; return session present. Call lost() first if the client is still connected."""
         session = self.sessions.get(client)
         if session is None or not persistent:
             self.sessions[client] = Session(persistent)
@@ -62,7 +62,7 @@ class Model:
         return True
 
     def lost(self, client: str) -> None:
-        """The connection is over, politely or not."""
+        """End the connection, with or without DISCONNECT."""
         session = self.sessions[client]
         if not session.persistent:
             del self.sessions[client]
@@ -102,7 +102,7 @@ class Model:
         what = f"{client}: {topic} {payload!r} qos {qos} retain {retain} mid {mid} dup {dup}"
         assert same, f"not owed: {what}; owed are {session.owed}"
         owed = same[0]
-        # retained messages have no order among each other; all others come as they were published, QoS by QoS
+        # retained messages have no order; other messages of one QoS arrive in the order of publishing
         assert retain or (alike[0].topic, alike[0].payload) == (topic, payload), f"out of order: {what}; first is {alike[0]}"
         assert dup <= owed.maybe_sent, f"DUP at the first sending: {what}"
         assert dup or owed.mid is None or not qos, f"sent again without DUP: {what}"

@@ -1,4 +1,4 @@
-"""Any sequence of client actions gives the same deliveries as the naive model; hypothesis shrinks a counterexample by replay."""
+"""Test that any sequence of client actions gives the deliveries of the naive model; hypothesis shrinks a counterexample."""
 
 from __future__ import annotations
 
