@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     SettingValue = int | str | bytes | bool | tuple[str, ...]
     Security = dict[str, Any]       # see cext/setup/security.pyx
-    ListenerSpec = dict[str, Any]   # see cext/setup/doors.pyx
+    ListenerSpec = dict[str, Any]   # see cext/setup/listeners.pyx
     BridgeSpec = dict[str, Any]       # see cext/setup/bridges.pyx
 
     class Lanes(Protocol):

@@ -11,7 +11,8 @@ in from it within a day, nor to one whose verdict is still remembered (verdicts.
 
 Limits: the tables hold digests under a random key, no names, and at most ENTRIES_MAX each; the least recently used
 entry is removed first. An IPv6 address counts by its /64. An address that is no IP address (Unix sockets) has no pause
-of its own. Cost: about 5 us.
+of its own.
+Cost: about 5 us.
 """
 
 import os

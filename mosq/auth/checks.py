@@ -5,7 +5,8 @@ supports that. Knows the order and which checks may share a hash call; Access in
 
 Invariants: first come, first served. No check is lost: after it is queued, a thread is notified, unless as many
 notifications wait as there are threads. A thread checks only one login of a user at a time, so that the pause of a
-guesser begins before the next guess. Cost: some 10 us of Python besides the hash.
+guesser begins before the next guess.
+Cost: some 10 us of Python besides the hash.
 """
 
 from collections import deque

@@ -4,10 +4,11 @@
   $7$ITERATIONS$SALT$DIGEST    PBKDF2 with HMAC-SHA-512
   $argon2id$v=19$m=..,t=..,p=..$SALT$DIGEST
 
-Knows no users and no files. Invariants: a hash that would take longer than some seconds or more than a gigabyte to
-check is refused when it is read; digests are compared in constant time; checking releases the GIL. Cost of a check:
-some microseconds for $6$; about a millisecond per 1,000 iterations for $7$, and a tenth to a third of that if many $7$
-checks wait and the processor has wide vectors (cext/setup/pbkdf2.pyx).
+Knows no users and no files.
+Invariants: a hash that would take longer than some seconds or more than a gigabyte to check is refused when it is read;
+digests are compared in constant time; checking releases the GIL. Cost of a check: some microseconds for $6$; about a
+millisecond per 1,000 iterations for $7$, and a tenth to a third of that if many $7$ checks wait and the processor has
+wide vectors (cext/setup/pbkdf2.pyx).
 """
 
 import hashlib

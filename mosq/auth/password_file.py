@@ -2,7 +2,8 @@
 
 As in Mosquitto, `#` in column 0 begins a comment, blanks around names and hashes do not count, text after a second
 colon is ignored, and a line without a colon is skipped (here with a warning). Any other invalid line is an error with
-file, line and what was expected. Hashes and passwords are never shown. Cost: linear, about 3 us per user.
+file, line and what was expected. Hashes and passwords are never shown.
+Cost: linear, about 3 us per user.
 """
 
 import os

@@ -2,8 +2,9 @@
 
 Plugins are called one after the other in the order of the configuration, global ones first. The first that allows or
 denies decides; DEFER leaves the decision to the next. Knows requests and verdicts; not threads (runner.py), nor how
-plugins are found (loading.py). Invariants: a request is answered once, or not at all after its deadline; a plugin's
-failure refuses only the request; the number and duration of AUTH exchanges are limited.
+plugins are found (loading.py).
+Invariants: a request is answered once, or not at all after its deadline; a plugin's failure refuses only the request;
+the number and duration of AUTH exchanges are limited.
 """
 
 import threading

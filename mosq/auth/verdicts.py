@@ -2,7 +2,8 @@
 
 Invariant: a verdict is bound to the exact hash in the password file (its salt is part of the key), so a changed or
 removed password never matches an earlier verdict. Only successes are remembered, as digests under a random key of this
-process, for a limited time. Cost: about 4 us.
+process, for a limited time.
+Cost: about 4 us.
 """
 
 import os

@@ -5,8 +5,8 @@
                Topic.put  -> publish (the data plane; does not wait)        topic
 
 Invariant: `put` never waits. Lines that do not fit are counted, and a later line reports their number. A destination
-that fails (full disk, closed pipe) loses its own lines only. Cost: one write for a batch of lines; one thread for each
-stream, started with its first line, so after any fork.
+that fails (full disk, closed pipe) loses its own lines only.
+Cost: one write for a batch of lines; one thread for each stream, started with its first line, so after any fork.
 """
 
 import errno

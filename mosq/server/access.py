@@ -1,4 +1,4 @@
-"""Answers the data plane's auth requests: logins, topic checks, changed messages. cext/broker/auth_requests holds the
+"""Answers the data plane's auth requests: logins, topic checks, changed messages. cext/broker/auth holds the
 other end.
 
     take(requests) -> at once: remembered verdicts, pauses | checks.py: hashes | a plugin's own threads -> answer([...])

@@ -2,7 +2,8 @@
 must be JSON numbers. Knows values, not their meaning.
 
 Text is `str`; bytes that are not UTF-8 become surrogates, which Mosquitto's checks reject. As in C, a text ends at a
-zero byte. Cost: linear; nesting is limited by Python.
+zero byte.
+Cost: linear; nesting is limited by Python.
 """
 
 import json

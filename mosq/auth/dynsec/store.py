@@ -2,7 +2,8 @@
 
 A file that is no such JSON is an error with a position and is never overwritten. Entries that Mosquitto ignores (a
 repeated name, an unknown member) are ignored with a warning. The file is always written completely: a new file, fsync,
-rename; only the broker's user may read it. Cost: linear in the file, for each change.
+rename; only the broker's user may read it.
+Cost: linear in the file, for each change.
 """
 
 import json

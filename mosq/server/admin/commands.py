@@ -5,9 +5,9 @@ list of responses in the same order, with Mosquitto's error texts. Knows the env
  -> {"responses": [{"command": "listPlugins", "data": {...}, "correlationData": "1"}]}    or "error" in place of "data"
 
 As in Mosquitto, the names of commands and keys are case-insensitive, the first of two equal keys counts, and an invalid
-command (no object, no name, a correlationData that is no string) ends the list. Limit: RESPONSES_BYTES_MAX of responses
-for one payload, plus the last response; then one error. The limit holds for dynamic security too (`Responses`). Each
-command is a step (control.py), so other requests are served in between.
+command (no object, no name, a correlationData that is no string) ends the list.
+Limit: RESPONSES_BYTES_MAX of responses for one payload, plus the last response; then one error. The limit holds for
+dynamic security too (`Responses`). Each command is a step (control.py), so other requests are served in between.
 """
 
 import json

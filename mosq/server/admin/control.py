@@ -10,10 +10,10 @@ request, with or without a subscription.
 
 The control thread calls the handlers. A handler that needs longer is a generator: it yields between its steps, True to
 continue after the others had their turn, False to wait until the control thread is woken. So a message of a hundred
-thousand commands delays logins and signals by TURN_S plus its longest step, not by its whole duration. Invariants: each
-topic works on one request at a time; answers keep the order of requests; requests of at most LINE_BYTES_MAX bytes wait.
-A request that has begun continues after a reload; the waiting ones are answered with RELOADED, because the rights of a
-client are checked only once, when it publishes the request.
+thousand commands delays logins and signals by TURN_S plus its longest step, not by its whole duration.
+Invariants: each topic works on one request at a time; answers keep the order of requests; requests of at most
+LINE_BYTES_MAX bytes wait. A request that has begun continues after a reload; the waiting ones are answered with
+RELOADED, because the rights of a client are checked only once, when it publishes the request.
 
 Imported before the broker listens, so it imports almost nothing.
 """

@@ -1,9 +1,10 @@
 """The HTTP API's sockets: one thread with an asyncio loop for all `protocol http_api` listeners. Knows HTTP (h11);
 pages.py composes the answers, gate.py decides about access.
 
-One request per connection, as in Mosquitto. Limits: CONNECTIONS_MAX connections at a time, HEAD_BYTES_MAX of request
-line and headers, REQUEST_WITHIN_S until they have arrived, RESPONSE_WITHIN_S until the client has taken the answer. Two
-threads may wait for the loop or the disk, and at most WAITING_MAX requests wait for these threads.
+One request per connection, as in Mosquitto.
+Limits: CONNECTIONS_MAX connections at a time, HEAD_BYTES_MAX of request line and headers, REQUEST_WITHIN_S until they
+have arrived, RESPONSE_WITHIN_S until the client has taken the answer. Two threads may wait for the loop or the disk,
+and at most WAITING_MAX requests wait for these threads.
 """
 
 import asyncio
