@@ -33,11 +33,13 @@ class SparkplugAware(Plugin):
             self.topics_out = DEATHS
 
     def message_in(self, message: Message) -> None:
+        """Store a birth message as a retained certificate. The message itself is unchanged."""
         topic = CERTIFICATES + message.topic
         if len(topic.encode()) <= 65535:
             self.broker.publish(topic, message.payload, message.qos, retain=True)
 
     def message_out(self, message: Message) -> Message | None:
+        """Return an NDEATH with the time of its delivery in milliseconds since 1970."""
         payload = with_timestamp(message.payload, int(time.time() * 1000))
         return None if payload is None else message._replace(payload=payload)
 
@@ -82,6 +84,7 @@ def read_varint(payload: bytes, place: int) -> tuple[int, int]:
 
 
 def write_varint(value: int) -> bytes:
+    """Encode a protobuf varint."""
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)

@@ -45,6 +45,7 @@ class Verdicts:
             return key in self._good
 
     def remember(self, key: bytes) -> None:
+        """Remember a successful check."""
         if self.size:
             with self._lock:
                 self._good[key] = True

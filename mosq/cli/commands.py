@@ -78,6 +78,7 @@ def tuning_flag(option: Option) -> "Callable[[Command], Command]":
 
 
 def tuning_flags(command: "Command") -> "Command":
+    """Add the flags of all tuning options to a command."""
     for name in reversed(TUNING):
         command = tuning_flag(BY_KEYWORD[name])(command)
     return command

@@ -42,6 +42,7 @@ class Hashing:
         self.kind, self.iterations = kind, iterations or ITERATIONS
 
     def line(self, user: str, password: bytes) -> bytes:
+        """Return a line of the password file. Raises PasswdError."""
         try:
             return f"{user}:{new_hash(self.kind, password, self.iterations)}\n".encode()
         except ImportError:

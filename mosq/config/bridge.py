@@ -30,6 +30,7 @@ class BridgeTopic:
         self.origin = origin
 
     def key(self) -> tuple[object, ...]:
+        """Return all settings of the line, to find duplicates and changes."""
         return self.pattern, self.direction, self.qos, self.local_prefix, self.remote_prefix
 
     @property
@@ -206,6 +207,7 @@ class Bridge:
 
     @property
     def tls(self) -> bool:
+        """Return whether the bridge uses TLS with certificates."""
         return bool(self.bridge_cafile or self.bridge_capath or self.bridge_tls_use_os_certs)
 
     def key(self) -> tuple[object, ...]:

@@ -156,6 +156,7 @@ def plugin_option(plugin: Plugin | None, keyword: str, text: str) -> None:
 
 
 def plugin_path(option: Option, keyword: str, raw: bytes) -> str:
+    """Return the path of a plugin line. Raises ValueError."""
     if not raw:
         raise ValueError(f"Missing plugin path for plugin name '(null)'. Expected `{keyword} PATH`.")
     return decode(option, keyword, raw)

@@ -47,6 +47,7 @@ class Connection:
         theirs.detach()
 
     def close(self) -> None:
+        """Close the socket. Do not call it while another thread is in a conversation; use `hang_up` first."""
         self.closed = True
         self.socket.close()
 

@@ -146,6 +146,7 @@ def _lines(answer: "dict[str, Any]") -> "Iterable[str]":
 
 
 def path(found: "dict[str, Any]") -> str:
+    """Describe the path through the index that found a filter."""
     kind = found["path"]
     if kind == "exact":
         letter = "" if found["letter"] is None else f", letter {shown(found['letter'])}"
@@ -162,6 +163,7 @@ def group(found: "dict[str, Any]") -> str:
 
 
 def cost(found: "dict[str, Any]") -> str:
+    """Describe the cost of a look-up."""
     parts = [f"{count(found['hashes'], 'hash', 'es')} of {count(found['bytes_hashed'], 'byte')}",
              f"{count(found['links'], 'link')} of hash chains", f"{count(found['nodes'], 'node')} of the tree",
              f"{count(found['scanned'], 'child', 'ren')} scanned", f"{count(found['bytes_compared'], 'byte')} compared"]
@@ -171,4 +173,5 @@ def cost(found: "dict[str, Any]") -> str:
 
 
 def count(number: int, what: str, plural: str = "s") -> str:
+    """Return a number with its noun, such as "2 nodes"."""
     return f"{int(number)} {what}{'' if number == 1 else plural}"

@@ -28,11 +28,13 @@ def wanted(config: Config) -> int:
 
 
 def write(lines: "Iterable[LogLine]") -> None:
+    """Pass log lines of the data plane to the logger."""
     for line in lines:
         report(line.type, line.text)
 
 
 def report(type_bit: int, text: str) -> None:
+    """Pass one log line to the logger. Never raises."""
     try:
         logger.log(_LEVELS.get(type_bit, logging.DEBUG), "%s", text)
     except Exception:                       # raised by the program's filter or handler: the broker must go on

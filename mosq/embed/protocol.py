@@ -47,6 +47,7 @@ class Protocol:
         return 0
 
     def subscribe(self, filters: tuple[str, ...], options: int) -> None:
+        """Queue a SUBSCRIBE; `answer` is set when SUBACK arrives."""
         self.answer = None
         self.out += wire.subscribe(PACKET_ID, filters, options)
 
@@ -60,6 +61,7 @@ class Protocol:
         return message
 
     def disconnect(self) -> None:
+        """Queue a DISCONNECT."""
         self.out += wire.disconnect()
 
     # ------------------------------------------------------------ receiving

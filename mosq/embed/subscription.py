@@ -36,6 +36,7 @@ def drive(steps: "Steps[T]", connection: "Connection", give_up: float | None) ->
 
 
 def deadline(timeout: float | None) -> float | None:
+    """Return the monotonic time at which a timeout in seconds ends; None: never."""
     return None if timeout is None else time.monotonic() + timeout
 
 

@@ -38,6 +38,7 @@ class Malformed(Exception):
 # ---------------------------------------------------------------- encoding
 
 def varint(value: int) -> bytes:
+    """Encode a variable byte integer [v5 1.5.5]."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -47,6 +48,7 @@ def varint(value: int) -> bytes:
 
 
 def frame(head: int, *parts: bytes) -> bytes:
+    """Encode a packet from its first byte and its parts. Raises ValueError if it is too long."""
     size = sum(map(len, parts))
     if size > VARINT_MAX:
         raise ValueError(f"a packet of {size} bytes; at most {VARINT_MAX} are possible")
@@ -54,6 +56,7 @@ def frame(head: int, *parts: bytes) -> bytes:
 
 
 def binary(value: bytes, what: str) -> bytes:
+    """Encode binary data with its length [v5 1.5.6]. Raises ValueError."""
     if len(value) > UINT16_MAX:
         raise ValueError(f"{what} has {len(value)} bytes; at most {UINT16_MAX} are possible")
     return _U16.pack(len(value)) + value
@@ -78,6 +81,7 @@ def connect(client_id: str, receive_maximum: int, username: str | None = None, p
 
 
 def properties_block(properties: Properties) -> bytes:
+    """Encode properties with their length. Raises ValueError, TypeError."""
     out = bytearray()
     if properties.payload_format is not None:
         if properties.payload_format not in (0, 1):
@@ -133,6 +137,7 @@ def subscribe(pid: int, filters: "Iterable[str]", options: int) -> bytes:
 
 
 def disconnect() -> bytes:
+    """Encode DISCONNECT with reason 0."""
     return frame(DISCONNECT << 4)
 
 

@@ -121,6 +121,7 @@ def figures_text(counted: dict[str, Any]) -> str:
 
 
 def records_of(path: "Path") -> int:
+    """Return the number of records in a stream."""
     return sum(mark["seq"] - mark["first_seq"] for mark in journal_api.marks(path)["shards"])
 
 

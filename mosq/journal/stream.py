@@ -83,6 +83,7 @@ def _record(raw: "journal_api.Record") -> Record:
 
 
 def report_lost(range: Range, lost: "Callable[[Range], object] | None") -> None:
+    """Pass a missing range to `lost`; raise Lost if it is None."""
     if lost is None:
         raise Lost(range)
     lost(range)

@@ -154,6 +154,7 @@ class Syslog:
         self._socket: _socket.socket | None = None
 
     def put(self, seconds: int, severity: int, line: str) -> None:
+        """Send one line; first report lost lines. `seconds`: since 1970; `severity`: as syslog numbers it."""
         if self.lost:
             report = f"Warning: {self.lost} log lines were lost, the system's log did not take them."
             if self._send(seconds, 4, report):
@@ -198,6 +199,7 @@ class Topic:
         self.publish: Callable[[str, bytes], None] | None = None
 
     def put(self, letter: str, line: str) -> None:
+        """Publish one line to $SYS/broker/log/LETTER."""
         if self.publish is not None:
             self.publish(f"$SYS/broker/log/{letter}", line.encode("utf-8", "backslashreplace"))
 
@@ -225,6 +227,7 @@ def open_file(path: str) -> int:
 
 
 def lost_line(lines: int) -> bytes:
+    """Return a log line with the number of lost lines."""
     return b"%d: Warning: %d log lines were lost, the log could not be written fast enough.\n" % (time.time(), lines)
 
 

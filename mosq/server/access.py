@@ -386,6 +386,7 @@ class Access:
         return self._backs_off and self._backoff.refuses(address, user)
 
     def is_paused(self, request: LoginRequest) -> bool:
+        """Return whether a login is refused because of earlier failures of its user or address."""
         return request.username is not None and self._is_paused(request.address, request.username)
 
     def note(self, address: str, user: str, good: bool) -> None:
@@ -405,6 +406,7 @@ class Access:
     # ------------------------------------------------------------ answers, log
 
     def send(self, answer: "Answer") -> None:
+        """Queue an answer; see `_send`."""
         self._send(answer)
 
     def _send(self, answer: "Answer") -> None:

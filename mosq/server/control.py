@@ -239,6 +239,7 @@ class Control:
         return open_listeners(listeners, self.http_listeners)
 
     def start_http(self) -> None:
+        """Start the HTTP API if it has a listener."""
         if not self.http_listeners:
             return
         from mosq.config.security import places_of, securities_of
@@ -270,12 +271,14 @@ class Control:
         return states(self.bridges)
 
     def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
+        """Return the settings of the engine for a configuration."""
         settings = engine_settings(config, self.mask(config))
         settings["log_json"] = int(config.log_format == "json")
         settings["control_topics"] = topics.names()
         return settings
 
     def mask(self, config: Config) -> int:
+        """Return the enabled types of log lines for a configuration."""
         return log_mask(config, self.quiet, self.verbose)
 
     def _settle(self) -> None:
@@ -299,12 +302,14 @@ class Control:
             self.log.report(WARNING, "Warning: Mosquitto should not be run as root/administrator.")
 
     def remove_pid_file(self) -> None:
+        """Remove the pid file if this broker wrote it."""
         if self.pid_file is not None:
             process.remove_pid_file(self.pid_file)
 
     # ---- run
 
     def run(self, in_background: process.Background | None) -> int:
+        """Start the loop, serve until the end, and stop; return the exit status."""
         self.loop = DataPlane(self.engine, self.signals, threading.Event() if self.config.bridges else None)
         self.loop.start()
         self._publish_log()
@@ -460,6 +465,7 @@ class DataPlane(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
+        """Run the loop; keep its exception in `failure`."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.TAKEN)
         try:
             if self.ready is None:

@@ -78,6 +78,7 @@ def write_pid_file(path: str) -> None:
 
 
 def remove_pid_file(path: str) -> None:
+    """Delete the pid file; errors are ignored."""
     # the broker's user may not have the right to; a stale number does no harm
     try:
         os.unlink(path)

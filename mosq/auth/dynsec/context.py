@@ -66,15 +66,19 @@ class Context:
         return value
 
     def username(self) -> str:
+        """Return the user name of the command. Raises RefusedError."""
         return self.needed("username", "Invalid/missing username", "Username not valid UTF-8")
 
     def groupname(self) -> str:
+        """Return the group name of the command. Raises RefusedError."""
         return self.needed("groupname", "Invalid/missing groupname", "Group name not valid UTF-8")
 
     def rolename(self) -> str:
+        """Return the role name of the command. Raises RefusedError."""
         return self.needed("rolename", "Invalid/missing rolename", "Role name not valid UTF-8")
 
     def texts(self) -> tuple[str | None, str | None]:
+        """Return textname and textdescription, each None if missing. Raises RefusedError."""
         return (self.optional("textname", "Invalid/missing textname"),
                 self.optional("textdescription", "Invalid/missing textdescription"))
 
@@ -87,26 +91,31 @@ class Context:
             what.textdescription = textdescription
 
     def set_password(self, client: Client, password: str) -> None:
+        """Set a client's password, from the hash that was computed in advance if there is one."""
         client.hash, client.unread = self._hashed or made(raw(password)), None
 
     # ---- existing objects
 
     def client(self, name: str) -> Client:
+        """Return an existing client. Raises RefusedError."""
         if name not in self.state.clients:
             raise RefusedError("Client not found")
         return self.state.clients[name]
 
     def group(self, name: str) -> Group:
+        """Return an existing group. Raises RefusedError."""
         if name not in self.state.groups:
             raise RefusedError("Group not found")
         return self.state.groups[name]
 
     def role(self, name: str, otherwise: str = "Role not found") -> Role:
+        """Return an existing role. Raises RefusedError with the text `otherwise`."""
         if name not in self.state.roles:
             raise RefusedError(otherwise)
         return self.state.roles[name]
 
     def priority(self, fields: "Object | None" = None, lowest: int = LOWEST) -> int:
+        """Return the priority in the fields, limited to `lowest` and PRIORITY_MAX; NO_PRIORITY if it is missing."""
         return max(lowest, min(PRIORITY_MAX, whole(self.fields if fields is None else fields, "priority", NO_PRIORITY)))
 
     def roles(self, wrong: str = WRONG_ROLES) -> "dict[str, int] | None":

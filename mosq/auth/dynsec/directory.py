@@ -25,6 +25,8 @@ INFORMATION, WARNING = LOG_TYPES["information"], LOG_TYPES["warning"]
 
 
 class Directory:
+    """The clients, groups and roles in force, and their file."""
+
     by_name = True              # decides only about clients with a user name
 
     def __init__(self, path: str, password_init_file: str | None, report: "Callable[[int, str], None]",

@@ -64,4 +64,5 @@ class Hashing:
 
 
 def made(password: bytes) -> Hash:
+    """Return a new hash of the password."""
     return read_hash(new_hash(PBKDF2, password))

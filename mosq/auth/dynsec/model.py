@@ -71,6 +71,7 @@ class Rules:
         return self.by_kind[kind].setdefault(rule.topic, rule) is rule
 
     def remove(self, kind: int, topic: str) -> bool:
+        """Remove a rule; return False if the topic has none."""
         return self.by_kind[kind].pop(topic, None) is not None
 
     def ordered(self, kind: int) -> list[Rule]:
@@ -146,6 +147,7 @@ class State:
     # ---- removals
 
     def remove_client(self, client: Client) -> None:
+        """Remove a client and its memberships."""
         for name in list(client.groups):
             self.leave(client, self.groups[name])
         for name in list(client.roles):
@@ -153,6 +155,7 @@ class State:
         del self.clients[client.username]
 
     def remove_group(self, group: Group) -> None:
+        """Remove a group and its memberships."""
         for name in list(group.clients):
             self.leave(self.clients[name], group)
         for name in list(group.roles):
@@ -160,6 +163,7 @@ class State:
         del self.groups[group.groupname]
 
     def remove_role(self, role: Role) -> None:
+        """Remove a role and its memberships."""
         for name in list(role.clients):
             self.take_client_role(self.clients[name], role)
         for name in list(role.groups):
@@ -169,12 +173,14 @@ class State:
     # ---- users affected by a change; None stands for clients without a user name
 
     def members(self, group: Group) -> set[str | None]:
+        """Return the users of a group; None among them stands for clients without a user name."""
         users: set[str | None] = set(group.clients)
         if group.groupname == self.anonymous:
             users.add(None)
         return users
 
     def holders(self, role: Role) -> set[str | None]:
+        """Return the users that have a role, directly or through a group; None as in `members`."""
         users: set[str | None] = set(role.clients)
         for name in role.groups:
             users |= self.members(self.groups[name])

@@ -13,6 +13,7 @@ MISSING = "Invalid/missing username"
 
 
 def create(context: Context) -> None:
+    """createClient: add a client, with optional password, client id, texts, roles and groups."""
     state = context.state
     username = context.new_name("username", "Username", MISSING)
     password = context.optional("password", "Invalid/missing password")
@@ -38,12 +39,14 @@ def create(context: Context) -> None:
 
 
 def delete(context: Context) -> None:
+    """deleteClient: remove a client and disconnect it."""
     client = context.client(context.needed("username", MISSING))
     context.state.remove_client(client)
     context.changed(f"deleteClient | username={client.username}", {client.username})
 
 
 def get(context: Context) -> "Object":
+    """getClient: return a client with its roles, groups and connections."""
     client = context.client(context.username())
     context.answers_as = "getClient"
     context.lines.append(f"getClient | username={client.username}")
@@ -51,11 +54,13 @@ def get(context: Context) -> "Object":
 
 
 def list_all(context: Context) -> "Object":
+    """listClients: return the names of clients, or with `verbose` the clients."""
     clients = context.state.clients
     return context.listing(sorted(clients), "clients", lambda name: _fields_of(context, clients[name]))
 
 
 def modify(context: Context) -> None:
+    """modifyClient: replace the given fields, and disconnect the client."""
     state, fields = context.state, context.fields
     client = context.client(context.username())
     roles = context.roles()
@@ -88,6 +93,7 @@ def modify(context: Context) -> None:
 
 
 def set_password(context: Context) -> None:
+    """setClientPassword: replace the password, and disconnect the client."""
     username = context.username()
     password = context.needed("password", "Invalid/missing password")
     if not password:
@@ -97,6 +103,7 @@ def set_password(context: Context) -> None:
 
 
 def set_id(context: Context) -> None:
+    """setClientId: set or remove the required client id, and disconnect the client."""
     username = context.username()
     clientid = context.optional("clientid", "Invalid/missing client ID")
     if clientid is not None and not is_utf8(clientid):
@@ -106,18 +113,21 @@ def set_id(context: Context) -> None:
 
 
 def enable(context: Context) -> None:
+    """enableClient: accept logins of the client again."""
     client = context.client(context.username())
     client.disabled = False
     context.changed(f"enableClient | username={client.username}")
 
 
 def disable(context: Context) -> None:
+    """disableClient: refuse logins of the client, and disconnect it."""
     client = context.client(context.username())
     client.disabled = True
     context.changed(f"disableClient | username={client.username}", {client.username})
 
 
 def add_role(context: Context) -> None:
+    """addClientRole: give the client a role, and disconnect it."""
     username, rolename, priority = context.username(), context.rolename(), context.priority()
     client, role = context.client(username), context.role(rolename)
     if not context.state.give_client_role(client, role, priority):
@@ -126,6 +136,7 @@ def add_role(context: Context) -> None:
 
 
 def remove_role(context: Context) -> None:
+    """removeClientRole: take a role from the client, and disconnect it."""
     username, rolename = context.username(), context.rolename()
     client, role = context.client(username), context.role(rolename)
     context.state.take_client_role(client, role)

@@ -13,6 +13,7 @@ LOWEST = -PRIORITY_MAX
 
 
 def create(context: Context) -> None:
+    """createGroup: add a group, with optional texts and roles."""
     state = context.state
     groupname = context.new_name("groupname", "Group name", "Invalid/missing groupname")
     textname, textdescription = context.texts()
@@ -27,6 +28,7 @@ def create(context: Context) -> None:
 
 
 def delete(context: Context) -> None:
+    """deleteGroup: remove a group and disconnect its clients. The anonymous group cannot be deleted."""
     group = context.group(context.groupname())
     if group.groupname == context.state.anonymous:
         raise RefusedError("Deleting the anonymous group is forbidden")
@@ -36,6 +38,7 @@ def delete(context: Context) -> None:
 
 
 def get(context: Context) -> "Object":
+    """getGroup: return a group with its roles and clients."""
     group = context.group(context.groupname())
     context.answers_as = "getGroup"
     context.lines.append(f"getGroup | groupname={group.groupname}")
@@ -43,11 +46,13 @@ def get(context: Context) -> "Object":
 
 
 def list_all(context: Context) -> "Object":
+    """listGroups: return the names of groups, or with `verbose` the groups."""
     groups = context.state.groups
     return context.listing(sorted(groups), "groups", lambda name: _fields_of(groups[name]))
 
 
 def modify(context: Context) -> None:
+    """modifyGroup: replace the given fields, and disconnect the former and the new members."""
     state = context.state
     group = context.group(context.groupname())
     line = f"modifyGroup | groupname={group.groupname}"
@@ -85,6 +90,7 @@ def _clients(context: Context) -> "list[tuple[Client, int]] | None":
 
 
 def add_client(context: Context) -> None:
+    """addGroupClient: add a client to a group, and disconnect the client."""
     username, groupname, priority = context.username(), context.groupname(), context.priority(lowest=LOWEST)
     context.kicks.add(username)         # also if the command is refused, as in Mosquitto
     client, group = context.client(username), context.group(groupname)
@@ -94,6 +100,7 @@ def add_client(context: Context) -> None:
 
 
 def remove_client(context: Context) -> None:
+    """removeGroupClient: remove a client from a group, and disconnect the client."""
     username, groupname = context.username(), context.groupname()
     context.kicks.add(username)
     client, group = context.client(username), context.group(groupname)
@@ -102,6 +109,7 @@ def remove_client(context: Context) -> None:
 
 
 def add_role(context: Context) -> None:
+    """addGroupRole: give the group a role, and disconnect its clients."""
     groupname, rolename, priority = context.groupname(), context.rolename(), context.priority(lowest=LOWEST)
     group, role = context.group(groupname), context.role(rolename)
     if not context.state.give_group_role(group, role, priority):
@@ -111,6 +119,7 @@ def add_role(context: Context) -> None:
 
 
 def remove_role(context: Context) -> None:
+    """removeGroupRole: take a role from the group, and disconnect its clients."""
     groupname, rolename = context.groupname(), context.rolename()
     group, role = context.group(groupname), context.role(rolename)
     context.state.take_group_role(group, role)
@@ -118,12 +127,14 @@ def remove_role(context: Context) -> None:
 
 
 def set_anonymous(context: Context) -> None:
+    """setAnonymousGroup: set the group of clients without a user name, and disconnect these."""
     group = context.group(context.groupname())
     context.state.anonymous = group.groupname
     context.changed(f"setAnonymousGroup | groupname={group.groupname}", {None})
 
 
 def get_anonymous(context: Context) -> "Object":
+    """getAnonymousGroup: return the group of clients without a user name."""
     context.answers_as = "getAnonymousGroup"
     context.lines.append("getAnonymousGroup")
     return {"group": {"groupname": context.state.anonymous or ""}}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 def set_default_access(context: Context) -> None:
+    """setDefaultACLAccess: set the access that applies if no rule matches. Unknown types are logged only."""
     actions = items(context.fields, "acls")
     if actions is None:
         raise RefusedError("Missing/invalid actions array")
@@ -28,12 +29,14 @@ def set_default_access(context: Context) -> None:
 
 
 def get_default_access(context: Context) -> "Object":
+    """getDefaultACLAccess: return the access that applies if no rule matches."""
     context.answers_as = "getDefaultACLAccess"
     context.lines.append("getDefaultACLAccess")
     return {"acls": [{"acltype": name, "allow": context.state.defaults[name]} for name in DEFAULTS]}
 
 
 def get_details(context: Context) -> "Object":
+    """getDetails: return the numbers of clients, groups, roles and changes."""
     state = context.state
     context.answers_as = "getDetails"
     context.lines.append("getDetails")
@@ -42,6 +45,7 @@ def get_details(context: Context) -> "Object":
 
 
 def create(context: Context) -> None:
+    """createRole: add a role, with optional texts and rules."""
     rolename = context.new_name("rolename", "Role name", "Invalid/missing rolename")
     textname, textdescription = context.texts()
     wildcards = flag(context.fields, "allowwildcardsubs")
@@ -57,6 +61,7 @@ def create(context: Context) -> None:
 
 
 def delete(context: Context) -> None:
+    """deleteRole: remove a role and disconnect the clients that had it."""
     role = context.role(context.rolename())
     kicks = context.state.holders(role)
     context.state.remove_role(role)
@@ -64,6 +69,7 @@ def delete(context: Context) -> None:
 
 
 def get(context: Context) -> "Object":
+    """getRole: return a role with its rules."""
     role = context.role(context.rolename())
     context.answers_as = "getRole"
     context.lines.append(f"getRole | rolename={role.rolename}")
@@ -71,11 +77,13 @@ def get(context: Context) -> "Object":
 
 
 def list_all(context: Context) -> "Object":
+    """listRoles: return the names of roles, or with `verbose` the roles."""
     roles = context.state.roles
     return context.listing(sorted(roles), "roles", lambda name: role_tree(roles[name]))
 
 
 def modify(context: Context) -> None:
+    """modifyRole: replace the given fields; disconnect the role's clients if its rules change."""
     role = context.role(context.rolename(), "Role does not exist")
     context.retext(role)
     wildcards = flag(context.fields, "allowwildcardsubs")
@@ -87,6 +95,7 @@ def modify(context: Context) -> None:
 
 
 def add_rule(context: Context) -> None:
+    """addRoleACL: add a rule, and disconnect the role's clients."""
     role, kind, acltype = _rules_of(context)
     topic = _topic(context)
     if not add_rule_of(role, kind, context.fields, topic):
@@ -98,6 +107,7 @@ def add_rule(context: Context) -> None:
 
 
 def remove_rule(context: Context) -> None:
+    """removeRoleACL: remove a rule, and disconnect the role's clients."""
     role, kind, acltype = _rules_of(context)
     topic = _topic(context)
     if not role.rules.remove(kind, topic):

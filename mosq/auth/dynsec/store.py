@@ -196,6 +196,7 @@ class _Reading:
 
 
 def add_rule(role: Role, kind: int, fields: "Object", topic: str) -> bool:
+    """Add the rule in the fields to a role; return False if its topic has one already."""
     priority = max(-PRIORITY_MAX, min(PRIORITY_MAX, whole(fields, "priority", 0)))
     return role.rules.add(kind, Rule(topic, priority, bool(flag(fields, "allow"))))
 
@@ -212,12 +213,14 @@ def encoded_password(fields: "Object") -> str | None:
 
 
 def shown(name: str) -> str:
+    """Return a name for an error text, cut to PLACES_SHOWN characters."""
     return name[:PLACES_SHOWN].encode("utf-8", "backslashreplace").decode()
 
 
 # ---------------------------------------------------------------- writing
 
 def tree_of(state: State, with_clients: bool = True) -> "Object":
+    """Return the JSON tree of the state."""
     tree: Object = {"changeIndex": state.change_index, "defaultACLAccess": dict(state.defaults)}
     tree["clients"] = [client_tree(state.clients[name]) for name in sorted(state.clients)] if with_clients else []
     tree["groups"] = [group_tree(state.groups[name]) for name in sorted(state.groups)]
@@ -228,6 +231,7 @@ def tree_of(state: State, with_clients: bool = True) -> "Object":
 
 
 def client_tree(client: Client) -> "Object":
+    """Return the JSON tree of a client as in the file, with its password hash."""
     tree = client_fields(client)
     tree["roles"] = role_list(client.roles)
     encoded = client.hash.encoded if client.hash is not None else client.unread
@@ -246,6 +250,7 @@ def password_of_2_0(hash: Hash | None) -> "Object":
 
 
 def group_tree(group: Group) -> "Object":
+    """Return the JSON tree of a group as in the file."""
     tree = group_fields(group)
     tree["roles"] = role_list(group.roles)
     tree["clients"] = [{"username": name} if group.clients[name] == NO_PRIORITY
@@ -254,6 +259,7 @@ def group_tree(group: Group) -> "Object":
 
 
 def role_tree(role: Role) -> "Object":
+    """Return the JSON tree of a role, with its rules in order of their checks."""
     tree = without_none({"rolename": role.rolename, "textname": role.textname, "textdescription": role.textdescription})
     tree["allowwildcardsubs"] = role.wildcards
     tree["acls"] = [{"acltype": name, "topic": rule.topic, "priority": rule.priority, "allow": rule.allow}
@@ -262,6 +268,7 @@ def role_tree(role: Role) -> "Object":
 
 
 def client_fields(client: Client) -> "Object":
+    """Return the fields of a client that the file and the answers of commands share."""
     tree = without_none({"username": client.username, "clientid": client.clientid, "textname": client.textname,
                          "textdescription": client.textdescription})
     if client.disabled:
@@ -270,11 +277,13 @@ def client_fields(client: Client) -> "Object":
 
 
 def group_fields(group: Group) -> "Object":
+    """Return the fields of a group that the file and the answers of commands share."""
     return without_none({"groupname": group.groupname, "textname": group.textname,
                          "textdescription": group.textdescription})
 
 
 def role_list(roles: dict[str, int]) -> "list[Object]":
+    """Return roles and priorities as a JSON list, highest priority first."""
     return [{"rolename": name} if priority == NO_PRIORITY else {"rolename": name, "priority": priority}
             for name, priority in in_order(roles)]
 

@@ -90,6 +90,7 @@ class Option:
 def flag(                               # parameters: the fields of a bool Option
         name: str, default: bool | None, scope: str, help: str, *, reload: str = LIVE, aliases: tuple[str, ...] = (),
          ignored: str = "", own: bool = False, deprecated: str | None = None, deprecated_by: str = "") -> Option:
+    """Return a row for a bool option."""
     return Option(name, "bool", default, scope, help, reload=reload, aliases=aliases, ignored=ignored, own=own,
                   deprecated=deprecated, deprecated_by=deprecated_by)
 
@@ -99,6 +100,7 @@ def number(                             # parameters: the fields of an int Optio
            below: int | None = None, above: int | None = None, error_text: str = "", aliases: tuple[str, ...] = (),
            ignored: str = "", own: bool = False, deprecated: str | None = None, deprecated_by: str = "",
            label: str = "") -> Option:
+    """Return a row for an int option with its range and unit."""
     return Option(name, "int", default, scope, help, low=low, high=high, unit=unit, reload=reload, below=below,
                   above=above, error_text=error_text, aliases=aliases, ignored=ignored, own=own, deprecated=deprecated,
                   deprecated_by=deprecated_by, label=label)
@@ -108,6 +110,7 @@ def text(                               # parameters: the fields of a text Optio
         name: str, scope: str, help: str, kind: str = "string", *, default: str | None = None, high: int = UINT16_MAX,
          reload: str = LIVE, aliases: tuple[str, ...] = (), ignored: str = "", prefix: bool = False,
          deprecated: str | None = None, deprecated_by: str = "", once: bool = False, label: str = "") -> Option:
+    """Return a row for a string option; `high` is the largest number of bytes."""
     return Option(name, kind, default, scope, help, high=high, reload=reload, aliases=aliases, ignored=ignored,
                   prefix=prefix, deprecated=deprecated, deprecated_by=deprecated_by, once=once, label=label)
 
@@ -115,5 +118,6 @@ def text(                               # parameters: the fields of a text Optio
 def choice(                             # parameters: the fields of an enum Option
         name: str, default: str, scope: str, help: str, choices: tuple[str, ...], *, reload: str = LIVE,
            ignored: str = "", own: bool = False, error_text: str = "") -> Option:
+    """Return a row for an option with one of several words."""
     return Option(name, "enum", default, scope, help, choices=choices, reload=reload, ignored=ignored, own=own,
                   error_text=error_text)

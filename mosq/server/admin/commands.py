@@ -47,6 +47,7 @@ class Responses:
         return self._room <= 0
 
     def add(self, response: "dict[str, Any]") -> None:
+        """Append a response."""
         self._bytes.append(self._text(response))
         self._room -= len(self._bytes[-1])
 
@@ -57,6 +58,7 @@ class Responses:
         self._bytes[place] = self._text(response)
 
     def payload(self) -> bytes:
+        """Return the responses as a JSON payload."""
         return b'{"responses":[%b]}' % b",".join(self._bytes)
 
     def _text(self, response: "dict[str, Any]") -> bytes:
@@ -70,12 +72,14 @@ class Fields:
         self.given = given
 
     def text(self, name: str) -> str:
+        """Return a required text."""
         value = self.given.get(name.lower())
         if not isinstance(value, str) or not value or len(value) > TEXT_MAX:
             raise CommandError(f"Invalid/missing {name}")
         return value
 
     def number(self, name: str, default: int, most: int, least: int = 0) -> int:
+        """Return a whole number from `least` to `most`, or the default."""
         value = self.given.get(name.lower(), default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
             raise CommandError(f"Invalid {name}")
@@ -84,12 +88,14 @@ class Fields:
         return int(value)
 
     def choice(self, name: str) -> bool | None:
+        """Return an optional bool."""
         value = self.given.get(name.lower())
         if value is not None and not isinstance(value, bool):
             raise CommandError(f"Invalid {name}")
         return value
 
     def optional(self, name: str) -> str | None:
+        """Return an optional text."""
         return None if name.lower() not in self.given else self.text(name)
 
 

@@ -38,6 +38,7 @@ GAUGES = ("drops", "refused", "disk")       # reported without this prefix
 
 def commands(engine: "Callable[[], Engine]", bridges: "BridgeStates | None", report: "Callable[[int, str], None]"
              ) -> Commands:
+    """Return the handler of the topic."""
     do = Inspection(engine, bridges)
     return Commands("Broker", TOPIC, {
         "listClients": do.list_clients, "getClient": do.get_client, "kickClient": do.kick_client,

@@ -41,6 +41,7 @@ class Bridges:
     # ---- what the control plane calls
 
     def start(self, config: Config) -> None:
+        """Start the bridges of a configuration."""
         for bridge in config.bridges:
             self._add(bridge)
 
@@ -97,9 +98,11 @@ class Bridges:
     # ---- actions of the policies
 
     def connect(self, name: str, address: "Address", host: str, try_private: bool) -> None:
+        """Make the data plane connect a bridge to an address."""
         self._do(name, "connect", address, host, try_private)
 
     def close(self, name: str) -> None:
+        """Make the data plane close a bridge's connection."""
         self._do(name, "close")
 
     def waiting(self, name: str) -> int:
@@ -115,4 +118,5 @@ class Bridges:
             self.failed.append(BridgeEvent(name, "down", said))
 
     def backoff(self, bridge: Bridge) -> Backoff:
+        """Return a new backoff with the times of a bridge, in seconds."""
         return Backoff(bridge.restart_base_s, bridge.restart_cap_s, bridge.restart_stable_s)

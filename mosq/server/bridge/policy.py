@@ -83,10 +83,12 @@ class BridgePolicy:
 
     @property
     def host(self) -> str:
+        """Return the host of the current address."""
         return host_of(self.bridge.addresses[self.at][0])
 
     @property
     def port(self) -> int:
+        """Return the port of the current address."""
         return self.bridge.addresses[self.at][1]
 
     # ---- start and change

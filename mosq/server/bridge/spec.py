@@ -14,6 +14,7 @@ LAZY = "lazy"
 
 
 def bridge_specs(config: Config, hostname: str) -> "list[dict[str, Any]]":
+    """Return the settings of all bridges for the engine."""
     return [bridge_spec(config, bridge, hostname) for bridge in config.bridges]
 
 

@@ -73,6 +73,7 @@ def ctl(context: click.Context, /, **given: "Any") -> int:
 
 
 def module_group(module: "Module") -> AnyCase:
+    """Return the command group of a module."""
     @click.group(module.name, cls=AnyCase, help=module.help, invoke_without_command=True, context_settings=SETTINGS)
     @click.pass_context
     def group(context: click.Context, /) -> int:
@@ -95,6 +96,7 @@ def module_group(module: "Module") -> AnyCase:
 
 
 def command_of(module: "Module", spec: "Spec") -> click.Command:
+    """Return the command line command of a spec."""
     @click.command(spec.name, help=spec.help, context_settings={**SETTINGS, "ignore_unknown_options": True},
                    options_metavar="")
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar=spec.usage.partition(" ")[2] or " ")

@@ -49,11 +49,13 @@ class Connection:
 
     @property
     def is_encrypted(self) -> bool:
+        """Return whether the connection uses TLS."""
         return bool(self.tls or self.psk or "cafile" in self.tls_files or "capath" in self.tls_files
                     or (self.port == PORTS["mqtts"] and self.transport == "tcp"))
 
     @property
     def port_used(self) -> int:
+        """Return the given port, or the usual one of the protocol."""
         if self.port is not None:
             return self.port
         scheme = "ws" if self.transport == "websockets" else "mqtt"
@@ -70,6 +72,7 @@ class Connection:
 
     @property
     def is_readable_by_others(self) -> bool:
+        """Return whether passwords would cross a network without encryption."""
         return not self.is_encrypted and self.transport != "unix" and self.host not in LOOPBACK
 
     def take_url(self, url: str) -> None:

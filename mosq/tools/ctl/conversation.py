@@ -54,6 +54,7 @@ class Conversation:
             raise
 
     def close(self) -> None:
+        """Disconnect and end the network thread."""
         self.closed = True
         self._client.disconnect()
         self._client.loop_stop()

@@ -28,6 +28,7 @@ class FileProblemError(Exception):
 
 
 def hashed(password: str, iterations: int = ITERATIONS) -> "dict[str, Any]":
+    """Return the password hash fields in the form of Mosquitto 2.0."""
     salt = os.urandom(SALT_BYTES)
     digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, iterations)
     return {"password": base64.b64encode(digest).decode(), "salt": base64.b64encode(salt).decode(),

@@ -26,6 +26,7 @@ PLAIN = ("port", "client_id", "username", "password", "qos", "insecure", "tls_ve
 
 
 def connection_options(command: "Command") -> "Command":
+    """Add the options of a connection to a command."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
@@ -100,6 +101,7 @@ def merged(context: click.Context, given: "dict[str, Any]") -> "dict[str, Any]":
 
 
 def default_file() -> str | None:
+    """Return the path of the options file; None without a home folder."""
     folder = os.environ.get("XDG_CONFIG_HOME") or (os.environ["HOME"] + "/.config" if os.environ.get("HOME") else None)
     return f"{folder}/{FILE_NAME}" if folder else None
 

@@ -54,6 +54,7 @@ class Shell(cmd.Cmd):
         self._names: dict[str, list[str]] = {}
 
     def run(self, connect: bool) -> int:
+        """Run the shell; return the exit status. `connect`: connect first."""
         if self.is_interactive:
             try:
                 import readline

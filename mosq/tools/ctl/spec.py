@@ -32,6 +32,7 @@ class Arg:
 
     @property
     def shown(self) -> str:
+        """Return the argument as the usage line shows it."""
         text = "|".join(self.kind) if isinstance(self.kind, tuple) else f"<{self.name}>"
         if self.flags:
             text = f"{self.flags[0]} {text}"
@@ -61,6 +62,7 @@ class Spec:
 
     @property
     def usage(self) -> str:
+        """Return the usage line of the command."""
         return " ".join([self.name, *(arg.shown for arg in self.args)])
 
     def _as_given(self, values: "Values") -> "dict[str, Any]":
