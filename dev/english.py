@@ -1,6 +1,7 @@
 """Check that prose in this repository is plain English.
 
-Usage: ``dev/english.py [--count] [PATH ...]``; without paths, every file that git tracks.
+Usage: ``dev/english.py [--count] [PATH ...]``; a path is a file or a folder, and without paths the lint reads
+every file that git tracks. ``dev/english.py --commits RANGE`` checks the subjects of commits instead.
 
 The lint reads comments and docstrings of Python and Cython, comments of shell scripts and Makefiles, and
 Markdown outside of code. It prints ``file:line: word: advice`` for each finding, and ends with status 1 if
@@ -182,17 +183,33 @@ def check(path: Path) -> Iterator[str]:
                 yield f"{path}:{at}: {words!r}: {advice}"
 
 
-def tracked() -> Iterable[Path]:
-    """Return the files that git tracks."""
-    out = subprocess.run(["git", "ls-files", "-z"], check=True, capture_output=True, text=True).stdout
+SUBJECT_MAX = 72
+
+
+def check_commits(commits: str) -> Iterator[str]:
+    """Yield one line for each commit of a range whose subject is too long; merges do not count."""
+    out = subprocess.run(["git", "log", "--no-merges", "--format=%h %s", commits], check=True, capture_output=True,
+                         text=True).stdout
+    for line in out.splitlines():
+        commit, _, subject = line.partition(" ")
+        if len(subject) >= SUBJECT_MAX:
+            yield f"{commit}: the subject has {len(subject)} characters; write fewer than {SUBJECT_MAX}: {subject}"
+
+
+def tracked(*paths: str) -> Iterable[Path]:
+    """Return the files that git tracks, all of them or those below the paths."""
+    out = subprocess.run(["git", "ls-files", "-z", *paths], check=True, capture_output=True, text=True).stdout
     return (Path(name) for name in out.split("\0") if name)
 
 
 def main(arguments: list[str]) -> int:
     """Run the lint; return 1 if there are findings."""
+    if arguments[:1] == ["--commits"]:
+        long = list(check_commits(arguments[1]))
+        print(*long, sep="\n", end="\n" if long else "")
+        return 1 if long else 0
     counting = "--count" in arguments
-    paths = [Path(each) for each in arguments if each != "--count"]
-    found = [line for path in (paths or tracked())
+    found = [line for path in tracked(*(each for each in arguments if each != "--count"))
              if not str(path).startswith(EXEMPT) and path.is_file()
              for line in check(path)]
     if counting:
