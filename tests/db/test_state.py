@@ -75,7 +75,7 @@ def test_state() -> None:
     assert sorted(state.sessions) == [1, 2]
     assert list(one.subscriptions) == [b"a/#"] and one.user == b"ann"
     assert [position for position, _ in one.queue.places()] == [2] and list(one.released) == [1]
-    assert [position for position, _ in two.queue.places()] == [0] and list(two.held) == [9] and two.will is not None
+    assert [position for position, _ in two.queue.places()] == [0] and list(two.inbox) == [9] and two.will is not None
     assert list(state.retained) == [b"r/1"]
     assert len(state.live) == 5         # first (for two), third, kept, inbound, will
 

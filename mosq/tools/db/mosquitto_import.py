@@ -55,7 +55,7 @@ class Session:
     subscriptions: dict[bytes, Subscription] = field(default_factory=dict)
     sent: list[ClientMessage] = field(default_factory=list)
     waiting: "array[int]" = field(default_factory=lambda: array("Q"))  # id, then qos with the flag, identifier << 8
-    held: dict[int, ClientMessage] = field(default_factory=dict)
+    inbox: dict[int, ClientMessage] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -145,19 +145,19 @@ class Import:
         self._sessions: dict[bytes, Session] = {}
         self._messages: dict[int, tuple[int, int]] = {}  # id: (offset, expires_s)
         self._retained: set[int] = set()
-        self._gone: set[bytes] = set()  # clients whose sessions have expired
+        self._expired: set[bytes] = set()  # clients whose sessions have expired
 
     def records(self) -> "Iterator[tuple[int, bytes]]":
         self._walk()
         entries: dict[int, bytes | bytearray] = {}
-        held: dict[int, list[tuple[int, int]]] = {}
+        inbox: dict[int, list[tuple[int, int]]] = {}
         for session in self._sessions.values():
-            yield from self._session(session, entries, held)
-        todo = sorted(id for id in self._messages if id in entries or id in held or id in self._retained)
+            yield from self._session(session, entries, inbox)
+        todo = sorted(id for id in self._messages if id in entries or id in inbox or id in self._retained)
         for done, id in enumerate(todo):
             if done % 64 == 0:
                 self._progress(self.file.size + done * self.file.size // len(todo), 2 * self.file.size)
-            yield from self._message(id, entries.pop(id, b""), held.pop(id, []))
+            yield from self._message(id, entries.pop(id, b""), inbox.pop(id, []))
         self._progress(2 * self.file.size, 2 * self.file.size)
 
     # -- the walk
@@ -186,7 +186,7 @@ class Import:
             self._refuse(chunk.offset, f"a client with an id that is {problem or 'there already'}")
         elif not self._is_bridge(chunk) and 0 < chunk.ends_s < self.now_s and chunk.expiry_s != EXPIRY_NEVER:
             self.counts.sessions_expired += 1
-            self._gone.add(chunk.client_id)
+            self._expired.add(chunk.client_id)
         else:
             self._sessions[chunk.client_id] = Session(len(self._sessions) + 1, chunk)
 
@@ -195,7 +195,7 @@ class Import:
 
     def _session_of(self, client_id: bytes) -> Session | None:
         session = self._sessions.get(client_id)
-        if session is None and client_id not in self._gone:
+        if session is None and client_id not in self._expired:
             self.counts.orphans += 1
         return session
 
@@ -212,11 +212,11 @@ class Import:
     def _client_message(self, chunk: ClientMessage) -> None:
         session = self._session_of(chunk.client_id)
         if session is None:
-            self.counts.deliveries_expired += chunk.client_id in self._gone and chunk.direction != IN
+            self.counts.deliveries_expired += chunk.client_id in self._expired and chunk.direction != IN
             return
         if chunk.direction == IN:
             if chunk.qos == 2 and chunk.pid:
-                session.held[chunk.pid] = chunk
+                session.inbox[chunk.pid] = chunk
         elif chunk.state == QUEUED or not chunk.qos or not chunk.pid:
             _wait(session, chunk)
         else:
@@ -239,7 +239,7 @@ class Import:
     # -- sessions and their queues
 
     def _session(
-        self, session: Session, entries: "dict[int, bytes | bytearray]", held: "dict[int, list[tuple[int, int]]]"
+        self, session: Session, entries: "dict[int, bytes | bytearray]", inbox: "dict[int, list[tuple[int, int]]]"
     ) -> "Iterator[tuple[int, bytes]]":
         client = session.client
         released: list[tuple[int, int, int]] = []
@@ -282,9 +282,9 @@ class Import:
             self.counts.subscriptions += 1
         if released:
             yield kinds.RELEASED, record_encode(kinds.RELEASED, {"acks": released})
-        for pid, chunk in session.held.items():
+        for pid, chunk in session.inbox.items():
             if self._lives(chunk.id):
-                held.setdefault(chunk.id, []).append((session.sno, pid))
+                inbox.setdefault(chunk.id, []).append((session.sno, pid))
 
     def _sent(
         self, session: Session, entries: "dict[int, bytes | bytearray]", released: "list[tuple[int, int, int]]"
@@ -321,7 +321,7 @@ class Import:
     # -- messages
 
     def _message(
-        self, id: int, packed: bytes | bytearray, held: "list[tuple[int, int]]"
+        self, id: int, packed: bytes | bytearray, inbox: "list[tuple[int, int]]"
     ) -> "Iterator[tuple[int, bytes]]":
         message = self.file.message_at(self._messages[id][0])
         properties, problem = forwardable(message.properties), topic_problem(message.topic)
@@ -345,7 +345,7 @@ class Import:
             yield kinds.MSG, record_encode(kinds.MSG, {**fields, "entries": entries})
             self.counts.deliveries += len(entries)
             self.counts.retained += retained
-        for sno, pid in held:
+        for sno, pid in inbox:
             yield (
                 kinds.INBOX,
                 record_encode(kinds.INBOX, {**fields, "retained_set": False, "sno": sno, "pid": pid, "refused": False}),

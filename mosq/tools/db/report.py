@@ -36,7 +36,7 @@ def figures(source: "Source", state: State, loss: dict[str, Any], now_s: float) 
         "queued_most": most.queue.count if most is not None else 0,
         "queued_most_client": show.plain(most.id) if most is not None and most.queue.count else "",
         "awaiting_pubcomp": sum(len(s.released) for s in sessions),
-        "awaiting_pubrel": sum(len(s.held) for s in sessions),
+        "awaiting_pubrel": sum(len(s.inbox) for s in sessions),
         "retained": len(state.retained),
         "retained_expired": sum(0 < expires < now_ms for _, expires, _ in state.retained.values()),
         "wills": sum(s.will is not None for s in sessions),

@@ -92,7 +92,7 @@ class Session:
         "connected",
         "ends_wall_ms",
         "expiry_s",
-        "held",
+        "inbox",
         "id",
         "lsn",
         "next",
@@ -113,7 +113,7 @@ class Session:
         self.subscriptions: dict[bytes, tuple[int, int, int]] = {}  # options, identifier, lsn
         self.queue = Places()
         self.released: dict[int, tuple[int, int]] = {}  # position: packet id, lsn
-        self.held: dict[int, tuple[int, bool]] = {}  # inbound QoS 2: packet id: lsn, refused
+        self.inbox: dict[int, tuple[int, bool]] = {}  # inbound QoS 2: packet id: lsn, refused
         self.will: tuple[int, int, int] | None = None  # lsn, due_wall_ms, delay_s
 
 
@@ -205,7 +205,7 @@ class State:
         if s is not None:
             for _, place in s.queue.places():
                 self._unref(place - 1)
-            for lsn, _refused in s.held.values():
+            for lsn, _refused in s.inbox.values():
                 self._unref(lsn)
             if s.will is not None:
                 self._unref(s.will[0])
@@ -265,14 +265,14 @@ class State:
 
     def _inbox(self, lsn: int, f: dict[Any, Any]) -> None:
         self._inbox_done(lsn, f)
-        self._session_of(f["sno"]).held[f["pid"]] = (lsn, f["refused"])
+        self._session_of(f["sno"]).inbox[f["pid"]] = (lsn, f["refused"])
         self._ref(lsn)
 
     def _inbox_done(self, _lsn: int, f: dict[Any, Any]) -> None:
         s = self.sessions.get(f["sno"])
-        held = s.held.pop(f["pid"], None) if s is not None else None
-        if held is not None:
-            self._unref(held[0])
+        inbox = s.inbox.pop(f["pid"], None) if s is not None else None
+        if inbox is not None:
+            self._unref(inbox[0])
 
     def _will(self, lsn: int, f: dict[Any, Any]) -> None:
         self._will_gone(lsn, f)

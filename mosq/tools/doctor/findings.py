@@ -40,7 +40,7 @@ def examine(path: str) -> tuple[Config, list[Finding]]:
     except ConfigError as error:
         found.append(Finding(ATTENTION, error.text, error.origin, "The broker will not start with it."))
     found += [*_same(config), *_better(config), *_ignored(config), *_plugins(config), *_files(config),
-              *_open_doors(config), *_passwords(config), *_acls(acls)]
+              *_public_listeners(config), *_passwords(config), *_acls(acls)]
     found += [Finding(ATTENTION, text, origin, advice) for text, origin, advice in tls_findings(config)]
     return config, found
 
@@ -48,19 +48,19 @@ def examine(path: str) -> tuple[Config, list[Finding]]:
 # ---- what stays
 
 def _same(config: Config) -> list[Finding]:
-    spots = [name for owner in (config.origins, *(one.origins for one in config.listeners)) for name in owner]
-    n = sum(not BY_KEYWORD[name].ignored for name in spots)
+    options = [name for owner in (config.origins, *(one.origins for one in config.listeners)) for name in owner]
+    n = sum(not BY_KEYWORD[name].ignored for name in options)
     found = [Finding(SAME, f"{n} options have the same meaning as in Mosquitto")] if n else []
     for listener in config.listeners:
         who = "all clients" if config.allows_anonymous(listener) and not config.security_of(listener, "password_file") \
-            else "clients with a password or a certificate" if _asks(config, listener) else "no client"
+            else "clients with a password or a certificate" if _has_login_check(config, listener) else "no client"
         tls = " over TLS" if listener.tls else ""
         found.append(Finding(SAME, f"listener {listener.where}: {listener.protocol}{tls}, lets in {who}",
                              listener.origin))
     return found
 
 
-def _asks(config: Config, listener: Listener) -> bool:
+def _has_login_check(config: Config, listener: Listener) -> bool:
     return bool(config.security_of(listener, "password_file") or config.plugins_of(listener) or listener.psk_hint
                 or listener.use_identity_as_username or listener.use_subject_as_username)
 
@@ -85,10 +85,10 @@ def _better(config: Config) -> list[Finding]:
 
 def _ignored(config: Config) -> list[Finding]:
     found = [Finding(ATTENTION, warning) for warning in config.warnings]
-    spots = [(name, origin) for name, origin in config.origins.items()]
-    spots += [(name, origin) for listener in config.listeners for name, origin in listener.origins.items()]
+    options = [(name, origin) for name, origin in config.origins.items()]
+    options += [(name, origin) for listener in config.listeners for name, origin in listener.origins.items()]
     seen = set()
-    for name, origin in spots:
+    for name, origin in options:
         option = BY_KEYWORD[name]
         if (option.deprecated is not None or option.deprecated_by) and name not in seen:
             seen.add(name)
@@ -129,7 +129,7 @@ def is_public(listener: Listener) -> bool:
     return listener.path is None and not (listener.host or "").startswith(LOOPBACK)
 
 
-def _open_doors(config: Config) -> list[Finding]:
+def _public_listeners(config: Config) -> list[Finding]:
     found = []
     for listener in config.listeners:
         if not is_public(listener):
