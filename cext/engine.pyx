@@ -41,22 +41,6 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int value, int flags)
     int EFD_CLOEXEC, EFD_NONBLOCK
 
-DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
-         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk", "replaced", "loop", "unreadable",
-         "no_name")
-REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout", "disk")
-# of the store: `trouble` is 0 or a sum of 1 (full), 2 (it fails), 4 (no memory to write)
-DISK = ("trouble", "live_bytes", "total_bytes", "segments", "waiting_bytes", "commits", "commit_us", "messages_written", "messages_elided", "syncs",
-        "segments_cleaned", "errors")
-# the order of answer_stats in broker/mailbox.pyx
-STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",
-         "messages_in", "messages_out", "publish_in", "publish_out", "publish_bytes_in", "publish_bytes_out",
-         "publish_dropped", "bytes_in", "bytes_out", "unsent_bytes", "store_messages", "store_bytes",
-         "subscriptions", "shared_subscriptions", "filters", "index_nodes", "index_bytes", "retained", "retained_tree_bytes",
-         "buffers_used_bytes", "buffers_idle_bytes", "pool_used", "pool_idle", "shed",
-         *(f"drops_{name}" for name in DROPS), *(f"refused_{name}" for name in REFUSALS), "work",
-         "asked", "asks_open", "asks_timed_out", "answers_stale", "events_lost", "unsent_packets",
-         *(f"disk_{name}" for name in DISK))
 # what a connection takes of the pool
 CONTEXT_BYTES = (sizeof(Client) + 15) & ~15
 # how the door of adopted connections differs from a listener's: nothing is refused there
@@ -273,13 +257,18 @@ cdef class Engine:
         return list(self.open_ports)
 
     def stats(self):
-        """Counters and gauges by name; see STATS."""
+        """Return all statistics by name; docs/sys.md lists them with their units."""
+        from mosq.stat_names import ALIASES, STATS
+
         cdef ControlRequest a
         memset(&a, 0, sizeof(a))
         a.kind = CONTROL_STATS
         if self._request(&a) != 0:
             raise RuntimeError("the broker is not running")
-        return {name: a.stats[i] for i, name in enumerate(STATS)}
+        found = {name: a.stats[i] for i, name in enumerate(STATS) if name is not None}
+        for alias, name in ALIASES.items():
+            found[alias] = found[name]
+        return found
 
     def clients(self):
         """Who is connected: a dict each with id, username, address, port, version, keepalive, subscriptions, pending, unsent_bytes. Asked for in slices."""

@@ -1,5 +1,6 @@
 # A control request: a request of another thread to the loop, and the loop's answer. See mailbox.pyx.
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from cext.broker.core.stats cimport STATS_N
 from cext.broker.rules.roles cimport Roles
 
 cdef enum:
@@ -19,7 +20,6 @@ cdef enum:
 
 cdef enum:
     CLIENTS_SLICE = 1000        # pool positions per request
-    STATS_N = 80               # at least the number of STATS in engine.pyx
     SUBSCRIPTIONS_SLICE = 1000  # approximate number of subscriptions and buckets per request
     SUBSCRIPTIONS_OF_ONE = 1000  # most subscriptions of one session; the others are counted
     SUBSCRIPTIONS_BYTES = 1 << 18   # most bytes of subscriptions of one session
@@ -42,4 +42,4 @@ ctypedef struct ControlRequest:
     uint32_t out_cap
     uint32_t cursor
     uint64_t left_out
-    uint64_t stats[STATS_N]      # in the order of mailbox.pyx
+    uint64_t stats[STATS_N]     # by STAT_... of core/stats.pxd

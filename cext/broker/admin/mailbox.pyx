@@ -3,9 +3,8 @@ so only this queue needs a lock. This module knows requests, not the meaning of 
 """
 
 from libc.errno cimport EINVAL, ENOENT, ENOMEM
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
@@ -16,29 +15,23 @@ from cext.broker.admin.control_request cimport (
 )
 from cext.broker.admin.inspect cimport answer_session, answer_sessions, out_put, out_text
 from cext.broker.admin.reload cimport Reload, reload_apply
-from cext.broker.admin.sys cimport packets_waiting
-from cext.broker.auth.auth_requests cimport auth_requests_pending
+from cext.broker.admin.statistics cimport stats_collect
 from cext.broker.core.bridge_state cimport BridgeCommand, bridges_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport address_text, username_of
 from cext.broker.core.client_state cimport C_CONNECTED, Client
-from cext.broker.core.durable cimport StoreGauges
 from cext.broker.core.log cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
 )
 from cext.broker.core.session_refs cimport session_client
-from cext.broker.core.stats cimport DROP_REASONS, REFUSED_REASONS
 from cext.broker.lifecycle.accept cimport client_adopt
 from cext.broker.lifecycle.session_lifecycle cimport client_end
-from cext.broker.persist.streams cimport streams_filters
 from cext.broker.rules.roles cimport Roles
-from cext.broker.storage.commit cimport durable_gauges
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.conn_output cimport conn_flush
 from cext.net.reactor cimport reactor_wake
 from cext.session.session cimport Session, sessions_find, sessions_scan
-from cext.topic.index cimport IndexStats, Subscription, index_stats, subscription_read
-from cext.topic.retained cimport retained_bytes, retained_count
+from cext.topic.index cimport Subscription, subscription_read
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_cond_t:
@@ -148,7 +141,7 @@ cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:
     if a.kind == CONTROL_STOP:
         b.stopping = 1
     elif a.kind == CONTROL_STATS:
-        answer_stats(b, a)
+        stats_collect(b, a.stats)
     elif a.kind == CONTROL_CLIENTS:
         answer_clients(b, a)
     elif a.kind == CONTROL_KICK:
@@ -205,74 +198,6 @@ cdef void roles_swap(Broker* b, ControlRequest* a) noexcept nogil:
             b.securities[i].roles = a.swap[i]
             a.swap[i] = old
     b.access_epoch += 1
-
-
-cdef void answer_stats(Broker* b, ControlRequest* a) noexcept nogil:
-    """In the order of STATS in engine.pyx."""
-    cdef IndexStats index
-    cdef StoreGauges disk
-    cdef int i, n = 0
-    cdef uint64_t* v = a.stats
-    index_stats(b.index, &index)
-    memset(v, 0, sizeof(a.stats))
-    v[0] = b.stats.clients_connected
-    v[1] = b.sessions.count
-    v[2] = b.stats.clients_max
-    v[3] = b.stats.clients_expired
-    v[4] = b.stats.connections
-    v[5] = b.stats.sockets
-    v[6] = b.stats.messages_in
-    v[7] = b.stats.messages_out
-    v[8] = b.stats.publish_in
-    v[9] = b.stats.publish_out
-    v[10] = b.stats.publish_bytes_in
-    v[11] = b.stats.publish_bytes_out
-    v[12] = b.stats.publish_dropped
-    v[13] = b.reactor.bytes_in
-    v[14] = b.reactor.bytes_out
-    v[15] = b.reactor.unsent_bytes
-    v[16] = b.messages.count
-    v[17] = b.messages.bytes
-    v[18] = index.subscriptions
-    v[19] = index.shared - streams_filters(b)
-    v[20] = index.filters
-    v[21] = index.nodes
-    v[22] = index.bytes
-    v[23] = retained_count(b.retained)
-    v[24] = retained_bytes(b.retained)
-    v[25] = b.reactor.buffers.used_bytes
-    v[26] = b.reactor.buffers.idle_bytes
-    v[27] = b.clients.used
-    v[28] = b.clients.idle
-    v[29] = b.stats.protocol_disconnects
-    n = 30
-    for i in range(DROP_REASONS):
-        v[n + i] = b.stats.drops[i]
-    n += DROP_REASONS
-    for i in range(REFUSED_REASONS):
-        v[n + i] = b.stats.refused[i]
-    n += REFUSED_REASONS
-    v[n] = b.work
-    v[n + 1] = b.stats.asked
-    v[n + 2] = auth_requests_pending(b)
-    v[n + 3] = b.stats.auth_request_timeouts
-    v[n + 4] = b.stats.answers_stale
-    v[n + 5] = b.stats.events_lost
-    v[n + 6] = packets_waiting(b)
-    n += 7
-    durable_gauges(b, &disk)
-    v[n] = disk.trouble
-    v[n + 1] = disk.live_bytes
-    v[n + 2] = disk.total_bytes
-    v[n + 3] = disk.segments
-    v[n + 4] = disk.waiting_bytes
-    v[n + 5] = disk.commits
-    v[n + 6] = disk.commit_us
-    v[n + 7] = disk.written
-    v[n + 8] = disk.elided
-    v[n + 9] = disk.syncs
-    v[n + 10] = disk.cleaned
-    v[n + 11] = disk.errors
 
 
 cdef int client_put(ControlRequest* a, Client* c) noexcept nogil:

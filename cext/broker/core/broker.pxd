@@ -8,7 +8,7 @@ from cext.broker.core.job_state cimport Job, Merge
 from cext.broker.core.listener cimport Listener, Security
 from cext.broker.core.log cimport Log
 from cext.broker.core.settings cimport Settings
-from cext.broker.core.stats cimport Average, Stats
+from cext.broker.core.stats cimport Average, SYS_LOADS_N, Stats
 from cext.net.conn_state cimport Reactor
 from cext.session.message cimport Messages
 from cext.session.session cimport Session, Sessions
@@ -65,7 +65,7 @@ ctypedef struct Broker:
     int64_t started_s
     Timer sys_timer
     uint64_t sys_next_s
-    Average loads[9]
+    Average loads[SYS_LOADS_N]
     void* sys                           # what was last published, see sys.pyx
     void* durable                       # what is to outlive the broker, see durable.pxd; NULL: nothing is
     ReplayOps replay

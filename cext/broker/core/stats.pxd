@@ -1,39 +1,149 @@
 # Counters of one broker, and the reasons by which drops and refusals are counted.
 from libc.stdint cimport uint8_t, uint64_t
 
+# statistics: dev/statistics writes these enumerations from dev/statistics.toml
 cdef enum:
-    # why a delivery or a message was dropped: index into Stats.drops; names in stats.pyx
-    DROP_QUEUE_MESSAGES = 0     # max_queued_messages
-    DROP_QUEUE_BYTES = 1        # max_queued_bytes
-    DROP_QOS0_BLOCKED = 2       # QoS 0 while the socket is full
-    DROP_OUTPUT_BYTES = 3       # max_output_bytes
-    DROP_PACKET_SIZE = 4        # over the peer's maximum packet size
-    DROP_EXPIRED = 5
-    DROP_ACL_READ = 6
-    DROP_ACL_WRITE = 7
-    DROP_MEMORY = 8             # memory_limit, or none left
-    DROP_PAYLOAD_SIZE = 9       # message_size_limit
-    DROP_QUOTA = 10             # receive maximum exceeded by a publisher
-    DROP_SESSION_ENDED = 11     # owed to a session that ended
-    DROP_RETAINED = 12          # a retained message refused or expired
-    DROP_TRANSFORM = 13         # taken by a plugin that changes messages
-    DROP_DISK = 14              # the store's disk is full
-    DROP_REPLACED = 15          # queue_overflow last_value: a newer one for its topic came
-    DROP_LOOP = 16              # it came back to a broker that it had been through
-    DROP_UNREADABLE = 17        # its record in the store is damaged
-    DROP_NO_NAME = 18           # a bridge: none of its lines sends that topic out any more, or under an impossible name
-    DROP_REASONS = 19
+    # reasons of a drop: position in Stats.drops
+    DROP_QUEUE_MESSAGES = 0            # the queue has max_queued_messages
+    DROP_QUEUE_BYTES = 1               # the queue has max_queued_bytes
+    DROP_QOS0_BLOCKED = 2              # QoS 0 while the socket of the subscriber is full
+    DROP_OUTPUT_BYTES = 3              # the connection has max_output_bytes of unsent output
+    DROP_PACKET_SIZE = 4               # larger than the Maximum Packet Size of the client
+    DROP_EXPIRED = 5                   # the Message Expiry Interval is over
+    DROP_ACL_READ = 6                  # the client may not read the topic
+    DROP_ACL_WRITE = 7                 # the client may not write to the topic
+    DROP_MEMORY = 8                    # memory_limit is reached, or there is no memory
+    DROP_PAYLOAD_SIZE = 9              # larger than message_size_limit
+    DROP_QUOTA = 10                    # the publisher exceeded the Receive Maximum
+    DROP_SESSION_ENDED = 11            # the session ended before the delivery
+    DROP_RETAINED = 12                 # a retained message was refused or expired
+    DROP_TRANSFORM = 13                # a plugin dropped the message
+    DROP_DISK = 14                     # the store accepts nothing, because the disk is full or fails
+    DROP_REPLACED = 15                 # queue_overflow last_value: a newer message for the topic came
+    DROP_LOOP = 16                     # the message came back to a broker that it had passed
+    DROP_UNREADABLE = 17               # the record in the store is damaged
+    DROP_NO_NAME = 18                  # no line of the bridge sends the topic out any more, or its remote name is impossible
+    DROP_REASONS = 19                  # number of DROP reasons
 
 cdef enum:
-    REFUSED_LISTENER = 0        # max_connections
-    REFUSED_GLOBAL = 1          # global_max_connections
-    REFUSED_CLIENTS = 2         # global_max_clients
-    REFUSED_DESCRIPTORS = 3
-    REFUSED_MEMORY = 4
-    REFUSED_ACCESS = 5          # user name, password, anonymous: CONNECT was not authorised
-    REFUSED_AUTH_TIMEOUT = 6    # the control plane did not answer in time
-    REFUSED_DISK = 7            # a session that is to last, while the store's disk is full
-    REFUSED_REASONS = 8
+    # reasons of a refusal: position in Stats.refused
+    REFUSED_LISTENER = 0               # the listener has max_connections
+    REFUSED_GLOBAL = 1                 # the broker has global_max_connections
+    REFUSED_CLIENTS = 2                # the broker has global_max_clients
+    REFUSED_DESCRIPTORS = 3            # no file descriptor is free
+    REFUSED_MEMORY = 4                 # there is no memory
+    REFUSED_ACCESS = 5                 # CONNECT was not authorised
+    REFUSED_AUTH_TIMEOUT = 6           # the control plane did not answer within auth_timeout
+    REFUSED_DISK = 7                   # a durable session, while the disk of the store is full
+    REFUSED_REASONS = 8                # number of REFUSED reasons
+
+cdef enum:
+    # position in ControlRequest.stats, with the unit
+    STAT_CLIENTS_CONNECTED = 0         # clients
+    STAT_CLIENTS_TOTAL = 1             # sessions
+    STAT_CLIENTS_DISCONNECTED = 2      # sessions
+    STAT_CLIENTS_MAX = 3               # clients
+    STAT_CLIENTS_EXPIRED = 4           # sessions
+    STAT_CONNECTIONS = 5               # CONNECT packets
+    STAT_SOCKETS = 6                   # connections
+    STAT_MESSAGES_IN = 7               # packets
+    STAT_MESSAGES_OUT = 8              # packets
+    STAT_PUBLISH_IN = 9                # PUBLISH packets
+    STAT_PUBLISH_OUT = 10              # PUBLISH packets
+    STAT_PUBLISH_BYTES_IN = 11         # bytes
+    STAT_PUBLISH_BYTES_OUT = 12        # bytes
+    STAT_PUBLISH_DROPPED = 13          # messages
+    STAT_BYTES_IN = 14                 # bytes
+    STAT_BYTES_OUT = 15                # bytes
+    STAT_UNSENT_BYTES = 16             # bytes
+    STAT_UNSENT_PACKETS = 17           # PUBLISH packets
+    STAT_STORE_MESSAGES = 18           # messages
+    STAT_STORE_BYTES = 19              # bytes
+    STAT_HEAP_BYTES = 20               # bytes
+    STAT_SUBSCRIPTIONS = 21            # subscriptions
+    STAT_SHARED_SUBSCRIPTIONS = 22     # subscriptions
+    STAT_FILTERS = 23                  # filters
+    STAT_INDEX_EXACT = 24              # filters
+    STAT_INDEX_NODES = 25              # nodes
+    STAT_INDEX_DEPTH = 26              # levels
+    STAT_INDEX_BUCKETS = 27            # buckets
+    STAT_INDEX_LOAD = 28               # entries per bucket
+    STAT_INDEX_BYTES = 29              # bytes
+    STAT_INDEX_CACHE_HITS = 30         # look-ups
+    STAT_INDEX_CACHE_MISSES = 31       # look-ups
+    STAT_RETAINED = 32                 # messages
+    STAT_RETAINED_TREE_BYTES = 33      # bytes
+    STAT_BUFFERS_USED_BYTES = 34       # bytes
+    STAT_BUFFERS_IDLE_BYTES = 35       # bytes
+    STAT_POOL_USED = 36                # client contexts
+    STAT_POOL_IDLE = 37                # client contexts
+    STAT_PROTOCOL_DISCONNECTS = 38     # connections
+    STAT_WORK = 39                     # appends
+    STAT_AUTH_REQUESTS = 40            # auth requests
+    STAT_AUTH_REQUESTS_PENDING = 41    # auth requests
+    STAT_AUTH_REQUESTS_TIMED_OUT = 42  # auth requests
+    STAT_ANSWERS_STALE = 43            # answers
+    STAT_EVENTS_LOST = 44              # events
+    STAT_DISK_TROUBLE = 45             # sum
+    STAT_DISK_LIVE_BYTES = 46          # bytes
+    STAT_DISK_TOTAL_BYTES = 47         # bytes
+    STAT_DISK_SEGMENTS = 48            # files
+    STAT_DISK_WAITING_BYTES = 49       # bytes
+    STAT_DISK_COMMITS = 50             # batches
+    STAT_DISK_COMMITS_SECOND = 51      # batches per second
+    STAT_DISK_COMMIT_US = 52           # microseconds
+    STAT_DISK_MESSAGES_WRITTEN = 53    # messages
+    STAT_DISK_MESSAGES_ELIDED = 54     # messages
+    STAT_DISK_MESSAGES_ELIDED_PERCENT = 55  # percent
+    STAT_DISK_SYNCS = 56               # calls
+    STAT_DISK_SEGMENTS_CLEANED = 57    # files
+    STAT_DISK_ERRORS = 58              # calls
+    STAT_DROPS_QUEUE_MESSAGES = 59     # messages
+    STAT_DROPS_QUEUE_BYTES = 60        # messages
+    STAT_DROPS_QOS0_BLOCKED = 61       # messages
+    STAT_DROPS_OUTPUT_BYTES = 62       # messages
+    STAT_DROPS_PACKET_SIZE = 63        # messages
+    STAT_DROPS_EXPIRED = 64            # messages
+    STAT_DROPS_ACL_READ = 65           # messages
+    STAT_DROPS_ACL_WRITE = 66          # messages
+    STAT_DROPS_MEMORY = 67             # messages
+    STAT_DROPS_PAYLOAD_SIZE = 68       # messages
+    STAT_DROPS_QUOTA = 69              # messages
+    STAT_DROPS_SESSION_ENDED = 70      # messages
+    STAT_DROPS_RETAINED = 71           # messages
+    STAT_DROPS_TRANSFORM = 72          # messages
+    STAT_DROPS_DISK = 73               # messages
+    STAT_DROPS_REPLACED = 74           # messages
+    STAT_DROPS_LOOP = 75               # messages
+    STAT_DROPS_UNREADABLE = 76         # messages
+    STAT_DROPS_NO_NAME = 77            # messages
+    STAT_REFUSED_MAX_CONNECTIONS = 78  # CONNECT packets
+    STAT_REFUSED_GLOBAL_MAX_CONNECTIONS = 79  # CONNECT packets
+    STAT_REFUSED_GLOBAL_MAX_CLIENTS = 80  # CONNECT packets
+    STAT_REFUSED_DESCRIPTORS = 81      # CONNECT packets
+    STAT_REFUSED_MEMORY = 82           # CONNECT packets
+    STAT_REFUSED_ACCESS = 83           # CONNECT packets
+    STAT_REFUSED_AUTH_TIMEOUT = 84     # CONNECT packets
+    STAT_REFUSED_DISK = 85             # CONNECT packets
+    STATS_N = 86                       # number of statistics
+
+cdef enum:
+    # position in Stream.gauges
+    GAUGE_RECORDS = 0                  # records written since the start
+    GAUGE_LOST = 1                     # messages that were not written since the start
+    GAUGE_WAITING_BYTES = 2            # memory of blocks that wait for the disk, in bytes
+    GAUGE_DISK_BYTES = 3               # files of the stream, in bytes
+    GAUGE_RETIRED_RECORDS = 4          # records that retention removed
+    GAUGE_RETIRED_UNREAD = 5           # records that retain_bytes removed before a consumer had read them
+    GAUGE_ERRORS = 6                   # calls that failed
+    STREAM_GAUGES = 7                  # number of gauges
+
+cdef enum:
+    STAT_DROPS = 59           # position of the first drop reason
+    STAT_REFUSED = 78         # position of the first refusal
+    SYS_LOADS_N = 9           # number of load averages
+    SYS_TOPICS_N = 69         # number of topics with a statistic
+# statistics: end
 
 ctypedef struct Stats:
     uint64_t messages_in                # packets of any kind

@@ -9,6 +9,7 @@ from libc.string cimport strlen
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.stats cimport STREAM_GAUGES
 from cext.journal.journal cimport Journal, JournalStats
 from cext.topic.index cimport Match, Owner
 
@@ -16,7 +17,6 @@ cdef enum:
     STREAMS_MAX = 32
     STREAM_NAME_MAX = 64
     STREAM_FILTERS_MAX = 256    # of one stream
-    STREAM_GAUGES = 7
 
 ctypedef struct Stream:
     Journal journal
@@ -33,7 +33,7 @@ ctypedef struct Stream:
     uint32_t errors_logged      # of stats
     uint8_t loses               # the log has said so, and not that it is over
     uint64_t forced_logged      # of stats.forced_records
-    uint64_t gauges[7]          # plus 1, as $SYS has them: STREAM_GAUGES
+    uint64_t gauges[STREAM_GAUGES]      # last values published in $SYS, by GAUGE_..., plus 1; 0 = not yet published
     uint64_t committed[64]      # the storage thread's, JOURNAL_SHARDS_MAX: behind the last record whose batch is written
 
 ctypedef struct StreamsWriter:      # the storage thread's

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mosq.pipeline.audit import COUNTERS
 from mosq.pipeline.report import gather
 from mosq.pipeline.report.showing import bars, figures, lines, moment, names, number, seconds
+from mosq.stat_names import DROPS
 from mosq.tools.bench.html.parts import Cell, Section, Table, words
 
 if TYPE_CHECKING:
@@ -22,18 +23,9 @@ EVENTS = "it needs the broker's events: stream_events true"
 ALARMS_LISTED = 20
 
 
-def drop_names() -> tuple[str, ...]:
-    """Return the names of the reasons for drops, by the number that the events have."""
-    from cext.engine import DROPS
-
-    named: tuple[str, ...] = DROPS
-    return named
-
-
 def reason_of(code: int) -> str:
     """Return the words for a reason for drops."""
-    known = drop_names()
-    return known[code].replace("_", " ") if 0 <= code < len(known) else f"reason {code}"
+    return DROPS[code].replace("_", " ") if 0 <= code < len(DROPS) else f"reason {code}"
 
 
 # ---------------------------------------------------------------- does it add up

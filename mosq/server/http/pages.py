@@ -13,6 +13,7 @@ import time
 
 from mosq.config.plugin import has_store
 from mosq.server.admin.inspect import store_state
+from mosq.stat_names import SYSTREE, SYSTREE_STORE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,30 +23,6 @@ if TYPE_CHECKING:
 
 FILE_BYTES_MAX = 64 << 20       # larger files are not served, because a response is made as a whole
 URL_BYTES_MAX = 4096
-
-# $SYS topic -> the names in Engine.stats() whose sum it is; in Mosquitto's order
-SYSTREE = (
-    ("clients/total", ("clients_total",)), ("clients/maximum", ("clients_max",)),
-    ("clients/disconnected", ("clients_total", "-clients_connected")), ("clients/connected", ("clients_connected",)),
-    ("clients/expired", ("clients_expired",)), ("messages/stored", ("store_messages",)),
-    ("store/messages/bytes", ("store_bytes",)), ("subscriptions/count", ("subscriptions",)),
-    ("shared_subscriptions/count", ("shared_subscriptions",)), ("retained messages/count", ("retained",)),
-    ("heap/current", ("store_bytes", "buffers_used_bytes", "index_bytes")),
-    ("messages/received", ("messages_in",)), ("messages/sent", ("messages_out",)), ("bytes/received", ("bytes_in",)),
-    ("bytes/sent", ("bytes_out",)), ("publish/bytes/received", ("publish_bytes_in",)),
-    ("publish/bytes/sent", ("publish_bytes_out",)), ("packet/out/count", ("unsent_packets",)),
-    ("packet/out/bytes", ("unsent_bytes",)),
-    ("connections/socket/count", ("sockets",)), ("publish/messages/dropped", ("publish_dropped",)),
-    ("publish/messages/received", ("publish_in",)), ("publish/messages/sent", ("publish_out",)),
-)
-# the same for a broker with a store; not in Mosquitto
-STORE_TREE = (
-    ("store/live/bytes", "disk_live_bytes"), ("store/disk/bytes", "disk_total_bytes"),
-    ("store/disk/segments", "disk_segments"), ("store/waiting/bytes", "disk_waiting_bytes"),
-    ("store/commits/count", "disk_commits"), ("store/commits/time", "disk_commit_us"),
-    ("store/messages/written", "disk_messages_written"), ("store/messages/elided", "disk_messages_elided"),
-    ("store/errors", "disk_errors"),
-)
 
 
 class Page:
@@ -91,10 +68,8 @@ class Pages:
         if path == "/api/v1/health":
             store = {"store": store_state(stats["disk_trouble"])} if has_store(self.config) else {}
             return _json({"status": "ok", "uptime": self._uptime_s(), **store})
-        tree = {f"$SYS/broker/{topic}": max(0, sum(-stats[name[1:]] if name[0] == "-" else stats[name]
-                                                   for name in names)) for topic, names in SYSTREE}
-        if has_store(self.config):
-            tree |= {f"$SYS/broker/{topic}": stats[name] for topic, name in STORE_TREE}
+        shown = SYSTREE + SYSTREE_STORE if has_store(self.config) else SYSTREE
+        tree = {f"$SYS/broker/{topic}": stats[name] for topic, name in shown}
         return _json({**tree, "$SYS/broker/uptime": self._uptime_s()})
 
     def _uptime_s(self) -> int:
