@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DECLARATION = "dev/statistics.toml"
 BEGIN = "# statistics: dev/statistics writes these enumerations from dev/statistics.toml"
 END = "# statistics: end"
-SOURCE = f"dev/statistics wrote this file from {DECLARATION}. Do not edit it."
+SOURCE = f"dev/statistics writes this file from {DECLARATION}."
 
 
 @dataclass
@@ -91,17 +91,17 @@ def enumeration(what: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def enumerations(table: Table) -> str:
-    def reasons(prefix: str, rows: list[Reason], end: str) -> list[tuple[str, str]]:
+    def reasons(prefix: str, rows: list[Reason]) -> list[tuple[str, str]]:
         named = [(f"{prefix}_{(one.c or one.name).upper()}", one.help.replace("`", "")) for one in rows]
-        return [*named, (end, f"number of {prefix} reasons")]
+        return [*named, (f"{prefix}_REASONS", f"number of {prefix} reasons")]
 
     stats = [(one.constant, one.unit) for one in table.stats]
     gauges = [(f"GAUGE_{one.name.upper()}", one.help.replace("`", "")) for one in table.streams]
     first_drop = len(table.stats) - len(table.refusals) - len(table.drops)
     return "\n".join([
         BEGIN,
-        *enumeration("reasons of a drop: position in Stats.drops", reasons("DROP", table.drops, "DROP_REASONS")),
-        *enumeration("reasons of a refusal: position in Stats.refused", reasons("REFUSED", table.refusals, "REFUSED_REASONS")),
+        *enumeration("reasons of a drop: position in Stats.drops", reasons("DROP", table.drops)),
+        *enumeration("reasons of a refusal: position in Stats.refused", reasons("REFUSED", table.refusals)),
         *enumeration("position in ControlRequest.stats, with the unit", [*stats, ("STATS_N", "number of statistics")]),
         *enumeration("position in Stream.gauges", [*gauges, ("STREAM_GAUGES", "number of gauges")]),
         "cdef enum:",
@@ -171,7 +171,10 @@ def names(table: Table) -> str:
 
     stats = tuple_of("None" if one.hundredths else f'"{one.name}"' for one in table.stats)
     aliases = tuple_of(f'"{one.alias}": "{one.name}"' for one in table.stats if one.alias)
-    return f'''"""Names of the broker's statistics, in the order of the data plane. {SOURCE}"""
+    return f'''"""The names of the broker's statistics, in the order of the data plane.
+
+{SOURCE}
+"""
 
 # position in the data plane -> key in Engine.stats(); None: only $SYS shows the value
 STATS = (
@@ -208,7 +211,8 @@ def page(table: Table) -> str:
     shown = {id(one) for one in table.topics.values()}
     other = "".join(f"| `{one.name}`{f', `{one.alias}`' if one.alias else ''} | {one.unit} | {one.help} |\n"
                     for one in table.stats if id(one) not in shown and not one.name.startswith("refused_"))
-    return PAGE.format(always=always, store=store, loads=loads, drops=drops, refusals=refusals, streams=streams, other=other)
+    return PAGE.format(always=always, store=store, loads=loads, drops=drops, refusals=refusals, streams=streams,
+                       other=other)
 
 
 PAGE = """\

@@ -22,6 +22,8 @@ else:
     def dataclass_transform(**_options):
         return lambda made: made
 
+# LoginAnswer.code: allow_anonymous decides for a client without a user name; one with a user name is refused
+NO_OPINION = -1
 SECRET = ("password", "data")           # fields that a printed record leaves out
 
 
@@ -204,8 +206,8 @@ class LoginAnswer(Record):
 
     kind: ClassVar[str] = "connect"
     handle: int
-    code: int                           # 0: let in; 0x18: the exchange goes on; -1: allow_anonymous decides for a
-                                        # client without a user name, another one is refused; else a reason code of v5
+    code: int                           # SUCCESS: let in; CONTINUE_AUTHENTICATION: next step; NO_OPINION; else
+                                        # the code of mosq.reason_codes with which the client is refused
     username: str | None = None         # replaces the client's user name; at most 65535 bytes
     data: bytes | None = None           # authentication data for the client; at most 65535 bytes
 
@@ -299,7 +301,7 @@ class LogLine(Record):
 
     kind: ClassVar[str] = "log"
     seconds: int                        # wall clock, since 1970
-    type: int                           # one bit of mosq.config.options.LOG_TYPES
+    type: int                           # one bit of mosq.log_types
     text: str
     milliseconds: int = 0               # of the wall clock, 0 to 999
     client_id: str = ""                 # of the client that the line is about; "" for none

@@ -1,4 +1,7 @@
-"""Names of the broker's statistics, in the order of the data plane. dev/statistics wrote this file from dev/statistics.toml. Do not edit it."""
+"""The names of the broker's statistics, in the order of the data plane.
+
+dev/statistics writes this file from dev/statistics.toml.
+"""
 
 # position in the data plane -> key in Engine.stats(); None: only $SYS shows the value
 STATS = (

@@ -24,8 +24,16 @@ from mosq.auth.plugin import (
     Verdict,
 )
 from mosq.auth.runner import PluginBroker, PluginFailedError, Runner
-from mosq.config.options import LOG_TYPES
 from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, PASSWORD_FILE, PERSIST_SQLITE
+from mosq.log_types import INFORMATION, NOTICE, WARNING
+from mosq.reason_codes import (
+    BAD_AUTHENTICATION_METHOD,
+    CONNECTION_RATE_EXCEEDED,
+    CONTINUE_AUTHENTICATION,
+    NOT_AUTHORIZED,
+    SERVER_BUSY,
+    SUCCESS,
+)
 from mosq.records import (
     AccessAnswer,
     AccessRequest,
@@ -53,13 +61,9 @@ if TYPE_CHECKING:
 
     Make = Callable[[str, Any], Any]
 
-LET_IN, CONTINUE = 0, 0x18
-NOT_AUTHORISED, SERVER_BUSY, BAD_METHOD, RATE_EXCEEDED = 0x87, 0x89, 0x8C, 0x9F
-NO_OPINION = -1
 EXCHANGES_MAX, EXCHANGE_S = 10_000, 120.0
 STRING_BYTES_MAX = 65535
 SPECIAL = frozenset("+#/")
-INFORMATION, WARNING, NOTICE = LOG_TYPES["information"], LOG_TYPES["warning"], LOG_TYPES["notice"]
 LOG_SPECIAL_EVERY_S = 10.0
 
 
@@ -189,7 +193,7 @@ class Plugins:
         try:
             answer = work()
         except PluginFailedError:
-            answer = refused(request, NOT_AUTHORISED)
+            answer = refused(request, NOT_AUTHORIZED)
         if answer is not None:
             self._send(answer)
 
@@ -200,7 +204,7 @@ class Plugins:
         """Ask the plugin at `place` in `deciders` about a login."""
         runner = deciders[place]
         if access.is_paused(request):
-            self._send(LoginAnswer(request.handle, RATE_EXCEEDED))
+            self._send(LoginAnswer(request.handle, CONNECTION_RATE_EXCEEDED))
             return
         self._put(runner, request, deadline,
                   partial(self._call_authenticate, access, runner, request, deciders, place, deadline))
@@ -219,7 +223,7 @@ class Plugins:
         good = verdict.decision == "allow"
         if r.username is not None:
             access.note(r.address, r.username, good)
-        return login_answer(request.handle, verdict) if good else LoginAnswer(request.handle, NOT_AUTHORISED)
+        return login_answer(request.handle, verdict) if good else LoginAnswer(request.handle, NOT_AUTHORIZED)
 
     # ------------------------------------------------------------ exchanges [v5 4.12]
 
@@ -227,7 +231,7 @@ class Plugins:
                 deadline: float) -> None:
         """Begin an exchange of AUTH packets."""
         if not runners:
-            self._send(LoginAnswer(request.handle, BAD_METHOD))
+            self._send(LoginAnswer(request.handle, BAD_AUTHENTICATION_METHOD))
             return
         r = request
         again = isinstance(r, ExchangeRequest) and r.connected
@@ -255,16 +259,16 @@ class Plugins:
             raise
         if verdict.decision == "defer" and step.first:
             if len(runners) == 1:
-                return LoginAnswer(handle, BAD_METHOD)
+                return LoginAnswer(handle, BAD_AUTHENTICATION_METHOD)
             self._put(runners[1], request, deadline, partial(self._step, access, runners[1:], request, step, deadline))
             return None
         if verdict.decision == "continue":
             with self._exchanges_lock:
                 self._exchanges[handle] = runner, step
-            return LoginAnswer(handle, CONTINUE, data=verdict.data or b"")
+            return LoginAnswer(handle, CONTINUE_AUTHENTICATION, data=verdict.data or b"")
         self._forget(handle)
         good = verdict.decision == "allow"
-        return login_answer(request.handle, verdict) if good else LoginAnswer(request.handle, NOT_AUTHORISED)
+        return login_answer(request.handle, verdict) if good else LoginAnswer(request.handle, NOT_AUTHORIZED)
 
     def _forget(self, handle: int) -> None:
         with self._exchanges_lock:
@@ -335,7 +339,7 @@ class Plugins:
 
 def login_answer(handle: int, verdict: Verdict) -> "Answer":
     """Return the answer that accepts a login."""
-    return LoginAnswer(handle, LET_IN, verdict.username, verdict.data)
+    return LoginAnswer(handle, SUCCESS, verdict.username, verdict.data)
 
 
 def checked_verdict(runner: Runner, method: str, verdict: "Any") -> Verdict:

@@ -8,7 +8,6 @@ from mosq.config.options import (
     DURABILITIES,
     DURABILITY_LINES_MAX,
     LOG_DESTS,
-    LOG_TYPES,
     SHARED_LINES_MAX,
     SHARED_STRATEGIES,
     UINT16_MAX,
@@ -17,6 +16,7 @@ from mosq.config.options import (
 )
 from mosq.config.options.values import SHOWN_MAX, Value, decode, empty, integer, words_before_comment
 from mosq.config.plugin import Plugin
+from mosq.log_types import LOG_TYPES
 
 LOGGED_NOWHERE = ("dlt", "android")
 PLUGIN_KEY_MIN = 3      # characters, in Mosquitto

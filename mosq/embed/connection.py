@@ -9,7 +9,8 @@ import socket
 
 from mosq.embed.errors import BrokerError, BrokerStopped, Disconnected, PublishError, SubscribeError, SubscriptionClosed
 from mosq.embed.message import Message
-from mosq.embed.protocol import SHUTTING_DOWN, Protocol
+from mosq.embed.protocol import Protocol
+from mosq.reason_codes import SERVER_SHUTTING_DOWN, UNSPECIFIED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Connection:
         if received:
             self.protocol.feed(received)
             return True
-        if self.protocol.ended is not None and self.protocol.ended != SHUTTING_DOWN and not self.closed:
+        if self.protocol.ended is not None and self.protocol.ended != SERVER_SHUTTING_DOWN and not self.closed:
             raise Disconnected("the broker ended the connection", self.protocol.ended)
         raise BrokerStopped("the broker has closed the connection")
 
@@ -127,7 +128,7 @@ class Connection:
             self.close()        # aborted: later bytes would be mistaken for its end
             raise
         assert self.protocol.answer is not None
-        if self.protocol.answer[0] >= 0x80:
+        if self.protocol.answer[0] >= UNSPECIFIED:
             raise PublishError(f"cannot publish to {message.topic!r}", self.protocol.answer[0])
 
     def subscribe(self, filters: tuple[str, ...], options: int) -> "Steps[None]":
@@ -135,7 +136,7 @@ class Connection:
         self.protocol.subscribe(filters, options)
         yield from self._answered()
         for filter, reason in zip(filters, self.protocol.answer or (), strict=True):
-            if reason >= 0x80:
+            if reason >= UNSPECIFIED:
                 raise SubscribeError(f"cannot subscribe to {filter!r}", reason)
 
     def _answered(self) -> "Steps[None]":

@@ -16,6 +16,7 @@ from mosq.embed.errors import BrokerError, BrokerStopped, Disconnected, PublishE
 from mosq.embed.message import Message, Properties
 from mosq.embed.protocol import Protocol
 from mosq.embed.subscription import deadline, drive
+from mosq.reason_codes import NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID
 from mosq.tools.table import shown, table
 
 TYPE_CHECKING = False
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 REQUEST = "$CONTROL/mosq/index/v1"
 RESPONSE = "$CONTROL/mosq/index/v1/response"
-NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID = 0x87, 0x99
 TIMEOUT_S = 3.0
 
 

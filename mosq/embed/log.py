@@ -4,7 +4,7 @@ import logging
 import traceback
 
 from mosq.config.model import Config
-from mosq.config.options import LOG_ALL, LOG_TYPES
+from mosq.log_types import ERROR, INFORMATION, LOG_ALL, NOTICE, WARNING
 from mosq.server.settings import log_mask
 
 TYPE_CHECKING = False
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mosq")
 
 # all other types (debug, subscribe, unsubscribe, ...) are DEBUG
-_LEVELS = {LOG_TYPES["error"]: logging.ERROR, LOG_TYPES["warning"]: logging.WARNING, LOG_TYPES["notice"]: logging.INFO,
-           LOG_TYPES["information"]: logging.INFO}
+_LEVELS = {ERROR: logging.ERROR, WARNING: logging.WARNING, NOTICE: logging.INFO, INFORMATION: logging.INFO}
 
 
 def wanted(config: Config) -> int:

@@ -12,9 +12,8 @@ from collections import deque
 
 from mosq.embed import wire
 from mosq.embed.message import Message
+from mosq.reason_codes import PACKET_TOO_LARGE, RETAIN_NOT_SUPPORTED, UNSPECIFIED
 
-SHUTTING_DOWN = 0x8B
-PACKET_TOO_LARGE, RETAIN_NOT_SUPPORTED = 0x95, 0x9A
 PACKET_ID = 1           # there is one publish or subscribe at a time
 
 
@@ -112,7 +111,7 @@ class Protocol:
         reason = cursor.byte() if cursor.left() else 0
         if kind == wire.PUBREL:
             self.out += wire.acknowledge(wire.PUBCOMP, pid)
-        elif kind == wire.PUBREC and reason < 0x80:
+        elif kind == wire.PUBREC and reason < UNSPECIFIED:
             self.out += wire.acknowledge(wire.PUBREL, pid)
         else:
             self.answer = [reason]

@@ -11,12 +11,13 @@ import json
 import re
 import time
 
+from mosq.log_types import LOG_TYPES, SUBSCRIBE, UNSUBSCRIBE
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.records import LogLine
 
-LEVELS = {1: "error", 2: "warning", 4: "notice", 8: "information", 16: "debug", 32: "subscribe", 64: "unsubscribe",
-          128: "internal", 256: "websockets"}
+LEVELS = {bit: name for name, bit in LOG_TYPES.items()}
 
 _ENDED = re.compile(r"Client .* \[[^\[\] ]*:\d+\] disconnected"
                     r"(?:: (?P<reason>[^\[\]]*?))?\.?", re.DOTALL)
@@ -65,7 +66,7 @@ _FEATURE = re.compile(r"(?:Bridge|Persistence|TLS|TLS-PSK|Websockets) support (?
 
 def code_of(type_bit: int, text: str) -> str:
     """Return the stable name of a line's kind."""
-    if type_bit in (32, 64):
+    if type_bit in (SUBSCRIBE, UNSUBSCRIBE):
         return LEVELS[type_bit]
     if _ENDED.fullmatch(text):
         return "client_disconnected"

@@ -10,6 +10,17 @@ import os
 import time
 
 from mosq.log.destinations import Stream, Syslog, Topic, open_file
+from mosq.log_types import (
+    DEBUG,
+    ERROR,
+    INFORMATION,
+    INTERNAL,
+    NOTICE,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    WARNING,
+    WEBSOCKETS,
+)
 from mosq.records import LogLine
 
 TYPE_CHECKING = False
@@ -26,8 +37,8 @@ STDOUT_FD, STDERR_FD = 1, 2
 FLUSH_WITHIN_S = 0.3
 
 # type bit -> severity of syslog, topic below $SYS/broker/log ("": never published)
-_KINDS = {1: (3, "E"), 2: (4, "W"), 4: (5, "N"), 8: (6, "I"), 16: (7, ""), 32: (5, "M/subscribe"),
-          64: (5, "M/unsubscribe"), 128: (7, ""), 256: (7, "WS")}
+_KINDS = {ERROR: (3, "E"), WARNING: (4, "W"), NOTICE: (5, "N"), INFORMATION: (6, "I"), DEBUG: (7, ""),
+          SUBSCRIBE: (5, "M/subscribe"), UNSUBSCRIBE: (5, "M/unsubscribe"), INTERNAL: (7, ""), WEBSOCKETS: (7, "WS")}
 
 
 class Log:
@@ -96,7 +107,7 @@ class Log:
             try:
                 stream.reopen()
             except OSError as error:
-                self.report(1, f"Error: Unable to open log file {stream.path} for writing: {error.strerror}.")
+                self.report(ERROR, f"Error: Unable to open log file {stream.path} for writing: {error.strerror}.")
 
     def prepare(self, config: "Config") -> dict[str, int]:
         """Open the files of a new configuration, for `change`. Raises OSError, ImportError."""

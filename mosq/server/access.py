@@ -23,9 +23,11 @@ from mosq.auth.password_file import Passwords, load_passwords
 from mosq.auth.verdicts import Verdicts
 from mosq.config.acl import load_acl
 from mosq.config.errors import ConfigError
-from mosq.config.options import LOG_TYPES
 from mosq.config.security import SecuritySource, securities_of
+from mosq.log_types import NOTICE, WARNING
+from mosq.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED, SERVER_BUSY, SUCCESS
 from mosq.records import (
+    NO_OPINION,
     AccessAnswer,
     ClientNotice,
     LoginAnswer,
@@ -50,11 +52,7 @@ if TYPE_CHECKING:
     from mosq.records import AuthRequest as Request
     from mosq.server.admin.control import ControlTopics
 
-INFORMATION, WARNING = LOG_TYPES["information"], LOG_TYPES["warning"]
-NOTICE = LOG_TYPES["notice"]
 
-LET_IN, NOT_AUTHORISED, SERVER_BUSY, RATE_EXCEEDED = 0, 0x87, 0x89, 0x9F
-NO_OPINION = -1                 # connect: allow_anonymous decides; acl: None, the acl_file decides
 WAITING_MAX = 50_000            # logins that wait for a hash
 QUEUE_S = 60                    # the longest wait in the queue; afterwards auth_timeout counts, as without a wait
 BATCH = 32
@@ -290,7 +288,7 @@ class Access:
         """Ask the decider at this place; if it has no opinion, go on to the next."""
         if place == len(deciders):
             # As in Mosquitto: without a user name allow_anonymous decides; an unknown user name is refused.
-            code = NO_OPINION if request.username is None else NOT_AUTHORISED
+            code = NO_OPINION if request.username is None else NOT_AUTHORIZED
             self._outbox.append(LoginAnswer(request.handle, code))
         elif isinstance(deciders[place], Passwords):
             if request.username is None:
@@ -305,7 +303,7 @@ class Access:
 
     def _look_up(self, request: LoginRequest, passwords: Passwords, deadline: float) -> None:
         if request.password is None or request.username is None:
-            self._outbox.append(LoginAnswer(request.handle, NOT_AUTHORISED))
+            self._outbox.append(LoginAnswer(request.handle, NOT_AUTHORIZED))
             return
         self._verify(request, passwords.hashes.get(request.username), passwords.decoy, deadline)
 
@@ -328,14 +326,14 @@ class Access:
         if known is not None and self._verdicts.size:
             key = self._verdicts.key(known, user, password)
             if self._verdicts.knows(key):
-                self._outbox.append(LoginAnswer(handle, LET_IN))
+                self._outbox.append(LoginAnswer(handle, SUCCESS))
                 return
         hash = known or decoy
         if hash is None:                        # an empty file: no user name can be guessed from the timing
-            self._outbox.append(LoginAnswer(handle, NOT_AUTHORISED))
+            self._outbox.append(LoginAnswer(handle, NOT_AUTHORIZED))
             return
         if self._is_paused(address, user):
-            self._outbox.append(LoginAnswer(handle, RATE_EXCEEDED))
+            self._outbox.append(LoginAnswer(handle, CONNECTION_RATE_EXCEEDED))
             return
         waits = self._checks.waiting()
         if waits:
@@ -357,10 +355,10 @@ class Access:
             self._send(LoginAnswer(check.handle, SERVER_BUSY))
             return False
         if check.key is not None and self._verdicts.knows(check.key):   # an earlier request in the queue has proved it
-            self._send(LoginAnswer(check.handle, LET_IN))
+            self._send(LoginAnswer(check.handle, SUCCESS))
             return False
         if self._is_paused(check.address, check.user):                  # likewise
-            self._send(LoginAnswer(check.handle, RATE_EXCEEDED))
+            self._send(LoginAnswer(check.handle, CONNECTION_RATE_EXCEEDED))
             return False
         return True
 
@@ -370,7 +368,7 @@ class Access:
         self.note(check.address, check.user, good)
         if good and check.key is not None:
             self._verdicts.remember(check.key)
-        self._send(LoginAnswer(check.handle, LET_IN if good else NOT_AUTHORISED))
+        self._send(LoginAnswer(check.handle, SUCCESS if good else NOT_AUTHORIZED))
 
     def unchecked(self, check: Check) -> None:
         """Answer a login whose check failed because of an error in the broker."""

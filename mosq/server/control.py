@@ -15,10 +15,10 @@ import time
 
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config
-from mosq.config.options import LOG_TYPES
 from mosq.config.plugin import has_store
 from mosq.engine import new_engine
 from mosq.log.log import Log, log_of
+from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
 from mosq.records import PublishCommand
 from mosq.server import process, signals, systemd
 from mosq.server.admin.control import ControlTopics
@@ -53,7 +53,6 @@ EXIT_OK = 0
 EXIT_CANNOT_START = 1
 EXIT_CONFIG = 3
 
-ERROR, WARNING, NOTICE, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "notice", "information"))
 
 STOP_AGAIN_S = 0.05
 STOP_WITHIN_S = 0.8             # part of the one second that a stop may take

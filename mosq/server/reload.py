@@ -10,7 +10,8 @@ import os
 
 from mosq.config.change import changes
 from mosq.config.errors import ConfigError
-from mosq.config.options import LOG_TYPES, RESTART
+from mosq.config.options import RESTART
+from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server.opening import opening_lines, reachable
 from mosq.server.settings import engine_listeners
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 
 EXIT_CONFIG = 3                 # same as in mosq.server.control
-ERROR, WARNING, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "information"))
 
 
 def reload(control: "Control") -> int:

@@ -5,6 +5,7 @@ Invariant: an error in one component is logged and stops neither the other compo
 the broker listens, so it imports almost nothing.
 """
 
+from mosq.log_types import ERROR
 from mosq.records import BridgeEvent, ClientNotice, CommandRequest
 
 TYPE_CHECKING = False
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     Requests = list[Request]
     Report = Callable[[int, str], None]
 
-ERROR = 1                       # same as in mosq.config.options.LOG_TYPES
 
 
 def hand_out(requests: "Requests", engine: "Engine", report: "Report", bridges: "Bridges | None",

@@ -8,9 +8,10 @@ plugins does not pay for it.
 from mosq.config.acl import load_acl
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
-from mosq.config.options import LOG_ALL, LOG_TYPES, TUNING
+from mosq.config.options import TUNING
 from mosq.config.plugin import all_plugins, refuse
 from mosq.config.security import SecuritySource, places_of, securities_of
+from mosq.log_types import ERROR, INFORMATION, LOG_ALL, LOG_TYPES, NOTICE, WARNING
 from mosq.version import MOSQUITTO_VERSION, VERSION
 
 TYPE_CHECKING = False
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_settings", "http_listeners",
            "log_mask", "needs_access", "securities_of"]
 
-LOG_DEFAULT = LOG_TYPES["error"] | LOG_TYPES["warning"] | LOG_TYPES["notice"] | LOG_TYPES["information"]
+LOG_DEFAULT = ERROR | WARNING | NOTICE | INFORMATION
 HTTP_API = "http_api"
 
 # passed on unchanged

@@ -3,8 +3,8 @@ files (cext/store, cext/session/record)."""
 
 import os
 
-from mosq.config.options import LOG_TYPES
 from mosq.config.plugin import has_store
+from mosq.log_types import INFORMATION, WARNING
 from mosq.server.settings import stream_specs
 
 TYPE_CHECKING = False
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mosq.config.model import Config
     from mosq.engine import Engine
 
-WARNING, INFORMATION = LOG_TYPES["warning"], LOG_TYPES["information"]
 SUFFIX = ".store"       # beside Mosquitto's own file, which may still exist
 
 

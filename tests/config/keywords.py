@@ -6,7 +6,7 @@ A row's check gets the configuration that was read. The effect on a running brok
 from collections.abc import Callable
 
 from mosq.config.model import Config, Listener
-from mosq.config.options import LOG_TYPES
+from mosq.log_types import LOG_TYPES
 from mosq.server.settings import engine_listeners, engine_settings, log_mask, securities_of
 
 # All keywords. The reference counts 143, because it adds the two `..._tls1.3` to a list that already has them.

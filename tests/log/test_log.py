@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mosq.config.options import LOG_ALL
+from mosq.log_types import LOG_ALL
 from mosq.log.log import Log
 from mosq.log.json_lines import code_of
 from mosq.records import LogLine

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from mosq.engine import new_engine
+from mosq.log_types import LOG_ALL
 from tests.harness.websocket import WebSocket
 
 LOCAL = "127.0.0.1"
-LOG_ALL = 0x1FF
 
 
 class Running:

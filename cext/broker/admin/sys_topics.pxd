@@ -1,4 +1,4 @@
-# Topics below $SYS/broker/ and the statistics that they show. dev/statistics wrote this file from dev/statistics.toml. Do not edit it.
+# Topics below $SYS/broker/ and the statistics that they show. dev/statistics writes this file from dev/statistics.toml.
 cdef extern from *:
     """
     typedef struct {

@@ -16,7 +16,7 @@ is logged.
 from mosq.auth.dynsec import on_clients, on_groups, on_roles
 from mosq.auth.dynsec.context import Context, RefusedError
 from mosq.auth.dynsec.reading import parse, raw, text
-from mosq.config.options import LOG_TYPES
+from mosq.log_types import ERROR, INFORMATION
 from mosq.records import KickCommand
 from mosq.server.admin.commands import RESPONSES_BYTES_MAX, TOO_MANY, UNKNOWN, Responses
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from mosq.server.admin.control import ControlTopics, Requester, Work
 
 TOPIC = "$CONTROL/dynamic-security/v1"
-INFORMATION, ERROR = LOG_TYPES["information"], LOG_TYPES["error"]
 INTERNAL = "Internal error"
 SET_PASSWORDS = ("createclient", "modifyclient", "setclientpassword")
 HASHED_MAX = RESPONSES_BYTES_MAX // len('{"command":"createClient"}')     # later commands find no room for an answer

@@ -14,14 +14,13 @@ from mosq.auth.dynsec.model import Client
 from mosq.auth.dynsec.store import Writer, load
 from mosq.auth.hashes import PBKDF2, Hash, decoy, new_hash, read_hash
 from mosq.config.errors import ConfigError, Origin
-from mosq.config.options import LOG_TYPES
+from mosq.log_types import INFORMATION, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-INFORMATION, WARNING = LOG_TYPES["information"], LOG_TYPES["warning"]
 
 
 class Directory:

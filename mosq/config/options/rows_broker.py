@@ -18,9 +18,8 @@ from mosq.config.options.option import (
     number,
     text,
 )
+from mosq.log_types import LOG_TYPES
 
-LOG_TYPES = {"error": 1, "warning": 2, "notice": 4, "information": 8, "debug": 16, "subscribe": 32, "unsubscribe": 64,
-             "internal": 128, "websockets": 256}
 # The first strategy is the default.
 SHARED_STRATEGIES = ("round_robin", "random", "sticky", "least_inflight", "hash_topic", "hash_client")
 DURABILITIES = ("none", "async", "group", "strict")

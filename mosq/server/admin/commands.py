@@ -12,7 +12,8 @@ dynamic security too (`Responses`). Each command is a step (control.py), so othe
 
 import json
 
-from mosq.server.admin.control import INFORMATION, Requester
+from mosq.log_types import INFORMATION
+from mosq.server.admin.control import Requester
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ Imported before the broker listens, so it imports almost nothing.
 from collections import deque
 from time import monotonic
 
+from mosq.log_types import ERROR
 from mosq.records import CommandAnswer, CommandRequest, PublishCommand
 
 TYPE_CHECKING = False
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     Work = Generator[bool, None, Messages]
     Handler = Callable[["Requester", bytes], Messages | Work]
 
-ERROR, INFORMATION = 1, 8       # same as in mosq.config.options.LOG_TYPES
 TURN_S = 0.01                   # time on the control thread until other work is served
 LINE_BYTES_MAX = 64 << 20       # limit of the requests that wait on one topic
 REQUEST_BYTES = 1024            # assumed memory of a request without its texts and bytes

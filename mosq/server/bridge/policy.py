@@ -12,7 +12,7 @@ every few seconds (in a thread of Lookups) and returns to it when it accepts. CL
 """
 
 from mosq.config.bridge import Bridge
-from mosq.config.options import LOG_TYPES
+from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server.bridge.lookup import numeric
 from mosq.server.bridge.spec import bound_family
 
@@ -44,7 +44,6 @@ OPEN_WITHIN_S = 60.0            # the data plane's deadline is shorter
 CLOSE_WITHIN_S = 10.0
 FIRST_EVERY_S = 5.0             # period of attempts at the main address while another serves
 FIRST_EVERY_MAX_S = 300.0       # period while it accepts connections but refuses the bridge
-ERROR, WARNING, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "information"))
 LAZY, ONCE = "lazy", "once"
 PROTOCOL_VERSION = "protocol version"       # reason text of a refusal that the bridge bit in CONNECT may have caused
 WILL_RETRY = "will retry"                   # reason text if the next CONNECT asks for less

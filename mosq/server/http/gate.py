@@ -8,8 +8,8 @@ If no component checks user names, allow_anonymous decides, as for MQTT clients.
 
 import asyncio
 
-from mosq.config.options import LOG_TYPES
-from mosq.records import AccessRequest, LoginAnswer, LoginRequest, RolesRequest
+from mosq.reason_codes import NOT_AUTHORIZED, SUCCESS
+from mosq.records import NO_OPINION, AccessRequest, LoginAnswer, LoginRequest, RolesRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "http-api"
 READ = 1
-LET_IN, NO_OPINION = 0, -1
-NOTICE = LOG_TYPES["notice"]
 
 
 class Gate:
@@ -49,8 +47,8 @@ class Gate:
             verdict = await self._request(LoginRequest(
                 self._handle(), place, CLIENT_ID, user, password, address, port, 4, None, None, None))
         if verdict == NO_OPINION:
-            verdict = LET_IN if self.config.allows_anonymous(listener) else 0x87
-        if verdict != LET_IN:
+            verdict = SUCCESS if self.config.allows_anonymous(listener) else NOT_AUTHORIZED
+        if verdict != SUCCESS:
             return False
         if security["authorize"]:
             allowed = await self._request(AccessRequest(
@@ -75,7 +73,7 @@ class Gate:
             self.post(request)
             return await asyncio.wait_for(future, self.within_s)
         except TimeoutError:
-            return 0x87 if isinstance(request, LoginRequest) else False
+            return NOT_AUTHORIZED if isinstance(request, LoginRequest) else False
         finally:
             self.waiting.pop(handle, None)
 

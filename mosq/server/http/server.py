@@ -18,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 
 import h11
 
-from mosq.config.options import LOG_TYPES
+from mosq.log_types import ERROR
 from mosq.server.http.pages import FAILED, INVALID_METHOD, NOT_AUTHORISED, NOT_FOUND, UNAVAILABLE, URL_BYTES_MAX, Page
 
 TYPE_CHECKING = False
@@ -38,7 +38,6 @@ PAGE_WITHIN_S = 5.0
 WAITING_MAX = 32
 STOP_WITHIN_S = 1.0
 
-INFORMATION, ERROR = LOG_TYPES["information"], LOG_TYPES["error"]
 
 TOO_LARGE = Page(431, b"Request header fields too large.\n", ("Content-Type", "text/plain"))
 BAD_REQUEST = Page(400, b"Bad request.\n", ("Content-Type", "text/plain"))

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import os
 
+from mosq.reason_codes import SUCCESS, WORDS
+
 Failure = tuple[str, int, int, str, str]
 OTHER_NAME = (62, 64)           # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 CONNACK_3 = {1: "unacceptable protocol version", 2: "client id not allowed", 3: "server unavailable",
              4: "bad user name or password", 5: "not authorized"}
-REASONS_5 = {
-    0x00: "normal disconnection", 0x80: "unspecified error", 0x81: "malformed packet", 0x82: "protocol error",
-    0x83: "implementation specific error", 0x84: "unsupported protocol version", 0x85: "client id not valid",
-    0x86: "bad user name or password", 0x87: "not authorized", 0x88: "server unavailable", 0x89: "server busy",
-    0x8A: "banned", 0x8B: "server shutting down", 0x8C: "bad authentication method", 0x8D: "keep alive timeout",
-    0x8E: "session taken over", 0x8F: "topic filter invalid", 0x90: "topic name invalid",
-    0x93: "receive maximum exceeded", 0x95: "packet too large", 0x96: "message rate too high", 0x97: "quota exceeded",
-    0x98: "administrative action", 0x99: "payload format invalid", 0x9A: "retain not supported",
-    0x9B: "QoS not supported", 0x9C: "use another server", 0x9D: "server moved",
-    0x9E: "shared subscriptions not supported", 0x9F: "connection rate exceeded",
-    0xA1: "subscription ids not supported", 0xA2: "wildcard subscriptions not supported"}
+ENDS_5 = {SUCCESS: "normal disconnection", **WORDS}
 PACKETS = ("0", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP", "SUBSCRIBE", "SUBACK",
            "UNSUBSCRIBE", "UNSUBACK", "PINGREQ", "PINGRESP", "DISCONNECT", "AUTH")
 
 
 def reason(code: int) -> str:
     """Return the words for a reason code of MQTT 3.1.1 or 5.0, with the code."""
-    known = CONNACK_3 if code in CONNACK_3 else REASONS_5     # a 3.x broker sends code 1 also to clients of 5.0
+    known = CONNACK_3 if code in CONNACK_3 else ENDS_5    # a 3.x broker sends code 1 also to clients of 5.0
     return f"{known.get(code, 'unknown reason')} (0x{code:02X})"
 
 
