@@ -12,7 +12,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from cext.base.pybytes cimport view_of
 from cext.broker.rules.roles cimport (
-    ROLES_NOBODY, RULES_KINDS, RULES_SUBSCRIBE_LITERAL, Roles, roles_new, roles_rule, roles_unref, roles_user,
+    ROLES_UNKNOWN_USER, RULES_KINDS, RULES_SUBSCRIBE_LITERAL, Roles, roles_new, roles_rule, roles_unref, roles_user,
 )
 
 RULES_MAX = 1 << 30                      # of one kind of a role: a place is 31 bits, less those of none
@@ -37,7 +37,7 @@ cdef Roles* roles_read(dict spec) except NULL:
         raise MemoryError
     try:
         r.defaults = <uint8_t><int>spec["defaults"]
-        r.anonymous = <uint32_t>place_of(spec["anonymous"], len(profiles)) if spec["anonymous"] >= 0 else <uint32_t>ROLES_NOBODY
+        r.anonymous = <uint32_t>place_of(spec["anonymous"], len(profiles)) if spec["anonymous"] >= 0 else <uint32_t>ROLES_UNKNOWN_USER
         for number, (plain, kinds) in enumerate(roles):
             r.plain[<uint32_t>number] = bool(plain)
             rules_read(r, number, list(kinds))

@@ -1,13 +1,14 @@
-"""Access rules compiled from an acl_file. Knows topics, usernames and client ids; not clients or files.
+"""Compile the access rules of an acl_file and decide by them. This module knows topics, user names and client ids. It does not know clients or
+files.
 
-As in Mosquitto: a client with a username is judged by its user's rules, one without by those before any `user` line; in each case denials
-first, then what allows; then by the patterns, in the same order; what nothing allows is denied. So of each part only this matters: which
-kinds of access the filters that match the topic give, all together.
+As in Mosquitto, the rules of its user decide about a client with a user name, and the rules before any `user` line about a client without one. In
+each case denials come first, then what allows; then the patterns follow in the same order. Access that no rule allows is denied. So only one thing
+matters in each part: the kinds of access that the matching filters give, all together.
 
-Each part is a tree of levels (edge.pyx), where `%u`, `%c` and `+` are edges of their own: names are compared where they stand, and nothing is
-expanded, allocated or kept per client.
-Invariant: every node has one parent, so a check visits each at most once; what cannot change the verdict is not visited (`sub`).
-Cost: some 10 ns per level of the topic that the rules know, whatever their number; a walk for a SUBSCRIBE with wildcards is linear in the
+Each part is a tree of levels (edge.pyx), where `%u`, `%c` and `+` are edges of their own. Names are compared in place; nothing is expanded,
+allocated or stored per client.
+Invariant: every node has one parent, so a check visits each node at most once. Branches that cannot change the verdict are not visited (`sub`).
+Cost: about 10 ns per level of the topic that occurs in the rules, for any number of rules. The walk for a SUBSCRIBE with wildcards is linear in the
 rules in the worst case.
 """
 
@@ -24,17 +25,17 @@ from cext.topic.name cimport filter_matches
 cdef enum:
     READ_DENY = ACL_READ | ACL_DENY
 
-cdef struct AclSubject:                 # a check and who it is about
+cdef struct AclSubject:                 # a check and its client
     const Acl* a
     View username
     View client_id
-    View topic                   # or the filter subscribed to
+    View topic                   # or the filter of a SUBSCRIBE
 
 
 # ---------------------------------------------------------------- compiling
 
 cdef uint32_t literal_add(Trees* t, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil:
-    """As edge_add; the parent knows its children."""
+    """Add an edge like edge_add, and list the new node as a child of its parent."""
     cdef uint32_t before = t.n_nodes
     cdef uint32_t node = edge_add(t, parent, p, n)
     if node >= before:
@@ -105,15 +106,16 @@ cdef uint32_t acl_root(const Acl* a, View username) noexcept nogil:
     return ACL_ANONYMOUS if username.p == NULL else edge_find(&a.trees, ACL_USERS, username.p, username.n)
 
 
-cdef inline bint stands_at(View name, View v, uint32_t at) noexcept nogil:
-    """Does v go on at `at` with the name, and nothing more in that level?"""
+cdef inline bint is_name_at(View name, View v, uint32_t at) noexcept nogil:
+    """Is the name at position `at` of v, followed by a slash or the end?"""
     if name.p == NULL or v.n - at < name.n or (v.n - at > name.n and v.p[at + name.n] != c'/'):
         return 0
     return memcmp(v.p + at, name.p, name.n) == 0
 
 
 cdef uint8_t acl_walk(const AclSubject* w, uint32_t i, uint32_t path, uint32_t at, uint8_t need) noexcept nogil:
-    """The access that filters through node i (path: its hash) give to what is left of the topic, as far as somebody asks: `need`."""
+    """Return the kinds of access that filters through node i give for the rest of the topic. `path` is the hash of the node's path. The result is
+    complete only for the kinds in `need`."""
     cdef const Node* node
     cdef uint8_t found = 0
     cdef uint32_t end
@@ -131,9 +133,9 @@ cdef uint8_t acl_walk(const AclSubject* w, uint32_t i, uint32_t path, uint32_t a
         end = level_end(w.topic, at)
         if node.plus and wild and w.a.trees.nodes[node.plus].verdict.gives.sub & need:
             found |= acl_walk(w, node.plus, sign_hash(path, c'+'), end + 1, need)
-        if node.user and w.a.trees.nodes[node.user].verdict.gives.sub & need and stands_at(w.username, w.topic, at):
+        if node.user and w.a.trees.nodes[node.user].verdict.gives.sub & need and is_name_at(w.username, w.topic, at):
             found |= acl_walk(w, node.user, sign_hash(path, c'u'), at + w.username.n + 1, need)
-        if node.client and w.a.trees.nodes[node.client].verdict.gives.sub & need and stands_at(w.client_id, w.topic, at):
+        if node.client and w.a.trees.nodes[node.client].verdict.gives.sub & need and is_name_at(w.client_id, w.topic, at):
             found |= acl_walk(w, node.client, sign_hash(path, c'c'), at + w.client_id.n + 1, need)
         if not node.verdict.gives.literals & need:
             return found
@@ -154,7 +156,7 @@ cdef bint acl_allows(const Acl* a, uint32_t root, View username, View client_id,
     w.username = username
     w.client_id = client_id
     w.topic = topic
-    if root != ACL_NOBODY and a.trees.nodes[root].verdict.gives.sub & (access | ACL_DENY):
+    if root != ACL_NO_RULES and a.trees.nodes[root].verdict.gives.sub & (access | ACL_DENY):
         found = acl_walk(&w, root, a.trees.nodes[root].hash, 0, access | ACL_DENY)
         if found & (access | ACL_DENY):
             return not found & ACL_DENY
@@ -171,8 +173,8 @@ cdef inline bint is_sign(View v, uint32_t at, uint32_t end, uint8_t sign) noexce
 
 
 cdef bint denied_all(const AclSubject* w, uint32_t i, uint32_t at, bint nameless) noexcept nogil:
-    """Is there a denial through node i that covers what is left of the filter? nameless: only the empty topic, which does not exist, has
-    no level here."""
+    """Does a denial through node i cover the rest of the filter? `nameless`: without a level here only the empty topic is left, which does not
+    exist."""
     cdef const Node* node = &w.a.trees.nodes[i]
     cdef bint wild = at or w.topic.p[0] != c'$'
     cdef uint32_t end
@@ -184,14 +186,14 @@ cdef bint denied_all(const AclSubject* w, uint32_t i, uint32_t at, bint nameless
         return node.verdict.gives.here & ACL_DENY
     end = level_end(w.topic, at)
     if is_sign(w.topic, at, end, c'#'):
-        # `#` also stands for "no further level", which only `#` covers; but `#` and `/#` always have one more
+        # `#` also matches no further level, which only `#` covers; but `#` and `/#` always have one more level
         return nameless and node.plus and w.a.trees.nodes[node.plus].verdict.gives.below & ACL_DENY
     nameless = at == 0 and end == 0
     if node.plus and wild and denied_all(w, node.plus, end + 1, nameless):
         return 1
-    if node.user and stands_at(w.username, w.topic, at) and denied_all(w, node.user, at + w.username.n + 1, nameless):
+    if node.user and is_name_at(w.username, w.topic, at) and denied_all(w, node.user, at + w.username.n + 1, nameless):
         return 1
-    if node.client and stands_at(w.client_id, w.topic, at) and denied_all(w, node.client, at + w.client_id.n + 1, nameless):
+    if node.client and is_name_at(w.client_id, w.topic, at) and denied_all(w, node.client, at + w.client_id.n + 1, nameless):
         return 1
     i = edge_find(&w.a.trees, i, w.topic.p + at, end - at)
     return i and denied_all(w, i, end + 1, nameless)
@@ -201,27 +203,27 @@ cdef inline bint is_system(const Node* node) noexcept nogil:
     return node.n and node_text(node)[0] == c'$'
 
 
-cdef bint gives(const AclSubject* w, uint32_t i, bint top) noexcept nogil:
-    """Can anything be read through node i? A filter that begins with a wildcard (top) does not reach `$` topics."""
+cdef bint acl_any_readable(const AclSubject* w, uint32_t i, bint top) noexcept nogil:
+    """May any topic through node i be read? A filter that begins with a wildcard (`top`) does not match `$` topics."""
     cdef const Node* node = &w.a.trees.nodes[i]
     cdef uint32_t child = node.verdict.gives.child
     if not node.verdict.gives.sub & ACL_READ:
         return 0
-    if (node.verdict.gives.here | node.verdict.gives.below) & ACL_READ or (node.plus and gives(w, node.plus, 0)):
+    if (node.verdict.gives.here | node.verdict.gives.below) & ACL_READ or (node.plus and acl_any_readable(w, node.plus, 0)):
         return 1
-    if node.user and w.username.p != NULL and not (top and w.username.p[0] == c'$') and gives(w, node.user, 0):
+    if node.user and w.username.p != NULL and not (top and w.username.p[0] == c'$') and acl_any_readable(w, node.user, 0):
         return 1
-    if node.client and not (top and w.client_id.p[0] == c'$') and gives(w, node.client, 0):
+    if node.client and not (top and w.client_id.p[0] == c'$') and acl_any_readable(w, node.client, 0):
         return 1
     while child:
-        if not (top and is_system(&w.a.trees.nodes[child])) and gives(w, child, 0):
+        if not (top and is_system(&w.a.trees.nodes[child])) and acl_any_readable(w, child, 0):
             return 1
         child = w.a.trees.nodes[child].verdict.gives.sibling
     return 0
 
 
-cdef bint meets_name(const AclSubject* w, uint32_t i, View name, uint32_t at) noexcept nogil:
-    """As `meets`, of the name and then node i. A name may hold slashes."""
+cdef bint acl_meets_name(const AclSubject* w, uint32_t i, View name, uint32_t at) noexcept nogil:
+    """Does the rest of the filter meet the levels of the name, followed by node i? A name may contain slashes. See acl_meets."""
     cdef uint32_t n_at = 0, n_end, end
     if name.p == NULL or (at == 0 and name.n and (name.p[0] == c'$') != (w.topic.p[0] == c'$')):
         return 0
@@ -231,17 +233,17 @@ cdef bint meets_name(const AclSubject* w, uint32_t i, View name, uint32_t at) no
         n_end = level_end(name, n_at)
         end = level_end(w.topic, at)
         if is_sign(w.topic, at, end, c'#'):
-            return gives(w, i, 0)
+            return acl_any_readable(w, i, 0)
         if not is_sign(w.topic, at, end, c'+') and (
                 end - at != n_end - n_at or memcmp(w.topic.p + at, name.p + n_at, end - at) != 0):
             return 0
         n_at = n_end + 1
         at = end + 1
-    return meets(w, i, at)
+    return acl_meets(w, i, at)
 
 
-cdef bint meets(const AclSubject* w, uint32_t i, uint32_t at) noexcept nogil:
-    """Is there a topic that what is left of the filter matches and that a filter through node i lets be read?"""
+cdef bint acl_meets(const AclSubject* w, uint32_t i, uint32_t at) noexcept nogil:
+    """Does the rest of the filter match a topic that a filter through node i allows to read?"""
     cdef const Node* node = &w.a.trees.nodes[i]
     cdef bint wild = at or w.topic.p[0] != c'$'
     cdef uint32_t end, child
@@ -253,19 +255,19 @@ cdef bint meets(const AclSubject* w, uint32_t i, uint32_t at) noexcept nogil:
         return node.verdict.gives.here & ACL_READ
     end = level_end(w.topic, at)
     if is_sign(w.topic, at, end, c'#'):
-        return gives(w, i, at == 0)
-    if node.plus and wild and meets(w, node.plus, end + 1):
+        return acl_any_readable(w, i, at == 0)
+    if node.plus and wild and acl_meets(w, node.plus, end + 1):
         return 1
-    if node.user and meets_name(w, node.user, w.username, at):
+    if node.user and acl_meets_name(w, node.user, w.username, at):
         return 1
-    if node.client and meets_name(w, node.client, w.client_id, at):
+    if node.client and acl_meets_name(w, node.client, w.client_id, at):
         return 1
     if not is_sign(w.topic, at, end, c'+'):
         i = edge_find(&w.a.trees, i, w.topic.p + at, end - at)
-        return i and meets(w, i, end + 1)
+        return i and acl_meets(w, i, end + 1)
     child = node.verdict.gives.child
     while child:
-        if not (at == 0 and is_system(&w.a.trees.nodes[child])) and meets(w, child, end + 1):
+        if not (at == 0 and is_system(&w.a.trees.nodes[child])) and acl_meets(w, child, end + 1):
             return 1
         child = w.a.trees.nodes[child].verdict.gives.sibling
     return 0
@@ -279,14 +281,14 @@ cdef bint acl_may_subscribe(const Acl* a, uint32_t root, View username, View cli
     w.username = username
     w.client_id = client_id
     w.topic = filter
-    if root != ACL_NOBODY:
+    if root != ACL_NO_RULES:
         if denied_all(&w, root, 0, 1):
             return 0
-        if meets(&w, root, 0):
+        if acl_meets(&w, root, 0):
             return 1
     if not a.trees.nodes[ACL_PATTERNS].verdict.gives.sub & ACL_READ or acl_name_unsafe(username) or acl_name_unsafe(client_id):
         return 0
-    return not denied_all(&w, ACL_PATTERNS, 0, 1) and meets(&w, ACL_PATTERNS, 0)
+    return not denied_all(&w, ACL_PATTERNS, 0, 1) and acl_meets(&w, ACL_PATTERNS, 0)
 
 
 # ---------------------------------------------------------------- what nobody may write

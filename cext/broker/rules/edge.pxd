@@ -1,55 +1,55 @@
-# Levels of topics as edges of trees that lie in one hash table: what acl.pyx and roles.pyx have in common. See edge.pyx.
+# Levels of topics as edges of trees in one hash table: the common part of acl.pyx and roles.pyx. See edge.pyx.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from cext.base.view cimport View
 
 cdef enum:
-    NAME_INLINE = 20             # bytes of a level that lie in its node
+    NAME_INLINE = 20             # bytes of a level that are stored in its node
 
-ctypedef struct Gives:           # of acl.pyx: kinds of access
-    uint32_t child               # the first of those with a literal level; 0: none (node 0 is nobody's child)
+ctypedef struct Gives:           # kinds of access; used by acl.pyx
+    uint32_t child               # first child with a literal level; 0 = none (node 0 is no child)
     uint32_t sibling
-    uint8_t here                 # of the filters that end here
-    uint8_t below                # of those that go on with `#` and end
-    uint8_t sub                  # of all that pass through here
-    uint8_t literals             # `sub` of the literal children together
+    uint8_t here                 # access by the filters that end here
+    uint8_t below                # access by the filters that go on with `#` and end
+    uint8_t sub                  # access by all filters that pass through here
+    uint8_t literals             # `sub` of all literal children
 
-ctypedef struct Decides:         # of roles.pyx: rules
-    uint32_t here                # of the filter that ends here. Of a user name: its profile
-    uint32_t below               # of the filter that goes on with `#` and ends
-    uint32_t best                # the lowest of all that pass through here
+ctypedef struct Decides:         # rules; used by roles.pyx
+    uint32_t here                # rule of the filter that ends here; for a user name: its profile
+    uint32_t below               # rule of the filter that goes on with `#` and ends
+    uint32_t best                # lowest rule of all filters that pass through here
 
 ctypedef union Verdict:
     Gives gives
     Decides decides
 
-ctypedef struct Node:            # what one level of a filter leads to; 64 bytes, a cache line
+ctypedef struct Node:            # the node that a level of a filter leads to; 64 bytes, a cache line
     uint32_t parent
-    uint32_t plus                # `+`, `%u` and `%c`; 0: none
+    uint32_t plus                # child of `+`, and below of `%u` and `%c`; 0 = none
     uint32_t user
     uint32_t client
-    uint32_t hash                # of its path
-    uint32_t n                   # bytes of its level
+    uint32_t hash                # hash of the path
+    uint32_t n                   # bytes of the level
     Verdict verdict
-    uint8_t head[20]             # NAME_INLINE
-    const uint8_t* text          # the whole level, owned, when it is longer
+    uint8_t head[20]             # first bytes of the level; NAME_INLINE
+    const uint8_t* text          # the whole level, owned by the node, if it is longer than NAME_INLINE
 
 ctypedef struct EdgeSlot:
     uint32_t hash
-    uint32_t node                # 0: free
+    uint32_t node                # place in Trees.nodes; 0 = free slot
 
 ctypedef struct Trees:
-    Node* nodes                  # the roots first
+    Node* nodes                  # all nodes, the roots first
     uint32_t n_nodes
     uint32_t cap_nodes
     EdgeSlot* slots                  # (parent, level) to node: open addressing, at most half full
     uint32_t mask
-    uint8_t blank                # each byte of what a new node says
+    uint8_t blank                # each byte of the verdict of a new node
 
 cdef int trees_init(Trees* t, uint32_t roots, uint8_t blank) noexcept nogil     # -1: no memory
 cdef void trees_fini(Trees* t) noexcept nogil
-# The node behind the edge, which is made where it is missing. 0: no memory.
+# Return the node at the end of the edge; create it if it does not exist. 0: no memory.
 cdef uint32_t edge_add(Trees* t, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil
 cdef uint32_t sign_add(Trees* t, uint32_t parent, uint8_t sign) noexcept nogil       # for `+`, `%u` (u) and `%c` (c)
 
@@ -60,7 +60,7 @@ cdef inline uint64_t mixed(uint64_t h, uint64_t word) noexcept nogil:
 
 
 cdef inline uint32_t edge_hash(uint32_t path, const uint8_t* p, uint32_t n) noexcept nogil:
-    """`path`: of the node that the edge begins at."""
+    """Return the hash of a path with one more level. `path` is the hash of the node at which the edge begins."""
     cdef uint64_t h = mixed(path, n)
     cdef uint64_t word = 0
     cdef uint32_t half = 0
@@ -70,7 +70,7 @@ cdef inline uint32_t edge_hash(uint32_t path, const uint8_t* p, uint32_t n) noex
             h = mixed(h, word)
             p += 8
             n -= 8
-        memcpy(&word, p + n - 8, 8)      # overlaps what was read before, or is all there is
+        memcpy(&word, p + n - 8, 8)      # overlaps the bytes read before, or reads the only word
     elif n >= 4:
         memcpy(&half, p + n - 4, 4)
         word = <uint64_t>half << 32
@@ -98,7 +98,7 @@ cdef inline const uint8_t* node_text(const Node* node) noexcept nogil:
 
 
 cdef inline uint32_t find_hashed(const Trees* t, uint32_t parent, uint32_t hash, const uint8_t* p, uint32_t n) noexcept nogil:
-    """0: there is no such edge."""
+    """Return the node at the end of the edge; 0 if there is none."""
     cdef uint32_t at = hash & t.mask
     cdef const Node* node
     while t.slots[at].node:

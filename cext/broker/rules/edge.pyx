@@ -1,10 +1,11 @@
-"""Trees of topic levels: how they are made. Knows levels, `+`, `%u` and `%c`; not what a node says, which is acl.pyx's and roles.pyx's business.
+"""Build trees of topic levels. This module knows levels, `+`, `%u` and `%c`. It does not know the verdict in a node, which belongs to acl.pyx and
+roles.pyx.
 
-The edges of all trees lie in one hash table; signs are edges of their own, beside it. A node's place in the table follows from its path alone,
-not from where its parent lies: the processor looks ahead, and levels that are not in its cache are waited for together.
-Invariant: every node has one parent; once made, trees are only read, and nothing moves.
-What is hashed are the operator's rules, so the hash needs no key: a client chooses what is looked up, not what lies there.
-Cost: 64 bytes a node and 16 to 32 of the table; linear in the levels that are added.
+The edges of all trees are in one hash table; signs are fields of the node. A node's slot in the table follows from its path alone and not from the
+address of its parent. So the processor can look ahead, and several levels that are not in its cache load at the same time.
+Invariant: every node has one parent. Once built, trees are only read, and nothing moves.
+The hash needs no key, because the operator's rules are hashed: a client chooses what is looked up, but not what is in the table.
+Cost: 64 bytes per node and 16 to 32 of the table. Building is linear in the number of levels.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -33,7 +34,7 @@ cdef void trees_fini(Trees* t) noexcept nogil:
 
 
 cdef uint32_t node_new(Trees* t, uint32_t parent) noexcept nogil:
-    """0: no memory (or the very first)."""
+    """Return a new node; 0 without memory (0 is also the very first node)."""
     cdef Node* node
     cdef uint32_t cap
     if t.n_nodes == t.cap_nodes:
@@ -47,7 +48,7 @@ cdef uint32_t node_new(Trees* t, uint32_t parent) noexcept nogil:
     memset(node, 0, sizeof(Node))
     memset(&node.verdict, t.blank, sizeof(Verdict))
     node.parent = parent
-    node.hash = t.n_nodes        # of a root
+    node.hash = t.n_nodes        # hash of a root: its place
     t.n_nodes += 1
     return t.n_nodes - 1
 

@@ -1,13 +1,14 @@
-"""What users may do by their roles, as Mosquitto's dynamic security says. Knows topics, user names and client ids; not clients, groups or files.
+"""Decide by the roles of users, with the meaning of Mosquitto's dynamic security. This module knows topics, user names and client ids. It does not
+know clients, groups or files.
 
-A user has a list of roles: his own by priority, then those of his groups, by priority of the group and then of the role. Each role has
-rules of each kind, by priority. The first rule that matches decides; what no rule speaks of is as the defaults say, but never for `$CONTROL`,
-nor for a user name that is not known. Users with the same list share a *profile*, and all share the roles' trees.
+A user has a list of roles: its own roles by priority, then those of its groups, by priority of the group and then of the role. Each role has rules
+of each kind, by priority. The first rule that matches decides. Without such a rule the defaults decide, but never for `$CONTROL`, and never for an
+unknown user name. Users with the same list share a *profile*, and all users share the trees of the roles.
 
-A tree's nodes know the place of the rule that ends at them, so the first rule is the lowest place among all that match; branches that hold no
-lower one than was found are not visited. The user names are edges, too (edge.pyx).
-Differences between the kinds: a pattern for SUBSCRIBE must cover the whole filter: `+` in it does not cover `#`; a literal is compared with
-the whole filter. Names stand for `%u` and `%c` only as one whole level: a name with a slash, `+` or `#` fits nowhere.
+A node contains the place of the rule that ends at it. The first rule is the lowest place among all that match, so branches without a lower place
+than the one found are not visited. The user names are edges, too (edge.pyx).
+Differences between the kinds: a pattern for SUBSCRIBE must cover the whole filter, so `+` in it does not cover `#`; a literal is compared with the
+whole filter. Names replace `%u` and `%c` only as one whole level: a name with a slash, `+` or `#` matches nowhere.
 Cost: as acl.pyx, for each role of the user until one decides. A check is linear in the rules of those roles in the worst case.
 """
 
@@ -21,11 +22,11 @@ from cext.broker.rules.edge cimport (
 )
 
 cdef enum:
-    SUBSCRIBE = 4                # kinds of access, as gate.pxd numbers them
+    SUBSCRIBE = 4                # kinds of access; as in plugin_gate.pxd
     UNSUBSCRIBE = 8
-    CONTROL_N = 8                # of "$CONTROL"
+    CONTROL_N = 8                # bytes of "$CONTROL"
 
-cdef struct RolesSubject:                 # a check and who it is about
+cdef struct RolesSubject:                 # a check and its client
     const Roles* r
     View username
     View client_id
@@ -38,7 +39,7 @@ cdef inline uint32_t role_root(uint32_t role, int kind) noexcept nogil:
 
 # ---------------------------------------------------------------- compiling
 
-cdef inline void lower(uint32_t* place, uint32_t rule) noexcept nogil:
+cdef inline void rule_lower(uint32_t* place, uint32_t rule) noexcept nogil:
     if rule < place[0]:
         place[0] = rule
 
@@ -48,18 +49,18 @@ cdef int roles_rule(Roles* r, uint32_t role, int kind, View filter, uint32_t pla
     cdef uint32_t node = role_root(role, kind)
     cdef uint32_t at = 0, end, n
     cdef const uint8_t* p
-    lower(&r.trees.nodes[node].verdict.decides.best, rule)
+    rule_lower(&r.trees.nodes[node].verdict.decides.best, rule)
     if kind >= RULES_SUBSCRIBE_LITERAL:
         node = edge_add(&r.trees, node, filter.p, filter.n)
         if node:
-            lower(&r.trees.nodes[node].verdict.decides.here, rule)
+            rule_lower(&r.trees.nodes[node].verdict.decides.here, rule)
         return 0 if node else -1
     while at <= filter.n:
         end = level_end(filter, at)
         p = filter.p + at
         n = end - at
         if n == 1 and p[0] == c'#':
-            lower(&r.trees.nodes[node].verdict.decides.below, rule)
+            rule_lower(&r.trees.nodes[node].verdict.decides.below, rule)
             return 0
         if n == 1 and p[0] == c'+':
             node = sign_add(&r.trees, node, c'+')
@@ -69,9 +70,9 @@ cdef int roles_rule(Roles* r, uint32_t role, int kind, View filter, uint32_t pla
             node = edge_add(&r.trees, node, p, n)
         if node == 0:
             return -1
-        lower(&r.trees.nodes[node].verdict.decides.best, rule)
+        rule_lower(&r.trees.nodes[node].verdict.decides.best, rule)
         at = end + 1
-    lower(&r.trees.nodes[node].verdict.decides.here, rule)
+    rule_lower(&r.trees.nodes[node].verdict.decides.here, rule)
     return 0
 
 
@@ -89,7 +90,7 @@ cdef Roles* roles_new(uint32_t n_roles, uint32_t n_profiles, const uint32_t* sta
     r.refs = 1
     r.n_roles = n_roles
     r.n_profiles = n_profiles
-    r.anonymous = ROLES_NOBODY
+    r.anonymous = ROLES_UNKNOWN_USER
     r.plain = <uint8_t*>calloc(<size_t>n_roles + 1, 1)
     r.starts = <uint32_t*>malloc((<size_t>n_profiles + 1) * sizeof(uint32_t))
     r.lists = <uint32_t*>malloc((<size_t>n_lists + 1) * sizeof(uint32_t))
@@ -97,7 +98,7 @@ cdef Roles* roles_new(uint32_t n_roles, uint32_t n_profiles, const uint32_t* sta
         memcpy(r.starts, starts, (<size_t>n_profiles + 1) * sizeof(uint32_t))
         if n_lists:
             memcpy(r.lists, lists, <size_t>n_lists * sizeof(uint32_t))
-        if trees_init(&r.trees, 1 + n_roles * RULES_KINDS, 0xFF) == 0:       # ROLES_NONE everywhere
+        if trees_init(&r.trees, 1 + n_roles * RULES_KINDS, 0xFF) == 0:       # each node has ROLES_NONE
             return r
     roles_unref(r)
     return NULL
@@ -123,18 +124,18 @@ cdef uint32_t roles_profile(const Roles* r, View username) noexcept nogil:
     if username.p == NULL:
         return r.anonymous
     node = edge_find(&r.trees, 0, username.p, username.n)
-    return r.trees.nodes[node].verdict.decides.here if node else <uint32_t>ROLES_NOBODY
+    return r.trees.nodes[node].verdict.decides.here if node else <uint32_t>ROLES_UNKNOWN_USER
 
 
 cdef inline bint is_level_name(View name, View v, uint32_t at, uint32_t end) noexcept nogil:
-    """Is the level the name, and nothing but it? `+` and `#` as a name would be a wildcard of a filter."""
+    """Is the level exactly the name? A name `+` or `#` never matches, because it would be a wildcard of a filter."""
     if name.n == 0 or name.p == NULL or end - at != name.n or (name.n == 1 and (name.p[0] == c'+' or name.p[0] == c'#')):
         return 0
     return memcmp(v.p + at, name.p, name.n) == 0
 
 
 cdef uint32_t roles_walk(const RolesSubject* w, uint32_t i, uint32_t path, uint32_t at, uint32_t found) noexcept nogil:
-    """The lowest of `found` and the rules through node i (path: its hash) that match what is left of the topic or filter."""
+    """Return the lowest of `found` and the rules through node i that match the rest of the topic or filter. `path` is the hash of the node's path."""
     cdef const Node* node
     cdef uint32_t end
     cdef bint wild = at or w.topic.p[0] != c'$'          # [v5 4.7.2-1]
@@ -169,7 +170,7 @@ cdef inline uint32_t role_asked(const RolesSubject* w, uint32_t role, int kind) 
     return roles_walk(w, root, w.r.trees.nodes[root].hash, 0, ROLES_NONE)
 
 
-cdef uint32_t literal(const RolesSubject* w, uint32_t role, int kind) noexcept nogil:
+cdef uint32_t rule_of_literal(const RolesSubject* w, uint32_t role, int kind) noexcept nogil:
     cdef uint32_t root = role_root(role, kind)
     if w.r.trees.nodes[root].verdict.decides.best == ROLES_NONE:
         return ROLES_NONE
@@ -182,15 +183,15 @@ cdef inline bint has_wildcard(View filter) noexcept nogil:
 
 
 cdef uint32_t rule_of(const RolesSubject* w, uint32_t role, uint8_t access, bint wildcard) noexcept nogil:
-    """The first rule of this role that speaks of it; ROLES_NONE: none does."""
+    """Return the first rule of this role that matches; ROLES_NONE if there is none."""
     cdef uint32_t rule
     if access == SUBSCRIBE:
         if wildcard and w.r.plain[role]:
-            return 0             # denied, before any rule
-        rule = literal(w, role, RULES_SUBSCRIBE_LITERAL)
+            return 0             # the role denies before any rule
+        rule = rule_of_literal(w, role, RULES_SUBSCRIBE_LITERAL)
         return rule if rule != ROLES_NONE else role_asked(w, role, RULES_SUBSCRIBE)
     if access == UNSUBSCRIBE:
-        rule = literal(w, role, RULES_UNSUBSCRIBE_LITERAL)
+        rule = rule_of_literal(w, role, RULES_UNSUBSCRIBE_LITERAL)
         return rule if rule != ROLES_NONE else role_asked(w, role, RULES_UNSUBSCRIBE)
     return role_asked(w, role, RULES_RECEIVE if access == 1 else RULES_SEND)
 
@@ -199,14 +200,14 @@ cdef int roles_verdict(const Roles* r, uint32_t profile, View username, View cli
     cdef RolesSubject w
     cdef uint32_t i, rule
     cdef bint wildcard
-    if topic.n == 0 or (profile == ROLES_NOBODY and username.p != NULL):
+    if topic.n == 0 or (profile == ROLES_UNKNOWN_USER and username.p != NULL):
         return -1
     w.r = r
     w.username = username
     w.client_id = client_id
     w.topic = topic
     wildcard = access == SUBSCRIBE and has_wildcard(topic)
-    if profile != ROLES_NOBODY:
+    if profile != ROLES_UNKNOWN_USER:
         for i in range(r.starts[profile], r.starts[profile + 1]):
             rule = rule_of(&w, r.lists[i], access, wildcard)
             if rule != ROLES_NONE:
