@@ -1,8 +1,8 @@
-"""Who may do what: a session's verdicts. Knows whose rules count for a session; not how rules are compiled (acl.pyx).
+"""Decide by the rules of a session. This module knows which rules count for a session. It does not know how rules are compiled (acl.pyx).
 
-A session is judged by the security of the listener that it was last connected through, also while it is offline: for what is queued, and
-for its will. Of the compiled rules it keeps where its user's begin, with the epoch in which that was true: a reload begins a new one, so
-nothing points into rules that are gone. Trusted sessions have no security: everything is allowed to them.
+The security of the listener through which a session was last connected decides, also while the session is offline: for queued messages and for its
+will. The session stores the root of its user's rules, with the epoch of that root. A reload begins a new epoch, so no session points into rules
+that were freed. Trusted sessions have no security: everything is allowed to them.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -25,7 +25,7 @@ cdef void session_names(Session* s, View* id, View* user) noexcept nogil:
 
 
 cdef inline uint32_t rules_root(Broker* b, Session* s, const Security* security, View user) noexcept nogil:
-    """Where the rules of its user begin: with roles, his profile."""
+    """Return the root of the user's rules; with roles, the user's profile."""
     if s.access_epoch != b.access_epoch:
         s.access_root = roles_profile(security.roles, user) if security.roles != NULL else acl_root(security.acl, user)
         s.access_epoch = b.access_epoch
@@ -64,7 +64,7 @@ cdef bint access_by_roles(Broker* b, Session* s, View filter, uint8_t access) no
         return 1
     session_names(s, &id, &user)
     verdict = roles_verdict(security.roles, rules_root(b, s, security, user), user, id, filter, access)
-    # an acl_file beside them refuses no subscription, as in Mosquitto
+    # an acl_file beside the roles refuses no subscription, as in Mosquitto
     return verdict == 1 or (verdict < 0 and security.acl != NULL)
 
 

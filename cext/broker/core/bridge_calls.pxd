@@ -1,4 +1,4 @@
-# What the loop calls of links. Apart from link.pxd, since its structs are built of the Broker's own, which broker.pyx defines itself.
+# The functions of bridges that the loop calls. Apart from bridge_state.pxd, whose structs broker.pxd needs.
 from cext.base.wheel cimport Timer
 from cext.broker.core.broker cimport Broker
 from cext.net.conn_state cimport Conn

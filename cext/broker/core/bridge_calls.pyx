@@ -1,4 +1,4 @@
-"""What the loop calls of links: passed on to the room above (BridgeOps)."""
+"""Pass the loop's calls on to the bridge room (BridgeOps)."""
 
 from libc.stdint cimport uint8_t
 

@@ -1,4 +1,4 @@
-# Bridges: the broker's connections to other brokers, and the table of functions that the core calls them by.
+# Bridges: the broker's connections to other brokers, and the table of functions by which lower rooms call the bridge room.
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
@@ -12,54 +12,54 @@ from cext.topic.lines cimport Lines
 
 cdef enum:
     BRIDGES_MAX = 1000
-    BRIDGE_RETRY_MS = 100         # until an event that found the ring full is told again
+    BRIDGE_RETRY_MS = 100         # pause before an event that found the ring full is reported again
     BRIDGE_PAST_MAX = 16
     NAME_ROOM_BYTES = 65536
-    VIA_BYTES = 29              # a user property, encoded
+    VIA_BYTES = 29              # bytes of the encoded user property
 
-ctypedef struct BridgeSpec:       # what its operator wants: one block of malloc's, texts and lines in it
-    uint32_t bytes_n            # of the block
-    uint64_t key                # of all that it was made from: the same key, the same wish
+ctypedef struct BridgeSpec:       # the configuration of a bridge: one block of malloc, with its texts and lines
+    uint32_t bytes_n            # bytes of the block
+    uint64_t key                # hash of everything it was made from; equal keys: equal configurations
     View name
     View local_id
     View remote_id
-    View username               # for the remote broker; p NULL: none
+    View username               # user name for the remote broker; p NULL: none
     View password
-    View notice                 # the topic of its state
+    View notice                 # topic of the bridge's state
     Lines lines
-    TransportContext* tls_context    # a reference; NULL: plain
-    Address bound               # family 0: none
+    TransportContext* tls_context    # a reference; NULL: without TLS
+    Address bound               # local address; family 0: none
     uint32_t bound_scope
     uint8_t version             # V31, V311, V5
-    uint8_t clean_start         # on the remote broker
-    uint8_t local_clean         # here: nothing is kept while it is down
+    uint8_t clean_start         # clean start on the remote broker
+    uint8_t local_clean         # 1: the local session ends with each connection
     uint8_t try_private
     uint8_t notifications
     uint8_t notify_local_only
     uint8_t attempt_unsubscribe
     uint8_t outgoing_retain
-    uint8_t loop_guard          # v5: messages say which brokers they came through
-    uint8_t reload_lazy         # a changed one waits until the connection breaks
+    uint8_t loop_guard          # 1: v5 messages name the brokers that they passed
+    uint8_t reload_lazy         # 1: a changed configuration waits until the connection breaks
     uint16_t keepalive_s
     uint16_t receive_max
     uint16_t alias_max
     uint32_t session_expiry_s
-    uint32_t packet_max         # of what goes out; 0: any
-    uint32_t threshold          # lazy: so many waiting deliveries ask for a connection; 0: not lazy
-    uint32_t idle_ms            # lazy: 0: never
+    uint32_t packet_max         # bytes of the largest packet that is sent; 0: no limit
+    uint32_t threshold          # lazy bridge: waiting deliveries that request a connection; 0: not lazy
+    uint32_t idle_ms            # lazy bridge: idle time before it disconnects; 0: never
     uint32_t connect_timeout_ms     # from the first attempt to CONNACK
     uint32_t user_timeout_ms
     uint32_t tcp_idle_s
     uint32_t tcp_interval_s
     uint32_t tcp_count
-    uint32_t others             # that hold it, too
-    BridgeSpec* older             # see Link.past
-    uint32_t upto               # the queue's position behind the last delivery that came under it
+    uint32_t others             # further holders of this configuration
+    BridgeSpec* older             # next in Bridge.past
+    uint32_t upto               # position in the queue behind the last delivery under this configuration
 
 cdef enum:
     BRIDGE_DOWN = 0
-    BRIDGE_OPENING = 1            # the socket, TLS
-    BRIDGE_CONNECTING = 2             # CONNECT is out
+    BRIDGE_OPENING = 1            # socket and TLS
+    BRIDGE_CONNECTING = 2             # CONNECT was sent
     BRIDGE_UP = 3
 
 cdef enum:
@@ -72,32 +72,32 @@ cdef enum:
     NO_QOS = 0xFF
 
 ctypedef struct Bridge:
-    Listener listener                   # of its connections; door.link points here
+    Listener listener                   # listener of its connections; listener.bridge points here
     BridgeSpec* spec
-    BridgeSpec* next_spec         # takes the place when the connection is gone
-    Session* session            # from the loop's begin to the link's end
+    BridgeSpec* next_spec         # configuration that takes effect after this connection
+    Session* session            # local session, from the start of the loop to the end of the bridge
     Client* client              # NULL: neither a connection nor an attempt
     Bridge* gone_next
-    Timer timer                 # TIMER_BRIDGE: an event to tell again, idleness
-    uint64_t active_ms          # when a message last went either way
-    uint64_t pinged_ms          # a PINGREQ without an answer; 0: none
-    uint16_t first_pid          # of the packets that subscribe: line i has first_pid + i, cyclically
+    Timer timer                 # TIMER_BRIDGE: an event to report again, idle time
+    uint64_t active_ms          # time of the last message in either direction
+    uint64_t pinged_ms          # time of a PINGREQ without an answer; 0: none
+    uint16_t first_pid          # packet id of the first SUBSCRIBE: line i has first_pid + i, cyclically
     uint8_t state
-    uint8_t as_bridge           # the level carries 0x80 in this attempt
-    uint8_t was_up              # with these lines, since we run
-    uint8_t retained_sent            # what is retained here has been told there, or waits in the queue
-    uint8_t event_waiting              # the last event that found no room, or NO_EVENT_WAITING
-    uint8_t wanted              # lazy: told already
+    uint8_t as_bridge           # 1: the level carries 0x80 in this attempt
+    uint8_t was_up              # 1: it was connected with these lines since the start
+    uint8_t retained_sent            # 1: retained messages were sent there, or wait in the queue
+    uint8_t event_waiting              # last event that found the ring full, or NO_EVENT_WAITING
+    uint8_t wanted              # lazy bridge: 1 = the connection was requested
     uint8_t idle_notified
-    uint8_t will_qos            # that the remote takes in a will, as far as it has said
+    uint8_t will_qos            # QoS of a will that the remote broker accepts, as far as known
     uint8_t will_retain
-    uint8_t max_qos             # of this connection
+    uint8_t max_qos             # Maximum QoS of this connection
     uint8_t retain_ok
-    uint8_t local_qos           # the subscriptions here were made for this max_qos; NO_QOS: there are none
-    BridgeSpec* past              # before spec, the youngest first: by their lines what was queued under them goes out
-    const Lines* naming         # of the delivery that is written; else spec's
-    uint32_t unsure_upto        # positions before it may have come under lines that are not known any more
-    BridgeSpec* old_spec          # under which it was connected last, as far as we know: what is not asked for any more is unsubscribed from
+    uint8_t local_qos           # Maximum QoS for which the local subscriptions were made; NO_QOS: there are none
+    BridgeSpec* past              # configurations before spec, the youngest first; deliveries queued under them are sent by their lines
+    const Lines* naming         # lines of the delivery that is written; NULL: those of spec
+    uint32_t unsure_upto        # deliveries at lower positions may belong to lines that are unknown now
+    BridgeSpec* old_spec          # configuration of the last connection, as far as known; filters that only it has are unsubscribed
 
 cdef enum:
     BRIDGE_CONNECT = 1
@@ -111,46 +111,46 @@ ctypedef struct Bridges
 ctypedef struct BridgeCommand:
     uint8_t kind
     uint8_t as_bridge
-    int32_t fd                  # a connected socket to go on with; -1: none
+    int32_t fd                  # connected socket; -1: none
     View name
     Address remote
     uint32_t remote_scope
-    const char* host            # ends with a zero
-    BridgeState* out              # BRIDGE_STATES: the asker's room for `n` of them; n: how many there are
+    const char* host            # ends with a zero byte
+    BridgeState* out              # BRIDGE_STATES: room of the caller for `n` states; n: their number
     uint32_t n
-    Bridges* bridges                # BRIDGE_RENEW: where there are none yet, these are it
-    Bridge** fresh                # BRIDGE_RENEW: n links with their specs. Taken: NULL; what is left is the asker's to free, with what hangs there
+    Bridges* bridges                # BRIDGE_RENEW: these become the bridges of a broker that had none
+    Bridge** fresh                # BRIDGE_RENEW: n bridges with their configurations. Taken: NULL; the caller frees the rest
 
 ctypedef struct BridgeState:
-    char name[256]              # cut, ends with a zero
+    char name[256]              # cut, ends with a zero byte
     uint8_t state
     uint32_t pending
     uint64_t waiting_bytes
 
-# What the room above does (cext/peer), so that this one need not know it.
+# The functions of the bridge room (cext/bridge), so that lower rooms can call it without knowing it.
 ctypedef struct BridgeOps:
-    int (*packet)(Broker* b, Client* c, const Frame* f) noexcept nogil      # all but PUBLISH and acknowledgements of an open one; as handlers
-    void (*goodbye)(Broker* b, Client* c, int reason) noexcept nogil        # its DISCONNECT
-    void (*ended)(Broker* b, Client* c, int reason) noexcept nogil          # after the session was left
+    int (*packet)(Broker* b, Client* c, const Frame* f) noexcept nogil      # all packets but PUBLISH and acknowledgements of an open one; like handlers
+    void (*goodbye)(Broker* b, Client* c, int reason) noexcept nogil        # sends DISCONNECT
+    void (*ended)(Broker* b, Client* c, int reason) noexcept nogil          # called after the client left its session
     void (*client_timer)(Broker* b, Client* c) noexcept nogil
     void (*bridge_timer)(Broker* b, Bridge* l) noexcept nogil
-    void (*begin)(Broker* b) noexcept nogil                                 # the loop begins
+    void (*begin)(Broker* b) noexcept nogil                                 # called when the loop begins
     int (*ask)(Broker* b, BridgeCommand* a) noexcept nogil                        # 0 or errno
     void (*opened)(Broker* b, Client* c, int err) noexcept nogil
-    void (*free)(Bridges* bridges) noexcept nogil                               # when nothing runs any more
+    void (*free)(Bridges* bridges) noexcept nogil                               # called after the loop has ended
 
-ctypedef struct Bridges:          # Broker.links
+ctypedef struct Bridges:          # of Broker.bridges
     BridgeOps ops
-    uint8_t* room               # NAME_ROOM_BYTES: the topic of the packet that is written
-    uint8_t* props_room         # grows to what one packet needs
+    uint8_t* room               # NAME_ROOM_BYTES: topic of the packet that is written
+    uint8_t* props_room         # properties of the packet that is written; grows as needed
     uint32_t props_cap
-    uint8_t via[29]             # VIA_BYTES: the user property that says a message came through this broker
-    Bridge** at                   # malloc's
+    uint8_t via[29]             # VIA_BYTES: user property with the id of this broker
+    Bridge** at                   # allocated by malloc
     uint32_t n
-    Bridge* gone                  # of which connections are not freed yet
+    Bridge* gone                  # removed bridges whose connections are not freed yet
 
 cdef inline Bridges* bridges_of(const Broker* b) noexcept nogil:     # NULL: none
     return <Bridges*>b.bridges
 
-cdef inline Bridge* bridge_of(const Client* c) noexcept nogil:       # of a client with CF_BRIDGE
+cdef inline Bridge* bridge_of(const Client* c) noexcept nogil:       # bridge of a client with CF_BRIDGE
     return <Bridge*>c.listener.bridge

@@ -1,4 +1,4 @@
-# The root of everything: each broker hangs off one Broker, so that several can live in one process.
+# The root of all state: each broker has one Broker, so several can exist in one process.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.base.slab cimport Slab
@@ -20,14 +20,14 @@ ctypedef struct Broker
 # The functions of the replay room that lower rooms call. The loop sets them at the start.
 ctypedef struct ReplayOps:
     bint (*discard)(Broker* b) noexcept nogil                   # frees what was read for slow readers; 0 = there was nothing
-    void (*unblock)(Broker* b, Session* s) noexcept nogil       # the session has room, has another client, or has ended
+    void (*unblock)(Broker* b, Session* s) noexcept nogil       # called when the session has room, has another client, or has ended
 
 ctypedef struct Broker:
     Reactor reactor
     Wheel wheel
     Settings settings
     HashKey key
-    HashKey names_key                   # of client ids: with a store the same in each process, since messages on record have such hashes
+    HashKey names_key                # key of client id hashes; with a store the same in each process, because records of messages contain such hashes
     Index* index
     Retained* retained
     Sessions sessions
@@ -38,26 +38,26 @@ ctypedef struct Broker:
     Log log
     Security** securities               # the first is that of adopted connections
     uint32_t n_securities
-    Listener** listeners                        # by place in the control plane's list
+    Listener** listeners                        # in the order of the control plane's list
     uint32_t n_listeners
-    Listener* adopted                       # of connections without a listener
-    Listener* gone                          # whose listeners a reload has removed
+    Listener* adopted                       # listener of connections without a listener of their own
+    Listener* gone                          # listeners that a reload has removed
     Security* gone_securities
     Job* jobs
     Job* jobs_tail
     Client* doomed
-    uint32_t kicks                      # that there ever were
+    uint32_t kicks                      # number of kick commands since the start
     uint32_t kicks_open
-    uint32_t recheck_at                 # clients from here on have not shown their certificate to what a reload made
+    uint32_t recheck_at                 # clients from this slab position on have not been checked against the reloaded certificates
     bint rechecks
-    uint64_t work                       # appends so far, sends weighed in
+    uint64_t work                       # appends since the start, with sends weighed in
     uint8_t* shape_bytes
-    Merge merge                         # of fan-outs that are done at once
-    uint64_t merging_bytes              # held by those in slices
-    uint64_t cursor_bytes               # held for those who are slow to read streams
-    uint64_t groups_met                 # the last id given to a shared group
+    Merge merge                         # merge of the fan-outs that end in one turn
+    uint64_t merging_bytes              # bytes of the merges of sliced fan-outs
+    uint64_t cursor_bytes               # bytes read from streams for slow clients
+    uint64_t groups_met                 # id of the newest shared group
     uint64_t dice                       # state of the random strategy
-    uint8_t* scratch                    # grows to what one packet needs, shrinks when idle
+    uint8_t* scratch                    # grows to the size that one packet needs; shrinks when idle
     uint32_t scratch_cap
     int64_t descriptors_warned_s
     uint32_t stopping
@@ -66,16 +66,16 @@ ctypedef struct Broker:
     Timer sys_timer
     uint64_t sys_next_s
     Average loads[SYS_LOADS_N]
-    void* sys                           # what was last published, see sys.pyx
-    void* durable                       # what is to outlive the broker, see durable.pxd; NULL: nothing is
+    void* sys                           # Sys*: last published values, see admin/sys.pyx
+    void* durable                       # Durable* of durable.pxd; NULL: no store
     ReplayOps replay
     void* streams                       # Streams* of streams.pxd; NULL: none
-    void* accounts                      # Accounts* of accounts.pxd; NULL: nobody wants events
+    void* accounts                      # Accounts* of accounts.pxd; NULL: no stream has events
     void* mailbox
-    void* auth_requests                        # questions to the control plane, see ask.pyx
-    void* bridges                         # Links* of link.pxd; NULL: none
-    uint32_t access_epoch               # begins anew with every reload: what was found out about rules is void
-    uint8_t auth_requests_unread                  # the reader should be woken at the end of the turn
-    uint8_t answers_due                 # there may be some
+    void* auth_requests                        # requests to the control plane, see auth/auth_requests.pyx
+    void* bridges                         # Bridges* of bridge_state.pxd; NULL: none
+    uint32_t access_epoch               # number of the rules in force; a reload increments it and so makes remembered verdicts invalid
+    uint8_t auth_requests_unread                  # 1: the loop wakes the reader at the end of the turn
+    uint8_t answers_due                 # 1: there may be answers
     Timer denied_timer                  # armed while denials are counted
-    uint32_t denied_n                   # in the last second
+    uint32_t denied_n                   # denials in the current second

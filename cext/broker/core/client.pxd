@@ -1,4 +1,4 @@
-# A client: a connection that speaks MQTT. Small packets to it, its ending asked for, its log lines.
+# A client: a connection that speaks MQTT. Small packets to it, requests for its end, its log lines.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
@@ -6,27 +6,27 @@ from cext.broker.core.client_state cimport Aliases, Client
 from cext.net.conn_state cimport Address
 
 cdef enum:
-    # why a client ends, beside the reason codes 0x80..0xFF
+    # reasons of a client's end, beside the reason codes 0x80..0xFF
     END_NORMAL = 0x100          # DISCONNECT with 0x00
     END_WITH_WILL = 0x101       # DISCONNECT with 0x04 (or another code): the will is sent
-    END_LOST = 0x102            # the peer closed
-    END_REFUSED = 0x103         # CONNACK has said why
-    END_SILENT = 0x104          # closed without a word (3.x, or before CONNECT)
-    END_UPGRADE = 0x200         # + what is wrong with the HTTP request (WRONG_ of net/upgrade): it has been told
+    END_LOST = 0x102            # the peer closed the connection
+    END_REFUSED = 0x103         # CONNACK carried the reason
+    END_SILENT = 0x104          # closed without a packet (3.x, or before CONNECT)
+    END_UPGRADE = 0x200         # + the error of the HTTP request (WRONG_ of net/upgrade); the HTTP response has carried it
     END_ERRNO = 0x1000          # + errno
 
 cdef Client* client_take(Broker* b) noexcept nogil
 cdef void client_give(Broker* b, Client* c) noexcept nogil          # at the end of a turn, when nothing points to it
-# Asks for the end of a client from anywhere, also in the middle of a fan-out; it happens before the turn's flush.
+# Request the end of a client, from anywhere, also in the middle of a fan-out. The client ends before the flush of the turn.
 cdef void client_doom(Broker* b, Client* c, int reason) noexcept nogil
 cdef uint8_t* client_room(Broker* b, Client* c, uint32_t n) noexcept nogil   # conn_room; NULL dooms the client
 cdef void client_wrote(Broker* b, Client* c, uint8_t* end, uint8_t* start) noexcept nogil
 cdef void client_ack(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil
-cdef void client_disconnect(Broker* b, Client* c, uint8_t rc) noexcept nogil     # v5 only; else nothing
+cdef void client_disconnect(Broker* b, Client* c, uint8_t rc) noexcept nogil     # v5 only; no-op for other versions
 # AUTH [v5 3.15]; data.p NULL: without data
 cdef void auth_send(Broker* b, Client* c, uint8_t rc, View data) noexcept nogil
 cdef Aliases* aliases_of(Client* c) noexcept nogil                   # NULL: no memory
-cdef void aliases_begin(Client* c, uint16_t most) noexcept nogil     # towards the peer; no memory: none
+cdef void aliases_begin(Client* c, uint16_t most) noexcept nogil     # aliases to the peer; without memory there are none
 cdef void aliases_free(Client* c) noexcept nogil
 
 cdef inline bint gives_aliases(const Client* c) noexcept nogil:
@@ -36,15 +36,15 @@ cdef View client_id_of(Client* c) noexcept nogil                    # "" until t
 cdef View username_of(Client* c) noexcept nogil                     # p NULL: none
 
 # log lines [shared/reference 2.8]
-cdef int address_text(const Address* a, char* out, uint32_t n) noexcept nogil     # "A" and, in log lines, ":P"
+cdef int address_text(const Address* a, char* out, uint32_t n) noexcept nogil     # "A"; log lines add ":P"
 cdef void log_text(Broker* b, uint32_t type, const char* text) noexcept nogil
-cdef void log_line(Broker* b, uint32_t type, int n) noexcept nogil   # b.log.line, as snprintf left it
-cdef void log_line_of(Broker* b, Client* c, uint32_t type, int n) noexcept nogil     # about another than whose packet is handled
-cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexcept nogil     # as it asked for
-# May one more denial be told at notice (log_denied_per_second)? Those that may not are counted, and the count is told.
+cdef void log_line(Broker* b, uint32_t type, int n) noexcept nogil   # logs b.log.line; n: result of snprintf
+cdef void log_line_of(Broker* b, Client* c, uint32_t type, int n) noexcept nogil     # about a client other than the one whose packet is handled
+cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexcept nogil     # with the values of its CONNECT
+# Return 1 if one more denial may be logged at notice (log_denied_per_second). Others are counted, and the count is logged.
 cdef bint denial_logged(Broker* b) noexcept nogil
 cdef void denials_sum(Broker* b) noexcept nogil     # at the end of the second
-cdef const char* reason_text(int reason) noexcept nogil      # NULL: an orderly end
+cdef const char* reason_text(int reason) noexcept nogil      # NULL: a normal end
 cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil
-# "Received PUBACK from ID (Mid: N, RC:R)", "Sending PUBACK to ID (mN, rcR)" and their kin, at debug; pid -1: none
+# Log "Received PUBACK from ID (Mid: N, RC:R)", "Sending PUBACK to ID (mN, rcR)" and the like, at debug. pid -1: none.
 cdef void log_packet(Broker* b, Client* c, const char* what, int packet_type, int pid, int rc) noexcept nogil

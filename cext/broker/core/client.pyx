@@ -1,7 +1,8 @@
-"""Clients: taken from the pool, told things, and marked for their end. Knows connections and small packets; not sessions' content.
+"""Take clients from the pool, send them small packets, log about them, and mark them for their end. This module knows connections and small
+packets. It does not know the content of sessions.
 
-Invariant: nobody frees or ends a client in the middle of something: client_doom puts it in a list that the loop works off
-before the flush, so that a fan-out may fail on one client and go on with the next.
+Invariant: no function frees or ends a client during other work. client_doom puts it into a list that the loop works off before the flush, so a
+fan-out may fail on one client and continue with the next.
 """
 
 from libc.errno cimport ECONNRESET, EPIPE
@@ -48,7 +49,7 @@ cdef Client* client_take(Broker* b) noexcept nogil:
         return NULL
     c.timer.kind = TIMER_CLIENT
     c.conn.fd = -1
-    c.version = V311             # until CONNECT says otherwise
+    c.version = V311             # until CONNECT
     return c
 
 
@@ -78,7 +79,7 @@ cdef void aliases_begin(Client* c, uint16_t most) noexcept nogil:
     cdef uint32_t slots = 4
     cdef AliasOut* a
     if most == 0 or aliases_of(c) == NULL:
-        return                   # no aliases, nothing worse
+        return                   # without aliases, but otherwise normal
     a = &c.aliases.given
     a.max = most
     while slots < <uint32_t>a.max * 2:
@@ -231,7 +232,7 @@ cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexc
 
 
 cdef const char* reason_text(int reason) noexcept nogil:
-    """NULL: an orderly end. What is said of the others is Mosquitto's wording."""
+    """Return why a client ended; NULL for a normal end. The texts are Mosquitto's."""
     if reason == END_NORMAL or reason == END_WITH_WILL:
         return NULL
     if reason == END_LOST or reason == END_ERRNO + ECONNRESET or reason == END_ERRNO + EPIPE:
@@ -274,7 +275,7 @@ cdef const char* reason_text(int reason) noexcept nogil:
 
 
 cdef const char* refusal_text(uint8_t rc) noexcept nogil:
-    """Why a CONNECT was refused, by the reason code that a v5 client gets."""
+    """Return why a CONNECT was refused, for the reason code that a v5 client receives."""
     if rc == RC_UNSUPPORTED_PROTOCOL_VERSION or rc == RC_BAD_AUTHENTICATION_METHOD or rc == RC_QOS_NOT_SUPPORTED or rc == RC_RETAIN_NOT_SUPPORTED:
         return "used disallowed feature (QoS too high, retain not supported, or bad AUTH method)"
     if rc == RC_BAD_USERNAME_OR_PASSWORD:
@@ -298,7 +299,7 @@ cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
         id = bridge_of(c).spec.local_id
     if reason == END_REFUSED:
         if not b.log.was_refused:
-            return               # a line has said why
+            return               # an earlier line has logged the reason
         b.log.was_refused = 0
     if not b.settings.connection_messages or not log_wanted(&b.log, LOG_NOTICE):
         return

@@ -1,4 +1,4 @@
-# Work that is too long for one turn: what a job keeps from slice to slice.
+# Jobs: work that is too long for one turn, and its state between two slices.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
 from cext.session.message cimport Message
@@ -13,15 +13,15 @@ cdef enum:
     JOB_KICK = 4
 
 ctypedef struct MergePlace:
-    void* subscriber                           # of a session's first place; NULL: a further one
+    void* subscriber                           # first place of a session: its subscriber; NULL: a further place
     uint32_t list
     uint32_t position
-    uint32_t next                       # place of the same session
-    uint32_t last                       # of a first place
+    uint32_t next                       # next place of the same session
+    uint32_t last                       # last place of the session, in its first place
 
-ctypedef struct Merge:                  # who is in the lists of a match, and where; see merge.pyx
+ctypedef struct Merge:                  # the sessions in the lists of a match, and their places; see merge.pyx
     MergePlace* places
-    uint32_t* slots                     # of first places, plus 1; 0: free. At most half full
+    uint32_t* slots                     # first places, plus 1; 0: free. At most half full
     uint32_t n
     uint32_t cap
     uint32_t mask
@@ -36,30 +36,30 @@ cdef enum:
 ctypedef struct Job:
     Job* next
     uint8_t kind
-    uint8_t blocked                     # replay: waits for output to drain or for acknowledgements; not in the list meanwhile
-    uint8_t options                     # replay: of the subscription whose cursor is open
-    uint8_t open                        # replay: a cursor is open
+    uint8_t blocked                     # retained replay: 1 = it waits for output or acknowledgements, outside of the list
+    uint8_t options                     # retained replay: options of the subscription whose cursor is open
+    uint8_t open                        # retained replay: 1 = a cursor is open
     uint32_t sub_id
-    uint32_t owner_index                # the client that waits for it: slab handle
+    uint32_t owner_index                # client that waits for the job: slab handle
     uint32_t owner_generation
-    Session* session                    # replay, drop: whose; counted in session.jobs
+    Session* session                    # retained replay, cleanup: its session; counted in session.jobs
     Message* message                    # fan-out
     Session* source
-    List** lists                        # fan-out: pinned
+    List** lists                        # fan-out: pinned lists
     uint32_t* ends
     uint32_t n_lists
     uint32_t list
     uint32_t position
-    uint16_t released_pid               # fan-out: of the QoS 2 message that PUBREL let go; 0: none
+    uint16_t released_pid               # fan-out: id of the QoS 2 message that PUBREL released; 0: none
     uint8_t merging                     # fan-out: MERGE_...
-    uint8_t durability                  # fan-out: of the publication
-    uint32_t merge_n                    # entries to be gathered, at most
+    uint8_t durability                  # fan-out: durability of the publication
+    uint32_t merge_n                    # entries to gather, at most
     Merge merge
     RetainedCursor cursor
-    uint8_t* todo                       # replay: filters still to come, see retain.pyx
+    uint8_t* todo                       # retained replay: remaining filters, see retain.pyx
     uint32_t todo_at
     uint32_t todo_n
     uint32_t todo_cap
-    View* kicked                        # kick: a table of user names
+    View* kicked                        # kick: table of user names
     uint32_t kicked_mask
-    uint32_t kick                       # which it is; `position`: of the next client
+    uint32_t kick                       # kick: its number; `position`: the next client

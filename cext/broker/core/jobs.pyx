@@ -1,5 +1,5 @@
-"""Jobs: long work in slices, each turn one slice of each. Knows the list and who waits for a job; what a slice does is its room's business
-(route, retain, life, kick), and broker.pyx calls it."""
+"""Hold the list of jobs: long work in slices, one slice of each job per turn. This module knows which client waits for a job. The work of a slice
+belongs to other rooms (route, retain, session_lifecycle, kick); broker_loop.pyx calls them."""
 
 from libc.stdlib cimport calloc, free
 

@@ -7,45 +7,45 @@ from cext.net.conn_state cimport TransportContext
 from cext.net.upgrade cimport UpgradeRules
 
 ctypedef struct Security:
-    # who may do what: one for the broker, or one per listener. Stays where it is over a reload, which changes what is in it
-    Acl* acl                            # NULL: everything is allowed, where there are no roles either
-    Roles* roles                        # dynamic security: asked before the acl; a reference. NULL: none
-    uint8_t guards                      # deliveries are checked: rules, a plugin's verdicts or transforms
-    uint8_t authenticate                # user names and passwords are checked by the control plane
-    uint8_t authenticate_anonymous               # so are clients without a user name
-    uint8_t authorize                   # a plugin decides about topics
-    uint8_t extended                    # authentication methods are offered [v5 4.12]
-    uint8_t events                      # who comes, goes, subscribes is told
-    Acl* transform_in                   # topics (as if to be read) of messages that a plugin changes; NULL: none
+    # access rules: one security for the broker, or one per listener. Its address stays the same over a reload, which changes the content
+    Acl* acl                            # NULL: everything is allowed if there are no roles either
+    Roles* roles                        # dynamic security, checked before the acl; a reference. NULL: none
+    uint8_t guards                      # 1: deliveries are checked: rules, a plugin's verdicts or transforms
+    uint8_t authenticate                # 1: the control plane checks user names and passwords
+    uint8_t authenticate_anonymous               # 1: it also checks clients without a user name
+    uint8_t authorize                   # 1: a plugin decides about topics
+    uint8_t extended                    # 1: authentication methods are offered [v5 4.12]
+    uint8_t events                      # 1: plugins receive events of clients
+    Acl* transform_in                   # topics (as access to read) of messages that a plugin changes; NULL: none
     Acl* transform_out
-    uint32_t place                      # in the control plane's list
+    uint32_t place                      # position in the control plane's list
     Security* gone_next                 # no listener uses it any more; sessions may
 
 ctypedef struct Listener:
-    # a listener with its settings. Stays where it is over a reload, which changes what is in it
+    # a listener with its settings. Its address stays the same over a reload, which changes the content
     Security* security
     Listener* gone_next                     # its listener was removed; some connections are not freed yet
     uint8_t is_gone
     uint16_t port                       # 0: unix socket, or none
-    uint8_t durability                  # of what its clients publish; 0: as for all
+    uint8_t durability                  # durability of its clients' messages; 0: the general one
     uint8_t allow_anonymous
     uint8_t allow_zero_length_clientid
     uint8_t max_qos
     uint8_t versions                    # bit 1 << level
     uint8_t use_username_as_clientid
-    uint16_t alias_max_in               # announced to clients
-    uint16_t alias_max_out              # at most so many are used towards a client
+    uint16_t alias_max_in               # Topic Alias Maximum announced to clients
+    uint16_t alias_max_out              # largest number of aliases to a client
     int64_t max_connections             # -1: no limit
     uint32_t n_connections
-    void* bridge                          # Link* of link.pxd: these are its connections; NULL: a listener's
-    uint8_t renames                     # topics or flags of what goes out change: a mount point, a link's lines
+    void* bridge                          # Bridge* of bridge_state.pxd, for the bridge's connections; NULL: a real listener
+    uint8_t renames                     # 1: topics or flags of deliveries change: a mount point, lines of a bridge
     View auto_id_prefix
     View mount_point
     uint8_t websockets
-    uint8_t proxy_version               # of the header that every connection begins with; 0: none
+    uint8_t proxy_version               # version of the PROXY header of every connection; 0: none
     uint8_t proxy_require_tls
     uint8_t require_certificate
     uint8_t use_identity_as_username
     uint8_t use_subject_as_username
-    TransportContext* tls_context            # NULL: no TLS. A reference
-    UpgradeRules upgrade                # its origins are this Door's
+    TransportContext* tls_context            # a reference; NULL: without TLS
+    UpgradeRules upgrade                # the origins belong to this Listener

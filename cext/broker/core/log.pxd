@@ -1,4 +1,4 @@
-# Log lines on their way to the control plane: a bounded ring between the loop and whoever writes them.
+# Log lines from the loop to the control plane: a bounded ring.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 
@@ -31,39 +31,39 @@ ctypedef struct LogRecord:      # followed by n bytes of text; then, if about_n,
     uint16_t n
     uint16_t about_n            # bytes after the text
 
-ctypedef struct LogAbout:       # for log_format json: whom a line is about. Lies unaligned in a record
+ctypedef struct LogAbout:       # the client of a line, for log_format json. Unaligned in a record
     uint16_t milliseconds
-    uint16_t port               # of the client
-    uint16_t listener           # its port
+    uint16_t port               # port of the client
+    uint16_t listener           # port of the listener
     uint16_t id_n
     uint16_t address_n
 
 cdef enum:
-    LOG_ID_MAX = 1000           # bytes of a client id that are told
+    LOG_ID_MAX = 1000           # bytes of a client id in a record
 
 ctypedef struct Log:
-    uint32_t mask               # types that are wanted: look here before formatting
+    uint32_t mask               # types that are logged; checked before formatting
     pthread_mutex_t lock
     uint8_t* filling            # the loop appends here; the reader swaps
     uint8_t* draining
     uint32_t used
     uint64_t lost               # lines that found the ring full
-    uint32_t unread             # set when the reader should be woken at the end of the turn
-    bint json                   # records say whom they are about
-    void* client                # the Client whose packets are being handled, or whom the next line is about; NULL: nobody
-    View connecting             # the id of a client that has no session, while its CONNECT is handled; p NULL: not known yet
-    bint was_refused            # by a CONNACK, that the line about its end is to come for
-    uint8_t refused             # why: a reason code of v5; 0: a 3.x client's keepalive
-    char line[1001]             # LOG_LINE_MAX + 1: where the loop formats
+    uint32_t unread             # 1: the loop wakes the reader at the end of the turn
+    bint json                   # 1: records contain their client
+    void* client                # Client whose packets are handled, or that the next line is about; NULL: none
+    View connecting             # id of a client without a session, while its CONNECT is handled; p NULL: not known yet
+    bint was_refused            # 1: a CONNACK refused it, and the line about its end follows
+    uint8_t refused             # reason: a reason code of v5; 0: keepalive of a 3.x client
+    char line[1001]             # LOG_LINE_MAX + 1: room in which the loop formats
 
 cdef int log_init(Log* l) noexcept nogil
 cdef void log_fini(Log* l) noexcept nogil
-# n may be what snprintf returned: it is cut to LOG_LINE_MAX. Any thread.
+# Append a line, cut to LOG_LINE_MAX. `n` may be the result of snprintf. Any thread.
 cdef void log_push(Log* l, uint32_t type, int64_t seconds, const char* text, int n) noexcept nogil
-# The same with whom it is about; milliseconds are filled in here.
+# Same, with the client that the line is about. The function fills in the milliseconds.
 cdef void log_push_about(Log* l, uint32_t type, const char* text, int n, LogAbout* about, const uint8_t* client_id,
                          const char* address) noexcept nogil
-# Swaps the halves: the bytes to read, and how many. Valid until the next call. One reader.
+# Swap the halves. Return the bytes to read and their number; they are valid until the next call. One reader.
 cdef const uint8_t* log_swap(Log* l, uint32_t* n, uint64_t* lost) noexcept nogil
 
 cdef inline bint log_wanted(Log* l, uint32_t type) noexcept nogil:

@@ -1,5 +1,5 @@
-"""Log lines between the loop and the control plane. The loop only formats and copies: two halves of a megabyte, swapped by the
-reader under a lock that is held for a copy at most; lines that find no room are counted, never waited for."""
+"""Pass log lines from the loop to the control plane. The loop only formats and copies. There are two halves of one megabyte; the reader swaps them
+under a lock that is held no longer than a copy takes. Lines that find no room are counted; the loop never waits."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -29,7 +29,7 @@ cdef void log_fini(Log* l) noexcept nogil:
 
 
 cdef LogRecord* log_room(Log* l, uint32_t type, int64_t seconds, const char* text, int n, uint32_t about_n) noexcept nogil:
-    """A record with its text, under the lock; NULL: there is no room, which was counted."""
+    """Return a record with its text, under the lock; NULL if there is no room, which is counted."""
     cdef LogRecord* record
     cdef uint32_t need = (<uint32_t>sizeof(LogRecord) + <uint32_t>n + about_n + 7) & ~<uint32_t>7
     if l.filling == NULL or l.used + need > LOG_RING_BYTES:

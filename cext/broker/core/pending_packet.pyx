@@ -1,8 +1,9 @@
-"""A client's packet that waits for the control plane. Knows that it waits and what the answer brought; not what it is about.
+"""Hold a client's packet that waits for the control plane. This module knows that it waits and the content of the answer. It does not know the
+request.
 
-While it waits nothing is read from its client, so what one client can make the broker hold is one packet and what came in the same read.
-A CONNECT is kept as a copy, since AUTH packets may follow it before it is done. Any other packet is left in the connection's input and
-comes up again when the answer is there: its handler runs from the start and finds the verdict.
+While a packet waits, its client is not read from, so a client can make the broker hold one packet and the rest of the same read only. A CONNECT is
+copied, because AUTH packets may follow it before it is done. Any other packet stays in the connection's input and is handled again after the
+answer: its handler runs from the start and finds the verdict.
 """
 
 from libc.stdint cimport uint8_t
@@ -45,7 +46,7 @@ cdef void pending_packet_free(Broker* b, Client* c) noexcept nogil:
     if p == NULL:
         return
     if p.frame != NULL:
-        explicit_bzero(p.frame, p.frame_n)       # it may hold a password
+        explicit_bzero(p.frame, p.frame_n)       # it may contain a password
     free(p.frame)
     free(p.verdicts)
     owned_free(&p.id)

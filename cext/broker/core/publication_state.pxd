@@ -1,4 +1,4 @@
-# A publication: a message on its way from its publisher to the sessions that get it.
+# A publication: a message on its way from its publisher to the sessions that receive it.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.session.message cimport Message
@@ -12,23 +12,23 @@ ctypedef struct Shape:
 ctypedef struct Publication:
     # a message on its way through route and deliver
     View topic
-    View props                          # forwardable
+    View props                          # properties that are forwarded
     View payload
     uint64_t expires_ms                 # 0: never
     Session* source                     # NULL: the broker itself, or a publisher that is gone
-    Message* message                    # stored lazily; once set, the publication holds a reference
-    uint8_t* steal                      # the input buffer that the payload lies in, when it may be taken over
+    Message* message                    # stored on demand; once set, the publication holds a reference
+    uint8_t* steal                      # input buffer with the payload, if it may be taken over
     uint32_t steal_cap
     uint8_t qos
     uint8_t retain
-    uint8_t shaped                      # small enough for shapes
-    uint8_t dup                         # of the PUBLISH that it came with; QoS 1
-    uint8_t durability                  # 0: as for all
-    uint8_t journalled                  # it is in its streams
+    uint8_t shaped                      # 1: small enough for shapes
+    uint8_t dup                         # DUP of its PUBLISH; QoS 1
+    uint8_t durability                  # 0: the general durability
+    uint8_t journalled                  # 1: it is in its streams
     uint16_t share                      # through a shared group: its place in the session's table, plus 1; see share.pyx
-    View frame                          # the frame as it came, when it may be passed on as it is
+    View frame                          # frame as received, if it may be forwarded unchanged
     uint32_t frame_pid_at
     uint8_t frame_version
     uint32_t shapes_used                # bytes of broker.shape_bytes
     uint32_t shapes_made                # bit i: shapes[i] is encoded
-    Shape shapes[12]                    # (v5, qos, retain); last, as it is not cleared
+    Shape shapes[12]                    # by (v5, qos, retain); last field, because it is not cleared

@@ -1,29 +1,29 @@
-# The settings of one broker: what the configuration says, as numbers and views.
+# The settings of one broker: the configuration as numbers and views.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.topic.options cimport IndexOptions
 
 cdef enum:
-    # how long an acknowledgement waits; 0: as for all
-    DURABILITY_NONE = 1         # nothing is kept
+    # how long an acknowledgement waits; 0: the general setting
+    DURABILITY_NONE = 1         # nothing is persisted
     DURABILITY_ASYNC = 2        # acknowledged at once, written within the interval
-    DURABILITY_GROUP = 3        # acknowledged when it is written: safe from kill -9
-    DURABILITY_STRICT = 4       # acknowledged when it is on the disk: safe from a power loss
+    DURABILITY_GROUP = 3        # acknowledged when it is written: survives kill -9
+    DURABILITY_STRICT = 4       # acknowledged when it is on the disk: survives a power loss
 
 cdef enum:
-    OVERFLOW_NEWEST = 0         # what is dropped when a queue is full
+    OVERFLOW_NEWEST = 0         # which message is dropped when a queue is full
     OVERFLOW_OLDEST = 1
-    OVERFLOW_LAST_VALUE = 2     # of each topic one message waits, the last
+    OVERFLOW_LAST_VALUE = 2     # one message of each topic waits, the last
 
 cdef enum:
-    # how a group chooses; 0: not asked for yet
+    # strategy of a shared group; 0: not looked up yet
     SHARE_ROUND_ROBIN = 1
     SHARE_RANDOM = 2
-    SHARE_STICKY = 3            # one member for all, until it is offline
-    SHARE_LEAST_INFLIGHT = 4    # fewest deliveries not acknowledged, waiting ones included; then unsent bytes; then in turn
+    SHARE_STICKY = 3            # one member for all messages, until it is offline
+    SHARE_LEAST_INFLIGHT = 4    # fewest unacknowledged deliveries, waiting ones included; then unsent bytes; then in turn
     SHARE_HASH_TOPIC = 5
-    SHARE_HASH_CLIENT = 6       # of who published it; by topic where that is the broker itself
-    SHARE_STREAM = 7            # not a group of clients, but a stream that a journal is written of: see streams.pxd
+    SHARE_HASH_CLIENT = 6       # by publisher; by topic if the broker itself published
+    SHARE_STREAM = 7            # not a group of clients, but a stream: see streams.pxd
 
 ctypedef struct DurabilityRule:
     View filter
@@ -35,11 +35,11 @@ ctypedef struct ShareRule:
 
 ctypedef struct Settings:
     uint32_t max_inflight_messages      # 1..65535
-    uint32_t receive_maximum            # announced; 0: none
-    uint64_t max_inflight_bytes         # 0: no limit, as in all that follow
+    uint32_t receive_maximum            # announced to clients; 0: not announced
+    uint64_t max_inflight_bytes         # 0: no limit, as in all fields below
     uint32_t max_queued_messages
     uint64_t max_queued_bytes
-    uint64_t queue_memory               # above, what is on the disk need not be in memory as well
+    uint64_t queue_memory               # bytes above which messages that are on disk leave memory
     uint32_t packet_max
     uint32_t message_size_limit
     uint64_t memory_limit
@@ -47,8 +47,8 @@ ctypedef struct Settings:
     int64_t global_max_connections
     uint32_t max_keepalive_s
     uint32_t connect_timeout_ms
-    uint32_t auth_timeout_ms            # for the control plane's answers
-    uint32_t log_denied_per_s           # denials that are told at notice; 0: never
+    uint32_t auth_timeout_ms            # limit for answers of the control plane
+    uint32_t log_denied_per_s           # denials logged at notice; 0: none
     uint32_t persistent_expiry_s        # EXPIRY_NEVER: never
     uint32_t sys_interval_s
     uint32_t max_output_bytes
@@ -61,15 +61,15 @@ ctypedef struct Settings:
     uint8_t retain_available
     uint8_t connection_messages
     uint8_t acl_refuse_subscribe
-    uint16_t packet_buffer_size         # of an HTTP request that becomes a WebSocket, at most
+    uint16_t packet_buffer_size         # largest HTTP request that becomes a WebSocket
     uint8_t receive_maximum_disconnect
-    uint8_t share_strategy              # of share.pxd; 0: the default
+    uint8_t share_strategy              # SHARE_...; 0: the default
     uint32_t n_share_rules
     uint8_t overflow                    # OVERFLOW_...
     uint32_t n_durability_rules
     DurabilityRule* durability_rules    # the first that matches counts
-    ShareRule* share_rules              # by length, then bytes of the group's name
-    View* control_topics                # what is published there, the control plane answers
+    ShareRule* share_rules              # sorted by length, then bytes of the group's name
+    View* control_topics                # topics for which the control plane answers
     uint32_t n_control_topics
     IndexOptions index
     uint32_t pool_grow                  # clients per block; 1 with idle_max 0: no pool

@@ -1,4 +1,4 @@
-# Counters of one broker, and the reasons by which drops and refusals are counted.
+# Counters of one broker, the reasons of drops and refusals, and the positions of all statistics.
 from libc.stdint cimport uint8_t, uint64_t
 
 # statistics: dev/statistics writes these enumerations from dev/statistics.toml
@@ -146,25 +146,25 @@ cdef enum:
 # statistics: end
 
 ctypedef struct Stats:
-    uint64_t messages_in                # packets of any kind
+    uint64_t messages_in                # packets of any type
     uint64_t messages_out
     uint64_t publish_in
     uint64_t publish_out
     uint64_t publish_bytes_in           # payload
     uint64_t publish_bytes_out
     uint64_t publish_dropped
-    uint64_t sockets                    # accepted
-    uint64_t connections                # CONNECTs accepted
+    uint64_t sockets                    # accepted connections
+    uint64_t connections                # accepted CONNECTs
     uint64_t clients_expired
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t protocol_disconnects                       # connections ended for a protocol error
     uint64_t drops[DROP_REASONS]
     uint64_t refused[REFUSED_REASONS]
-    uint64_t asked                      # questions to the control plane
-    uint64_t auth_request_timeouts               # of them, not answered in time
-    uint64_t answers_stale              # late, twice, or for a client that is gone
-    uint64_t events_lost                # found the ring full
+    uint64_t asked                      # auth requests to the control plane
+    uint64_t auth_request_timeouts               # auth requests that were not answered in time
+    uint64_t answers_stale              # late, repeated, or for a client that is gone
+    uint64_t events_lost                # events that found the ring full
 
 ctypedef struct Average:
     # a load average over 1, 5 and 15 minutes, per minute
