@@ -422,6 +422,6 @@ cdef void bridges_prepare(Bridges* bridges) noexcept nogil:
     ops.client_timer = bridge_client_timer
     ops.bridge_timer = bridge_timer
     ops.begin = bridges_begin_all
-    ops.ask = bridge_command_run
+    ops.command = bridge_command_run
     ops.opened = bridge_opened
     ops.free = bridges_free

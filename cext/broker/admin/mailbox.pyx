@@ -169,7 +169,7 @@ cdef void answer_bridge(Broker* b, ControlRequest* a) noexcept nogil:
     cdef BridgeCommand* command = <BridgeCommand*>a.reload
     if b.bridges == NULL:
         b.bridges = command.bridges      # the broker's first bridges
-    a.result = bridges_of(b).ops.ask(b, command) if b.bridges != NULL else ENOENT
+    a.result = bridges_of(b).ops.command(b, command) if b.bridges != NULL else ENOENT
 
 
 cdef void answer_kick(Broker* b, ControlRequest* a) noexcept nogil:
@@ -234,7 +234,7 @@ cdef void answer_clients(Broker* b, ControlRequest* a) noexcept nogil:
 
 
 ctypedef struct SubscriptionListing:
-    ControlRequest* ask
+    ControlRequest* request
     uint32_t n
     uint8_t filter[66600]        # size that subscription_read requires
 
@@ -242,7 +242,7 @@ ctypedef struct SubscriptionListing:
 cdef void list_session(void* listing, Session* s) noexcept nogil:
     """Append a record per subscription: client id, options, length of the filter, filter."""
     cdef SubscriptionListing* l = <SubscriptionListing*>listing
-    cdef ControlRequest* a = l.ask
+    cdef ControlRequest* a = l.request
     cdef Subscription* sub = s.owner.head
     cdef uint32_t n, sub_id
     cdef uint32_t listed = 0
@@ -262,7 +262,7 @@ cdef void list_session(void* listing, Session* s) noexcept nogil:
 cdef void answer_subscriptions(Broker* b, ControlRequest* a) noexcept nogil:
     cdef SubscriptionListing l
     cdef uint32_t buckets = 0
-    l.ask = a
+    l.request = a
     l.n = 0
     while True:
         a.cursor = sessions_scan(&b.sessions, a.cursor, list_session, &l)

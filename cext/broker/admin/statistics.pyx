@@ -38,7 +38,7 @@ cdef void stats_collect(Broker* b, uint64_t* v) noexcept nogil:
     stats_of_store(b, v)
     v[STAT_HEAP_BYTES] = v[STAT_STORE_BYTES] + v[STAT_BUFFERS_USED_BYTES] + v[STAT_INDEX_BYTES]
     v[STAT_WORK] = b.work
-    v[STAT_AUTH_REQUESTS] = b.stats.asked
+    v[STAT_AUTH_REQUESTS] = b.stats.auth_requests
     v[STAT_AUTH_REQUESTS_PENDING] = auth_requests_pending(b)
     v[STAT_AUTH_REQUESTS_TIMED_OUT] = b.stats.auth_request_timeouts
     v[STAT_ANSWERS_STALE] = b.stats.answers_stale

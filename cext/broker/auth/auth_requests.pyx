@@ -1,13 +1,14 @@
-"""Questions to the control plane and its answers. Knows requests as bytes, handles and deadlines; not what an answer leads to
-(answer.pyx), nor Python.
+"""Send auth requests to the control plane and take its answers. This module knows requests as bytes, handles and deadlines. It does not know the
+effect of an answer (answer.pyx), or Python.
 
-    auth_request_new -> auth_request_send -> ring --swap--> Engine.requests()        (its event descriptor tells)
-                        | no room: queued, sent when the reader has made some
+    auth_request_new -> auth_request_send -> ring --swap--> Engine.requests()        (its event descriptor becomes readable)
+                             | no room: queued, sent when the reader has made some
     Engine.answer() -> answers, a list under a lock --wake--> answers_next -> auth_request_of(handle) -> auth_request_end
 
-Invariants: a handle is a slab's index and generation, so an answer that comes late, twice or for nobody finds no question; every question
-has a deadline; the ring is bounded, and what finds it full waits with its client, who is not read from meanwhile. The loop takes the
-lock for a copy, never for longer. Cost: O(1) and some 100 bytes per question.
+Invariants: a handle is a slab's index and generation, so a late, repeated or misdirected answer finds no auth request. Every auth request has a
+deadline. The ring is bounded; a request that finds it full waits with its client, which is not read from in this time. The loop holds the lock no
+longer than a copy takes.
+Cost: O(1) and about 100 bytes per auth request.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -49,12 +50,12 @@ cdef struct AuthRequests:
     uint32_t used
     uint32_t filling_cap
     uint32_t draining_cap
-    bint starved                 # somebody found no room: the reader wakes the loop
+    bint starved                 # a request found no room: the reader wakes the loop
     bint open
     AuthAnswer* first
     AuthAnswer* last
     Slab questions
-    AuthRequest* waiting            # found no room
+    AuthRequest* waiting            # auth requests that found no room
     AuthRequest* waiting_last
 
 
@@ -92,7 +93,7 @@ cdef void auth_requests_open(Broker* b) noexcept nogil:
 
 
 cdef void auth_requests_close(Broker* b) noexcept nogil:
-    """What was answered is not heard any more."""
+    """Stop reading answers."""
     cdef AuthRequests* a = auth_requests_of(b)
     cdef AuthAnswer* answer
     pthread_mutex_lock(&a.lock)
@@ -108,7 +109,7 @@ cdef void auth_requests_close(Broker* b) noexcept nogil:
 # ---------------------------------------------------------------- the ring
 
 cdef bint ring_room(AuthRequests* a, uint32_t need) noexcept nogil:
-    """With the lock held. A record larger than the ring gets a ring of its size, alone."""
+    """Is there room? Called with the lock held. A record larger than the ring gets a ring of its size, alone."""
     cdef uint8_t* bytes
     if a.used + <uint64_t>need <= a.filling_cap:
         return 1
@@ -123,7 +124,7 @@ cdef bint ring_room(AuthRequests* a, uint32_t need) noexcept nogil:
 
 
 cdef bint request_put(Broker* b, AuthRequestHead* head, const View* fields) noexcept nogil:
-    """0: there is no room now."""
+    """Append a request to the ring. Return 0 if there is no room now."""
     cdef AuthRequests* a = auth_requests_of(b)
     cdef uint64_t need = sizeof(AuthRequestHead)
     cdef uint32_t i, n
@@ -315,7 +316,7 @@ cdef void auth_request_send(Broker* b, AuthRequest* q) noexcept nogil:
     q.is_open = 1
     q.epoch = b.access_epoch
     wheel_add(&b.wheel, &q.timer, b.reactor.now_ms + b.settings.auth_timeout_ms)
-    b.stats.asked += 1
+    b.stats.auth_requests += 1
     if a.waiting == NULL and encode(b, q):
         return
     q.queued = 1
@@ -353,7 +354,7 @@ cdef inline View view_of_text(const char* text) noexcept nogil:
 
 
 cdef bint encode(Broker* b, AuthRequest* q) noexcept nogil:
-    """0: there is no room now. A question whose client is gone is not asked, and times out."""
+    """Append an auth request to the ring as bytes. Return 0 if there is no room now. A request whose client is gone is not sent and times out."""
     cdef AuthRequestHead head
     cdef View fields[AUTH_FIELDS_MAX]
     cdef char where[64]
@@ -399,7 +400,7 @@ cdef bint encode(Broker* b, AuthRequest* q) noexcept nogil:
 
 
 cdef bint packet_resume(Broker* b, AuthRequest* q, Client* c) noexcept nogil:
-    """Its packet comes up again and is posted, once there is room for what it needed."""
+    """Handle the client's packet again and report it, once there is room for its request."""
     cdef AuthRequests* a = auth_requests_of(b)
     cdef bint there
     if c == NULL or c.pending_packet == NULL:
@@ -420,7 +421,8 @@ cdef View subscriber_id(Client* c) noexcept nogil:
 
 
 cdef bint connect_put(Broker* b, Client* c, AuthRequest* q, AuthRequestHead* head, View* fields, const char* where) noexcept nogil:
-    """connect: id, user, password, address, method, data, then of a certificate: name, subject, PEM. auth: method, data, id, user, address."""
+    """Append the fields of connect: id, user, password, address, method, data, then of a certificate: name, subject, PEM. Of auth: method, data,
+    id, user, address."""
     cdef Frame f
     cdef Connect p
     cdef uint16_t port = c.conn.address.port
@@ -436,7 +438,7 @@ cdef bint connect_put(Broker* b, Client* c, AuthRequest* q, AuthRequestHead* hea
         head.n_fields = 5
         return request_put(b, head, fields)
     if c.pending_packet == NULL or frame_next(c.pending_packet.frame, c.pending_packet.frame_n, 0, &f) != 1 or decode_connect(&f, &p) != 0:
-        return 1                 # it was decoded before: cannot be
+        return 1                 # cannot happen: the packet was decoded before
     fields[0] = view_over(c.pending_packet.id.p, c.pending_packet.id.n) if c.pending_packet.id.n else p.client_id
     tls_identity(c, &p, identity_room)
     proxied_identity(c, &p)

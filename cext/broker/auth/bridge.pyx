@@ -1,16 +1,16 @@
-"""Links as the rest of this room meets them: whose names change on the way, which may come in, what is told about them. Knows a link's
-structs; not how one is opened, spoken to or kept alive (cext/peer, above: BridgeOps).
+"""Serve bridges for the other rooms: names that change on the way, messages that may come in, events. This module knows the structs of a bridge. It
+does not know how a connection is opened, used or kept alive (cext/bridge, above: BridgeOps).
 
-A link is a client with the roles turned round: the remote broker's publications come in as that session's, and what is owed to the session goes
-out, through the same queue, window and packet ids as for any client. Only names change, and only in the bytes of one packet: nothing is
-allocated or stored for it.
+A bridge is a client with the roles exchanged. Messages of the remote broker come in as messages of that session, and the session's deliveries go
+out, through the same queue, window and packet ids as for any client. Only names change, and only in the bytes of one packet: nothing is allocated
+or stored for it.
 
     remote PUBLISH -> handle_publish -> bridge_lets_in -> (local name) -> retain, route
     route -> deliver -> queue -> write_single -> bridge_renames -> (remote name) -> remote
 
-Loops: the session's subscriptions carry No Local, so what came in through a link never goes out through it; what is retained from there is not
-replayed to it either (Message.source_hash). Longer ways round are known by a user property, which each broker adds on its links of 5.0, in both
-directions: who finds its own in what is published takes the message for acknowledged and forgets it. 3.x has no place for it.
+Loops: the session's subscriptions have No Local, so messages that came in through a bridge never go out through it. Retained messages from there
+are not replayed to it either (Message.source_hash). Longer loops are found by a user property that each broker adds on its bridges with 5.0, in
+both directions: a broker that finds its own property in a message acknowledges and drops the message. 3.x has no place for it.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -59,14 +59,15 @@ cdef bint bridge_lets_in(Broker* b, Client* c, View topic, Renaming* out) noexce
         topic.p += out.cut
         topic.n -= out.cut
         return not is_reserved_topic(topic)
-    # `a` + `b` may be `$CONTROL/`: only what is longer than that matters, and prefixes are few
+    # `a` + `b` may be `$CONTROL/`: only longer prefixes matter, and prefixes are few
     if out.prefix.p[0] == c'$' and forbidden_joined(out.prefix, topic, out.cut):
         return 0
     return n < LEVELS_MAX or level_count(out.prefix.p, out.prefix.n) + level_count(topic.p + out.cut, topic.n - out.cut) - 1 <= LEVELS_MAX
 
 
 cdef inline bint is_reserved_topic(View topic) noexcept nogil:
-    """A remote broker does not command this one. $SYS it may write where a line of its operator says so, as in Mosquitto."""
+    """Is this a topic that a remote broker may not write? It cannot command this broker. It may write to $SYS if a line of the configuration allows
+    it, as in Mosquitto."""
     return topic.p[0] == c'$' and (remote_topic_starts(topic, b"$CONTROL/", 9) or remote_topic_starts(topic, b"$share/", 7))
 
 
@@ -97,8 +98,8 @@ cdef bint bridge_renames(Broker* b, Client* c, View topic, Renaming* out, int* r
 
 
 cdef bint bridge_choose_lines(Client* c, uint32_t position, uint32_t floor, View topic) noexcept nogil:
-    """What the queue held when the lines changed goes by those of its time, over any number of reloads; what was queued by another process, or
-    longer ago than BRIDGE_PAST_MAX reloads, by the oldest that are known, if they send it out at all."""
+    """Choose the lines under which the delivery was queued, over any number of reloads. For deliveries that another process queued, or that are
+    older than BRIDGE_PAST_MAX reloads, choose the oldest known lines, if these send the topic out at all."""
     cdef Bridge* l = bridge_of(c)
     cdef BridgeSpec* s
     if l.past != NULL:
@@ -140,7 +141,7 @@ cdef void spec_free(BridgeSpec* s) noexcept nogil:
         return
     if s.tls_context != NULL:
         s.tls_context.release(s.tls_context)
-    explicit_bzero(s, s.bytes_n)         # it holds a password
+    explicit_bzero(s, s.bytes_n)         # it contains a password
     free(s)
 
 
@@ -169,7 +170,8 @@ cdef bint bridge_props(Broker* b, View* props, View via) noexcept nogil:
 
 
 cdef bint bridge_seen(Broker* b, View props) noexcept nogil:
-    """`props` are valid (props_decode): a way that is a walk over them is linear, a search for the bytes is quicker."""
+    """Did this message pass this broker? `props` are valid (props_decode): a walk over them takes linear time, but a search for the bytes is
+    faster."""
     return b.bridges != NULL and memmem(props.p, props.n, bridges_of(b).via, VIA_BYTES) != NULL
 
 
@@ -200,8 +202,8 @@ cdef void session_queued(Broker* b, Session* s) noexcept nogil:
 
 
 cdef void bridge_queued(Broker* b, Bridge* l) noexcept nogil:
-    """A lazy link is wanted once `threshold` deliveries wait: told once, until it has been up or its configuration is another one; and not
-    before what happened earlier is told."""
+    """Request a connection for a lazy bridge once `threshold` deliveries wait. The request is reported once, until the bridge was connected or has
+    another configuration, and not before an earlier event is reported."""
     cdef View none
     if (l.spec.threshold == 0 or l.wanted or l.client != NULL or l.session == NULL or l.event_waiting != NO_EVENT_WAITING
             or l.session.queue.pending < l.spec.threshold):
@@ -213,7 +215,7 @@ cdef void bridge_queued(Broker* b, Bridge* l) noexcept nogil:
 
 
 cdef bint bridge_queues_qos0(Broker* b, Session* s) noexcept nogil:
-    """While a lazy link is down that is how it ever comes up; as in Mosquitto."""
+    """Does the session queue QoS 0 messages? It does while a lazy bridge is down, because otherwise it would never connect; as in Mosquitto."""
     cdef Bridge* l = bridge_of_session(b, s)
     return l != NULL and l.spec.threshold != 0
 

@@ -1,8 +1,9 @@
-"""What a connection says of itself before its first MQTT packet. Knows listeners' rules and log lines; not how the bytes are read.
+"""Take the information of a connection before its first MQTT packet. This module knows the listener's rules and log lines. It does not know how the
+bytes are read.
 
-A PROXY header is believed: its address takes the place of the system's in every line and limit, its TLS certificate's name may become the
-user name. X-Forwarded-For is believed from neighbours only (loopback, private and link-local addresses, unix sockets): anybody can send
-it. Neither ever makes a connection a local one (Address.by_proxy).
+The broker believes a PROXY header: the header's address replaces the system's in every line and limit, and the name of its TLS certificate may
+become the user name. The broker believes X-Forwarded-For from neighbours only (loopback, private and link-local addresses, unix sockets), because
+any client can send it. Neither makes a connection local (Address.by_proxy).
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -28,7 +29,7 @@ cdef extern from "<arpa/inet.h>" nogil:
     int inet_pton(int family, const char* text, void* out)
 
 cdef enum:
-    COMMON_NAME_MAX = 1024       # RFC 5280 A.1 says 64; more is seen, but not without end
+    COMMON_NAME_MAX = 1024       # RFC 5280 A.1 allows 64; longer names exist
     ADDRESS_TEXT_MAX = 64
 
 
@@ -57,10 +58,10 @@ cdef void log_proxied_tls(Broker* b, Client* c, const Proxied* p) noexcept nogil
 
 
 cdef int name_keep(Client* c, const Proxied* p) noexcept nogil:
-    """Until CONNECT comes."""
+    """Store the name until CONNECT."""
     cdef uint32_t n = p.common_name.n
     if n == 0 or n > COMMON_NAME_MAX or utf8_check(p.common_name.p, n) != 0:
-        return 0                 # none: CONNECT is refused
+        return 0                 # without a name CONNECT is refused
     return -1 if names_take(c) == NULL or owned_set(&c.names.proxied, p.common_name) != 0 else 0
 
 
@@ -105,7 +106,7 @@ cdef bint proxied_identity(Client* c, Connect* p) noexcept nogil:
 # ---------------------------------------------------------------- upgrade
 
 cdef bint neighbour(const Address* a) noexcept nogil:
-    """Loopback, private or link-local: where a reverse proxy may be."""
+    """Is the address loopback, private or link-local, as that of a reverse proxy may be?"""
     cdef const uint8_t* ip = <const uint8_t*>a.ip
     cdef bint mapped = 0
     cdef int i
@@ -128,7 +129,7 @@ cdef bint neighbour(const Address* a) noexcept nogil:
 
 
 cdef bint forwarded_address_read(const uint8_t* text, uint32_t n, Address* out) noexcept nogil:
-    """`1.2.3.4`, `1.2.3.4:5`, `2001:db8::1`, `[2001:db8::1]:5`: what reverse proxies write."""
+    """Parse `1.2.3.4`, `1.2.3.4:5`, `2001:db8::1` or `[2001:db8::1]:5`, the forms that reverse proxies write."""
     cdef char buffer[ADDRESS_TEXT_MAX]
     cdef Address a
     cdef uint32_t i, size = n, colons = 0
@@ -155,7 +156,7 @@ cdef bint forwarded_address_read(const uint8_t* text, uint32_t n, Address* out) 
         a.family = <uint8_t>AF_INET6
     else:
         return 0
-    a.port = out.port            # of the connection: that of the address, where it is told, means nothing here
+    a.port = out.port            # port of the connection: the port of a forwarded address means nothing here
     a.by_proxy = 1
     out[0] = a
     return 1

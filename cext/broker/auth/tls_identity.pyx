@@ -1,4 +1,5 @@
-"""Who a client is by its TLS connection. Knows listeners' rules and log lines; not TLS: a connection's transport tells."""
+"""Find the identity of a client by its TLS connection. This module knows the listener's rules and log lines. It does not know TLS: the transport of
+the connection returns the identity."""
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdio cimport snprintf
@@ -18,12 +19,12 @@ from cext.net.conn_state cimport (
 )
 
 cdef enum:
-    RECHECKS_PER_TURN = 16       # each some 0.1 ms of public keys
+    RECHECKS_PER_TURN = 16       # each takes about 0.1 ms of public key operations
     IDENTITY_LOOKS_PER_TURN = 4096
 
 
 cdef bint tls_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil:
-    """As in Mosquitto: user name and password of the packet are thrown away."""
+    """Take the user name from the connection. As in Mosquitto, user name and password of the packet are ignored."""
     cdef int n
     if c.conn.transport == NULL or not (c.listener.use_identity_as_username or c.listener.use_subject_as_username):
         return 0

@@ -129,13 +129,13 @@ ctypedef struct BridgeState:
 
 # The functions of the bridge room (cext/bridge), so that lower rooms can call it without knowing it.
 ctypedef struct BridgeOps:
-    int (*packet)(Broker* b, Client* c, const Frame* f) noexcept nogil      # all packets but PUBLISH and acknowledgements of an open one; like handlers
+    int (*packet)(Broker* b, Client* c, const Frame* f) noexcept nogil      # packets except PUBLISH and acknowledgements of an open one
     void (*goodbye)(Broker* b, Client* c, int reason) noexcept nogil        # sends DISCONNECT
     void (*ended)(Broker* b, Client* c, int reason) noexcept nogil          # called after the client left its session
     void (*client_timer)(Broker* b, Client* c) noexcept nogil
     void (*bridge_timer)(Broker* b, Bridge* l) noexcept nogil
     void (*begin)(Broker* b) noexcept nogil                                 # called when the loop begins
-    int (*ask)(Broker* b, BridgeCommand* a) noexcept nogil                        # 0 or errno
+    int (*command)(Broker* b, BridgeCommand* a) noexcept nogil                        # 0 or errno
     void (*opened)(Broker* b, Client* c, int err) noexcept nogil
     void (*free)(Bridges* bridges) noexcept nogil                               # called after the loop has ended
 

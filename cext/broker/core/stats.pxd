@@ -161,7 +161,7 @@ ctypedef struct Stats:
     uint64_t protocol_disconnects                       # connections ended for a protocol error
     uint64_t drops[DROP_REASONS]
     uint64_t refused[REFUSED_REASONS]
-    uint64_t asked                      # auth requests to the control plane
+    uint64_t auth_requests                      # auth requests to the control plane
     uint64_t auth_request_timeouts               # auth requests that were not answered in time
     uint64_t answers_stale              # late, repeated, or for a client that is gone
     uint64_t events_lost                # events that found the ring full
