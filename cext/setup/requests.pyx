@@ -108,7 +108,8 @@ cdef request_of(records, const AuthRequestHead* head, list f):
 
 # ---------------------------------------------------------------- answers
 
-cdef AuthAnswer* answer_new(str kind, handle, int verdict, bytes first, bytes second, int qos, bint retain, bytes third=None) except NULL:
+cdef AuthAnswer* answer_new(str kind, handle, int verdict, bytes first=None, bytes second=None, bytes third=None) except NULL:
+    """Make the struct of an answer with copies of its bytes: text, bytes and extra of AuthAnswer."""
     cdef size_t n = sum([len(part) for part in (first, second, third) if part is not None])
     cdef uint64_t number = handle
     cdef uint8_t* p
@@ -119,8 +120,6 @@ cdef AuthAnswer* answer_new(str kind, handle, int verdict, bytes first, bytes se
     a.kind = <uint8_t><int>REQUEST_KINDS[kind]
     a.handle = number
     a.verdict = verdict
-    a.qos = <uint8_t>qos
-    a.retain = retain
     p = <uint8_t*>a + sizeof(AuthAnswer)
     answer_view_put(&a.text, p, first)
     answer_view_put(&a.bytes, p + a.text.n, second)
@@ -144,16 +143,15 @@ cdef AuthAnswer* answer_of(given) except NULL:
     if kind == "wait":
         if not 1 <= given.seconds <= WAIT_MAX_S:
             raise ValueError(f"{given.seconds!r} is no time to wait: expected 1 to {WAIT_MAX_S} seconds")
-        return answer_new("wait", given.handle, given.seconds, None, None, 0, False)
+        return answer_new("wait", given.handle, given.seconds)
     if kind == "acl":
-        return answer_new("acl", given.handle, -1 if given.allowed is None else bool(given.allowed), None, None, 0, False)
+        return answer_new("acl", given.handle, -1 if given.allowed is None else bool(given.allowed))
     if kind == "message_in" or kind == "message_out":
         if given.content is None:
-            return answer_new(kind, given.handle, 0, None, None, 0, False)
-        c = given.content
-        return answer_new(kind, given.handle, 1, topic_of(c.topic, c.qos), bytes(c.payload), c.qos, bool(c.retain))
+            return answer_new(kind, given.handle, 0)
+        return message_answer(answer_new(kind, given.handle, 1, topic_of(given.content), bytes(given.content.payload)), given.content)
     if kind == "publish":
-        return publish_of(given.topic, given.payload, given.qos, given.retain, given.expiry_s)
+        return publish_of(given)
     if kind == "kick":
         return kick_of(list(given.usernames))
     raise ValueError(f"{kind!r} is no kind of answer")
@@ -164,28 +162,43 @@ cdef AuthAnswer* login_answer(given) except NULL:
     encoded = None if name is None else name.encode()
     if (encoded is not None and (len(encoded) > REQUEST_TEXT_MAX or b"\0" in encoded)) or (data is not None and len(data) > REQUEST_TEXT_MAX):
         raise ValueError("a user name or authentication data that does not go into a packet")
-    return answer_new("connect", given.handle, given.code, encoded, None if data is None else bytes(data), 0, False)
+    return answer_new("connect", given.handle, given.code, encoded, None if data is None else bytes(data))
 
 
 cdef AuthAnswer* kick_of(list users) except NULL:
     names = [name.encode() for name in users if name is not None]
     packed = b"".join([len(name).to_bytes(4, "little") + name for name in names])
-    return answer_new("kick", 0, None in users, None, packed, 0, False)
+    return answer_new("kick", 0, None in users, None, packed)
 
 
-cdef bytes topic_of(str topic, qos):
+cdef bytes encoded_topic(str topic):
+    """Return the bytes of a topic to publish to. Raise ValueError for another string."""
     encoded = topic.encode()
     if name_check(<const uint8_t*><const char*>encoded, <uint32_t>len(encoded)) != 0 or b"\0" in encoded:
         raise ValueError(f"{topic!r} is no topic to publish to")
-    if not 0 <= qos <= 2:
-        raise ValueError(f"{qos} is no quality of service")
     return encoded
 
 
-cdef AuthAnswer* publish_of(str topic, payload, qos, retain, expiry_s) except NULL:
+cdef bytes topic_of(message):
+    """Return the encoded topic of a Content or PublishCommand. Raise ValueError for a topic or QoS that cannot be published."""
+    encoded = encoded_topic(message.topic)
+    if not 0 <= message.qos <= 2:
+        raise ValueError(f"{message.qos} is no quality of service")
+    return encoded
+
+
+cdef AuthAnswer* message_answer(AuthAnswer* a, message) except NULL:
+    """Set QoS and retain flag of an answer."""
+    a.qos = <uint8_t><int>message.qos
+    a.retain = bool(message.retain)
+    return a
+
+
+cdef AuthAnswer* publish_of(given) except NULL:
+    expiry_s = given.expiry_s
     if expiry_s is None:
-        expiry_s = LOG_EXPIRY_S if topic.startswith("$SYS/broker/log/") else 0
-    return answer_new("publish", 0, expiry_s, topic_of(topic, qos), bytes(payload), qos, bool(retain))
+        expiry_s = LOG_EXPIRY_S if given.topic.startswith("$SYS/broker/log/") else 0
+    return message_answer(answer_new("publish", 0, expiry_s, topic_of(given), bytes(given.payload)), given)
 
 
 cdef int answers_append(list given, AuthAnswer** first) except -1:
@@ -194,7 +207,7 @@ cdef int answers_append(list given, AuthAnswer** first) except -1:
     for one in given:
         if one.kind == "control":
             for topic, payload in one.messages:
-                end[0] = answer_new("control", one.handle, 0, topic_of(topic, 0), bytes(payload), 0, False, one.correlation)
+                end[0] = answer_new("control", one.handle, 0, encoded_topic(topic), bytes(payload), one.correlation)
                 end = &end[0].next
         else:
             end[0] = answer_of(one)

@@ -1,7 +1,6 @@
 """Imports go one way: dev/rooms.toml declares the rooms of cext/ and mosq/ in order, and dev/architecture.py checks every
 import against it. The tests of small trees show that each kind of violation is found."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -16,16 +15,8 @@ def test_each_import_goes_to_an_earlier_room() -> None:
     assert architecture.problems(ROOT, architecture.rooms_of(DECLARATION)) == []
 
 
-# functions of cext/ that are still to be split, or to get a reason; this set only shrinks
-OPEN = {
-    "cext/broker/persist/pending_acks.pyx: ack_when_committed", "cext/setup/requests.pyx: answer_new",
-    "cext/topic/explain.pyx: index_explain",
-}
-
-
 def test_functions_are_short_or_give_a_reason() -> None:
-    found = architecture.function_problems(ROOT, architecture.FUNCTION_FOLDERS)
-    assert [one for one in found if re.sub(r":\d+: (\w+): .*", r": \1", one) not in OPEN] == []
+    assert architecture.function_problems(ROOT, architecture.FUNCTION_FOLDERS) == []
 
 
 def test_the_table_of_architecture_is_current() -> None:

@@ -167,5 +167,13 @@ cdef inline bint lacks_since(Broker* b, uint64_t changes) noexcept nogil:
     return b.durable != NULL and durable_of(b).lacks > changes
 
 
+# Report that memory was missing for a record or a delivery of a durable session: its cause gets no acknowledgement.
+cdef inline void durable_lacks_memory(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t != NULL:
+        batch_changed(t, 0)
+        t.lacks = t.changes
+
+
 cdef inline bint durable_refuses(Broker* b) noexcept nogil:
     return b.durable != NULL and durable_of(b).trouble != 0

@@ -1,14 +1,14 @@
-"""The account of each session that outlives its connection: what was published to it at QoS 1 and 2, and what became of that.
+"""Keep the account of each durable session: the messages published to it with QoS 1 and 2, and what became of them.
 
-    restored + published = acknowledged + expired + dropped + gone + what is queued
+    restored + published = acknowledged + expired + dropped + gone + queued
 
-The right side's last term is the queue's own count: what does not add up is a mistake in the one or the other, and the reader sees it.
+The last term is the queue's own count. If both sides differ, one of them has a defect, and readers of the stream see it.
 
-Knows sessions and counters; not packets, nor how a record is written. Written when a client leaves, when its session ends, and UPDATE_MS after the first
-change since: those that have changed stand in a list by that time, one timer works it off, SLICE at a time. Counting begins anew with each process: what
-a kill takes from the counters, it takes from both sides.
-Cost: 104 bytes per such session while events are wanted, in blocks that are kept; some 5 ns per count, about 1 us per record. Nothing else: not for
-sessions that end with their connection, and where events are off one branch per count.
+This module knows sessions and counters. It does not know packets, or how a record is written. A record is written when a client leaves, when its
+session ends, and UPDATE_MS after the first change since the last record: changed accounts are in a list by that time, and one timer works it off,
+ACCOUNTS_SLICE at a time. Each process begins a new counting: a kill loses the same on both sides.
+Cost: 104 bytes per such session while a stream has events, in blocks that are not freed; about 5 ns per count and 1 us per record. Sessions that
+end with their connection cost nothing; without events a count costs one branch.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -34,10 +34,10 @@ from cext.topic.index cimport Subscription, subscription_read
 cdef enum:
     ACCOUNT_BLOCK = 64
     UPDATE_MS = 60000
-    CROWDED_MS = 250             # between two looks whether there is room again
-    ACCOUNTS_SLICE = 1000                 # accounts looked at, or records written, at a time
-    FOUND_SUBSCRIPTIONS_MAX = 4096      # of one session: the rest is told as a gap
-    ACCOUNT_FILTER_ROOM = 66600          # as subscription_read wants it
+    CROWDED_MS = 250             # pause before the next check for room in the stream
+    ACCOUNTS_SLICE = 1000                 # accounts checked, or records written, per slice
+    FOUND_SUBSCRIPTIONS_MAX = 4096      # subscriptions reported for one session; the rest is a gap
+    ACCOUNT_FILTER_ROOM = 66600          # size that subscription_read requires
     ACCOUNT_PAYLOAD_MAX = 512
 
 
@@ -46,14 +46,14 @@ cdef inline Accounts* accounts_of(Broker* b) noexcept nogil:
 
 
 cdef inline SessionAccount* account_at(Accounts* t, uint32_t store_session_id) noexcept nogil:
-    """NULL: there is no place for it."""
+    """Return the account's place; NULL if there is none."""
     cdef uint32_t i = store_session_id // ACCOUNT_BLOCK
     return t.blocks[i] + store_session_id % ACCOUNT_BLOCK if i < t.n_blocks and t.blocks[i] != NULL else NULL
 
 
 cdef SessionAccount* account_find(Broker* b, const Session* s) noexcept nogil:
     cdef SessionAccount* a = account_at(accounts_of(b), s.store_session_id) if b.accounts != NULL and s.store_session_id != 0 else NULL
-    return a if a != NULL and a.session == s else NULL       # the number may be another's by now
+    return a if a != NULL and a.session == s else NULL       # the id may belong to another session now
 
 
 cdef SessionAccount* account_touched(Broker* b, const Session* s) noexcept nogil:
@@ -88,7 +88,7 @@ cdef void accounts_list_pop(Accounts* t) noexcept nogil:
 # ---------------------------------------------------------------- beginning
 
 cdef bint place_make(Accounts* t, uint32_t store_session_id) noexcept nogil:
-    """0: no memory."""
+    """Make a place for the account. Return 0 without memory."""
     cdef uint32_t i = store_session_id // ACCOUNT_BLOCK
     cdef uint32_t n = t.n_blocks * 2 if t.n_blocks * 2 > i else i + 1
     cdef SessionAccount** blocks
@@ -121,7 +121,7 @@ cdef void account_begin(Broker* b, Session* s) noexcept nogil:
     if not place_make(t, s.store_session_id):
         streams_events_lose(b, 1)
         return
-    a = account_at(t, s.store_session_id)     # it may stand in the list since it was another's
+    a = account_at(t, s.store_session_id)     # it may be in the list for the session that had the id before
     a.id = t.last_id = max(t.last_id + 1, clock_wall_us())
     a.session = s
     a.restored = a.published = a.delivered = a.resent = 0
@@ -171,7 +171,7 @@ cdef void account_end(Broker* b, const Session* s) noexcept nogil:
 # ---------------------------------------------------------------- in slices
 
 cdef uint32_t found_report(Broker* b, SessionAccount* a) noexcept nogil:
-    """How many records that took."""
+    """Return the number of written records."""
     cdef char filter[ACCOUNT_FILTER_ROOM]
     cdef View text
     cdef Subscription* sub = a.session.owner.head
@@ -189,7 +189,7 @@ cdef uint32_t found_report(Broker* b, SessionAccount* a) noexcept nogil:
 
 
 cdef void found_some(Broker* b, Accounts* t) noexcept nogil:
-    """What the start has found. A session that has ended since has said so, and is nobody any more."""
+    """Report the accounts found at the start. A session that has ended since was reported, and has no account."""
     cdef uint32_t looks = 0
     cdef SessionAccount* a
     while t.found_at < t.found_end and looks < ACCOUNTS_SLICE and streams_events_fit(b):
@@ -278,7 +278,7 @@ cdef void accounts_fini(Broker* b) noexcept nogil:
     if t == NULL:
         return
     b.accounts = NULL
-    wheel_remove(&b.wheel, &t.timer)      # what was counted since the close may have armed it
+    wheel_remove(&b.wheel, &t.timer)      # counts since the close may have armed it
     for i in range(t.n_blocks):
         free(t.blocks[i])
     free(t.blocks)

@@ -1,4 +1,5 @@
-# What happens to clients, into the stream of events (docs/journal.md has the table). Each does nothing where nobody wants events: one predictable branch.
+# Events of clients, for the stream of events (docs/journal.md has the table). Each function does nothing without such a stream: one predictable
+# branch.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
@@ -7,7 +8,7 @@ from cext.broker.persist.streams cimport streams_want_events
 from cext.session.session cimport Session
 
 cdef enum:
-    # reasons of a disconnect that MQTT has no code for
+    # reasons of a disconnect without an MQTT code
     EVENT_CLOSED = 0x40         # by the peer, without DISCONNECT
     EVENT_BROKEN = 0x41         # another error of the socket
 
@@ -26,19 +27,19 @@ cdef inline void event_connected(Broker* b, Client* c, bint clean, bint present)
         event_connected_write(b, c, clean, present)
 
 
-# A CONNECT that is not accepted, by the reason code that a v5 client gets; 0: there is none for it.
+# Report a CONNECT that is refused, with the reason code for a v5 client; 0: there is none.
 cdef inline void event_refused(Broker* b, Client* c, uint8_t rc) noexcept nogil:
     if streams_want_events(b):
         event_refused_write(b, c, rc)
 
 
-# Before it has lost its session. Tells a take-over first.
+# Report a disconnect, before the client leaves its session. A take-over is reported first.
 cdef inline void event_disconnected(Broker* b, Client* c, int reason) noexcept nogil:
     if streams_want_events(b):
         event_disconnected_write(b, c, reason)
 
 
-# filter: all of it, $share/GROUP/ and a mount point included
+# filter: with $share/GROUP/ and the mount point
 cdef inline void event_subscribed(Broker* b, const Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
     if streams_want_events(b):
         event_subscribed_write(b, s, filter, options, sub_id, 0)
@@ -49,7 +50,7 @@ cdef inline void event_unsubscribed(Broker* b, const Session* s, View filter) no
         event_unsubscribed_write(b, s, filter)
 
 
-# s: whose it was; NULL: nobody's
+# s: its session; NULL: none
 cdef inline void event_dropped(Broker* b, const Session* s, int reason, View topic) noexcept nogil:
     if streams_want_events(b):
         event_dropped_write(b, s, reason, topic)

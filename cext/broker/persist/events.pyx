@@ -1,6 +1,7 @@
-"""What an event's record says. Knows clients, sessions and payloads; not where records go, nor when something happens.
+"""Write the records of events. This module knows clients, sessions and payloads. It does not know the destination of records, or when something
+happens.
 
-Payloads are JSON, made of numbers and of addresses that we have written ourselves: nothing of what a client says is in them. Cost: below 1 us each, no
+Payloads are JSON of numbers and of addresses that the broker has formatted. They contain nothing that a client has sent. Cost: below 1 us each, no
 allocation.
 """
 

@@ -1,13 +1,13 @@
-"""Acknowledgements that wait: a ring per client, in the order of what they acknowledge [v5 4.6.0-2], and the ring of those who are looked at
-when a batch is committed. Knows batches by their serial; not what is in them.
+"""Hold acknowledgements back: a ring per client, in the order of the acknowledged packets [v5 4.6.0-2], and the ring of the waiters that a
+committed batch releases. This module knows batches by their serial. It does not know their content.
 
-    promise -> nothing recorded, nothing waits before it: sent at once
-            -> else at the ring's end; its client becomes a waiter for that batch
-    batch committed -> its waiters -> each ring's head, as far as it is due
-    a message proved to need no record (elided) -> the same, for its publisher
+    acknowledgement -> nothing recorded, nothing waits before it: sent at once
+                    -> else at the end of the ring; its client becomes a waiter for that batch
+    batch committed -> its waiters -> the head of each ring, as far as it is due
+    a message turns out to need no record (elided) -> the same, for its publisher
 
-Invariant: nothing leaves the ring but at its head. A ring beyond PENDING_ACKS_MAX, or a store that is behind, pauses its client; a store that takes no more
-(Durable.trouble) pauses who publishes and cannot be refused.
+Invariant: acknowledgements leave the ring at its head only. A ring beyond PENDING_ACKS_MAX, or a store that is behind, pauses its client. A store
+that accepts nothing (Durable.trouble) pauses publishers that cannot be refused.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -30,7 +30,7 @@ from cext.store.store cimport store_room
 
 cdef enum:
     ACKS_RING_MIN = 16
-    ACKS_RING_KEEP = 64               # an empty ring larger than this is given back
+    ACKS_RING_KEEP = 64               # largest empty ring that is not freed
     WAITERS_MIN = 256
     WAITS_FOR_JOB = 0xFFFFFFFFu  # in place of a serial
 
@@ -40,12 +40,12 @@ cdef inline bint is_committed(const Durable* t, uint32_t serial) noexcept nogil:
 
 
 cdef inline bint acks_have_room(const Durable* t) noexcept nogil:
-    """Of what is on its way, and of what cannot get on it while the disk is full."""
+    """Is there room for more acknowledgements? Counts batches on their way and, while the disk is full, those that cannot begin it."""
     return store_room(&t.store) and t.bytes <= t.store.options.waiting_max_bytes and not t.tight
 
 
-cdef inline bint takes(int packet_type, uint8_t rc) noexcept nogil:
-    """A message of a 3.x client, who cannot be told that there is no room."""
+cdef inline bint is_acceptance(int packet_type, uint8_t rc) noexcept nogil:
+    """Does this acknowledgement accept a message? A 3.x client cannot receive a refusal, so it is paused while the store has no room."""
     return rc < 0x80 and (packet_type == T_PUBACK or packet_type == T_PUBREC)
 
 
@@ -90,8 +90,8 @@ cdef int client_waits(Broker* b, Client* c, uint32_t serial) noexcept nogil:
 
 # ---------------------------------------------------------------- the ring
 
-cdef PendingAck* push(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil:
-    """NULL: no memory; then the client ends rather than that an acknowledgement is lost or overtaken."""
+cdef PendingAck* pending_ack_push(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil:
+    """Append an acknowledgement. Without memory return NULL, and end the client rather than lose an acknowledgement or send it out of order."""
     cdef PendingAcks* r = c.pending_acks
     cdef PendingAck* ring
     cdef PendingAck* p
@@ -121,8 +121,8 @@ cdef PendingAck* push(Broker* b, Client* c, int packet_type, uint16_t pid, uint8
     p.pid = pid
     p.rc = rc
     p.pending = NO_PENDING
-    p.serial = durable_of(b).committed       # due, once it is the first
-    if not r.paused and (n >= PENDING_ACKS_MAX or not acks_have_room(durable_of(b)) or (durable_of(b).trouble and takes(packet_type, rc))):
+    p.serial = durable_of(b).committed       # due as soon as it is the first
+    if not r.paused and (n >= PENDING_ACKS_MAX or not acks_have_room(durable_of(b)) or (durable_of(b).trouble and is_acceptance(packet_type, rc))):
         r.paused = 1
         c.jobs += 1
         c.conn.flags |= CONN_PAUSED
@@ -137,11 +137,11 @@ cdef void ack_now(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t r
     if is_empty(c):
         client_ack(b, c, packet_type, pid, rc)
     else:
-        push(b, c, packet_type, pid, rc)
+        pending_ack_push(b, c, packet_type, pid, rc)
 
 
 cdef void pending_ack_for(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint32_t serial, uint32_t pending) noexcept nogil:
-    cdef PendingAck* p = push(b, c, packet_type, pid, rc)
+    cdef PendingAck* p = pending_ack_push(b, c, packet_type, pid, rc)
     if p == NULL:
         return
     p.serial = serial
@@ -150,8 +150,8 @@ cdef void pending_ack_for(Broker* b, Client* c, int packet_type, uint16_t pid, u
         client_doom(b, c, RC_QUOTA_EXCEEDED)
 
 
-cdef void ack_when_committed(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m,
-                  uint8_t durability) noexcept nogil:
+cdef void ack_when_committed(Broker* b, Client* c,          # parameters: an acknowledgement (three), what was recorded for it (three)
+                             int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m, uint8_t durability) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef uint32_t pending = NO_PENDING
     cdef PendingAck* p
@@ -159,10 +159,10 @@ cdef void ack_when_committed(Broker* b, Client* c, int packet_type, uint16_t pid
         client_ack(b, c, packet_type, pid, rc)
         return
     if t.lacks > changes:
-        client_doom(b, c, RC_QUOTA_EXCEEDED)         # it is not on record: the client asks again, or is told
+        client_doom(b, c, RC_QUOTA_EXCEEDED)         # not recorded: the client gets no acknowledgement and publishes again
         return
     if c.jobs and m != NULL and (durability or t.level) >= DURABILITY_GROUP and b.jobs_tail != NULL and b.jobs_tail.message == m:
-        p = push(b, c, packet_type, pid, rc)         # who gets it is found out in slices
+        p = pending_ack_push(b, c, packet_type, pid, rc)         # a job finds the receivers in slices
         if p != NULL:
             p.serial = WAITS_FOR_JOB
             c.pending_acks.blocked = c.pending_acks.tail
@@ -173,7 +173,7 @@ cdef void ack_when_committed(Broker* b, Client* c, int packet_type, uint16_t pid
         return
     if durability == DURABILITY_STRICT:
         t.strict = 1
-    # one new pending message, and nothing else: when that need not be written, there is nothing to wait for
+    # one new pending message and nothing else: if its record becomes unnecessary, there is nothing to wait for
     if m != NULL and m.lsn & PENDING and (t.changes >> 32) - (changes >> 32) == 1:
         pending = <uint32_t>(m.lsn & 0xFFFFFFFFu)
         t.pendings[pending].owner_index = c.slab.index
@@ -215,7 +215,7 @@ cdef void pending_acks_job_done(Broker* b, Client* c) noexcept nogil:
     p = &r.ring[(r.blocked - 1) & r.mask]
     r.blocked = 0
     if r.strict:
-        batch_changed(t, 0)      # one that reaches the disk takes all before it along
+        batch_changed(t, 0)      # a batch that is synced also syncs those before it
         t.strict = 1
     p.serial = t.serial if t.dirty else t.serial - 1
     if is_committed(t, p.serial):

@@ -1,7 +1,6 @@
-# What happens and is to outlive the broker, told by the rest of the room. Each is a no-op for who is not durable. See keep.pyx.
-#
-# **Without memory** for a record nothing is promised: who asked for it gets no acknowledgement (lacks_since), and ends with 0x97. What could not
-# be asked for again (a subscription that is gone, an id that was released) is only done once there is room for its record (persist_reserve).
+# Record changes that must outlive the broker. Other rooms call these functions; each is a no-op for sessions that are not durable. See persist.pyx.
+# **Without memory** for a record no acknowledgement is sent: the client that caused the record ends with 0x97 (lacks_since). A change that the
+# client could not repeat (a removed subscription, a released packet id) happens only when there is room for its record (persist_reserve).
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
@@ -11,20 +10,19 @@ from cext.session.queue cimport Delivery
 from cext.session.record cimport RecordMessage
 from cext.session.session cimport Session
 
-# Room for records with bodies of `bytes` in all, a few of them; s NULL: of whoever. 0: no memory, and nothing may be done.
+# Make room for a few records with `bytes` of bodies in all; s NULL: of no particular session. 0: no memory, and the change must not happen.
 cdef bint persist_reserve(Broker* b, const Session* s, uint64_t bytes) noexcept nogil
 cdef bint store_session_id_reserve(Broker* b) noexcept nogil         # for one more session
-cdef void persist_lacks_memory(Broker* b) noexcept nogil             # something that is owed to a durable session has no memory
-cdef void persist_session(Broker* b, Session* s) noexcept nogil        # its own state has changed; gives it a number when it needs one
+cdef void persist_session(Broker* b, Session* s) noexcept nogil        # its own state has changed; gives it a store session id if it needs one
 cdef void persist_session_end(Broker* b, Session* s) noexcept nogil   # it has ended
 cdef void persist_subscription(Broker* b, Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil
 cdef void persist_subscription_end(Broker* b, Session* s, View filter) noexcept nogil
-# d was just pushed, for a session with a number. -1: no memory
+# Record the delivery d, which was just queued for a session with a store session id. -1: no memory.
 cdef int pending_delivery_record(Broker* b, Session* s, Message* m, const Delivery* d, uint32_t position) noexcept nogil
-# The same for one that is not recorded: at QoS 2 it goes out with the next batch.
+# Same for a delivery without a record: with QoS 2 it is sent after the next batch.
 cdef int pending_delivery_wait(Broker* b, Session* s, const Delivery* d) noexcept nogil
 cdef void pending_delivery_done(Broker* b, Session* s, Message* m, uint32_t position) noexcept nogil     # m NULL: it was released before
-cdef void pending_delivery_release(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil      # PUBREC came
+cdef void pending_delivery_release(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil      # PUBREC has come
 cdef void persist_retained(Broker* b, Message* m) noexcept nogil
 cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept nogil
 cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m) noexcept nogil     # m NULL: refused
@@ -40,9 +38,9 @@ cdef void* grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil
 
 
 cdef enum:
-    END_NOT_RECORDED = 0x80000000u      # in Durable.free_store_ids: the number's RECORD_END found no memory
+    END_NOT_RECORDED = 0x80000000u      # in Durable.free_store_ids: there was no memory for RECORD_END of this id
 
 
 cdef inline bint sendable(const Session* s, uint32_t position) noexcept nogil:
-    # An outbound QoS 2 message goes out when its record is committed, so that nobody gets it twice
+    # An outbound QoS 2 message is sent after its record is committed, so that no client receives it twice
     return s.store_session_id == 0 or <int>(position - s.safe) < 0

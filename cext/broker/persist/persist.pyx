@@ -1,14 +1,14 @@
-"""What is to outlive the broker, as it happens. Knows sessions and messages, and what their records say; not when records are written, nor
-who waits for that.
+"""Record changes as they happen. This module knows sessions, messages and the bodies of their records. It does not know when records are written,
+or which clients wait for that.
 
-    a message with durable subscribers -> Pending: one per message and batch, with who is owed it
-         acknowledged by all of them while its batch is open -> no record, and its publisher is told at once (elided)
-         else, when the batch is sealed -> RECORD_MSG
-    an acknowledgement of what has a record -> Ack -> RECORD_ACKS
-    sessions, subscriptions, wills, inbound QoS 2, PUBRECs, retained messages that go -> their record, at once, into the open batch
+    a message with durable subscribers -> Pending: one per message and batch, with its deliveries
+        acknowledged by all of them while its batch is open -> no record, and the publisher is acknowledged at once (elided)
+        else, when the batch is sealed -> RECORD_MSG
+    an acknowledgement of a recorded message -> Ack -> RECORD_ACKS
+    sessions, subscriptions, wills, inbound QoS 2, PUBRECs, removed retained messages -> their record, at once, into the open batch
 
-Invariant: positions of a session below `logged` are in sealed batches, those from there on in the open one or not recorded.
-Cost: of a QoS 1 message that is elided some 20 ns; no allocation but for arrays that grow to their high-water mark.
+Invariant: positions of a session below `logged` are in sealed batches; later positions are in the open batch or not recorded.
+Cost: about 20 ns for an elided QoS 1 message. No allocation, except for arrays that grow to their largest size.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -20,7 +20,7 @@ from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
-from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, batch_changed, durable_of
+from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, batch_changed, durable_lacks_memory, durable_of
 from cext.broker.persist.accounts cimport account_begin
 from cext.broker.persist.pending_acks cimport pending_acks_release, waiter_add
 from cext.session.message cimport (
@@ -40,8 +40,8 @@ from cext.store.store cimport store_append, store_record_bytes, store_reserve
 
 cdef enum:
     MANY = 256                   # first size of an array
-    MORE = 0x100000000u          # see changed
-    FEW = 8                      # records that persist_reserve counts with
+    MORE = 0x100000000u          # unit of the upper half of Durable.changes
+    FEW = 8                      # records that persist_reserve allows for
 
 
 # ---------------------------------------------------------------- the open batch
@@ -51,23 +51,16 @@ cdef uint8_t* record(Broker* b, int kind, uint64_t n) noexcept nogil:
     return record_room(b, kind, n, &lsn)
 
 
-cdef void persist_lacks_memory(Broker* b) noexcept nogil:
-    cdef Durable* t = durable_of(b)
-    if t != NULL:
-        batch_changed(t, 0)
-        t.lacks = t.changes
-
-
 cdef bint persist_reserve(Broker* b, const Session* s, uint64_t bytes) noexcept nogil:
     cdef Durable* t = durable_of(b)
     if t == NULL or t.loading or (s != NULL and s.store_session_id == 0) or store_reserve(&t.store, bytes + FEW * store_record_bytes(3)):
         return 1
-    persist_lacks_memory(b)
+    durable_lacks_memory(b)
     return 0
 
 
 cdef uint8_t* record_room(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil:
-    """Room for a body in the open batch; NULL: no memory, and who asked for it is promised nothing."""
+    """Make room for a body in the open batch. NULL: no memory; the client that caused the record gets no acknowledgement."""
     cdef Durable* t = durable_of(b)
     cdef uint8_t* out
     batch_changed(t, n)
@@ -79,7 +72,7 @@ cdef uint8_t* record_room(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexce
 
 
 cdef void* grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil:
-    """NULL: no memory; the array is as it was."""
+    """Return a larger array; NULL without memory, and the array is unchanged."""
     cdef uint32_t more = cap[0] * 2 if cap[0] else MANY
     cdef void* out = realloc(array, <size_t>more * item_bytes)
     if out != NULL:
@@ -88,7 +81,7 @@ cdef void* grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil
 
 
 cdef uint64_t wall_of(Broker* b, uint64_t monotonic_ms) noexcept nogil:
-    """0 stays 0: never."""
+    """Return the wall clock time of a monotonic time. 0 (never) stays 0."""
     cdef uint64_t now = clock_wall_ms()
     if monotonic_ms == 0:
         return 0
@@ -100,7 +93,7 @@ cdef uint64_t wall_of(Broker* b, uint64_t monotonic_ms) noexcept nogil:
 cdef void message_recorded(Broker* b, const Message* m, RecordMessage* out) noexcept nogil:
     out.flags = m.qos | (RECORD_RETAIN if m.retain else 0) | (RECORD_AGAIN if m.flags & MESSAGE_AGAIN else 0)
     out.expires_wall_ms = wall_of(b, m.expires_ms) if m.expires_ms else 0
-    out.source_hash = 0          # it is keyed anew by each process
+    out.source_hash = 0          # each process has another key
     out.topic = m.topic
     out.props = m.props
     out.payload = m.payload
@@ -109,7 +102,7 @@ cdef void message_recorded(Broker* b, const Message* m, RecordMessage* out) noex
 # ---------------------------------------------------------------- numbers of sessions
 
 cdef bint store_session_id_reserve(Broker* b) noexcept nogil:
-    """Also for its return."""
+    """Make room for one more session, also for the return of its id."""
     cdef Durable* t = durable_of(b)
     cdef Session** sessions_by_store_id
     cdef uint32_t* free_store_ids
@@ -130,10 +123,10 @@ cdef bint store_session_id_reserve(Broker* b) noexcept nogil:
 
 
 cdef int number_take(Broker* b, Session* s) noexcept nogil:
-    """-1: no memory. Free numbers are used again, but not in the batch in which they became free."""
+    """Give the session a store session id. -1: no memory. Freed ids are used again, but not in the batch in which they were freed."""
     cdef Durable* t = durable_of(b)
     if not store_session_id_reserve(b):
-        persist_lacks_memory(b)
+        durable_lacks_memory(b)
         return -1
     if t.n_free > t.n_freed:
         t.n_free -= 1
@@ -141,7 +134,7 @@ cdef int number_take(Broker* b, Session* s) noexcept nogil:
         t.free_store_ids[t.n_free - t.n_freed] = t.free_store_ids[t.n_free]
     else:
         if t.n_store_ids == 0:
-            t.sessions_by_store_id[0] = NULL   # 0 is nobody's
+            t.sessions_by_store_id[0] = NULL   # 0 is no session
             t.n_store_ids = 1
         s.store_session_id = t.n_store_ids
         t.n_store_ids += 1
@@ -160,7 +153,7 @@ cdef void number_give(Durable* t, uint32_t store_session_id) noexcept nogil:
 
 
 cdef int ends_record(Durable* t) noexcept nogil:
-    """What had no memory when it happened. -1: it still has none."""
+    """Write the RECORD_END records for which memory was missing. -1: it is still missing."""
     cdef uint64_t lsn
     cdef uint8_t* out
     cdef uint32_t* store_session_id
@@ -205,7 +198,7 @@ cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
 
 
 cdef bint gone_recorded(Broker* b, int kind, uint32_t store_session_id) noexcept nogil:
-    """END, WILL_GONE."""
+    """Write the record of an end: RECORD_END or RECORD_WILL_GONE."""
     cdef uint8_t* out = record(b, kind, RECORD_END_BYTES)
     if out != NULL:
         record_end_put(out, store_session_id)
@@ -244,7 +237,7 @@ cdef void persist_subscription_end(Broker* b, Session* s, View filter) noexcept 
 # ---------------------------------------------------------------- what they are owed
 
 cdef Pending* pending_of(Durable* t, Message* m) noexcept nogil:
-    """The message's place in the open batch; NULL: no memory."""
+    """Return the message's place in the open batch; NULL without memory."""
     cdef Pending* pendings
     cdef Pending* p
     if m.lsn & PENDING:
@@ -308,7 +301,7 @@ cdef int pending_delivery_record(Broker* b, Session* s, Message* m, const Delive
     p.n += 1
     p.live += 1
     if s.client == NULL:
-        t.urgent = 1             # it will be written, however long its batch waits
+        t.urgent = 1             # it is written, however long its batch waits
     s.records += 1
     batch_changed(t, 16 if p.n > 1 else message_bytes(m) + RECORD_ROOM)
     return 0
@@ -332,7 +325,7 @@ cdef void pending_delivery_done(Broker* b, Session* s, Message* m, uint32_t posi
                 pending_acks_release(b, c)
         return
     if s.flags & SESSION_ENDED:
-        return                   # its RECORD_END says it all
+        return                   # its RECORD_END covers this
     if t.n_acks == t.cap_acks:
         acks = <StoredAck*>grown(t.acks, &t.cap_acks, sizeof(StoredAck))
         if acks == NULL:
@@ -365,8 +358,8 @@ cdef void persist_retained(Broker* b, Message* m) noexcept nogil:
     if t == NULL or t.loading or is_own(m):
         return
     if pending_of(t, m) == NULL:
-        persist_lacks_memory(b)
-    t.changes += MORE            # it is written, whoever acknowledges it
+        durable_lacks_memory(b)
+    t.changes += MORE            # it is written even if all subscribers acknowledge it
     batch_changed(t, message_bytes(m) + RECORD_ROOM)
 
 
@@ -381,7 +374,7 @@ cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept no
 
 
 cdef inline bint is_own(const Message* m) noexcept nogil:
-    """$SYS: said anew by each process."""
+    """Is it a message below $SYS? Each process publishes those again."""
     return m.topic.n >= 5 and memcmp(m.topic.p, <const uint8_t*>"$SYS/", 5) == 0
 
 

@@ -1,4 +1,4 @@
-# A message on its way, and what is counted when it does not arrive.
+# A message on its way, and the counters of dropped messages.
 from libc.stdint cimport uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
@@ -7,25 +7,25 @@ from cext.broker.persist.events cimport event_dropped
 from cext.session.message cimport Message
 from cext.session.session cimport Session
 
-# A publication over a stored message (a reference is held until publication_fini).
+# Make a publication of a stored message (a reference is held until publication_fini).
 cdef void publication_of(Publication* p, Message* m) noexcept nogil
 cdef void publication_init(Publication* p) noexcept nogil
 cdef void publication_fini(Broker* b, Publication* p) noexcept nogil
-# The stored message of p, made when first asked for; NULL: no memory (or memory_limit). The reference stays p's.
+# Return the stored message of p, made on the first call; NULL without memory (or over memory_limit). The reference stays with p.
 cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil
-# The message of one delivery that waits: the stored one, or with several subscription identifiers one of its own. The reference is the
-# caller's; NULL: no memory.
+# Return the message of one queued delivery: the stored one, or with several subscription identifiers one of its own. The reference belongs to the
+# caller; NULL without memory.
 cdef Message* publication_message(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil
 
 
-# One is not delivered, or not taken: counted, and an event. s: whose it was, who was to get it or who published it; NULL: nobody's.
+# Count and report a message that is not delivered or not accepted. s: its session, its receiver or its publisher; NULL: none.
 cdef inline void dropped(Broker* b, const Session* s, int reason, View topic) noexcept nogil:
     b.stats.drops[reason] += 1
     event_dropped(b, s, reason, topic)
 
-# The same, among what was to go out.
+# Same, for an outgoing message.
 cdef void drop_unlogged(Broker* b, const Session* s, int reason, View topic) noexcept nogil
-# The same, to somebody who is there: the first of an episode is logged.
+# Same, for a connected receiver: the first one of an episode is logged.
 cdef void drop(Broker* b, Session* s, int reason, View topic) noexcept nogil
-# Is what is held over memory_limit and the reserve (bytes)?
+# Is the memory in use over memory_limit, less the reserve (bytes)?
 cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil

@@ -1,5 +1,5 @@
-"""Publications: a message on its way, stored when something must keep it; and what is counted when one is dropped. Knows messages and
-memory; not who gets them, nor how they are encoded.
+"""Store publications when something must hold them, and count dropped messages. This module knows messages and memory. It does not know the
+receivers, or how they are encoded.
 
 Invariant: a publication is stored at most once, whatever the size of its fan-out.
 """
@@ -71,7 +71,7 @@ cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:
     if p.steal != NULL:
         m = message_new_big(&b.messages, p.topic, p.props, p.payload, p.steal, p.steal_cap)
         if m != NULL:
-            p.steal = NULL       # now the message's
+            p.steal = NULL       # belongs to the message now
     else:
         m = message_new(&b.messages, p.topic, p.props, p.payload)
     if m == NULL:
@@ -82,7 +82,7 @@ cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:
     if p.source != NULL:
         m.source_hash = p.source.hash
     p.message = m
-    # what follows must not point into the read buffer any more when it is kept
+    # from here on the publication must not point into the read buffer, which may be reused
     p.topic = m.topic
     p.props = m.props
     p.payload = m.payload
@@ -93,7 +93,7 @@ cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:
 
 cdef void drop_unlogged(Broker* b, const Session* s, int reason, View topic) noexcept nogil:
     dropped(b, s, reason, topic)
-    if reason != DROP_ACL_READ:          # that is filtered, not lost
+    if reason != DROP_ACL_READ:          # filtered, not lost
         b.stats.publish_dropped += 1
 
 
@@ -109,7 +109,7 @@ cdef void drop(Broker* b, Session* s, int reason, View topic) noexcept nogil:
 
 
 cdef Message* with_sub_ids(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n) noexcept nogil:
-    """A copy of its own for a merged delivery that waits: its identifiers stand at the end of its properties [v5 3.3.4-4]."""
+    """Make a copy for a merged delivery that waits: its identifiers are at the end of its properties [v5 3.3.4-4]."""
     cdef View props
     cdef uint32_t i, size = p.props.n
     cdef Message* m

@@ -1,8 +1,10 @@
-"""Which message goes into which stream. Knows matches and journals; not files, nor the storage thread.
+"""Append messages to streams. This module knows matches and journals. It does not know files, or the storage thread.
 
-Invariants: a message is appended once to a stream, however many of its filters match; one that may be refused is taken by all of them or by none. Memory
-is bounded: what nobody can be told about (QoS 0, events, the broker's own) is lost, and counted, from half of what may wait on.
-Cost of a message in one stream: a copy of its bytes and some 10 ns; of one in none, where there are streams: a look at each group it matches.
+Invariants: a message is appended once to a stream, however many of its filters match. A message that may be refused is appended to all its streams
+or to none. Memory is bounded: messages that cannot be refused (QoS 0, events, the broker's own) are lost, and counted, once half of the limit
+waits.
+Cost: for a message in one stream a copy of its bytes and about 10 ns; for a message in no stream, if streams exist, a look at each group that it
+matches.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -13,12 +15,11 @@ from cext.base.clock cimport clock_wall_us
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line
-from cext.broker.core.durable cimport Durable, ON_RECORD, batch_opened, durable_of
+from cext.broker.core.durable cimport Durable, ON_RECORD, batch_opened, durable_lacks_memory, durable_of
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport DURABILITY_GROUP, SHARE_STREAM
 from cext.broker.persist.pending_acks cimport pending_acks_resume
-from cext.broker.persist.persist cimport persist_lacks_memory
 from cext.journal.format cimport shard_of_topic
 from cext.journal.journal cimport Journal, journal_append, journal_release, journal_reserve, journal_room, journal_seal
 from cext.journal.record cimport (
@@ -30,7 +31,7 @@ from cext.topic.index cimport Match, list_entry
 
 
 cdef inline uint64_t now_us(Streams* t) noexcept nogil:
-    """One look at the clock per turn."""
+    """Return the wall clock time; the clock is read once per turn."""
     if t.now_us == 0:
         t.now_us = clock_wall_us()
     return t.now_us
@@ -41,13 +42,13 @@ cdef inline uint32_t shard_for(const Journal* j, const View* topic) noexcept nog
 
 
 cdef inline bint is_crowded(Journal* j) noexcept nogil:
-    """Half of what may wait waits: the rest is for those who are promised something."""
+    """Does half of the limit wait? The other half is for messages with an acknowledgement."""
     cdef uint64_t half = j.options.waiting_max_bytes // 2
     return j.loop.waiting_bytes > half and (not journal_room(j) or j.loop.waiting_bytes > half)
 
 
 cdef inline bint is_tight(const Journal* j) noexcept nogil:
-    """Publishers wait from here on, so that none need be refused."""
+    """Must publishers wait? From this limit on they do, so that no message must be refused."""
     return j.loop.waiting_bytes > j.options.waiting_max_bytes // 4 * 3
 
 
@@ -59,7 +60,7 @@ cdef inline void stream_lose(Streams* t, Stream* s) noexcept nogil:
 # ---------------------------------------------------------------- messages
 
 cdef Stream* wanting(Streams* t, const Match* m) noexcept nogil:
-    """Those that the message is for, each once, linked."""
+    """Return the streams of the message, each once, as a list."""
     cdef Stream* s
     cdef Stream* first = NULL
     cdef uint32_t i
@@ -128,7 +129,7 @@ cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusab
 
 
 cdef bint stream_append(Broker* b, Stream* s, uint32_t shard, JournalRecord* r, bint promised) noexcept nogil:
-    """0: it is not in it."""
+    """Append a record. Return 0 if the stream cannot accept it."""
     cdef Durable* t = durable_of(b)
     if (not promised and is_crowded(&s.journal)) or journal_append(&s.journal, shard, r) < 0:
         return 0
@@ -142,7 +143,7 @@ cdef bint stream_append(Broker* b, Stream* s, uint32_t shard, JournalRecord* r, 
 # ---------------------------------------------------------------- events
 
 cdef void gap_report(Broker* b, Stream* s, bint last) noexcept nogil:
-    """What was lost before is told before anything else."""
+    """Append the report of lost events, before anything else."""
     cdef char text[40]
     cdef JournalRecord r
     memset(&r, 0, sizeof(r))
@@ -163,7 +164,7 @@ cdef void stream_event(Broker* b, uint8_t kind, View topic, View client_id, View
     if s.lost != s.lost_reported:
         gap_report(b, s, 0)
     if s.lost != s.lost_reported:
-        stream_lose(streams_of(b), s)       # not before what tells of those before it
+        stream_lose(streams_of(b), s)       # not before the record that reports the earlier losses
         return
     r.time_us = now_us(streams_of(b))
     r.kind = kind
@@ -209,12 +210,13 @@ cdef bint streams_recorded(Broker* b) noexcept nogil:
 
 
 cdef void streams_again(Broker* b) noexcept nogil:
-    """At once: the copies must be in what is sealed before the segment goes. What is appended until its batch is sealed goes with it."""
+    """Record the positions at once: the copies must be in a batch before the old segment goes. Records that are appended until that batch is sealed
+    are covered by it."""
     streams_of(b).changed = 1
     if streams_recorded(b):
         batch_opened(durable_of(b), 0)
     else:
-        persist_lacks_memory(b)
+        durable_lacks_memory(b)
 
 
 cdef void streams_seal(Broker* b) noexcept nogil:
@@ -227,12 +229,13 @@ cdef void streams_seal(Broker* b) noexcept nogil:
 # ---------------------------------------------------------------- how it goes
 
 cdef void stream_log_trouble(Broker* b, Stream* s) noexcept nogil:
-    """What is lost, and what the storage thread complains of: once, until it is over."""
+    """Log losses and errors of the storage thread: once, until they are over."""
     if s.stats.errors != s.errors_logged and (s.stats.full or s.stats.failing):
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: stream %s: %s", <const char*>&s.name[1], <const char*>s.why))
     s.errors_logged = s.stats.errors
     if s.stats.forced_records != s.forced_logged:
-        log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Warning: stream %s: its retain_bytes took %llu records that a consumer had not read.",
+        log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX,
+                                          "Warning: stream %s: its retain_bytes took %llu records that a consumer had not read.",
                                           <const char*>&s.name[1], <unsigned long long>(s.stats.forced_records - s.forced_logged)))
         s.forced_logged = s.stats.forced_records
     if s.loses and not is_crowded(&s.journal):
@@ -253,7 +256,7 @@ cdef void streams_news(Broker* b) noexcept nogil:
     cdef uint32_t i
     d.tight = 0
     for i in range(t.n):
-        journal_room(&t.at[i].journal)       # what came back is free
+        journal_room(&t.at[i].journal)       # blocks that the storage thread returned are free
         d.tight |= is_tight(&t.at[i].journal)
         stream_log_trouble(b, t.at[i])
     if was and not d.tight:

@@ -14,6 +14,7 @@ from cext.broker.auth.bridge cimport bridge_queues_qos0, session_queued
 from cext.broker.core.access cimport access_allows
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
+from cext.broker.core.durable cimport durable_lacks_memory
 from cext.broker.core.listener cimport Security
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client, session_security
@@ -22,7 +23,6 @@ from cext.broker.core.stats cimport DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DR
 from cext.broker.persist.accounts cimport (
     ACCOUNT_DROPPED, ACCOUNT_EXPIRED, account_published, account_queued, account_refused, account_turned_away,
 )
-from cext.broker.persist.persist cimport persist_lacks_memory
 from cext.broker.persist.publication cimport drop, publication_fini, publication_message, publication_of
 from cext.broker.routing.delivery_rules cimport is_expired
 from cext.broker.routing.encode_publish cimport WROTE, publish_flags
@@ -72,7 +72,7 @@ cdef void enqueue_failed(Broker* b, Session* s, const Publication* p, uint8_t qo
     drop(b, s, DROP_MEMORY, p.topic)
     account_refused(b, s, qos, ACCOUNT_DROPPED)
     if s.store_session_id:
-        persist_lacks_memory(b)               # the publisher gets no acknowledgement
+        durable_lacks_memory(b)               # the publisher gets no acknowledgement
 
 
 cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,

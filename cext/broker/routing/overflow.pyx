@@ -10,13 +10,14 @@ from cext.broker.auth.bridge cimport bridge_settled
 from cext.broker.core.bounds cimport LAST_VALUES_MAX, QUEUE_SPAN_MAX
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
+from cext.broker.core.durable cimport durable_lacks_memory
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.core.settings cimport DURABILITY_NONE, OVERFLOW_NEWEST
 from cext.broker.core.stats cimport DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REPLACED
 from cext.broker.persist.accounts cimport ACCOUNT_DROPPED, account_left, account_refused
 from cext.broker.persist.persist cimport (
-    pending_delivery_done, pending_delivery_record, pending_delivery_wait, persist_lacks_memory,
+    pending_delivery_done, pending_delivery_record, pending_delivery_wait,
 )
 from cext.broker.persist.publication cimport drop, dropped
 from cext.session.message cimport MESSAGE_SPREAD, Message, message_bytes, message_unref
@@ -129,7 +130,7 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
             d.sub_id = sub_id
             # A record at the same position replaces the older one.
             if s.store_session_id and record_delivery(b, s, m, d, p) != 0:
-                persist_lacks_memory(b)
+                durable_lacks_memory(b)
             b.work += looked // 8
             return 1
     b.work += looked // 8
