@@ -1,4 +1,4 @@
-"""The Engine's side of links to other brokers. Loaded with the first of them: a broker without bridges does not know this room."""
+"""The Engine's functions for bridges. The first bridge loads this module: a broker without bridges does not load it."""
 
 import _socket
 import os
@@ -32,7 +32,7 @@ cdef int bridge_command_send(Engine e, BridgeCommand* a) except -2:
 
 
 cdef int sockaddr_read(Address* a, uint32_t* scope, given) except -1:
-    """(family, numeric host, port)"""
+    """Parse (family, numeric host, port)."""
     cdef bytes packed
     family, host, port = given[:3]
     text, _, zone = str(host).partition("%")
@@ -93,10 +93,10 @@ def bridge_states(Engine e):
 
 
 cdef class Fresh:
-    """Links of a reload, made before anything changes."""
+    """The bridges of a reload, made before anything changes."""
     cdef Bridge** at
     cdef uint32_t n
-    cdef Bridges* first           # of a broker that had none
+    cdef Bridges* first           # the first bridges of this broker
 
     def __cinit__(self, Engine e, list specs):
         self.n = <uint32_t>len(specs)
@@ -116,7 +116,7 @@ cdef class Fresh:
         a.fresh = self.at
         a.bridges = self.first
         if bridge_command_send(e, &a) == 0:
-            free(a.fresh)        # the list that was before
+            free(a.fresh)        # the list before the reload
             self.at = NULL
             if e.b.bridges == self.first:
                 self.first = NULL

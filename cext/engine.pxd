@@ -1,4 +1,4 @@
-# The Engine's memory, for the rest of its floor (renewal.pyx).
+# The Engine's memory, for the other modules of this room (renewal.pyx, bridge_control.pyx).
 from cext.broker.admin.control_request cimport ControlRequest
 from cext.broker.admin.reload cimport Reload
 from cext.broker.core.broker cimport Broker
@@ -7,14 +7,14 @@ cdef class Engine:
     cdef Broker b
     cdef list keep              # bytes that the broker's views point into
     cdef list specs
-    cdef list sockets           # of each listener: a list
-    cdef list watched           # the Listeners of each listener: a list of addresses
+    cdef list sockets           # per listener: a list
+    cdef list watched           # per listener: a list of addresses of ListenSockets
     cdef int event
     cdef bint made
     cdef list open_ports
     cdef list keep_adopted
-    cdef list keep_before       # of the configuration before
-    cdef list gone              # Listeners that are not watched any more: an event of their last turn may have pointed to them
+    cdef list keep_before       # the bytes of the configuration before
+    cdef list gone              # ListenSockets that are not watched any more: an event of their last turn may have pointed to them
     cdef bint nodelay
 
     cdef int _doors(self, list securities) except -1

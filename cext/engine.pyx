@@ -1,8 +1,8 @@
-"""The door between the planes: what the control plane may ask of the data plane. Everything here validates, converts and waits; the loop
-itself runs without the GIL. How dictionaries become structs: cext/setup.
+"""The control plane's interface of the data plane. All functions here validate, convert and wait; the loop itself runs without the GIL. cext/setup
+makes structs from dictionaries.
 
-Errors: ValueError for a setting that makes no sense (names it), OSError for a socket that cannot be opened, RuntimeError for a question to a
-broker that does not run.
+Errors: ValueError for an invalid setting (names it), OSError for a socket that cannot be opened, RuntimeError for a request to a broker that does
+not run.
 """
 
 import os
@@ -41,20 +41,20 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int value, int flags)
     int EFD_CLOEXEC, EFD_NONBLOCK
 
-# what a connection takes of the pool
+# bytes of the pool for a connection
 CONTEXT_BYTES = (sizeof(Client) + 15) & ~15
-# how the door of adopted connections differs from a listener's: nothing is refused there
+# settings of the listener of adopted connections: it refuses nothing
 ADOPTED = {"allow_anonymous": True, "max_topic_alias": 0, "max_topic_alias_broker": 0}
 
 
 def specs_of(settings, listeners):
-    """Each listener's, with what is set for all of them."""
+    """Return the listeners' settings, with those that are the same for all."""
     return [{**spec, "tls_keylog": settings.get("tls_keylog") or ""} for spec in listeners]
 
 
 cdef class Engine:
-    """One broker. `settings`: option name to value (see mosq/settings.py); `listeners`: a dict each, whose `security` is a place in
-    `securities`: a dict each (cext/setup/security.pyx); without any, everything is allowed. `links`: a dict each (cext/setup/links.pyx)."""
+    """One broker. `settings`: option name to value (see mosq/server/settings.py); `listeners`: dicts, whose `security` is a position in
+    `securities`, also dicts (cext/setup/security.pyx); without any, everything is allowed. `bridges`: dicts (cext/setup/bridges.pyx)."""
 
     def __cinit__(self, settings, listeners, securities=None, bridges=()):
         self.keep = []
@@ -128,11 +128,11 @@ cdef class Engine:
         return 0
 
     def persist(self, directory, durability="group", interval_ms=2, segment_bytes=0, streams=()):
-        """Opens the store in a directory, with its streams, and becomes what it holds; before open(). See cext/setup/persist.pyx, streams.pyx."""
+        """Open the store in a directory, with its streams, and restore its content; before open(). See cext/setup/persist.pyx, streams.pyx."""
         return persist(&self.b, directory, durability, interval_ms, segment_bytes, list(streams))
 
     def open(self):
-        """Binds and listens on every listener."""
+        """Bind and listen on every listener."""
         cdef ListenSocket* l
         cdef int err
         try:
@@ -155,11 +155,12 @@ cdef class Engine:
         self.sockets = [[] for _ in self.specs]
 
     def reload(self, settings, listeners, securities=None, bridges=()):
-        """Another configuration takes the place of this one while the broker runs. All that can fail is done before anything changes, or is
-        undone: ValueError, OSError and MemoryError leave the old one in force. What the index and the pool are built with stays.
+        """Replace the configuration while the broker runs. All steps that can fail happen before anything changes, or are undone: after ValueError,
+        OSError and MemoryError the old one is in force. The settings with which the index and the pool were built stay.
 
-        Listeners are the same when their address is: their sockets stay open, what is set for them changes. The connections of
-        those that are removed end. Links are the same when their name is."""
+        A listener is the same if its address is: its sockets stay open, its settings change. The connections of removed listeners end. A bridge is
+        the same if its name is.
+        """
         from cext.renewal import Renewal
 
         fresh = None
@@ -186,8 +187,8 @@ cdef class Engine:
     # ------------------------------------------------------------ running
 
     def run(self, started=None):
-        """Runs the loop until stop(), without the GIL, in the calling thread. Raises OSError when the loop itself fails. `started()` is
-        called when questions are taken: what is asked from then on waits for the loop's first turn."""
+        """Run the loop until stop(), without the GIL, in the calling thread. Raise OSError if the loop itself fails. `started()` is called when
+        control requests are accepted: requests from then on wait for the loop's first turn."""
         cdef int err
         if started is not None:
             mailbox_open(&self.b)
@@ -205,14 +206,14 @@ cdef class Engine:
         return result
 
     def stop(self):
-        """Asks the loop to end; returns when it has heard. Any thread; no-op when it does not run."""
+        """Stop the loop, and return when it has received the request. Any thread; no-op if it does not run."""
         cdef ControlRequest a
         memset(&a, 0, sizeof(a))
         a.kind = CONTROL_STOP
         self._request(&a)
 
     def event_fd(self):
-        """A descriptor that is readable when drain() or requests() has something."""
+        """Return a descriptor that is readable while drain() or requests() has something."""
         return self.event
 
     def drain(self):
@@ -253,7 +254,7 @@ cdef class Engine:
         answers_give(&self.b, list(answers))
 
     def ports(self):
-        """The port of each listener, in the order of the configuration (unix sockets: 0)."""
+        """Return the port of each listener, in the order of the configuration (unix sockets: 0)."""
         return list(self.open_ports)
 
     def stats(self):
@@ -271,7 +272,8 @@ cdef class Engine:
         return found
 
     def clients(self):
-        """Who is connected: a dict each with id, username, address, port, version, keepalive, subscriptions, pending, unsent_bytes. Asked for in slices."""
+        """Return the connected clients, in slices: dicts with id, username, address, port, version, keepalive, subscriptions, pending,
+        unsent_bytes."""
         cdef ControlRequest a
         found = []
         memset(&a, 0, sizeof(a))
@@ -304,14 +306,14 @@ cdef class Engine:
                 return records_of().SubscriptionListing(found, a.left_out)
 
     def bridge(self, name, what, sockaddr=None, host=None, try_private=False, fd=-1):
-        """What a link is to do now; any thread, returns at once. ("connect", (family, numeric host, port), host): one attempt, which ends
-        with exactly one of the requests ("link", 0, name, "up" | "down" | "refused", detail); `fd`: a connected, non-blocking socket to
-        go on with. "close": no-op when there is no connection. KeyError: no link has this name; OSError: EALREADY, or it cannot begin."""
+        """Command a bridge; any thread, returns at once. ("connect", (family, numeric host, port), host): one attempt, which ends with exactly one
+        BridgeEvent "up", "down" or "refused"; `fd`: a connected, non-blocking socket to use. "close": no-op without a connection. Raise KeyError
+        if no bridge has this name; OSError with EALREADY, or if it cannot begin."""
         from cext.bridge_control import bridge_command
         bridge_command(self, name, what, sockaddr, host, try_private, fd)
 
     def bridges(self):
-        """Of each link: name, state (down, opening, asking, up), pending deliveries and their bytes."""
+        """Return name, state (down, opening, asking, up), pending deliveries and their bytes of each bridge."""
         if self.b.bridges == NULL:
             return []
         from cext.bridge_control import bridge_states
@@ -356,7 +358,7 @@ cdef class Engine:
         return records.SessionDetail(found, [records.SessionSubscription(*row) for row in rows], a.left_out)
 
     cdef tuple _request_bytes(self, ControlRequest* a):
-        """(result, what was put out)."""
+        """Return (result, output of the loop)."""
         cdef int result = self._request(a)
         data = (<const char*>a.out)[:a.out_n] if a.out != NULL else b""
         free(a.out)
@@ -367,7 +369,7 @@ cdef class Engine:
         return result, data
 
     def kick(self, client_id):
-        """Ends the connection of a client (v5: DISCONNECT 0x98). False: there is none with this id."""
+        """End the connection of a client (v5: DISCONNECT 0x98). Return False if no client has this id."""
         cdef ControlRequest a
         cdef bytes text = client_id.encode()
         cdef int result
@@ -381,8 +383,8 @@ cdef class Engine:
         return result == 0
 
     def set_roles(self, spec, places):
-        """Other roles (cext/setup/roles.pyx) for the securities at these places, between two turns; those that had none before keep none.
-        ValueError: it makes no sense, and the old ones stay."""
+        """Replace the roles (cext/setup/roles.pyx) of the securities at these positions, between two turns; those without roles keep none. Raise
+        ValueError if the roles are invalid, and keep the old ones."""
         cdef ControlRequest a
         cdef uint32_t i, place
         cdef Roles* made
@@ -411,7 +413,7 @@ cdef class Engine:
             raise RuntimeError("the broker is not running")
 
     def adopt(self, int fd):
-        """Hands a connected, non-blocking stream socket over: the broker owns and trusts it."""
+        """Hand a connected, non-blocking stream socket over: the broker owns and trusts it."""
         cdef ControlRequest a
         cdef int result
         memset(&a, 0, sizeof(a))

@@ -1,8 +1,8 @@
-"""One reload, from the control plane's side: everything made beforehand, the swap between two turns (broker/reload.pyx), and what is given
-back afterwards. Knows both sides' memory; not what the settings mean.
+"""Perform one reload from the control plane's side: prepare everything, exchange it between two turns (cext/broker/admin/reload.pyx), and free the
+old objects. This module knows the memory of both sides, not the meaning of the settings.
 
-    make securities and doors -> bind new sockets -> ask the loop to swap -> close removed sockets, free the old
-                            any failure: close the new sockets, open those again that had to make room; nothing has changed
+    make securities and listeners -> bind new sockets -> request the exchange from the loop -> close removed sockets, free the old
+        any failure: close the new sockets, open those again that had to make room; nothing has changed
 """
 
 from cext.setup.listen import close, port_of, set_nodelay, sockets_of, twin_of
@@ -26,13 +26,13 @@ def address_of(spec):
 
 
 def listener_key(spec):
-    """What makes two listeners the same: where they are, and what is spoken there from the first byte on, since whoever is connected
-    could not go on with another protocol."""
+    """Return the identity of a listener: its address and its protocol from the first byte on, because connections could not continue with another
+    protocol."""
     return address_of(spec), spec.get("protocol") or "mqtt", int(spec.get("enable_proxy_protocol") or 0)
 
 
 cdef class Renewal:
-    """One reload: everything made beforehand, the swap between two turns, and what is to be given back afterwards."""
+    """One reload: prepare everything, exchange it between two turns, and free the old objects."""
     cdef Engine e
     cdef Reload r
     cdef dict settings
@@ -44,13 +44,13 @@ cdef class Renewal:
         self.e, self.settings, self.specs, self.securities = e, settings, specs, securities
         self.keep, self.sockets, self.watched = [], [[] for _ in specs], [[] for _ in specs]
         keys = {listener_key(spec): place for place, spec in enumerate(e.specs)}
-        self.before = [keys.pop(listener_key(spec), None) for spec in specs]      # of each new listener: where it was
+        self.before = [keys.pop(listener_key(spec), None) for spec in specs]      # per new listener: its position before
         ended = {address_of(e.specs[place]): place for place in keys.values()}
         self.heirs = {place: ended.pop(address_of(spec)) for place, spec in enumerate(specs)
                       if self.before[place] is None and address_of(spec) in ended}
 
     def __dealloc__(self):
-        # whatever is here now is nobody else's
+        # the settings here now belong to no other object
         settings_free(&self.r.settings)
         lists_free(self.r.securities, self.r.n_securities, self.r.listeners, self.r.n_listeners)
         free(self.r.securities_into)
@@ -94,7 +94,7 @@ cdef class Renewal:
         return 0
 
     def _same_securities(self):
-        """A security is the same when a listener is that used it before; the only one is always the same."""
+        """Match the securities. A security is the same if one of its listeners used it before; a single one is always the same."""
         if len(self.securities) == self.e.b.n_securities == 1:
             return {0: 0}
         same = {}
@@ -124,7 +124,7 @@ cdef class Renewal:
         return 0
 
     def _make_room(self, ended):
-        """A listener that goes may hold the port of one that comes, at another address: it is closed before the new one is tried."""
+        """Close a listener that goes and may hold the port of a new one, at another address, before the new one is tried."""
         wanted = {int(spec.get("port") or 0) for place, spec in enumerate(self.specs)
                   if self.before[place] is None and place not in self.heirs} - {0}
         closed = [place for place in ended if int(self.e.specs[place].get("port") or 0) in wanted and place not in self.heirs.values()]
@@ -183,7 +183,7 @@ cdef class Renewal:
         for place in closed:
             self.e.gone += self.e.watched[place]
             self.e.sockets[place], self.e.watched[place] = [], []
-            self.e.sockets[place] = sockets_of(self.e.specs[place], self.e.nodelay)     # raises if somebody took the port meanwhile
+            self.e.sockets[place] = sockets_of(self.e.specs[place], self.e.nodelay)     # raises if another process took the port in between
             self.e.watched[place] = listen_sockets_new(self.e.sockets[place], self.e.b.listeners[<uint32_t>place])
             self._request_sockets(self.e.watched[place], ())
 
@@ -203,6 +203,6 @@ cdef class Renewal:
                     set_nodelay(s, nodelay)
         self.e.open_ports = [port_of(opened[0]) if opened else 0 for opened in self.sockets]
         self.e.sockets, self.e.watched, self.e.specs = self.sockets, self.watched, self.specs
-        # the loop may still be in the turn of the swap, with clients of listeners that are gone: theirs goes with the next reload
+        # the loop may still be in the turn of the exchange, with clients of removed listeners: their bytes are freed by the next reload
         self.e.keep_before, self.e.keep = self.e.keep, self.keep
         self.e.nodelay = nodelay

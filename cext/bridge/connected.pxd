@@ -1,4 +1,4 @@
-# A link that is let in: what both sides agreed on, what is told to the remote broker.
+# A bridge after CONNACK: the agreed limits, and the packets to the remote broker.
 from cext.broker.core.bridge_state cimport Bridge
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
@@ -7,4 +7,4 @@ from cext.codec.frame cimport Frame
 
 cdef void bridge_up(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcept nogil
 cdef int handle_suback(Broker* b, Client* c, const Frame* f) noexcept nogil      # and UNSUBACK
-cdef void bridge_watch(Broker* b, Bridge* l, Client* c) noexcept nogil               # (re)starts the timer for the next PINGREQ
+cdef void bridge_watch(Broker* b, Bridge* l, Client* c) noexcept nogil               # (re)starts the timer of the next PINGREQ

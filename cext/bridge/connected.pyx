@@ -1,11 +1,11 @@
-"""CONNACK 0 has come. Knows what both sides agree on, the notice, and the subscriptions at the remote broker; not how the connection came
-about, nor how it ends.
+"""Begin to work after CONNACK 0. This module knows the agreed limits, the notification, and the subscriptions at the remote broker. It does not
+know how the connection was made or how it ends.
 
-What is retained there comes again with every SUBSCRIBE, and would double what has come before. So where the remote has kept the session, and with
-it the subscription and what it was owed, a 5.0 broker is asked for it only if the subscription is new (Retain Handling 1) and a 3.x broker is not
-asked again; but for lines of QoS 0, of which nobody keeps anything.
+The remote broker sends its retained messages again after every SUBSCRIBE, which would repeat earlier deliveries. If the remote broker has kept the
+session, and with it the subscription and its queue, a 5.0 broker is asked for retained messages only if the subscription is new (Retain Handling
+1), and a 3.x broker gets no second SUBSCRIBE. Lines of QoS 0 are an exception, because no side stores anything for them.
 
-Packet ids: the notice, SUBSCRIBE and UNSUBSCRIBE take theirs from the far side of the circle of the queue's.
+Packet ids: the notification, SUBSCRIBE and UNSUBSCRIBE take ids from the far side of the circle of the queue's ids.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
@@ -67,7 +67,7 @@ cdef void bridge_up(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcep
     remote_notice(b, l, c)
     local_notice(b, l, b"1")
     remote_subscribe(b, l, c, present)
-    # a broker that has lost the session may have lost more; what a full queue dropped was never told
+    # a broker that has lost the session may have lost more; what a full queue dropped was never sent
     local_replay(b, l, not l.retained_sent or l.spec.local_clean or s.flags & SESSION_DROPPING or (
         l.was_up and not present and not l.spec.clean_start))
     l.was_up = 1
@@ -82,7 +82,7 @@ cdef void bridge_up(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcep
 
 
 cdef void agree(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcept nogil:
-    """[v5 3.2.2.3]"""
+    """Apply the limits of CONNACK [v5 3.2.2.3]."""
     cdef const BridgeSpec* spec = l.spec
     c.window = <uint16_t>b.settings.max_inflight_messages
     c.keepalive_s = spec.keepalive_s
@@ -120,7 +120,7 @@ cdef inline uint16_t pid_of(const Bridge* l, uint32_t i) noexcept nogil:
 
 
 cdef void remote_notice(Broker* b, Bridge* l, Client* c) noexcept nogil:
-    """Beside the queue, so that no limit drops it and nothing waits before it; a place in the window is kept free for it."""
+    """Publish the notification beside the queue, so that no limit drops it and nothing waits before it. A place in the window is reserved for it."""
     cdef PublishHead h
     cdef uint32_t size, remaining
     cdef uint8_t* p
@@ -186,7 +186,7 @@ cdef void subscribe_send(Broker* b, Bridge* l, Client* c, Line* line, uint16_t p
         if line.remote.n == line.remote_whole.n:
             options |= NO_LOCAL          # [v5 3.8.3-4] not with $share
         if kept and line.granted <= 2:
-            options |= ONLY_IF_NEW       # retained messages came when it was granted; else our state is new, whatever the other side has
+            options |= ONLY_IF_NEW       # retained messages came after the first grant; otherwise the local state is new
     elif kept and line.granted <= 2:
         return
     line.granted = NOT_GRANTED
@@ -202,7 +202,7 @@ cdef void subscribe_send(Broker* b, Bridge* l, Client* c, Line* line, uint16_t p
 
 
 cdef void unsubscribe_send(Broker* b, Bridge* l, Client* c, View filter, uint16_t pid) noexcept nogil:
-    """It may have been subscribed to under another configuration."""
+    """Unsubscribe from a filter that another configuration may have subscribed to."""
     cdef uint8_t* p = client_room(b, c, unsubscribe_size(c.version, filter))
     if p == NULL:
         return

@@ -1,10 +1,11 @@
-"""The life of a link: asked for, open, ended, changed. Knows when something is due; not the packets of opening (opening.pyx, up.pyx), nor when a
-link is tried again or where: "connect" and "close" come from the control plane, "up", "down", "refused", "wanted" and "idle" go there.
+"""Manage the lifecycle of a bridge: requested, open, ended, changed. This module knows when something is due. It does not know the packets of
+opening (opening.pyx, connected.pyx), or when and where a bridge is tried again: "connect" and "close" come from the control plane, "up", "down",
+"refused", "wanted" and "idle" go there.
 
-    keepalive: every keepalive_s a PINGREQ; nothing heard until the next one: the link is dead
-    a changed configuration: the new BridgeSpec waits in next_spec until there is no connection, then takes the place of the old one
+    keepalive: a PINGREQ every keepalive_s; if nothing arrives until the next one, the connection is dead
+    a changed configuration: the new BridgeSpec waits in next_spec until there is no connection, then replaces the old one
 
-Cost: nothing per message; one timer per open link.
+Cost: nothing per message; one timer per open bridge.
 """
 
 from libc.errno cimport ENOENT
@@ -51,7 +52,7 @@ cdef int packet(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return handle_suback(b, c, f)
     if kind == T_DISCONNECT:
         return handle_goodbye(b, c, f)
-    return RC_PROTOCOL_ERROR     # what only a client sends; AUTH was never offered [v5 4.12.0-7]
+    return RC_PROTOCOL_ERROR     # a packet that only clients send; this side never offers AUTH [v5 4.12.0-7]
 
 
 cdef int handle_pingresp(Broker* b, Client* c, const Frame* f) noexcept nogil:
@@ -76,7 +77,7 @@ cdef int handle_goodbye(Broker* b, Client* c, const Frame* f) noexcept nogil:
 
 
 cdef uint8_t goodbye_code(const Bridge* l, int reason) noexcept nogil:
-    """[v5 3.14.2.1] What a client may say. With 0x04 the remote sends our will: the state 0."""
+    """Return a reason code that a client may send [v5 3.14.2.1]. After 0x04 the remote broker sends the will: the state 0."""
     if (reason == RC_MALFORMED or reason == RC_PROTOCOL_ERROR or reason == RC_TOPIC_NAME_INVALID or reason == RC_TOPIC_ALIAS_INVALID
             or reason == RC_PACKET_TOO_LARGE or reason == RC_QUOTA_EXCEEDED):
         return <uint8_t>reason
@@ -84,7 +85,7 @@ cdef uint8_t goodbye_code(const Bridge* l, int reason) noexcept nogil:
 
 
 cdef void bridge_goodbye(Broker* b, Client* c, int reason) noexcept nogil:
-    """3.x can only say goodbye without the will: where there is one, the connection just ends."""
+    """Send DISCONNECT. A 3.x DISCONNECT cancels the will, so with a will the connection just ends."""
     cdef Bridge* l = bridge_of(c)
     cdef uint8_t code = goodbye_code(l, reason)
     cdef uint8_t* p
@@ -121,9 +122,9 @@ cdef void ended(Broker* b, Client* c, int reason) noexcept nogil:
     if l.next_spec != NULL:
         spec_take(b, l)
         ids_claim(b)
-    if was != BRIDGE_DOWN:         # else a refusal has been told
+    if was != BRIDGE_DOWN:         # otherwise a refusal was reported
         bridge_notify(b, l, BRIDGE_EVENT_DOWN, text_view(why if why != NULL else <const char*>b"closed"))
-    bridge_queued(b, l)            # what waits may be enough for the next
+    bridge_queued(b, l)            # the waiting deliveries may be enough for the next connection
 
 
 # ---------------------------------------------------------------- timers
@@ -135,7 +136,7 @@ cdef void bridge_client_timer(Broker* b, Client* c) noexcept nogil:
         client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
         return
     if c.conn.flags & CONN_PAUSED:
-        c.conn.rx_ms = b.reactor.now_ms          # it is us who do not listen
+        c.conn.rx_ms = b.reactor.now_ms          # this broker stopped reading
     if l.pinged_ms and c.conn.rx_ms < l.pinged_ms:
         client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
         return
@@ -186,7 +187,7 @@ cdef void bridge_begin(Broker* b, Bridge* l) noexcept nogil:
     l.event_waiting = NO_EVENT_WAITING
     l.will_qos = 1
     l.will_retain = l.spec.outgoing_retain
-    local_begin(b, l)            # what failed is tried again when it is to connect, which says why
+    local_begin(b, l)            # if it failed, it is tried again before the next connection, which reports why
     bridge_queued(b, l)
 
 
@@ -238,7 +239,7 @@ cdef inline bint same_view(View x, View y) noexcept nogil:
 
 
 cdef void spec_take(Broker* b, Bridge* l) noexcept nogil:
-    """There is no connection. What waits for the remote broker stays; what is subscribed to changes at once."""
+    """Apply the new configuration while there is no connection. The queue for the remote broker stays; the local subscriptions change at once."""
     cdef BridgeSpec* old = l.spec
     if l.session != NULL and not same_view(old.local_id, l.next_spec.local_id):
         local_end(b, l)
@@ -249,7 +250,7 @@ cdef void spec_take(Broker* b, Bridge* l) noexcept nogil:
         spec_free(l.old_spec)
         l.old_spec = old
     else:
-        spec_free(old)           # it never came to subscribing there
+        spec_free(old)           # it never subscribed there
     l.will_qos = 1
     l.will_retain = l.spec.outgoing_retain
     l.was_up = l.retained_sent = l.wanted = 0
@@ -263,7 +264,7 @@ cdef void spec_take(Broker* b, Bridge* l) noexcept nogil:
 
 
 cdef void past_add(Bridge* l, BridgeSpec* old) noexcept nogil:
-    """What waits came under its lines, or under older ones."""
+    """Remember the old configuration: queued deliveries belong to its lines, or to older ones."""
     cdef BridgeSpec* s = l.past
     cdef uint32_t n = 1
     l.naming = &l.spec.lines
@@ -283,7 +284,7 @@ cdef void past_add(Bridge* l, BridgeSpec* old) noexcept nogil:
 
 
 cdef void ids_claim(Broker* b) noexcept nogil:
-    """Somebody may have waited for a client id that is free now."""
+    """Take client ids that are free now and for which another bridge waited."""
     cdef Bridges* bridges = bridges_of(b)
     cdef uint32_t i
     for i in range(bridges.n):
@@ -303,13 +304,13 @@ cdef void goodbye_and_end(Broker* b, Bridge* l) noexcept nogil:
     if l.state == BRIDGE_UP:
         bridge_goodbye(b, c, END_NORMAL)
         local_notice(b, l, b"0")
-    l.client = NULL              # whose end is nobody's news any more
+    l.client = NULL              # whose end is not reported any more
     client_end(b, c, END_NORMAL)
 
 
 cdef int renew(Broker* b, BridgeCommand* a) noexcept nogil:
-    """The fresh links take their places, by name: those that are not there any more end, changed ones hand their spec over, new ones begin, in
-    this order, since client ids may go from one to the other."""
+    """Put the new bridges into their places, by name. Missing bridges end, changed bridges pass their configuration on, new bridges begin, in this
+    order, because client ids may move from one to another."""
     cdef Bridges* bridges = bridges_of(b)
     cdef Bridge** before = bridges.at
     cdef uint32_t n_before = bridges.n, i
@@ -322,7 +323,7 @@ cdef int renew(Broker* b, BridgeCommand* a) noexcept nogil:
         l = before[i]
         place = named_in(a.fresh, a.n, l.spec.name)
         if place != NULL:
-            before[i] = place[0]         # with the spec that it is to take
+            before[i] = place[0]         # with the configuration that it takes over
             place[0] = l
         else:
             before[i] = NULL
@@ -343,7 +344,7 @@ cdef int renew(Broker* b, BridgeCommand* a) noexcept nogil:
     ids_claim(b)
     for i in range(a.n):
         bridge_queued(b, a.fresh[i])
-    a.fresh = before             # nobody's by now: the asker's to free
+    a.fresh = before             # removed from the broker: the requesting thread frees them
     gone_bridges_free(bridges)
     return 0
 
@@ -360,7 +361,7 @@ cdef void spec_renew(Broker* b, Bridge* l, BridgeSpec* fresh) noexcept nogil:
     spec_free(l.next_spec)
     l.next_spec = NULL
     if fresh.bytes_n == l.spec.bytes_n and fresh.key == l.spec.key:
-        if fresh.tls_context != NULL:         # nothing has changed, but the files may have: for the next connection
+        if fresh.tls_context != NULL:         # the configuration is the same, but its files may have changed: for the next connection
             tls_context_swap(l.spec, fresh)
         spec_free(fresh)
         return

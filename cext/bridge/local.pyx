@@ -1,12 +1,13 @@
-"""The side of a link that is here. Knows its session, queue and subscriptions, and what is published about it; not the connection.
+"""Manage the local side of a bridge. This module knows its session, queue and subscriptions, and its notifications. It does not know the
+connection.
 
-Invariant: from the loop's begin to its end a link has a session, which nobody else can take, and which never expires (but for a moment after a
-reload that gives one link the id of another: who has it keeps it until it lets go). While the link is down it is an offline session as any other:
-what is owed to it waits in its queue, within the limits.
+Invariant: from the start of the loop to its end a bridge has a session that no client can take over, and that never expires (except for a moment
+after a reload that gives one bridge the id of another: the old one keeps it until it releases it). While the bridge is down, the session is an
+offline session: deliveries wait in its queue, within the limits.
 
-    session present 1: the queue goes on where it was, in order, with the same packet ids (DUP), as after any lost connection
-    session present 0: what was sent and not acknowledged is sent as new; what only awaited PUBCOMP had arrived, and is done;
-                       what came at QoS 2 and awaited PUBREL will not be sent again: it is ours, and goes on now
+    session present 1: the queue continues in order, with the same packet ids (DUP), as after any lost connection
+    session present 0: deliveries that were sent and not acknowledged are sent as new; those that waited for PUBCOMP had arrived, and are done;
+        inbound QoS 2 messages that waited for PUBREL will not be sent again: this broker takes them over, and routes them now
 """
 
 from libc.errno cimport EBUSY, ENOMEM
@@ -49,13 +50,13 @@ from cext.topic.name cimport Filter, filter_parse
 from cext.topic.retained cimport retained_count
 
 cdef enum:
-    BRIDGE_FILTER_ROOM = 66600          # as subscription_read wants it
+    BRIDGE_FILTER_ROOM = 66600          # size that subscription_read requires
 
 
 # ---------------------------------------------------------------- the session
 
 cdef Session* session_free_for(Broker* b, Bridge* l) noexcept nogil:
-    """The session that this link left here; NULL: there is none, any more. A client's of the same id is nobody's to carry elsewhere: it ends."""
+    """Find the session that this bridge left here; NULL: none. The session of a client with the same id cannot be used: it ends."""
     cdef Session* s = sessions_find(&b.sessions, l.spec.local_id)
     if s == NULL or s.flags & SESSION_BRIDGE:
         return s
@@ -65,7 +66,7 @@ cdef Session* session_free_for(Broker* b, Bridge* l) noexcept nogil:
             <int>l.spec.name.n, <const char*>l.spec.name.p, <int>l.spec.local_id.n, <const char*>l.spec.local_id.p, s.queue.pending))
     if s.client != NULL:
         client_end(b, session_client(s), RC_SESSION_TAKEN_OVER)
-        s = sessions_find(&b.sessions, l.spec.local_id)      # it may have ended with it
+        s = sessions_find(&b.sessions, l.spec.local_id)      # it may have ended with the client
     if s != NULL:
         session_end(b, s)
     return NULL
@@ -74,7 +75,7 @@ cdef Session* session_free_for(Broker* b, Bridge* l) noexcept nogil:
 cdef int local_begin(Broker* b, Bridge* l) noexcept nogil:
     cdef Session* s = session_free_for(b, l)
     if s != NULL and bridge_of_session(b, s) != NULL:
-        return EBUSY             # another link's, until that has taken its new name
+        return EBUSY             # session of another bridge, until that has taken its new id
     if s == NULL:
         s = session_new(&b.sessions, l.spec.local_id)
         if s == NULL:
@@ -97,7 +98,7 @@ cdef int local_begin(Broker* b, Bridge* l) noexcept nogil:
     l.max_qos = 2
     l.local_qos = NO_QOS
     l.was_up = 0
-    l.retained_sent = retained_count(b.retained) == 0 or s.owner.head != NULL      # restored: it was told then, or waits
+    l.retained_sent = retained_count(b.retained) == 0 or s.owner.head != NULL      # restored: retained messages were sent then, or wait
     persist_session(b, s)
     l.unsure_upto = s.queue.tail         # by another process
     if not l.spec.local_clean:
@@ -109,7 +110,7 @@ cdef int local_begin(Broker* b, Bridge* l) noexcept nogil:
 
 
 cdef void local_end(Broker* b, Bridge* l) noexcept nogil:
-    """What waits under this id is nobody else's to carry."""
+    """Remove the session. Its deliveries belong to no other session."""
     cdef Session* s = l.session
     l.session = NULL
     if s != NULL:
@@ -127,7 +128,7 @@ cdef void local_clear(Broker* b, Bridge* l) noexcept nogil:
 
 
 cdef void queue_drop(Broker* b, Session* s) noexcept nogil:
-    """All that is owed. Ids go on from where they are: the remote may still hold some of them."""
+    """Drop all deliveries. Packet ids continue, because the remote broker may still hold some of them."""
     cdef Queue* q = &s.queue
     cdef Delivery* d
     while q.floor != q.tail:
@@ -153,7 +154,7 @@ cdef void subscriptions_remove(Broker* b, Bridge* l) noexcept nogil:
     while s.owner.head != NULL:
         subscription_read(s.owner.head, text, &n, &options, &sub_id)
         if filter_parse(text, n, &f) != 0 or index_remove(b.index, &s.owner, &f) != INDEX_REMOVED:
-            return               # it was added: cannot be
+            return               # cannot happen: it was added
         persist_subscription_end(b, s, f.whole)
         event_unsubscribed(b, s, f.whole)
 
@@ -186,8 +187,8 @@ cdef void local_subscribe(Broker* b, Bridge* l) noexcept nogil:
 
 
 cdef void local_replay(Broker* b, Bridge* l, bint all) noexcept nogil:
-    """[v5 3.8.4] What is retained, as for a subscription that is made now. What the queue has kept anyway is not told twice: of a session that
-    lives on at both ends only lines of QoS 0, whose messages nobody kept, get it again."""
+    """Send retained messages as for a new subscription [v5 3.8.4]. What the queue has kept is not sent twice: if the session exists at both ends,
+    only lines of QoS 0, whose messages no side stored, get them again."""
     cdef const Line* line
     cdef Filter f
     cdef uint32_t i
@@ -244,7 +245,7 @@ cdef void local_forgotten(Broker* b, Bridge* l) noexcept nogil:
 
 
 cdef void inbox_release(Broker* b, Session* s) noexcept nogil:
-    """In the order of their packet ids, which is that of their coming but for where these begin anew."""
+    """Route the inbound messages in the order of their packet ids, which is the order of their arrival, except where the ids begin again."""
     cdef uint32_t i
     cdef Message* m
     if s.inbox.slots == NULL:
@@ -265,7 +266,7 @@ cdef void inbox_release(Broker* b, Session* s) noexcept nogil:
 
 
 cdef void local_lower(Broker* b, Bridge* l) noexcept nogil:
-    """[v5 3.2.2-11] O(what waits), once per connection to a broker that takes less than QoS 2."""
+    """Lower queued deliveries [v5 3.2.2-11]. O(queue), once per connection to a broker with a Maximum QoS below 2."""
     cdef Session* s = l.session
     cdef uint32_t at = s.queue.floor
     cdef Delivery* d

@@ -1,11 +1,11 @@
-"""From an attempt to CONNACK. Knows what a link says of itself and how a refusal is told; not what an open link does (session.pyx, life.pyx), nor
-when it is tried again: that is the control plane's.
+"""Open a connection, from the attempt to CONNACK. This module knows the content of CONNECT and how a refusal is reported. It does not know the work
+of an open bridge (connected.pyx, lifecycle.pyx), or when it is tried again, which the control plane decides.
 
-    BRIDGE_DOWN --ask--> BRIDGE_OPENING --on_opened--> BRIDGE_CONNECTING (CONNECT is out) --CONNACK 0--> BRIDGE_UP
-                            |                           |                 \\--CONNACK not 0--> "refused", BRIDGE_DOWN
-                            \\-- error, deadline --------+--> "down", BRIDGE_DOWN
+    BRIDGE_DOWN --command--> BRIDGE_OPENING --on_opened--> BRIDGE_CONNECTING (CONNECT is sent) --CONNACK 0--> BRIDGE_UP
+       |                           |                              \\--CONNACK not 0--> "refused", BRIDGE_DOWN
+       \\-- error, deadline --------+--> "down", BRIDGE_DOWN
 
-Invariant: each attempt ends with exactly one event, and one deadline covers all of it. Nothing here waits.
+Invariant: each attempt ends with exactly one event, and one deadline covers all of it. No function here waits.
 """
 
 from libc.errno cimport EALREADY, ENOMEM
@@ -161,17 +161,17 @@ cdef int handle_connack(Broker* b, Client* c, const Frame* f) noexcept nogil:
 
 
 cdef void report_refused(Broker* b, Bridge* l, const ConnackIn* k) noexcept nogil:
-    """The detail of the event: the code as it came, a blank, why."""
+    """Report a refusal. The detail of the event: the code as it came, a blank, the reason."""
     cdef char detail[128]
     cdef const char* why = refusal5(k.rc) if k.version == V5 else refusal3(k.rc)
     if k.rc == RC_RETAIN_NOT_SUPPORTED:
-        l.will_retain = 0        # the next attempt asks for less
+        l.will_retain = 0        # the next attempt requests less
     elif k.rc == RC_QOS_NOT_SUPPORTED and l.will_qos:
         l.will_qos -= 1
     if log_wanted(&b.log, LOG_ERROR):
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Connection Refused: %s", why))
     snprintf(detail, sizeof(detail), "%d %s", <int>k.rc, why)
-    l.state = BRIDGE_DOWN          # so that its end is not told as well
+    l.state = BRIDGE_DOWN          # so that its end is not reported as well
     bridge_notify(b, l, BRIDGE_EVENT_REFUSED, text_view(detail))
 
 

@@ -1,7 +1,8 @@
-"""What the control plane gives as links to other brokers, checked and turned into `Link`s. Knows names, ranges and units; not what they do, nor
-addresses: those come with each attempt. Each spec becomes one block of memory, so that the loop can free it without knowing what is in it.
+"""Check the control plane's specifications of bridges and make `Bridge`s from them. This module knows names, ranges and units. It does not know
+their effect, or addresses, which come with each attempt to connect. Each specification becomes one block of memory, so the loop can free it
+without knowing its content.
 
-Loaded by the first link: a broker without bridges does not know this room.
+The first bridge loads this module: a broker without bridges does not load the room.
 """
 
 import ipaddress
@@ -30,7 +31,7 @@ BRIDGE_VERSIONS = (V31, V311, V5)
 
 
 cdef class Texts:
-    """What will follow the struct: bytes, and where they begin."""
+    """The bytes that follow the struct, and their positions."""
     cdef list parts
     cdef uint32_t n
 
@@ -67,7 +68,7 @@ cdef bytes utf8_of(dict spec, str what, value):
 
 
 cdef tuple line_of(dict spec, dict line):
-    """(ways, qos, maps, local, remote, where the remote's filter begins, local prefix, remote prefix)"""
+    """Return (directions, qos, maps, local, remote, start of the remote filter, local prefix, remote prefix)."""
     cdef Filter f
     cdef Filter g
     name = spec.get("name")
@@ -246,7 +247,7 @@ cdef void bridges_drop(Bridge** at, unsigned int n) noexcept nogil:
 
 
 cdef int via_set(Bridges* bridges) except -1:
-    """The user property by which this broker knows what it has seen: its name, and a number of its own."""
+    """Make the user property by which this broker recognises messages that passed it: its name, and a random number."""
     cdef bytes encoded = b"\x26\x00\x08mosq-via\x00\x10" + os.urandom(8).hex().encode()
     assert len(encoded) == VIA_BYTES
     memcpy(bridges.via, <const char*>encoded, VIA_BYTES)

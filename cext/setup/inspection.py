@@ -1,4 +1,4 @@
-"""Records of cext/broker/admin/inspect.pyx as dictionaries. Knows their layout; not what is done with them."""
+"""Convert the records of cext/broker/admin/inspect.pyx to dictionaries. This module knows their layout, not their use."""
 
 import struct
 
@@ -42,7 +42,7 @@ def sessions_read(data):
 
 
 def session_read(data):
-    """(the session, its subscriptions)."""
+    """Return (session, its subscriptions)."""
     one, at = record_at(data, 0)
     subscriptions = []
     while at < len(data):

@@ -1,8 +1,7 @@
-"""Binds the sockets of listeners. Knows addresses and the system's errors; not what is spoken there.
+"""Bind the sockets of listeners. This module knows addresses and the errors of the system. It does not know protocols.
 
-Errors: OSError whose text names the address, path or interface. A file that is no socket, or at which somebody listens,
-is never removed. A unix socket's file lets its owner and group in (0770), as Mosquitto's does, and goes when the
-listener ends.
+Errors: OSError whose text names the address, path or interface. A file that is no socket, or a socket on which a process listens, is never removed.
+A unix socket's file has mode 0770 (owner and group), as Mosquitto's, and is removed when the listener ends.
 """
 
 import _socket
@@ -16,19 +15,19 @@ UNIX_PATH_MAX_BYTES = 107
 UNIX_MODE = 0o770
 SIOCGIFADDR = 0x8915
 IPV6_ADDRESSES = "/proc/net/if_inet6"
-LINK_LOCAL = "20"               # a scope, as that file says it
+LINK_LOCAL = "20"               # scope in /proc/net/if_inet6
 FAMILIES = {"ipv4": _socket.AF_INET, "ipv6": _socket.AF_INET6}
 
 
 class Socket(_socket.socket):
-    """One that listens; `file` is what it made in the file system: (path, device, inode) or None."""
+    """A listening socket. `file` is the file that it made: (path, device, inode), or None."""
 
     __slots__ = ("file",)
 
 
 def sockets_of(spec: dict, nodelay: bool) -> list:
-    """The bound, listening sockets of a listener. One without a host gets IPv4 and IPv6 in two sockets, as in
-    Mosquitto, and one whose host is a name gets one for each address of it."""
+    """Return the bound, listening sockets of a listener. A listener without a host gets two sockets, for IPv4 and IPv6, as in Mosquitto. A listener
+    whose host is a name gets one socket for each address of it."""
     if spec.get("path"):
         return [bind_unix(spec["path"])]
     made = []
@@ -41,7 +40,7 @@ def sockets_of(spec: dict, nodelay: bool) -> list:
 
 
 def close(sockets: list) -> None:
-    """Closes them, and removes what unix sockets left in the file system, unless it is somebody else's by now."""
+    """Close sockets and remove the files of unix sockets, unless they belong to another process now."""
     for s in sockets:
         s.close()
         if s.file is not None:
@@ -50,12 +49,12 @@ def close(sockets: list) -> None:
                 found = os.lstat(path)
                 if (found.st_dev, found.st_ino) == (device, inode):
                     os.unlink(path)
-            except OSError:     # it is gone already, or the broker has dropped the rights that made it
+            except OSError:     # it is gone, or the broker has dropped the rights with which it was made
                 pass
 
 
 def twin_of(s: Socket) -> Socket:
-    """The same socket by a descriptor of its own. What it made in the file system stays the first one's."""
+    """Return the same socket with a descriptor of its own. Its file belongs to the first one."""
     twin = Socket(s.family, s.type, s.proto, os.dup(s.fileno()))
     twin.file = None
     return twin
@@ -81,7 +80,7 @@ def _bind_all(spec: dict, nodelay: bool, made: list) -> None:
 
 
 def _addresses(spec: dict, port: int) -> list:
-    """Where to listen: [(family, address)], each once."""
+    """Return the addresses to listen on: [(family, address)], each once."""
     host = spec.get("host") or None
     domain = FAMILIES.get(spec.get("socket_domain") or "", 0)
     try:
@@ -94,8 +93,8 @@ def _addresses(spec: dict, port: int) -> list:
 
 
 def _on_interface(interface: str, host, addresses: list, port: int, domain: int) -> list:
-    """The interface's own addresses; with a host, those of it that are the interface's. As Mosquitto 2.1: no rights are
-    needed, and clients on this machine may connect to the address too."""
+    """Return the interface's addresses; with a host, those addresses of the host that belong to the interface. As in Mosquitto 2.1, this needs no
+    rights, and clients on this machine may connect to the address too."""
     if interface not in [name for _, name in _socket.if_nameindex()]:
         raise OSError(errno.ENODEV, f"cannot listen on port {port}: interface {interface} does not exist")
     own = [(family, address) for family, address in _interface_addresses(interface, port) if domain in (0, family)]
@@ -113,7 +112,7 @@ def _on_interface(interface: str, host, addresses: list, port: int, domain: int)
 
 
 def _interface_addresses(interface: str, port: int) -> list:
-    import fcntl  # only where an interface is named
+    import fcntl  # only if an interface is named
 
     found = []
     s = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM | _socket.SOCK_CLOEXEC)
@@ -121,7 +120,7 @@ def _interface_addresses(interface: str, port: int) -> list:
         answer = fcntl.ioctl(s.fileno(), SIOCGIFADDR, interface.encode()[:15].ljust(40, b"\0"))
         found.append((_socket.AF_INET, (_socket.inet_ntoa(answer[20:24]), port)))
     except OSError:
-        pass                    # it has none
+        pass                    # the interface has no IPv4 address
     finally:
         s.close()
     try:
@@ -159,13 +158,13 @@ def _new(family: int) -> Socket:
 
 
 def set_nodelay(s, on: bool) -> None:
-    """What a listening socket has, its connections inherit: no system call per connection."""
+    """Set TCP_NODELAY on a listening socket: its connections inherit it without a system call for each."""
     if s.family != _socket.AF_UNIX:
         s.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, int(on))
 
 
 def port_of(s) -> int:
-    """0: a unix socket."""
+    """Return the port of a socket; 0 for a unix socket."""
     name = s.getsockname()
     return name[1] if isinstance(name, tuple) else 0
 
@@ -184,7 +183,7 @@ def bind_unix(path: str) -> Socket:
         s.bind(path)
         found = os.lstat(path)
         s.file = (path, found.st_dev, found.st_ino)
-        os.chmod(path, UNIX_MODE)       # nobody can connect before listen()
+        os.chmod(path, UNIX_MODE)       # no process can connect before listen()
         s.listen(BACKLOG)
     except OSError as error:
         close([s])
@@ -193,7 +192,7 @@ def bind_unix(path: str) -> Socket:
 
 
 def _make_way(path: str) -> None:
-    """Removes a socket that a broker left behind when it was killed."""
+    """Remove a socket that a killed broker has left."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -204,12 +203,12 @@ def _make_way(path: str) -> None:
     try:
         probe.connect(path)
     except ConnectionRefusedError:
-        os.unlink(path)         # nobody listens there
+        os.unlink(path)         # no process listens on it
         return
     except FileNotFoundError:
         return
     except BlockingIOError:
-        pass                    # somebody does, and is busy
+        pass                    # a process listens, and is busy
     finally:
         probe.close()
     raise OSError(errno.EADDRINUSE, "another process listens there")

@@ -1,4 +1,5 @@
-"""What the control plane gives as a listener, checked and turned into a `Door`. Knows names and ranges; not sockets (listen.py)."""
+"""Check the control plane's specifications of listeners and make `Listener`s from them. This module knows names and ranges. It does not know
+sockets (listen.py)."""
 
 from cext.setup.listen import port_of
 from cext.setup.settings import DURABILITY_LEVELS
@@ -71,7 +72,7 @@ cdef int tickets_keep(Listener* old, Listener* new) except -1:
 
 
 def choice_read(spec, name, default, choices):
-    """The place of the value among those that there are."""
+    """Return the position of the value among the choices. Raise ValueError if it is none of them."""
     value = spec.get(name) or default
     if value not in choices:
         raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(str, choices))}")
@@ -104,7 +105,7 @@ cdef void listener_free(Listener* d) noexcept nogil:
 
 
 cdef list listen_sockets_new(list opened, Listener* d):
-    """Their addresses. d.port becomes the one that the system gave."""
+    """Return the addresses of new ListenSockets. d.port becomes the port that the system gave."""
     cdef ListenSocket* l
     made = []
     for s in opened:

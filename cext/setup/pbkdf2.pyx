@@ -1,10 +1,11 @@
-"""PBKDF2 with HMAC-SHA-512 for several passwords at once, each in a lane of the processor's vectors. Knows blocks of 64-bit words; not users.
+"""Compute PBKDF2 with HMAC-SHA-512 for several passwords at once, each in a lane of the processor's vectors. This module knows blocks of 64-bit
+words. It does not know users.
 
     key (128 bytes), u1 = HMAC(password, salt || 1) -> u1 ^ u2 ^ ... ^ u_iterations        [RFC 8018 5.2], first block: all that is needed
 
-All lanes do the same steps on words that lie side by side, so eight passwords take little longer than one. A lone password is OpenSSL's
-business (hashlib), and so is a processor without AVX2. Invariants: no branch and no address depends on a password; what was computed from one is
-wiped; the GIL is not held; nothing is allocated. Cost of 1,000 iterations, in ms a password: AVX-512 0.11, AVX2 0.29, hashlib 0.71 to 0.95.
+All lanes execute the same steps on adjacent words, so eight passwords take little longer than one. A single password is hashed by OpenSSL
+(hashlib), and so is every password on a processor without AVX2. Invariants: no branch and no address depends on a password; intermediate values are
+erased; the GIL is not held; nothing is allocated. Cost of 1,000 iterations, in ms per password: AVX-512 0.11, AVX2 0.29, hashlib 0.71 to 0.95.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -122,18 +123,18 @@ cdef extern from "<string.h>" nogil:
     void explicit_bzero(void* p, size_t n)
 
 cdef enum:
-    KEY_BYTES = 128             # of HMAC with SHA-512: a longer password is hashed first, a shorter one filled with zeros
+    KEY_BYTES = 128             # bytes of a key of HMAC with SHA-512: a longer password is hashed first, a shorter one is filled with zeros
     DIGEST_BYTES = 64
     LANES_MAX = 8
 
 
 def lanes() -> int:
-    """How many passwords one call takes; 1: there is nothing to be gained here, and no call takes any."""
+    """Return the number of passwords per call; 1: this processor gains nothing, and no call is possible."""
     return mosq_lanes()
 
 
 def derive(keys: list, firsts: list, iterations: int, width: int = 0) -> list:
-    """The digests of up to `lanes()` passwords. `width` 4 takes the narrower vectors where there are wider ones, for tests."""
+    """Return the digests of up to `lanes()` passwords. `width` 4 selects the narrower vectors where wider ones exist, for tests."""
     cdef uint8_t k[LANES_MAX * KEY_BYTES]
     cdef uint8_t u[LANES_MAX * DIGEST_BYTES]
     cdef uint32_t rounds = iterations
@@ -147,7 +148,7 @@ def derive(keys: list, firsts: list, iterations: int, width: int = 0) -> list:
     for key, first in zip(keys, firsts, strict=True):
         if len(key) != KEY_BYTES or len(first) != DIGEST_BYTES:
             raise ValueError(f"expected keys of {KEY_BYTES} bytes and first values of {DIGEST_BYTES}")
-    for i in range(wide):       # lanes that nobody needs do what the last one does
+    for i in range(wide):       # unused lanes repeat the last password
         key, first = keys[min(i, n - 1)], firsts[min(i, n - 1)]
         memcpy(k + i * KEY_BYTES, <const char*>key, KEY_BYTES)
         memcpy(u + i * DIGEST_BYTES, <const char*>first, DIGEST_BYTES)

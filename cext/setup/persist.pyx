@@ -1,4 +1,5 @@
-"""The store is opened and read: before the loop, in the control plane's thread. Its own thread begins with the loop, when the process has its rights. Knows the names of levels, and errors."""
+"""Open and read the store, before the loop, in the control plane's thread. The storage thread begins with the loop, when the process has its final
+rights. This module knows the names of levels, and errors."""
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
@@ -14,7 +15,7 @@ from cext.store.state cimport STORE_RANGES_REPORTED, STORE_WHY_MAX, StoreLoss, S
 from cext.store.store cimport store_error, store_open
 
 cdef object persist(Broker* b, str directory, str durability, int interval_ms, object segment_bytes, list streams):
-    """What was there and what was lost, as a dict of counts. Raises OSError with a text for people."""
+    """Return counts of what was found and lost, as a dict. Raise OSError with a text for users."""
     cdef char why[STORE_WHY_MAX]
     cdef StoreOptions options
     cdef StoreLoss loss

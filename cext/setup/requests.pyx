@@ -23,7 +23,7 @@ REQUEST_KINDS = {"publish": ASK_PUBLISH, "connect": ASK_CONNECT, "acl": ASK_ACL,
          "wait": ASK_WAIT, "control": ASK_CONTROL, "kick": ASK_KICK_USERS}
 REQUEST_TEXT_MAX = 65535
 WAIT_MAX_S = 3600
-LOG_EXPIRY_S = 20        # of what is logged to topics, as in Mosquitto
+LOG_EXPIRY_S = 20        # lifetime of log lines that are published to topics, as in Mosquitto
 
 
 cdef object named_records = None        # the module mosq.records, imported with the first request

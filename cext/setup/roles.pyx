@@ -1,9 +1,9 @@
-"""Roles, groups flattened, as the control plane gives them: checked and compiled. Knows names; not files, nor how the lists came to be.
+"""Check and compile the control plane's roles, with groups flattened. This module knows names. It does not know files, or how the lists were made.
 
-    defaults: bits of what is allowed that no rule forbids (1 read, 2 write, 4 subscribe, 8 unsubscribe)
-    roles: (refuses subscriptions with wildcards: bool, rules by kind: RULES_KINDS lists of (filter, allow), the first to be asked first) each
-    profiles: tuples of role numbers, the first to be asked first
-    users: name -> place of a profile;  anonymous: the same, of clients without a name, or -1
+    defaults: bits of access that is allowed without a rule (1 read, 2 write, 4 subscribe, 8 unsubscribe)
+    roles: for each (refuses subscriptions with wildcards: bool, RULES_KINDS lists of (filter, allow), by priority)
+    profiles: tuples of role numbers, by priority
+    users: name -> position of a profile;  anonymous: the same for clients without a user name, or -1
 """
 
 from array import array
@@ -15,7 +15,7 @@ from cext.broker.rules.roles cimport (
     ROLES_UNKNOWN_USER, RULES_KINDS, RULES_SUBSCRIBE_LITERAL, Roles, roles_new, roles_rule, roles_unref, roles_user,
 )
 
-RULES_MAX = 1 << 30                      # of one kind of a role: a place is 31 bits, less those of none
+RULES_MAX = 1 << 30                      # rules of one kind of a role: a place has 31 bits, except those of ROLES_NONE
 
 
 cdef Roles* roles_read(dict spec) except NULL:
@@ -55,7 +55,7 @@ cdef Py_ssize_t place_of(place, Py_ssize_t n) except -1:
 
 
 cdef bint is_pattern(bytes text):
-    """Wildcards stand for whole levels, `#` at the end. More is allowed than in a subscription: `$share/x`."""
+    """Is this a pattern? Wildcards are whole levels, `#` is last. Unlike in a subscription, `$share/x` is allowed."""
     cdef list levels = text.split(b"/")
     cdef bytes last = levels.pop()
     return (all([level == b"+" or b"+" not in level for level in (*levels, last)]) and not any([b"#" in level for level in levels])

@@ -1,4 +1,5 @@
-"""What the control plane gives as a security, checked and turned into a `Security`: access rules compiled. Knows names; not files."""
+"""Check the control plane's specification of a security and make a `Security` from it, with compiled access rules. This module knows names, not
+files."""
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
@@ -15,10 +16,11 @@ ACL_ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_
 
 
 cdef Security* security_new(dict spec) except NULL:
-    """`spec`: acl: rules in file order as (user or None, 'topic' | 'pattern', access, topic), or None: everything is allowed; authenticate:
-    user names and passwords are checked by who answers Engine.requests(); authenticate_anonymous: so are clients without; authorize: so are topics; extended: authentication methods
-    are offered; events: comings, goings and subscriptions are told; transform_in, transform_out: filters of messages to change; roles:
-    dynamic security (cext/setup/roles.pyx), or None."""
+    """Make a Security. The keys of `spec`:
+    acl: rules in file order as (user or None, 'topic' | 'pattern', access, topic), or None: everything is allowed;
+    authenticate: the control plane checks user names and passwords; authenticate_anonymous: also clients without a user name; authorize: it decides
+    about topics; extended: it offers authentication methods; events: it receives events of clients;
+    transform_in, transform_out: filters of messages that plugins change; roles: dynamic security (cext/setup/roles.pyx), or None."""
     cdef Security* s = <Security*>calloc(1, sizeof(Security))
     if s == NULL:
         raise MemoryError
@@ -42,7 +44,7 @@ cdef Security* security_new(dict spec) except NULL:
 
 
 cdef Acl* filters_read(filters) except? NULL:
-    """Topics under any of the filters are as if they could be read. NULL: there are none."""
+    """Return rules by which topics under any of the filters seem readable. NULL: there are no filters."""
     cdef Filter f
     for text in filters:
         encoded = text.encode()

@@ -1,6 +1,6 @@
-# A dictionary of option names and values -> Settings.
+# Fill Settings from a dictionary of option names and values.
 from cext.broker.core.settings cimport Settings
 
-# Fills t, which is zero. Raises ValueError (names the setting), MemoryError; settings_free(t) is due in each case.
+# Fill t, which is zero. Raises ValueError (names the setting) or MemoryError. The caller calls settings_free(t) in each case.
 cdef int settings_read(Settings* t, dict s, list keep) except -1
 cdef void settings_free(Settings* t) noexcept nogil

@@ -1,5 +1,5 @@
-"""What the control plane gives as settings, checked and turned into the data plane's `Settings`. Knows names, ranges and units; not what
-they do."""
+"""Check the control plane's settings and fill the data plane's `Settings`. This module knows names, ranges and units. It does not know their
+effect."""
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
@@ -97,7 +97,7 @@ cdef int tuning_read(Settings* t, dict s) except -1:
 
 
 cdef int shares_read(Settings* t, str text, list keep) except -1:
-    """`text`: lines `STRATEGY` or `STRATEGY GROUP`; the last for a group counts."""
+    """Read strategies of shared groups. `text`: lines `STRATEGY` or `STRATEGY GROUP`; the last line for a group counts."""
     cdef uint32_t i
     cdef ShareRule* rules
     codes = {}
@@ -114,7 +114,7 @@ cdef int shares_read(Settings* t, str text, list keep) except -1:
         raise MemoryError
     t.share_rules = rules
     t.n_share_rules = <uint32_t>len(codes)
-    for i, group in enumerate(sorted(codes, key=lambda name: (len(name), name))):     # looked up by halving
+    for i, group in enumerate(sorted(codes, key=lambda name: (len(name), name))):     # sorted for a binary search
         rules[i].group = view_keep(keep, group)
         rules[i].strategy = codes[group]
     return 0
@@ -137,7 +137,7 @@ cdef int control_read(Settings* t, topics, list keep) except -1:
 
 
 cdef int durabilities_read(Settings* t, str text, list keep) except -1:
-    """`text`: lines `LEVEL FILTER`."""
+    """Read durability rules. `text`: lines `LEVEL FILTER`."""
     cdef uint32_t i
     lines = [line.split(" ", 1) for line in text.split("\n")] if text else []
     if not lines:

@@ -1,4 +1,4 @@
-# From settings to streams that are open. See streams.pyx.
+# Open streams by the settings. See streams.pyx.
 from cext.broker.core.broker cimport Broker
 
 cdef list streams_open(Broker* b, list specs)

@@ -1,4 +1,4 @@
-"""Streams are opened: before the loop, once the store is open and read. Knows what the control plane says of them, and errors."""
+"""Open streams, before the loop, after the store was opened and read. This module knows the control plane's description of streams, and errors."""
 
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
@@ -11,7 +11,7 @@ from cext.journal.format cimport JOURNAL_SHARDS_MAX
 from cext.journal.journal cimport JOURNAL_RANGES_REPORTED, JournalFound, JournalOptions
 
 cdef enum:
-    SEGMENTS = 8                # of a stream whose size is bounded, and whose age is: what retention drops is a segment
+    SEGMENTS = 8                # segments of a stream with a bound on size or age, because retention removes whole segments
 
 LOSSES = {1: "damaged", 2: "missing", 3: "retired"}
 
@@ -39,7 +39,8 @@ cdef dict found_in(str name, const JournalFound* f, uint32_t shards):
 
 
 cdef list streams_open(Broker* b, list specs):
-    """Each is a dict: name, filters, and of the journal's options; events: it is the one of events. What was found of each. Raises OSError with a text."""
+    """Open streams and return what was found, one entry per stream. Each spec is a dict: name, filters, options of the journal; events: it is the
+    stream of events. Raise OSError with a text for users."""
     cdef char why[STREAM_WHY_MAX]
     cdef JournalOptions options
     cdef JournalFound found
@@ -68,8 +69,8 @@ cdef list streams_open(Broker* b, list specs):
         if s == NULL:
             raise OSError((<bytes>why).decode("utf-8", "replace"))
         if spec.get("shards") and s.journal.n_shards > spec["shards"]:
-            raise OSError(f"The stream {spec['name']} in {s.journal.dir.decode('utf-8', 'replace')} has {s.journal.n_shards} shards; their number can only "
-                          f"grow: say shards {s.journal.n_shards}, or take another name")
+            raise OSError(f"The stream {spec['name']} in {s.journal.dir.decode('utf-8', 'replace')} has {s.journal.n_shards} shards; "
+                          f"their number can only grow: say shards {s.journal.n_shards}, or take another name")
         for f in filters:
             if stream_filter(b, s, view_of(f)) != 0:
                 raise ValueError(f"{f!r} is no filter for a stream")

@@ -1,8 +1,8 @@
-"""A listener's TLS options -> TlsContext. Knows files and Mosquitto's words for what is wrong with them; runs at start and at each reload, and
-everything is read anew: certificates, trusted authorities, revocations and keys of identities.
+"""Make a TlsContext from a listener's TLS options. This module knows files and Mosquitto's error texts about them. It runs at the start and at each
+reload, and reads everything again: certificates, trusted authorities, revocations and keys of identities.
 
-Errors: OSError and ValueError, whose text names the option, the file and what was expected. No key and no passphrase is ever in one.
-Loaded by the first listener that asks for TLS.
+Errors: OSError and ValueError, whose text names the option, the file and the expected content. No error contains a key or a passphrase. The first
+listener with TLS loads this module.
 """
 
 import os
@@ -28,17 +28,17 @@ from cext.net.tls_state cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, 
 from cext.net.tls_context cimport tls_context_callbacks, tls_context_release
 
 TLS_VERSIONS = {"": TLS1_2_VERSION, "tlsv1.1": TLS1_1_VERSION, "tlsv1.2": TLS1_2_VERSION, "tlsv1.3": TLS1_3_VERSION}
-# AES-128 first: its digest makes a handshake cheaper by a tenth, its cipher all that follows by a fifth, and nobody breaks either. The client's
-# list decides which of them there are.
+# AES-128 first: its digest makes a handshake cheaper by a tenth, its cipher everything after it by a fifth, and both are secure. The client's list
+# decides which of them are possible.
 TLS13_SUITES = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
-SESSION_LIFE_S = 7200           # of a ticket
+SESSION_LIFE_S = 7200           # lifetime of a ticket
 TICKET_KEYS_BYTES = 80
 PSKS_MAX = 1_000_000
 PSK_FILE_BYTES_MAX = 256 << 20
 
 
 def secure_new(dict spec):
-    """The address of a new TlsContext, with a reference that is the caller's."""
+    """Return the address of a new TlsContext, with a reference that belongs to the caller."""
     cdef TlsContext* x = tls_context_new(0)
     if x == NULL:
         raise MemoryError("Unable to create TLS context." + openssl_reason())
@@ -53,8 +53,8 @@ def secure_new(dict spec):
 
 
 def tickets_copy(size_t old_address, size_t new_address):
-    """Sessions that began with the old context may be resumed with the new one: where the certificate is the same, and clients show none (a
-    resumed session would not be checked against new authorities and revocations) and have no keys of their own."""
+    """Let sessions that began with the old context be resumed with the new one, if the certificate is the same, and clients have neither
+    certificates (a resumed session would not be checked against new authorities and revocations) nor keys of their own."""
     cdef TlsContext* old = <TlsContext*>old_address
     cdef TlsContext* new = <TlsContext*>new_address
     cdef unsigned char keys[80]
@@ -71,7 +71,7 @@ def tickets_copy(size_t old_address, size_t new_address):
 
 
 def openssl_reason():
-    """What OpenSSL says of the last thing that failed."""
+    """Return OpenSSL's text for the last error."""
     cdef unsigned long e = ERR_get_error()
     cdef const char* text = ERR_reason_error_string(e) if e else NULL
     ERR_clear_error()
@@ -123,8 +123,8 @@ cdef int ciphers_set(TlsContext* x, str ciphers, str suites) except -1:
 
 
 cdef int tickets_set(TlsContext* x) except -1:
-    """Sessions live in tickets that clients hold: the broker keeps none. One ticket per connection is enough; none where identities are
-    proven by keys, as a resumed session would not say whose."""
+    """Set up session tickets. Clients hold their sessions in tickets, so the broker stores none. One ticket per connection is enough. There are
+    none if keys prove identities, because a resumed session would not contain the identity."""
     SSL_CTX_set_session_cache_mode(x.ctx, SSL_SESS_CACHE_OFF)
     SSL_CTX_set_session_id_context(x.ctx, <const unsigned char*>b"mosq", 4)
     SSL_CTX_set_timeout(x.ctx, SESSION_LIFE_S)
@@ -137,18 +137,18 @@ cdef int tickets_set(TlsContext* x) except -1:
 # ---------------------------------------------------------------- certificates
 
 cdef int no_password(char* out, int n, int writing, void* ctx) noexcept nogil:
-    """Nobody is there to type it."""
+    """Return no passphrase, because there is no terminal for it."""
     return -1
 
 
 def _readable(path):
-    """Raises OSError in the system's words."""
+    """Raise OSError with the system's text if the file cannot be read."""
     with open(path, "rb") as file:
         return file.read(1 << 20)
 
 
 def _why_not(path):
-    """Why a file could not be loaded: the system's reason, or OpenSSL's."""
+    """Return why a file could not be loaded: the system's reason, or OpenSSL's."""
     said = openssl_reason()
     try:
         _readable(path)
@@ -206,7 +206,8 @@ cdef int authorities_load(TlsContext* x, str cafile, str capath) except -1:
 
 
 cdef void chain_find(TlsContext* x) noexcept nogil:
-    """The chain of a certificate that comes without one: OpenSSL would look for it among the authorities in every handshake, checking signatures."""
+    """Find the chain of a certificate that has none in its file. Otherwise OpenSSL would search it among the authorities in every handshake, and
+    check signatures."""
     cdef OPENSSL_STACK* chain = NULL
     SSL_CTX_get0_chain_certs(x.ctx, &chain)
     if SSL_CTX_get0_certificate(x.ctx) != NULL and (chain == NULL or sk_X509_num(chain) == 0):
@@ -233,7 +234,7 @@ cdef int identities_load(TlsContext* x, str path, str hint) except -1:
     x.psks = <Psk*>calloc(len(found) + 1, sizeof(Psk))
     if x.psks == NULL:
         raise MemoryError
-    for i, identity in enumerate(sorted(found, key=lambda name: (len(name), name))):     # looked up by halving
+    for i, identity in enumerate(sorted(found, key=lambda name: (len(name), name))):     # sorted for a binary search
         x.n_psks = i + 1
         x.psks[i].identity = copied(identity + b"\0")
         x.psks[i].identity_n = <uint16_t>len(identity)
@@ -253,7 +254,7 @@ cdef uint8_t* copied(bytes value) except NULL:
 
 
 def identities_read(path):
-    """identity -> key, of lines `identity:key in hexadecimal`; `#` begins a comment, and the first line of an identity counts."""
+    """Return identity -> key from lines `identity:key in hexadecimal`. `#` begins a comment, and the first line of an identity counts."""
     try:
         with open(path, "rb") as file:
             content = file.read(PSK_FILE_BYTES_MAX + 1)

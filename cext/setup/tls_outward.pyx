@@ -1,6 +1,5 @@
-"""A bridge's TLS options -> TlsContext. Knows files and the words for what is wrong with them; runs at start and at each reload, and everything
-is read anew. No key is ever in an error. Loaded by the first bridge that has TLS.
-"""
+"""Make a TlsContext from a bridge's TLS options. This module knows files and the error texts about them. It runs at the start and at each reload,
+and reads everything again. No error contains a key. The first bridge with TLS loads this module."""
 
 import os
 
@@ -26,8 +25,8 @@ ALPN_BYTES_MAX = 255
 
 
 def outward_new(dict spec):
-    """The address of a new TlsContext, with a reference that is the caller's. spec: cafile, capath, certfile, keyfile, tls_version, ciphers,
-    ciphers_tls1.3, alpn, identity, psk (text or None); use_os_certs, insecure, require_ocsp (bool)."""
+    """Return the address of a new TlsContext, with a reference that belongs to the caller. spec: cafile, capath, certfile, keyfile, tls_version,
+    ciphers, ciphers_tls1.3, alpn, identity, psk (text or None); use_os_certs, insecure, require_ocsp (bool)."""
     cdef TlsContext* x = tls_context_new(1)
     if x == NULL:
         raise MemoryError("Unable to create TLS context." + openssl_reason())
@@ -66,12 +65,12 @@ cdef int outward_context_fill(TlsContext* x, dict spec) except -1:
 
 
 cdef int no_key_password(char* out, int n, int writing, void* ctx) noexcept nogil:
-    """Nobody is there to type it."""
+    """Return no passphrase, because there is no terminal for it."""
     return -1
 
 
 def _why_not_outward(path):
-    """The system's reason why a file cannot be read, or OpenSSL's."""
+    """Return the system's reason why a file cannot be read, or OpenSSL's."""
     said = openssl_reason()
     try:
         with open(path, "rb") as file:
@@ -116,7 +115,7 @@ cdef int outward_certificate_load(TlsContext* x, str certfile, str keyfile) exce
 
 cdef int outward_ciphers_set(TlsContext* x, str ciphers, str suites) except -1:
     if not ciphers and x.n_psks:
-        ciphers = "PSK:!kRSAPSK"         # those of RSA ask for a certificate beside the key
+        ciphers = "PSK:!kRSAPSK"         # RSA suites require a certificate beside the key
     if ciphers and SSL_CTX_set_cipher_list(x.ctx, ciphers.encode()) != 1:
         raise ValueError(f'Unable to set TLS ciphers. Check cipher list "{ciphers}" (bridge_ciphers).{openssl_reason()}')
     if suites and SSL_CTX_set_ciphersuites(x.ctx, suites.encode()) != 1:
@@ -136,7 +135,7 @@ cdef int alpn_set(TlsContext* x, str alpn) except -1:
 
 
 cdef int key_set(TlsContext* x, str identity, str digits, str version) except -1:
-    """As Mosquitto's does, one with a key speaks TLS 1.2: servers that know TLS 1.3 may not know keys from outside there."""
+    """Set a pre-shared key. As in Mosquitto, a bridge with a key uses TLS 1.2, because servers with TLS 1.3 may not support external keys there."""
     cdef bytes name = identity.encode()
     cdef bytes key
     try:
@@ -167,5 +166,5 @@ cdef uint8_t* outward_copied(bytes value) except NULL:
 
 
 def outward_release(size_t address):
-    """For who made one and gives it to nobody."""
+    """Release a context that no connection uses."""
     tls_context_release(<TransportContext*>address)

@@ -1,4 +1,4 @@
-"""Views of Python's text and bytes, for the structs of the data plane."""
+"""Make views of Python's text and bytes, for the structs of the data plane."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -6,7 +6,7 @@ from cext.base.view cimport View
 
 
 cdef View view_keep(list keep, value):
-    """A View of text or bytes; `keep` keeps the bytes alive: as long as it lives, the View may be looked at."""
+    """Return a View of text or bytes. It is valid as long as `keep`, which holds the bytes."""
     cdef View v
     cdef bytes b = value.encode() if isinstance(value, str) else bytes(value or b"")
     keep.append(b)
