@@ -21,11 +21,11 @@ STATES = ("down", "opening", "asking", "up")
 
 
 cdef int bridge_command_send(Engine e, BridgeCommand* a) except -2:
-    cdef ControlRequest ask
-    memset(&ask, 0, sizeof(ask))
-    ask.kind = CONTROL_BRIDGE
-    ask.reload = a
-    result = e._request(&ask)
+    cdef ControlRequest request
+    memset(&request, 0, sizeof(request))
+    request.kind = CONTROL_BRIDGE
+    request.reload = a
+    result = e._request(&request)
     if result < 0:
         raise RuntimeError("the broker is not running")
     return result

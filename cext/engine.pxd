@@ -17,7 +17,7 @@ cdef class Engine:
     cdef list gone              # ListenSockets that are not watched any more: an event of their last turn may have pointed to them
     cdef bint nodelay
 
-    cdef int _doors(self, list securities) except -1
+    cdef int _listeners_new(self, list securities) except -1
     cdef int _request(self, ControlRequest* a) except -2
     cdef tuple _request_bytes(self, ControlRequest* a)
     cdef int _reload(self, Reload* r) except -1

@@ -75,7 +75,7 @@ cdef class Engine:
             raise OSError(err, os.strerror(err))
         self.b.log.mask = <uint32_t>int(settings.get("log_mask", 15))
         self.b.log.json = bool(int(settings.get("log_json", 0)))
-        self._doors(list(securities or [{}]))
+        self._listeners_new(list(securities or [{}]))
         self._keylog_logged(settings)
         if bridges:
             from cext.bridge_control import bridges_start
@@ -109,7 +109,7 @@ cdef class Engine:
             if self.b.log.mask & LOG_WARNING:
                 log_push(&self.b.log, LOG_WARNING, self.b.reactor.now_s, <const char*>text, <int>len(text))
 
-    cdef int _doors(self, list securities) except -1:
+    cdef int _listeners_new(self, list securities) except -1:
         cdef uint32_t i
         self.b.securities = <Security**>calloc(len(securities) + 1, sizeof(Security*))
         self.b.listeners = <Listener**>calloc(len(self.specs) + 1, sizeof(Listener*))

@@ -14,7 +14,7 @@ from libc.string cimport memcmp
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add, wheel_remove
-from cext.bridge.local cimport local_forgotten, local_lower, local_notice, local_replay, local_subscribe
+from cext.bridge.local cimport local_session_lost, local_lower, local_notice, local_replay, local_subscribe
 from cext.broker.auth.bridge cimport bridge_notify
 from cext.broker.core.bridge_state cimport BRIDGE_EVENT_UP, BRIDGE_UP, Bridge, BridgeSpec, bridge_of
 from cext.broker.core.broker cimport Broker
@@ -47,9 +47,9 @@ cdef void bridge_up(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcep
     cdef Session* s = l.session
     cdef bint present = k.session_present if c.version != V31 else not l.spec.clean_start
     cdef View detail
-    agree(b, l, c, k)
+    connack_limits_apply(b, l, c, k)
     if not present:
-        local_forgotten(b, l)
+        local_session_lost(b, l)
     if l.max_qos < 2:
         local_lower(b, l)
     session_attach(b, s, c)
@@ -81,7 +81,7 @@ cdef void bridge_up(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcep
     pump(b, s, NULL)
 
 
-cdef void agree(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcept nogil:
+cdef void connack_limits_apply(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcept nogil:
     """Apply the limits of CONNACK [v5 3.2.2.3]."""
     cdef const BridgeSpec* spec = l.spec
     c.window = <uint16_t>b.settings.max_inflight_messages
@@ -113,7 +113,7 @@ cdef void bridge_watch(Broker* b, Bridge* l, Client* c) noexcept nogil:
         wheel_remove(&b.wheel, &c.timer)
 
 
-# ---------------------------------------------------------------- what the remote broker is told
+# ---------------------------------------------------------------- packets to the remote broker
 
 cdef inline uint16_t pid_of(const Bridge* l, uint32_t i) noexcept nogil:
     return <uint16_t>(1 + (<uint32_t>l.first_pid - 1 + i) % 65535)

@@ -19,7 +19,7 @@ from cext.base.wheel cimport timer_armed, wheel_add, wheel_remove
 from cext.bridge.connected cimport bridge_watch, handle_suback
 from cext.bridge.local cimport local_begin, local_clear, local_end, local_notice, local_subscribe
 from cext.bridge.opening cimport bridge_open, bridge_opened, handle_connack, text_view
-from cext.broker.auth.bridge cimport bridge_find, bridge_notify, bridge_queued, past_free, spec_free
+from cext.broker.auth.bridge cimport bridge_find, bridge_notify, bridge_queued, past_specs_free, spec_free
 from cext.broker.core.bridge_state cimport (
     BRIDGE_CONNECT, BRIDGE_DOWN, BRIDGE_EVENT_DOWN, BRIDGE_EVENT_IDLE, BRIDGE_PAST_MAX, BRIDGE_RENEW, BRIDGE_STATES, BRIDGE_UP,
     Bridge, BridgeCommand, BridgeOps, BridgeSpec, Bridges, NO_EVENT_WAITING, bridge_of, bridges_of,
@@ -42,7 +42,7 @@ from cext.net.conn_state cimport CONN_PAUSED, TransportContext
 
 # ---------------------------------------------------------------- packets
 
-cdef int packet(Broker* b, Client* c, const Frame* f) noexcept nogil:
+cdef int bridge_packet(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef int kind = f.first >> 4
     if c.state == C_OPENING:     # [v5 3.1.4-6] [v3.1.1 3.2.0-1]
         return handle_connack(b, c, f) if kind == T_CONNACK else RC_PROTOCOL_ERROR
@@ -51,7 +51,7 @@ cdef int packet(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if kind == T_SUBACK or kind == T_UNSUBACK:
         return handle_suback(b, c, f)
     if kind == T_DISCONNECT:
-        return handle_goodbye(b, c, f)
+        return handle_remote_disconnect(b, c, f)
     return RC_PROTOCOL_ERROR     # a packet that only clients send; this side never offers AUTH [v5 4.12.0-7]
 
 
@@ -65,7 +65,7 @@ cdef int handle_pingresp(Broker* b, Client* c, const Frame* f) noexcept nogil:
     return 0
 
 
-cdef int handle_goodbye(Broker* b, Client* c, const Frame* f) noexcept nogil:
+cdef int handle_remote_disconnect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef ServerDisconnect g
     cdef int rc = decode_server_disconnect(f, c.version, &g)
     if rc:
@@ -76,7 +76,7 @@ cdef int handle_goodbye(Broker* b, Client* c, const Frame* f) noexcept nogil:
     return END_LOST
 
 
-cdef uint8_t goodbye_code(const Bridge* l, int reason) noexcept nogil:
+cdef uint8_t disconnect_code_of(const Bridge* l, int reason) noexcept nogil:
     """Return a reason code that a client may send [v5 3.14.2.1]. After 0x04 the remote broker sends the will: the state 0."""
     if (reason == RC_MALFORMED or reason == RC_PROTOCOL_ERROR or reason == RC_TOPIC_NAME_INVALID or reason == RC_TOPIC_ALIAS_INVALID
             or reason == RC_PACKET_TOO_LARGE or reason == RC_QUOTA_EXCEEDED):
@@ -84,10 +84,10 @@ cdef uint8_t goodbye_code(const Bridge* l, int reason) noexcept nogil:
     return RC_DISCONNECT_WITH_WILL if l.spec.notifications and not l.spec.notify_local_only else RC_SUCCESS
 
 
-cdef void bridge_goodbye(Broker* b, Client* c, int reason) noexcept nogil:
+cdef void bridge_disconnect_send(Broker* b, Client* c, int reason) noexcept nogil:
     """Send DISCONNECT. A 3.x DISCONNECT cancels the will, so with a will the connection just ends."""
     cdef Bridge* l = bridge_of(c)
-    cdef uint8_t code = goodbye_code(l, reason)
+    cdef uint8_t code = disconnect_code_of(l, reason)
     cdef uint8_t* p
     if c.version != V5 and code != RC_SUCCESS:
         return
@@ -102,7 +102,7 @@ cdef void bridge_goodbye(Broker* b, Client* c, int reason) noexcept nogil:
 
 # ---------------------------------------------------------------- ends
 
-cdef void ended(Broker* b, Client* c, int reason) noexcept nogil:
+cdef void bridge_client_ended(Broker* b, Client* c, int reason) noexcept nogil:
     cdef Bridge* l = bridge_of(c)
     cdef uint8_t was = l.state
     cdef const char* why = reason_text(reason)
@@ -170,7 +170,7 @@ cdef void bridge_timer(Broker* b, Bridge* l) noexcept nogil:
         wheel_add(&b.wheel, &l.timer, due_ms)
 
 
-# ---------------------------------------------------------------- what the control plane asks
+# ---------------------------------------------------------------- commands of the control plane
 
 cdef void bridges_begin_all(Broker* b) noexcept nogil:
     cdef Bridges* bridges = bridges_of(b)
@@ -195,7 +195,7 @@ cdef int bridge_command_run(Broker* b, BridgeCommand* a) noexcept nogil:
     cdef Bridge* l
     cdef int err
     if a.kind == BRIDGE_RENEW:
-        return renew(b, a)
+        return bridges_renew(b, a)
     if a.kind == BRIDGE_STATES:
         bridge_states_fill(b, a)
         return 0
@@ -213,7 +213,7 @@ cdef int bridge_command_run(Broker* b, BridgeCommand* a) noexcept nogil:
 cdef void bridge_close(Broker* b, Bridge* l) noexcept nogil:
     cdef Client* c = l.client
     if l.state == BRIDGE_UP:
-        bridge_goodbye(b, c, END_NORMAL)
+        bridge_disconnect_send(b, c, END_NORMAL)
     client_end(b, c, END_NORMAL)
 
 
@@ -245,7 +245,7 @@ cdef void spec_take(Broker* b, Bridge* l) noexcept nogil:
         local_end(b, l)
     l.spec = l.next_spec
     l.next_spec = NULL
-    past_add(l, old)
+    past_spec_add(l, old)
     if l.was_up or l.old_spec == NULL:
         spec_free(l.old_spec)
         l.old_spec = old
@@ -263,13 +263,13 @@ cdef void spec_take(Broker* b, Bridge* l) noexcept nogil:
         local_subscribe(b, l)
 
 
-cdef void past_add(Bridge* l, BridgeSpec* old) noexcept nogil:
+cdef void past_spec_add(Bridge* l, BridgeSpec* old) noexcept nogil:
     """Remember the old configuration: queued deliveries belong to its lines, or to older ones."""
     cdef BridgeSpec* s = l.past
     cdef uint32_t n = 1
     l.naming = &l.spec.lines
     if l.session == NULL or l.session.queue.pending == 0 or l.spec.local_clean:
-        past_free(&l.past)
+        past_specs_free(&l.past)
         return
     old.others += 1
     old.older = l.past
@@ -280,7 +280,7 @@ cdef void past_add(Bridge* l, BridgeSpec* old) noexcept nogil:
         n += 1
     if s != NULL and s.older != NULL:
         l.unsure_upto = s.older.upto
-        past_free(&s.older)
+        past_specs_free(&s.older)
 
 
 cdef void ids_claim(Broker* b) noexcept nogil:
@@ -294,21 +294,21 @@ cdef void ids_claim(Broker* b) noexcept nogil:
 
 cdef void bridge_end(Broker* b, Bridge* l) noexcept nogil:
     if l.client != NULL:
-        goodbye_and_end(b, l)
+        disconnect_and_end(b, l)
     wheel_remove(&b.wheel, &l.timer)
     local_end(b, l)
 
 
-cdef void goodbye_and_end(Broker* b, Bridge* l) noexcept nogil:
+cdef void disconnect_and_end(Broker* b, Bridge* l) noexcept nogil:
     cdef Client* c = l.client
     if l.state == BRIDGE_UP:
-        bridge_goodbye(b, c, END_NORMAL)
+        bridge_disconnect_send(b, c, END_NORMAL)
         local_notice(b, l, b"0")
     l.client = NULL              # whose end is not reported any more
     client_end(b, c, END_NORMAL)
 
 
-cdef int renew(Broker* b, BridgeCommand* a) noexcept nogil:
+cdef int bridges_renew(Broker* b, BridgeCommand* a) noexcept nogil:
     """Put the new bridges into their places, by name. Missing bridges end, changed bridges pass their configuration on, new bridges begin, in this
     order, because client ids may move from one to another."""
     cdef Bridges* bridges = bridges_of(b)
@@ -317,11 +317,11 @@ cdef int renew(Broker* b, BridgeCommand* a) noexcept nogil:
     cdef Bridge** place
     cdef Bridge* l
     for i in range(n_before):
-        if named_in(a.fresh, a.n, before[i].spec.name) == NULL:
+        if bridge_slot_of(a.fresh, a.n, before[i].spec.name) == NULL:
             bridge_end(b, before[i])
     for i in range(n_before):
         l = before[i]
-        place = named_in(a.fresh, a.n, l.spec.name)
+        place = bridge_slot_of(a.fresh, a.n, l.spec.name)
         if place != NULL:
             before[i] = place[0]         # with the configuration that it takes over
             place[0] = l
@@ -349,7 +349,7 @@ cdef int renew(Broker* b, BridgeCommand* a) noexcept nogil:
     return 0
 
 
-cdef Bridge** named_in(Bridge** at, uint32_t n, View name) noexcept nogil:
+cdef Bridge** bridge_slot_of(Bridge** at, uint32_t n, View name) noexcept nogil:
     cdef uint32_t i
     for i in range(n):
         if same_view(at[i].spec.name, name):
@@ -394,7 +394,7 @@ cdef void bridge_free(Bridge* l) noexcept nogil:
     spec_free(l.spec)
     spec_free(l.next_spec)
     spec_free(l.old_spec)
-    past_free(&l.past)
+    past_specs_free(&l.past)
     free(l)
 
 
@@ -417,9 +417,9 @@ cdef void bridges_free(Bridges* bridges) noexcept nogil:
 
 cdef void bridges_prepare(Bridges* bridges) noexcept nogil:
     cdef BridgeOps* ops = &bridges.ops
-    ops.packet = packet
-    ops.goodbye = bridge_goodbye
-    ops.ended = ended
+    ops.packet = bridge_packet
+    ops.disconnect = bridge_disconnect_send
+    ops.ended = bridge_client_ended
     ops.client_timer = bridge_client_timer
     ops.bridge_timer = bridge_timer
     ops.begin = bridges_begin_all

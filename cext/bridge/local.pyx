@@ -228,9 +228,9 @@ cdef void local_notice(Broker* b, Bridge* l, const char* state) noexcept nogil:
     message_unref(&b.messages, &b.reactor.buffers, m)
 
 
-# ---------------------------------------------------------------- what the remote has forgotten, or does not take
+# ---------------------------------------------------------------- lost sessions and lower QoS
 
-cdef void local_forgotten(Broker* b, Bridge* l) noexcept nogil:
+cdef void local_session_lost(Broker* b, Bridge* l) noexcept nogil:
     cdef Session* s = l.session
     cdef uint32_t at = s.queue.floor
     cdef Delivery* d

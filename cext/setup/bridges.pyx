@@ -107,7 +107,7 @@ cdef int address_set(dict spec, Address* a) except -1:
     return 0
 
 
-cdef int numbers_set(BridgeSpec* s, dict spec) except -1:
+cdef int spec_numbers_set(BridgeSpec* s, dict spec) except -1:
     version = int(spec.get("version", V311))
     if version not in BRIDGE_VERSIONS:
         raise ValueError(f"bridge {spec.get('name')}: version is {version}; it must be 3, 4 or 5")
@@ -173,7 +173,7 @@ cdef BridgeSpec* spec_new(dict given) except NULL:
         raise MemoryError
     s.bytes_n = <uint32_t>(sizeof(BridgeSpec) + n * sizeof(Line) + texts.n + 1)
     try:
-        numbers_set(s, spec)
+        spec_numbers_set(s, spec)
         s.key = <uint64_t>(hash(repr(sorted(given.items()))) & 0xFFFFFFFFFFFFFFFF)
         s.lines.at = <Line*>(s + 1)
         s.lines.n = n

@@ -30,7 +30,7 @@ cdef int journal_options_read(JournalOptions* o, dict spec) except -1:
     return 0
 
 
-cdef dict found_in(str name, const JournalFound* f, uint32_t shards):
+cdef dict stream_found(str name, const JournalFound* f, uint32_t shards):
     cdef uint32_t i
     n = min(f.loss.n, <uint32_t>JOURNAL_RANGES_REPORTED)
     lost = [(f.loss.ranges[i].shard, f.loss.ranges[i].lo, f.loss.ranges[i].hi, LOSSES.get(f.loss.ranges[i].why, "unknown")) for i in range(n)]
@@ -74,6 +74,6 @@ cdef list streams_open(Broker* b, list specs):
         for f in filters:
             if stream_filter(b, s, view_of(f)) != 0:
                 raise ValueError(f"{f!r} is no filter for a stream")
-        out.append(found_in(spec["name"], &found, s.journal.n_shards))
+        out.append(stream_found(spec["name"], &found, s.journal.n_shards))
     streams_open_done(b)
     return out

@@ -94,7 +94,7 @@ cdef int listener_context_fill(TlsContext* x, dict spec, str keylog_path) except
     if text["cafile"] or text["capath"]:
         authorities_load(x, text["cafile"], text["capath"])
     elif x.wants_certificate:
-        raise ValueError("require_certificate needs cafile or capath: who may sign the certificates of clients.")
+        raise ValueError("require_certificate needs cafile or capath: the authorities that sign the certificates of clients.")
     if text["crlfile"]:
         revocations_load(x, text["crlfile"])
     chain_find(x)
@@ -236,16 +236,16 @@ cdef int identities_load(TlsContext* x, str path, str hint) except -1:
         raise MemoryError
     for i, identity in enumerate(sorted(found, key=lambda name: (len(name), name))):     # sorted for a binary search
         x.n_psks = i + 1
-        x.psks[i].identity = copied(identity + b"\0")
+        x.psks[i].identity = bytes_copied(identity + b"\0")
         x.psks[i].identity_n = <uint16_t>len(identity)
-        x.psks[i].key = copied(found[identity])
+        x.psks[i].key = bytes_copied(found[identity])
         x.psks[i].key_n = <uint16_t>len(found[identity])
     if SSL_CTX_use_psk_identity_hint(x.ctx, hint.encode()) != 1:
         raise ValueError(f"Unable to set TLS PSK hint. Expected at most 256 bytes of text.{openssl_reason()}")
     return 0
 
 
-cdef uint8_t* copied(bytes value) except NULL:
+cdef uint8_t* bytes_copied(bytes value) except NULL:
     cdef uint8_t* p = <uint8_t*>malloc(len(value) + 1)
     if p == NULL:
         raise MemoryError

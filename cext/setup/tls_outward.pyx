@@ -84,7 +84,7 @@ cdef int outward_authorities_load(TlsContext* x, str cafile, str capath, bint of
     cdef bytes file = os.fsencode(cafile)
     cdef bytes folder = os.fsencode(capath)
     if not cafile and not capath and not of_the_system:
-        raise ValueError("A bridge with TLS needs bridge_cafile, bridge_capath or bridge_tls_use_os_certs: whom it trusts.")
+        raise ValueError("A bridge with TLS needs bridge_cafile, bridge_capath or bridge_tls_use_os_certs: the authorities that it trusts.")
     if of_the_system and SSL_CTX_set_default_verify_paths(x.ctx) != 1:
         raise OSError(f"Unable to load the CA certificates of the system (bridge_tls_use_os_certs).{openssl_reason()}")
     if cafile and SSL_CTX_load_verify_locations(x.ctx, <const char*>file, NULL) != 1:

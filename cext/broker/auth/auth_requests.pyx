@@ -250,7 +250,7 @@ cdef int auth_request_bytes(AuthRequest* q, View v) noexcept nogil:
 
 cdef void auth_request_answered(Broker* b, AuthRequest* q) noexcept nogil:
     if q.queued:
-        unqueue(auth_requests_of(b), q)
+        auth_request_unqueue(auth_requests_of(b), q)
     wheel_remove(&b.wheel, &q.timer)
     q.is_open = 0
 
@@ -298,7 +298,7 @@ cdef AuthRequest* auth_requests_at(Broker* b, uint32_t i) noexcept nogil:
     return <AuthRequest*>slab_at(&auth_requests_of(b).questions, i)
 
 
-cdef void unqueue(AuthRequests* a, AuthRequest* q) noexcept nogil:
+cdef void auth_request_unqueue(AuthRequests* a, AuthRequest* q) noexcept nogil:
     if q.prev != NULL:
         q.prev.next = q.next
     else:
@@ -317,7 +317,7 @@ cdef void auth_request_send(Broker* b, AuthRequest* q) noexcept nogil:
     q.epoch = b.access_epoch
     wheel_add(&b.wheel, &q.timer, b.reactor.now_ms + b.settings.auth_timeout_ms)
     b.stats.auth_requests += 1
-    if a.waiting == NULL and encode(b, q):
+    if a.waiting == NULL and auth_request_put(b, q):
         return
     q.queued = 1
     q.prev = a.waiting_last
@@ -330,8 +330,8 @@ cdef void auth_request_send(Broker* b, AuthRequest* q) noexcept nogil:
 
 cdef void auth_requests_flush(Broker* b) noexcept nogil:
     cdef AuthRequests* a = auth_requests_of(b)
-    while a.waiting != NULL and encode(b, a.waiting):
-        unqueue(a, a.waiting)
+    while a.waiting != NULL and auth_request_put(b, a.waiting):
+        auth_request_unqueue(a, a.waiting)
 
 
 # ---------------------------------------------------------------- requests as bytes
@@ -353,7 +353,7 @@ cdef inline View view_of_text(const char* text) noexcept nogil:
     return v
 
 
-cdef bint encode(Broker* b, AuthRequest* q) noexcept nogil:
+cdef bint auth_request_put(Broker* b, AuthRequest* q) noexcept nogil:
     """Append an auth request to the ring as bytes. Return 0 if there is no room now. A request whose client is gone is not sent and times out."""
     cdef AuthRequestHead head
     cdef View fields[AUTH_FIELDS_MAX]

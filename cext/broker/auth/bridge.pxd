@@ -8,7 +8,7 @@ from cext.session.session cimport Session
 from cext.topic.lines cimport Renaming
 
 # Rename a topic of the remote broker to its local name. 0: the message may not come in.
-cdef bint bridge_lets_in(Broker* b, Client* c, View topic, Renaming* out) noexcept nogil
+cdef bint bridge_accepts(Broker* b, Client* c, View topic, Renaming* out) noexcept nogil
 # Rename a topic to its remote name; *retain is the flag that is sent. 0: there is no remote name.
 cdef bint bridge_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil
 # Choose the lines for the delivery at `position` of the queue: bridge_renames uses the lines under which it was queued, until bridge_default_lines.
@@ -18,7 +18,7 @@ cdef inline void bridge_default_lines(Client* c) noexcept nogil:
     bridge_of(c).naming = &bridge_of(c).spec.lines
 # Return the first position in the bridge's queue from which on all deliveries were queued under the current lines and are unsent.
 cdef uint32_t bridge_settled(Broker* b, Session* s) noexcept nogil
-cdef void past_free(BridgeSpec** past) noexcept nogil
+cdef void past_specs_free(BridgeSpec** past) noexcept nogil
 cdef void spec_free(BridgeSpec* s) noexcept nogil
 # Return the user property that is added to messages through the bridge; n 0: nothing.
 cdef View bridge_via(Broker* b, const Client* c) noexcept nogil

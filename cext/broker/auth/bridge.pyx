@@ -5,7 +5,7 @@ A bridge is a client with the roles exchanged. Messages of the remote broker com
 out, through the same queue, window and packet ids as for any client. Only names change, and only in the bytes of one packet: nothing is allocated
 or stored for it.
 
-    remote PUBLISH -> handle_publish -> bridge_lets_in -> (local name) -> retain, route
+    remote PUBLISH -> handle_publish -> bridge_accepts -> (local name) -> retain, route
     route -> deliver -> queue -> write_single -> bridge_renames -> (remote name) -> remote
 
 Loops: the session's subscriptions have No Local, so messages that came in through a bridge never go out through it. Retained messages from there
@@ -45,7 +45,7 @@ cdef inline bint remote_topic_starts(View topic, const char* text, uint32_t n) n
     return topic.n >= n and memcmp(topic.p, text, n) == 0
 
 
-cdef bint bridge_lets_in(Broker* b, Client* c, View topic, Renaming* out) noexcept nogil:
+cdef bint bridge_accepts(Broker* b, Client* c, View topic, Renaming* out) noexcept nogil:
     cdef Bridge* l = bridge_of(c)
     cdef const BridgeSpec* spec = l.spec
     cdef uint32_t n
@@ -104,7 +104,7 @@ cdef bint bridge_choose_lines(Client* c, uint32_t position, uint32_t floor, View
     cdef BridgeSpec* s
     if l.past != NULL:
         if <int>(floor - l.past.upto) >= 0:
-            past_free(&l.past)
+            past_specs_free(&l.past)
         s = l.past
         while s != NULL and <int>(position - s.upto) < 0:
             l.naming = &s.lines
@@ -125,7 +125,7 @@ cdef uint32_t bridge_settled(Broker* b, Session* s) noexcept nogil:
     return at
 
 
-cdef void past_free(BridgeSpec** past) noexcept nogil:
+cdef void past_specs_free(BridgeSpec** past) noexcept nogil:
     cdef BridgeSpec* s
     while past[0] != NULL:
         s = past[0]

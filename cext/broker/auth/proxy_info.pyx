@@ -35,7 +35,7 @@ cdef enum:
 
 # ---------------------------------------------------------------- PROXY
 
-cdef int rejected(Broker* b, Client* c, const char* why) noexcept nogil:
+cdef int proxy_rejected(Broker* b, Client* c, const char* why) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
     if log_wanted(&b.log, LOG_NOTICE):
         address_text(&c.conn.address, where, sizeof(where))
@@ -57,7 +57,7 @@ cdef void log_proxied_tls(Broker* b, Client* c, const Proxied* p) noexcept nogil
                                      <int>p.cipher.n, <const char*>p.cipher.p))
 
 
-cdef int name_keep(Client* c, const Proxied* p) noexcept nogil:
+cdef int proxy_name_store(Client* c, const Proxied* p) noexcept nogil:
     """Store the name until CONNECT."""
     cdef uint32_t n = p.common_name.n
     if n == 0 or n > COMMON_NAME_MAX or utf8_check(p.common_name.p, n) != 0:
@@ -71,7 +71,7 @@ cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nog
     cdef Listener* listener = c.listener
     cdef bint has_certificate
     if p == NULL:
-        return rejected(b, c, "corrupt PROXY header")
+        return proxy_rejected(b, c, "corrupt PROXY header")
     conn.address.by_proxy = 1
     if not p.local:
         conn.address.family = p.family
@@ -80,13 +80,13 @@ cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nog
     if listener.proxy_version != 2:
         return 0
     if listener.proxy_require_tls and not (p.has_tls and p.tls & PROXY_TLS):
-        return rejected(b, c, "client did not connect using TLS")
+        return proxy_rejected(b, c, "client did not connect using TLS")
     has_certificate = p.has_tls and p.tls & PROXY_TLS and p.tls & (PROXY_CERT_CONN | PROXY_CERT_SESS) and p.verify == 0
     if listener.require_certificate and not has_certificate:
-        return rejected(b, c, "client did not provide a certificate")
+        return proxy_rejected(b, c, "client did not provide a certificate")
     log_proxied_tls(b, c, p)
-    if has_certificate and name_keep(c, p) != 0:
-        return rejected(b, c, "out of memory")
+    if has_certificate and proxy_name_store(c, p) != 0:
+        return proxy_rejected(b, c, "out of memory")
     return 0
 
 
@@ -105,7 +105,7 @@ cdef bint proxied_identity(Client* c, Connect* p) noexcept nogil:
 
 # ---------------------------------------------------------------- upgrade
 
-cdef bint neighbour(const Address* a) noexcept nogil:
+cdef bint is_neighbour(const Address* a) noexcept nogil:
     """Is the address loopback, private or link-local, as that of a reverse proxy may be?"""
     cdef const uint8_t* ip = <const uint8_t*>a.ip
     cdef bint mapped = 0
@@ -166,5 +166,5 @@ cdef void client_upgraded(void* broker, Conn* conn, const Upgrade* u, const uint
     cdef Client* c = client_of(conn)
     if u.wrong:
         client_doom(<Broker*>broker, c, END_UPGRADE + u.wrong)
-    elif u.seen & SEEN_FORWARDED and neighbour(&conn.address):
+    elif u.seen & SEEN_FORWARDED and is_neighbour(&conn.address):
         forwarded_address_read(text + u.forwarded_at, u.forwarded_n, &conn.address)

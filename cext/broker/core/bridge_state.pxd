@@ -130,7 +130,7 @@ ctypedef struct BridgeState:
 # The functions of the bridge room (cext/bridge), so that lower rooms can call it without knowing it.
 ctypedef struct BridgeOps:
     int (*packet)(Broker* b, Client* c, const Frame* f) noexcept nogil      # packets except PUBLISH and acknowledgements of an open one
-    void (*goodbye)(Broker* b, Client* c, int reason) noexcept nogil        # sends DISCONNECT
+    void (*disconnect)(Broker* b, Client* c, int reason) noexcept nogil        # sends DISCONNECT
     void (*ended)(Broker* b, Client* c, int reason) noexcept nogil          # called after the client left its session
     void (*client_timer)(Broker* b, Client* c) noexcept nogil
     void (*bridge_timer)(Broker* b, Bridge* l) noexcept nogil

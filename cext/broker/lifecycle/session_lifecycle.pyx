@@ -199,7 +199,7 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
         if 0x80 <= reason <= 0xFF:
             b.stats.protocol_disconnects += 1
             if c.flags & CF_BRIDGE:
-                bridges_of(b).ops.goodbye(b, c, reason)
+                bridges_of(b).ops.disconnect(b, c, reason)
             else:
                 client_disconnect(b, c, <uint8_t>reason)
         log_ended(b, c, reason)

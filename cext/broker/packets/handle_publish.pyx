@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy
 
 from cext.base.buffer cimport buffer_give
 from cext.base.view cimport View
-from cext.broker.auth.bridge cimport bridge_lets_in, bridge_seen, bridge_via
+from cext.broker.auth.bridge cimport bridge_accepts, bridge_seen, bridge_via
 from cext.broker.core.access cimport access_allows, access_ruled
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
@@ -440,7 +440,7 @@ cdef int publication_fill(Broker* b, Client* c, const Frame* f, Publish* p, Publ
     name.cut = 0
     via.n = 0
     if c.flags & CF_BRIDGE:
-        if not bridge_lets_in(b, c, p.topic, &name):
+        if not bridge_accepts(b, c, p.topic, &name):
             return NO_BRIDGE_LINE
         via = bridge_via(b, c)
     out.topic.p = p.topic.p + name.cut

@@ -170,7 +170,7 @@ cdef void account_end(Broker* b, const Session* s) noexcept nogil:
 
 # ---------------------------------------------------------------- in slices
 
-cdef uint32_t found_report(Broker* b, SessionAccount* a) noexcept nogil:
+cdef uint32_t found_account_report(Broker* b, SessionAccount* a) noexcept nogil:
     """Return the number of written records."""
     cdef char filter[ACCOUNT_FILTER_ROOM]
     cdef View text
@@ -188,7 +188,7 @@ cdef uint32_t found_report(Broker* b, SessionAccount* a) noexcept nogil:
     return n + 1
 
 
-cdef void found_some(Broker* b, Accounts* t) noexcept nogil:
+cdef void found_accounts_report(Broker* b, Accounts* t) noexcept nogil:
     """Report the accounts found at the start. A session that has ended since was reported, and has no account."""
     cdef uint32_t looks = 0
     cdef SessionAccount* a
@@ -198,10 +198,10 @@ cdef void found_some(Broker* b, Accounts* t) noexcept nogil:
         looks += 1
         if a != NULL and a.session != NULL and a.found:
             a.found = 0
-            looks += found_report(b, a)
+            looks += found_account_report(b, a)
 
 
-cdef void changed_some(Broker* b, Accounts* t) noexcept nogil:
+cdef void changed_accounts_write(Broker* b, Accounts* t) noexcept nogil:
     cdef uint32_t looks = 0
     cdef SessionAccount* a
     while t.first != NULL and t.first.due_ms <= b.reactor.now_ms and looks < ACCOUNTS_SLICE and streams_events_fit(b):
@@ -217,8 +217,8 @@ cdef void accounts_timer(Broker* b) noexcept nogil:
     cdef uint64_t due_ms
     if not streams_want_events(b):
         return
-    found_some(b, t)
-    changed_some(b, t)
+    found_accounts_report(b, t)
+    changed_accounts_write(b, t)
     if t.found_at == t.found_end and t.first == NULL:
         return
     due_ms = b.reactor.now_ms + (1 if streams_events_fit(b) else CROWDED_MS)
@@ -263,7 +263,7 @@ cdef void accounts_close(Broker* b) noexcept nogil:
         return
     wheel_remove(&b.wheel, &t.timer)
     while t.found_at < t.found_end and streams_events_fit(b):
-        found_some(b, t)
+        found_accounts_report(b, t)
     streams_events_lose(b, t.found_end - t.found_at)
     while t.first != NULL and streams_events_fit(b):
         a = t.first

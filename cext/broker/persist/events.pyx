@@ -26,7 +26,7 @@ cdef enum:
     EVENT_PAYLOAD_MAX = 256
 
 
-cdef inline View nothing() noexcept nogil:
+cdef inline View no_view() noexcept nogil:
     cdef View v
     v.p = NULL
     v.n = 0
@@ -34,8 +34,8 @@ cdef inline View nothing() noexcept nogil:
 
 
 cdef void event_put(Broker* b, uint8_t kind, const Session* s, View topic, uint8_t reason, const char* text, int n) noexcept nogil:
-    cdef View id = nothing()
-    cdef View user = nothing()
+    cdef View id = no_view()
+    cdef View user = no_view()
     cdef View payload
     if s != NULL:
         id.p = s.client_id
@@ -60,7 +60,7 @@ cdef void event_connected_write(Broker* b, Client* c, bint clean, bint present) 
     cdef char where[64]
     cdef char text[EVENT_PAYLOAD_MAX]
     address_text(&c.conn.address, where, sizeof(where))
-    event_put(b, JOURNAL_CONNECT, c.session, nothing(), RC_SUCCESS, text, snprintf(
+    event_put(b, JOURNAL_CONNECT, c.session, no_view(), RC_SUCCESS, text, snprintf(
         text, sizeof(text), "{\"version\":%d,\"clean\":%s,\"keepalive_s\":%d,\"expiry_s\":%u,\"present\":%s,\"role\":\"%s\",\"address\":\"%s\",\"listener\":%d}",
         <int>c.version, <const char*>b"true" if clean else <const char*>b"false", <int>c.keepalive_s, <unsigned int>c.session.expiry_s,
         <const char*>b"true" if present else <const char*>b"false", role_of(c), <const char*>where, <int>c.listener.port))
@@ -70,12 +70,12 @@ cdef void event_refused_write(Broker* b, Client* c, uint8_t rc) noexcept nogil:
     cdef char where[64]
     cdef char text[EVENT_PAYLOAD_MAX]
     cdef View payload
-    cdef View id = b.log.connecting if b.log.connecting.p != NULL else nothing()
+    cdef View id = b.log.connecting if b.log.connecting.p != NULL else no_view()
     address_text(&c.conn.address, where, sizeof(where))
     payload.p = <const uint8_t*>text
     payload.n = <uint32_t>snprintf(text, sizeof(text), "{\"version\":%d,\"address\":\"%s\",\"listener\":%d}", <int>c.version, <const char*>where,
                                    <int>c.listener.port)
-    stream_event(b, JOURNAL_CONNECT, nothing(), id, nothing(), rc or RC_UNSPECIFIED, payload)
+    stream_event(b, JOURNAL_CONNECT, no_view(), id, no_view(), rc or RC_UNSPECIFIED, payload)
 
 
 cdef uint8_t reason_of(int reason) noexcept nogil:
@@ -92,11 +92,11 @@ cdef uint8_t reason_of(int reason) noexcept nogil:
 
 cdef void event_disconnected_write(Broker* b, Client* c, int reason) noexcept nogil:
     if reason == RC_SESSION_TAKEN_OVER and not c.flags & CF_BRIDGE:
-        event_put(b, JOURNAL_TAKE_OVER, c.session, nothing(), RC_SESSION_TAKEN_OVER, NULL, 0)
-    event_put(b, JOURNAL_DISCONNECT, c.session, nothing(), reason_of(reason), NULL, 0)
+        event_put(b, JOURNAL_TAKE_OVER, c.session, no_view(), RC_SESSION_TAKEN_OVER, NULL, 0)
+    event_put(b, JOURNAL_DISCONNECT, c.session, no_view(), reason_of(reason), NULL, 0)
 
 
-# ---------------------------------------------------------------- what they ask for, and do not get
+# ---------------------------------------------------------------- subscriptions, drops, refusals
 
 cdef void event_subscribed_write(Broker* b, const Session* s, View filter, uint8_t options, uint32_t sub_id, bint restored) noexcept nogil:
     cdef char text[EVENT_PAYLOAD_MAX]
@@ -116,10 +116,10 @@ cdef void event_dropped_write(Broker* b, const Session* s, int reason, View topi
 
 
 cdef void event_expired_write(Broker* b, const Session* s) noexcept nogil:
-    event_put(b, JOURNAL_EXPIRY, s, nothing(), RC_SUCCESS, NULL, 0)
+    event_put(b, JOURNAL_EXPIRY, s, no_view(), RC_SUCCESS, NULL, 0)
 
 
 cdef void event_started_write(Broker* b, uint64_t n_sessions, uint64_t n_subscriptions) noexcept nogil:
     cdef char text[EVENT_PAYLOAD_MAX]
-    event_put(b, JOURNAL_START, NULL, nothing(), RC_SUCCESS, text, snprintf(
+    event_put(b, JOURNAL_START, NULL, no_view(), RC_SUCCESS, text, snprintf(
         text, sizeof(text), "{\"sessions\":%llu,\"subscriptions\":%llu}", <unsigned long long>n_sessions, <unsigned long long>n_subscriptions))

@@ -33,14 +33,14 @@ cdef void persist_will_end(Broker* b, Session* s) noexcept nogil
 cdef void session_recorded(Broker* b, Session* s) noexcept nogil
 cdef void message_recorded(Broker* b, const Message* m, RecordMessage* out) noexcept nogil
 cdef uint8_t* record_room(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil
-cdef int ends_record(Durable* t) noexcept nogil
-cdef void* grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil
+cdef int pending_ends_record(Durable* t) noexcept nogil
+cdef void* array_grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil
 
 
 cdef enum:
     END_NOT_RECORDED = 0x80000000u      # in Durable.free_store_ids: there was no memory for RECORD_END of this id
 
 
-cdef inline bint sendable(const Session* s, uint32_t position) noexcept nogil:
+cdef inline bint is_sendable(const Session* s, uint32_t position) noexcept nogil:
     # An outbound QoS 2 message is sent after its record is committed, so that no client receives it twice
     return s.store_session_id == 0 or <int>(position - s.safe) < 0

@@ -71,7 +71,7 @@ cdef uint8_t* record_room(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexce
     return out
 
 
-cdef void* grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil:
+cdef void* array_grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil:
     """Return a larger array; NULL without memory, and the array is unchanged."""
     cdef uint32_t more = cap[0] * 2 if cap[0] else MANY
     cdef void* out = realloc(array, <size_t>more * item_bytes)
@@ -109,7 +109,7 @@ cdef bint store_session_id_reserve(Broker* b) noexcept nogil:
     if t == NULL:
         return 1
     if t.n_free <= t.n_freed and t.n_store_ids + 1 >= t.cap_store_ids:
-        sessions_by_store_id = <Session**>grown(t.sessions_by_store_id, &t.cap_store_ids, sizeof(Session*))
+        sessions_by_store_id = <Session**>array_grown(t.sessions_by_store_id, &t.cap_store_ids, sizeof(Session*))
         if sessions_by_store_id == NULL:
             return 0
         t.sessions_by_store_id = sessions_by_store_id
@@ -152,7 +152,7 @@ cdef void number_give(Durable* t, uint32_t store_session_id) noexcept nogil:
     t.n_freed += 1
 
 
-cdef int ends_record(Durable* t) noexcept nogil:
+cdef int pending_ends_record(Durable* t) noexcept nogil:
     """Write the RECORD_END records for which memory was missing. -1: it is still missing."""
     cdef uint64_t lsn
     cdef uint8_t* out
@@ -197,7 +197,7 @@ cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
         record_session_put(out, &r)
 
 
-cdef bint gone_recorded(Broker* b, int kind, uint32_t store_session_id) noexcept nogil:
+cdef bint end_recorded(Broker* b, int kind, uint32_t store_session_id) noexcept nogil:
     """Write the record of an end: RECORD_END or RECORD_WILL_GONE."""
     cdef uint8_t* out = record(b, kind, RECORD_END_BYTES)
     if out != NULL:
@@ -207,7 +207,7 @@ cdef bint gone_recorded(Broker* b, int kind, uint32_t store_session_id) noexcept
 
 cdef void persist_session_end(Broker* b, Session* s) noexcept nogil:
     if s.store_session_id:
-        number_give(durable_of(b), s.store_session_id if gone_recorded(b, RECORD_END, s.store_session_id) else s.store_session_id | END_NOT_RECORDED)
+        number_give(durable_of(b), s.store_session_id if end_recorded(b, RECORD_END, s.store_session_id) else s.store_session_id | END_NOT_RECORDED)
 
 
 cdef void filter_recorded(Broker* b, Session* s, int kind, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
@@ -234,7 +234,7 @@ cdef void persist_subscription_end(Broker* b, Session* s, View filter) noexcept 
     filter_recorded(b, s, RECORD_UNSUB, filter, 0, 0)
 
 
-# ---------------------------------------------------------------- what they are owed
+# ---------------------------------------------------------------- deliveries
 
 cdef Pending* pending_of(Durable* t, Message* m) noexcept nogil:
     """Return the message's place in the open batch; NULL without memory."""
@@ -243,7 +243,7 @@ cdef Pending* pending_of(Durable* t, Message* m) noexcept nogil:
     if m.lsn & PENDING:
         return &t.pendings[m.lsn & ~<uint64_t>PENDING]
     if t.n_pendings == t.cap_pendings:
-        pendings = <Pending*>grown(t.pendings, &t.cap_pendings, sizeof(Pending))
+        pendings = <Pending*>array_grown(t.pendings, &t.cap_pendings, sizeof(Pending))
         if pendings == NULL:
             return NULL
         t.pendings = pendings
@@ -276,7 +276,7 @@ cdef int pending_delivery_record(Broker* b, Session* s, Message* m, const Delive
     cdef PendingDelivery* o
     cdef PendingDelivery* pending_deliveries
     if t.n_pending_deliveries == t.cap_pending_deliveries:
-        pending_deliveries = <PendingDelivery*>grown(t.pending_deliveries, &t.cap_pending_deliveries, sizeof(PendingDelivery))
+        pending_deliveries = <PendingDelivery*>array_grown(t.pending_deliveries, &t.cap_pending_deliveries, sizeof(PendingDelivery))
         if pending_deliveries == NULL:
             return -1
         t.pending_deliveries = pending_deliveries
@@ -327,7 +327,7 @@ cdef void pending_delivery_done(Broker* b, Session* s, Message* m, uint32_t posi
     if s.flags & SESSION_ENDED:
         return                   # its RECORD_END covers this
     if t.n_acks == t.cap_acks:
-        acks = <StoredAck*>grown(t.acks, &t.cap_acks, sizeof(StoredAck))
+        acks = <StoredAck*>array_grown(t.acks, &t.cap_acks, sizeof(StoredAck))
         if acks == NULL:
             return               # it would be sent again after a crash
         t.acks = acks
@@ -355,7 +355,7 @@ cdef void pending_delivery_release(Broker* b, Session* s, const Delivery* d, uin
 cdef void persist_retained(Broker* b, Message* m) noexcept nogil:
     cdef Durable* t = durable_of(b)
     m.flags |= MESSAGE_RETAINED
-    if t == NULL or t.loading or is_own(m):
+    if t == NULL or t.loading or is_sys_message(m):
         return
     if pending_of(t, m) == NULL:
         durable_lacks_memory(b)
@@ -373,7 +373,7 @@ cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept no
         memcpy(out, m.topic.p, m.topic.n)
 
 
-cdef inline bint is_own(const Message* m) noexcept nogil:
+cdef inline bint is_sys_message(const Message* m) noexcept nogil:
     """Is it a message below $SYS? Each process publishes those again."""
     return m.topic.n >= 5 and memcmp(m.topic.p, <const uint8_t*>"$SYS/", 5) == 0
 
@@ -425,4 +425,4 @@ cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s
 
 cdef void persist_will_end(Broker* b, Session* s) noexcept nogil:
     if s.store_session_id:
-        gone_recorded(b, RECORD_WILL_GONE, s.store_session_id)
+        end_recorded(b, RECORD_WILL_GONE, s.store_session_id)

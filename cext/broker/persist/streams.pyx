@@ -59,7 +59,7 @@ cdef inline void stream_lose(Streams* t, Stream* s) noexcept nogil:
 
 # ---------------------------------------------------------------- messages
 
-cdef Stream* wanting(Streams* t, const Match* m) noexcept nogil:
+cdef Stream* streams_of_match(Streams* t, const Match* m) noexcept nogil:
     """Return the streams of the message, each once, as a list."""
     cdef Stream* s
     cdef Stream* first = NULL
@@ -95,7 +95,7 @@ cdef inline void record_from_publication(Streams* t, const Publication* p, Journ
         r.username.n = <uint32_t>strlen(p.source.username)
 
 
-cdef void released(Stream* first, const Stream* end, View topic) noexcept nogil:
+cdef void streams_release(Stream* first, const Stream* end, View topic) noexcept nogil:
     while first != end:
         journal_release(&first.journal, shard_for(&first.journal, &topic))
         first = first.hit
@@ -103,7 +103,7 @@ cdef void released(Stream* first, const Stream* end, View topic) noexcept nogil:
 
 cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusable) noexcept nogil:
     cdef Streams* t = streams_of(b)
-    cdef Stream* first = wanting(t, m)
+    cdef Stream* first = streams_of_match(t, m)
     cdef Stream* s = first
     cdef Durable* d = durable_of(b)
     cdef JournalRecord r
@@ -112,7 +112,7 @@ cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusab
     record_from_publication(t, p, &r)
     while refusable and s != NULL:
         if journal_reserve(&s.journal, shard_for(&s.journal, &r.topic), journal_record_bytes(&r), r.time_us) < 0:
-            released(first, s.hit, r.topic)
+            streams_release(first, s.hit, r.topic)
             return 0
         s = s.hit
     p.journalled = 1
@@ -226,7 +226,7 @@ cdef void streams_seal(Broker* b) noexcept nogil:
         journal_seal(&t.at[i].journal)
 
 
-# ---------------------------------------------------------------- how it goes
+# ---------------------------------------------------------------- losses and errors
 
 cdef void stream_log_trouble(Broker* b, Stream* s) noexcept nogil:
     """Log losses and errors of the storage thread: once, until they are over."""

@@ -25,7 +25,7 @@ from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport Durable, PENDING, durable_of
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.core.settings cimport OVERFLOW_LAST_VALUE
-from cext.broker.persist.persist cimport grown
+from cext.broker.persist.persist cimport array_grown
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_new
 from cext.session.queue cimport (
@@ -99,7 +99,7 @@ cdef int reader_add(Durable* t, Session* s) noexcept nogil:
             t.n_readers -= t.readers_head
             t.readers_head = 0
         else:
-            readers = <Session**>grown(t.readers, &t.cap_readers, sizeof(Session*))
+            readers = <Session**>array_grown(t.readers, &t.cap_readers, sizeof(Session*))
             if readers == NULL:
                 return -1
             t.readers = readers

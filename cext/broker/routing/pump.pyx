@@ -19,7 +19,7 @@ from cext.broker.persist.accounts cimport (
     ACCOUNT_ACKNOWLEDGED, ACCOUNT_DROPPED, ACCOUNT_EXPIRED, ACCOUNT_GONE, account_left, account_sent,
 )
 from cext.broker.persist.pending_acks cimport ack_after_all
-from cext.broker.persist.persist cimport pending_delivery_done, pending_delivery_release, sendable
+from cext.broker.persist.persist cimport is_sendable, pending_delivery_done, pending_delivery_release
 from cext.broker.persist.publication cimport drop, drop_unlogged, publication_fini, publication_of
 from cext.broker.routing.delivery_rules cimport is_expired
 from cext.broker.routing.encode_publish cimport NO_ROOM, WROTE, publish_flags
@@ -150,7 +150,7 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
             return               # until the storage thread has read it
         elif d.qos & 3 and not window_open(b, c, q, d):
             return
-        elif d.qos & 3 == 2 and d.state == D_WAITING and not sendable(s, q.next):
+        elif d.qos & 3 == 2 and d.state == D_WAITING and not is_sendable(s, q.next):
             return               # until its record is committed
         elif d.state == D_RELEASED:
             q.next += 1

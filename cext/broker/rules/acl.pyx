@@ -291,7 +291,7 @@ cdef bint acl_may_subscribe(const Acl* a, uint32_t root, View username, View cli
     return not denied_all(&w, ACL_PATTERNS, 0, 1) and acl_meets(&w, ACL_PATTERNS, 0)
 
 
-# ---------------------------------------------------------------- what nobody may write
+# ---------------------------------------------------------------- reserved topics
 
 cdef bint rule_topic_starts(View topic, const char* prefix, uint32_t n) noexcept nogil:
     return topic.n >= n and memcmp(topic.p, prefix, n) == 0

@@ -31,7 +31,7 @@ from cext.broker.core.durable cimport (
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.core.settings cimport DURABILITY_STRICT
 from cext.broker.persist.pending_acks cimport pending_acks_release, pending_acks_resume
-from cext.broker.persist.persist cimport ends_record, message_recorded, persist_reserve
+from cext.broker.persist.persist cimport message_recorded, pending_ends_record, persist_reserve
 from cext.broker.persist.streams cimport streams_end, streams_news, streams_recorded, streams_seal, streams_turn
 from cext.broker.replay.cursor cimport cursors_receive
 from cext.broker.routing.pump cimport pump
@@ -191,7 +191,7 @@ cdef bint batch_complete(Broker* b, Durable* t) noexcept nogil:
     for i in range(t.n_pendings):
         if t.pendings[i].message.lsn == (PENDING | i) and pending_record(b, t, &t.pendings[i]) != 0:
             return 0
-    return ends_record(t) == 0 and acks_record(t) == 0 and streams_recorded(b)
+    return pending_ends_record(t) == 0 and acks_record(t) == 0 and streams_recorded(b)
 
 
 cdef void log_memory_state(Broker* b, Durable* t, bint short) noexcept nogil:

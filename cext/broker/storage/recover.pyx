@@ -26,7 +26,7 @@ from cext.broker.core.durable cimport Durable, durable_of, session_at
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport OVERFLOW_LAST_VALUE
 from cext.broker.lifecycle.session_lifecycle cimport session_watch
-from cext.broker.persist.persist cimport grown, store_session_id_reserve
+from cext.broker.persist.persist cimport array_grown, store_session_id_reserve
 from cext.broker.persist.publication cimport publication_fini, publication_of
 from cext.broker.routing.pump cimport session_clear
 from cext.broker.routing.paged cimport message_of_record, monotonic_of
@@ -90,7 +90,7 @@ cdef int history_at(Load* l, uint32_t store_session_id) noexcept nogil:
     cdef StoreIdHistory* histories
     while l.n_histories <= store_session_id:
         if l.n_histories == l.cap_histories:
-            histories = <StoreIdHistory*>grown(l.histories, &l.cap_histories, sizeof(StoreIdHistory))
+            histories = <StoreIdHistory*>array_grown(l.histories, &l.cap_histories, sizeof(StoreIdHistory))
             if histories == NULL:
                 return -1
             l.histories = histories
@@ -135,7 +135,7 @@ cdef int store_id_reserve(Durable* t, uint32_t store_session_id) noexcept nogil:
     cdef Session** sessions_by_store_id
     while t.n_store_ids <= store_session_id:
         if t.n_store_ids == t.cap_store_ids:
-            sessions_by_store_id = <Session**>grown(t.sessions_by_store_id, &t.cap_store_ids, sizeof(Session*))
+            sessions_by_store_id = <Session**>array_grown(t.sessions_by_store_id, &t.cap_store_ids, sizeof(Session*))
             if sessions_by_store_id == NULL:
                 return -1
             t.sessions_by_store_id = sessions_by_store_id
@@ -516,7 +516,7 @@ cdef int free_ids_restore(Durable* t) noexcept nogil:
         if t.sessions_by_store_id[store_session_id] != NULL:
             continue
         if t.n_free == t.cap_free:
-            free_store_ids = <uint32_t*>grown(t.free_store_ids, &t.cap_free, sizeof(uint32_t))
+            free_store_ids = <uint32_t*>array_grown(t.free_store_ids, &t.cap_free, sizeof(uint32_t))
             if free_store_ids == NULL:
                 return -1
             t.free_store_ids = free_store_ids
