@@ -304,7 +304,7 @@ cdef void disconnect_and_end(Broker* b, Bridge* l) noexcept nogil:
     if l.state == BRIDGE_UP:
         bridge_disconnect_send(b, c, END_NORMAL)
         local_notice(b, l, b"0")
-    l.client = NULL              # whose end is not reported any more
+    l.client = NULL              # the end of this client is not reported
     client_end(b, c, END_NORMAL)
 
 

@@ -1,4 +1,4 @@
-"""Convert the records of cext/broker/admin/inspect.pyx to dictionaries. This module knows their layout, not their use."""
+"""Convert the records of cext/broker/admin/inspect.pyx to dictionaries. It knows their layout, not their use."""
 
 import struct
 

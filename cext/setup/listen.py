@@ -1,7 +1,8 @@
 """Bind the sockets of listeners. This module knows addresses and the errors of the system. It does not know protocols.
 
-Errors: OSError whose text names the address, path or interface. A file that is no socket, or a socket on which a process listens, is never removed.
-A unix socket's file has mode 0770 (owner and group), as Mosquitto's, and is removed when the listener ends.
+Errors: OSError whose text names the address, path or interface. This module never removes a file that is no
+socket, or a socket on which a process listens. A unix socket's file has mode 0770 (owner and group), as
+Mosquitto's, and is removed when the listener ends.
 """
 
 import _socket
@@ -26,8 +27,9 @@ class Socket(_socket.socket):
 
 
 def sockets_of(spec: dict, nodelay: bool) -> list:
-    """Return the bound, listening sockets of a listener. A listener without a host gets two sockets, for IPv4 and IPv6, as in Mosquitto. A listener
-    whose host is a name gets one socket for each address of it."""
+    """Return the bound, listening sockets of a listener. A listener without a host gets two
+    sockets, for IPv4 and IPv6, as in Mosquitto. A listener whose host is a name gets
+    one socket for each address of it."""
     if spec.get("path"):
         return [bind_unix(spec["path"])]
     made = []
@@ -93,8 +95,8 @@ def _addresses(spec: dict, port: int) -> list:
 
 
 def _on_interface(interface: str, host, addresses: list, port: int, domain: int) -> list:
-    """Return the interface's addresses; with a host, those addresses of the host that belong to the interface. As in Mosquitto 2.1, this needs no
-    rights, and clients on this machine may connect to the address too."""
+    """Return the interface's addresses; with a host, those addresses of the host that belong to the interface.
+    As in Mosquitto 2.1, this needs no rights, and clients on this machine may connect to the address too."""
     if interface not in [name for _, name in _socket.if_nameindex()]:
         raise OSError(errno.ENODEV, f"cannot listen on port {port}: interface {interface} does not exist")
     own = [(family, address) for family, address in _interface_addresses(interface, port) if domain in (0, family)]

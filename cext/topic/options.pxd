@@ -1,5 +1,5 @@
 # How the topic room finds things: switches whose benefit is measured (perf/FINDINGS.md), the same for subscriptions and retained
-# messages. The defaults are the fastest; the other values are for comparison, and for users to whom memory matters more.
+# messages. The defaults are the fastest; the other values are for comparison, and for users that have little memory.
 from libc.stdint cimport uint8_t, uint32_t
 
 cdef enum IndexMode:

@@ -1,5 +1,6 @@
-# Fuzz targets of a stream's reader. `journal_raw`: the input as the bytes of a mark, two segments and an index. `journal_blocks`: the input describes blocks, which
-# get right checks, damage, numbers and records that do not fit. Whatever lies there: no crash, numbers that rise, each one given or told as lost.
+# Fuzz targets of a stream's reader. `journal_raw` takes the input as the bytes of a mark, two segments and an index. In `journal_blocks` the input
+# describes blocks: they get correct checksums, damage, sequence numbers, and records that do not fit. For any input the reader must not crash, the
+# numbers must rise, and the reader must return each number or report it as lost.
 from libc.errno cimport ENOENT
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport abort, calloc, free

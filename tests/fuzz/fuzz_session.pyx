@@ -1,4 +1,4 @@
-# Fuzz target of the bodies of records: the kind, then the body. What is taken is written again and must come out as it was.
+# Fuzz target of the bodies of records. The input is the kind, then the body. A body that is accepted is encoded again, and the bytes must be equal.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport abort, free, malloc
 from libc.string cimport memcmp, memcpy

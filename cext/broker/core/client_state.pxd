@@ -111,7 +111,7 @@ ctypedef struct PendingAcks:           # acknowledgements of a client, in order 
     uint32_t held               # serial of the batch until which all its output waits; 0: none
     uint32_t blocked            # position behind the acknowledgement that waits for a job; 0: none
     uint8_t paused              # 1: its client is not read from for this reason
-    uint8_t strict              # 1: what waits for a job must be synced
+    uint8_t strict              # 1: the acknowledgements that wait for a job need a sync
     uint8_t soft                # 1: `held` does not count while the store accepts nothing
 
 ctypedef struct Client:
