@@ -1,7 +1,8 @@
-"""The scenario in which brokers are known to lose or to double offline messages: 2,000 messages are sent without a pause, the QoS 1
-consumer with clean=0 leaves at 500 and comes back at 1,000, then again at random points; with ten consumers; with the broker killed in between.
+"""Run the scenario in which some brokers lose or duplicate offline messages.
 
-All must come, in order; again only with DUP set, and only what was not acknowledged.
+A publisher sends 2,000 messages without a pause. The QoS 1 consumer with clean=0 leaves at 500 and returns at 1,000, then again
+at random points. Variants have ten consumers, or kill the broker in between. All messages must arrive in order; only
+unacknowledged messages may arrive again, with DUP set.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ MESSAGES = 2000
 class Scene:
     consumers: int = 1
     qos: int = 1
-    kills: int = 0                      # at random points between
-    leaves: tuple[tuple[int, int], ...] = ((500, 1000),)        # (leaves at, comes back at), counted by what the publisher has sent
-    politely: bool = True               # all that came is acknowledged and read before it goes; else the connection breaks
+    kills: int = 0                      # kills of the broker at random points
+    leaves: tuple[tuple[int, int], ...] = ((500, 1000),)        # (leaves at, returns at), in messages sent by the publisher
+    politely: bool = True               # the consumer leaves after the broker read its acknowledgements
     config: str = DURABLE
     seed: int = 0
     settle_s: float = 30.0
@@ -51,7 +52,7 @@ class Play:
     async def _consumer(self, s: Subscriber) -> None:
         for leaves_at, returns_at in self.scene.leaves:
             await self._reached(leaves_at)
-            await s.up.wait()           # it has been back since the last time
+            await s.up.wait()           # the consumer has returned since the last time
             if self.scene.politely:
                 await s.leave()
             else:
@@ -106,7 +107,7 @@ class Play:
 
 
 def play(scene: Scene) -> Chaos:
-    """Runs it with a broker of its own; -> what the audit found is in `.audit`."""
+    """Run the scenario with its own broker; the result holds the findings in `.audit`."""
     async def run() -> Chaos:
         with Broker(scene.config) as broker:
             try:
@@ -115,6 +116,6 @@ def play(scene: Scene) -> Chaos:
                 return p.chaos
             finally:
                 if broker.process is not None and not broker.alive():
-                    broker.start()              # so that close() finds one to stop
+                    broker.start()              # close() stops a running broker
 
     return asyncio.run(run())

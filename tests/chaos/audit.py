@@ -1,16 +1,16 @@
-"""Compare acknowledged messages with delivered ones, by sequence numbers. Knows no sockets: the clients report each packet.
+"""Compare acknowledged messages with delivered ones, by sequence numbers. It uses no sockets: the clients report each packet.
 
-    lost        acknowledged to its publisher, and a session that was subscribed before never got it
-    doubled     published at QoS 2, and a session got it more than once (after the receiver's own look at packet ids at QoS 2; at QoS 1 a
-                copy with DUP is no doubled one)
-    no dup      came again without DUP, though its publisher sent it once
-    order       the first copies of a publisher's messages did not come in the order in which they were sent
-    again       was acknowledged, and the broker knew it, and came again
-    session     a session that was there is gone: CONNACK says no session present
-    shared id   a packet id was given to a second message while the first was under way
-    foreign     came to a session that did not ask for it, or was never sent
-    will        the will of a client that was lost did not come, or twice, or that of one that had left
-    stale       came after it had expired
+    lost        a message was acknowledged to its publisher, and a session that was subscribed before never got it
+    doubled     a session got a QoS 2 message more than once (after the receiver has compared packet ids at QoS 2; at QoS 1 a copy
+                with DUP does not count)
+    no dup      a message arrived again without DUP, though its publisher sent it once
+    order       the first copies of a publisher's messages did not arrive in the order in which they were sent
+    again       a message arrived again although the broker had read its acknowledgement
+    session     a session is lost: CONNACK reports no session present
+    shared id   a second message got a packet id while the first was in flight
+    foreign     a message arrived at a session that did not subscribe to it, or was never sent
+    will        the will of a lost client did not arrive, or arrived twice, or that of a client that had sent DISCONNECT arrived
+    stale       a message arrived after it had expired
     retained    the retained message of a topic is older than the last acknowledged one, or newer than the last sent
 """
 
@@ -29,9 +29,9 @@ class Sent:
     name: str
     qos: int
     group: int
-    last: int = 0                                                   # the highest that was ever sent
-    acked: bytearray = field(default_factory=bytearray)             # by sequence number less one
-    sends: bytearray = field(default_factory=bytearray)             # how often it went out, at most 255
+    last: int = 0                                                   # highest sequence number sent
+    acked: bytearray = field(default_factory=bytearray)             # index: sequence number minus one
+    sends: bytearray = field(default_factory=bytearray)             # number of times sent, at most 255
     refused: set[int] = field(default_factory=set)
 
     def sent(self, seq: int) -> None:
@@ -43,7 +43,7 @@ class Sent:
         self.sends[seq - 1] = min(self.sends[seq - 1] + 1, 255)
 
     def copies_allowed(self, seq: int) -> int:
-        """Without DUP: at QoS 1 what is sent again is a new message to the broker."""
+        """Return the allowed copies without DUP: at QoS 1 a repeated message is a new one for the broker."""
         return 1 if self.qos == 2 else self.sends[seq - 1]
 
 
@@ -51,11 +51,11 @@ class Sent:
 class Got:
     """Record the messages of one publisher that one session got."""
 
-    wanted_from: int                                                # the first that it must get; 0: it did not ask yet
-    first: int = 0                                                  # the highest whose first copy came
-    copies: bytearray = field(default_factory=bytearray)            # all; by sequence number less one
-    fresh: bytearray = field(default_factory=bytearray)             # those without DUP
-    told_at: dict[int, tuple[float, float]] = field(default_factory=dict)   # between when the broker read the acknowledgement
+    wanted_from: int                                                # first required message; 0 = not subscribed yet
+    first: int = 0                                                  # highest sequence number whose first copy arrived
+    copies: bytearray = field(default_factory=bytearray)            # all copies; index: sequence number minus one
+    fresh: bytearray = field(default_factory=bytearray)             # copies without DUP
+    told_at: dict[int, tuple[float, float]] = field(default_factory=dict)   # the broker read the acknowledgement in between
 
     def has(self, seq: int) -> bool:
         return seq <= len(self.copies) and self.copies[seq - 1] > 0
@@ -69,9 +69,9 @@ class Audit:
         self.faults: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.told: list[str] = []
         self.deliveries = self.redeliveries = 0
-        self.groups: set[str] = set()           # sessions that are groups: several get what one of them must get, in no order
+        self.groups: set[str] = set()           # sessions that are groups: one of several members gets each message, in no order
 
-    # -- what happens
+    # -- events
 
     def fault(self, kind: str, text: str) -> None:
         self.faults[kind] += 1
@@ -83,7 +83,7 @@ class Audit:
         return self.publishers[number]
 
     def subscribed(self, session: str, qos: int, group: int) -> None:
-        """From now on it gets everything that is sent to the group."""
+        """Note a subscription: the session must get each later message of the group."""
         self.qos[session] = qos
         got = self.sessions.setdefault(session, {})
         for number, sent in self.publishers.items():
@@ -98,7 +98,7 @@ class Audit:
                 got.setdefault(number, Got(0))
 
     def delivered(self, session: str, number: int, seq: int, dup: bool) -> None:
-        """A copy; at QoS 2 only where the packet id was not held already."""
+        """Note a copy; at QoS 2 the caller reports only copies whose packet id the receiver does not hold."""
         got = self.sessions.get(session, {}).get(number)
         if got is None or not 0 < seq <= self.publishers[number].last:
             self.fault("foreign", f"{session} got {number}:{seq}")
@@ -124,15 +124,15 @@ class Audit:
             self.fault("no dup", text)
 
     def held_again(self, session: str, number: int, seq: int, dup: bool) -> None:
-        """At QoS 2: a copy with a packet id that the receiver still holds."""
+        """Note a QoS 2 copy with a packet id that the receiver still holds."""
         self.redeliveries += 1
         if not dup:
             self.fault("no dup", f"{session} got {number}:{seq} again under its packet id")
 
-    # -- the reckoning
+    # -- results
 
     def missing(self, session: str, acknowledged_only: bool = True) -> list[tuple[int, int]]:
-        """(publisher, sequence number) of what it must get and has not."""
+        """Yield (publisher, sequence number) of each message that the session must get and has not."""
         out = []
         for number, got in self.sessions.get(session, {}).items():
             if got.wanted_from == 0:

@@ -1,6 +1,7 @@
-"""Publisher and subscriber of the chaos runs, by asyncio. They keep the state that a client must keep between connections
-(unacknowledged messages, packet ids held at QoS 2), answer as the standard requires, and report each packet to the audit. They
-send and receive tens of thousands of messages a second."""
+"""Publisher and subscriber of the chaos runs, with asyncio.
+
+They keep the state that a client must keep between connections (unacknowledged messages, packet ids held at QoS 2), answer as the
+standard requires, and report each packet to the audit. They send and receive tens of thousands of messages a second."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ from tests.chaos.audit import Audit, Sent
 HEAD = struct.Struct(">IQ")             # publisher, sequence number
 RETRY_S = 0.02
 PING_EVERY = 8                          # acknowledgements at QoS 1
-STATE_EVERY = 16                        # a publisher sets its retained message with each so many of the others
+STATE_EVERY = 16                        # a publisher sets its retained message after this many messages
 STATE_PUBLISHER = 0xFFFFFFFF
-GUESTS = 0xFFFFFFF0                     # publishers from here on are no publishers of the audit's
+GUESTS = 0xFFFFFFF0                     # publishers from this number on are not audited
 BRIEF_PUBLISHER = 0xFFFFFFFD
 BRIEF_STAMP = struct.Struct(">d")
-BRIEF_EVERY = 8                         # of a publisher that speaks 5.0: a message that expires
-BRIEF_S = 1                             # so long it lasts
-BRIEF_SLACK_S = 3.0                     # between the broker's sending and our reading
+BRIEF_EVERY = 8                         # a publisher of 5.0 sends an expiring message after this many
+BRIEF_S = 1                             # message expiry interval
+BRIEF_SLACK_S = 3.0                     # allowed time between the broker's sending and our reading
 
 
 def varint(n: int) -> bytes:
@@ -55,8 +56,8 @@ class Chaos:
         self.connects = 0
         self.take_overs = 0
         self.wills = 0
-        self.brief = 0                  # messages that expire: came in time
-        self.grace_s = 1.0              # what the broker had read so long before it was killed must be on record
+        self.brief = 0                  # expiring messages that arrived in time
+        self.grace_s = 1.0              # packets that the broker read this long before a kill must be on record
 
     def on_record(self, asked_at: float, told_at: float) -> bool:
         """Return True if the running broker knows all packets that a broker read between these times. An answer may arrive after the kill."""
@@ -69,12 +70,12 @@ class Unheard(asyncio.Protocol):
 
 
 class Session(asyncio.Protocol):
-    """One session with at most one connection. `wanted`: it is to be connected."""
+    """One session with at most one connection. `wanted`: the session must be connected."""
 
     def __init__(self, chaos: Chaos, client_id: str, level: int) -> None:
         self.chaos, self.client_id, self.level = chaos, client_id, level
         self.wanted = False
-        self.up = asyncio.Event()       # CONNACK came
+        self.up = asyncio.Event()       # set by CONNACK
         self.down = asyncio.Event()
         self.down.set()
         self.known = False              # the broker has reported a present session once
@@ -83,7 +84,7 @@ class Session(asyncio.Protocol):
         self._out: list[bytes] = []
         self._dialling: asyncio.Task[None] | None = None
         self._pings: deque[tuple[asyncio.Future[None] | None, list[tuple[int, int]], float]] = deque()
-        self.politely = False           # ended by DISCONNECT or close, after all was read
+        self.politely = False           # ended by DISCONNECT or close after reading all
 
     # -- connecting
 
@@ -115,7 +116,7 @@ class Session(asyncio.Protocol):
         return frame(0x10, text("MQTT") + bytes([self.level, 0]) + struct.pack(">H", 60) + properties + text(self.client_id))
 
     def take_over(self) -> None:
-        """Comes on a new connection while it still has one, whose end it does not hear of any more."""
+        """Connect again while a connection is open, and ignore the old connection from then on."""
         if self.transport is not None and self.up.is_set():
             self.transport.set_protocol(Unheard())
             self.chaos.take_overs += 1
@@ -129,18 +130,18 @@ class Session(asyncio.Protocol):
             future, *_ = self._pings.popleft()
             if future is not None and not future.done():
                 future.set_exception(ConnectionResetError())
-                future.exception()      # no task may wait for it any more
+                future.exception()      # retrieve it: no task may be waiting any more
         self.on_down()
         if self.wanted:
             self.connect()
 
     def drop(self) -> None:
-        """The connection is gone, with what was on its way."""
+        """Abort the connection; data in transit is lost."""
         if self.transport is not None:
             self.transport.abort()
 
     async def leave(self) -> bool:
-        """Off, after the broker has read all that was sent to it. False: the connection ended under it."""
+        """Disconnect after the broker has read all sent packets; return False if the connection ended before that."""
         self.wanted = answered = False
         if self.transport is not None and self.up.is_set():
             with contextlib.suppress(ConnectionResetError):
@@ -154,7 +155,7 @@ class Session(asyncio.Protocol):
         return answered
 
     async def ping(self) -> None:
-        """Until the broker has dealt with all that was sent before. ConnectionResetError when the connection ends."""
+        """Wait until the broker has handled all sent packets; raise ConnectionResetError if the connection ends."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ping(future)
         self.flush()
@@ -210,7 +211,7 @@ class Session(asyncio.Protocol):
                     future.set_result(None)
                 self.on_pong(told, asked_at)
         elif kind == 14:
-            pass                        # DISCONNECT: the broker stops; the end of the connection says the same
+            pass                        # DISCONNECT: the broker stops; the end of the connection follows
         else:
             self.on_packet(first, body)
 
@@ -232,7 +233,7 @@ class Session(asyncio.Protocol):
 
 
 class Publisher(Session):
-    """Sends numbered messages, a window of them at a time, and again what was not acknowledged when the connection is new."""
+    """Send numbered messages within a window; on a new connection, repeat the unacknowledged ones."""
 
     def __init__(self, chaos: Chaos, number: int, group: int, qos: int, level: int, window: int, payload_bytes: int) -> None:
         super().__init__(chaos, f"pub-{number}", level)
@@ -242,7 +243,7 @@ class Publisher(Session):
         self._state_topic = text(f"state/{number}")
         self._brief_topic = text(f"brief/{group}")
         self._filler = b"." * max(payload_bytes - HEAD.size, 0)
-        self._under_way: dict[int, list[int]] = {}      # packet id: [sequence number (0: a state), of a state its number, 1: PUBREC came]
+        self._under_way: dict[int, list[int]] = {}      # packet id: [sequence number (0 = state), state, 1 = PUBREC arrived]
         self._pid = 0
         self.owed = 0                                   # messages to be sent
         self.idle = asyncio.Event()
@@ -326,7 +327,7 @@ class Publisher(Session):
             self._acked(what)
             self._done(pid)
         elif kind == 5:
-            self._acked(what)           # from here on it is the broker's
+            self._acked(what)           # from now on the broker is responsible for it
             what[2] = 1
             self._out.append(struct.pack(">BBH", 0x62, 2, pid))
         elif kind == 7:
@@ -344,10 +345,10 @@ class Subscriber(Session):
         self.filters = [f"chaos/{group}/+", f"brief/{group}"]
         self.subscribed = asyncio.Event()
         self.late = False               # subscribes later, on request
-        self.n = 0                      # publications that came
+        self.n = 0                      # received publications
         self._held: dict[int, tuple[int, int]] = {}         # at QoS 2: packet id: message
         self._unacked: deque[tuple[int, int, int]] = deque()        # at QoS 1: (packet id, publisher, sequence number)
-        self._telling: list[tuple[int, int]] = []           # acknowledged, and no PINGREQ went out since
+        self._telling: list[tuple[int, int]] = []           # acknowledged since the last PINGREQ
         self.arrived = asyncio.Event()  # set with every publication
 
     def on_up(self, fresh: bool) -> None:
@@ -360,7 +361,7 @@ class Subscriber(Session):
     def subscribe(self) -> None:
         self.late = False
         if not self.up.is_set():
-            return                      # on_up does it
+            return                      # on_up subscribes
         self.chaos.audit.asked(self.audited, self.group)
         empty = b"\x00" if self.level == 5 else b""
         self._out.append(frame(0x82, b"\x00\x01" + empty + b"".join(text(f) + bytes([self.qos]) for f in self.filters)))
@@ -375,7 +376,7 @@ class Subscriber(Session):
         return told
 
     def on_pong(self, told: list[tuple[int, int]], asked_at: float) -> None:
-        """The broker has read these acknowledgements."""
+        """Note that the broker has read these acknowledgements."""
         now = time.monotonic()
         for number, seq in told:
             self.chaos.audit.sessions[self.audited][number].told_at[seq] = (asked_at, now)
@@ -391,7 +392,7 @@ class Subscriber(Session):
         elif kind == 9:
             assert body[-1] <= 2, f"{self.client_id}: SUBACK {body[-1]:#x}"
             if not self.subscribed.is_set():
-                if self.audited not in self.chaos.audit.qos:         # of a group the first member
+                if self.audited not in self.chaos.audit.qos:         # for a group only its first member
                     self.chaos.audit.subscribed(self.audited, self.qos, self.group)
                 self.subscribed.set()
 
@@ -427,7 +428,7 @@ class Subscriber(Session):
     def came(self, message: tuple[int, int], topic: bytes, payload: bytes, dup: bool) -> None:
         late = time.monotonic() - BRIEF_STAMP.unpack_from(payload, HEAD.size)[0] - BRIEF_S
         self.chaos.brief += 1
-        if late > BRIEF_SLACK_S and not dup:         # a message that the broker may have sent before may come again
+        if late > BRIEF_SLACK_S and not dup:         # a message that the broker may have sent before may arrive late
             self.chaos.audit.fault("stale", f"{self.client_id} got a message {late:.1f} s after it had expired")
 
     def _qos_2(self, pid: int, message: tuple[int, int], dup: bool) -> None:
@@ -465,7 +466,7 @@ class Subscriber(Session):
             self._ping()
 
     def catch_up(self) -> None:
-        """Acknowledges what it held back."""
+        """Acknowledge the messages that were held back."""
         while self._unacked:
             self._acknowledge()
         self.lag = 0

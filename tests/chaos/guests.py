@@ -1,4 +1,4 @@
-"""Further clients of the chaos runs: those with wills, and the members of shared groups."""
+"""Further clients of the chaos runs: clients with wills, and members of shared groups."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ MISSED_S = 10.0
 
 
 class Willing(Session):
-    """Comes with a will, goes in one way or another, and stays away until the will has come that has to. Each life has a will of its own."""
+    """A client with a will. It leaves in different ways and stays away until a due will arrives. Each connection has its own."""
 
     def __init__(self, chaos: Chaos, number: int, level: int, delay_s: int) -> None:
         super().__init__(chaos, f"will-{number}", level)
         self.number, self.delay_s = number, delay_s if level == 5 else 0
         self.life = 0
-        self.came: dict[int, int] = {}          # life: how often its will came
-        self.arrived = asyncio.Event()          # a will of ours
-        self.left: dict[int, tuple[float, float]] = {}          # life: between when the broker read that it left
+        self.came: dict[int, int] = {}          # connection number -> arrivals of its will
+        self.arrived = asyncio.Event()          # set when a will of this client arrives
+        self.left: dict[int, tuple[float, float]] = {}          # connection number -> the broker read DISCONNECT in between
 
     def greeting(self) -> bytes:
         props = b"\x05\x11\xff\xff\xff\xff" if self.level == 5 else b""
@@ -37,7 +37,7 @@ class Willing(Session):
         super().connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.wanted = self.wanted and not self.up.is_set()      # else it stays away until its will has come
+        self.wanted = self.wanted and not self.up.is_set()      # after CONNACK the client stays away until its will has arrived
         super().connection_lost(error)
 
     def will_came(self, life: int) -> None:
@@ -53,18 +53,18 @@ class Willing(Session):
         while not over.is_set():
             self.connect()
             await self.first(self.up, over)
-            accepted = self.up.is_set() or not self.wanted          # or was, and is down already
+            accepted = self.up.is_set() or not self.wanted          # it was accepted, or was up and is down already
             await self.first(self.down, over, timeout_s=r.uniform(0.05, 1.5))
             life, peaceful = self.life, r.random() < 0.3 and self.up.is_set()
             if peaceful:
                 began = time.monotonic()
                 if await self.leave():
                     self.left[life] = (began, time.monotonic())
-                continue                        # the broker was killed in between: the will may or may not be sent
+                continue                        # if the broker was killed in between, it may or may not send the will
             self.wanted = False
             self.drop()
             await self.down.wait()
-            if accepted:                        # otherwise the broker acknowledged nothing
+            if accepted:                        # otherwise the broker promised nothing
                 await self._will(life, over)
 
     @staticmethod
@@ -75,7 +75,7 @@ class Willing(Session):
             one.cancel()
 
     async def _will(self, life: int, over: asyncio.Event) -> None:
-        """While the broker is killed again and again a delay begins again and again: time is measured when that is over."""
+        """Wait for the will. Each kill restarts the will's delay, so the time limit begins when the kills are over."""
         while life not in self.came and not over.is_set():
             self.arrived.clear()
             await self.first(self.arrived, over)
@@ -89,7 +89,7 @@ class Willing(Session):
 
 
 class Watcher(Subscriber):
-    """Gets all wills, at QoS 2."""
+    """A subscriber that gets all wills at QoS 2."""
 
     def __init__(self, chaos: Chaos, willing: list[Willing]) -> None:
         super().__init__(chaos, 0, -1, 2, 5)
@@ -102,7 +102,7 @@ class Watcher(Subscriber):
 
 
 class Member(Subscriber):
-    """One of a shared group: what any of them gets is the group's."""
+    """A member of a shared group; the audit counts its messages for the group."""
 
     def __init__(self, chaos: Chaos, number: int, group: int, qos: int, level: int, name: str) -> None:
         super().__init__(chaos, number, group, qos, level)

@@ -1,8 +1,8 @@
 """Run chaos: 200 sessions, a broker killed at random moments and started again on its store, and an audit by sequence numbers.
 
-    python -m tests.chaos.run --kills 200                 the whole (`make chaos`)
-    python -m tests.chaos.run --kills 20 --sessions 60    the short one of CI
-    python -m tests.chaos.run --drop --kills 20           connections are dropped, the broker lives: for a broker without a store
+    python -m tests.chaos.run --kills 200                 the full run (`make chaos`)
+    python -m tests.chaos.run --kills 20 --sessions 60    the short run of CI
+    python -m tests.chaos.run --drop --kills 20           drops connections instead of kills: for a broker without a store
 
 Publishers send at QoS 1 and 2, and send unacknowledged messages again, as the standard requires. Some subscribers stay, some come and
 go, some sleep through most of the run, some subscribe in the middle of it. Exit status: 0 without a fault; 1 with faults, which the
@@ -25,7 +25,7 @@ from tests.chaos.guests import Member, Watcher, Willing
 from tests.harness.broker import Broker
 
 # queues without a limit, since a message dropped by a limit would count as lost
-PATIENCE_S = 30.0               # for what a slow machine takes its time for, and nothing can prevent
+PATIENCE_S = 30.0               # time limit for steps that must succeed, even on a slow machine
 DURABLE = """listener {port} 127.0.0.1
 allow_anonymous true
 persistence true
@@ -45,8 +45,8 @@ queue_memory 100000
 log_type error
 """
 TICK_S = 0.01
-STOPPED = 0.05                  # of the kills are none, but SIGTERM
-KILLED_STARTING = 0.15          # are followed by one while the broker starts
+STOPPED = 0.05                  # share of the kills that are a SIGTERM
+KILLED_STARTING = 0.15          # share that is followed by a kill during the start
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Plan:
     rate: int = 1000                    # messages a second, of all publishers together
     payload_bytes: int = 100
     up_ms: tuple[int, int] = (30, 500)  # how long a broker lives
-    drop: bool = False                  # connections are dropped instead
+    drop: bool = False                  # drop connections instead of kills
     seed: int = 0
     config: str = DURABLE
     settle_s: float = 30.0              # seconds without progress after which missing messages count as lost
@@ -79,7 +79,7 @@ class Run:
                             for i in range(max(plan.sessions - n_publishers - n_willing - n_members - 1, 2))]
         kinds = ["steady", "steady", "flappy", "flappy", "sleeper", "late"]
         self.kind = {s: kinds[i // groups % len(kinds)] for i, s in enumerate(self.subscribers)}
-        # groups of three: of the first publishers, at each QoS
+        # groups of three members for the first publishers, at each QoS
         for i in range(n_members):
             member = Member(self.chaos, i, i // 3 % groups, 1 + i // 3 % 2, r.choice((4, 5)), f"share-{i // 3}")
             self.kind[member] = ("steady", "flappy", "sleeper")[i % 3]
@@ -89,7 +89,7 @@ class Run:
         self.kind[self.watcher] = "steady"
         self.subscribers.append(self.watcher)
         self.over = False
-        self.peace = asyncio.Event()        # the same, for those who wait for it
+        self.peace = asyncio.Event()        # set when the kills are over
         self.slowest_start_s = 0.0
         self.stops = 0
 
@@ -97,24 +97,24 @@ class Run:
         if not self.plan.quiet:
             print(text, end=end, flush=True)
 
-    # -- the load
+    # -- load
 
     async def publish(self) -> None:
-        """`rate` messages a second, evenly; what the publishers cannot send waits for them."""
+        """Queue `rate` messages a second, evenly; messages that publishers cannot send yet wait."""
         began, given = time.monotonic(), 0
         while not self.over:
             await asyncio.sleep(TICK_S)
             due = int((time.monotonic() - began) * self.plan.rate) - given
             backlog = sum(p.owed for p in self.publishers)
             if backlog > self.plan.rate:
-                given += due            # no client can take it: the rate does not catch up
+                given += due            # all queues are full: the rate does not catch up later
                 continue
             for _ in range(due):
                 self.random.choice(self.publishers).publish(1)
             given += due
 
     async def live(self, s: Subscriber) -> None:
-        """The life of a subscriber until the run is over; then it stays connected."""
+        """Connect and disconnect a subscriber until the run is over; then keep it connected."""
         r, kind = random.Random(f"{self.plan.seed}{s.client_id}"), self.kind[s]
         if kind == "late":
             await asyncio.sleep(r.uniform(0, 5))
@@ -136,18 +136,18 @@ class Run:
             s.connect()
         s.connect()
 
-    # -- the broker's life
+    # -- kills of the broker
 
     async def start(self) -> None:
         began = time.monotonic()
         try:
             await asyncio.get_running_loop().run_in_executor(None, self.broker.start)
         except RuntimeError as error:
-            raise RuntimeError(str(error)[-2000:]) from None        # the log of a whole run is no help
+            raise RuntimeError(str(error)[-2000:]) from None        # the log of a whole run is too long
         self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began)
 
     async def kill(self) -> None:
-        """Once, and start it again on what it has written; now and then also while it reads that, and now and then it is only stopped."""
+        """Kill the broker and start it again on its store; sometimes kill it during the start too, or only stop it."""
         if self.plan.drop:
             self.chaos.kills += 1
             for session in (*self.publishers, *self.subscribers):
@@ -168,7 +168,7 @@ class Run:
             await self.end(signal.SIGKILL)
             with contextlib.suppress(RuntimeError):
                 await starting
-        if not self.broker.alive():     # it may have been too early to be killed
+        if not self.broker.alive():     # a kill during the start ended it
             await self.start()
 
     async def end(self, number: signal.Signals) -> None:
@@ -179,7 +179,7 @@ class Run:
         await asyncio.get_running_loop().run_in_executor(None, self.broker.process.wait)
 
     async def everybody_is_there(self) -> None:
-        """The promises begin when all subscriptions are acknowledged."""
+        """Connect all clients; return when all subscriptions are acknowledged, where the audit begins."""
         for session in (*self.publishers, *self.subscribers):
             if self.kind.get(session) == "late":  # type: ignore[call-overload]
                 session.late = True
@@ -285,7 +285,7 @@ class Run:
                 self.chaos.audit.fault("again", f"{s.client_id} got {s.n - before[s]} messages after it had acknowledged everything")
 
     async def retained(self) -> None:
-        """The retained message of each publisher is one that it sent, not older than the last that was acknowledged."""
+        """Check that the retained message of each publisher is one that it sent, not older than the last acknowledged one."""
         states: dict[str, int] = {}
 
         class Reader(Subscriber):

@@ -1,4 +1,4 @@
-"""The audit finds what it is there to find: every fault, put in by hand."""
+"""Test that the audit finds every kind of fault; each test makes one."""
 
 import time
 
@@ -8,7 +8,7 @@ from tests.chaos.guests import Willing
 
 
 def audit_of(qos_in: int = 1, qos_out: int = 1, n: int = 4, acked: int = 4) -> Audit:
-    """A publisher that sent n messages, the first `acked` of them acknowledged; a session that asked for them before."""
+    """Return an audit of a publisher that sent n messages, the first `acked` acknowledged, and a session subscribed before."""
     audit = Audit()
     sent = audit.publisher(7, "p", qos_in, 0)
     audit.asked("s", 0)
@@ -36,7 +36,7 @@ def test_lost_is_what_was_acknowledged() -> None:
     audit = audit_of(acked=3)
     audit.delivered("s", 7, 1, dup=False)
     audit.delivered("s", 7, 3, dup=False)
-    assert found(audit) == {"lost": 1}                      # 2; 4 was not acknowledged
+    assert found(audit) == {"lost": 1}                      # message 2; 4 was not acknowledged
     assert "never got p:2" in audit.report() and "1 lost" in audit.report()
 
 
@@ -51,7 +51,7 @@ def test_what_was_sent_before_the_subscription_is_not_owed() -> None:
 
 def test_doubled_at_qos_2() -> None:
     audit = audit_of(2, 2)
-    audit.publishers[7].sent(1)                             # the publisher's own repetition is no excuse
+    audit.publishers[7].sent(1)                             # a repetition by the publisher does not allow a copy
     for _ in range(2):
         audit.delivered("s", 7, 1, dup=True)
     assert audit.faults["doubled"] == 1
@@ -64,7 +64,7 @@ def test_again_without_dup() -> None:
     assert audit.ok and audit.redeliveries == 1
     audit.delivered("s", 7, 1, dup=False)
     assert audit.faults["no dup"] == 1
-    # what the publisher sent again is a new message at QoS 1
+    # a message that the publisher repeats is a new one at QoS 1
     audit.publishers[7].sent(2)
     for _ in range(2):
         audit.delivered("s", 7, 2, dup=False)

@@ -1,4 +1,4 @@
-"""The short runs of the chaos harness. `make chaos` does the long one."""
+"""Short runs of the chaos harness. `make chaos` does the long run."""
 
 import asyncio
 
@@ -14,12 +14,12 @@ def run(plan: Plan) -> None:
 
 
 def test_dropped_connections() -> None:
-    """Without a store: all connections end at once, the broker lives."""
+    """Test without a store: all connections end at once, the broker survives."""
     run(Plan(sessions=40, kills=10, drop=True, config=MEMORY, up_ms=(20, 200), quiet=True))
 
 
 def test_the_harness_sees_what_a_broker_without_a_store_loses() -> None:
-    """All sessions, in any case; of what was acknowledged, what was on its way at a kill: a message, or a retained one."""
+    """Test a broker without a store: a kill loses all sessions, and acknowledged messages in transit or retained messages."""
     ok, report = asyncio.run(chaos(Plan(sessions=8, kills=4, rate=400, config=MEMORY, settle_s=1, quiet=True)))
     assert not ok
     assert " 0 session" not in report and ("\n0 lost" not in report or " 0 retained" not in report), report
@@ -35,4 +35,4 @@ def test_the_offline_article(consumers: int, qos: int, politely: bool) -> None:
     assert chaos.connects == 1 + consumers * (2 + len(leaves))
     assert audit.deliveries >= 2000 * consumers
     if politely:
-        assert audit.redeliveries == 0      # all that came was acknowledged before it left
+        assert audit.redeliveries == 0      # the consumer acknowledged all received messages before it left

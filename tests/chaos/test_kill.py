@@ -1,4 +1,4 @@
-"""The broker killed while it works, and started again on its store: nothing acknowledged is lost. `make chaos` does it 200 times with more clients."""
+"""Kill a working broker and start it again on its store: no acknowledged message is lost. `make chaos` does so 200 times."""
 
 import asyncio
 import time

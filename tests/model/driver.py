@@ -134,7 +134,7 @@ class Driver:
         self.model.unsubscribe(peer.name, text)
 
     def publish(self, peer: Peer, topic: int, qos: int, retain: bool, empty: bool, cut: int) -> None:
-        """Publish. cut 0: complete the handshake; lose the connection 1: after PUBLISH, 2: after PUBREC, before PUBREL, 3: after PUBREL."""
+        """Publish. cut 0: complete the handshake; else close after 1: PUBLISH, 2: PUBREC (before PUBREL), 3: PUBREL."""
         if peer.wire is None:
             return
         payload = b"" if empty and retain else b"%d" % next(self.payloads)
@@ -159,7 +159,7 @@ class Driver:
         self._route(packet)
 
     def receive(self, peer: Peer, how: int) -> None:
-        """Read all packets. how 0: acknowledge none; 1: send PUBREC only; 2: acknowledge all; 3: send PUBREC, lose the connection."""
+        """Read all packets. how 0: acknowledge none; 1: send PUBREC only; 2: acknowledge all; 3: send PUBREC, then close."""
         if peer.wire is None:
             return
         if older := self._older(peer, how):
@@ -241,8 +241,9 @@ class Driver:
             self._cut(peer, packet)
 
     def _cut(self, peer: Peer, packet: Publish | None, released: bool = False) -> None:
-        """Lose the connection during the handshake of our message. The broker may route a QoS 2 message once, at its PUBLISH or at its
-        PUBREL; the witness sees which."""
+        """Lose the connection during the handshake of our message.
+
+        The broker may route a QoS 2 message once, at its PUBLISH or at its PUBREL; the witness sees which."""
         if packet is not None:
             peer.unsettled.append(packet)
             if released:

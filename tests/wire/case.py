@@ -1,4 +1,4 @@
-"""One row of a wire table, and its play against the broker of its flavour."""
+"""A row of a wire table, and its run with the broker of its flavour."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ V5 = (5,)
 @dataclass(frozen=True)
 class Case:
     id: str
-    clause: str  # '[v5 3.3.2-7]'; a case of several versions names the clause of the newest
+    clause: str  # '[v5 3.3.2-7]'; a case for several versions names the clause of the newest
     versions: tuple[int, ...]
     flavour: str
     steps: Steps
-    timed: bool = False  # waits for the clock: played in parallel with the other timed ones
-    differs: str = ""  # why Mosquitto 2.0.11 does otherwise, when it does
+    timed: bool = False  # the case waits for the clock: timed cases run in parallel
+    differs: str = ""  # reason why Mosquitto 2.0.11 differs
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,14 @@ class Play:
 
 
 def plays(cases: list[Case], part: str = "", every: int = 1) -> pytest.MarkDecorator:
-    """Parametrize a test with the rows of a table; `part`: all of them run in this part of `make test-all`, and each of the
-    `every`th case in `make test`, too."""
+    """Parametrize a test with the rows of a table.
+
+    With `part`, all rows run in this part of `make test-all`, and every `every`th case also runs in `make test`."""
     ids = [c.id for c in cases]
     assert len(ids) == len(set(ids)), f"case ids twice: {sorted(i for i in ids if ids.count(i) > 1)}"
     rows = []
     for n, c in enumerate(cases):
-        marks = [pytest.mark.timing, pytest.mark.together("timed rows")] if c.timed else []       # Stage plays all of them at once
+        marks = [pytest.mark.timing, pytest.mark.together("timed rows")] if c.timed else []       # Stage runs all of them at once
         if part:
             marks.append(pytest.mark.part(part) if n % every else pytest.mark.again(part))
         rows += [pytest.param(Play(c, level), id=f"{c.id}-v{level}", marks=marks) for level in c.versions]
@@ -60,7 +61,7 @@ def plays(cases: list[Case], part: str = "", every: int = 1) -> pytest.MarkDecor
 
 
 class Stage:
-    """Plays rows; the timed ones all at once, as soon as the first of them is asked for."""
+    """Runs rows; the first timed row starts all timed rows at once."""
 
     def __init__(self, timed: list[Play]) -> None:
         self.brokers = Brokers()

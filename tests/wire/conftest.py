@@ -1,4 +1,4 @@
-"""The stage of the wire tables: one broker per flavour for the whole session."""
+"""Provide the stage of the wire tables: one broker for each flavour, for the whole session."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Hostile bytes: split, truncated, too long, malformed, out of order. The broker sends their sender a code (5.0) or
-closes the connection (3.x). No other client notices, nothing hangs, and the cost stays linear.
+"""Send hostile bytes: split, truncated, too long, malformed, out of order.
 
-Each test keeps a witness on the same broker: a client with a subscription that goes on getting its messages.
+The broker sends a reason code (5.0) or closes the connection (3.x). No other client is affected, nothing hangs, and the cost is
+linear. Each test has a witness on the same broker: a subscriber that must still get its messages at the end.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ BAD_UTF8 = [b"\xff", b"\xc0\xaf", b"\xe0\x80\xaf", b"\xed\xa0\x80", b"\xf4\x90\x
 
 @pytest.fixture
 def broker(stage: Stage) -> Iterator[Broker]:
-    """The plain broker, with a witness that must be undisturbed at the end."""
+    """Provide the plain broker; check at the end that its witness still gets messages."""
     broker = stage.brokers.get(FLAVOURS["plain"])
     witness = open_client(broker, 4, "witness")
     witness.send(Subscribe(1, (("witness", 1),)))
@@ -90,7 +90,7 @@ def open_client(broker: Broker, level: int, client_id: str = "bad") -> Wire:
 
 
 def outcome(wire: Wire) -> tuple[str, list[Received]]:
-    """Pings; -> ("alive" or "closed", what came before)."""
+    """Send PINGREQ; return ("alive" or "closed", packets that arrived before)."""
     seen: list[Received] = []
     try:
         wire.send(Pingreq())
@@ -106,7 +106,7 @@ def outcome(wire: Wire) -> tuple[str, list[Received]]:
 
 
 def ended(wire: Wire, *codes: int, told: bool = True) -> None:
-    """The broker ended it; in 5.0 it said why (with one of these codes, if any are given)."""
+    """Check that the broker ended the connection, in 5.0 with a reason code (one of these, if given)."""
     state, seen = outcome(wire)
     assert state == "closed", seen
     if wire.level >= 5 and told and not is_reference():
@@ -124,12 +124,12 @@ def refused(broker: Broker, level: int, raw: bytes, *codes: int) -> None:
         raise AssertionError(f"{raw[:80]!r}: {error}") from error
 
 
-# -- the same bytes, otherwise cut
+# -- valid bytes in other pieces
 
 
 @LEVELS
 def test_every_split(broker: Broker, level: int) -> None:
-    """[v5 4.2] A stream means the same wherever it is cut in two."""
+    """The result does not depend on where a stream is cut in two [v5 4.2]."""
     stream = b"".join(p.encode(level) for p in (
         Connect("split", True, 60, Will("w", b"x", 1), "user", b"pass", PROPS[0x10]), Subscribe(1, (("split/a", 1),), PROPS[0x82]),
         Publish("split/a", b"payload", 1, 2, props=PROPS[0x30][:-1]), Unsubscribe(3, ("split/a",)), Pingreq()))  # fmt: skip
@@ -142,7 +142,7 @@ def test_every_split(broker: Broker, level: int) -> None:
         while not got or not isinstance(got[-1], Pingresp):
             got.append(wire.read_packet())
         wire.close()
-        order = sorted(got, key=repr)  # the PUBACK and our own PUBLISH may come either way round
+        order = sorted(got, key=repr)  # PUBACK and our own PUBLISH may arrive in any order
         expected = expected or order
         assert order == expected, f"cut at {cut}"
     assert expected is not None and len(expected) == 6, expected
@@ -161,10 +161,10 @@ def test_byte_by_byte(broker: Broker, level: int) -> None:
 
 @LEVELS
 def test_truncated_connect(broker: Broker, level: int) -> None:
-    """A CONNECT whose length says less than its fields need, at every length."""
+    """Send a CONNECT whose length is smaller than its fields, at every length."""
     body = FULL_CONNECT.encode(level)[2:] if len(FULL_CONNECT.encode(level)) < 130 else b""
     assert body
-    known = 2 + (6 if level == 3 else 4) + 1  # the broker knows the level from here on, and sends a code to 5.0
+    known = 2 + (6 if level == 3 else 4) + 1  # from this length the broker knows the level, and sends a code to 5.0
     for size in range(len(body)):
         if level == 3 and (size in (len(body) - 12, len(body) - 6) or is_reference()):
             continue  # [v3.1 3.1] the length has precedence over the flags: username or password may just be missing
@@ -179,7 +179,7 @@ def test_truncated_connect(broker: Broker, level: int) -> None:
 @LEVELS
 @pytest.mark.parametrize("packet", PACKETS, ids=lambda p: f"{type(p).__name__}-{getattr(p, 'qos', 0)}")
 def test_truncated(broker: Broker, level: int, packet: Packet) -> None:
-    """A body cut short under a matching length: malformed, or by chance another good packet; never a hang."""
+    """Cut a body and correct its length: it is malformed, or by chance another valid packet; nothing hangs."""
     raw = packet.encode(level)
     body = raw[2:]
     strict = isinstance(packet, Subscribe | Unsubscribe)
@@ -200,7 +200,7 @@ def test_truncated(broker: Broker, level: int, packet: Packet) -> None:
 
 @LEVELS
 def test_ends_within_a_packet(broker: Broker, level: int) -> None:
-    """The peer goes away in the middle: nothing of the packet takes effect."""
+    """Close in the middle of a packet: no part of the packet takes effect."""
     watcher = open_client(broker, level, "watch")
     watcher.send(Subscribe(1, (("bad/t", 0),)))
     watcher.read_packet()
@@ -214,15 +214,15 @@ def test_ends_within_a_packet(broker: Broker, level: int) -> None:
     watcher.close()
 
 
-# -- bytes that are wrong
+# -- invalid bytes
 
 
 @differs("does not look at the flags of acknowledgements")
 @LEVELS
 def test_header_flags(broker: Broker, level: int) -> None:
-    """[v5 2.1.3-1] Reserved flags of every packet type."""
+    """Set the reserved flags of every packet type [v5 2.1.3-1]."""
     if level == 3:
-        return  # 3.1 says nothing of them
+        return  # 3.1 has no rule for them
     for packet in PACKETS:
         raw = packet.encode(level)
         if isinstance(packet, Publish):
@@ -235,7 +235,7 @@ def test_header_flags(broker: Broker, level: int) -> None:
 @differs("takes a SUBACK from a client")
 @LEVELS
 def test_packets_of_a_server(broker: Broker, level: int) -> None:
-    """[v5 4.13] A client must not send what only servers send, nor type 0, nor a second CONNECT."""
+    """Send packets that only servers may send, type 0, and a second CONNECT [v5 4.13]."""
     for packet in (Connack(), Suback(1, (0,)), Pingresp()):
         refused(broker, level, packet.encode(level), 0x81, 0x82)
     refused(broker, level, b"\xb0\x02\x00\x01", 0x81, 0x82)
@@ -246,7 +246,7 @@ def test_packets_of_a_server(broker: Broker, level: int) -> None:
 
 @LEVELS
 def test_anything_before_connect(broker: Broker, level: int) -> None:
-    """[v5 3.1.0-1]"""
+    """Test [v5 3.1.0-1]."""
     for packet in PACKETS:
         wire = Wire(broker.port, level)
         wire.send(packet)
@@ -255,7 +255,7 @@ def test_anything_before_connect(broker: Broker, level: int) -> None:
 
 @LEVELS
 def test_remaining_length_of_five_bytes(broker: Broker, level: int) -> None:
-    """[v5 2.1.4]"""
+    """Test [v5 2.1.4]."""
     refused(broker, level, b"\x30\xff\xff\xff\xff\x7f", 0x81, 0x95)
     wire = Wire(broker.port, level)
     wire.send(b"\x10\xff\xff\xff\xff\x7f")
@@ -265,7 +265,7 @@ def test_remaining_length_of_five_bytes(broker: Broker, level: int) -> None:
 @differs("ignores bytes behind an acknowledgement")
 @LEVELS
 def test_trailing_bytes(broker: Broker, level: int) -> None:
-    """Bytes behind the last field."""
+    """Send bytes after the last field."""
     for packet in (Puback(5), Pubrec(6), Pubrel(7), Pubcomp(8), Pingreq(), Disconnect()):
         raw = packet.encode(level)
         refused(broker, level, frame(raw[0], raw[2:] + b"\x00" * 9), 0x81, 0x82)
@@ -278,7 +278,7 @@ def test_trailing_bytes(broker: Broker, level: int) -> None:
 @LEVELS
 @pytest.mark.parametrize("bad", BAD_UTF8, ids=lambda b: b.hex())
 def test_utf8(broker: Broker, level: int, bad: bytes) -> None:
-    """[v5 1.5.4-1][v5 1.5.4-2] Ill-formed text in each place that holds text."""
+    """Send ill-formed text in each text field [v5 1.5.4-1][v5 1.5.4-2]."""
     none = b"\0" if level >= 5 else b""
     refused(broker, level, frame(0x30, text(b"t/" + bad) + none + b"x"), 0x81, 0x82, 0x90)
     refused(broker, level, frame(0x82, b"\0\1" + none + text(b"t/" + bad) + b"\0"), 0x81, 0x82, 0x8F)
@@ -295,7 +295,7 @@ def test_utf8(broker: Broker, level: int, bad: bytes) -> None:
 
 
 def test_property_twice(broker: Broker) -> None:
-    """[v5 2.2.2] Every property that may come once, twice."""
+    """Send every single property twice [v5 2.2.2]."""
     for ident in PROPS[0x10]:
         wire = Wire(broker.port, 5)
         wire.send(Connect("bad", props=(ident, ident)))
@@ -311,7 +311,7 @@ def test_property_twice(broker: Broker) -> None:
 
 
 def test_property_of_another_packet(broker: Broker) -> None:
-    """[v5 2.2.2-1 and table 2-4]"""
+    """Test [v5 2.2.2-1 and table 2-4]."""
     strangers = (P.ASSIGNED_ID, "x"), (P.SERVER_KEEPALIVE, 1), (P.MAXIMUM_QOS, 1), (P.RETAIN_AVAILABLE, 1), (P.SHARED_AVAILABLE, 1), (P.RESPONSE_INFO, "x")
     for one in strangers:
         refused(broker, 5, Publish("t", props=(one,)).encode(5), 0x81, 0x82)
@@ -327,7 +327,7 @@ def test_property_of_another_packet(broker: Broker) -> None:
 
 
 def test_property_lengths(broker: Broker) -> None:
-    """A property list that is longer or shorter than its packet, or ends within a property."""
+    """Send a property list that is longer or shorter than its packet, or ends within a property."""
     for length in (1, 2, 5, 127):
         refused(broker, 5, frame(0x30, text("t") + bytes([length])), 0x81, 0x82)
     refused(broker, 5, frame(0x30, text("t") + b"\x03\x02\x00\x00"), 0x81, 0x82)
@@ -340,7 +340,7 @@ def test_property_lengths(broker: Broker) -> None:
 
 @pytest.mark.again("hostile")
 def test_noise(broker: Broker) -> None:
-    """Seeded random bytes, and good packets with one byte changed: an end or an answer, never a hang."""
+    """Send random bytes (seeded), and valid packets with one changed byte: the broker answers or closes, and never hangs."""
     rng = random.Random(20)
     for round_ in range(tries(2000, 200)):
         level = rng.choice(ALL)
@@ -386,7 +386,7 @@ def test_user_properties_cost_linear_time() -> None:
 
 
 def test_many_properties_and_levels(broker: Broker) -> None:
-    """They pass, or are refused by a named limit; either way at once."""
+    """Send many properties and levels: the broker accepts them or refuses them by a named limit, at once."""
     wire = open_client(broker, 5, "many")
     wire.send(Subscribe(1, (("many", 0),)))
     wire.expect_packet(Suback(1, (0,)))
@@ -415,7 +415,7 @@ def test_oversized_packets_cost_no_memory() -> None:
             try:
                 wire.send(b"\x30\xff\xff\xff\x7f\x00\x01t" + b"x" * 4_000_000)
             except OSError:
-                pass  # it ended us before we had sent it all
+                pass  # the broker closed before all bytes were sent
             wires.append(wire)
         grown = rss_bytes(broker) - before
         for wire in wires:

@@ -1,4 +1,4 @@
-"""CONNECT and CONNACK: versions, client ids, sessions, take-over, refusals, what the CONNACK says."""
+"""CONNECT and CONNACK: versions, client ids, sessions, take-over, refusals, contents of CONNACK."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ CASES = [
     Case("max-keepalive-3x", "[v3.1.1 3.1.2.10]", V34, "max-keepalive",
          [A.opens(), A.sends(Connect("~a", keepalive=60)), A.refused(0, 0x02),
           B.opens(), B.sends(Connect("~b", keepalive=0)), B.refused(0, 0x02), C.connects(keepalive=30), C.quiet()], differs="2.1 refuses, 2.0.11 accepts (drop-in notes)"),
-    # -- what the CONNACK announces
+    # -- properties of CONNACK
     Case("no-retain-said", "[v5 3.2.2-13]", V5, "no-retain",
          [A.opens(), A.sends(Connect("~a")), A.checks(says((P.RETAIN_AVAILABLE, 0)))]),
     Case("max-qos-said", "[v5 3.2.2-9]", V5, "max-qos-1", [A.opens(), A.sends(Connect("~a")), A.checks(says((P.MAXIMUM_QOS, 1)))]),
@@ -155,7 +155,7 @@ CASES = [
     Case("password-alone-5", "[v5 3.1.2.9]", V5, "plain", [A.connects(password=b"p"), A.quiet()]),
     Case("username", "[v5 3.1.3-11]", ALL, "plain", [A.connects(username="u", password=b"\0\xff"), A.quiet()]),
     Case("username-empty", "[v5 3.1.3.5]", ALL, "plain", [A.connects(username="", password=b""), A.quiet()]),
-    # -- the order of things
+    # -- order of packets
     Case("second-connect", "[v5 3.1.0-2]", ALL, "plain", [A.connects(), A.sends(Connect("~a")), A.ends(0x82)], differs="2.0.11 sends no DISCONNECT; the standard names 0x82"),
     Case("ping-first", "[v5 3.1.0-1]", ALL, "plain", [A.opens(), A.sends(Pingreq()), A.closed()]),
     Case("publish-first", "[v5 3.1.0-1]", ALL, "plain",

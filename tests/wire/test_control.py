@@ -1,4 +1,4 @@
-"""Questions about the index by `$CONTROL/mosq/index/v1`, and its gauges in `$SYS`: what docs/index.md says."""
+"""Requests about the index to `$CONTROL/mosq/index/v1`, and its gauges in `$SYS`, as docs/index.md describes them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DOCS = (ROOT / "docs" / "index.md").read_text()
 
 
 def answered(*filters: str, truncated: bool = False, props: Props = (), most: int = 70_000) -> Step:
-    """The answer, to A: `filters`, with ~ as everywhere."""
+    """Expect the response at A, with these filters; ~ is the prefix as everywhere."""
 
     def act(s: Any) -> None:
         got = s.wire("a").read_packet()
@@ -52,7 +52,7 @@ def asks(topic: str, qos: int = 0, mid: int = 7, *, retain: bool = False, props:
 
 
 def refused(rc: int) -> list[Step]:
-    """At QoS 1 with the reason to 5.0, to 3.x as if nothing were; at QoS 0 without a word."""
+    """Expect a refusal: at QoS 1 PUBACK has the reason in 5.0 and is normal in 3.x; at QoS 0 there is no answer."""
     return [asks("~t", 1), *v5(A.gets(Puback(7, rc))), *v3(A.gets(Puback(7))), asks("~t"), A.quiet()]
 
 
@@ -146,7 +146,7 @@ def test_an_in_process_question_is_not_routed() -> None:
 
 
 def test_who_does_not_read_gets_no_more_than_so_much() -> None:
-    """Answers of 60 KB each, never read: the broker keeps HIGH_WATER_BYTES beyond the socket's buffer, and counts dropped answers."""
+    """A client does not read responses of 60 KB: the broker stores HIGH_WATER_BYTES of them and counts dropped ones."""
     with mosq.Broker() as broker:
         reader = Wire(broker.port, 4)
         reader.send(Connect("reader"), Subscribe(1, tuple((f"t/{'+/' * n}#", 0) for n in range(100))))
@@ -172,7 +172,7 @@ STRATEGIES = ["round_robin", "random", "sticky", "least_inflight", "hash_topic",
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_strategy_of_a_group(strategy: str) -> None:
-    """Also before its first message, and of a group with a strategy of its own."""
+    """The strategy is there before the first message, also for a group with its own strategy."""
     with mosq.Broker(shared_strategy=[strategy, "sticky own"]) as broker, broker.subscribe("$share/g/a/#", "$share/own/a/#"):
         for _ in range(2):
             [found] = broker.explain("a/b")["filters"]
@@ -181,7 +181,7 @@ def test_the_strategy_of_a_group(strategy: str) -> None:
 
 
 def awaits(wire: Wire, seen: dict[str, str], want: dict[str, str], also: Callable[[dict[str, str]], bool] = bool) -> None:
-    """Takes gauges into `seen`, where only what changes is published, until they are as wanted."""
+    """Read gauges into `seen` until they have the wanted values; only changes are published."""
     deadline = time.monotonic() + TIMEOUT_S
     while not (want.items() <= seen.items() and also(seen)):
         assert time.monotonic() < deadline, seen
@@ -202,7 +202,7 @@ def test_the_gauges() -> None:
             other.send(Connect("other"), Subscribe(1, tuple((filter_, 0) for filter_ in filters)))
             want = {"filters": "162", "exact": "160", "nodes": "7", "depth": "4", "subscriptions": "162", "shared": "1", "pool/in_use": "2"}
             awaits(wire, seen, want, lambda now: now["load"] != "0.00" and int(now["bytes"]) > 160 * 100 and int(now["pool/idle"]) == idle - 1)
-            assert float(seen["load"]) == (160 + 1) * 100 // int(seen["buckets"]) / 100      # the filters and the group
+            assert float(seen["load"]) == (160 + 1) * 100 // int(seen["buckets"]) / 100      # the filters and one for the group
         awaits(wire, seen, alone, lambda now: int(now["pool/idle"]) == idle)
         with closing(Wire(broker.port, 4)) as many:
             many.send(Connect("many"), Subscribe(1, (("t/+", 0),)), *[Publish("t/1", b"x")] * 50)

@@ -57,7 +57,7 @@ CASES = [
           B.gets(*(Publish("~t", b"%d" % n) for n in (1, 2, 3)))], differs="2.0.11 answers 0x97; since 2.1.1 it is only logged (drop-in notes)"),
     Case("inbound-over-maximum-ends", "[v5 3.3.4-8]", V5, "receive-maximum",
          [B.connects(), B.subscribes("~t"), A.connects(), A.sends(*(Publish("~t", b"%d" % n, 2, n) for n in (1, 2, 3))), A.gets(Pubrec(1), Pubrec(2)), A.ends(0x93)], differs="an option of ours"),
-    Case("inbound-over-maximum-3.1.1", "[v3.1.1 4.6]", V34, "inflight-2",  # 3.x knows no such limit: nothing is lost
+    Case("inbound-over-maximum-3.1.1", "[v3.1.1 4.6]", V34, "inflight-2",  # 3.x has no such limit: no message is lost
          [B.connects(), B.subscribes("~t"), A.connects(), A.sends(*(Publish("~t", b"%d" % n, 2, n) for n in (1, 2, 3, 4))),
           A.gets(Pubrec(1), Pubrec(2)), A.sends(Pubrel(1), Pubrel(2)), A.gets_any(Pubrec(3), Pubrec(4), Pubcomp(1), Pubcomp(2)),
           A.sends(Pubrel(3), Pubrel(4)), A.gets(Pubcomp(3), Pubcomp(4)), B.gets(*(Publish("~t", b"%d" % n) for n in (1, 2, 3, 4)))], differs="2.0.11 acknowledges and drops them"),
@@ -74,7 +74,7 @@ CASES = [
     Case("queue-bytes", "[max_queued_bytes]", V45, "queue-bytes",
          [B.connects(persistent=True), B.subscribes("~t", qos=1), B.leaves(), A.connects(), *[A.publishes("~t", b"%d" % n * 30, 1) for n in range(9)],
           B.connects(persistent=True, session=True), *[B.receives("~t", b"%d" % n * 30, 1) for n in range(3)]]),
-    Case("dropped-says-quota", "[max_queued_messages]", V34, "queue-3",  # a dropped delivery is no failure of the publisher
+    Case("dropped-says-quota", "[max_queued_messages]", V34, "queue-3",  # a dropped delivery is no error of the publisher
          [B.connects(persistent=True), B.subscribes("~t", qos=1), B.leaves(), A.connects(), burst(*range(6)), A.quiet()]),
 ]  # fmt: skip
 

@@ -23,7 +23,7 @@ LIMITS = [
           v5(A.sends(Publish("lim", b"x" * 92)), B.gets(Publish("lim", b"x" * 92)))]),
     Case("packet-over-the-limit", "[v5 3.2.2-15]", V45, "packet-100",
          [B.connects(), B.subscribes("over"), A.connects(), A.sends(Publish("over", b"x" * 93)), A.ends(0x95), B.quiet()], differs="2.0.11 holds only 5.0 clients to it"),
-    Case("packet-over-the-limit-by-its-header", "[v5 4.13.1]", V45, "plain",  # refused on the length alone, nothing of the body is awaited
+    Case("packet-over-the-limit-by-its-header", "[v5 4.13.1]", V45, "plain",  # refused by its length alone
          [A.connects(), A.sends_raw(b"\x30\x81\x89\x7a"), A.ends(0x95)], differs="the default of 2,000,000 is new in 2.1"),
     Case("connect-over-the-limit", "[v5 3.1.2-24]", V45, "packet-100", [A.opens(), A.sends_connect(username="u" * 100), A.rejected_or_closed(0x95)]),
     Case("payload-over-the-limit", "[message_size_limit]", ALL, "payload-20",

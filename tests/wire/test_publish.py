@@ -1,4 +1,4 @@
-"""PUBLISH in and out: the three QoS, what is forwarded, topic aliases, sizes, reason codes."""
+"""PUBLISH in and out: the three QoS, forwarded fields, topic aliases, sizes, reason codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def aliased(got: Received) -> bool:
 
 
 def qos_grid() -> list[Case]:
-    """Every QoS published against every QoS subscribed: the lower one counts [v5 3.8.4-8]."""
+    """Publish at every QoS to subscriptions of every QoS: the lower one applies [v5 3.8.4-8]."""
     return [
         Case(f"qos-{sent}-to-{asked}", "[v5 3.8.4-8]", ALL, "plain",
              [B.connects(), B.subscribes("~t", qos=asked), A.connects(), A.publishes("~t", b"m1", sent, rc=0),
@@ -80,7 +80,7 @@ CASES = [
     Case("topic-case-and-slashes", "[v5 4.7.3-4]", ALL, "plain",
          [B.connects(), B.subscribes("~/T//x/"), A.connects(), A.publishes("~/t//x/", b"0"), A.publishes("~/T/x/", b"1"),
           A.publishes("~/T//x", b"2"), A.publishes("~/T//x/", b"3"), B.receives("~/T//x/", b"3"), B.quiet()]),
-    # -- QoS 1 and 2 as the sender sees them
+    # -- QoS 1 and 2 on the sender's side
     Case("qos1-dup-again", "[v5 4.3.2-5]", ALL, "plain",
          [B.connects(), B.subscribes("~t", qos=1), A.connects(), A.sends(Publish("~t", b"x", 1, 5)), A.gets(Puback(5)),
           A.sends(Publish("~t", b"x", 1, 5, dup=True)), A.gets(Puback(5)), B.receives("~t", b"x", 1), B.receives("~t", b"x", 1)]),
@@ -97,7 +97,7 @@ CASES = [
           A.gets(Pubrec(5), Pubrec(6)), A.sends(Pubrel(5)), A.gets(Pubcomp(5)), A.sends(Pubrel(6)), A.gets(Pubcomp(6)),
           B.gets(Publish("~t", b"x"), Publish("~t", b"y")), B.quiet()]),
     Case("pubrel-unknown", "[v5 3.7.2.1]", ALL, "plain",
-         [A.connects(), A.sends(Pubrel(77)), A.gets_raw(b"\x70\x02\x00\x4d")]),  # 0x92 would be allowed; Mosquitto says 0x00
+         [A.connects(), A.sends(Pubrel(77)), A.gets_raw(b"\x70\x02\x00\x4d")]),  # 0x92 would be allowed; Mosquitto sends 0x00
     Case("puback-unknown", "[v5 4.3.2]", V34, "plain", [A.connects(), A.sends(Puback(77)), A.quiet()]),
     # -- properties
     Case("properties-forwarded", "[v5 3.3.2-4][v5 3.3.2-15][v5 3.3.2-16][v5 3.3.2-17][v5 3.3.2-18][v5 3.3.2-20]", V5, "plain",
@@ -155,14 +155,14 @@ CASES = [
          [B.connects(props=((P.MAXIMUM_PACKET_SIZE, 60),)), B.subscribes("~t", qos=2), C.connects(), C.subscribes("~t"), A.connects(),
           *[s for q in range(3) for s in (A.publishes("~t", b"L" * 60, q), C.receives("~t", b"L" * 60), A.publishes("~t", b"ok", q),
                                           B.receives("~t", b"ok", q), C.receives("~t", b"ok"))], B.quiet()]),
-    Case("at-the-peers-maximum", "[v5 3.1.2-24]", V5, "plain",  # 2 + 2 + 10 + 1 + payload: 40 bytes in all are allowed
+    Case("at-the-peers-maximum", "[v5 3.1.2-24]", V5, "plain",  # 2 + 2 + 10 + 1 + payload: the limit is 40 bytes in all
          [B.connects(props=((P.MAXIMUM_PACKET_SIZE, 40),)), B.subscribes("exact-size"), A.connects(),
           A.publishes("exact-size", b"x" * 26), A.publishes("exact-size", b"y" * 25), B.gets(Publish("exact-size", b"y" * 25)), B.quiet()], differs="2.0.11 forgets the fixed header's first byte when it compares"),
     Case("over-the-peers-maximum-offline", "[v5 3.1.2-25]", V5, "plain",
          [B.connects(persistent=True), B.subscribes("~t", qos=1), B.leaves(), A.connects(), A.publishes("~t", b"L" * 60, 1),
           A.publishes("~t", b"ok", 1), B.connects(persistent=True, session=True, props=((P.MAXIMUM_PACKET_SIZE, 40),)),
           B.receives("~t", b"ok", 1), B.quiet()]),
-    # -- refused
+    # -- refusals
     Case("topic-wildcard", "[v5 3.3.2-2]", ALL, "plain",
          [B.connects(), A.connects(), A.sends(Publish("~/#", b"x")), A.ends(0x90, 0x81, 0x82), B.quiet()]),
     Case("topic-plus", "[v5 3.3.2-2]", ALL, "plain", [A.connects(), A.sends(Publish("~/+/x", b"x", 1, 1)), A.ends(0x90, 0x81, 0x82)]),

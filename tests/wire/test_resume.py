@@ -15,7 +15,7 @@ def again(actor: Actor) -> Step:
 
 
 def owed(qos: int) -> list[Step]:
-    """B has a session and a subscription; A has published one message of this QoS; B has seen it and not answered."""
+    """Give B a session and a subscription; A publishes one message of this QoS, which B reads and does not acknowledge."""
     return [B.connects(persistent=True), B.subscribes("~t", qos=qos), A.connects(), A.publishes("~t", b"x", qos),
             B.gets(Publish("~t", b"x", qos, "m"))]  # fmt: skip
 
@@ -95,7 +95,7 @@ CASES = [
           A.sends(Pubrel(7)), A.gets(Pubcomp(7)), A.drops(), again(A), A.sends(Pubrel(7)),
           v3(A.gets(Pubcomp(7))), v5(A.checks(lambda got: isinstance(got, Pubcomp) and got.mid == 7 and got.rc in (0, 0x92))),
           B.receives("~t", b"x", 2), B.quiet()]),
-    Case("in-qos2-session-lost", "[v5 4.3.3]", ALL, "plain",  # the id is unknown to the new session: the message is a new one
+    Case("in-qos2-session-lost", "[v5 4.3.3]", ALL, "plain",  # the new session does not know the id: the message is new
          [B.connects(), B.subscribes("~t", qos=0), A.connects(), A.publishes("~t", b"1", 2), A.sends(Publish("~t", b"2", 2, 7)),
           A.gets(Pubrec(7)), A.drops(), A.connects(), A.sends(Publish("~t", b"3", 2, 7)), A.gets(Pubrec(7)), A.sends(Pubrel(7)),
           A.gets(Pubcomp(7)), B.gets(Publish("~t", b"1")), B.gets_until(Publish("~t", b"3"), (Publish("~t", b"2"),)), B.quiet()]),

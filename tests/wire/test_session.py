@@ -100,7 +100,7 @@ WILLS = [
     Case("delay-until-the-session-ends", "[v5 3.1.3.2.2]", V5, "plain",
          [WATCH, A.connects(clean=False, props=lasting(1), will=delayed(60)), A.drops(), B.silent(0.7), B.receives("~w", b"will")], timed=True),
     Case("delay-without-session", "[v5 3.1.3.2.2]", V5, "plain", [WATCH, A.connects(will=delayed(60)), A.drops(), B.receives("~w", b"will")], differs="2.0.11 waits for the delay though the session has ended"),
-    Case("delay-ended-by-clean-start", "[v5 3.1.3.2.2]", V5, "plain",  # the session ends there, so the will is due
+    Case("delay-ended-by-clean-start", "[v5 3.1.3.2.2]", V5, "plain",  # the clean start ends the session, so the will is due
          [WATCH, A.connects(clean=False, props=lasting(60), will=delayed(60)), A.drops(), A.connects(), B.receives("~w", b"will")], differs="2.0.11 forgets the will of the session that a clean start ends"),
     Case("delay-of-0x04", "[v5 3.14.2.1]", V5, "plain",
          [WATCH, A.connects(clean=False, props=lasting(60), will=delayed(2)), A.sends(Disconnect(0x04)), B.silent(1.5), B.receives("~w", b"will")], timed=True),
@@ -161,7 +161,7 @@ EXPIRY = [
          [B.connects(props=((P.RECEIVE_MAXIMUM, 1),)), B.subscribes("~t", qos=1), A.connects(), A.publishes("~t", b"1", 1),
           A.publishes("~t", b"2", 1, props=((P.EXPIRY, 1),)), A.publishes("~t", b"3", 1), wait(2.6), B.receives("~t", b"1", 1), B.receives("~t", b"3", 1),
           B.quiet()], timed=True, differs="2.0.11 stalls behind the expired message"),
-    Case("resent-once-begun", "[v5 4.4.0-1]", V5, "plain",  # its delivery had begun: sent again or dropped, but never with a time that is over
+    Case("resent-once-begun", "[v5 4.4.0-1]", V5, "plain",  # delivery had begun: sent again or dropped, but not with an old interval
          [B.connects(persistent=True), B.subscribes("~t", qos=1), A.connects(), A.publishes("~t", b"1", 1, props=((P.EXPIRY, 60),)),
           B.gets(Publish("~t", b"1", 1, "m", props=((P.EXPIRY, 60),))), B.drops(), wait(1.6), B.connects(persistent=True, session=True),
           counted_down(55, 59)], timed=True),

@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: filters, options, shared groups, identifiers, what comes retained."""
+"""SUBSCRIBE and UNSUBSCRIBE: filters, options, shared groups, identifiers, retained messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sub_id(number: int) -> Props:
     return ((P.SUBSCRIPTION_ID, number),)
 
 
-# filter, topics it matches, topics it does not; all below a prefix of the play's own
+# filter, matching topics, other topics; all below the prefix of the run
 MATCHES: list[tuple[str, list[str], list[str]]] = [
     ("~/a", ["~/a"], ["~/A", "~/a/", "/~/a", "~/a/b", "~"]),
     ("~/+", ["~/a", "~/", "~/ "], ["~", "~/a/b", "~/a/"]),
@@ -157,7 +157,7 @@ CASES = [
          [A.connects(), A.publishes("~t", b"r", retain=True), B.connects(), B.subscribes("$share/g/~t"), B.quiet(), A.publishes("~t", retain=True)], differs="2.0.11 sends them; 4.8.2 says no retained messages at the first subscription"),
     Case("shared-qos", "[v5 4.8.2-3]", ALL, "plain",
          [B.connects(), B.subscribes("$share/g/~t", qos=1), A.connects(), A.publishes("~t", b"x", 2, rc=0), B.receives("~t", b"x", 1)]),
-    Case("shared-of-a-session-away", "[v5 4.8.2]", ALL, "plain",  # the one that is here gets them
+    Case("shared-of-a-session-away", "[v5 4.8.2]", ALL, "plain",  # the connected member gets them
          [B.connects(persistent=True), B.subscribes("$share/g/~t", qos=1), C.connects(), C.subscribes("$share/g/~t", qos=1), B.leaves(), A.connects(),
           *[s for n in range(4) for s in (A.publishes("~t", b"%d" % n, 1), C.receives("~t", b"%d" % n, 1))], C.quiet()],
          differs="2.0.11 queues half of them for the session that is away"),

@@ -1,4 +1,4 @@
-"""The tables that run over WebSocket again, over TLS: records and packets do not keep step there; some of them over WebSocket over TLS."""
+"""Run the tables of test_websocket.py over TLS, where records and packets begin at different bytes; some also with WebSocket."""
 
 from __future__ import annotations
 

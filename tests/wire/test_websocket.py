@@ -1,4 +1,4 @@
-"""The tables of the plain flavour again, over WebSocket: frames and packets do not keep step there, and nothing else differs [v5 6.0.0]."""
+"""Run the tables of the plain flavour over WebSocket; only the boundaries of frames and packets differ [v5 6.0.0]."""
 
 from __future__ import annotations
 
