@@ -10,6 +10,7 @@ If a process dies, the test that it ran fails, and a new process continues with 
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import time
@@ -166,6 +167,7 @@ class Parallel:
             process.pid = os.fork()
         if process.pid == 0:
             status = 1
+            atexit._clear()             # the first process's
             try:
                 process.connection.close()
                 for other in self.processes:
@@ -180,6 +182,7 @@ class Parallel:
                 theirs.send(("problem", "".join(traceback.format_exception(error))))
                 status = 0                      # the error has been reported
             finally:
+                atexit._run_exitfuncs()
                 os._exit(status)
         theirs.close()
         self.processes.append(process)
