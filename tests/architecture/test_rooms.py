@@ -1,5 +1,5 @@
-"""Imports go one way: dev/rooms.toml declares the rooms of cext/ and mosq/ in order, and dev/architecture.py checks every
-import against it. The tests of small trees show that each kind of violation is found."""
+"""Test the direction of imports: dev/rooms.toml declares the rooms of cext/ and mosq/ in order, and dev/architecture.py checks
+every import against it. The tests with small trees show that it finds each kind of violation."""
 
 from pathlib import Path
 
@@ -20,9 +20,9 @@ def test_functions_are_short_or_give_a_reason() -> None:
 
 
 def test_the_table_of_architecture_is_current() -> None:
-    """`dev/architecture` writes it."""
+    """Test the table that `dev/architecture` writes."""
     rooms = architecture.rooms_of(DECLARATION)
-    architecture.problems(ROOT, rooms)          # gives each room its modules
+    architecture.problems(ROOT, rooms)          # fills in the modules of each room
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert architecture.with_table(text, rooms) == text
 
@@ -34,7 +34,7 @@ def test_the_checker_reads_every_file() -> None:
     assert read == there and sum(len(module.imports) for module in modules.values()) > 1000
 
 
-# ---------------------------------------------------------------- the test of the test: small trees
+# ---------------------------------------------------------------- tests of the checker with small trees
 
 DECLARED = """
 [[room]]
@@ -75,7 +75,7 @@ TREE = {
 
 
 def tree(folder: Path, **changed: str) -> Path:
-    """A tree without a mistake, and then the lines of `changed` at the end of some files (`__` stands for `/`)."""
+    """Make a correct tree, then append the lines of `changed` to some files (`__` stands for `/`)."""
     for name, text in TREE.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

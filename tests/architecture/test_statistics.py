@@ -1,4 +1,4 @@
-"""dev/statistics.toml declares the statistics; what dev/statistics writes from it is current."""
+"""Test that the files that dev/statistics generates from dev/statistics.toml are current."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_each_file_is_current(path: Path) -> None:
 
 
 def test_old_names_stay() -> None:
-    """Public names of version 0.1.0."""
+    """Test that the public names of version 0.1.0 still exist."""
     assert {"shed", "asked", "asks_open", "asks_timed_out"} <= stat_names.ALIASES.keys()
     assert set(stat_names.ALIASES.values()) <= set(stat_names.STATS)
 

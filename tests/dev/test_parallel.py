@@ -1,4 +1,4 @@
-"""`pytest --jobs`: tests run in processes forked after one collection, each once, and a process that dies fails the test that it ran."""
+"""Test `pytest --jobs`: processes forked after one collection run each test once; if a process dies, its test fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARKS = ["part(*names)", "again(*names)", "together(name)", "spark", "timing"]
 
 @pytest.fixture
 def suite(tmp_path: Path):
-    """suite(name=text of tests, ...): runs them -> exit status and output."""
+    """Provide suite(name=text of tests, ...), which runs the tests and returns exit status and output."""
 
     def run(*arguments: str, env: dict[str, str] | None = None, **files: str) -> tuple[int, str]:
         (tmp_path / "checks").mkdir()
@@ -61,7 +61,7 @@ def test_each_test_runs_once_in_several_processes(suite, tmp_path: Path) -> None
     assert len(mine) == 40
     used = set(mine.values())
     assert len(used) == 3, "the two processes that had no file of their own did not take a half"
-    for pid in used:            # fixtures of the module: set up and torn down once in each process
+    for pid in used:            # fixtures of the module: one setup and teardown in each process
         assert ran[f"setup-{pid}"] == ran[f"teardown-{pid}"] == pid
 
 

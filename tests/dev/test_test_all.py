@@ -1,4 +1,4 @@
-"""`dev/test-all`: which parts run, in which order, and what it reports of each; the table of parts agrees with the marks of the tests."""
+"""Test `dev/test-all`: its parts, their order and the report on each; the table of parts agrees with the marks of the tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(table: Path, *arguments: str) -> tuple[int, list[str]]:
 
 
 def results(lines: list[str]) -> list[str]:
-    """The lines of the closing table, without the seconds that a part took."""
+    """Return the lines of the closing table, without the seconds of each part."""
     return [re.sub(r" in \d+ s$", "", line) for line in lines[lines.index("=== parts") + 1:]]
 
 

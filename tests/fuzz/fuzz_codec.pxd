@@ -1,6 +1,6 @@
 from libc.stdint cimport uint8_t, uint64_t
 
-# One fuzz target each: takes the fuzzer's bytes, returns a sum over all that it decoded.
+# Each is a fuzz target: it takes the fuzzer's bytes and returns a sum over all decoded bytes.
 cdef uint64_t frame(const uint8_t* p, size_t n) noexcept nogil
 cdef uint64_t utf8(const uint8_t* p, size_t n) noexcept nogil
 cdef uint64_t properties(const uint8_t* p, size_t n) noexcept nogil

@@ -1,5 +1,5 @@
-# Fuzz targets of the codec. Each touches every byte that its views name, so that ASan sees a bad one, and aborts
-# when an invariant breaks. Input of the decoders: a byte that picks the version, the packet's first byte, its body.
+# Fuzz targets of the codec. Each reads every byte of its views, so that ASan finds invalid ones, and aborts if an invariant
+# breaks. Input of the decoders: a byte that selects the version, the packet's first byte, its body.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport abort, free, malloc
 from libc.string cimport memcmp, memcpy
@@ -46,7 +46,7 @@ cdef uint64_t props_sum(const pr.Props* p) noexcept nogil:
 
 
 cdef uint64_t forward_sum(const pr.Props* p) noexcept nogil:
-    # Forwards the block into memory of exactly the size promised.
+    # Forward the block into memory of exactly the announced size.
     cdef uint32_t size = pr.props_forward_size(p)
     cdef uint8_t* out = <uint8_t*>malloc(size + 1)
     cdef uint64_t total
@@ -59,7 +59,7 @@ cdef uint64_t forward_sum(const pr.Props* p) noexcept nogil:
 
 
 cdef uint64_t frame(const uint8_t* p, size_t n) noexcept nogil:
-    # A stream of frames; its first byte picks packet_max.
+    # The input is a stream of packets; its first byte selects packet_max.
     cdef fr.Frame f
     cdef uint64_t total = 0
     cdef uint32_t packet_max
@@ -78,7 +78,7 @@ cdef uint64_t frame(const uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef bint utf8_slow(const uint8_t* s, size_t n) noexcept nogil:
-    # Decodes, encodes again and compares: nothing of the fast one's tricks.
+    # Decode, encode again and compare, with none of the shortcuts of the fast decoder.
     cdef size_t i = 0, length, k
     cdef uint32_t c
     while i < n:
@@ -143,7 +143,7 @@ cdef uint64_t connect(const uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef void publish_again(const d.Publish* m, int version) noexcept nogil:
-    # Encoded from what was decoded, then decoded: the same message without what belongs to the hop.
+    # Encode the decoded message and decode it again: it must be the same, without the fields of one hop.
     cdef e.PublishHead h
     cdef d.Publish again
     cdef fr.Frame f
@@ -152,7 +152,7 @@ cdef void publish_again(const d.Publish* m, int version) noexcept nogil:
     cdef uint8_t* out
     if pr.props_has(&m.props, pr.P_TOPIC_ALIAS) and m.props.alias == 0:
         free(props)
-        return                   # decoded, so that the handler can answer with its own code, but never encoded
+        return                   # decoded, so that the handler can send a specific code, but never encoded
     pr.props_forward_put(props, &m.props)
     h.version, h.qos, h.retain, h.dup, h.pid = <uint8_t>version, m.qos, m.retain, m.dup, m.pid
     h.alias = m.props.alias if pr.props_has(&m.props, pr.P_TOPIC_ALIAS) else 0
@@ -192,7 +192,7 @@ cdef uint64_t ack(const uint8_t* p, size_t n) noexcept nogil:
     cdef fr.Frame f
     cdef d.Ack a
     cdef int version
-    # The packet type stands in the second byte: PUBACK .. PUBCOMP.
+    # The second byte selects the packet type: PUBACK .. PUBCOMP.
     if n < 2 or not packet_from(p, n, fr.T_PUBACK + (p[1] >> 4 & 3), &version, &f):
         return 0
     if d.decode_ack(&f, version, &a) != 0:

@@ -22,7 +22,7 @@ cdef enum:
     SECOND_BASE = 20
 
 cdef const char* FIRST_NAME = b"000-00000000000000000000-00000000000000000001.seg"
-cdef const char* OVER_NAME = b"000-00000000000000000000-00000000000000000003.seg"        # the first one, begun again behind the second
+cdef const char* OVER_NAME = b"000-00000000000000000000-00000000000000000003.seg"     # the first segment, begun again after the second
 cdef const char* SECOND_NAME = b"000-00000000000000000020-00000000000000000002.seg"
 cdef const char* INDEX_NAME = b"000-00000000000000000000-00000000000000000001.idx"
 
@@ -124,7 +124,7 @@ cdef uint64_t journal_raw(const uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef size_t blocks_write(uint8_t* out, size_t out_n, uint32_t seed, const uint8_t* p, size_t n) noexcept nogil:
-    # Each block from {first, count, length / 8, damage} and its body. -> bytes used
+    # Make each block from {first, count, length / 8, damage} and its body; return the bytes used.
     cdef size_t at = SEGMENT_HEAD_BYTES, body_n
     cdef BlockHead h
     cdef uint8_t damage

@@ -1,5 +1,5 @@
-# Fuzz targets of links: what a remote broker sends (a byte that picks the version, the packet's first byte, its body), CONNECT there and back, and
-# the names of topics on both sides of a link.
+# Fuzz targets of bridges: packets of a remote broker (a byte that selects the version, the packet's first byte, its body),
+# CONNECT encoded and decoded, and the names of topics on both sides of a bridge.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport abort, free, malloc
 from libc.string cimport memcmp, memset
@@ -63,7 +63,7 @@ cdef uint64_t as_client(const uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef View part(const uint8_t** p, const uint8_t* end) noexcept nogil:
-    """A length of one byte, and so many bytes as there are."""
+    """Read a length of one byte, and at most that many bytes."""
     cdef View v
     v.p = p[0]
     v.n = 0
@@ -122,7 +122,7 @@ cdef uint64_t connect_again(const uint8_t* p, uint32_t n, int version) noexcept 
 
 
 cdef bint line_read(Line* line, const uint8_t** p, const uint8_t* end) noexcept nogil:
-    """The prefix is the filter's own beginning: up to its first wildcard, or less."""
+    """Make the prefix from the start of the filter, up to its first wildcard or less."""
     cdef Filter f
     cdef uint8_t how
     if p[0] == end:

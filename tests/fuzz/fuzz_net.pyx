@@ -1,5 +1,5 @@
-# Fuzz targets of the net room's parsers. Each reads its input whole and in pieces, into memory of exactly their size, and aborts when the
-# two differ. The first byte of an input says how it is cut.
+# Fuzz targets of the parsers of the net room. Each reads its input whole and in pieces, from memory of exactly their size, and
+# aborts if the results differ. The first byte of an input selects the cuts.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport abort, free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -30,7 +30,7 @@ cdef uint64_t bytes_sum(const uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef size_t piece(size_t n, uint8_t how, size_t at) noexcept nogil:
-    """The size of the next piece: 1 to 16 bytes."""
+    """Return the size of the next piece: 1 to 16 bytes."""
     cdef size_t size = 1 + (how >> (at & 3)) % 16
     return size if size < n else n
 
@@ -98,7 +98,7 @@ cdef uint64_t upgrade(const uint8_t* p, size_t n) noexcept nogil:
     free(q)
     while at < n - 2 and found == 0:
         at += piece(n - 2 - at, p[0], at)
-        q = copy(p + 2, at)          # at another place each time
+        q = copy(p + 2, at)          # at another address each time
         found = up.upgrade_read(&cut, q, at, &rules)
         if found == up.UPGRADE_DONE:
             must(cut.size <= at and cut.forwarded_at + cut.forwarded_n <= cut.size and cut.origin_at + cut.origin_n <= cut.size)

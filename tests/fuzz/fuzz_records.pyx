@@ -1,6 +1,6 @@
-# Fuzz target of the records room. An input is a script from which a client with the right keys makes a stream: sealed records of any inner type,
-# KeyUpdates, bytes as they are, records with a changed bit. It is read whole and in pieces, out of and into memory of exactly their size;
-# aborts when the two differ.
+# Fuzz target of the records room. An input is a script from which a client with the right keys makes a stream: sealed records of
+# any inner type, KeyUpdates, unsealed bytes, records with a changed bit. The target reads the stream whole and in pieces, from
+# and into memory of exactly their size, and aborts if the results differ.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport abort, calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -19,7 +19,7 @@ cdef inline void must(bint holds) noexcept nogil:
 
 
 cdef void learn(Records* x, Suite* s, bint client) noexcept nogil:
-    """Two secrets that are the same for all; the client's halves are the other way round."""
+    """Return two fixed secrets; the client has them in the opposite order."""
     cdef char line[200]
     cdef int i, which
     for which in range(2):
@@ -32,7 +32,7 @@ cdef void learn(Records* x, Suite* s, bint client) noexcept nogil:
 
 
 cdef size_t stream_make(Records* client, const uint8_t* p, size_t n, uint8_t* out) noexcept nogil:
-    """Each step of the script: how, type, size, bytes."""
+    """Run the script; each step is how, type, size, bytes."""
     cdef size_t at = 0, total = 0, size
     cdef int made
     while n - at >= 3 and STREAM_BYTES - total > 2 * (RECORD_BYTES + RECORD_EXTRA):
@@ -54,7 +54,7 @@ cdef size_t stream_make(Records* client, const uint8_t* p, size_t n, uint8_t* ou
 
 
 cdef size_t take(Records* x, const uint8_t* p, size_t n, uint8_t* out, size_t* got, uint64_t now_s) noexcept nogil:
-    """From memory of exactly n bytes, into such memory."""
+    """Open n bytes from memory of exactly that size, into such memory."""
     cdef uint8_t* a = <uint8_t*>malloc(n + (n == 0))
     cdef uint8_t* b = <uint8_t*>malloc(n + (n == 0))
     cdef size_t used
@@ -96,7 +96,7 @@ cdef uint64_t tls_records(const uint8_t* p, size_t n) noexcept nogil:
     used = take(&whole, stream, total, out, &have, 7)
     got = 0
     end = 0
-    while end < total and cut.ended == ENDED_NOT:        # [at, end) is what a connection keeps and what came
+    while end < total and cut.ended == ENDED_NOT:        # [at, end): the kept bytes of a connection and the new ones
         end = end + 1 + (p[1] >> (end & 7)) * 3
         end = end if end < total else total
         at += take(&cut, stream + at, end - at, pieces + got, &more, 7)

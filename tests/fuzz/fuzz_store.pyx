@@ -1,5 +1,6 @@
-# Fuzz targets of recovery. `raw_segments`: the input as the bytes of up to three files. `segments`: the input describes headers and records, which get
-# right checks, damage, and places that do not fit. Whatever lies there: no crash, lsns that rise, and no more read than there is.
+# Fuzz targets of recovery. `raw_segments` takes the input as the bytes of up to three files. In `segments` the input describes
+# headers and records: they get correct checksums, damage, and positions that do not fit. For any input recovery must not crash,
+# LSNs must rise, and recovery must not read beyond the files.
 from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport abort, calloc, free
@@ -101,7 +102,7 @@ cdef uint64_t raw_segments(const uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef void records_write(uint8_t* out, size_t out_n, const Header* h, const uint8_t* p, size_t n) noexcept nogil:
-    # Each record from {kind, flags, length, damage} and its body.
+    # Make each record from {kind, flags, length, damage} and its body.
     cdef size_t at = HEADER_BYTES, body_n
     cdef uint8_t damage
     while n >= 4:

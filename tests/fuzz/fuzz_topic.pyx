@@ -19,7 +19,7 @@ cdef uint64_t name(const uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef View part_copy(const uint8_t** p, const uint8_t* end) noexcept nogil:
-    # Up to the next zero byte, in memory of exactly its size.
+    # Copy the input up to the next zero byte, into memory of exactly its size.
     cdef const uint8_t* start = p[0]
     cdef uint8_t* copy
     cdef View v

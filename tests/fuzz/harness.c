@@ -1,5 +1,5 @@
-/* libFuzzer's entry: loads the compiled targets (MOSQ_FUZZ_MODULE) from MOSQ_FUZZ_PATH with an embedded Python, which is
-   needed to initialise Cython modules and for nothing else, and calls one of them (MOSQ_FUZZ_TARGET) for each input. */
+/* The entry point of libFuzzer. It loads the compiled targets (MOSQ_FUZZ_MODULE) from MOSQ_FUZZ_PATH and calls one of them
+   (MOSQ_FUZZ_TARGET) for each input. An embedded Python only initialises the Cython modules. */
 #include <Python.h>
 #include <stdint.h>
 #include <stdio.h>

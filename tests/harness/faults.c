@@ -1,5 +1,5 @@
-/* What a machine may do to a broker, put between it and the C library by LD_PRELOAD. A test turns it on and off over a shared page
- * (tests/harness/faults.py): there is no time at which the broker looks, and nothing to wait for. */
+/* Faults of a machine for a broker; LD_PRELOAD puts this library between the broker and the C library. A test turns faults on and
+ * off in a shared page (tests/harness/faults.py). They apply at once, so a test does not wait for them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,18 +15,18 @@
 #include <unistd.h>
 
 struct door {
-    uint64_t realloc_from;          /* realloc of so many bytes, or more, finds no memory, but in the main thread, which is Python's; 0: it does */
-    int64_t wall_ms;                /* the wall clock is so much ahead */
-    uint32_t write_errno;           /* pwrite fails; 0: it does not */
-    uint32_t sync_errno;            /* fdatasync fails */
-    uint32_t full;                  /* a file grows no more: ENOSPC */
-    uint32_t stalled;               /* a write waits until this is 0; 2: only of a batch into a segment that was written in advance */
-    uint32_t waiting;               /* writes that do */
-    uint32_t open_errno;            /* a store's file cannot be opened to be written */
-    uint32_t later_s;               /* more time has passed than that; only ever more */
-    uint32_t sends;                 /* what is sent to a socket waits until this is 0 */
-    uint32_t read_errno;            /* a segment of a stream cannot be opened to be read */
-    uint32_t denied;                /* reallocs that found none */
+    uint64_t realloc_from;          /* realloc of this size or more fails, except in the main thread (Python's); 0 = never */
+    int64_t wall_ms;                /* offset of the wall clock */
+    uint32_t write_errno;           /* errno of pwrite; 0 = success */
+    uint32_t sync_errno;            /* errno of fdatasync; 0 = success */
+    uint32_t full;                  /* files cannot grow: ENOSPC */
+    uint32_t stalled;               /* writes wait until this is 0; 2 = only writes of a batch into a preallocated segment */
+    uint32_t waiting;               /* number of waiting writes */
+    uint32_t open_errno;            /* errno of opening a store's file for writing; 0 = success */
+    uint32_t later_s;               /* offset of the monotonic clocks; it only grows */
+    uint32_t sends;                 /* sends to sockets wait until this is 0 */
+    uint32_t read_errno;            /* errno of opening a stream's segment for reading; 0 = success */
+    uint32_t denied;                /* number of failed reallocs */
 };
 
 static volatile struct door* door;
