@@ -282,7 +282,7 @@ def test_exchanges_are_bounded(engine, monkeypatch):
     assert len(engine.access._plugins._exchanges) == 5
 
 
-# ---------------------------------------------------------------- what a client may do
+# ---------------------------------------------------------------- rights of clients
 
 def acl(engine, access, topic, user="ann", client_id="c"):
     return engine.ask(AccessRequest(engine.handle(), 0, client_id, user, "192.0.2.1", access, topic, 1, True, b"x")).allowed

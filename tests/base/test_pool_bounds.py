@@ -24,7 +24,7 @@ def faults(turn: Callable[[], None], turns: int = 500) -> float:
 
 
 def full_chunks(cells: PyCells, chunks: int) -> list[int]:
-    """Take cells until exactly so many chunks are full: the next page needs another."""
+    """Take cells until exactly that many chunks are full: the next page needs another."""
     taken: list[int] = []
     while True:
         mapped = cells.mapped_bytes()

@@ -1,4 +1,4 @@
-"""Test each scenario with mosq and small numbers: every message arrives once and in order, and nothing stays behind."""
+"""Test each scenario with mosq and small numbers: each message arrives once and in order, and no state is left."""
 
 from __future__ import annotations
 

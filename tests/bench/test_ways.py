@@ -245,7 +245,7 @@ def test_random_records(bench, broker_with) -> None:
                 assert not bench("connect", turned, clients=1, **{**way, "insecure": True}).complete
 
 
-# ---------------------------------------------------------------- as it is typed
+# ---------------------------------------------------------------- the command line
 
 @pytest.mark.parametrize("ways", [("--tls",), ("--tls", "--ws")], ids=" ".join)
 def test_a_fresh_broker_with_a_certificate_of_its_own(capfd, ways: tuple[str, ...]) -> None:

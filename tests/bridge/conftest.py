@@ -27,7 +27,7 @@ class Site(Broker):
     """Run a broker, mosq by default; `bridge` is the text of its connection block."""
 
     def logged(self, text: str, times: int = 1) -> str:
-        """Wait until so many lines match; return the last of them."""
+        """Wait until that many lines match; return the last of them."""
         return self.found(lambda log: found[times - 1].group() if len(found := list(re.finditer(f"^.*{text}.*$", log, re.MULTILINE))) >= times else None, text)
 
     def found(self, look: Callable[[str], str | None], what: object = "") -> str:

@@ -32,7 +32,7 @@ def test_cut_again_and_again(world: World, qos: int, direction: str, far_is: str
     near = world.mosq(block(proxy.port, topics=(f"flow/# {direction} {qos}", "joined out 0")), ROOM)
     wait_for(near, far, world)
     n = 3000
-    for seed in range(qos, qos + 5):         # all may be through before the second cut is due: then once more
+    for seed in range(qos, qos + 5):         # all messages may arrive before the second cut is due: then repeat the run
         count = flow.run(near.port, far.port, proxy, n, 2, qos, direction, by_bytes=True, seed=seed)
         assert (count.n, count.reordered) == (n, 0)
         if qos == 2:
@@ -177,7 +177,7 @@ def test_a_remote_that_talks_nonsense(world: World, said: bytes) -> None:
         round_trip(client)
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_WR)
-    again = remote.accept()                 # it tries again, as after any other failure
+    again = remote.accept()                 # the bridge tries again, as after any other failure
     again.send(Connack())
 
 
@@ -192,7 +192,7 @@ def ring(world: World, n: int, version: str = "mqttv50") -> list[Broker]:
                     + block(ports[(i + 1) % n], f"bridge_protocol_version {version}", f"remote_clientid from{i}", topics=("# both 2",)))
         site.port = port
         sites.append(site)
-    for site in reversed(sites):        # so that most find the next one at once
+    for site in reversed(sites):        # reversed, so that most brokers find the next one at once
         world.stack.enter_context(site)
     for i, site in enumerate(sites):
         site.logged(f"Received (SUBACK|SUBSCRIBE) from local.from{i}|Received SUBACK")
@@ -216,7 +216,7 @@ def stands_still(sites: list[Broker]) -> None:
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_a_ring_of_links_does_not_loop(world: World, n: int) -> None:
-    """Test 5.0: a client in a ring gets a message once for each way round, and then no more."""
+    """Test 5.0: a client in a ring gets a message once for each direction of the ring, and no more."""
     sites = ring(world, n)
     clients = [world.client(site, "sub", 5) for site in sites]
     for client in clients:
@@ -259,4 +259,4 @@ def test_a_bridge_of_a_broker_inside_a_program(world: World) -> None:
         world.client(inside.port).publish("t", b"x", 1)
         assert isinstance(peer.answered(), Publish)
         peer.reset()
-        remote.accept()                 # again, after its pause
+        remote.accept()                 # it connects again after its pause

@@ -63,7 +63,7 @@ def test_local_username_gives_no_rules_to_a_bridge(world: World, kind: str) -> N
     there.publish("secret/in", b"2", 1)
     while (got := here.got()) != ("secret/in", b"2"):
         assert got[0] in ("joined", "secret/out")
-    world.client(near, "nobody").publish("secret/x", b"3", 1)       # whereas clients are checked
+    world.client(near, "nobody").publish("secret/x", b"3", 1)       # clients are checked
     here.publish("end", b"", 1)
     while (got := here.got()) != ("end", b""):
         assert got[0] != "secret/x"
@@ -132,7 +132,7 @@ def test_properties_cross_a_link_of_5_0(world: World, pair: Any) -> None:
     props = ((P.CONTENT_TYPE, "text/plain"), (P.RESPONSE_TOPIC, "re"), (P.CORRELATION, b"\0c"), (P.USER, ("k", "v")))
     world.client(near, "here", 5).publish("p", b"x", 1, props=props)
     got = there.take()
-    # and, from ours, the broker that it came through
+    # our bridge adds the broker that the message passed
     assert {(key, value) for key, value in got.props if key != P.USER or value[0] != "mosq-via"} == set(props)
 
 

@@ -64,7 +64,7 @@ class Plane:
         self.asked.append(("try", host, on_answer))
         on_answer([(socket.AF_INET, host, port)] if host in self.listens else OSError(errno.ECONNREFUSED, "refused"))
 
-    # ---- what tests say
+    # ---- actions of tests
 
     def config(self, *lines: str, name: str = "b") -> None:
         text = "\n".join([f"connection {name}", "topic # both", *lines])
@@ -108,7 +108,7 @@ def test_automatic_connects_at_once_and_again_after_a_pause(plane: Plane) -> Non
     plane.config("address main:1884")
     assert plane.did == [("connect", "10.0.0.1", 1884, "main", True)]
     plane.event("up")
-    assert plane.bridges.due_in_s() is None       # nothing to do while it works
+    assert plane.bridges.due_in_s() is None       # no action is due while the bridge is up
     plane.did.clear()
     plane.event("down", "connection closed")
     assert plane.pause_s() == 5                 # a successful connection resets the pause
@@ -221,9 +221,9 @@ def test_a_first_that_accepts_and_refuses_is_tried_less_often(plane: Plane) -> N
         wait_s = plane.bridges.due_in_s()
         assert wait_s is not None
         waits.append(wait_s)
-        plane.wait(wait_s)                                  # it accepts: to the first
+        plane.wait(wait_s)                                  # the address accepted connections: connect to the first one again
         plane.event("down")
-        plane.event("refused", "not authorised")            # which refuses: to the other
+        plane.event("refused", "not authorised")            # the first one refuses: connect to the other
         plane.bridges.serve()
     assert waits == [5, 10, 20, 40]
 
@@ -271,7 +271,7 @@ def test_a_refusal_of_what_is_not_asked_for_again_is_tried_again_at_once(plane: 
     for _ in range(4):
         plane.event("refused", "155 QoS not supported (will retry)")
     assert len(plane.tried()) == 5
-    plane.event("refused", "155 QoS not supported (will retry)")        # not for ever
+    plane.event("refused", "155 QoS not supported (will retry)")        # the number of attempts is limited
     assert plane.state == "pause"
 
 
@@ -409,7 +409,7 @@ def test_a_name_found_for_a_bridge_that_is_gone_is_not_for_its_successor(plane: 
     plane.silent |= {"main", "second"}
     plane.config("address main")
     plane.config("address third", name="other")
-    plane.config("address second")                          # of the same name, which has not found its own yet
+    plane.config("address second")                          # a bridge of the same name, whose look-up has not ended
     plane.did.clear()
     plane.asked[0][2]([(socket.AF_INET, "10.0.0.1", 1883)])
     assert plane.did == []
@@ -471,7 +471,7 @@ def test_names_that_hang_hold_up_neither_the_asker_nor_others() -> None:
 
 
 def test_threads_that_do_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Test that each request gets this as its answer, none waits for ever, and later there are as many threads again."""
+    """Test that each request gets the error as its answer, none waits for ever, and later all threads exist again."""
     woken, release = threading.Event(), threading.Event()
 
     def finder(host: str, port: int, family: int, kind: int) -> list[tuple[Any, ...]]:
@@ -520,7 +520,7 @@ def test_whether_a_listener_is_there() -> None:
     assert isinstance(answers[1], OSError)
 
 
-# ---------------------------------------------------------------- what is passed to the data plane
+# ---------------------------------------------------------------- settings for the data plane
 
 def spec(tmp_path: Any, *lines: str) -> dict[str, Any]:
     path = tmp_path / "mosq.conf"

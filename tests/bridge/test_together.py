@@ -23,7 +23,7 @@ FIVE = ("bridge_receive_maximum 3", "bridge_max_topic_alias 4", "bridge_session_
 
 
 def taken(client: Client, n: int) -> list[tuple[str, bytes, int]]:
-    """Return so many messages, sorted."""
+    """Return that many messages, sorted."""
     return sorted((one.topic, one.payload, one.qos) for one in (client.take() for _ in range(n)))
 
 

@@ -134,7 +134,7 @@ def test_the_host_by_name_and_by_number(broker):
     assert explain("t", "--host", "localhost", port=broker.port).returncode == 0
 
 
-# ---------------------------------------------------------------- what is no mosq broker
+# ---------------------------------------------------------------- listeners that are no mosq brokers
 
 CONNACK, PUBACK, BYE = b"\x20\x03\x00\x00\x00", b"\x40\x02\x00\x01", b"\xe0\x02\x8e\x00"
 

@@ -1,4 +1,4 @@
-"""Test that cleaning writes only records again that still count: a message that replaced an older one in a queue stays."""
+"""Test that cleaning copies only valid records: a message that replaced an older one in a queue stays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fill(plane: Plane, done: Callable[[int], bool], lives: str = "") -> None:
 
 
 def another_segment(plane: Plane) -> None:
-    """Fill a segment that is not cleaned at once, because all of it counts."""
+    """Fill a segment that is not cleaned at once, because all its records are valid."""
     fill(plane, lambda n: n == SEGMENT_BYTES // 4000 + 1, "lives/{}")
 
 

@@ -1,4 +1,4 @@
-"""Test the effects of a disk and a clock on a broker with durable sessions: each has one outcome (docs/storage.md), and ends by itself."""
+"""Test faults of a disk and a clock for a broker with durable sessions: each has one outcome (docs/storage.md), and passes."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_folder_that_is_read_only(faults: Faults) -> None:
     with pytest.raises(RuntimeError, match=r"lock: Read-only file system; choose a directory on a disk that can be written to"):
         broker.start()
     faults.heal()
-    with broker:                 # nothing prevents it afterwards
+    with broker:                 # after that the write succeeds
         offline_subscriber(broker, ("a", 1))
 
 
@@ -258,7 +258,7 @@ def test_a_clock_that_goes_forward_ends_what_is_over_by_it(faulty: Kept, faults:
     pub.send(Publish("a", b"brief", 1, 1, props=((P.EXPIRY, 600),)))
     assert pub.read_packet() == Puback(1)
     faults.set(wall_ms=DAY_MS)
-    wire = faulty.client("sub", session=True)            # while it runs nothing depends on it
+    wire = faulty.client("sub", session=True)            # a running broker does not depend on the clock
     assert [p.payload for p in owed(wire, 1)] == [b"brief"]
     wire.send(Disconnect(0, ((P.SESSION_EXPIRY, 3600),)))
     wire.expect_closed()

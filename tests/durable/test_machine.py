@@ -239,7 +239,7 @@ class Machine(RuleBasedStateMachine):
     def release_one(self) -> None:
         self.release(next(iter(self.held)))
 
-    # ---- what comes
+    # ---- received packets
 
     @rule(who=WHO)
     def receive(self, who: int) -> None:

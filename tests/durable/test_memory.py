@@ -1,4 +1,4 @@
-"""Test a lack of memory for records: nothing is promised, an action that cannot be repeated is not done, and QoS 0 continues.
+"""Test a lack of memory for records: the broker acknowledges nothing, does no unrepeatable action, and continues with QoS 0.
 
 Sanitizers have an allocator of their own, without such faults.
 """

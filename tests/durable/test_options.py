@@ -98,7 +98,7 @@ def queued(broker: Kept, *messages: tuple[str, bytes]) -> list[tuple[str, bytes]
         publish(pub, topic, payload)
     broker.kill()
     sub = broker.client("sub", session=True)
-    sub.send(Publish("end", b"", 1, 9))      # comes last through the queue, which is read from the store first
+    sub.send(Publish("end", b"", 1, 9))      # arrives last, because the queue is read from the store first
     got: list[tuple[str, bytes]] = []
     while True:
         packet = sub.read_packet()

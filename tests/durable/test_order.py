@@ -36,7 +36,7 @@ def end(sno: int) -> tuple[int, bytes]:
 
 
 def owed(records: list[tuple[int, bytes]], *client_ids: str) -> dict[str, list[bytes] | None]:
-    """Return what each client receives that returns to a broker on this store; None: the broker does not know it.
+    """Return the messages that each returning client receives from a broker on this store; None = an unknown client.
 
     The last entry is for a client that subscribed to `new`.
     """
@@ -46,7 +46,7 @@ def owed(records: list[tuple[int, bytes]], *client_ids: str) -> dict[str, list[b
         out: dict[str, list[bytes] | None] = {}
         for client_id in client_ids:
             wire = Wire(broker.port)
-            # a last message through the queue, because the store may still be read when a PINGREQ is answered
+            # the end marker goes through the queue, because PINGRESP may arrive while the broker still reads the store
             wire.send(Connect(client_id, clean=False), Subscribe(1, (("end", 1),)), Publish("new", b"new", 1, mid=2), Publish("end", b"", 1, mid=3))
             connack = wire.read_packet()
             assert isinstance(connack, Connack)

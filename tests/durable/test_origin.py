@@ -92,7 +92,7 @@ def may_write(broker: Kept, *users: str) -> None:
 
 @pytest.mark.parametrize("cleaned", [False, True])
 def test_the_source_of_a_retained_message_is_asked_again(cleaned: bool) -> None:
-    """Test check_retain_source: a publisher that may no longer write has left nothing."""
+    """Test check_retain_source: retained messages of a publisher that may no longer write are not delivered."""
     config = KEEP + "check_retain_source true\nacl_file {dir}/acl\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
     broker = Kept(config)
     may_write(broker, "good", "bad")

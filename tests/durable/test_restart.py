@@ -182,7 +182,7 @@ def test_after_pubrec_only_the_release_is_owed(broker: Kept) -> None:
 
 
 def test_a_publisher_that_releases_after_the_crash(broker: Kept) -> None:
-    """Test [v5 4.3.3]: a message was accepted with PUBREC, and counts once, whatever the publisher sends again."""
+    """Test [v5 4.3.3]: a message accepted with PUBREC is delivered once, whatever the publisher repeats."""
     offline_subscriber(broker, ("a", 2))
     pub = broker.client("pub")
     pub.send(Publish("a", b"x", 2, 9))

@@ -78,9 +78,9 @@ def test_who_is_not_in_it_may_be_in_a_password_file() -> None:
     users = f"ben:{new_hash(PBKDF2, b'ben', 1)}\nann:{new_hash(PBKDF2, b'other', 1)}\n"
     with Ruled(state(clients=[client("ann")]), config="password_file {dir}/passwd\nauth_backoff false\n", files={"passwd": users}) as broker:
         assert lets_in(broker.port, "ann", "ann") and lets_in(broker.port, "ben", "ben")
-        assert not lets_in(broker.port, "ann", "other")         # it decides about the users that it knows
+        assert not lets_in(broker.port, "ann", "other")         # dynamic security decides about its own users
         ben, _ = login(broker.port, "ben", "ben", "ben", 5)
-        assert acked(ben, "a") == NOT_AUTHORISED                # and about topics it knows nothing of this user
+        assert acked(ben, "a") == NOT_AUTHORISED                # it has no rules for this user's topics
         ben.close()
 
 
@@ -346,7 +346,7 @@ def test_a_broker_inside_of_a_program(tmp_path) -> None:
         boss.does("createClient", username="new", password="hashed elsewhere")
         assert lets_in(broker.port, "new", "hashed elsewhere")
         assert subscribed(boss.wire, "t") == (0,)
-        broker.publish("t", b"x")                   # the program itself may do everything
+        broker.publish("t", b"x")                   # the embedding program has all rights
         assert boss.wire.read_packet().payload == b"x"
         boss.wire.close()
 

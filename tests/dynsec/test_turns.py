@@ -142,7 +142,7 @@ def test_while_passwords_are_hashed_nothing_is_done_and_others_are_answered(side
         assert side.woken.wait(WAIT_S)
         side.woken.clear()
         answers += topics.take([])[0]
-    assert [answer.kind for answer in answers] == ["publish", "kick", "publish"]         # in their order
+    assert [answer.kind for answer in answers] == ["publish", "kick", "publish"]         # in the order of the commands
     assert b"error" not in answers[2].payload
 
 
@@ -159,7 +159,7 @@ def test_a_directory_that_was_replaced_meanwhile_is_not_changed(side: Side) -> N
 
 def test_a_batch_that_is_never_begun_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed, woken = hashing.Hashing(), Woken()
-    monkeypatch.setattr(threading.Thread, "start", lambda thread: None)         # it does not get its turn in time
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: None)         # the thread does not start in time
     monkeypatch.setattr(threading.Thread, "ident", 1)
     monkeypatch.setattr(threading.Thread, "join", lambda thread, within_s: None)
     batch = hashed.begin({0: b"x"}, woken)
@@ -203,12 +203,12 @@ def test_rules_that_cannot_be_put_in_force(side: Side) -> None:
     assert then[0].kind == "kick" and set(then[0].usernames) == {"ann", "ben"}
     assert any("could not be put in force" in line and "MemoryError" in line for line in side.lines)
     assert side.in_force == {}
-    said, _ = side.ask({"command": "getDetails"})           # any message tries again
+    said, _ = side.ask({"command": "getDetails"})           # the next message tries again
     assert "data" in said[0]
     assert len(side.in_force["roles"]) == 2                 # admin, all
     side.in_force = {}
     side.ask({"command": "getDetails"})
-    assert side.in_force == {}                              # once
+    assert side.in_force == {}                              # the broker tries only once
 
 
 def test_a_command_that_fails_takes_no_other_with_it(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ def test_what_a_kill_left_in_the_cache_is_on_the_disk_before_it_is_told(stream: 
     stream.check()
 
 
-# ---- what was written is there after a kill, whatever failed before
+# ---- written records survive a kill, whatever failed before
 
 def cut(stream: Stream) -> None:
     """Cut the power and start again: only records on the disk may be reported then."""
@@ -206,7 +206,7 @@ def test_a_kill_before_all_of_it_is_written_anew(stream: Stream) -> None:
     stream.disk.faults["pwrite"] = [errno.EIO]
     stream.append()
     assert not stream.write()
-    stream.disk.faults["pwrite"] = ["ok"] * 3 + [errno.EIO]       # a head and two of the blocks to be written again
+    stream.disk.faults["pwrite"] = ["ok"] * 3 + [errno.EIO]       # a head and two of the repeated blocks are written
     assert not stream.write()
     stream.kill()
     stream.open()
@@ -224,7 +224,7 @@ def test_a_new_segment_is_no_end_of_what_an_earlier_one_held(stream: Stream) -> 
     assert not stream.face.sync()
     stream.disk.space = stream.disk.used() + 4096 + 500
     stream.append()
-    assert not stream.write() and stream.face.sync() and stream.face.mark()      # one of the blocks is on the disk now
+    assert not stream.write() and stream.face.sync() and stream.face.mark()      # one block is on the disk now
     stream.kill()
     stream.disk.space = 1 << 40
     stream.open()
@@ -259,7 +259,7 @@ def test_retention_leaves_what_a_start_would_need() -> None:
     stream.disk.space = stream.disk.used() + 4096 + 500
     assert not stream.write() and stream.face.sync() and stream.face.mark()
     stream.face.retain(10**9)
-    assert len(stream.disk.segments()) == 2         # the older one is old, and has records that are not written again yet
+    assert len(stream.disk.segments()) == 2         # the older segment has expired, but its records are not written again yet
     stream.kill()
     stream.disk.space = 1 << 40
     stream.open()
@@ -280,7 +280,7 @@ def test_a_start_on_a_full_disk_keeps_what_was_written_in_memory_until_there_is_
         assert not stream.write()
     stream.append()
     assert not stream.write()
-    stream.check()              # readers do not see it yet
+    stream.check()              # readers do not see the record yet
     stream.disk.space = 1 << 40
     stream.commit()
     cut(stream)
@@ -318,7 +318,7 @@ def test_a_name_alone_ends_no_segment(stream: Stream) -> None:
     stream.check()
 
 
-# ---- what was written, and never committed by the owner
+# ---- written records that the owner never committed
 
 @pytest.mark.parametrize("full", [False, True])
 def test_what_is_behind_until_is_dropped_and_its_numbers_are_given_again(stream: Stream, full: bool) -> None:
@@ -332,7 +332,7 @@ def test_what_is_behind_until_is_dropped_and_its_numbers_are_given_again(stream:
     assert stream.face.next_seq() == 7 and stream.face.found["lost"] == []
     assert (stream.face.found["beyond"], stream.face.found["dropped"]) == (2, 6)
     stream.disk.space = stream.disk.used() + 4096 + 2 * 900
-    stream.append()             # in the place of the first dropped record
+    stream.append()             # it takes the place of the first dropped record
     stream.write()
     stream.kill()
     stream.disk.space = 1 << 40
@@ -399,7 +399,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_read() -> None:
 
 
 def patient(stream: Stream, most: int) -> list[int]:
-    """Return all numbers that a reader gets that tries again, as often as necessary."""
+    """Return all numbers that a reader gets if it repeats failed calls."""
     def again(what):
         for _ in range(100):
             try:
@@ -455,7 +455,7 @@ def test_who_cannot_read_the_folder_now_misses_nothing(stream: Stream) -> None:
     assert reader.lost() == [(0, "retired", 0, first)]
 
 
-# ---- what stays
+# ---- retention
 
 def rows_of(stream: Stream, n: int) -> None:
     for _ in range(n):
@@ -472,7 +472,7 @@ def test_age_drops_whole_segments(stream: Stream) -> None:
     assert stream.face.stats()["retired_records"] == first
     stream.check(lost=[(0, "retired", 0, first)])
     assert stream.face.retain(stream.clock_us + 10**9)
-    assert len(stream.disk.segments()) == 1         # the last one stays
+    assert len(stream.disk.segments()) == 1         # the last segment stays
     assert len(stream.disk.segments("idx")) == 1
 
 
@@ -567,7 +567,7 @@ def test_shards_only_grow(stream: Stream) -> None:
     assert stream.face.shards == 3
     stream.check(0)
     stream.check(2)
-    assert len(stream.disk.segments()) == 3         # one more for shard 0: a segment belongs to one number of shards
+    assert len(stream.disk.segments()) == 3         # one more for shard 0: a segment has a fixed number of shards
 
 
 def test_memory_is_bounded_and_what_waits_is_not_lost() -> None:

@@ -52,9 +52,9 @@ def test_a_segment_has_its_head_twice_and_its_blocks_follow(stream: Stream) -> N
 def test_the_mark_names_what_is_synced(stream: Stream) -> None:
     stream.append()
     stream.write()
-    slots = [mark_of(file(stream.disk, "mark.a"))]      # from the opening
+    slots = [mark_of(file(stream.disk, "mark.a"))]      # written when the stream was opened
     stream.face.mark()
-    assert f"{DIR}/mark.b" not in stream.disk.files     # there is nothing new on the disk
+    assert f"{DIR}/mark.b" not in stream.disk.files     # no new record is on the disk
     stream.face.sync()
     stream.face.mark(99)
     slots.append(mark_of(file(stream.disk, "mark.b")))
@@ -151,7 +151,7 @@ def test_a_torn_end_is_passed_over_and_its_numbers_go_on() -> None:
     for n in (2, 3):
         for _ in range(n):
             stream.append()
-        stream.write()          # not synced: nothing shows that it is on the disk
+        stream.write()          # not synced: it may not be on the disk
     whole = file(stream.disk, FIRST)
     ends = [(at + 48 + head["n"], head["first"] + head["count"]) for at, head, _ in blocks_of(whole)]
     files = dict(stream.disk.files)

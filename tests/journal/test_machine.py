@@ -44,7 +44,7 @@ class Machine(RuleBasedStateMachine):
         self.committed = [0, 0]  # end of the written records, which an owner may have promised
         self.batch = [0, 0]  # the same, as its store knows it
 
-    # ---- what an owner does
+    # ---- actions of the owner
 
     @rule(shard=SHARDS, n=st.integers(1, 9), size=st.sampled_from([0, 3, 100, 700, 5000]), step=st.integers(0, 20))
     def append(self, shard: int, n: int, size: int, step: int) -> None:
@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
         self.consumed = [data.draw(st.integers(0, end)) for end in ends]
         self.disk.put(f"{DIR}/consumers/c", consumer_mark(self.consumed, 1))
 
-    # ---- what a reader does
+    # ---- actions of a reader
 
     def look(self, shard: int, record: tuple[object, ...]) -> None:
         row = content(record)
@@ -139,7 +139,7 @@ class Machine(RuleBasedStateMachine):
         mark = self.stream.reader(shard).marks()["shards"][shard]
         return mark["first_seq"], mark["seq"]
 
-    # ---- what a disk does
+    # ---- faults of the disk
 
     @rule(faults=FAULTS)
     def fault(self, faults: dict[str, list[int | str]]) -> None:
@@ -153,14 +153,14 @@ class Machine(RuleBasedStateMachine):
     def space(self) -> None:
         self.disk.space = 1 << 40
 
-    # ---- what may happen to all of it
+    # ---- ends of the process and the machine
 
     def killed(self) -> None:
         self.live = [None, None]
         self.stream.kill()
 
     def again(self, least: list[int], faults: dict[str, list[int | str]] | None = None) -> None:
-        """Open it again; with faults, a first attempt may fail."""
+        """Open the stream again; with faults, a first attempt may fail."""
         self.disk.space = 1 << 40
         self.disk.faults.update(faults or {})
         try:

@@ -16,7 +16,7 @@ def folder(broker: Kept, name: str = "all") -> Path:
 
 
 def records(broker: Kept, n: int, name: str = "all", shard: int = 0) -> list[Record]:
-    """Return the records when so many exist, which takes about a second."""
+    """Return the records when that many exist, which takes about a second."""
     stream = Stream(folder(broker, name))
     until(lambda: stream.marks()[shard].seq >= n)
     found = list(stream.read(0, 1 << 40, shard=shard))

@@ -83,7 +83,7 @@ def test_a_failing_disk(fault: str, faults: Faults) -> None:
 
 
 def test_a_kill_between_the_journal_and_the_batch(faults: Faults) -> None:
-    """Test records of a stream that no batch names: they never happened. The release of a QoS 2 message comes again, and is then written."""
+    """Test records of a stream that no batch names: a start drops them. The client repeats PUBREL of a QoS 2 message; then it is written."""
     with Kept(keeping("stream all #"), faults.env) as broker:
         spare_written(broker.dir)
         broker.kill()
@@ -149,7 +149,7 @@ def test_no_room_even_so(faults: Faults) -> None:
         two.expect_closed()
         sub = broker.client("sub", clean=True, level=4)
         subscribe(sub, ("two", 1))
-        sub.expect_nothing()             # nor was it retained
+        sub.expect_nothing()             # the message was not retained either
         sub.close()
         faults.set(stalled=0)
         told = [one.read_packet() for one in ones if one.sock not in ready]

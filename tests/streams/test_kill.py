@@ -132,7 +132,7 @@ def test_a_message_is_there_once_though_it_is_released_anew(retain: bool) -> Non
         broker.die()
         faults.heal()
         faults.set(waiting=0)
-        for _ in range(2):              # and again, before it is done
+        for _ in range(2):              # kill it again before the release is done
             broker.start()
             broker.die()
         broker.start()
@@ -150,7 +150,7 @@ def test_a_message_is_there_once_though_it_is_released_anew(retain: bool) -> Non
 
 
 def test_an_id_that_is_used_again_before_all_have_the_message_stays() -> None:
-    """Test a session that came back on another connection, which also waits for the fan-out of the first one's release."""
+    """Test a session that returns on another connection: it also waits for the fan-out of the first connection's release."""
     with Kept(keeping("turn_budget 1000", "durability_interval 0")) as broker:
         subs = [broker.client(f"sub{n}", clean=True, level=4) for n in range(600)]       # a slice is of 64
         for sub in subs:
@@ -164,7 +164,7 @@ def test_an_id_that_is_used_again_before_all_have_the_message_stays() -> None:
         assert [again.read_packet(), again.read_packet()] == [Connack(session=True), Pubrec(1)]
         for sub in subs:
             assert sub.read_packet() == Publish("a", b"one")
-        again.send(Publish("c", b"", 1, 2))      # behind everything that was recorded
+        again.send(Publish("c", b"", 1, 2))      # its record follows all earlier records
         assert again.read_packet() == Puback(2)
         broker.die()
         broker.start()

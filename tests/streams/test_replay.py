@@ -171,7 +171,7 @@ def test_unsubscribing_ends_it_and_others_go_on() -> None:
         assert left == Unsuback(5, (0, 0x11))
         reader.send(*(Puback(packet.mid) for packet in first))     # type: ignore[union-attr]
         queued = 0
-        while True:              # what waited in its queue already
+        while True:              # messages that were in its queue already
             reader.send(b"\xc0\x00")
             packet = reader.read_packet()
             if not isinstance(packet, Publish):
@@ -202,7 +202,7 @@ def test_who_goes_is_forgotten_and_who_lasts_goes_on_where_it_was() -> None:
         while after[-1] != 219:
             after += numbers(got(lasts, 1))
         assert numbers(before) == list(range(55)) and after == list(range(after[0], 220)) and after[0] <= 55
-        for n in range(30):      # nothing stays behind from readers that come and go
+        for n in range(30):      # readers that connect and leave hold no memory
             wire = passing(broker, f"c{n}")
             subscribe(wire, *((f"{STREAM}/{i}/#", 0) for i in range(16)))
             if n % 2:
@@ -245,7 +245,7 @@ def test_retention_overtakes_a_reader() -> None:
         stream = Stream(folder(broker))
         until(lambda: stream.marks()[0].first_seq > 120)
         late = broker.client("late", clean=True)
-        subscribe(late, (f"{STREAM}/0/#", 0))           # the place where it begins is gone
+        subscribe(late, (f"{STREAM}/0/#", 0))           # the records from its first place on are dropped
         seen = numbers(got(late, 1))
         reader.send(Puback(first.mid))
         found = numbers([first])
