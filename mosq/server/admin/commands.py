@@ -126,8 +126,8 @@ class Commands:
         if function is None:
             response["error"] = UNKNOWN
         else:
-            who = f"{requester.client_id}/{requester.username if requester.username is not None else '(null)'}"
-            self._report(INFORMATION, f"{self._label}: {who} | {name}")
+            client = f"{requester.client_id}/{requester.username if requester.username is not None else '(null)'}"
+            self._report(INFORMATION, f"{self._label}: {client} | {name}")
             try:
                 data = function(requester, Fields(given))
                 if data is not None:

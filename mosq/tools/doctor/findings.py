@@ -52,10 +52,11 @@ def _same(config: Config) -> list[Finding]:
     n = sum(not BY_KEYWORD[name].ignored for name in options)
     found = [Finding(SAME, f"{n} options have the same meaning as in Mosquitto")] if n else []
     for listener in config.listeners:
-        who = "all clients" if config.allows_anonymous(listener) and not config.security_of(listener, "password_file") \
-            else "clients with a password or a certificate" if _has_login_check(config, listener) else "no client"
+        is_open = config.allows_anonymous(listener) and not config.security_of(listener, "password_file")
+        clients = "all clients" if is_open else "clients with a password or a certificate" \
+            if _has_login_check(config, listener) else "no client"
         tls = " over TLS" if listener.tls else ""
-        found.append(Finding(SAME, f"listener {listener.where}: {listener.protocol}{tls}, lets in {who}",
+        found.append(Finding(SAME, f"listener {listener.where}: {listener.protocol}{tls}, lets in {clients}",
                              listener.origin))
     return found
 
