@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run all tests and all parts, with all repetitions")
 
 
-@pytest.hookimpl(trylast=True)          # after the terminal is there
+@pytest.hookimpl(trylast=True)          # after the terminal reporter is registered
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--part") or config.getoption("--all"):
         os.environ["MOSQ_TESTS_FULL"] = "1"         # for tests.harness.effort, also in processes that tests start

@@ -7,7 +7,7 @@ from cext.testing.base_api import PyCells
 
 from tests.harness.effort import SANITIZED
 
-PLAIN = SANITIZED            # then malloc allocates every object
+PLAIN = SANITIZED            # a sanitized build allocates every object by malloc
 CHUNK = 1 << 21
 
 
@@ -40,7 +40,7 @@ def test_chunks_come_and_go() -> None:
     assert 8 * CHUNK < cells.mapped_bytes() <= 9 * CHUNK
     for number in numbers[: len(numbers) * 3 // 4]:
         cells.give(number)
-    assert cells.mapped_bytes() <= 5 * CHUNK            # two and a part in use, one with the spare page, one empty
+    assert cells.mapped_bytes() <= 5 * CHUNK            # two chunks and a part in use, one with the spare page, one empty
     for _ in numbers[: len(numbers) // 4]:
         cells.take(64)                                  # freed cells are used first
     assert cells.mapped_bytes() <= 5 * CHUNK

@@ -53,13 +53,13 @@ def test_a_slow_network_carries_all(world: World) -> None:
 
 
 def test_a_black_hole_is_noticed_by_the_keepalive(world: World) -> None:
-    far = world.mosq(extra="max_keepalive 1\n")     # which a bridge of 5.0 learns in CONNACK
+    far = world.mosq(extra="max_keepalive 1\n")     # a bridge of 5.0 gets the value in CONNACK
     proxy = world.proxy(far.port)
     near = world.mosq(block(proxy.port, "bridge_protocol_version mqttv50", topics=("t out 1", "joined out 0")), ROOM)
     wait_for(near, far, world, keepalive=1)
     proxy.black_hole()
     world.client(near).publish("t", b"waits", 1, retain=True)
-    near.logged("local.*disconnected: exceeded timeout")         # after one interval without an answer
+    near.logged("local.*disconnected: exceeded timeout")         # one keepalive interval without an answer
     proxy.black_hole(False)
     near.logged("Received PUBACK from local")
     there = world.client(far, "there", keepalive=1)

@@ -465,7 +465,7 @@ def test_without_round_robin_back_to_the_first(world: World) -> None:
             back.settimeout(12)
             if back.recv(1, socket.MSG_PEEK):
                 break
-            back.close()                        # one more probe whether it listens
+            back.close()                        # another probe of the port
         assert Peer(back).connect.client_id == f"{HOST}.b"
         back.close()
 

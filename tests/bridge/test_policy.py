@@ -299,7 +299,7 @@ def test_try_private_is_given_up_when_the_version_is_refused(plane: Plane) -> No
     plane.event("refused", "unacceptable protocol version")
     assert plane.state == "pause"
     plane.wait(plane.pause_s())
-    assert plane.did[-1][-1] is False           # it is known now
+    assert plane.did[-1][-1] is False           # known from the refusal
     plane.config("address main", "try_private false")
     assert plane.did[-1] == ("close",)
 
@@ -463,7 +463,7 @@ def test_names_that_hang_hold_up_neither_the_asker_nor_others() -> None:
     assert sum(thread.name == "mosq-names" for thread in threading.enumerate()) <= THREADS_MAX
     answers.clear()
     release.set()
-    while len(answers) < 2 * (THREADS_MAX - 1):                     # both callers, once each
+    while len(answers) < 2 * (THREADS_MAX - 1):                     # one answer for each of the two callers
         woken.wait(10)
         woken.clear()
         lookups.take()
@@ -493,7 +493,7 @@ def test_threads_that_do_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None
     lookups.find("b", "first", 1883, 0, answers.append)
     with monkeypatch.context() as m:
         m.setattr(threading.Thread, "start", no_more)
-        lookups.find("b", "second", 1883, 0, answers.append)    # which the first one's thread handles
+        lookups.find("b", "second", 1883, 0, answers.append)    # the thread of the first look-up handles it
     release.set()
     while len(answers) < 2:
         assert woken.wait(10)

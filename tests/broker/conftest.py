@@ -1,4 +1,4 @@
-"""Fixture `guest`: opens connections for a test and closes them when the test ends."""
+"""Provide `guest`, which opens connections for a test and closes them when the test ends."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_nobody_has_an_opinion_about_an_anonymous_client(allow: bool, rc: int) -
 
 
 def test_what_follows_connect_waits(plane: Plane) -> None:
-    """[v5 3.1.4-6] A client may send packets before CONNACK; the broker handles them after it has accepted the client."""
+    """Test [v5 3.1.4-6]: a client may send packets before CONNACK; the broker handles them after it has accepted the client."""
     wire = plane.wire()
     wire.send(ANN, Subscribe(1, (("t", 0),)), Publish("t", b"x" * 5000), Pingreq())
     handle = plane.ask().handle

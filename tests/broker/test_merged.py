@@ -132,7 +132,7 @@ def test_no_local_is_of_each_subscription(member: Join, budget: int) -> None:
 @pytest.mark.parametrize("budget", [AT_ONCE, SLICED])
 @pytest.mark.parametrize("seed", range(4))
 def test_against_a_model(member: Join, budget: int, seed: int) -> None:
-    """Clients subscribe at random; each gets every message once, with the options of all its matching subscriptions together."""
+    """Test random subscriptions: each client gets every message once, with the options of all its matching subscriptions together."""
     r = random.Random(seed)
     filters = ["a/b", "a/+", "a/#", "#", "+/b", "+/+", "a/b/#", "+/#", "c", "c/#", "a/c"]
     with mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=budget) as broker:
@@ -172,7 +172,7 @@ def test_against_a_model(member: Join, budget: int, seed: int) -> None:
 
 
 def test_who_leaves_while_it_goes_out(member: Join) -> None:
-    """Clients leave and unsubscribe between the slices of a fan-out that gathers and delivers; the others get one copy each."""
+    """Test clients that leave and unsubscribe between the slices of a fan-out that gathers and delivers; others get one copy each."""
     with mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=1000) as broker:
         clients = [member(broker, f"c{n}") for n in range(400)]
         for one in clients:

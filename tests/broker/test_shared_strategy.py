@@ -1,4 +1,4 @@
-"""Which member a shared group chooses: each strategy, offline members, and the bound on the members that are looked at."""
+"""Test the choice of a member of a shared group: each strategy, offline members, and the bound on the members that are looked at."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Site(Broker):
 
     def start(self) -> Broker:
         super().start()
-        while self.two:                 # it opens after the first port, which the start has awaited
+        while self.two:                 # the second port opens after the first, for which start() waits
             try:
                 socket.create_connection(("127.0.0.1", self.other), timeout=1).close()
                 break

@@ -151,7 +151,7 @@ listener_allow_anonymous false
 @pytest.mark.parametrize("background", [[], ["-d"]])
 def test_a_broker_that_cannot_serve_says_why_and_ends(way, status, said, background, mosq):
     if background and way == "dies":
-        return      # it was in the background by then
+        return      # the broker is in the background by then
     done = mosq(*background, way=way)
     assert done.returncode == status
     assert said in done.stderr
@@ -185,7 +185,7 @@ def test_background(mosq, tmp_path):
     path.write_text(f"pid_file {tmp_path}/pid\nuser root\n")
     done = mosq("-c", path, "-d")
     assert done.returncode == 0
-    pid = int((tmp_path / "pid").read_text())       # it exists when the command returns
+    pid = int((tmp_path / "pid").read_text())       # the pid file exists when the command returns
     try:
         assert os.getsid(pid) == pid
         assert os.readlink(f"/proc/{pid}/fd/2") == "/dev/null"

@@ -236,7 +236,7 @@ def test_puid_and_umask_of_containers(start, until, conf, monkeypatch, request):
     assert (tmp_path / "pid").stat().st_mode & 0o777 == 0o640
     if os.geteuid() == 0:
         assert (status["Uid"].split(), status["Gid"].split(), status["Groups"].split()) == (["1234"] * 4, ["2345"] * 4, ["2345"])
-        assert (tmp_path / "log").stat().st_uid == 1234         # so that it can open it again
+        assert (tmp_path / "log").stat().st_uid == 1234         # the broker must be able to open its log again
     process.terminate()
     assert process.wait(5) == 0
 

@@ -47,7 +47,7 @@ def test_twice(place: int, i: int) -> None:
 
 @pytest.mark.parametrize(("place", "i"), [(place, i) for place, i in CASES if i in PLACES[place]])
 def test_truncated(place: int, i: int) -> None:
-    """A block ends within a property (the decoder must not read beyond the block), or extends beyond the packet."""
+    """Test a block that ends within a property (the decoder must not read beyond it), or extends beyond the packet."""
     whole = PROPERTY[i]
     for cut in range(1, len(whole)):
         assert codec_api.props(block(whole[:cut]), place)[0] == MALFORMED

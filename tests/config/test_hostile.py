@@ -49,7 +49,7 @@ def test_any_bytes(content):
 def test_lines_of_known_words(lines, end):
     lines = [text for text in lines if not text.startswith("include_dir")]
     config = read(end.join(lines).encode())
-    if isinstance(config, Config):      # then everything that depends on it can be made
+    if isinstance(config, Config):      # a valid configuration must give settings for the engine
         engine_listeners(config)
         engine_settings(config, log_mask(config))
         assert changes(config, config) == []

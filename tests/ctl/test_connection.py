@@ -99,7 +99,7 @@ def test_who_can_read_along(host: str, files: dict[str, str], warned: bool) -> N
 
 def test_the_warning(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
     """Test mosquitto_ctrl's warning, which is not printed for this machine."""
-    assert main(["ctl", "-h", "127.0.0.2", "-A", "127.0.0.1", "-p", str(there.port), *LIST]) == 1    # it listens on 127.0.0.1 only
+    assert main(["ctl", "-h", "127.0.0.2", "-A", "127.0.0.1", "-p", str(there.port), *LIST]) == 1    # the broker listens on 127.0.0.1 only
     assert capsys.readouterr().err.startswith("Warning: You are running mosq ctl without encryption.\nThis means all of the")
     assert main(["ctl", "-h", "127.0.0.2", "--quiet", "-p", str(there.port), *LIST]) == 1
     assert "Warning" not in capsys.readouterr().err

@@ -147,7 +147,7 @@ def test_what_finds_the_ring_full_waits(security: dict[str, Any]) -> None:
         assert plane.ask("control").payload == b"0"
         sending = threading.Thread(target=wire.send, args=[
             Publish(TOPIC, bytes([48 + n]) * size, 1, n) for n, size in enumerate((3 << 20, 3 << 20, 5 << 20, 3), 1)])
-        sending.start()          # more than sockets can hold, and the broker does not read it
+        sending.start()          # more than sockets can hold; the broker does not read it
         wire.expect_packet(Puback(1))
         other.send(Pingreq())
         other.expect_packet(Pingresp())
@@ -244,7 +244,7 @@ def test_long_work_is_done_in_turns_and_answered_in_order(monkeypatch: pytest.Mo
     assert topics.take([request(TOPIC, b"40"), request(TOPIC, b"2")]) == ([], [])
     assert 0 < steps <= 10
     assert len(woken) == 1
-    answers, _ = topics.take([request(OWN, b"between")])        # at most one turn later
+    answers, _ = topics.take([request(OWN, b"between")])        # answered at most one turn later
     answers += topics.take([])[0]
     assert answers == [CommandAnswer(5, [(ANSWER, b"between")], b"corr")]
     turns = 0

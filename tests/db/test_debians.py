@@ -78,7 +78,7 @@ def after(folder: Path) -> None:
         connack = five.read_packet()
         assert isinstance(connack, Connack) and connack.session
         again = [five.read_packet() for _ in range(3)]
-        assert Pubrel(1) in again                                       # before or after the others
+        assert Pubrel(1) in again                                       # PUBREL may precede or follow the messages
         assert [(p.mid, p.qos, p.dup, p.payload) for p in again if isinstance(p, Publish)] == [(2, 1, True, b"m2"), (3, 2, True, b"m3")]
         five.send(Pubcomp(1), Puback(2), Pubrec(3))
         rest = []
@@ -118,9 +118,9 @@ def test_what_debians_mosquitto_saved(mosquitto: Mosquitto, tmp_path: Path) -> N
             pub.send(Pubrel(i))
             answer = pub.read_packet()
         assert answer.mid == i  # type: ignore[union-attr]
-    got = [five.read_packet() for _ in range(3)]                         # as many as it accepts
+    got = [five.read_packet() for _ in range(3)]                         # the client's receive maximum
     assert [p.payload for p in got if isinstance(p, Publish)] == [b"m1", b"m2", b"m3"]
-    five.send(Pubrec(1))                                                 # of the three: PUBREL, PUBACK of 2 and PUBREC of 3 are pending
+    five.send(Pubrec(1))                                                 # pending are PUBREL of 1, PUBACK of 2 and PUBREC of 3
     assert isinstance(five.read_packet(), Pubrel)
     pub.send(Publish("held", b"inbound", 2, 99))
     assert isinstance(pub.read_packet(), Pubrec)

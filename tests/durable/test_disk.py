@@ -57,7 +57,7 @@ class Tmpfs:
         self.env: dict[str, str] = {}
 
     def fill(self, broker: Kept) -> None:
-        spare_written(self.folder)      # then the rest of the room is taken
+        spare_written(self.folder)      # before the large file takes the rest of the room
         with (self.folder / "large").open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(bytes(4096)):
                 pass
@@ -176,7 +176,7 @@ def test_a_disk_that_fails(faults: Faults, fault: str, level: str) -> None:
         other.send(Publish("a", b"y", 1, 2))
         assert other.read_packet() == Puback(2, QUOTA)
         qos_0_goes_on(broker)
-        nothing_more(pub)        # it is not on the disk
+        nothing_more(pub)        # the message is not on the disk
         faults.heal()
         assert pub.read_packet() == Puback(1)
         until(lambda: "The store is written again" in broker.log())
@@ -236,7 +236,7 @@ def test_a_segment_that_is_gone_is_told() -> None:
         told = re.search(r"1 damaged places in \S+: the records at lsn (\d+) to (\d+) are lost", broker.log())
         assert told is not None and 12 * MIB < int(told[2]) - int(told[1]) <= 16 * MIB, broker.log()
         sub = broker.client("sub", session=True)
-        left = [*range(8), *range(16, 22)]       # each segment of 16 MiB holds eight
+        left = [*range(8), *range(16, 22)]       # each segment of 16 MiB holds eight messages
         assert [int(p[:2]) for p in taken_in(sub, len(left))] == left
 
 

@@ -352,7 +352,7 @@ class Machine(RuleBasedStateMachine):
             s.wire.close()
         s.wire, s.left = None, False
         for e in list(s.queue):
-            e.dup = e.dup or was_online         # at each start, until the offline state is on record
+            e.dup = e.dup or was_online         # applies at each start until the offline state is on record
             if e.done:
                 e.done, e.maybe = False, True
             if later and e.brief and not e.sent:

@@ -41,7 +41,7 @@ def test_a_message_waits_for_memory_and_others_are_refused(faulty: Kept, faults:
     other.send(Publish("a", b"x", 1, 2))
     assert other.read_packet() == Puback(2, QUOTA)
     qos_0_goes_on(faulty)
-    nothing_more(pub)            # it is not on record
+    nothing_more(pub)            # the message is not on record
     faults.heal()
     assert pub.read_packet() == Puback(1)
     until(lambda: "There is memory for the store again" in faulty.log())
@@ -154,7 +154,7 @@ def test_both_ways_of_qos_2(faulty: Kept, faults: Faults) -> None:
     faults.heal()
     faulty.kill()
     pub = faulty.client("pub 2", session=True)
-    for i in range(8):           # each was forwarded or not; now it is forwarded once
+    for i in range(8):           # a message that was not forwarded yet is forwarded now, once
         pub.send(Pubrel(i + 1))
         assert pub.read_packet() == Pubcomp(i + 1)
     sub = faulty.client("sub 2", session=True)

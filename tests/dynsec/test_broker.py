@@ -173,14 +173,14 @@ def test_who_is_changed_is_disconnected_without_a_will_and_nobody_else_is() -> N
             for other in wires.values():
                 other.expect_nothing()
             wire.close()
-        boss.wire.expect_nothing()                  # no will
+        boss.wire.expect_nothing()                  # no will was published
         for wire in wires.values():
             wire.close()
 
 
 @pytest.mark.parametrize(("command", "more"), [("disableClient", {}), ("setClientPassword", {"password": "x"}), ("deleteClient", {})])
 def test_who_logs_in_while_he_is_changed_does_not_stay(command: str, more: Object) -> None:
-    slow = {"username": "slow", **password("slow", 300_000)}         # at least a tenth of a second of hashing
+    slow = {"username": "slow", **password("slow", 300_000)}         # hashing takes at least a tenth of a second
     with Ruled(state(clients=[slow]), config="auth_cache_seconds 0\nauth_timeout 60\n") as broker:
         boss = broker.admin()
         wire = Wire(broker.port, 4, WAIT_S)

@@ -138,7 +138,7 @@ def test_clients_kick_stats(mosq_broker):
     with Outside(mosq_broker.port, "one") as client, mosq_broker.subscribe("x"):
         (found,) = mosq_broker.clients()
         assert (found["id"], found["version"], found["address"]) == ("one", 5, "127.0.0.1")
-        assert mosq_broker.stats()["clients_connected"] == 2        # with our subscription
+        assert mosq_broker.stats()["clients_connected"] == 2        # includes our own subscription
         assert mosq_broker.kick("one") is True
         first, body = client.packet()
         assert (first, body[0]) == (0xE0, 0x98)         # DISCONNECT, administrative action
@@ -204,7 +204,7 @@ def test_refusals(mosq_broker_factory):
         broker.publish("t", 5)
     with pytest.raises(mosq.ReasonError):
         broker.subscribe("a/#/b")
-    with broker.subscribe("t") as messages:         # all of that did no harm
+    with broker.subscribe("t") as messages:         # the broker still works after the errors
         broker.publish("t", b"ok", qos=2)
         assert messages.get(5).payload == b"ok"
 
@@ -237,7 +237,7 @@ def test_stop_ends_iteration(mosq_broker):
     thread = threading.Thread(target=consume)
     thread.start()
     while not ready.is_set():
-        mosq_broker.publish("t", b"1", qos=1)       # until it is subscribed
+        mosq_broker.publish("t", b"1", qos=1)       # repeat until the thread has subscribed
         ready.wait(0.01)
     mosq_broker.stop()
     thread.join(5)

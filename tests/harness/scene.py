@@ -1,4 +1,4 @@
-"""Wire tests as tables: actors, steps, and the scene that plays them against a broker.
+"""Provide wire tests as tables: actors, steps, and the scene that runs them with a broker.
 
 A case is a list of steps; in a step one actor (a named connection) sends or must receive a packet. In every string of a table
 `~` stands for a prefix of the current run, so that its topics and client ids differ from those of other runs on the same broker.

@@ -1,4 +1,4 @@
-"""A socket that speaks WebSocket to a broker, for tests: bytes of MQTT in and out, as with a plain one.
+"""Provide a socket that speaks WebSocket to a broker: a test sends and reads bytes of MQTT, as with a plain socket.
 
 It sends its bytes in turn as one frame, as two frames, and as fragments with a ping between them, so that frames and MQTT packets
 begin at different bytes.

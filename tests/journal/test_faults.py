@@ -50,7 +50,7 @@ def test_a_disk_without_room_for_another_segment(stream: Stream) -> None:
 
 def test_a_failed_write_is_made_again_elsewhere(stream: Stream) -> None:
     stream.append()
-    assert stream.write()       # not synced: it must be written again, too
+    assert stream.write()       # not synced: this record must be written again too
     stream.append()
     stream.disk.faults["pwrite"] = [errno.EIO]
     assert not stream.write()

@@ -116,7 +116,7 @@ def test_files_that_cannot_be_opened(tmp_path):
             log.prepare(config)
         assert all(not os.path.samefile(f"/proc/self/fd/{fd}", tmp_path / "ok") for fd in os.listdir("/proc/self/fd")
                    if os.path.exists(f"/proc/self/fd/{fd}"))
-        (text,) = log.open()            # at the start: the log continues with the other destinations
+        (text,) = log.open()            # an error at the start: the log continues with the other destinations
         assert why in text
         assert list(log.streams) == [f"file {tmp_path}/ok"]
         closed(log)

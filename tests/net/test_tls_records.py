@@ -173,7 +173,10 @@ def test_smaller_records_where_they_are_agreed_on(broker: Broker) -> None:
 
 
 def test_an_idle_client_holds_keys_and_no_ssl(tmp_path: Path) -> None:
-    """An SSL object takes 13 KiB. (The test proves nothing if the allocator has no statistics, as under a sanitizer.)"""
+    """Test the memory of an idle client without an SSL object, which takes 13 KiB.
+
+    The test proves nothing if the allocator has no statistics, as under a sanitizer.
+    """
     class Info(ctypes.Structure):
         _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
 

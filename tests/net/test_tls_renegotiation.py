@@ -1,4 +1,4 @@
-"""A client asks for a new handshake again and again and does not read the answers.
+"""Test a client that asks for a new handshake again and again and does not read the answers.
 
 The broker answers each ClientHello after the first with an alert; one record of the client holds thousands of them."""
 

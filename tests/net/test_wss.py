@@ -70,7 +70,7 @@ def open_web(dial: Dial, broker: Running, before: bytes = b"", step: int = 1 << 
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
 @pytest.mark.parametrize("proxied", [False, True])
 def test_every_layer(run: Run, dial: Dial, secure: dict[str, str], step: int, proxied: bool) -> None:
-    """One segment holds the PROXY header and the first bytes of the handshake; the header's parser must not take any of these."""
+    """Test one segment with the PROXY header and the first bytes of the handshake: the header's parser must not take any of these."""
     broker = run(**WS, **secure, **({"enable_proxy_protocol": 1} if proxied else {}))
     ws = enter(open_web(dial, broker, V1 if proxied else b"", step), "all")
     line = broker.log(" as all ")

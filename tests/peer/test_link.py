@@ -1,4 +1,4 @@
-"""A bridge, packet by packet: the test is the remote broker."""
+"""Test a bridge, packet by packet: the test is the remote broker."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_ring_of_links_of_5_ends(n: int, direction: str) -> None:
 @pytest.mark.parametrize("level", [4, 5])
 @pytest.mark.parametrize("direction", ["out", "in"])
 def test_exactly_once_and_in_order_over_cuts(level: int, direction: str) -> None:
-    """The broker that opened the bridge cuts it again and again while messages of QoS 2 flow."""
+    """Test a bridge that its own broker cuts again and again while messages of QoS 2 flow."""
     total, cuts = 600, 12
     link = spec(line("#", direction, 2), version=level, session_expiry_s=1000)
     with Plane(bridges=[link], allow_anonymous=True, settings={"max_queued_messages": 0}) as near, \

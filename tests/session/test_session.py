@@ -181,7 +181,7 @@ def test_shares_are_found_again_by_what_was_known() -> None:
     shares.set_pending(1)
     place = shares.share(7, 1)
     assert shares.share(7, 1, place) == place
-    other = shares.share(8, 1, place)  # of another group
+    other = shares.share(8, 1, place)  # another group
     assert other != place
     assert shares.share(7, 2, place) not in (place, other)  # a new subscription identifier: waiting messages keep the old one
     assert shares.read(place) == (7, 1)

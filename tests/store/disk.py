@@ -131,7 +131,7 @@ class Disk:
             file.durable[sector * SECTOR:sector * SECTOR + len(piece)] = piece
 
     def kill(self) -> None:
-        """The process ends, the machine stays up: the page cache survives."""
+        """End the process; the machine stays up, so the page cache survives."""
         self.fds.clear()
         self.failed.clear()
         self.faults.clear()

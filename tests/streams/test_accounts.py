@@ -46,7 +46,7 @@ class Sent:
     payload: bytes
     qos: int
     expires: bool = False
-    before: bool = False        # it was sent to the client
+    before: bool = False        # the message was sent to the client
     released: bool = False      # QoS 2, and the client has sent PUBREC
 
 
@@ -70,7 +70,7 @@ class Model:
 
     def connect(self) -> None:
         if any(sent.expires for sent in self.owed):
-            time.sleep(0.01)                 # more than a millisecond old, by any clock
+            time.sleep(0.01)                 # the message is then more than a millisecond old, by any clock
         self.wire = self.broker.client(self.name)
         for sent in list(self.owed):
             if sent.expires and not sent.before:
@@ -294,7 +294,7 @@ def test_once_a_minute_while_it_changes() -> None:
             assert one.read_packet() == Pingresp()
             for later_s in (61 * n, 61 * n + 30 * (n - 1)):
                 faults.set(later_s=later_s)
-                pub.send(Pingreq())                          # it checks the clock and due accounts before it answers
+                pub.send(Pingreq())                          # the broker checks the clock and due accounts before it answers
                 assert pub.read_packet() == Pingresp()
         one.send(Disconnect())
         one.expect_closed()

@@ -191,7 +191,7 @@ def test_shards_grow() -> None:
         broker.config.write_text(text.replace("stream all #", "stream all # shards 2"))
         with pytest.raises(RuntimeError, match="their number can only grow: say shards 3"):
             broker.start()
-        broker.config.write_text(text)          # no number configured: as many as there are
+        broker.config.write_text(text)          # without a configured number the stream keeps its shards
         broker.start()
         assert "Stream all: 3 shards" in broker.log()
 

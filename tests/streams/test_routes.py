@@ -74,7 +74,7 @@ def test_dollar_topics_are_asked_for() -> None:
     with Kept(keeping("stream all #", "stream sys $SYS/broker/uptime", "stream one +/b", "sys_interval 1")) as broker:
         sys = Stream(folder(broker, "sys"))
         until(lambda: sys.marks()[0].seq >= 1)
-        first = next(sys.read(0, 1))                # one more each second
+        first = next(sys.read(0, 1))                # $SYS adds a record each second
         assert first.topic == "$SYS/broker/uptime" and first.client_id == "" and first.username is None
         pub = broker.client("pub", clean=True)
         publish(pub, "$x/b", b"1")

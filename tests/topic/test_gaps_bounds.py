@@ -1,4 +1,4 @@
-"""A fan-out pins a list while its subscribers leave; the index then closes the gaps in bounded steps."""
+"""Test a list that a fan-out pins while its subscribers leave: the index then closes the gaps in bounded steps."""
 
 import pytest
 from cext.testing.topic_api import PyIndex

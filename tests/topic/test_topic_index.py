@@ -277,7 +277,7 @@ def test_the_pin_of_one_list_keeps_the_other_of_the_same_filter() -> None:
 @pytest.mark.parametrize("filter_", [b"a/b", b"a/+/c/#", b"$share/g/a/b", b"$share/g/+/+/c", b"n99/+"])
 @pytest.mark.parametrize("mode", ["full", "tree", "scan"])
 def test_lack_of_memory_changes_nothing(filter_: bytes, mode: str) -> None:
-    """Each allocation of an add fails in turn."""
+    """Test an add in which each allocation fails in turn."""
     index, brute = PyIndex(mode=mode), BruteIndex()
     for i in range(12):
         add(index, brute, 1, f"n{i}/+".encode(), 0, 0)
@@ -346,7 +346,7 @@ def test_many_subscribers_on_one_filter() -> None:
 
 @pytest.mark.parametrize("n", [1023, 1024, 1025, 2047, 2048, 2049, 5000])
 def test_gaps_of_a_long_list_are_closed_in_slices(n: int) -> None:
-    """Half of a pinned list leaves, at sizes around the edges of blocks; the index closes the gaps step by step."""
+    """Test pinned lists that lose half of their entries, at sizes around the edges of blocks: the index closes the gaps step by step."""
     index, rng = PyIndex(), random.Random(n)
     for owner in range(1, n + 1):
         index.add(owner, b"news")
@@ -488,8 +488,10 @@ def test_the_cache_grows_with_the_topics_and_gives_its_memory_back() -> None:
 @pytest.mark.again("hostile")
 @pytest.mark.parametrize("shape", ["{}", "site/{}/+", "{}/+", "+/{}"])
 def test_filters_that_collide_under_a_hash_without_a_key(shape: str) -> None:
-    """Many libraries use the hash h * 31 + c, which is equal for `Aa` and `BB`, and for every sequence of such pairs: a million
-    filters would share one bucket. The test counts and takes no time: an operation costs the length of its chain."""
+    """Test a million filters that would share one bucket under the hash h * 31 + c of many libraries.
+
+    That hash is equal for `Aa` and `BB`, and for every sequence of such pairs. The test counts instead of measuring time: an
+    operation costs the length of its chain."""
     pairs = 15 if shape != "{}" else 16 if SANITIZED else tries(20, 17)
     hashes = set()
     index = PyIndex(*topic_api.random_key())

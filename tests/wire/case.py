@@ -1,4 +1,4 @@
-"""A row of a wire table, and its run with the broker of its flavour."""
+"""Define a row of a wire table, and run it with the broker of its flavour."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def refused(broker: Broker, level: int, raw: bytes, *codes: int) -> None:
 
 @LEVELS
 def test_every_split(broker: Broker, level: int) -> None:
-    """The result does not depend on where a stream is cut in two [v5 4.2]."""
+    """Test that the result does not depend on where a stream is cut in two [v5 4.2]."""
     stream = b"".join(p.encode(level) for p in (
         Connect("split", True, 60, Will("w", b"x", 1), "user", b"pass", PROPS[0x10]), Subscribe(1, (("split/a", 1),), PROPS[0x82]),
         Publish("split/a", b"payload", 1, 2, props=PROPS[0x30][:-1]), Unsubscribe(3, ("split/a",)), Pingreq()))  # fmt: skip
