@@ -1,4 +1,4 @@
-"""Members of shared groups for the tests: clients that take part, and the messages that each of them received."""
+"""Provide members of shared groups: clients that record the messages that each of them received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled access rules give the verdicts of the rules themselves, for every client, topic and filter."""
+"""Test that the compiled access rules give the verdicts of the rules themselves, for every client, topic and filter."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_same_verdicts_as_the_rules(given_rules: list[Rule], user: str | None, c
 
 
 def test_many_rules() -> None:
-    """The tables of rules grow; each rule is still found, and no other matches."""
+    """Test that the tables of rules grow; each rule is still found, and no other matches."""
     dice = random.Random(4)
     made: list[Rule] = [(f"u{i % 50}", "topic", dice.choice(("read", "write")), f"site/{i}/{'+' if i % 3 else 'x'}/{i % 7}") for i in range(5000)]
     model, compiled = Model(made), Rules(made)

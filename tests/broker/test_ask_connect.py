@@ -1,5 +1,5 @@
-"""CONNECT with a control plane that decides: it answers in time, late, twice, with a stale handle, out of order or never;
-some clients close while they wait."""
+"""Test CONNECT with a control plane that decides: it answers in time, late, twice, with a stale handle, out of order or
+never; some clients close while they wait."""
 
 from __future__ import annotations
 
@@ -170,7 +170,8 @@ def test_gone_meanwhile(plane: Plane) -> None:
 
 
 def test_closed_meanwhile(plane: Plane) -> None:
-    """The broker sees that a client closed when the answer arrives; a client that sent packets first is accepted."""
+    """Test that the broker sees that a client closed when the answer arrives; a client that sent packets first is
+    accepted."""
     silent, hasty = plane.connect(ANN), plane.wire()
     hasty.send(Connect("c2", username="ann"), Publish("t", b"", 0), Disconnect())
     requests = plane.asks(2)
@@ -183,7 +184,7 @@ def test_closed_meanwhile(plane: Plane) -> None:
 
 
 def test_same_id_twice(plane: Plane) -> None:
-    """The client that is accepted last has the session; the broker publishes the will of the first client."""
+    """Test that the client that is accepted last has the session; the broker publishes the will of the first client."""
     watcher = plane.user("w", "w")
     watcher.send(Subscribe(1, (("will", 0),)))
     watcher.expect_packet(Suback(1, (0,)))
@@ -233,7 +234,7 @@ def descriptors() -> Iterator[int]:
 
 
 def test_five_thousand_at_once(descriptors: int, plane: Plane) -> None:
-    """The broker asks about each client and accepts answers in any order; memory for each client is bounded."""
+    """Test that the broker asks about each client and accepts answers in any order; memory for each client is bounded."""
     many = min(5000, descriptors // 2 - 200)
     wires = [plane.connect(Connect(f"c{n}", username="u", password=b"p")) for n in range(many)]
     asked = plane.asks(many)
@@ -251,7 +252,7 @@ def test_five_thousand_at_once(descriptors: int, plane: Plane) -> None:
 
 
 def test_a_full_ring_holds_them_back(plane: Plane) -> None:
-    """4 MiB of requests wait in the ring; later requests wait in their clients until the control plane reads."""
+    """Test that 4 MiB of requests wait in the ring, and later requests wait in their clients until the control plane reads."""
     wires = [plane.connect(Connect(f"{n}-" + "x" * 60000, username="u" * 30000, password=b"p" * 9000)) for n in range(60)]
     plane.until(lambda: plane.stats()["asked"] == 60)
     for n in range(60):
@@ -263,7 +264,7 @@ def test_a_full_ring_holds_them_back(plane: Plane) -> None:
 
 
 def test_a_connect_is_bounded(plane: Plane) -> None:
-    """A Remaining Length over 100,000 closes the connection without a CONNACK, as in Mosquitto."""
+    """Test that a Remaining Length over 100,000 closes the connection without a CONNACK, as in Mosquitto."""
     wire = plane.connect(Connect("x" * 50000, username="u" * 50000))
     wire.expect_closed()
     assert plane.stats()["asked"] == 0

@@ -1,4 +1,5 @@
-"""A plugin authorizes topics and changes messages: some packets wait for its answer, others proceed, and answers may be late."""
+"""Test a plugin that authorizes topics and changes messages: some packets wait for its answer, others proceed, and answers
+may be late."""
 
 from __future__ import annotations
 
@@ -218,7 +219,8 @@ def test_bad_filter_among_those_asked(plane: Plane) -> None:
 # ---------------------------------------------------------------- deliveries
 
 def test_delivery_waits_in_order(plane: Plane) -> None:
-    """The broker asks once for each topic. An allowed message waits for earlier ones to its client; other clients do not wait."""
+    """Test that the broker asks once for each topic. An allowed message waits for earlier ones to its client; other
+    clients do not wait."""
     wire = publisher(plane, *"xyz")
     watcher, other = subscriber(plane, "s", "#"), subscriber(plane, "o", "#", qos=0)
     wire.send(*(Publish(topic, b"%d" % n, 1, n + 1) for n, topic in enumerate("xyxzyx")))
@@ -269,7 +271,7 @@ def test_delivery_to_an_offline_session(plane: Plane) -> None:
 
 
 def test_another_user_takes_the_session(plane: Plane) -> None:
-    """A verdict for the previous user of a session does not permit its next user to read."""
+    """Test that a verdict for the previous user of a session does not permit its next user to read."""
     subscriber(plane, "s", "t", clean=False).close()
     plane.until(lambda: plane.stats()["clients_connected"] == 0)
     publisher(plane, "t")
@@ -285,7 +287,7 @@ def test_another_user_takes_the_session(plane: Plane) -> None:
 
 
 def test_what_is_queued_is_checked_again_at_resume() -> None:
-    """The broker checks queued messages again, as Mosquitto does, because another user may resume the session."""
+    """Test that the broker checks queued messages again, as Mosquitto does, because another user may resume the session."""
     rules = [("ann", "topic", "readwrite", "#"), ("bob", "topic", "readwrite", "t/1")]
     with Plane({"acl": rules}, allow_anonymous=True) as plane:
         for user, expected in (("bob", ["t/1"]), ("ann", ["t/0", "t/1", "t/2"])):
@@ -342,7 +344,8 @@ def test_retained_messages_are_asked_about(plane: Plane) -> None:
 
 
 def test_will(plane: Plane) -> None:
-    """The broker asks about the will's topic at CONNECT, so that the verdict is there when the will is published."""
+    """Test that the broker asks about the will's topic at CONNECT, so that the verdict is there when the will is
+    published."""
     watcher = subscriber(plane, "s", "will/#", qos=0)
     for client_id, allowed in (("no", False), ("yes", True)):
         wire = plane.user(client_id, will=Will(f"will/{client_id}", b"gone"))
@@ -518,7 +521,7 @@ def test_denials_are_told_so_many_a_second() -> None:
 
 
 def test_rules_of_two_securities() -> None:
-    """The rules of a listener apply to its clients, also while the clients are offline."""
+    """Test that the rules of a listener apply to its clients, also while the clients are offline."""
     rules = ({"acl": [(None, "topic", "readwrite", "a/#")]}, {"acl": [(None, "topic", "readwrite", "b/#")]})
     with Plane(*rules, allow_anonymous=True) as plane:
         wires = [plane.connect(Connect(f"c{n}", clean=False), security=n) for n in (0, 1)]

@@ -1,4 +1,4 @@
-"""Reach every named bound, and check the statistic that counts it (Engine.stats())."""
+"""Test every named bound, and the statistic that counts it (Engine.stats())."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ def test_queued_bytes(opened: Opener) -> None:
 
 
 def test_a_reader_that_does_not_read(opened: Opener) -> None:
-    """While the socket is full, max_queued_messages messages of QoS 0 wait; the broker drops the rest and does not grow."""
+    """Test that while the socket is full, max_queued_messages messages of QoS 0 wait; the broker drops the rest and does
+    not grow."""
     with mosq.Broker(max_queued_messages=100) as broker:
         subscribe(slow := opened(broker, "slow", rcvbuf=4096).up(), "t")
         publisher = opened(broker, "p").up()
@@ -156,7 +157,8 @@ def test_output_bytes(opened: Opener) -> None:
 
 
 def test_who_does_not_read_answers_is_not_asked_further(opened: Opener) -> None:
-    """A client floods with PINGREQ and does not read: the broker stops reading at max_output_bytes instead of growing."""
+    """Test a client that floods with PINGREQ and does not read: the broker stops reading at max_output_bytes instead of
+    growing."""
     with mosq.Broker(max_output_bytes=65536) as broker:
         client = opened(broker, "flood", rcvbuf=4096).up()
         client.sock.settimeout(0.3)
@@ -246,7 +248,10 @@ def test_sessions(opened: Opener) -> None:
 
 
 def test_out_of_descriptors(tmp_path: os.PathLike[str]) -> None:
-    """Without free descriptors the broker refuses connections, does not spin, and recovers. It has a process of its own."""
+    """Test that without free descriptors the broker refuses connections, does not spin, and recovers.
+
+    It has its own process, because the test lowers a limit of the process.
+    """
     script = f"""
 import resource, socket, sys, time
 sys.path.insert(0, {str(ROOT)!r})
@@ -304,8 +309,8 @@ def many_subscribers(broker: mosq.Broker, n: int) -> list[socket.socket]:
 
 
 def test_huge_fan_out_in_slices(opened: Opener) -> None:
-    """Three messages go to thousands of clients in slices of a small budget. Each client gets them in order, other clients are
-    served between the slices, and a client that leaves in the middle does no harm."""
+    """Test three messages to thousands of clients in slices of a small budget: each client gets them in order, other clients
+    are served between the slices, and a client that leaves in the middle does no harm."""
     with mosq.Broker(turn_budget=10_000) as broker:
         socks = many_subscribers(broker, SUBSCRIBERS)
         try:
@@ -332,7 +337,8 @@ def test_huge_fan_out_in_slices(opened: Opener) -> None:
 
 
 def test_retained_replay_streams_to_a_slow_subscriber(opened: Opener) -> None:
-    """A client receives 20,000 retained messages at QoS 1 with the default limits: none is lost, and few are queued at a time."""
+    """Test 20,000 retained messages for a slow client at QoS 1 with the default limits: none is lost, and few are queued at
+    a time."""
     total = 20_000
     with mosq.Broker() as broker:
         publisher = opened(broker, "p").up()
@@ -416,7 +422,7 @@ def test_idle_connections_hold_no_buffer(opened: Opener) -> None:
 
 @pytest.mark.timing
 def test_memory_returns_after_churn() -> None:
-    """5,000 connections open and close, twice: the second round takes no more memory."""
+    """Test 5,000 connections that open and close, twice: the second round takes no more memory."""
     with mosq.Broker() as broker:
         sizes = []
         for _ in range(3):
@@ -432,7 +438,8 @@ def test_memory_returns_after_churn() -> None:
 
 @pytest.mark.parametrize("pool", ["on", "off"])
 def test_the_pool_gives_back_what_a_crowd_has_left(pool: str) -> None:
-    """2,000 clients subscribe and leave: the idle client contexts stay below the limit, and the subscription index is empty."""
+    """Test 2,000 clients that subscribe and leave: the idle client contexts stay below the limit, and the subscription index
+    is empty."""
     with mosq.Broker(pool=pool, pool_grow=100, pool_idle_max=300) as broker:
         clients = [Client(broker.port, f"c{n}") for n in range(2000)]
         for n, client in enumerate(clients):

@@ -1,5 +1,5 @@
-"""A kick disconnects the clients of users whose rights have changed, in slices: all clients that were connected when it began,
-and none that connected later."""
+"""Test that a kick disconnects the clients of users whose rights have changed, in slices: all clients that were connected
+when it began, and no later ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def stays(wire: Wire) -> None:
 
 
 def test_two_kicks_take_turns(plane: Plane) -> None:
-    """A turn disconnects 128 clients of each kick. If kicks ran one after the other, the second would wait for the first."""
+    """Test that a turn disconnects 128 clients of each kick. If kicks ran one after the other, the second would wait for
+    the first."""
     users = {name: [plane.user(f"{name}-{i}", name, 5) for i in range(140)] for name in ("ann", "ben", "cat")}
     plane.look(0)
     plane.lines.clear()
@@ -67,7 +68,8 @@ def test_who_comes_while_others_are_kicked_is_let_alone(plane: Plane) -> None:
 
 
 def test_an_old_client_is_not_taken_for_a_new_one(plane: Plane) -> None:
-    """A client remembers the number of the last kick in 16 bits; among so many kicks most find no room to run in slices."""
+    """Test more kicks than a client can number, which has 16 bits for the last one; most of so many kicks find no room to run
+    in slices."""
     ann = plane.user("a", "ann", 5)
     for _ in range(15):
         plane.answer(*[KickCommand(["nobody"])] * 4369)    # 2^16 - 1 of them
@@ -76,7 +78,7 @@ def test_an_old_client_is_not_taken_for_a_new_one(plane: Plane) -> None:
 
 
 def test_our_own_links_are_nobodys_user() -> None:
-    """A kick of clients without a user name does not end bridges, which have none either."""
+    """Test that a kick of clients without a user name does not end bridges, which have none either."""
     with Plane(bridges=[spec(line("#", "out", 0))], allow_anonymous=True) as plane:
         remote = Remote(plane)
         remote.let_in()

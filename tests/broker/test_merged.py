@@ -1,4 +1,4 @@
-"""With `allow_duplicate_messages false`, overlapping subscriptions give one copy of a message [v5 3.3.4-2..4].
+"""Test that with `allow_duplicate_messages false`, overlapping subscriptions give one copy of a message [v5 3.3.4-2..4].
 
 The tests check its contents, and that its cost is linear in the number of subscriptions. Each test runs at once and, under a
 small turn_budget, in slices."""
@@ -198,7 +198,7 @@ def test_who_leaves_while_it_goes_out(member: Join) -> None:
 
 
 def test_merged_fan_outs_beyond_the_bound_of_their_memory_wait_for_each_other() -> None:
-    """250,000 entries take 8 MB (MERGE_BYTES_MAX): of four fan-outs at a time one proceeds, then the next."""
+    """Test fan-outs of 250,000 entries, which take 8 MB (MERGE_BYTES_MAX): one of four proceeds at a time."""
     filters, n = overlapping(1000), 250
     with ExitStack() as stack, mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=20_000) as broker:
         clients = [Member(broker, f"c{i}") for i in range(n)]

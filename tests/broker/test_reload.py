@@ -256,7 +256,7 @@ def test_set_tcp_nodelay(run: Run, connected: Dial, first: int) -> None:
     ({}, {"protocol": "websockets"}), ({"protocol": "websockets"}, {}), ({}, {"enable_proxy_protocol": 1}), ({"enable_proxy_protocol": 1}, {}),
 ])
 def test_another_protocol_restarts_the_listener(run: Run, was: dict[str, object], becomes: dict[str, object]) -> None:
-    """The listener disconnects its clients when it changes to another protocol; its port stays the same."""
+    """Test that the listener disconnects its clients when it changes to another protocol; its port stays the same."""
     port, other = free_port(), free_port()
     broker = run({}, [listener(port, **was), listener(other)])
     clients = [speaks(port, "here", was), speaks(other, "there", {})]

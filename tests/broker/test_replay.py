@@ -1,4 +1,5 @@
-"""Replays of retained messages: all messages arrive at slow subscribers, and many replays do not slow down other clients."""
+"""Test replays of retained messages: all messages arrive at slow subscribers, and many replays do not slow down other
+clients."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def test_more_replays_than_a_counter_of_16_bits_holds(guest: Guest, end: str) ->
 
 @pytest.mark.parametrize("end", ["close", "stay"])
 def test_a_client_of_many_replays_does_not_slow_down_others(guest: Guest, end: str) -> None:
-    """The broker does not look at waiting replays in each turn or at each acknowledgement."""
+    """Test that the broker does not look at waiting replays in each turn or at each acknowledgement."""
     with Broker("") as broker:
         retain(guest, broker, 150, b"x")
         wires = []
@@ -79,7 +80,7 @@ def test_a_client_of_many_replays_does_not_slow_down_others(guest: Guest, end: s
 
 
 def test_all_arrives_at_a_reader_that_is_slow(guest: Guest) -> None:
-    """At QoS 0 the socket is the only queue; a replay waits for room in it instead of dropping messages."""
+    """Test that at QoS 0 the socket is the only queue; a replay waits for room in it instead of dropping messages."""
     n = 20_000
     with Broker("max_queued_messages 100\n") as broker, ExitStack() as sockets:
         retain(guest, broker, n, b"x" * 50, qos=0)

@@ -1,5 +1,5 @@
-"""When the session of a member of a shared group ends, its messages go to another member [v5 4.8.2], except for QoS 2 messages
-that were sent."""
+"""Test that when the session of a member of a shared group ends, its messages go to another member [v5 4.8.2], except for
+QoS 2 messages that were sent."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_what_came_by_a_plain_subscription_goes_to_nobody(member: Join) -> None:
 
 
 def test_each_group_gets_its_own(member: Join) -> None:
-    """A client is in many groups of two filters; each delivery goes to a member of the group that it came through."""
+    """Test a client in many groups of two filters: each delivery goes to a member of the group that it came through."""
     groups = [f"$share/g{n}/{pattern}" for n in range(40) for pattern in ("t", "+")]
     with mosq.Broker(sys_interval=0, max_queued_messages=0) as broker:
         dying = member(broker, "dying")
@@ -313,7 +313,7 @@ def test_the_broker_may_stop_meanwhile(member: Join) -> None:
 
 
 def test_members_come_and_go_and_nothing_is_lost(member: Join) -> None:
-    """Exactly one member acknowledges each message of QoS 1, also if members end while they hold it."""
+    """Test that exactly one member acknowledges each message of QoS 1, also if members end while they hold it."""
     with mosq.Broker(sys_interval=0, shared_strategy="random", max_queued_messages=0) as broker:
         publisher = member(broker, "p")
         members = {n: member(broker, f"m{n}", "$share/g/#", window=5) for n in range(5)}

@@ -189,7 +189,7 @@ MANY = 1100  # members; more than the broker looks at for one message
 
 @pytest.mark.parametrize("strategy", ["round_robin", "sticky", "least_inflight", "random", "hash_topic"])
 def test_members_beyond_the_bound_are_not_looked_at(member: Join, strategy: str) -> None:
-    """Work for each message is bounded, and no message is lost, however many members are offline."""
+    """Test that work for each message is bounded, and no message is lost, however many members are offline."""
     with mosq.Broker(shared_strategy=strategy, sys_interval=0) as broker:
         for n in range(MANY):
             Member(broker, f"away{n}", expiry_s=FOREVER).joins("$share/g/t").leaves()

@@ -1,4 +1,4 @@
-"""Publisher and subscriber of the chaos runs, with asyncio.
+"""Provide the publisher and the subscriber of the chaos runs, with asyncio.
 
 They keep the state that a client must keep between connections (unacknowledged messages, packet ids held at QoS 2), answer as the
 standard requires, and report each packet to the audit. They send and receive tens of thousands of messages a second."""

@@ -1,4 +1,4 @@
-"""Further clients of the chaos runs: clients with wills, and members of shared groups."""
+"""Provide further clients for the chaos runs: clients with wills, and members of shared groups."""
 
 from __future__ import annotations
 

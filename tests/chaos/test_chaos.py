@@ -1,4 +1,4 @@
-"""Short runs of the chaos harness. `make chaos` does the long run."""
+"""Run the chaos harness for a short time. `make chaos` does the long run."""
 
 import asyncio
 

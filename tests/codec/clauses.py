@@ -1,4 +1,4 @@
-"""Packets that each decoder accepts or refuses. A row is (clause, version, packet, reason code; 0 = accepted)."""
+"""Provide packets that each decoder accepts or refuses. A row is (clause, version, packet, reason code; 0 = accepted)."""
 
 from tests.codec.packets import (
     BAD_VERSION,

@@ -1,4 +1,4 @@
-"""A slow decoder in plain Python; the tests compare the compiled decoder with it."""
+"""Provide a slow decoder in plain Python; the tests compare the compiled decoder with it."""
 
 import unicodedata
 from typing import Any

@@ -1,4 +1,4 @@
-"""Packets as bytes, built by hand: the seeds of the truncation and differential tests and of the fuzzer's corpus."""
+"""Provide packets as bytes, built by hand: the seeds of the truncation and differential tests and of the fuzzer's corpus."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Compiled decoders: the table of clauses, every reason code, and the fields of whole packets."""
+"""Test the compiled decoders: the table of clauses, every reason code, and the fields of whole packets."""
 
 from typing import Any
 

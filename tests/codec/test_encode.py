@@ -110,7 +110,8 @@ def test_publish_bytes() -> None:
 
 
 def test_publish_5_order() -> None:
-    """The order of properties is: forwarded ones, Message Expiry Interval, Topic Alias, Subscription Identifiers."""
+    """Test the order of properties: forwarded ones, Message Expiry Interval, Topic Alias, Subscription
+    Identifiers."""
     forwarded = PROPERTY[1] + PROPERTY[3] + PROPERTY[38]
     wanted = block(forwarded, b"\x02" + u32(9), b"\x23" + u16(3), b"\x0b\x01", b"\x0b" + varint(268435455))
     head, _ = codec_api.publish_head(  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Fixed header [v5 2.1] and variable byte integers [v5 1.5.5]."""
+"""Test the fixed header [v5 2.1] and variable byte integers [v5 1.5.5]."""
 
 import pytest
 

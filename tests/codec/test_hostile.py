@@ -1,4 +1,5 @@
-"""Truncated, mutated and random packets: the decoder gives the same verdict and the same fields as the slow model."""
+"""Test truncated, mutated and random packets: the decoder gives the same verdict and the same fields as the slow
+model."""
 
 import pytest
 from hypothesis import example, given, settings

@@ -1,4 +1,4 @@
-"""Property blocks [v5 2.2.2]: the packets, counts and values allowed for each property; forwarding [v5 3.3.2-4 ...]."""
+"""Test property blocks [v5 2.2.2]: the packets, counts and values allowed for each property; forwarding [v5 3.3.2-4 ...]."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The reason codes of the control plane are those of the data plane."""
+"""Test that the reason codes of the control plane are those of the data plane."""
 
 from __future__ import annotations
 

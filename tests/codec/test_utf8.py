@@ -1,4 +1,4 @@
-"""UTF-8 strings that MQTT and Mosquitto accept [v5 1.5.4]."""
+"""Test UTF-8 strings that MQTT and Mosquitto accept [v5 1.5.4]."""
 
 import pytest
 from hypothesis import given

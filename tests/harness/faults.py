@@ -1,4 +1,4 @@
-"""Faults for a broker process: disk, memory and clock, turned on and off while it runs (faults.c describes them)."""
+"""Provide faults for a broker process: disk, memory and clock, turned on and off while it runs (faults.c describes them)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bridges in tests: the settings of a bridge as a configuration makes them, and a remote broker whose packets the test writes."""
+"""Provide bridges for tests: the settings of a bridge as a configuration makes them, and a remote broker whose packets the
+test writes."""
 
 from __future__ import annotations
 

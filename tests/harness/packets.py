@@ -1,4 +1,4 @@
-"""Every MQTT packet as a frozen dataclass: `encode(level)` gives its bytes, `decode(level, frame)` reads them back.
+"""Provide every MQTT packet as a frozen dataclass: `encode(level)` gives its bytes, `decode(level, frame)` reads them back.
 
 The code does no input or output. The level (3 = 3.1, 4 = 3.1.1, 5 = 5.0) belongs to the connection, so one description of a
 packet serves all versions: reason codes and properties, which only 5.0 has, are omitted for earlier versions. Encoding does not

@@ -1,4 +1,5 @@
-"""A TCP proxy with the faults of networks: it cuts, delays, stalls, loses and refuses connections at the test's request.
+"""Provide a TCP proxy with the faults of networks: it cuts, delays, stalls, loses and refuses connections at the test's
+request.
 
 Each connection has two threads, one for each direction. A cut is a reset on both sides, at any place in a packet.
 """

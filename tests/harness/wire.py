@@ -1,4 +1,4 @@
-"""A raw MQTT connection for tests: it sends bytes and reads whole packets. It answers no packet by itself.
+"""Provide a raw MQTT connection for tests: it sends bytes and reads whole packets. It answers no packet by itself.
 
 To show that no packet arrives, it sends PINGREQ and expects PINGRESP as the next packet; it does not wait.
 """

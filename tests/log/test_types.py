@@ -1,4 +1,4 @@
-"""The types of log lines of the control plane are those of the data plane."""
+"""Test that the types of log lines of the control plane are those of the data plane."""
 
 from __future__ import annotations
 

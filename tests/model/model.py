@@ -1,4 +1,5 @@
-"""A naive model of the broker: sessions, subscriptions, retained messages, wills, and the messages that each client must get.
+"""Provide a naive model of the broker: sessions, subscriptions, retained messages, wills, and the messages that each client
+must get.
 
 It knows no packets and no sockets; the driver reports each event and asks which messages a client must get. It leaves out
 shared groups (the broker is free to choose a member), expiry and limits.

@@ -1,4 +1,4 @@
-"""Engines and connections for the tests of this folder; both end with the test."""
+"""Provide engines and connections for the tests of this folder; both end with the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listeners on addresses, host names, interfaces and unix sockets."""
+"""Test listeners on addresses, host names, interfaces and unix sockets."""
 
 from __future__ import annotations
 

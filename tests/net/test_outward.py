@@ -1,4 +1,4 @@
-"""Outward connections: open without waiting, with options, over TLS; end at any time."""
+"""Test outward connections: open without waiting, with options, over TLS; end at any time."""
 
 from __future__ import annotations
 

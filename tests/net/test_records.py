@@ -1,4 +1,4 @@
-"""TLS 1.3 records after the handshake: records of RFC 8448, of Python's primitives and of OpenSSL, and invalid ones."""
+"""Test TLS 1.3 records after the handshake: records of RFC 8448, of Python's primitives and of OpenSSL, and invalid ones."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def test_padding_goes(pair: Pair) -> None:
 
 
 def test_many_connections_share_the_contexts() -> None:
-    """Connections take turns: each opens and seals records with its own key, and a connection that ends erases its key."""
+    """Test connections that take turns: each opens and seals records with its own key, and a connection that ends erases
+    its key."""
     suites = Suites()
     pairs = [Pair(suite, suites, seed) for seed in range(1, 20) for suite in ALL.values()]
     for turn in range(3):
@@ -115,7 +116,7 @@ def test_many_connections_share_the_contexts() -> None:
     st.sampled_from(list(ALL.values())),
 )
 def test_cut_anywhere(sizes: list[int], cuts: list[int], suite: Suite) -> None:
-    """The data is the same however the stream is cut, and no byte of an incomplete record is taken."""
+    """Test that the data is the same however the stream is cut, and no byte of an incomplete record is taken."""
     pair = Pair(suite)
     contents = [bytes([i + 1]) * n for i, n in enumerate(sizes)]
     stream = b"".join(pair.sends.seal(content) if i % 3 else pair.sends.update() + pair.sends.seal(content) for i, content in enumerate(contents))
@@ -212,7 +213,7 @@ def test_the_peers_key_changes(pair: Pair) -> None:
 
 
 def test_it_asks_for_ours_to_change(pair: Pair) -> None:
-    """One KeyUpdate answers many requests, before the next data [RFC 8446 4.6.3]."""
+    """Test that one KeyUpdate answers many requests, before the next data [RFC 8446 4.6.3]."""
     pair.hears(pair.sends.update(ASKING_KEY_UPDATE), pair.sends.update(ASKING_KEY_UPDATE), pair.sends.seal(b"x"))
     assert pair.reads.open(pair.ours.seal(b"a") + pair.ours.seal(b"b")) == [(HANDSHAKE, KEY_UPDATE), (DATA, b"a"), (DATA, b"b")]
     assert pair.ours.count() == (2, 1)
@@ -235,14 +236,14 @@ def test_our_key_changes_before_its_limit(pair: Pair) -> None:
 
 @pytest.mark.parametrize(("n", "blocks"), [(0, 2), (15, 2), (16, 3), (LARGEST, 1026)])
 def test_what_a_record_counts(pair: Pair, n: int, blocks: int) -> None:
-    """A record counts the blocks of 16 bytes of its content and type, and one for its tag."""
+    """Test that a record counts the blocks of 16 bytes of its content and type, and one for its tag."""
     pair.suites.limit(3 * blocks)
     found = pair.reads.open(b"".join(pair.ours.seal(bytes(n)) for _ in range(4)))
     assert [kind for kind, _ in found] == [DATA, DATA, DATA, HANDSHAKE, DATA]
 
 
 def test_the_limits_of_the_suites() -> None:
-    """An AES-GCM key seals at most 2^24.5 records of 2^10 blocks [RFC 8446 5.5]."""
+    """Test that an AES-GCM key seals at most 2^24.5 records of 2^10 blocks [RFC 8446 5.5]."""
     for suite in (ALL["aes-128"], ALL["aes-256"]):
         pair = Pair(suite)
         pair.ours.blocks((1 << 34) - 1)
@@ -251,8 +252,8 @@ def test_the_limits_of_the_suites() -> None:
 
 
 def test_small_records_do_not_use_up_a_key(pair: Pair) -> None:
-    """The limit counts blocks: a limit of records would end a key within hours at 1000 records a second, and some clients do not
-    support KeyUpdate."""
+    """Test that the limit counts blocks: a limit of records would end a key within hours at 1000 records a second, and
+    some clients do not support KeyUpdate."""
     pair.ours.count(sent=1 << 30)
     pair.reads.sequence = 1 << 30
     assert pair.reads.open(pair.ours.seal(b"x")) == [(DATA, b"x")]
@@ -352,7 +353,7 @@ QUIET: dict[str, Callable[[Direction], bytes]] = {
 
 @pytest.mark.parametrize("name", QUIET)
 def test_a_client_without_data_may_go_on_for_ever(pair: Pair, name: str) -> None:
-    """A client may send only new keys, padding or warnings, once an hour, without an end."""
+    """Test that a client may send only new keys, padding or warnings, once an hour, for ever."""
     for hour in range(3 * EMPTIES_MAX):
         pair.hears(QUIET[name](pair.sends), now_s=3600 * hour)
         assert pair.ours.ended() is None
@@ -360,14 +361,14 @@ def test_a_client_without_data_may_go_on_for_ever(pair: Pair, name: str) -> None
 
 
 def test_new_keys_are_no_empty_records(pair: Pair) -> None:
-    """KeyUpdates and empty records have separate bounds."""
+    """Test that KeyUpdates and empty records have separate bounds."""
     for _ in range(EMPTIES_MAX):
         pair.hears(pair.sends.seal(b""), pair.sends.update())
     assert pair.hears(pair.sends.seal(b"x")) == b"x"
 
 
 def test_key_updates_per_second_are_bounded(pair: Pair) -> None:
-    """The bound also holds with data between the KeyUpdates: each costs us more than it costs the peer."""
+    """Test that the bound also holds with data between the KeyUpdates: each costs us more than it costs the peer."""
     for second in range(3):
         for _ in range(KEY_UPDATES_MAX):
             assert pair.hears(pair.sends.update(), pair.sends.seal(b"x"), now_s=second) == b"x"
@@ -377,7 +378,7 @@ def test_key_updates_per_second_are_bounded(pair: Pair) -> None:
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_alerts_of_the_peer(pair: Pair, level: int) -> None:
-    """An alert ends the connection whatever its level [RFC 8446 6]; data after it is dropped."""
+    """Test that an alert ends the connection whatever its level [RFC 8446 6]; data after it is dropped."""
     assert pair.hears(pair.sends.seal(b"a"), pair.sends.seal(bytes([level, BAD_CERTIFICATE]), ALERT), pair.sends.seal(b"b")) == b"a"
     assert pair.ours.ended() == ("peer", BAD_CERTIFICATE)
 

@@ -1,4 +1,5 @@
-"""TLS listeners: handshakes, client certificates, pre-shared keys, resumption, reload, and input that is no handshake."""
+"""Test TLS listeners: handshakes, client certificates, pre-shared keys, resumption, reload, and input that is no
+handshake."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def test_versions_and_the_line_that_tells(broker: Broker, version: ssl.TLSVersio
 
 
 def test_bytes_one_at_a_time(broker: Broker) -> None:
-    """Each byte of the handshake and of the records arrives alone."""
+    """Test a client that sends each byte of the handshake and of the records alone."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with tcp(broker) as sock:
@@ -127,7 +128,7 @@ def test_a_large_message_and_what_follows_it_in_its_records(broker: Broker) -> N
 
 
 def test_what_a_turn_collects_leaves_in_one_record(broker: Broker) -> None:
-    """Fifty messages that arrived in one record are forwarded in one record."""
+    """Test that fifty messages that arrived in one record are forwarded in one record."""
     context = client_context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     publisher = connect(broker, client_context(), "publisher")
@@ -160,7 +161,7 @@ def test_what_a_turn_collects_leaves_in_one_record(broker: Broker) -> None:
 
 
 def test_a_reader_that_pauses_gets_everything(broker: Broker) -> None:
-    """The broker sends more than the socket takes: encrypted data waits, and no byte is lost or out of order."""
+    """Test output that the socket does not take: encrypted data waits, and no byte is lost or out of order."""
     reader = connect(broker, client_context(), "slow")
     reader.send(Subscribe(mid=1, filters=(("slow", 0),)))
     reader.read_packet()
@@ -263,7 +264,8 @@ def test_who_is_let_in(tmp_path: Path) -> None:
 
 
 def test_the_chain_of_a_certificate_that_comes_without_it(tmp_path: Path) -> None:
-    """The issuer is among the authorities: the broker sends it with the certificate, as OpenSSL would, but looks it up once."""
+    """Test a certificate whose issuer is among the authorities: the broker sends the issuer too, as OpenSSL would, but looks
+    it up once."""
     middle = Authority("middle", by=authority())
     _, certificate, key = middle.issue("localhost")
     with running(files={"ca.crt": authority().pem + middle.pem, "server.crt": certificate, "server.key": key}) as one:
@@ -424,7 +426,7 @@ def test_garbage_is_closed_and_told(broker: Broker, garbage: bytes) -> None:
 
 
 def test_a_handshake_that_never_ends_is_cut_off(broker: Broker) -> None:
-    """connect_timeout covers the handshake, also if the client sends single bytes now and then."""
+    """Test that connect_timeout covers the handshake, also if the client sends single bytes now and then."""
     outgoing = ssl.MemoryBIO()
     tls = client_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):

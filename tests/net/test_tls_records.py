@@ -1,4 +1,4 @@
-"""TLS 1.3 after the handshake, with a broker: clients whose records the tests make, and OpenSSL's own client."""
+"""Test TLS 1.3 after the handshake, with a broker: clients whose records the tests make, and OpenSSL's own client."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ PING = Pingreq().encode(4)
 
 @pytest.mark.parametrize("cut", [0, 1, 4, 5, 20])
 def test_what_comes_with_the_finished(client: Client, cut: int) -> None:
-    """The first data arrives with the Finished, whole or in part: our code opens it, not OpenSSL."""
+    """Test that our code, not OpenSSL, opens data that arrives with the Finished, whole or in part."""
     records = client.sends.seal(Connect(client_id="early").encode(4)) + client.sends.seal(PING)
     client.send(records[: len(records) - cut])
     client.send(records[len(records) - cut :])
@@ -124,7 +124,7 @@ def test_what_comes_with_the_finished(client: Client, cut: int) -> None:
 
 
 def test_one_ticket_one_answer(client: Client) -> None:
-    """OpenSSL sealed one record, the ticket: our sequence number continues after it."""
+    """Test that our sequence number continues after the one record that OpenSSL sealed, the ticket."""
     client.send()
     client.send(client.sends.seal(Connect(client_id="ticket").encode(4)))
     assert client.read() == (DATA, CONNACK)
@@ -140,7 +140,7 @@ def test_bytes_one_at_a_time(client: Client) -> None:
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_each_suite(suite: str) -> None:
-    """A client sends itself a megabyte, with and without session resumption."""
+    """Test a client that sends itself a megabyte, with and without session resumption."""
     payload = bytes(range(256)) * 4096
     with Broker(LISTENER + TLS_LINES + f"ciphers_tls1.3 {suite}\n", server_files()) as broker:
         context, session = client_context(), None
@@ -160,7 +160,7 @@ def test_each_suite(suite: str) -> None:
 
 
 def test_smaller_records_where_they_are_agreed_on(broker: Broker) -> None:
-    """A client with max_fragment_length [RFC 6066 4] stays with OpenSSL, because it would refuse larger records."""
+    """Test that a client with max_fragment_length [RFC 6066 4] stays with OpenSSL, because it would refuse larger records."""
     large = Publish(topic="f", payload=b"x" * 5000).encode(4)
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{broker.port}", "-maxfraglen", "512", "-quiet"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -230,7 +230,7 @@ def roots(client: Client) -> set[bytes]:
 
 
 def test_what_the_secrets_are_derived_from_leaves_memory(broker: Broker, client: Client) -> None:
-    """The handover to our code erases the handshake, master and exporter secrets."""
+    """Test that the handover to our code erases the handshake, master and exporter secrets."""
     assert broker.process is not None
     handshake_and_master = roots(client)
     assert len(handshake_and_master) == 2
@@ -239,7 +239,7 @@ def test_what_the_secrets_are_derived_from_leaves_memory(broker: Broker, client:
 
 
 def test_secrets_leave_memory_with_the_connection(broker: Broker, client: Client) -> None:
-    """The handover erases OpenSSL's copies; the end of the connection erases ours."""
+    """Test that the handover erases OpenSSL's copies; the end of the connection erases ours."""
     assert broker.process is not None
     secrets = [client.sends.secret, client.reads.secret]
     client.connected()
@@ -354,7 +354,7 @@ def test_disconnect_is_answered_by_close_notify(client: Client) -> None:
 
 
 def test_others_go_on_beside_one_that_breaks_the_rules(broker: Broker, client: Client) -> None:
-    """An error of one connection leaves the shared contexts valid."""
+    """Test that an error of one connection leaves the shared contexts valid."""
     wire = Wire(broker.port, 4, tls=client_context())
     wire.send(Connect(client_id="other"))
     assert isinstance(wire.read_packet(), Connack)

@@ -82,7 +82,7 @@ class Plain:
 
 
 def test_who_makes_us_talk_and_does_not_listen_is_thrown_out(tmp_path: Path) -> None:
-    """The unsent output of the client stays within its bound, also if it grows in small steps."""
+    """Test that the unsent output of the client stays within its bound, also if it grows in small steps."""
     with Broker(OPEN + TLS_LINES + f"ciphers {CIPHERS}\ntls_version tlsv1.2\n", server_files()) as broker:
         client = Plain(broker.port, tmp_path)
         client.sock.sendall(client.record(23, Connect(client_id="asks").encode(4)))

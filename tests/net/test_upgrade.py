@@ -1,4 +1,4 @@
-"""The server's side of the WebSocket handshake [RFC 6455 4.2], byte by byte."""
+"""Test the server's side of the WebSocket handshake [RFC 6455 4.2], byte by byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WebSocket and PROXY listeners in a running loop; the tests of the parsers do not cover this."""
+"""Test WebSocket and PROXY listeners in a running loop; the tests of the parsers do not cover this."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_close_is_answered(run: Run, web: Open, said: bytes, answered: bytes) ->
 
 @pytest.mark.parametrize("way", ["disconnect", "close", "disconnect-and-close", "gone", "text"])
 def test_the_will_and_the_ways_to_go(run: Run, web: Open, way: str) -> None:
-    """A Close frame is no DISCONNECT [v5 3.1.2-8]."""
+    """Test that a Close frame is no DISCONNECT [v5 3.1.2-8]."""
     broker = run(**WS)
     sub = enter(web(broker), "s")
     sub.sendall(mqtt(Subscribe(1, (("#", 0),))))
@@ -251,7 +251,7 @@ def test_a_broker_that_stops_is_going_away(run: Run, web: Open) -> None:
 
 
 def test_close_while_input_is_paused(run: Run, web: Open) -> None:
-    """A client sends more requests than it reads answers for, then Close: the broker answers the requests, then closes."""
+    """Test a client that sends more requests than it reads answers for, then Close: the broker answers, then closes."""
     broker = run({"max_output_bytes": 1 << 16}, **WS)
     ws = enter(web(broker), will=Will("w", b"x"))
     ws.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -293,7 +293,8 @@ def test_the_size_of_a_request_is_an_option(run: Run, dial: Dial) -> None:
 
 
 def test_pings_are_no_sign_of_life_of_mqtt(run: Run, web: Open) -> None:
-    """WebSocket pings do not count for keep alive [v5 3.1.2-22]: a browser may answer for a page whose script hangs."""
+    """Test that WebSocket pings do not count for keep alive [v5 3.1.2-22]: a browser may answer for a page whose script
+    hangs."""
     ws = enter(web(run(**WS)), keepalive=1)
     ws.sock.settimeout(0.1)
     began = time.monotonic()
@@ -310,7 +311,8 @@ def test_pings_are_no_sign_of_life_of_mqtt(run: Run, web: Open) -> None:
 @pytest.mark.parametrize("options", [WS, {"enable_proxy_protocol": 1}, {"enable_proxy_protocol": 2}, {"enable_proxy_protocol": 2, **WS}])
 @pytest.mark.parametrize("dripping", [False, True])
 def test_the_first_connect_has_a_deadline(run: Run, dial: Dial, options: dict[str, object], dripping: bool) -> None:
-    """connect_timeout ends a client that sends half a header, or sends it slowly, as it ends one that sends half a CONNECT."""
+    """Test that connect_timeout ends a client that sends half a header, or sends it slowly, as it ends one that sends half
+    a CONNECT."""
     broker = run({"connect_timeout": 1}, **options)
     text = V1 if options.get("enable_proxy_protocol") == 1 else v2() if "enable_proxy_protocol" in options else handshake()[0]
     sock = dial(broker, text[:5])
@@ -463,7 +465,7 @@ def test_proxy_then_websocket(run: Run, web: Open) -> None:
 
 @pytest.mark.parametrize("options", [WS, {"enable_proxy_protocol": 2}])
 def test_nobody_becomes_local_by_saying_so(run: Run, dial: Dial, web: Open, options: dict[str, object]) -> None:
-    """Without ACLs, $CONTROL/mosq/index/v1 answers clients on this machine only."""
+    """Test that without ACLs $CONTROL/mosq/index/v1 answers clients on this machine only."""
     here = socket.inet_aton("127.0.0.1") * 2 + struct.pack(">HH", 9, 9)
     question = mqtt(Publish("$CONTROL/mosq/index/v1", b"t", 1, 7))
     broker = run(**options)

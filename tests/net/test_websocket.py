@@ -1,4 +1,4 @@
-"""The server's decoder of WebSocket frames [RFC 6455 5, 7], byte by byte."""
+"""Test the server's decoder of WebSocket frames [RFC 6455 5, 7], byte by byte."""
 
 from __future__ import annotations
 

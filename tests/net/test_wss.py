@@ -1,4 +1,4 @@
-"""All layers together: PROXY header, TLS, WebSocket, MQTT; in one piece and byte by byte."""
+"""Test all layers together: PROXY header, TLS, WebSocket, MQTT; in one piece and byte by byte."""
 
 from __future__ import annotations
 

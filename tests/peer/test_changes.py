@@ -1,4 +1,5 @@
-"""A reload changes a bridge: waiting messages keep their remote names, lazy bridges continue, and bridges exchange client ids."""
+"""Test a reload that changes a bridge: waiting messages keep their remote names, lazy bridges continue, and bridges
+exchange client ids."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_what_waits_keeps_the_name_under_which_it_was_queued(level: int, lines: 
 
 
 def test_several_reloads_in_a_row() -> None:
-    """A message keeps the topic lines that were current when it was queued."""
+    """Test that a message keeps the topic lines that were current when it was queued."""
     with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
         want = []
@@ -77,7 +78,7 @@ def test_several_reloads_in_a_row() -> None:
 
 
 def test_more_reloads_than_are_remembered() -> None:
-    """An older message uses the oldest known lines or is dropped; it never goes out under its local name."""
+    """Test that an older message uses the oldest known lines or is dropped; it never goes out under its local name."""
     with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "l/a", b"0", 1)
@@ -98,7 +99,7 @@ def test_more_reloads_than_are_remembered() -> None:
 
 
 def test_the_lines_of_before_are_those_of_what_waited_only() -> None:
-    """Waiting messages use the earlier lines, also if the last of them has no remote name any more."""
+    """Test that waiting messages use the earlier lines, also if the last of them has no remote name any more."""
     with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "l/a", b"0", 1)
@@ -166,7 +167,7 @@ def test_what_keeps_an_older_name_is_no_older_value_of_a_topic_of_today() -> Non
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize("level", [4, 5])
 def test_a_name_that_cannot_be_is_none(level: int, qos: int) -> None:
-    """`l/` without its prefix is empty; with a long prefix it is too long. It never goes out under its local name."""
+    """Test a name that is empty without its prefix `l/`, or too long with a new one: it never goes out under its local name."""
     with Plane(bridges=[spec(line("#", "out", 1, "l/", ""), line("#", "out", 1, "m/", "r" * 65000 + "/"), version=level)], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane, level)
@@ -179,7 +180,7 @@ def test_a_name_that_cannot_be_is_none(level: int, qos: int) -> None:
 
 
 def test_subscriptions_there_of_every_configuration_before_are_ended() -> None:
-    """The bridge also ends subscriptions of a configuration that later ones replaced while the bridge was down."""
+    """Test that the bridge also ends subscriptions of a configuration that later ones replaced while the bridge was down."""
     with Plane(bridges=[spec(line("a", "in", 1))], allow_anonymous=True) as plane:
         down(plane, up(plane, n_in=1))
         reload(plane, spec(line("b", "in", 1)))
@@ -207,7 +208,7 @@ def subscribed(plane: Plane, present: bool, code: int | None = None) -> int:
 
 
 def test_retained_messages_are_asked_for_by_whoever_lost_its_state() -> None:
-    """Retain Handling 1 asks for retained messages only if the subscription is new [v5 3.8.3.1]."""
+    """Test that Retain Handling 1 asks for retained messages only if the subscription is new [v5 3.8.3.1]."""
     with Plane(bridges=[spec(line("a", "in", 1), version=5)], allow_anonymous=True) as plane:
         assert subscribed(plane, present=True) == 0      # the remote broker has a session; our broker does not know its SUBACK
         assert subscribed(plane, present=True) == 1
@@ -219,7 +220,7 @@ def test_retained_messages_are_asked_for_by_whoever_lost_its_state() -> None:
 # ---------------------------------------------------------------- lazy
 
 def test_a_lazy_link_is_wanted_again_after_a_reload() -> None:
-    """The new threshold applies, also if no further message arrives."""
+    """Test that the new threshold applies, also if no further message arrives."""
     with Plane(bridges=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
         wire = client(plane)
         for _ in range(2):
@@ -235,7 +236,7 @@ def test_a_lazy_link_is_wanted_again_after_a_reload() -> None:
 
 
 def test_a_lazy_link_that_breaks_is_wanted_for_what_still_waits() -> None:
-    """The event "wanted" follows the event "down"."""
+    """Test that the event "wanted" follows the event "down"."""
     with Plane(bridges=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane)

@@ -1,4 +1,4 @@
-"""Bridges between two and three of our brokers: no message circulates for ever, and cuts lose or duplicate none."""
+"""Test bridges between two and three of our brokers: no message circulates for ever, and cuts lose or duplicate none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of records by hand, after docs/storage.md: (kind, fields, bytes). They are also seeds of the fuzzer."""
+"""Provide bodies of records by hand, after docs/storage.md: (kind, fields, bytes). They are also seeds of the fuzzer."""
 
 from typing import Any, NamedTuple
 

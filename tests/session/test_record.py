@@ -69,7 +69,7 @@ def test_round_trip(data: Any) -> None:
 
 @given(st.integers(0, 17), st.binary(max_size=80))
 def test_any_bytes(kind: int, body: bytes) -> None:
-    """An accepted body equals the encoding of its decoded fields."""
+    """Test that an accepted body equals the encoding of its decoded fields."""
     if kind != META and record_verdict(kind, body) is None:
         assert record_encode(kind, record_decode(kind, body)) == body
 

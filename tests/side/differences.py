@@ -1,4 +1,4 @@
-"""Tables of the allowed differences between mosq and Mosquitto; both must agree in all other respects.
+"""Define tables of the allowed differences between mosq and Mosquitto; both must agree in all other respects.
 
 A deliberate difference names the row of docs/differences.md that documents it (its first cell).
 """

@@ -1,4 +1,4 @@
-"""Messages of both brokers when they do not start or only check; other tools look for these words."""
+"""Define messages of both brokers when they do not start or only check; other tools look for these words."""
 
 from __future__ import annotations
 

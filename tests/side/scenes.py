@@ -1,4 +1,4 @@
-"""Scenes that both brokers run: configurations and steps of clients."""
+"""Define scenes that both brokers run: configurations and steps of clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk for the store's tests: files in memory with a page cache and a durable part, and with faults on request.
+"""Provide a disk for the store's tests: files in memory with a page cache and a durable part, and with faults on request.
 
 `power_cut` keeps any subset of the unsynced 512-byte sectors, and of the names that were added or removed since the last sync.
 A datasync that fails has lost its sectors: the page cache still shows them, a second call succeeds, and only a power cut shows

@@ -1,4 +1,5 @@
-"""An owner of a store, like the broker: a table of keys whose changes are records. It replays, appends and reports live records."""
+"""Provide an owner of a store, like the broker: a table of keys whose changes are records. It replays, appends and reports
+live records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of the disk, one at a time: each has one outcome."""
+"""Test faults of the disk, one at a time: each has one outcome."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def test_a_wrong_count_of_what_is_live_does_not_clean_for_ever() -> None:
 
 
 def test_with_a_wrong_count_as_much_is_written_again_as_others_write() -> None:
-    """The amount of live data does not matter: one megabyte stays, two megabytes are replaced."""
+    """Test that the amount of live data does not matter: one megabyte stays, and two others are replaced."""
     owner = Owner(Disk())
     for n in range(1000):
         owner.put(n, os.urandom(1000))

@@ -1,4 +1,4 @@
-"""The log on a real disk, with its thread: each committed record comes back, in order, and no other record."""
+"""Test the log on a real disk, with its thread: each committed record comes back, in order, and no other record."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ STEP_MAX = 1000     # gaps that one step may close
 
 @pytest.mark.parametrize("left", [0, 3])
 def test_no_pause_where_a_list_of_gaps_ends(left: int) -> None:
-    """The index closes nearly all gaps and frees their memory before the last unpin, in many small steps."""
+    """Test that the index closes nearly all gaps and frees their memory before the last unpin, in many small steps."""
     index = PyIndex()
     for owner in range(1, MANY + 1):
         index.add(owner, b"a")

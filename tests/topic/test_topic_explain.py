@@ -157,7 +157,7 @@ def test_what_only_a_pin_keeps_is_not_told() -> None:
 
 @each_switch
 def test_more_filters_than_there_is_room_for(switch: dict[str, Any]) -> None:
-    """Ten levels, each text or `+`, give 1024 filters for one topic; explain lists fewer than 1000, whatever their length."""
+    """Test 1024 filters for one topic, each of ten levels that are text or `+`: explain lists fewer than 1000."""
     index = PyIndex(**switch)
     topic = b"/".join([b"x"] * 10)
     for n in range(1024):

@@ -106,7 +106,7 @@ def test_any_order_of_steps(script: list[tuple[str, int, bytes, int]], switch: s
 @pytest.mark.again("properties")
 @pytest.mark.parametrize("seed", range(tries(2, 1)))
 def test_crowds(seed: int, switch: dict[str, Any]) -> None:
-    """Many siblings and many subscribers of one filter make hashed children and long lists, which then shrink again."""
+    """Test many siblings and many subscribers of one filter: they make hashed children and long lists, which shrink again."""
     rng = random.Random(seed)
     levels = [b"", b"$SYS"] + [f"n{i}".encode() for i in range(25)]
     index, brute = PyIndex(rng.getrandbits(64), rng.getrandbits(64), **switch), BruteIndex()
@@ -169,7 +169,7 @@ def test_limits_of_a_filter(switch: dict[str, Any]) -> None:
 
 
 def test_branching_at_every_level() -> None:
-    """The text and `+` both match at every level: the stack of the walk is at its deepest."""
+    """Test a topic for which text and `+` match at every level: the stack of the walk is at its deepest."""
     index, brute = PyIndex(), BruteIndex()
     rng = random.Random(4)
     for owner in range(1, 60):
@@ -210,7 +210,8 @@ def test_a_shared_and_a_plain_subscription_are_two() -> None:
 @pytest.mark.parametrize("filter_", [b"t/x", b"t/+", b"t/#", b"$share/g/t/x", b"$share/g/+/x"])
 @pytest.mark.parametrize("seed", range(4))
 def test_pinned_lists_under_mutation(filter_: bytes, seed: int) -> None:
-    """Positions in a pinned list stay: a removal leaves a gap, a new entry goes to the end; the last unpin closes the gaps."""
+    """Test that positions in a pinned list stay: a removal leaves a gap, a new entry goes to the end; the last unpin
+    closes the gaps."""
     rng = random.Random(seed)
     index = PyIndex()
     here: dict[int, int] = {}
@@ -306,7 +307,7 @@ def test_lack_of_memory_changes_nothing(filter_: bytes, mode: str) -> None:
 
 
 def test_tables_that_could_not_grow_catch_up() -> None:
-    """Without memory for buckets the chains get longer; later operations that have memory add the buckets."""
+    """Test that without memory for buckets the chains get longer; later operations that have memory add the buckets."""
     index = PyIndex()
     for i in range(8):
         index.add(1, f"f{i}".encode())
@@ -425,7 +426,7 @@ def test_a_hundred_thousand_filters() -> None:
 
 
 def test_freed_with_everything_in_it() -> None:
-    """index_free frees every block, also with entries and pins left (the sanitizer reports leaks)."""
+    """Test that index_free frees every block, also with entries and pins left (the sanitizer reports leaks)."""
     index = PyIndex()
     for owner in range(1, 30):
         for filter_ in (b"a", b"a/+", b"a/#", b"$SYS/#", b"$share/g/a", b"$share/g/a/#", f"x{owner}/+/y".encode(), b"+/+/+"):

@@ -1,4 +1,4 @@
-"""Topic names and filters as strings: a table for each clause, and the comparison functions against brute force."""
+"""Test topic names and filters as strings: a table for each clause, and the comparison functions against brute force."""
 
 import random
 from itertools import product

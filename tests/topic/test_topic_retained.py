@@ -67,7 +67,8 @@ def test_filters(filter_: bytes, expected: list[int]) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_cursors_under_mutation(seed: int) -> None:
-    """A cursor finds a topic exactly once if it exists from open to close, and at most once if it comes or goes in between."""
+    """Test that a cursor finds a topic exactly once if it exists from open to close, and at most once if it comes or goes
+    in between."""
     rng = random.Random(seed)
     levels = [b"", b"$x", *(f"n{i}".encode() for i in range(14 if seed % 2 else 4))]
     tree, model = PyRetained(), dict[bytes, int]()

@@ -1,4 +1,5 @@
-"""Brute force for the tests of topics: the rules of MQTT on lists of levels, without any code of the tested modules."""
+"""Provide brute force for the tests of topics: the rules of MQTT on lists of levels, without any code of the tested
+modules."""
 
 import random
 

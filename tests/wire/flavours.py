@@ -1,4 +1,4 @@
-"""The named configurations for wire cases. One broker process serves all cases of a flavour.
+"""Define the named configurations for wire cases. One broker process serves all cases of a flavour.
 
 A flavour without a listener gets one on a free loopback port, with anonymous access.
 """

@@ -370,7 +370,7 @@ def rss_bytes(broker: Broker) -> int:
 
 
 def test_user_properties_cost_linear_time() -> None:
-    """A CONNECT with 5,000 user properties may cost at most about 20 times the CPU of a plain one (drop-in notes)."""
+    """Test that a CONNECT with 5,000 user properties costs at most about 20 times the CPU of a plain one (drop-in notes)."""
     many = Connect("heavy", props=tuple((P.USER, ("k", "v")) for _ in range(5000))).encode(5)
     costs = []
     with Broker("sys_interval 0\n") as broker:
@@ -405,7 +405,7 @@ def test_many_properties_and_levels(broker: Broker) -> None:
 
 @pytest.mark.timing
 def test_oversized_packets_cost_no_memory() -> None:
-    """Fourteen packets over the limit may not grow the process by 20 MB (drop-in notes)."""
+    """Test that fourteen packets over the limit do not grow the process by 20 MB (drop-in notes)."""
     with Broker("max_packet_size 1000000\nsys_interval 0\n") as broker:
         open_client(broker, 5, "warm").close()
         before = rss_bytes(broker)

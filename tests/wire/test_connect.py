@@ -1,4 +1,4 @@
-"""CONNECT and CONNACK: versions, client ids, sessions, take-over, refusals, contents of CONNACK."""
+"""Test CONNECT and CONNACK: versions, client ids, sessions, take-over, refusals, contents of CONNACK."""
 
 from __future__ import annotations
 

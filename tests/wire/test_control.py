@@ -1,4 +1,4 @@
-"""Requests about the index to `$CONTROL/mosq/index/v1`, and its gauges in `$SYS`, as docs/index.md describes them."""
+"""Test requests about the index to `$CONTROL/mosq/index/v1`, and its gauges in `$SYS`, as docs/index.md describes them."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_an_in_process_question_is_not_routed() -> None:
 
 
 def test_who_does_not_read_gets_no_more_than_so_much() -> None:
-    """A client does not read responses of 60 KB: the broker stores HIGH_WATER_BYTES of them and counts dropped ones."""
+    """Test a client that does not read responses of 60 KB: the broker stores HIGH_WATER_BYTES of them and counts dropped ones."""
     with mosq.Broker() as broker:
         reader = Wire(broker.port, 4)
         reader.send(Connect("reader"), Subscribe(1, tuple((f"t/{'+/' * n}#", 0) for n in range(100))))
@@ -172,7 +172,7 @@ STRATEGIES = ["round_robin", "random", "sticky", "least_inflight", "hash_topic",
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_strategy_of_a_group(strategy: str) -> None:
-    """The strategy is there before the first message, also for a group with its own strategy."""
+    """Test that the strategy is there before the first message, also for a group with its own strategy."""
     with mosq.Broker(shared_strategy=[strategy, "sticky own"]) as broker, broker.subscribe("$share/g/a/#", "$share/own/a/#"):
         for _ in range(2):
             [found] = broker.explain("a/b")["filters"]

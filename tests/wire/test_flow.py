@@ -1,4 +1,4 @@
-"""Flow control both ways, inflight and queue limits."""
+"""Test flow control both ways, inflight and queue limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of size and number, access control, and the $SYS tree."""
+"""Test limits of size and number, access control, and the $SYS tree."""
 
 from __future__ import annotations
 

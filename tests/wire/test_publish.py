@@ -1,4 +1,4 @@
-"""PUBLISH in and out: the three QoS, forwarded fields, topic aliases, sizes, reason codes."""
+"""Test PUBLISH in and out: the three QoS, forwarded fields, topic aliases, sizes, reason codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""QoS 1 and 2 over a broken connection: resumed at each stage, in both directions, with the same packet ids and order."""
+"""Test QoS 1 and 2 over a broken connection: resumed at each stage, in both directions, with the same packet ids and
+order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions over time, wills and their delays, DISCONNECT, retained messages, message expiry."""
+"""Test sessions over time, wills and their delays, DISCONNECT, retained messages, message expiry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: filters, options, shared groups, identifiers, retained messages."""
+"""Test SUBSCRIBE and UNSUBSCRIBE: filters, options, shared groups, identifiers, retained messages."""
 
 from __future__ import annotations
 
