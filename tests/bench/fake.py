@@ -23,10 +23,11 @@ def packet(first: int, body: bytes) -> bytes:
 class Fake:
     """Make errors on request.
 
-    drop, double, swap: every n-th forwarded PUBLISH is lost, sent twice, or sent after the next one (0: none). connack: the code of CONNACK; suback:
-    of SUBACK (None: the requested QoS); deny: every n-th PUBLISH of QoS 1 is acknowledged with 0x97; after: after so many messages, `then` is done
-    once: "stall" (nothing is read for stall_s), "close", "goodbye", "garbage", "silence". "deaf" applies from the beginning: no DISCONNECT is
-    answered.
+    drop, double, swap: lose every n-th forwarded PUBLISH, send it twice, or send it after the next one (0 = none).
+    connack: the code of CONNACK. suback: the code of SUBACK (None = the requested QoS).
+    deny: acknowledge every n-th PUBLISH of QoS 1 with 0x97.
+    after, then: after `after` messages do this once: "stall" (read nothing for stall_s), "close", "goodbye", "garbage" or "silence".
+    "deaf" applies from the beginning: the broker answers no DISCONNECT.
     """
 
     def __init__(self, *, drop: int = 0, double: int = 0, swap: int = 0, deny: int = 0, connack: int = 0, suback: int | None = None,

@@ -89,7 +89,7 @@ def test_json_on_standard_output_is_nothing_but_json(capfd) -> None:
 
 
 def test_a_fresh_broker_is_started_and_ended() -> None:
-    """Test it as a process of its own, as users start it."""
+    """Test the command as a separate process, as users start it."""
     done = subprocess.run([sys.executable, "-m", "mosq", "bench", "connect", "--start", "--clients", "20", "--hold", "0", "--json", "-"],
                           cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr

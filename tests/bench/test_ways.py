@@ -255,7 +255,7 @@ def test_a_fresh_broker_with_a_certificate_of_its_own(capfd, ways: tuple[str, ..
     assert status == 0, err
     assert told["phases"][0]["delivered"] == 200 and told["phases"][0]["extra"]["tls"] and "tls: TLSv1.3" in err
     assert told["where"] == "mosq"
-    assert told["options"]["cafile"] is None and "mosq-bench-" not in out     # otherwise each repetition would be a case of its own
+    assert told["options"]["cafile"] is None and "mosq-bench-" not in out     # otherwise each repetition would be a separate case
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

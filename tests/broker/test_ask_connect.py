@@ -170,8 +170,7 @@ def test_gone_meanwhile(plane: Plane) -> None:
 
 
 def test_closed_meanwhile(plane: Plane) -> None:
-    """Test that the broker sees that a client closed when the answer arrives; a client that sent packets first is
-    accepted."""
+    """Test clients that close before the answer: the broker notices it then, and accepts a client that sent packets first."""
     silent, hasty = plane.connect(ANN), plane.wire()
     hasty.send(Connect("c2", username="ann"), Publish("t", b"", 0), Disconnect())
     requests = plane.asks(2)

@@ -68,7 +68,7 @@ def test_who_comes_while_others_are_kicked_is_let_alone(plane: Plane) -> None:
 
 
 def test_an_old_client_is_not_taken_for_a_new_one(plane: Plane) -> None:
-    """Test more kicks than a client can number, which has 16 bits for the last one; most of so many kicks find no room to run
+    """Test more kicks than the 16 bits of a client's last kick can number; most of so many kicks find no room to run
     in slices."""
     ann = plane.user("a", "ann", 5)
     for _ in range(15):

@@ -9,7 +9,7 @@
     session     a session is lost: CONNACK reports no session present
     shared id   a second message got a packet id while the first was in flight
     foreign     a message arrived at a session that did not subscribe to it, or was never sent
-    will        the will of a lost client did not arrive, or arrived twice, or that of a client that had sent DISCONNECT arrived
+    will        the will of a lost client did not arrive or arrived twice, or a will arrived although its client sent DISCONNECT
     stale       a message arrived after it had expired
     retained    the retained message of a topic is older than the last acknowledged one, or newer than the last sent
 """

@@ -271,7 +271,7 @@ class Run:
                 return
 
     async def nothing_comes_again(self) -> None:
-        """Check that a client that comes back gets nothing, since all messages are acknowledged."""
+        """Check that a returning client gets no message, since all messages are acknowledged."""
         for s in self.subscribers:
             await s.leave()
         before = {s: s.n for s in self.subscribers}

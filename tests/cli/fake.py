@@ -15,7 +15,7 @@ from mosq.records import LogLine, SubscriptionListing, SubscriptionRow
 
 
 class FakeEngine:
-    """Behave as an engine (see mosq/engine.py); `way` selects the promise that it breaks."""
+    """Behave as an engine (see mosq/engine.py); `way` selects the rule that it breaks."""
 
     def __init__(self, settings, listeners, securities, way="good"):
         if way == "nonsense":

@@ -80,7 +80,7 @@ class Site(Broker):
 
 
 class Client(Wire):
-    """Connect at once."""
+    """A client that connects at once."""
 
     def __init__(self, broker: Site, client_id: str = "c", *, level: int = 5, port: int = 0, **how: object) -> None:
         super().__init__(port or broker.port, level, tls=how.pop("tls", None))  # type: ignore[arg-type]

@@ -202,7 +202,7 @@ def theirs() -> str:
     return found
 
 
-# ---------------------------------------------------------------- what all commands have in common
+# ---------------------------------------------------------------- common behaviour of all commands
 
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_json(there: Answering, capsys: pytest.CaptureFixture[str], place: str) -> None:

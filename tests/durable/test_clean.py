@@ -56,7 +56,7 @@ def publish(plane: Plane, topic: str, payload: bytes) -> None:
 
 
 def test_the_last_value_stays_the_last(tmp_path: Path) -> None:
-    """Test each end: also after the older one's segment has been cleaned, and that of the newer one has not."""
+    """Test each end, also if the older record's segment has been cleaned and the newer record's segment has not."""
     how = {"settings": {"queue_overflow": "last_value"}, "segment_bytes": SEGMENT_BYTES, "allow_anonymous": True}
     store = tmp_path / "s"
 

@@ -1,6 +1,6 @@
 """Test a lack of memory for records: the broker acknowledges nothing, does no unrepeatable action, and continues with QoS 0.
 
-Sanitizers have an allocator of their own, without such faults.
+Sanitizers have their own allocator, without such faults.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_an_inbound_message_is_not_taken(faulty: Kept, faults: Faults, level: in
     pub = faulty.client("pub", level=level, session=True)
     pub.send(Publish("a", LARGE, 2, 9, dup=True))
     assert pub.read_packet() == Pubrec(9)
-    faulty.kill()                # promised by PUBREC
+    faulty.kill()                # accepted with PUBREC
     pub = faulty.client("pub", level=level, session=True)
     pub.send(Pubrel(9))
     assert pub.read_packet() == Pubcomp(9)

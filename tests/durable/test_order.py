@@ -1,5 +1,5 @@
-"""Test a store in which cleaning has moved records: a session's record may lie behind the records that belong to it, and a number may have had
-earlier owners.
+"""Test a store in which cleaning has moved records: a session's record may follow the records that belong to it, and a number may
+have had earlier owners.
 """
 
 from pathlib import Path

@@ -114,7 +114,7 @@ def test_retained_messages_come_when_the_queue_is_empty_without_an_acknowledgeme
 
 
 def test_memory_is_given_back_when_clients_go(tmp_path: Path) -> None:
-    """Test sessions that come back: each reads its own copy of a message that is pending for all."""
+    """Test returning sessions: each reads its own copy of a message that is pending for all."""
     names = [f"s{i}" for i in range(50)]
     with plane_on(tmp_path / "s") as plane:
         for name in names:
@@ -126,7 +126,7 @@ def test_memory_is_given_back_when_clients_go(tmp_path: Path) -> None:
         wires = [client(plane, name) for name in names]
         for wire in wires:
             assert first(wire) == b"x" * 4000
-        assert plane.stats()["store_bytes"] < 50 * 25 * 4100         # messages in flight, not all that could be read ahead
+        assert plane.stats()["store_bytes"] < 50 * 25 * 4100         # messages in flight, fewer than could be read ahead
         for wire in wires:
             wire.close()
         plane.until(lambda: plane.stats()["clients_connected"] == 0)

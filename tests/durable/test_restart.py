@@ -280,7 +280,7 @@ def test_a_session_expires_while_nobody_is_there_to_see(broker: Kept) -> None:
 def test_the_will_of_who_was_connected_is_sent_when_the_broker_is_back(broker: Kept) -> None:
     offline_subscriber(broker, ("w", 1))
     broker.client("dying", will=Will("w", b"last words", 1))
-    subscribe(broker.client("other"), ("x", 1))          # its SUBACK arrives after all that is before it in the store
+    subscribe(broker.client("other"), ("x", 1))          # its SUBACK arrives after all earlier records are in the store
     broker.kill()
     (got,) = owed(broker.client("sub", session=True), 1)
     assert got.payload == b"last words"

@@ -84,7 +84,7 @@ def test_init_of_mosquitto_ctrl(tmp_path) -> None:
 
 
 def test_a_file_that_mosquitto_has_written_and_one_that_it_reads() -> None:
-    """Test a file of Mosquitto that mosq changes, and that goes back: the answers are always the same."""
+    """Test a file of Mosquitto that mosq changes and Mosquitto then reads: the answers are always the same."""
     asked = [{"command": "listRoles", "verbose": True}, {"command": "listGroups", "verbose": True}, {"command": "getDefaultACLAccess"},
              {"command": "getAnonymousGroup"}, {"command": "listClients"}]
 

@@ -10,7 +10,7 @@ from tests.embed.client import Outside
 
 
 def run(scenario):
-    """Run scenario(broker) in an event loop of its own, for at most 30 s."""
+    """Run scenario(broker) in its own event loop, for at most 30 s."""
 
     async def main():
         async with asyncio.timeout(30), mosq.Broker() as broker:

@@ -52,7 +52,7 @@ class Next:
 
 
 class Worker:
-    """The forked process's side."""
+    """A forked process: it runs tests."""
 
     def __init__(self, session: pytest.Session, number: int, connection: Connection) -> None:
         self.session, self.connection = session, connection
@@ -98,7 +98,7 @@ class Worker:
 
 
 class Process:
-    """The first process's side of a forked one."""
+    """A forked process, as the first process sees it."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -344,7 +344,7 @@ def test_what_is_behind_until_is_dropped_and_its_numbers_are_given_again(stream:
     stream.options["until"] = []
     stream.kill()
     stream.open()
-    assert stream.face.next_seq() == 8      # no dropped record comes back
+    assert stream.face.next_seq() == 8      # no dropped record returns
     stream.check()
 
 
@@ -441,7 +441,7 @@ def test_who_cannot_read_the_folder_now_misses_nothing(stream: Stream) -> None:
     assert stream.face.retain()
     reader.refresh()
     stream.fill(40, size=900)
-    assert stream.face.retain()         # the listed files are gone, so it lists again
+    assert stream.face.retain()         # the listed files are gone, so the reader lists them again
     names = stream.disk.names
     stream.disk.names = lambda path: 1 // 0     # type: ignore[method-assign, assignment, return-value]
     first = stream.face.marks()["shards"][0]["first_seq"]

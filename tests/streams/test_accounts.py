@@ -52,7 +52,7 @@ class Sent:
 
 @dataclass
 class Model:
-    """Model one client as it sees itself, and the expected sums of its accounts."""
+    """Model one client from its own view, and the expected sums of its accounts."""
 
     name: str
     broker: Kept
@@ -187,7 +187,7 @@ def test_whatever_happens_it_adds_up(seed: int) -> None:
                 pub = broker.client("pub", clean=True)
             elif what < 0.4 and (client.wire is None or len(client.owed) < 15):
                 number += 1
-                expires = client.wire is None and chance.random() < 0.2       # at QoS 2 it would be gone before its release
+                expires = client.wire is None and chance.random() < 0.2       # a QoS 2 message would end before its release
                 put(pub, Sent(b"%d" % number, 1 if expires else chance.choice((1, 2)), expires), client)
             elif client.wire is None:
                 client.connect()
@@ -255,7 +255,7 @@ def test_qos_0_that_waits_is_not_of_it() -> None:
 
 
 def test_who_refuses_has_answered() -> None:
-    """Test [v5 4.8.2-6]: a refusal is an answer, also in PUBREC, after which nothing follows."""
+    """Test [v5 4.8.2-6]: a refusal is an answer; a refusal in PUBREC also ends the handshake."""
     with Kept(keeping(EVENTS)) as broker:
         one = broker.client("one")
         subscribe(one, ("#", 2))

@@ -194,7 +194,7 @@ def test_who_goes_is_forgotten_and_who_lasts_goes_on_where_it_was() -> None:
         subscribe(lasts, (f"{STREAM}/first/#", 1))
         before = got(lasts, 55)
         lasts.send(Disconnect())
-        while lasts.read_frame() is not None:       # messages in flight, which come again
+        while lasts.read_frame() is not None:       # messages in flight, which are sent again
             pass
         fill(broker, 200, 220)
         lasts = broker.client("lasts", session=True)

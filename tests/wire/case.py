@@ -61,7 +61,7 @@ def plays(cases: list[Case], part: str = "", every: int = 1) -> pytest.MarkDecor
 
 
 class Stage:
-    """Runs rows; the first timed row starts all timed rows at once."""
+    """Run rows; the first timed row starts all timed rows at once."""
 
     def __init__(self, timed: list[Play]) -> None:
         self.brokers = Brokers()
