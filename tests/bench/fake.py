@@ -26,7 +26,7 @@ class Fake:
     drop, double, swap: lose every n-th forwarded PUBLISH, send it twice, or send it after the next one (0 = none).
     connack: the code of CONNACK. suback: the code of SUBACK (None = the requested QoS).
     deny: acknowledge every n-th PUBLISH of QoS 1 with 0x97.
-    after, then: after `after` messages do this once: "stall" (read nothing for stall_s), "close", "goodbye", "garbage" or "silence".
+    after, then: after `after` messages do this once: "stall" (read nothing for stall_s), "close", "goodbye", "garbage", "silence".
     "deaf" applies from the beginning: the broker answers no DISCONNECT.
     """
 

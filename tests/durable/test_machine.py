@@ -5,9 +5,14 @@ computes what each session must receive next.
 
     python -m tests.durable.test_machine [examples]        runs as long as wanted, with the big profile
 
-I1 A message that was acknowledged to its publisher is pending for each subscribed session. I2, I3 Messages arrive in order, without a gap. I4 A message
-arrives once in a connection, and with DUP if sent before. I5 A message whose acknowledgement is on record never arrives again.
-I6 A QoS 2 message arrives once. I7 No two messages in flight share a packet id, and a repeated message keeps its own. I8 Only the last connection has the session. I9 The store holds the pending records and no more.
+I1 A message that was acknowledged to its publisher is pending for each subscribed session.
+I2, I3 Messages arrive in order, without a gap.
+I4 A message arrives once in a connection, and with DUP if sent before.
+I5 A message whose acknowledgement is on record never arrives again.
+I6 A QoS 2 message arrives once.
+I7 No two messages in flight share a packet id, and a repeated message keeps its own.
+I8 Only the last connection has the session.
+I9 The store holds the pending records and no more.
 """
 
 from __future__ import annotations
@@ -80,7 +85,7 @@ class World:
 
     @classmethod
     def end(cls) -> None:
-        """Check I9: few records are pending. Each start begins a segment, so many may exist until a broker runs long enough to clean."""
+        """Check I9: few records are pending. Each start begins a segment, so many exist until a broker runs long enough to clean."""
         try:
             subscribe(cls.broker.client("last"), ("a", 1))
             until(lambda: sum(f.stat().st_size for f in cls.broker.dir.glob("*.store/segment.*")) <= 3 * (16 << 20))

@@ -23,7 +23,7 @@ WINDOW = 40
 
 
 class Sender:
-    """Publish QoS 1 and 2 with a session. It replaces a QoS 1 message without an acknowledgement by a new one, and continues a QoS 2 handshake."""
+    """Publish QoS 1 and 2 with a session. After a kill, replace unacknowledged QoS 1 messages by new ones, and continue QoS 2."""
 
     def __init__(self, broker: Kept, name: str, dice: random.Random) -> None:
         self.broker, self.name, self.dice = broker, name, dice
@@ -115,7 +115,7 @@ def store_bytes(broker: Kept) -> bytes:
 
 @pytest.mark.parametrize("retain", [False, True])
 def test_a_message_is_there_once_though_it_is_released_anew(retain: bool) -> None:
-    """Test a kill after the first slice of a fan-out of several turns: the batch of the journal is written, the release is not done."""
+    """Test a kill after the first slice of a fan-out: the batch of the journal is written, the release is not done."""
     faults = Faults()
     with closing(faults), Kept(keeping("stream all #", "turn_budget 1000", "durability_interval 0", "sys_interval 0"), faults.env) as broker:
         spare_written(broker.dir)
