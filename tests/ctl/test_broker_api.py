@@ -8,7 +8,8 @@ import pytest
 
 import mosq
 from mosq.server.admin import broker, commands
-from mosq.server.admin.control import INFORMATION, Requester
+from mosq.log_types import INFORMATION
+from mosq.server.admin.control import Requester
 from mosq.config.embedded import embedded_config
 from mosq.config.parser import load_config
 from tests.harness.control import asked
