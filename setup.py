@@ -1,47 +1,65 @@
-"""Builds the compiled rooms of ``cext/``; everything else is declared in ``pyproject.toml``."""
+"""Builds the compiled units with dev/compiling.py; everything else is declared in ``pyproject.toml``."""
 
 import os
+import sys
+from pathlib import Path
 
-from Cython.Build import cythonize
-from Cython.Compiler import ExprNodes, Options, PyrexTypes, Symtab
-from Cython.Compiler.Errors import error
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "dev"))
+import compiling  # noqa: E402
+import unit  # noqa: E402
 
 
-def _hint_is_an_error(pos, message, env=None):
-    # A nogil function that may raise re-takes the GIL after each call: on a message's path that is a defect.
-    error(pos, f"performance hint: {message}")
+class BuildUnits(build_ext):
+    """See dev/compiling.py."""
+
+    user_options = [*build_ext.user_options, ("tests", None, "also the interfaces for tests"),
+                    ("separate", None, "each module of cext/ by itself")]
+    boolean_options = [*build_ext.boolean_options, "tests", "separate"]
+
+    def initialize_options(self):
+        super().initialize_options()
+        self.tests = self.separate = 0
+
+    def finalize_options(self):
+        self.parts = []
+        if os.environ.get("MOSQ_BUILD") != "none":
+            sources = unit.Sources(compiling.ROOT)
+            try:
+                self.parts = compiling.separate_parts(sources) if self.separate else \
+                    compiling.unit_parts(sources, Path("build").absolute(), bool(self.tests))
+            except unit.UnitError as error:
+                raise CompileError(f"the modules are no unit:\n{error}") from None
+        self.distribution.ext_modules = [Extension(part.name, []) for part in self.parts]
+        super().finalize_options()
+
+    def run(self):
+        if not self.parts:
+            return
+        # not setuptools' own: that would build in build/lib*, from where a wheel takes whatever it finds
+        super(build_ext, self).run()
+
+    def build_extensions(self):
+        place = {part.name: Path(self.get_ext_fullpath(part.name)) for part in self.parts}
+        jobs = int(os.environ.get("MOSQ_BUILD_JOBS", os.cpu_count() or 1))
+        builder = compiling.Builder(self.compiler.compiler_so, self.compiler.linker_so, place, Path("build").absolute(), jobs,
+                                    bool(self.force))
+        try:
+            builder.run(self.parts)
+        except compiling.BuildFailed as error:
+            raise CompileError(str(error)) from None
+        if self.inplace:
+            compiling.tidy(self.parts, place, bool(self.separate))
+
+    def get_outputs(self):
+        return [self.get_ext_fullpath(part.name) for part in self.parts]
+
+    def get_source_files(self):
+        return []
 
 
-for module in (ExprNodes, PyrexTypes, Symtab):
-    if hasattr(module, "performance_hint"):
-        module.performance_hint = _hint_is_an_error
-Options.warning_errors = True
-
-JOBS = int(os.environ.get("MOSQ_BUILD_JOBS", os.cpu_count() or 1))
-CFLAGS = ["-O3", "-g1", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-semantic-interposition",
-          "-Wno-unused-function", "-Werror=maybe-uninitialized", "-Werror=return-type"]
-# flags of the environment come last, to win: distutils puts its own CFLAGS first
-CFLAGS += os.environ.get("MOSQ_CFLAGS", "").split()
-LDFLAGS = os.environ.get("MOSQ_LDFLAGS", "").split()
-DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "initializedcheck": False,
-              "cdivision": True, "embedsignature": True}
-
-# the rooms that call OpenSSL; loaded by the first listener or bridge that asks for TLS
-WITH_OPENSSL = [*(f"cext/net/{name}.pyx" for name in ("records", "tls", "tls_context", "tls_handshake", "tls_input",
-                                                      "tls_layer", "tls_output", "tls_outward", "tls_peer")),
-                "cext/setup/tls.pyx", "cext/setup/tls_outward.pyx"]
-
-
-def extension(name, sources, libraries=()):
-    return Extension(name, sources, depends=["setup.py"], extra_compile_args=CFLAGS, extra_link_args=LDFLAGS,
-                     libraries=list(libraries))
-
-
-setup(
-    ext_modules=cythonize(
-        [*(extension(path[:-4].replace("/", "."), [path], ("ssl", "crypto")) for path in WITH_OPENSSL),
-         extension("*", ["cext/**/*.pyx"])],
-        nthreads=JOBS, build_dir="build/cython", compiler_directives=DIRECTIVES),
-    options={"build_ext": {"parallel": JOBS}},
-)
+# a wheel with compiled modules, and only for this Python: known before build_ext knows them
+setup(ext_modules=[Extension("mosq._core", [])] if os.environ.get("MOSQ_BUILD") != "none" else [], cmdclass={"build_ext": BuildUnits})

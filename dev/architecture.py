@@ -27,6 +27,9 @@ ROOM_MODULES_MAX, ROOM_LINES_MAX = 16, 4000
 TEXT = re.compile(r'("""|\'\'\')(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*', re.DOTALL)
 IMPORT = re.compile(r"^[ \t]*(?:from\s+(?P<base>[\w.]+)\s+c?import\s+(?P<names>\([^)]*\)|[^\n]*)|"
                     r"c?import\s+(?P<whole>[^\n]*))", re.MULTILINE)
+# compiled units, and a module of each (dev/unit.py has them all)
+UNITS = {"mosq._core": "cext.engine", "mosq._tls": "cext.setup.tls", "mosq._bench": "cext.bench.generator"}
+UNIT = re.compile(r"mosq\._(?:core|tls|bench)\b")
 NAME = re.compile(r"((?:mosq|cext)(?:\.\w+)+)(?::\w+)?")
 INCLUDE = re.compile(r'^\s*include\s+["\']([^"\']+)', re.MULTILINE)
 FUNCTION = re.compile(r"^(?P<indent>[ \t]*)(?:(?:async\s+)?def|cp?def)\s+(?:[^\n(=:]*[\s*&])?(?P<name>\w+)\s*\(",
@@ -125,11 +128,15 @@ def _resolved(name: str, package: str, modules: dict[str, Module]) -> str | None
     """Return the module that an imported name stands for; None if it is none of ours. A name after `=` comes from a
     text, and counts if it is a module's whole name."""
     if name.startswith("="):
-        return name[1:] if name[1:] in modules else None
+        name = UNITS.get(name[1:], name[1:])
+        return name if name in modules else None
     dots = len(name) - len(name.lstrip("."))
     if dots:
         parts = package.split(".")
         name = ".".join([*parts[:len(parts) - dots + 1], name[dots:]])
+    unit = UNIT.match(name)
+    if unit:
+        name = UNITS[unit[0]]
     while name not in modules:
         if "." not in name:
             return name if name in OUTSIDE else None

@@ -108,44 +108,61 @@ install_once() {
     shift
     if [ "$(cat "$stamp" 2>/dev/null)" != "$*" ]; then
         say "installing $*"
-        "$VENV/bin/pip" install -q "$@"
+        "$VENV/bin/pip" install "$@"
         echo "$*" > "$stamp"
     fi
 }
 
-# build_with EXTRA...: builds, and installs these extras of pyproject.toml.
+# build_with EXTRA...: builds, and installs these extras of pyproject.toml. Tests and measurements also get the interfaces
+# of cext/testing.
 build_with() {
     local extra
-    build
+    case " $* " in
+        *' test '* | *' perf '*) build --tests ;;
+        *) build ;;
+    esac
     mapfile -t requirements < <(for extra in "$@"; do from_pyproject project optional-dependencies "$extra"; done)
     install_once "${!#}" "${requirements[@]}"
 }
 
-# Compiles in place and makes the package importable from here: an installed copy would be shadowed by cext/ anyway.
-build() {
+# prepare_build: installs the tools for a build, and the command mosq, which runs from this folder.
+prepare_build() {
     need_for_build
     make_venv
     mapfile -t requirements < <(from_pyproject build-system requires)
     install_once build "${requirements[@]}"
-    # other directives or flags do not make Cython look again, and what has lost its source must go
-    local flags="${MOSQ_CFLAGS:-} $(cksum < setup.py)"
-    if [ "$(cat build/flags 2>/dev/null)" != "$flags" ]; then
-        rm -rf build/cython build/temp.* build/lib.*
-        find cext -name '*.so' -delete
-        mkdir -p build
-        echo "$flags" > build/flags
+    local declared
+    declared=$(cat pyproject.toml setup.py | cksum)
+    if [ "$(cat "$VENV/.declared" 2>/dev/null)" != "$declared" ]; then
+        say "installing the command mosq and its requirements"
+        MOSQ_BUILD=none "$VENV/bin/pip" install --no-build-isolation --config-settings editable_mode=compat -e .
+        echo "$declared" > "$VENV/.declared"
     fi
-    find cext -name '*.so' | while read -r so; do [ -e "${so%%.cpython*}.pyx" ] || rm "$so"; done
-    local built=$VENV/.built
-    if [ ! -e "$built" ] || [ -n "$(find setup.py pyproject.toml -newer "$built")" ]; then
+}
+
+# compile OPTION...: builds in place (dev/compiling.py has the options).
+compile() {
+    rm -f build/current
+    "$VENV/bin/python" setup.py -q build_ext --inplace "$@"
+    echo "$*" > build/current
+}
+
+# build [--tests]: builds what has changed. A tree with separate modules (make build-separate) stays one.
+build() {
+    prepare_build
+    [ "$(cat build/kind 2>/dev/null)" != separate ] || set -- --separate
+    if [ "$(cat build/current 2>/dev/null)" != "$*" ] || [ -n "${MOSQ_CFLAGS:-}${MOSQ_LDFLAGS:-}" ] || ! has_units ||
+       [ -n "$(find cext dev/unit.py dev/compiling.py setup.py \( -name '*.p[xy][xd]' -o -name '*.py' \) -newer build/current -print -quit)" ]; then
         say "building"
-        "$VENV/bin/pip" install -q --no-build-isolation --config-settings editable_mode=compat -e .
-    elif [ -n "$(find cext \( -name '*.pyx' -o -name '*.pxd' -o -name '*.h' \) -newer "$built" -print -quit)" ] ||
-         [ -z "$(find cext -name '*.so' -print -quit)" ]; then
-        say "building what has changed"
-        "$VENV/bin/python" setup.py -q build_ext --inplace
+        compile "$@"
     fi
-    touch "$built"
+}
+
+has_units() {
+    local name
+    for name in core tls bench; do
+        compgen -G "mosq/_$name.*" | grep -qE '\.(so|py)$' || return 1
+    done
 }
 
 build_for_tests() {

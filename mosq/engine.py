@@ -20,7 +20,7 @@ if TYPE_CHECKING:
             ...
 
     class Engine(Protocol):
-        """The methods of ``cext.engine.Engine`` that the control plane uses; tests replace it with a fake."""
+        """The methods of ``mosq._core.Engine`` (cext/engine.pyx) that the control plane uses; tests replace it with a fake."""
 
         def open(self) -> None: ...
         def persist(self, directory: str, durability: str = "group", interval_ms: int = 2,
@@ -53,7 +53,7 @@ def new_engine(
 ) -> "Engine":
     """Return the compiled engine; raises ValueError for invalid settings. It is loaded on first use, so ``--help`` and
     ``--test-config`` do not need it."""
-    from cext.engine import Engine as CompiledEngine
+    from mosq._core import Engine as CompiledEngine
 
     engine: "Engine" = CompiledEngine(settings, listeners, securities, bridges)
     return engine
@@ -63,7 +63,7 @@ def password_lanes() -> "Lanes | None":
     """Return the module that hashes several passwords at once. None if that gains nothing on this processor, or without
     the compiled package, which `mosq passwd` does not need."""
     try:
-        from cext.setup import pbkdf2
+        from mosq import _core
     except ImportError:
         return None
-    return pbkdf2 if pbkdf2.lanes() > 1 else None
+    return _core if _core.lanes() > 1 else None

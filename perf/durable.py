@@ -91,7 +91,7 @@ def opened(client_id: bytes, clean: bool = False) -> socket.socket:
 
 def records(messages: int, sessions: int) -> Iterator[tuple[int, bytes]]:
     """Yield the records of a store: sessions, and messages for them in turn."""
-    from cext.session.record_api import record_encode
+    from mosq._core import record_encode
     from mosq.tools.db import kinds
 
     for sno in range(1, sessions + 1):

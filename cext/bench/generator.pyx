@@ -62,7 +62,7 @@ cdef dict figures(const Histogram* h):
     cdef uint32_t i
     cdef uint64_t width, first
     buckets = []
-    for i in range(HISTOGRAM_BUCKETS):
+    for i in range(<uint32_t>HISTOGRAM_BUCKETS):
         if h.buckets[i]:
             first = histogram_from(i, &width)
             buckets.append((first, width, h.buckets[i]))

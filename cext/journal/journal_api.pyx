@@ -21,8 +21,7 @@ from cext.journal.record cimport JOURNAL_USERNAME, JournalRecord
 from cext.journal.retain cimport Consumers, consumers_read, journal_retain
 from cext.journal.writer cimport journal_mark, journal_sync, journal_take, journal_write
 from cext.store.crc cimport crc_hardware
-from cext.store.disk cimport disk_ops
-from cext.store.file cimport FileOps, file_system
+from cext.store.file cimport FileOps, file_ops_of
 
 WHY = {1: "damaged", 2: "missing", 3: "retired"}
 
@@ -72,7 +71,7 @@ def marks(directory, disk=None):
     cdef bytes path = os.fsencode(directory)
     cdef const char* dir_ = path
     cdef Marks m
-    cdef FileOps files = disk_ops(disk) if disk is not None else file_system()[0]
+    cdef FileOps files = file_ops_of(disk)
     cdef int slot, got
     with nogil:
         got = marks_read(&files, crc_hardware(), dir_, &m, &slot)
@@ -86,7 +85,7 @@ def consumers(directory, disk=None):
     import os
     cdef bytes path = os.fsencode(directory)
     cdef const char* dir_ = path
-    cdef FileOps files = disk_ops(disk) if disk is not None else file_system()[0]
+    cdef FileOps files = file_ops_of(disk)
     cdef Consumers* c = <Consumers*>calloc(1, sizeof(Consumers))
     cdef int got
     if c == NULL:
@@ -176,7 +175,7 @@ cdef class PyReader:
         import os
         cdef bytes path = os.fsencode(directory)
         cdef const char* dir_ = path
-        cdef FileOps files = disk_ops(disk) if disk is not None else file_system()[0]
+        cdef FileOps files = file_ops_of(disk)
         cdef int got
         self.disk = disk
         self.path = directory
@@ -278,7 +277,7 @@ cdef class PyJournal:
         cdef JournalOptions options
         cdef JournalFound found
         cdef char why[512]
-        cdef FileOps files = disk_ops(disk) if disk is not None else file_system()[0]
+        cdef FileOps files = file_ops_of(disk)
         cdef int got
         memset(&options, 0, sizeof(options))
         options.shards = shards

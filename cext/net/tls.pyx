@@ -1,3 +1,4 @@
+# distutils: libraries = ssl crypto
 """Implement TLS 1.2 and 1.3 as a transport of the reactor: OpenSSL's handshake, then `records` if it can take over, otherwise
 OpenSSL. These modules do not know MQTT, nor the source of certificates (cext/setup/tls.pyx). The first listener that uses TLS
 loads them: a broker without TLS does not load libssl.

@@ -1,3 +1,4 @@
+# distutils: libraries = ssl crypto
 """Manage the parts of a TLS context that OpenSSL does not hold: pre-shared keys, the key log, references. This module knows
 OpenSSL's callbacks, but not sockets or records.
 

@@ -1,3 +1,4 @@
+# distutils: libraries = ssl crypto
 """Run handshakes with OpenSSL, and hand a connection to `records` at the end of its handshake. This module knows OpenSSL's SSL, but no
 sockets: the bytes are in layer.in and layer.out.
 

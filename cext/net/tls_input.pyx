@@ -1,3 +1,4 @@
+# distutils: libraries = ssl crypto
 """Receive and decrypt input. This module knows the socket, records and OpenSSL's SSL; `records` or OpenSSL decrypts.
 
 Invariants: less is received than the arena holds, so no decrypted byte is left behind. Only an unfinished record is stored. A turn

@@ -1,3 +1,4 @@
+# distutils: libraries = ssl crypto
 """Manage the state that the TLS connections of one loop share: a BIO between OpenSSL and the layer's buffers, and the cipher suites.
 Also end a connection after an error of OpenSSL. This module knows OpenSSL's BIO and its error queue, but no sockets.
 

@@ -1,3 +1,4 @@
+# distutils: libraries = ssl crypto
 """Encrypt output in records, and send it. This module knows Segs, records and the socket; `records` or OpenSSL encrypts.
 
 Invariants: at most TLS_OUT_BYTES encrypted bytes wait, and at most UNREAD_MAX_BYTES of a handshake whose peer does not read. No Seg

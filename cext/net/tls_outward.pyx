@@ -1,3 +1,4 @@
+# distutils: libraries = ssl crypto
 """Check the peer when the broker is the TLS client, by its certificate (chain, name, OCSP) or by a key that both have. This
 module knows OpenSSL, but not sockets.
 

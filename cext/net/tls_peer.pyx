@@ -1,3 +1,4 @@
+# distutils: libraries = ssl crypto
 """Store the identity of the other side of a TLS connection: its certificate, the identity of its key, the negotiated protocol and
 cipher. The data is read once, when the handshake is done, because the SSL may be freed then. This module knows OpenSSL's
 certificates, but not connections.

@@ -1,3 +1,4 @@
+# distutils: libraries = ssl crypto
 """Make a TlsContext from a listener's TLS options. This module knows files and Mosquitto's error texts about them. It runs at the start and at each
 reload, and reads everything again: certificates, trusted authorities, revocations and keys of identities.
 

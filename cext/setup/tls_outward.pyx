@@ -1,3 +1,4 @@
+# distutils: libraries = ssl crypto
 """Make a TlsContext from a bridge's TLS options. This module knows files and the error texts about them. It runs at the start and at each reload,
 and reads everything again. No error contains a key. The first bridge with TLS loads this module."""
 

@@ -1,6 +1,7 @@
 # File operations of the store: a struct of functions, so that tests can inject faults or replace the disk. Each function returns
 # its result, or -errno. The storage thread calls them, and so does the thread that opens, recovers and closes the store, without
 # the GIL.
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int64_t, uint64_t
 
 # Callback for one name in a directory. Return 0 to continue.
@@ -26,6 +27,15 @@ cdef enum:
     FILE_PATH_MAX = 4096
 
 cdef const FileOps* file_system() noexcept nogil
+
+# The file operations of `disk`: an object whose method file_ops() returns a capsule with a FileOps (tests), or None: the
+# system's.
+cdef inline FileOps file_ops_of(object disk) except *:
+    if disk is None:
+        return file_system()[0]
+    capsule = disk.file_ops()               # owns the struct
+    return (<FileOps*>PyCapsule_GetPointer(capsule, "mosq.FileOps"))[0]
+
 # Write all n bytes, repeating after short writes and EINTR. Return 0 or -errno.
 cdef int file_write(const FileOps* f, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil
 # Ask the kernel to begin writing these bytes to the disk, so that a later sync takes less time. This is a hint: it guarantees

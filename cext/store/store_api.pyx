@@ -5,8 +5,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.store.crc cimport crc_bytes, crc_hardware, crc_record
-from cext.store.disk cimport disk_ops
-from cext.store.file cimport FileOps
+from cext.store.file cimport FileOps, file_ops_of
 from cext.store.state cimport STORE_RANGES_REPORTED, STORE_WHY_MAX, Store, StoreLoss, StoreOptions, StoreRecord, StoreStats
 from cext.store.store cimport (
     store_append, store_clean_chunk, store_clean_done, store_close, store_error, store_open, store_open_bytes, store_poll,
@@ -130,7 +129,7 @@ cdef class PyStore:
         cdef FileOps f
         cdef const FileOps* files = NULL
         if disk is not None:
-            f = disk_ops(disk)
+            f = file_ops_of(disk)
             files = &f
         with nogil:
             got = store_open(&self.s, dir_, &options, files, why, STORE_WHY_MAX)

@@ -4,8 +4,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from cext.base.pybytes cimport view_of, view_or_none
 from cext.base.view cimport View
-from cext.broker.packets.handle_control cimport address_local
 from cext.broker.rules.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, Acl, acl_allows, acl_free, acl_may_subscribe, acl_new, acl_root
+from cext.net.address cimport address_local
 from cext.net.conn_state cimport Address
 
 ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_WRITE, "deny": ACL_DENY}

@@ -5,7 +5,7 @@ Importing this package imports only `start`, which imports no other module of mo
 
 import sys
 
-from mosq.cli.start import plain_start, run
+from mosq.cli.start import EXIT_NOT_BUILT, plain_start, run
 
 __all__ = ["main"]
 
@@ -13,8 +13,17 @@ __all__ = ["main"]
 def main() -> int:
     """Run the command; return its exit status."""
     start = plain_start(sys.argv[1:])
-    if start is not None:
-        return run(start)
-    from mosq.cli.commands import main as commands
+    try:
+        if start is not None:
+            return run(start)
+        from mosq.cli.commands import main as commands
 
-    return commands(sys.argv[1:])
+        return commands(sys.argv[1:])
+    except ImportError as error:
+        from mosq.cli.built import why_not_loaded
+
+        line = why_not_loaded(error)
+        if not line:
+            raise
+        print(line, file=sys.stderr)
+        return EXIT_NOT_BUILT

@@ -5,6 +5,7 @@ as `-vc FILE`) go to `mosq.cli.commands`."""
 import sys
 
 EXIT_CONFIG = 3
+EXIT_NOT_BUILT = 1
 FLAGS = {"-d": "background", "--daemon": "background", "-q": "quiet", "--quiet": "quiet", "-v": "verbose",
          "--verbose": "verbose", "--compat": "compat"}
 
@@ -50,6 +51,7 @@ def _is_port(text: str) -> bool:
 
 def run(start: Start) -> int:
     """Run a broker until it is stopped; return the exit status."""
+    from mosq.cli.built import problem
     from mosq.config.errors import ConfigError
     from mosq.config.parser import load_config
 
@@ -58,6 +60,10 @@ def run(start: Start) -> int:
         config.tls_keylog = start.tls_keylog
         return config
 
+    wrong = problem()
+    if wrong:
+        print(wrong, file=sys.stderr)
+        return EXIT_NOT_BUILT
     try:
         config = load()
     except ConfigError as error:

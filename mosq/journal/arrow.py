@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cext.journal import journal_api
+from mosq import _core
 from mosq.journal.stream import Range, report_lost
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def batches(
     """Yield RecordBatches of SCHEMA with at most `rows` rows and about `n_bytes` bytes of texts: the records from
     from_seq up to, not including, to_seq. Missing records are passed to `lost` before the batch that would contain
     them; without `lost` they raise `Lost`."""
-    reader = journal_api.PyReader(path, shard)
+    reader = _core.PyReader(path, shard)
     reader.seek(from_seq)
     until = reader.end if to_seq is None else to_seq
     while True:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from cext.journal import journal_api
+from mosq import _core
 from mosq.journal.folders import Files, files_of
 from mosq.journal.stream import Range
 from mosq.tools.db.show import size
@@ -28,9 +28,9 @@ def when(time_us: int) -> str | None:
 # ---- figures
 
 
-def shard_figures(path: "Path", shard: int, mark: "journal_api.ShardMark", files: Files) -> dict[str, Any]:
+def shard_figures(path: "Path", shard: int, mark: "_core.ShardMark", files: Files) -> dict[str, Any]:
     """Return the figures of one shard."""
-    reader = journal_api.PyReader(path, shard)
+    reader = _core.PyReader(path, shard)
     reader.seek(mark["first_seq"])
     first = reader.read(mark["seq"], 1)
     newest = mark["time_us"]
@@ -51,7 +51,7 @@ def shard_figures(path: "Path", shard: int, mark: "journal_api.ShardMark", files
 def consumer_figures(path: "Path", shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return name, lag in records and last update of each consumer."""
     out: list[dict[str, Any]] = []
-    for name, mark in sorted(journal_api.consumers(path).items()):
+    for name, mark in sorted(_core.consumers(path).items()):
         if mark is None:
             out.append({"name": name, "damaged": True, "lag": None, "updated": None})
             continue
@@ -64,7 +64,7 @@ def consumer_figures(path: "Path", shards: list[dict[str, Any]]) -> list[dict[st
 
 def figures(path: "Path") -> dict[str, Any]:
     """Return the figures of a stream. Raises FileNotFoundError if it has no mark."""
-    marks = journal_api.marks(path)
+    marks = _core.marks(path)
     files = files_of(path)
     shards = [shard_figures(path, i, mark, files.get(i, Files(0, 0))) for i, mark in enumerate(marks["shards"])]
     oldest = min((shard["oldest_us"] for shard in shards if shard["oldest_us"]), default=0)
@@ -122,13 +122,13 @@ def figures_text(counted: dict[str, Any]) -> str:
 
 def records_of(path: "Path") -> int:
     """Return the number of records in a stream."""
-    return sum(mark["seq"] - mark["first_seq"] for mark in journal_api.marks(path)["shards"])
+    return sum(mark["seq"] - mark["first_seq"] for mark in _core.marks(path)["shards"])
 
 
 def shard_check(path: "Path", shard: int, progress: "Callable[[int], object]") -> tuple[int, list[Range]]:
     """Read all records and their checksums. Return (records, missing ranges). Records that retention deletes during the
     check are no loss."""
-    reader = journal_api.PyReader(path, shard)
+    reader = _core.PyReader(path, shard)
     reader.seek(reader.marks()["shards"][shard]["first_seq"])
     read, lost = 0, []
     while True:
@@ -144,11 +144,11 @@ def shard_check(path: "Path", shard: int, progress: "Callable[[int], object]") -
 def check(path: "Path", progress: "Callable[[int], object]") -> dict[str, Any]:
     """Check a stream: its records and the marks of its consumers. `progress` gets numbers of records read."""
     records, lost = 0, []
-    for shard in range(len(journal_api.marks(path)["shards"])):
+    for shard in range(len(_core.marks(path)["shards"])):
         read, holes = shard_check(path, shard, progress)
         records += read
         lost += holes
-    damaged = [name for name, mark in sorted(journal_api.consumers(path).items()) if mark is None]
+    damaged = [name for name, mark in sorted(_core.consumers(path).items()) if mark is None]
     return {
         "stream": path.name,
         "path": str(path),

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from cext.journal import journal_api
+from mosq import _core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -63,7 +63,7 @@ class Lost(Exception):  # noqa: N818 - not an error of the reader
         self.range = range
 
 
-def _record(raw: "journal_api.Record") -> Record:
+def _record(raw: "_core.Record") -> Record:
     seq, time_us, commit_us, kind, flags, reason, topic, client_id, username, properties, payload = raw
     return Record(
         seq,
@@ -94,9 +94,9 @@ class Stream:
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         self.path = Path(path)
 
-    def _reader(self, shard: int) -> journal_api.PyReader:
+    def _reader(self, shard: int) -> _core.PyReader:
         try:
-            return journal_api.PyReader(self.path, shard)
+            return _core.PyReader(self.path, shard)
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no stream in {self.path}") from None
 
@@ -148,7 +148,7 @@ class Stream:
     def consumer(self, name: str) -> list[int] | None:
         """Return the first number that the consumer has not done, for each shard; None if there is no such consumer.
         Raises ValueError if its mark is damaged."""
-        found = journal_api.consumers(self.path)
+        found = _core.consumers(self.path)
         if name not in found:
             return None
         mark = found[name]
@@ -164,7 +164,7 @@ class Stream:
         folder = self.path / "consumers"
         new = folder / f".{name}.{os.getpid()}"
         with new.open("wb") as out:
-            out.write(journal_api.consumer_mark(seqs, time.time_ns() // 1000))
+            out.write(_core.consumer_mark(seqs, time.time_ns() // 1000))
             out.flush()
             os.fsync(out.fileno())
         new.replace(folder / name)

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cext.journal.journal_api import PyJournal
+from mosq._core import PyJournal
 
 if TYPE_CHECKING:
     import os

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cext.matching.matcher import Matcher
+from mosq._core import Matcher
 from mosq.pipeline.matching_files import CLIENT, FILTER, TOPIC, column
 
 if TYPE_CHECKING:

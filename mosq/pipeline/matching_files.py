@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cext.matching.matcher import PROBLEMS, Column, problems
+from mosq._core import PROBLEMS, Column, problems
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.subscriptions import subscribed
 from mosq.pipeline.tables import ABOUT, read_table

@@ -126,10 +126,10 @@ def streams(settings: "Settings") -> dict[str, Stream]:
 
 
 def _identity(stream: Stream) -> dict[str, Any]:
-    from cext.journal import journal_api
+    from mosq import _core
 
     try:
-        marks = journal_api.marks(stream.path)
+        marks = _core.marks(stream.path)
     except (OSError, ValueError) as error:
         raise MosqPipelineError(f"{stream.path} cannot be read: {error}") from None
     return {"id": marks["stream_id"], "shards": len(marks["shards"])}

@@ -5,12 +5,12 @@ import os
 FALLBACK_USER = "nobody"        # used if the default user does not exist, as in Mosquitto
 DEFAULT_USER = "mosquitto"
 STDERR_FD = 2
-LOADED_LATER = ("mosq.server.reload", "mosq.server.tree", "mosq.log.json_lines", "cext.renewal", "difflib", "_socket",
-                "cext.setup.tls", "mosq.server.access", "mosq.auth.plugins", "mosq.auth.loading", "mosq.auth.sparkplug",
+LOADED_LATER = ("mosq.server.reload", "mosq.server.tree", "mosq.log.json_lines", "difflib", "_socket",
+                "mosq._tls", "mosq.server.access", "mosq.auth.plugins", "mosq.auth.loading", "mosq.auth.sparkplug",
                 "argon2.low_level", "mosq.auth.dynsec.directory", "mosq.auth.dynsec.commands",
-                "mosq.server.admin.broker", "mosq.server.admin.inspect", "cext.setup.inspection", "cext.setup.pbkdf2",
-                "mosq.server.bridge.bridges", "mosq.server.admin.bridges", "cext.bridge_control",
-                "cext.setup.tls_outward", "encodings.idna")
+                "mosq.server.admin.broker", "mosq.server.admin.inspect",
+                "mosq.server.bridge.bridges", "mosq.server.admin.bridges",
+                "encodings.idna")
 # The HTTP API is missing here because it takes 100 ms: if only root can read the Python installation, the first HTTP
 # listener needs a restart.
 MOST_ID = 2**31 - 1

@@ -264,7 +264,7 @@ def certificate(wanted: bool) -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory(prefix="mosq-lab-") as folder:
         paths = (f"{folder}/broker.crt", f"{folder}/broker.key")
         if wanted:
-            from cext.bench.certificate import self_signed
+            from mosq._bench import self_signed
 
             for path, text in zip(paths, self_signed("DNS:localhost,IP:127.0.0.1"), strict=True):
                 Path(path).write_bytes(text)

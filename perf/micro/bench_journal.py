@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cext.journal.journal_api import PyReader
+from mosq._core import PyReader
 from cext.testing.journal_bench import run
 
 N = 1_000_000

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from cext.bench.generator import Generator
+from mosq._bench import Generator
 from mosq.tools.bench import scenarios
 from mosq.tools.bench.report import lines
 from mosq.tools.bench.run import measure

@@ -147,7 +147,7 @@ def test_the_page_names_every_scenario_and_option() -> None:
 
 
 def test_the_broker_loads_none_of_it() -> None:
-    program = "import sys, mosq.cli.start, mosq.cli.commands; sys.exit(any(name.startswith(('mosq.tools.bench', 'cext.bench')) for name in sys.modules))"
+    program = "import sys, mosq.cli.start, mosq.cli.commands; sys.exit(any(name.startswith(('mosq.tools.bench', 'mosq._bench')) for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 

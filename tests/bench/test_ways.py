@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cext.bench.certificate import self_signed
+from mosq._bench import self_signed
 from mosq.tools.bench.transport import handshake
 from mosq.tools.bench.scenarios import SCENARIOS
 from mosq.tools.bench.spec import Spec

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from cext.session.record_api import record_encode
+from mosq._core import record_encode
 from mosq.tools.db.state import record_size
 
 Record = tuple[int, int, int, bytes]

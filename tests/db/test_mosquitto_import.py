@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cext.session.record_api import record_decode
+from mosq._core import record_decode
 from mosq.tools.db import kinds
 from mosq.tools.db.mosquitto_file import MosquittoFile
 from mosq.tools.db.mosquitto_import import Counts, Import, filter_problem, topic_problem

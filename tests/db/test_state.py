@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cext.session.record_api import record_encode
+from mosq._core import record_encode
 from mosq.tools.db import commands, kinds
 from mosq.tools.db.dump import Choice, dump_to, matches
 from mosq.tools.db.export import Lines, export

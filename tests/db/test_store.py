@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cext.store.store_api import PyStore
+from mosq._core import PyStore
 from mosq.tools.db import kinds
 from mosq.tools.db.commands import db
-from cext.session.record_api import record_encode
+from mosq._core import record_encode
 from tests.db import mosquitto_db as file
 
 PUBACK, QUEUED = 3, 11

@@ -5,7 +5,7 @@ have had earlier owners.
 from pathlib import Path
 from typing import Any
 
-from cext.session.record_api import record_encode
+from mosq._core import record_encode
 from mosq.tools.db import kinds
 from mosq.tools.db.store import write_store
 from tests.harness.broker import Broker

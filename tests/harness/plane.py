@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from cext.engine import Engine
+from mosq._core import Engine
 from tests.harness.broker import free_port
 from tests.harness.packets import Connack, Connect, Packet, Received
 from tests.harness.wire import Wire

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cext.journal.journal_api import Record
+    from mosq._core import Record
 
 FIXED = {"shard": "i", "seq": "q", "time_us": "q", "commit_us": "q", "kind": "b", "qos": "b", "reason": "h"}
 BITS = ("retain", "dup")

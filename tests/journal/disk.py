@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cext.journal.journal_api import PyJournal, PyReader
+from mosq._core import PyJournal, PyReader
 from tests.store.disk import Disk, File
 
 if TYPE_CHECKING:
-    from cext.journal.journal_api import Record
+    from mosq._core import Record
 
 SEGMENT = 8192
 DIR = "/d/s"

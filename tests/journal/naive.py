@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from cext.store.store_api import crc
+from mosq._core import crc
 from tests.journal.disk import DIR, FolderDisk
 
 HEAD = 4096

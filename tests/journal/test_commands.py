@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from cext.journal.journal_api import PyJournal
+from mosq._core import PyJournal
 from mosq.cli.commands_journal import journal
 from mosq.journal import Stream
 from mosq.journal.dump import Choice, Dump, Place, place_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cext.journal.journal_api import PyJournal, consumer_mark, marks
+from mosq._core import PyJournal, consumer_mark, marks
 from tests.journal.disk import DIR, SEGMENT, FolderDisk, Stream, first_of
 
 

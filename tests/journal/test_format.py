@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from cext.journal.journal_api import PyJournal, consumer_mark, consumers, marks, shard_of
-from cext.store.store_api import crc
+from mosq._core import PyJournal, consumer_mark, consumers, marks, shard_of
+from mosq._core import crc
 from tests.journal.disk import DIR, FolderDisk, Stream, first_of
 from tests.journal.naive import HEAD, blocks_of, file, go_on, head_of, mark_of, salted
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cext.journal.journal_api import PyReader, consumer_mark
+from mosq._core import PyReader, consumer_mark
 from tests.harness.effort import tries
 from tests.journal.disk import DIR, SEGMENT, FolderDisk, Stream, content
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cext.journal.journal_api import PyJournal, PyReader
+from mosq._core import PyJournal, PyReader
 from mosq.journal import Lost, Stream
 from mosq.journal.arrow import batches
 from tests.harness.effort import tries

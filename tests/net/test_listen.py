@@ -14,7 +14,7 @@ from typing import Any
 import _socket
 import pytest
 
-from cext.setup import listen
+from mosq import _core as listen
 
 IPV6 = Path("/proc/net/if_inet6").exists() and "0" * 31 + "1" in Path("/proc/net/if_inet6").read_text()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from cext.testing.outward_api import Outwards
-from cext.setup.tls_outward import outward_new, outward_release
+from mosq._tls import outward_new, outward_release
 
 from tests.harness.certificates import Authority, authority, server_paths
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cext.journal.journal_api import PyJournal, shard_of
+from mosq._core import PyJournal, shard_of
 
 T0_US = 1_790_000_000_000_000       # 2026-09-21
 

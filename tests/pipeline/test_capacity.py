@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from cext.engine import CONTEXT_BYTES
+from mosq._core import CONTEXT_BYTES
 from mosq.config.options import BY_KEYWORD
 from mosq.pipeline.capacity import Plan, plan, steps_of
 from mosq.journal.kinds import START

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cext.matching.matcher import Column, Matcher
+from mosq._core import Column, Matcher
 from mosq.pipeline import MosqPipelineError, matching
 from mosq.pipeline.matching_files import bad_topics, column, read_filters, read_topics
 from mosq.pipeline.matching import BAD, DELIVERIES, TOPICS, UNMATCHED, Matching

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cext.session.record_api import KINDS, meta_value, record_decode, record_encode, record_verdict
+from mosq._core import KINDS, meta_value, record_decode, record_encode, record_verdict
 from tests.session.records import (
     ACKS, END, INBOX, INBOX_DONE, META, MSG, RELEASED, RETAINED_FROM, RETAINED_GONE, ROWS, SESSION, STREAMS, SUB, UNSUB, WILL, WILL_GONE, WRONG, Row,
 )

@@ -11,6 +11,8 @@ import errno
 import os
 from collections.abc import Callable
 
+from cext.testing.disk_api import file_ops
+
 SECTOR = 512
 
 
@@ -33,6 +35,9 @@ class Disk:
         self.calls: list[str] = []
         self.broken: BaseException | None = None
         self.loses = True  # a failed datasync loses the bytes that were not on the disk
+
+    def file_ops(self) -> object:
+        return file_ops(self)
 
     # ---- calls of the store
 

@@ -3,7 +3,7 @@ live records."""
 
 from __future__ import annotations
 
-from cext.store.store_api import NEWS, PyStore
+from mosq._core import NEWS, PyStore
 from tests.store.disk import Disk
 
 PUT, DEL = 1, 2

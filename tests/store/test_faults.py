@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cext.store.store_api import PyStore, crc, crc_of_record, has_hardware_crc, scan
+from mosq._core import PyStore, crc, crc_of_record, has_hardware_crc, scan
 from tests.store.disk import Disk
 from tests.store.owner import SEGMENT, Owner
 from tests.store.test_log import Record, opened, until_written

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cext.store.store_api import PyStore, crc, crc_of_record, has_hardware_crc, scan
+from mosq._core import PyStore, crc, crc_of_record, has_hardware_crc, scan
 
 Record = tuple[int, int, int, bytes]
 

@@ -5,7 +5,6 @@ from cext.broker.auth.auth_requests cimport AuthAnswer
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport CF_BRIDGE, Client
 from cext.codec.decode cimport Publish
-from cext.net.conn_state cimport Address
 
 
 # Return whether the topic is a control topic. A client with a mount point cannot reach them: all its topics are below the mount
@@ -20,5 +19,3 @@ cdef inline bint control_topic(const Client* c, View topic) noexcept nogil:
 cdef int control_handle(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil
 # answer of the control plane; 0 = the client that asked is gone
 cdef bint control_answered(Broker* b, const AuthAnswer* a) noexcept nogil
-# Return whether the peer is on this machine: over a Unix socket or the loopback interface.
-cdef bint address_local(const Address* a) noexcept nogil

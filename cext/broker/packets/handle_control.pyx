@@ -43,38 +43,15 @@ from cext.codec.frame cimport V5
 from cext.codec.properties cimport P_CORRELATION_DATA, props_has
 from cext.codec.reason cimport RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PAYLOAD_FORMAT_INVALID, RC_QUOTA_EXCEEDED, RC_SUCCESS
 from cext.codec.utf8 cimport utf8_check
+from cext.net.address cimport address_local
 from cext.net.conn_output cimport conn_flush
-from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_CLOSING
+from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING
 from cext.topic.explain cimport EXPLAIN_BYTES_MAX, EXPLAIN_BYTES_MIN, index_explain
 from cext.topic.index cimport Group
 from cext.topic.name cimport name_check
 
 cdef enum:
     ENVELOPE_BYTES = 3 * 65536   # bytes of a request beside topic and payload, at most: names, correlation data
-
-cdef extern from "<sys/socket.h>" nogil:
-    int AF_INET, AF_INET6, AF_UNIX
-
-
-cdef bint address_local(const Address* a) noexcept nogil:
-    cdef int i
-    if a.by_proxy:
-        return False             # any client can send such a header
-    if a.family == AF_UNIX:
-        return True
-    if a.family == AF_INET:
-        return a.ip[0] == 127
-    if a.family != AF_INET6:
-        return False
-    for i in range(10):
-        if a.ip[i]:
-            return False
-    if a.ip[10] == 0xFF and a.ip[11] == 0xFF:
-        return a.ip[12] == 127           # an IPv4 address on a listener for both families
-    for i in range(10, 15):
-        if a.ip[i]:
-            return False
-    return a.ip[15] == 1
 
 
 cdef inline bint text_is(View a, const char* text, uint32_t n) noexcept nogil:

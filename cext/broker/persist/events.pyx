@@ -38,7 +38,7 @@ cdef void event_put(Broker* b, uint8_t kind, const Session* s, View topic, uint8
     cdef View user = no_view()
     cdef View payload
     if s != NULL:
-        id.p = s.client_id
+        id.p = <const uint8_t*>s.client_id
         id.n = s.id_len
         if s.username != NULL:
             user.p = <const uint8_t*>s.username

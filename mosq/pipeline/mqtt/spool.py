@@ -16,7 +16,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import NamedTuple
 
-from cext.journal import journal_api
+from mosq import _core
 from mosq.journal.kinds import GAP, MESSAGE
 from mosq.journal.stream import Range, Stream
 from mosq.journal.writer import Writer
@@ -78,7 +78,7 @@ class Spool:
         self._writer.commit()
         if stream.consumer(READER) is None:  # registered before retention may delete anything
             stream.put_consumer(READER, [0] * lanes)
-        self._id = journal_api.marks(self.path)["stream_id"][:12]
+        self._id = _core.marks(self.path)["stream_id"][:12]
         # for each lane, the last messages by packet identifier: digest and key
         self._last: list[OrderedDict[int, tuple[bytes, str]]] = [self._tail(stream, lane) for lane in range(lanes)]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cext.journal import journal_api
+from mosq import _core
 from mosq.journal.arrow import SCHEMA as DECODED
 from mosq.journal.arrow import batches
 from mosq.journal.kinds import GAP
@@ -113,7 +113,7 @@ def read_range(
     def picked(batch: Any) -> Any:
         return batch if columns is None else batch.select(columns)
 
-    end = journal_api.marks(path)["shards"][shard]["seq"]
+    end = _core.marks(path)["shards"][shard]["seq"]
     if end < hi:
         raise lost(stream, path, Range(shard, BEHIND, max(lo, end), hi))
     at = lo

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from cext.journal import journal_api
+from mosq import _core
 from mosq.journal import Stream
 from mosq.journal.folders import is_stream, streams_below
 from mosq.pipeline import MosqPipelineError
@@ -27,14 +27,14 @@ class Seen(NamedTuple):
 def look(name: str, path: "Path") -> Seen:
     """Return the state of a stream. Raises MosqPipelineError if it has no readable mark."""
     try:
-        marks = journal_api.marks(path)
+        marks = _core.marks(path)
     except FileNotFoundError:
         raise MosqPipelineError(
             f"there is no stream in {path}: name another one, or configure `stream {name} FILTER`; if a broker has it, "
             "start that broker once, which writes the mark again"
         ) from None
     except OSError as error:
-        if journal_api.passing(error.errno or 0):
+        if _core.passing(error.errno or 0):
             raise MosqPipelineError(
                 f"the mark of the stream in {path} cannot be read now ({error.strerror}): no record was skipped, and "
                 "the same query continues where it was; let this process open it, and enough files (ulimit -n)"

@@ -9,7 +9,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from cext.bench.generator import DONE, FAILED, MORE, STALLED, Generator
+from mosq._bench import DONE, FAILED, MORE, STALLED, Generator
 from mosq.tools.bench.histogram import summary
 from mosq.tools.bench.reasons import explain
 from mosq.tools.bench.result import BUSY, Phase

@@ -9,7 +9,7 @@ import dataclasses
 import secrets
 from typing import TYPE_CHECKING
 
-from cext.bench.generator import Generator
+from mosq._bench import Generator
 from mosq.tools.bench.runner import Runner, Stalled, Stopped, resolved
 from mosq.tools.bench.spec import BenchError
 from mosq.tools.bench.topics import MIX, Corpus

@@ -106,7 +106,7 @@ def _pin(pid: int, cpu: int) -> None:
 
 
 def _certificate(folder: Path) -> str:
-    from cext.bench.certificate import self_signed
+    from mosq._bench import self_signed
 
     certificate, key = self_signed(f"DNS:localhost,IP:{HOST}")
     Path(folder, "broker.crt").write_bytes(certificate)

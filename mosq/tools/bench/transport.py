@@ -47,7 +47,7 @@ def _name(host: str) -> bytes:
 
 def _context(spec: Spec) -> int:
     """Return a TLS context. The caller owns the reference."""
-    from cext.setup.tls_outward import outward_new
+    from mosq._tls import outward_new
 
     try:
         return int(outward_new({

@@ -18,7 +18,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cext.session.record_api import record_encode
+from mosq._core import record_encode
 from mosq.tools.db import kinds
 from mosq.tools.db.mosquitto_file import (
     EXPIRY_NEVER,

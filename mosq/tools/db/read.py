@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from cext.session.record_api import record_decode
+from mosq._core import record_decode
 from mosq.tools.db.state import State, record_size
 
 if TYPE_CHECKING:

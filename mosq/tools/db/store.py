@@ -61,7 +61,7 @@ class StoreSource:
             raise StoreError(f"{path}: no {SEGMENT}* files; expected a directory with a store of mosq in it")
 
     def scan(self, give: "Give") -> dict[str, Any]:
-        from cext.store.store_api import scan
+        from mosq._core import scan
 
         failed: list[BaseException] = []
 
@@ -91,7 +91,7 @@ class StoreSource:
 
 
 def open_store(path: str) -> Any:
-    from cext.store.store_api import PyStore
+    from mosq._core import PyStore
 
     try:
         return PyStore(path, create=True)
@@ -141,7 +141,7 @@ def _records_in(path: str) -> str:
 
 
 def _write(stage: str, records: "Iterable[tuple[int, bytes]]", made_by: str) -> None:
-    from cext.session.record_api import record_encode
+    from mosq._core import record_encode
 
     store = open_store(stage)
     try:
@@ -168,7 +168,7 @@ def _write(stage: str, records: "Iterable[tuple[int, bytes]]", made_by: str) -> 
 
 
 def _wait(store: Any, done: "Callable[[], bool]") -> None:
-    from cext.store.store_api import NEWS
+    from mosq._core import NEWS
 
     failed = NEWS["full"] | NEWS["error"]
     while not done():

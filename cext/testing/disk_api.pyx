@@ -5,7 +5,9 @@ An exception in one of them is a mistake in the test. It is stored in the object
 EIO.
 """
 
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from cext.store.file cimport FileOps, file_name_fn
@@ -108,8 +110,16 @@ cdef int disk_broke(void* ctx, object e) noexcept:
     return -5
 
 
-cdef FileOps disk_ops(object disk):
-    cdef FileOps f
+cdef void file_ops_free(object capsule) noexcept:
+    free(PyCapsule_GetPointer(capsule, "mosq.FileOps"))
+
+
+def file_ops(disk):
+    """Return the file operations of `disk` as PyStore, PyReader and PyJournal take them: a capsule. It is valid while `disk`
+    exists."""
+    cdef FileOps* f = <FileOps*>malloc(sizeof(FileOps))
+    if f == NULL:
+        raise MemoryError
     f.ctx = <void*>disk
     f.open = disk_open
     f.close = disk_close
@@ -123,4 +133,4 @@ cdef FileOps disk_ops(object disk):
     f.sync_dir = disk_sync_dir
     f.names = disk_names
     f.lock = disk_lock
-    return f
+    return PyCapsule_New(f, "mosq.FileOps", file_ops_free)

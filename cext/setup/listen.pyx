@@ -6,9 +6,10 @@ Mosquitto's, and is removed when the listener ends.
 """
 
 import _socket
-import errno
 import os
 import stat
+
+from libc.errno cimport EADDRINUSE, EADDRNOTAVAIL, EEXIST, ENAMETOOLONG, ENODEV
 
 BACKLOG = 1024
 NO_IPV6 = (97, 99)              # EAFNOSUPPORT, EADDRNOTAVAIL: a machine without IPv6
@@ -78,7 +79,7 @@ def _bind_all(spec: dict, nodelay: bool, made: list) -> None:
             if family == _socket.AF_INET6 and (made or len(found) > 1) and error.errno in NO_IPV6:
                 continue
             raise
-        bound = made[-1].getsockname()[1]
+        bound = made[len(made) - 1].getsockname()[1]
 
 
 def _addresses(spec: dict, port: int) -> list:
@@ -98,17 +99,17 @@ def _on_interface(interface: str, host, addresses: list, port: int, domain: int)
     """Return the interface's addresses; with a host, those addresses of the host that belong to the interface.
     As in Mosquitto 2.1, this needs no rights, and clients on this machine may connect to the address too."""
     if interface not in [name for _, name in _socket.if_nameindex()]:
-        raise OSError(errno.ENODEV, f"cannot listen on port {port}: interface {interface} does not exist")
+        raise OSError(ENODEV, f"cannot listen on port {port}: interface {interface} does not exist")
     own = [(family, address) for family, address in _interface_addresses(interface, port) if domain in (0, family)]
     if host is not None:
         named = {(family, address[0].partition("%")[0]) for family, address in addresses}
         own = [(family, address) for family, address in own if (family, address[0]) in named]
         if not own:
-            raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on {host} port {port}: interface {interface} does not "
+            raise OSError(EADDRNOTAVAIL, f"cannot listen on {host} port {port}: interface {interface} does not "
                                                f"have it")
     if not own:
         wanted = {_socket.AF_INET: "IPv4 ", _socket.AF_INET6: "IPv6 "}.get(domain, "")
-        raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on port {port}: interface {interface} has no "
+        raise OSError(EADDRNOTAVAIL, f"cannot listen on port {port}: interface {interface} has no "
                                            f"{wanted}address")
     return own
 
@@ -177,7 +178,7 @@ def port_of(s) -> int:
 def bind_unix(path: str) -> Socket:
     size = len(os.fsencode(path))
     if size > UNIX_PATH_MAX_BYTES:
-        raise OSError(errno.ENAMETOOLONG, f"cannot listen on {path}: the path of a unix socket may have "
+        raise OSError(ENAMETOOLONG, f"cannot listen on {path}: the path of a unix socket may have "
                                           f"{UNIX_PATH_MAX_BYTES} bytes, this one has {size}")
     s = _new(_socket.AF_UNIX)
     try:
@@ -200,7 +201,7 @@ def _make_way(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise OSError(errno.EEXIST, "there is a file that is not a socket; it is left alone")
+        raise OSError(EEXIST, "there is a file that is not a socket; it is left alone")
     probe = _new(_socket.AF_UNIX)
     try:
         probe.connect(path)
@@ -213,4 +214,4 @@ def _make_way(path: str) -> None:
         pass                    # a process listens, and is busy
     finally:
         probe.close()
-    raise OSError(errno.EADDRINUSE, "another process listens there")
+    raise OSError(EADDRINUSE, "another process listens there")

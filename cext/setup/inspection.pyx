@@ -12,8 +12,11 @@ NUMBERS = ("version", "keepalive", "port", "listener", "unsent_bytes", "window")
 
 
 def record_at(data, at):
-    flags, *numbers = HEAD.unpack_from(data, at)
-    subscriptions, pending, waiting, inflight, inbox, expiry, ends, n_bytes = numbers[len(NUMBERS):]
+    fields = HEAD.unpack_from(data, at)
+    flags = fields[0]
+    numbers = fields[1:len(NUMBERS) + 1]
+    rest = fields[len(NUMBERS) + 1:]            # a name of its own: Cython 3.3 cannot unpack this slice
+    subscriptions, pending, waiting, inflight, inbox, expiry, ends, n_bytes = rest
     at += HEAD.size
     texts = []
     for _ in range(3):

@@ -1,0 +1,308 @@
+"""Builds the compiled parts of mosq: setup.py's `build_ext`.
+
+    build_ext --inplace                 the units of a wheel: mosq/_core, mosq/_tls, mosq/_bench
+    build_ext --inplace --tests         these, and the interfaces for tests: cext/testing/*
+    build_ext --inplace --separate      each module by itself, for work on cext/; Python finds their names through mosq/_core.py
+
+MOSQ_CFLAGS and MOSQ_LDFLAGS are appended to the flags, MOSQ_BUILD_JOBS is the number of processes, and MOSQ_BUILD=none builds
+nothing. What is made depends on contents, not on times: a key next to each output names the text, the flags and the versions it
+was made of. An output is renamed when it is whole, so an interrupted build leaves none that is not.
+"""
+
+import concurrent.futures
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+
+import unit
+from progress import Progress
+
+ROOT = Path(__file__).resolve().parent.parent
+CFLAGS = ["-O2", "-g1", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-semantic-interposition",
+          "-fstack-protector-strong", "-Wno-unused-function", "-Wno-unused-result", "-Wno-sign-compare",
+          "-Wno-format-truncation",
+          "-Werror=maybe-uninitialized", "-Werror=return-type"]
+FORTIFY = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]          # a sanitizer brings its own
+# What only tests load need not be fast; with less optimization gcc no longer sees that some variables are set.
+TEST_CFLAGS = ["-O1", "-Wno-maybe-uninitialized"]
+LDFLAGS = ["-Wl,-z,relro,-z,now,-z,noexecstack"]
+DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "initializedcheck": False, "cdivision": True,
+              "embedsignature": True, "emit_code_comments": False}
+# Functions that Python calls, and what Cython adds for them: no message passes through them. Compiled for size, they take a third
+# less time and space, and a call of one is taken as unlikely.
+PYTHON_FUNCTION = re.compile(
+    r"^static (?:CYTHON_SMALL_CODE )?((?:CYTHON_UNUSED )?[A-Za-z_][\w ]*[ *]+__pyx_(?:pw|pf|pymod|getprop|setprop|tp_new|tp_dealloc|tp_traverse|tp_clear)_"
+    r"|(?:PyObject|void|int|PyTypeObject|PyCodeObject|size_t|long|Py_ssize_t|const char)[ *]*__Pyx_\w+\()", re.MULTILINE)
+REDIRECT = '''"""The names of a build with separate modules. dev/build --separate writes this file, and `make build` removes it."""
+
+from importlib import import_module
+
+MODULES = {modules}
+
+
+def __getattr__(name: str) -> object:
+    if name not in MODULES:
+        raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
+    return getattr(import_module(MODULES[name]), name)
+'''
+
+
+# ---------------------------------------------------------------- Cython, in processes of its own
+
+def translate(source: str, output: str, name: str, folder: str) -> str:
+    """Run Cython on a file, with `folder` as the root of includes and cimports. Returns its errors as text; performance hints
+    and warnings are errors."""
+    from Cython.Compiler import ExprNodes, Options, PyrexTypes, Symtab
+    from Cython.Compiler.Errors import error
+    from Cython.Compiler.Main import CompilationOptions, compile_single
+
+    def hint_is_an_error(pos: object, message: str, env: object = None) -> None:
+        # A nogil function that may raise re-takes the GIL after each call: on a message's path that is a defect.
+        error(pos, f"performance hint: {message}")
+
+    for module in (ExprNodes, PyrexTypes, Symtab):
+        if hasattr(module, "performance_hint"):
+            module.performance_hint = hint_is_an_error
+    Options.warning_errors = True
+    os.chdir(folder)
+    options = CompilationOptions(Options.default_options, compiler_directives=DIRECTIVES, output_file=output, include_path=["."])
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        failed = compile_single(source, options, full_module_name=name).num_errors
+    if failed:
+        return said.getvalue() or "Cython failed"
+    made = Path(output)
+    made.write_text(PYTHON_FUNCTION.sub(r"static __attribute__((cold)) \1", made.read_text("utf-8")), "utf-8")
+    return ""
+
+
+def serve() -> None:
+    """Translate what stdin names, a JSON list in each line, until it ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        try:
+            said = translate(*json.loads(line))
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+        print(json.dumps(said), file=answers, flush=True)
+
+
+class Translators:
+    """A process with Cython for each thread that asks: it takes 0.3 s to load."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._all: list[subprocess.Popen[str]] = []
+
+    def translate(self, source: str, output: Path, name: str, folder: Path) -> str:
+        if not hasattr(self._own, "process"):
+            self._own.process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                                 text=True, cwd=ROOT)
+            self._all.append(self._own.process)
+        process = self._own.process
+        print(json.dumps([source, str(output), name, str(folder)]), file=process.stdin, flush=True)
+        answer = process.stdout.readline()
+        return json.loads(answer) if answer else "Cython's process died"
+
+    def end(self) -> None:
+        for process in self._all:
+            process.stdin.close()
+            process.wait()
+
+
+# ---------------------------------------------------------------- one extension
+
+class Part:
+    """An extension module: its sources, the C file that Cython makes of them, the .so."""
+
+    def __init__(self, name: str, folder: Path, source: str, texts: dict[Path, str], libraries: list[str], for_tests: bool) -> None:
+        self.name, self.folder, self.source, self.texts, self.libraries = name, folder, source, texts, libraries
+        self.for_tests = for_tests
+        self.size = sum(map(len, texts.values()))
+
+    @property
+    def short(self) -> str:
+        return self.name.removeprefix("mosq.").removeprefix("cext.")
+
+    def cflags(self) -> list[str]:
+        """Flags of the environment come last: they win."""
+        given = os.environ.get("MOSQ_CFLAGS", "").split()
+        fortify = [] if any(one.startswith("-fsanitize") for one in given) else FORTIFY
+        return [*CFLAGS, *fortify, *(TEST_CFLAGS if self.for_tests else []), *given]
+
+    def ldflags(self) -> list[str]:
+        return [*LDFLAGS, *os.environ.get("MOSQ_LDFLAGS", "").split(), *(f"-l{name}" for name in self.libraries)]
+
+
+def key_of(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+class Made:
+    """What each output was made of, in a folder of keys."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def is_current(self, output: Path, key: str) -> bool:
+        note = self._note(output)
+        return output.exists() and note.exists() and note.read_text().split("\n")[0] == key
+
+    def put(self, output: Path, key: str) -> None:
+        self._note(output).write_text(f"{key}\n{output.resolve()}")
+
+    def same(self, key: str) -> Path | None:
+        """Return another output that was made of the same."""
+        for note in self.folder.iterdir():
+            known, _, path = note.read_text().partition("\n")
+            if known == key and Path(path).exists():
+                return Path(path)
+        return None
+
+    def _note(self, output: Path) -> Path:
+        return self.folder / str(output.resolve().relative_to(ROOT)).replace("/", "-")
+
+
+def unit_parts(sources: unit.Sources, build: Path, tests: bool) -> list[Part]:
+    """Return the parts of a build with units. Raises unit.UnitError."""
+    out = []
+    for name, roots in {**unit.UNITS, **(sources.test_units() if tests else {})}.items():
+        one = unit.Unit(name, roots, sources)
+        texts = one.files()
+        main = next(iter(texts))
+        out.append(Part(name, build / "units" / name, str(main), texts, one.libraries, name not in unit.UNITS))
+    return out
+
+
+def separate_parts(sources: unit.Sources) -> list[Part]:
+    """Return the parts of a build with separate modules: each .pyx, with the declarations that it cimports."""
+    out = []
+    for path in sorted((sources.root / unit.PACKAGE).rglob("*.pyx")):
+        name = ".".join(path.relative_to(sources.root).with_suffix("").parts)
+        texts = {one.path: one.text for one in sources.declarations_for(name)}
+        out.append(Part(name, sources.root, str(path.relative_to(sources.root)), texts, unit.libraries_of(path.read_text("utf-8")),
+                        f".{unit.TEST_ROOM}." in name))
+    return out
+
+
+# ---------------------------------------------------------------- all of them
+
+class BuildFailed(Exception):
+    """A part cannot be built; the text is what Cython or the compiler said."""
+
+
+class Builder:
+    """`compile`: the compiler's command without flags of ours; `link`: the linker's; `place`: name of a part -> its .so."""
+
+    def __init__(self, compile: list[str], link: list[str], place: dict[str, Path], build: Path, jobs: int, force: bool) -> None:
+        self.compile, self.link, self.place, self.build, self.jobs, self.force = compile, link, place, build, jobs, force
+        self.translators, self.made = Translators(), Made(build / "keys")
+        import Cython
+        self.versions = (Cython.__version__, sys.version, DIRECTIVES, Path(__file__).read_text("utf-8"), compile, link)
+
+    def run(self, parts: list[Part]) -> None:
+        """Build what is not built yet, the largest first. Raises BuildFailed."""
+        waiting = [part for part in parts if self.force or not self.made.is_current(self.place[part.name], self.key(part))]
+        for part in parts:
+            if part not in waiting:
+                os.utime(self.place[part.name])             # it is not older than its sources: mosq/cli/built.py compares times
+        if not waiting:
+            return
+        waiting.sort(key=lambda part: -part.size)
+        with Progress(2 * len(waiting)) as progress, concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            try:
+                futures = [pool.submit(self._build, part, progress) for part in waiting]
+                for future in concurrent.futures.as_completed(futures):
+                    future.result()
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+            finally:
+                self.translators.end()
+
+    def key(self, part: Part) -> str:
+        return key_of(self.versions, part.source, part.texts, part.cflags(), part.ldflags())
+
+    def _build(self, part: Part, progress: Progress) -> None:
+        so, key = self.place[part.name], self.key(part)
+        same = None if self.force else self.made.same(key)
+        if same is not None:                    # a wheel of a tree that is built in place
+            so.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(same, so.with_name(so.name + ".new")).replace(so)
+            self.made.put(so, key)
+            return
+        c = self.build / "c" / f"{part.name}.c"
+        key = key_of(self.versions, part.source, part.texts)
+        with progress.step(f"{part.short}: Cython"):
+            if self.force or not self.made.is_current(c, key):
+                self._translate(part, c)
+                self.made.put(c, key)
+        with progress.step(f"{part.short}: C"):
+            self._compile(part, c, progress)
+
+    def _translate(self, part: Part, c: Path) -> None:
+        if part.folder != ROOT:
+            for path, text in part.texts.items():
+                file = part.folder / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, "utf-8")
+        c.parent.mkdir(parents=True, exist_ok=True)
+        c.unlink(missing_ok=True)
+        said = self.translators.translate(part.source, c, part.name, part.folder)
+        if said:
+            raise BuildFailed(said)
+
+    def _compile(self, part: Part, c: Path, progress: Progress) -> None:
+        so = self.place[part.name]
+        made, obj = so.with_name(so.name + ".new"), c.with_suffix(".o")
+        so.parent.mkdir(parents=True, exist_ok=True)
+        include = [f"-I{sysconfig.get_path('include')}", f"-I{sysconfig.get_path('platinclude')}"]
+        self._call([*self.compile, *include, *part.cflags(), "-c", str(c), "-o", str(obj)], progress)
+        self._call([*self.link, str(obj), "-o", str(made), *part.ldflags()], progress)
+        obj.unlink()
+        made.replace(so)
+        self.made.put(so, self.key(part))
+
+    def _call(self, command: list[str], progress: Progress) -> None:
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise BuildFailed(f"{' '.join(command)}\n{done.stderr}")
+        if done.stderr.strip():
+            progress.say(done.stderr)
+
+
+def tidy(parts: list[Part], place: dict[str, Path], separate: bool) -> None:
+    """Remove what a build of the other kind has left in the folders of the sources, and what has lost its source."""
+    kept = set(place.values())
+    note = ROOT / "build/kind"
+    kind = "separate" if separate else "units"
+    same = note.exists() and note.read_text() == kind
+    note.write_text(kind)
+    for so in (ROOT / unit.PACKAGE).rglob("*.so"):
+        source = so.with_name(so.name.split(".")[0] + ".pyx")
+        if so not in kept and not (same and unit.TEST_ROOM in so.parts and source.exists()):
+            so.unlink()
+    for name, roots in unit.UNITS.items():
+        file = ROOT.joinpath(*name.split(".")).with_suffix(".py")
+        if separate:
+            names = unit.Unit(name, roots, unit.Sources(ROOT)).public_names()
+            file.write_text(REDIRECT.format(modules=json.dumps(names, indent=4)))
+            for so in file.parent.glob(file.stem + ".*.so"):
+                so.unlink()
+        else:
+            file.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    serve()

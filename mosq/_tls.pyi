@@ -1,0 +1,6 @@
+"""Types of what Python uses of the compiled unit `mosq._tls`; the sources lie in cext/setup."""
+
+from typing import Any
+
+def outward_new(spec: dict[str, Any]) -> int: ...
+def outward_release(address: int) -> None: ...

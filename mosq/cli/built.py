@@ -1,0 +1,47 @@
+"""Checks that the compiled units fit this checkout and this Python. An installed package has no sources beside it and is not
+checked. This takes less than 1 ms: a look at each file of cext/, in C."""
+
+import _imp
+import os
+
+UNITS = ("_core", "_tls", "_bench")
+ENDS = (_imp.extension_suffixes()[0], ".py")        # .py: the names of a build with separate modules
+NOT_SHIPPED = b"testing"
+ADVICE = "run `make build`"
+
+
+def problem(package: str = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) -> str:
+    """Return one line that says what is wrong and what to do; "" if nothing is. `package` is the folder of mosq."""
+    sources = os.path.join(os.path.dirname(package), "cext")
+    if not os.path.isdir(sources):
+        return ""
+    times = {name: max(_time(f"{package}/{name}{end}") for end in ENDS) for name in UNITS}
+    for name, built in times.items():
+        if not built:
+            other = [one for one in os.listdir(package) if one.startswith(f"{name}.") and one.endswith(".so")]
+            why = f"is built for another Python ({other[0]})" if other else "is not built"
+            return f"mosq: the compiled unit mosq.{name} {why}; {ADVICE}"
+    from mosq._core import newer_source
+
+    newer = newer_source(os.fsencode(sources), min(times.values()), NOT_SHIPPED)
+    if not newer:
+        return ""
+    return f"mosq: {os.path.relpath(os.fsdecode(newer), os.path.dirname(package))} is newer than the compiled units; {ADVICE}"
+
+
+def why_not_loaded(error: ImportError) -> str:
+    """Return the line for an import that failed; "" if it is not about a compiled unit of a checkout."""
+    name = error.name or ""
+    if name.removeprefix("mosq.") not in UNITS:
+        return ""
+    try:
+        return problem() or f"mosq: the compiled unit {name} cannot be loaded ({error}); {ADVICE}"
+    except ImportError:
+        return f"mosq: the compiled unit {name} cannot be loaded ({error}); {ADVICE}"
+
+
+def _time(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
