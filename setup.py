@@ -9,8 +9,8 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "dev"))
-import compiling  # noqa: E402
-import unit  # noqa: E402
+import compiling
+import unit
 
 
 class BuildUnits(build_ext):
@@ -49,7 +49,7 @@ class BuildUnits(build_ext):
                                     bool(self.force))
         try:
             builder.run(self.parts)
-        except compiling.BuildFailed as error:
+        except compiling.BuildError as error:
             raise CompileError(str(error)) from None
         if self.inplace:
             compiling.tidy(self.parts, place, bool(self.separate))

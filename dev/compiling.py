@@ -5,8 +5,8 @@
     build_ext --inplace --separate      each module by itself, for work on cext/; Python finds their names through mosq/_core.py
 
 MOSQ_CFLAGS and MOSQ_LDFLAGS are appended to the flags, MOSQ_BUILD_JOBS is the number of processes, and MOSQ_BUILD=none builds
-nothing. What is made depends on contents, not on times: a key next to each output names the text, the flags and the versions it
-was made of. An output is renamed when it is whole, so an interrupted build leaves none that is not.
+nothing. Contents decide which outputs are made again, not times: a key next to each output names the text, the flags and
+the versions it was made of. An output is renamed when it is whole, so an interrupted build leaves none that is not.
 """
 
 import concurrent.futures
@@ -149,7 +149,7 @@ def key_of(*parts: object) -> str:
 
 
 class Made:
-    """What each output was made of, in a folder of keys."""
+    """Record the text, flags and versions that each output was made of, in a folder of keys."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -198,7 +198,7 @@ def separate_parts(sources: unit.Sources) -> list[Part]:
 
 # ---------------------------------------------------------------- all of them
 
-class BuildFailed(Exception):
+class BuildError(Exception):
     """A part cannot be built; the text is what Cython or the compiler said."""
 
 
@@ -212,7 +212,7 @@ class Builder:
         self.versions = (Cython.__version__, sys.version, DIRECTIVES, Path(__file__).read_text("utf-8"), compile, link)
 
     def run(self, parts: list[Part]) -> None:
-        """Build what is not built yet, the largest first. Raises BuildFailed."""
+        """Build the parts that are not current, the largest first. Raises BuildError."""
         waiting = [part for part in parts if self.force or not self.made.is_current(self.place[part.name], self.key(part))]
         for part in parts:
             if part not in waiting:
@@ -261,7 +261,7 @@ class Builder:
         c.unlink(missing_ok=True)
         said = self.translators.translate(part.source, c, part.name, part.folder)
         if said:
-            raise BuildFailed(said)
+            raise BuildError(said)
 
     def _compile(self, part: Part, c: Path, progress: Progress) -> None:
         so = self.place[part.name]
@@ -277,7 +277,7 @@ class Builder:
     def _call(self, command: list[str], progress: Progress) -> None:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise BuildFailed(f"{' '.join(command)}\n{done.stderr}")
+            raise BuildError(f"{' '.join(command)}\n{done.stderr}")
         if done.stderr.strip():
             progress.say(done.stderr)
 

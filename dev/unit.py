@@ -39,7 +39,7 @@ PARAMETER = re.compile(r"(?<=[\w*]) ?(?<![(,] )(?<![(,])\b(?!(?:int|long|char|sh
 
 
 class UnitError(Exception):
-    """What is wrong with the sources, one problem in a line."""
+    """Report the problems of the sources, one in each line."""
 
 
 @dataclass
@@ -336,9 +336,8 @@ class Unit:
         if match is None:
             if other := re.match(r"import (.*)", one.code):
                 self._claim_all([(item.partition(" as ")[2] or item).split(".")[0] for item in items_of(other[1])], where, one.code)
-            elif other := re.match(r"cimport (.*)", one.code):
-                if PACKAGE + "." in other[1]:
-                    self.problems.append(f"{where}: cimport the names, not the module: a unit has no modules")
+            elif (other := re.match(r"cimport (.*)", one.code)) and PACKAGE + "." in other[1]:
+                self.problems.append(f"{where}: cimport the names, not the module: a unit has no modules")
             return False
         inside = match[1] in self.modules
         for item in items_of(match[2]):

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
             ...
 
     class Engine(Protocol):
-        """The methods of ``mosq._core.Engine`` (cext/engine.pyx) that the control plane uses; tests replace it with a fake."""
+        """The methods of ``mosq._core.Engine`` (cext/engine.pyx) that the control plane uses.
+
+        Tests replace it with a fake.
+        """
 
         def open(self) -> None: ...
         def persist(self, directory: str, durability: str = "group", interval_ms: int = 2,

@@ -1,5 +1,5 @@
-"""Checks that the compiled units fit this checkout and this Python. An installed package has no sources beside it and is not
-checked. This takes less than 1 ms: a look at each file of cext/, in C."""
+"""Check that the compiled units fit this checkout and this Python. An installed package has no sources beside it and
+is not checked. The check takes less than 1 ms: the compiled core looks at each file of cext/."""
 
 import _imp
 import os
@@ -26,7 +26,8 @@ def problem(package: str = os.path.dirname(os.path.dirname(os.path.abspath(__fil
     newer = newer_source(os.fsencode(sources), min(times.values()), NOT_SHIPPED)
     if not newer:
         return ""
-    return f"mosq: {os.path.relpath(os.fsdecode(newer), os.path.dirname(package))} is newer than the compiled units; {ADVICE}"
+    newer_name = os.path.relpath(os.fsdecode(newer), os.path.dirname(package))
+    return f"mosq: {newer_name} is newer than the compiled units; {ADVICE}"
 
 
 def why_not_loaded(error: ImportError) -> str:

@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from mosq._core import PyReader
 from cext.testing.journal_bench import run
+from mosq._core import PyReader
 
 N = 1_000_000
 BATCH = 500  # 5 ms at 100 k/s

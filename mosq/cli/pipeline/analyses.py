@@ -184,7 +184,6 @@ true). Each formula is in docs/pipeline.md.
 def capacity(file: str, master: str | None, only_flags: bool, as_json: bool, quiet: bool) -> int:
     """Compute options of the broker for the observed traffic: pool, index, queues."""
     from mosq._core import CONTEXT_BYTES
-
     from mosq.pipeline import settings as settings_file
     from mosq.pipeline.capacity import plan
     from mosq.pipeline.observed import observe
