@@ -136,7 +136,7 @@ def _pages(conversation: Any, command: dict[str, Any], of: str, place: str) -> I
     """Yield all elements of a list that comes in pages; a client that has left in between yields none."""
     at = 0
     while True:
-        answer = conversation.ask(CONTROL, {**command, place: at})
+        answer = conversation.send(CONTROL, {**command, place: at})
         if "error" in answer:
             if answer["error"] == GONE:
                 return
