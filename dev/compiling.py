@@ -118,6 +118,7 @@ class Translators:
         for process in self._all:
             process.stdin.close()
             process.wait()
+            process.stdout.close()
 
 
 # ---------------------------------------------------------------- one extension
@@ -171,7 +172,7 @@ class Made:
         return None
 
     def _note(self, output: Path) -> Path:
-        return self.folder / str(output.resolve().relative_to(ROOT)).replace("/", "-")
+        return self.folder / str(output.resolve()).removeprefix(f"{ROOT}/").strip("/").replace("/", "-")
 
 
 def unit_parts(sources: unit.Sources, build: Path, tests: bool) -> list[Part]:
@@ -209,7 +210,7 @@ class Builder:
         self.compile, self.link, self.place, self.build, self.jobs, self.force = compile, link, place, build, jobs, force
         self.translators, self.made = Translators(), Made(build / "keys")
         import Cython
-        self.versions = (Cython.__version__, sys.version, DIRECTIVES, Path(__file__).read_text("utf-8"), compile, link)
+        self.versions = (Cython.__version__, sys.version, DIRECTIVES, PYTHON_FUNCTION.pattern, compile, link)
 
     def run(self, parts: list[Part]) -> None:
         """Build the parts that are not current, the largest first. Raises BuildError."""

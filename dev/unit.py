@@ -151,7 +151,7 @@ def names_of(statement: Statement) -> list[str]:
         return [match[1]]
     if code.startswith("cdef "):
         declared = [code.split("=")[0]] if "=" in code else code.split(",")
-        return [re.findall(r"\w+", one.split("[")[0])[-1] for one in declared]
+        return [re.findall(r"\w+", re.sub(r"\[[^\]]*\]", "", one))[-1] for one in declared]
     if re.match(r"[\w.]+\.\w+ ?=[^=]", code) or code == "pass":
         return []                               # fills a struct that is declared already
     if match := re.match(r"(\w+(?: ?, ?\w+)*) ?=[^=]", code):

@@ -32,13 +32,13 @@ def problem(package: str = os.path.dirname(os.path.dirname(os.path.abspath(__fil
 
 def why_not_loaded(error: ImportError) -> str:
     """Return the line for an import that failed; "" if it is not about a compiled unit of a checkout."""
-    name = error.name or ""
-    if name.removeprefix("mosq.") not in UNITS:
+    name = (error.name or "").removeprefix("mosq.")         # for a file that is no module, it has no package
+    if name not in UNITS:
         return ""
     try:
-        return problem() or f"mosq: the compiled unit {name} cannot be loaded ({error}); {ADVICE}"
+        return problem() or f"mosq: the compiled unit mosq.{name} cannot be loaded ({error}); {ADVICE}"
     except ImportError:
-        return f"mosq: the compiled unit {name} cannot be loaded ({error}); {ADVICE}"
+        return f"mosq: the compiled unit mosq.{name} cannot be loaded ({error}); {ADVICE}"
 
 
 def _time(path: str) -> int:

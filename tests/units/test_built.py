@@ -1,0 +1,140 @@
+"""A tree that is half built: `mosq` reports it in one line that says what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mosq.cli import built
+
+ROOT = Path(__file__).resolve().parents[2]
+SUFFIX = built.ENDS[0]
+OTHER = ".cpython-399-x86_64-linux-gnu.so"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A tree with sources that are older than its three units, which are empty files."""
+    (tmp_path / "cext/net").mkdir(parents=True)
+    (tmp_path / "cext/testing").mkdir()
+    (tmp_path / "mosq").mkdir()
+    for name in ("cext/engine.pyx", "cext/net/reactor.pxd", "cext/testing/net_api.pyx"):
+        (tmp_path / name).write_text("")
+        os.utime(tmp_path / name, (1000, 1000))
+    for name in built.UNITS:
+        (tmp_path / f"mosq/{name}{SUFFIX}").write_text("")
+    return tmp_path
+
+
+def wrong(checkout: Path) -> str:
+    return built.problem(str(checkout / "mosq"))
+
+
+def test_a_whole_build_is_right(checkout: Path) -> None:
+    assert wrong(checkout) == ""
+
+
+def test_an_installed_package_is_not_checked(checkout: Path) -> None:
+    shutil.rmtree(checkout / "cext")
+    (checkout / f"mosq/_core{SUFFIX}").unlink()
+    assert wrong(checkout) == ""
+
+
+@pytest.mark.parametrize("name", built.UNITS)
+def test_a_unit_is_missing(checkout: Path, name: str) -> None:
+    (checkout / f"mosq/{name}{SUFFIX}").unlink()
+    assert wrong(checkout) == f"mosq: the compiled unit mosq.{name} is not built; run `make build`"
+
+
+def test_a_unit_is_of_another_python(checkout: Path) -> None:
+    (checkout / f"mosq/_core{SUFFIX}").rename(checkout / f"mosq/_core{OTHER}")
+    assert wrong(checkout) == f"mosq: the compiled unit mosq._core is built for another Python (_core{OTHER}); run `make build`"
+
+
+@pytest.mark.parametrize("name", ["cext/engine.pyx", "cext/net/reactor.pxd"])
+def test_a_source_is_newer(checkout: Path, name: str) -> None:
+    later = time.time() + 10
+    os.utime(checkout / name, (later, later))
+    assert wrong(checkout) == f"mosq: {name} is newer than the compiled units; run `make build`"
+
+
+def test_sources_of_tests_and_other_files_may_be_newer(checkout: Path) -> None:
+    later = time.time() + 10
+    (checkout / "cext/notes.txt").write_text("")
+    for name in ("cext/testing/net_api.pyx", "cext/notes.txt"):
+        os.utime(checkout / name, (later, later))
+    assert wrong(checkout) == ""
+
+
+def test_names_of_separate_modules_count_as_a_build(checkout: Path) -> None:
+    for name in built.UNITS:
+        (checkout / f"mosq/{name}{SUFFIX}").unlink()
+        (checkout / f"mosq/{name}.py").write_text("")
+    assert wrong(checkout) == ""
+
+
+# ---------------------------------------------------------------- the command
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """This tree's Python code and its units, beside one source."""
+    shutil.copytree(ROOT / "mosq", tmp_path / "mosq", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "cext").mkdir()
+    (tmp_path / "cext/engine.pyx").write_text("")
+    os.utime(tmp_path / "cext/engine.pyx", (1000, 1000))
+    return tmp_path
+
+
+def mosq(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    return subprocess.run([sys.executable, "-m", "mosq", *arguments], cwd=copy, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def unit_of(copy: Path, name: str) -> Path:
+    return next(iter(copy.glob(f"mosq/{name}.*.so")), copy / f"mosq/{name}.py")
+
+
+def test_the_broker_reports_a_missing_unit(copy: Path) -> None:
+    unit_of(copy, "_tls").unlink()
+    done = mosq(copy, "-p", "1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "mosq: the compiled unit mosq._tls is not built; run `make build`\n"
+
+
+def test_the_broker_reports_a_newer_source_also_with_options_that_click_reads(copy: Path) -> None:
+    later = time.time() + 100
+    os.utime(copy / "cext/engine.pyx", (later, later))
+    for arguments in (("-p", "1"), ("-vp", "1")):
+        done = mosq(copy, *arguments)
+        assert (done.returncode, done.stderr) == (1, "mosq: cext/engine.pyx is newer than the compiled units; run `make build`\n")
+
+
+def test_a_file_that_is_no_module_is_reported(copy: Path) -> None:
+    unit_of(copy, "_core").unlink()
+    (copy / f"mosq/_core{SUFFIX}").write_bytes(b"\x7fELF" + bytes(100))
+    for arguments in (("-p", "1"), ("db", "check", ".")):
+        done = mosq(copy, *arguments)
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+        assert done.stderr.startswith("mosq: the compiled unit mosq._core cannot be loaded (") and done.stderr.endswith("; run `make build`\n")
+
+
+def test_a_subcommand_that_needs_a_missing_unit_reports_it(copy: Path) -> None:
+    unit_of(copy, "_core").unlink()
+    (copy / "segment.000000").write_bytes(b"")
+    done = mosq(copy, "db", "check", ".")
+    assert (done.returncode, done.stderr) == (1, "mosq: the compiled unit mosq._core is not built; run `make build`\n")
+
+
+def test_help_and_the_check_of_a_configuration_need_no_unit(copy: Path) -> None:
+    for name in built.UNITS:
+        unit_of(copy, name).unlink()
+    (copy / "c.conf").write_text("listener 1883\n")
+    assert mosq(copy, "--help").returncode == 0
+    assert mosq(copy, "-c", "c.conf", "--test-config").returncode == 0

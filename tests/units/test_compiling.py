@@ -1,0 +1,136 @@
+"""Tests of dev/compiling.py and dev/progress.py: the parts that a build compiles again, and the lines that it shows."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "dev"))
+
+import compiling  # noqa: E402
+import unit  # noqa: E402
+from progress import Progress  # noqa: E402
+
+pytest.importorskip("Cython", reason="a build needs it, the tests do not")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        raise OSError
+
+
+def test_without_a_terminal_each_step_has_two_lines() -> None:
+    out = io.StringIO()
+    with Progress(2, out) as progress:
+        with progress.step("_core: Cython"):
+            progress.say("a warning\n")
+        with progress.step("_core: C"):
+            pass
+    assert out.getvalue() == "   _core: Cython\na warning\n   _core: Cython: 0 s (1 of 2)\n   _core: C\n   _core: C: 0 s (2 of 2)\n"
+
+
+def test_a_terminal_has_one_line_with_what_runs_now() -> None:
+    out = Terminal()
+    progress = Progress(3, out)
+    with progress, progress.step("_core: Cython"), progress.step("_tls: C"):
+        assert progress.line() == "   [0/3, 0 s] _core: Cython 0 s, _tls: C 0 s"
+    assert out.getvalue() == "\r\x1b[K   _tls: C: 0 s (1 of 3)\n\r\x1b[K   _core: Cython: 0 s (2 of 3)\n\r\x1b[K"
+
+
+def test_a_step_that_fails_ends() -> None:
+    progress = Progress(1, io.StringIO())
+    with pytest.raises(ValueError, match="no"), progress, progress.step("x"):
+        raise ValueError("no")
+    assert not progress.running
+
+
+def test_functions_that_python_calls_are_cold_and_those_of_messages_are_not() -> None:
+    def marked(line: str) -> bool:
+        return "cold" in compiling.PYTHON_FUNCTION.sub(r"static __attribute__((cold)) \1", line)
+
+    assert marked("static PyObject *__pyx_pf_4mosq_5_core_6Engine_run(struct __pyx_obj_4mosq_5_core_Engine *__pyx_v_self) {\n")
+    assert marked("static CYTHON_SMALL_CODE int __Pyx_InitConstants(__pyx_mstatetype *__pyx_mstate) {\n")
+    assert not marked("static void __pyx_f_4mosq_5_core_deliver(struct __pyx_t_4mosq_5_core_Broker *__pyx_v_b) {\n")
+    assert not marked("static CYTHON_INLINE int __Pyx_mod_int(int a, int b) {\n")
+
+
+# ---------------------------------------------------------------- small modules, compiled
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "cext/low").mkdir(parents=True)
+    (tmp_path / "cext/low/sum.pxd").write_text("cdef int sum_of(int a, int b) noexcept nogil\n")
+    (tmp_path / "cext/low/sum.pyx").write_text("cdef int sum_of(int a, int b) noexcept nogil:\n    return a + b\n")
+    (tmp_path / "cext/api.pyx").write_text(
+        "from cext.low.sum cimport sum_of\n\n\ndef add(int a, int b):\n    if a < 0:\n        raise ValueError(a)\n    return sum_of(a, b)\n")
+    (tmp_path / "cext/__init__.py").write_text("")
+    (tmp_path / "cext/low/__init__.py").write_text("")
+    (tmp_path / "mosq").mkdir()
+    monkeypatch.setattr(compiling, "ROOT", tmp_path)
+    monkeypatch.setattr(unit, "UNITS", {"mosq._small": ("cext.api",)})
+    return tmp_path
+
+
+def build(tree: Path, separate: bool = False) -> dict[str, float]:
+    """Builds; returns when each output was written."""
+    sources = unit.Sources(tree)
+    parts = compiling.separate_parts(sources) if separate else compiling.unit_parts(sources, tree / "build", tests=False)
+    place = {part.name: tree.joinpath(*part.name.split(".")).with_suffix(".so") for part in parts}
+    builder = compiling.Builder(["gcc", "-fPIC"], ["gcc", "-shared"], place, tree / "build", 2, force=False)
+    builder.run(parts)
+    compiling.tidy(parts, place, separate)
+    return {name: path.stat().st_ino for name, path in place.items()}
+
+
+def test_a_unit_is_compiled_again_only_if_its_contents_change(tree: Path) -> None:
+    first = build(tree)
+    assert list(first) == ["mosq._small"]
+    source = tree / "cext/low/sum.pyx"
+    source.touch()
+    assert build(tree) == first
+    assert (tree / "mosq/_small.so").stat().st_mtime >= source.stat().st_mtime        # mosq/cli/built.py compares these
+    source.write_text(source.read_text().replace("a + b", "a + b + 1"))
+    assert build(tree) != first
+
+
+def test_errors_name_the_source_and_its_line(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tree / "cext/low/sum.pyx").write_text("cdef int sum_of(int a, int b) noexcept nogil:\n    return a + nothing\n")
+    with pytest.raises(compiling.BuildError, match=r"cext/low/sum.pyx:2:15: undeclared name not builtin: nothing"):
+        build(tree)
+    assert not (tree / "mosq/_small.so").exists()
+
+
+def test_a_performance_hint_is_an_error(tree: Path) -> None:
+    path = tree / "cext/low/sum.pyx"
+    path.write_text(path.read_text() + "\n\ncdef void other(int a) nogil:\n    pass\n")
+    with pytest.raises(compiling.BuildError, match="performance hint"):
+        build(tree)
+
+
+def test_each_kind_of_build_removes_what_the_other_left(tree: Path) -> None:
+    build(tree)
+    separate = build(tree, separate=True)
+    assert set(separate) == {"cext.api", "cext.low.sum"}
+    assert not (tree / "mosq/_small.so").exists() or "_small.so" not in [path.name for path in tree.glob("mosq/_small.*.so")]
+    redirect = (tree / "mosq/_small.py").read_text()
+    assert '"add": "cext.api"' in redirect
+    build(tree)
+    assert not (tree / "mosq/_small.py").exists() and not list(tree.glob("cext/**/*.so"))
+
+
+def test_a_separate_module_is_compiled_again_if_a_declaration_changes_that_it_needs(tree: Path) -> None:
+    first = build(tree, separate=True)
+    pyx, pxd = tree / "cext/low/sum.pyx", tree / "cext/low/sum.pxd"
+    pyx.write_text(pyx.read_text().replace("a + b", "b + a"))
+    second = build(tree, separate=True)
+    assert second["cext.api"] == first["cext.api"] and second["cext.low.sum"] != first["cext.low.sum"]
+    pxd.write_text(pxd.read_text() + "cdef enum:\n    MORE = 1\n")
+    third = build(tree, separate=True)
+    assert third["cext.api"] != second["cext.api"] and third["cext.low.sum"] != second["cext.low.sum"]
