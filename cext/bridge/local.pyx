@@ -20,7 +20,7 @@ from cext.broker.auth.bridge cimport bridge_of_session
 from cext.broker.core.bridge_state cimport Bridge, NO_QOS
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line
-from cext.broker.core.client_state cimport Client, TIMER_SESSION
+from cext.broker.core.client_state cimport TIMER_SESSION
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client

@@ -118,7 +118,7 @@ cdef void plan_bytes(Journal* j, uint32_t* planned, uint64_t left) noexcept nogi
         for shard in range(j.n_shards):
             s = &j.writer.shards[shard]
             if may_retire(s, planned[shard]) and (oldest == j.n_shards or s.segments[planned[shard] + 1].made_us
-                                              < j.writer.shards[oldest].segments[planned[oldest] + 1].made_us):
+                                                  < j.writer.shards[oldest].segments[planned[oldest] + 1].made_us):
                 oldest = shard
         if oldest == j.n_shards:
             return
@@ -156,8 +156,8 @@ cdef int journal_retain(Journal* j, uint64_t now_us) noexcept nogil:
         planned[shard] = 0
         # the mark has excluded these before
         while may_retire(s, planned[shard]) and (s.segments[planned[shard] + 1].base_seq <= s.synced.first_seq
-                                             or (is_old(j, s, planned[shard], now_us)
-                                                 and s.segments[planned[shard] + 1].base_seq <= floors[shard])):
+                                                 or (is_old(j, s, planned[shard], now_us)
+                                                     and s.segments[planned[shard] + 1].base_seq <= floors[shard])):
             left -= s.segments[planned[shard]].bytes_
             planned[shard] += 1
     plan_bytes(j, planned, left)

@@ -106,11 +106,11 @@ def _on_interface(interface: str, host, addresses: list, port: int, domain: int)
         own = [(family, address) for family, address in own if (family, address[0]) in named]
         if not own:
             raise OSError(EADDRNOTAVAIL, f"cannot listen on {host} port {port}: interface {interface} does not "
-                                               f"have it")
+                                         f"have it")
     if not own:
         wanted = {_socket.AF_INET: "IPv4 ", _socket.AF_INET6: "IPv6 "}.get(domain, "")
         raise OSError(EADDRNOTAVAIL, f"cannot listen on port {port}: interface {interface} has no "
-                                           f"{wanted}address")
+                                     f"{wanted}address")
     return own
 
 
@@ -179,7 +179,7 @@ def bind_unix(path: str) -> Socket:
     size = len(os.fsencode(path))
     if size > UNIX_PATH_MAX_BYTES:
         raise OSError(ENAMETOOLONG, f"cannot listen on {path}: the path of a unix socket may have "
-                                          f"{UNIX_PATH_MAX_BYTES} bytes, this one has {size}")
+                                    f"{UNIX_PATH_MAX_BYTES} bytes, this one has {size}")
     s = _new(_socket.AF_UNIX)
     try:
         _make_way(path)

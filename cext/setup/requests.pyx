@@ -20,7 +20,7 @@ cdef extern from "<string.h>" nogil:
 BRIDGE_EVENTS = ("up", "down", "refused", "wanted", "idle")
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
 REQUEST_KINDS = {"publish": ASK_PUBLISH, "connect": ASK_CONNECT, "acl": ASK_ACL, "message_in": ASK_MESSAGE_IN, "message_out": ASK_MESSAGE_OUT,
-         "wait": ASK_WAIT, "control": ASK_CONTROL, "kick": ASK_KICK_USERS}
+                 "wait": ASK_WAIT, "control": ASK_CONTROL, "kick": ASK_KICK_USERS}
 REQUEST_TEXT_MAX = 65535
 WAIT_MAX_S = 3600
 LOG_EXPIRY_S = 20        # lifetime of log lines that are published to topics, as in Mosquitto

@@ -13,7 +13,7 @@ from cext.net.openssl cimport (
     SSL_CTX_set_ciphersuites, SSL_CTX_set_default_passwd_cb, SSL_CTX_set_default_verify_paths, SSL_CTX_set_max_proto_version,
     SSL_CTX_set_min_proto_version, SSL_CTX_set_mode, SSL_CTX_set_options, SSL_CTX_use_PrivateKey_file,
     SSL_CTX_use_certificate_chain_file, SSL_FILETYPE_PEM, SSL_MODE_RELEASE_BUFFERS, SSL_OP_NO_COMPRESSION,
-    SSL_OP_NO_RENEGOTIATION, TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION,
+    SSL_OP_NO_RENEGOTIATION, TLS1_2_VERSION,
 )
 from cext.net.conn_state cimport TransportContext
 from cext.net.tls cimport tls_context_new

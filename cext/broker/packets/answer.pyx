@@ -21,7 +21,6 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_text
 from cext.broker.core.client_state cimport CF_DOOMED, C_AUTHENTICATING, C_ENDED, Client
 from cext.broker.core.jobs cimport jobs_unblock
-from cext.broker.core.listener cimport Security
 from cext.broker.core.log cimport LOG_ERROR
 from cext.broker.core.pending_packet cimport pending_packet_resume
 from cext.broker.core.publication_state cimport Publication

@@ -21,7 +21,6 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport aliases_of, denial_logged, log_line
 from cext.broker.core.client_state cimport AliasIn, CF_BRIDGE, CF_TRUSTED, Client
 from cext.broker.core.durable cimport changes_of, durable_refuses
-from cext.broker.core.listener cimport Security
 from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.core.pending_packet cimport PACKET_PENDING, owned_view, pending_packet_free
 from cext.broker.core.publication_state cimport Publication

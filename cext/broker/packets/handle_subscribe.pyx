@@ -13,7 +13,6 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport address_text, client_id_of, client_room, client_wrote, denial_logged, log_line, log_packet
 from cext.broker.core.client_state cimport CF_REMOTE_BRIDGE, Client
 from cext.broker.core.durable cimport changes_of, durable_refuses
-from cext.broker.core.listener cimport Security
 from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
 from cext.broker.core.pending_packet cimport pending_packet_free
 from cext.broker.core.session_refs cimport session_security

@@ -8,7 +8,7 @@ from cext.session.message cimport Message
 # Send an acknowledgement in its turn [v5 4.6.0-2]: if something was recorded since `changes` was read, when that is committed. `m`: the published
 # message, whose record may become unnecessary before (NULL: none).
 cdef void ack_when_committed(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m,
-                  uint8_t durability) noexcept nogil
+                             uint8_t durability) noexcept nogil
 cdef void ack_now(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil     # for an acknowledgement without a record
 cdef void ack_after_all(Broker* b, Client* c, int packet_type, uint16_t pid) noexcept nogil     # when everything recorded so far is committed
 # Hold back all output of the client in the same way, unsent output included. soft: not while the store accepts nothing because the disk is full.

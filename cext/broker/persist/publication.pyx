@@ -13,7 +13,6 @@ from cext.base.view cimport View
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line_of
-from cext.broker.core.client_state cimport Client
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client

@@ -20,7 +20,6 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line
 from cext.broker.core.client_state cimport Client, TIMER_CURSORS
 from cext.broker.core.durable cimport durable_of
-from cext.broker.core.listener cimport Security
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_WARNING
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client, session_security

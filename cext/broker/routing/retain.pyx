@@ -19,7 +19,6 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, TIMER_RETAINED
 from cext.broker.core.job_state cimport JOB_REPLAY, Job
 from cext.broker.core.jobs cimport job_add, job_free, job_new
-from cext.broker.core.listener cimport Security
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client, session_replay, session_security
 from cext.broker.core.stats cimport DROP_MEMORY, DROP_RETAINED

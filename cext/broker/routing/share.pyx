@@ -18,7 +18,6 @@ from libc.string cimport memcmp
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client_state cimport Client
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.core.settings cimport (
