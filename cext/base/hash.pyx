@@ -3,13 +3,14 @@
 # Invariant: without the key an attacker cannot choose inputs that collide, so tables stay flat under attack.
 # Cost: one round per 8 bytes and three at the end; no allocation, no table; about 10 ns for a topic of 30 bytes.
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 cdef extern from "<sys/random.h>" nogil:
     ssize_t getrandom(void* buf, size_t n, unsigned int flags)
 
 cdef extern from "<endian.h>" nogil:
+    uint32_t le32toh(uint32_t x)
     uint64_t le64toh(uint64_t x)
 
 
@@ -49,13 +50,20 @@ cdef inline void sip_round(uint64_t* v) noexcept nogil:
     v[2] = rotate(v[2], 32)
 
 
+cdef inline uint64_t half_word_load(const uint8_t* p) noexcept nogil:
+    cdef uint32_t half
+    memcpy(&half, p, 4)
+    return le32toh(half)
+
+
 cdef inline uint64_t tail_word(const uint8_t* p, size_t left, size_t n) noexcept nogil:
-    # Return the last 0 to 7 bytes with the length in the top byte. The bytes are read one by one,
-    # so nothing is read past the end.
+    # Return the last 0 to 7 bytes with the length in the top byte. Loads overlap instead of a loop over the bytes,
+    # and nothing is read past the end.
     cdef uint64_t word = <uint64_t>(n & 0xFF) << 56
-    cdef size_t i
-    for i in range(left):
-        word |= <uint64_t>p[i] << (8 * i)
+    if left >= 4:
+        return word | half_word_load(p) | half_word_load(p + left - 4) << (8 * (left - 4))
+    if left:
+        word |= p[0] | <uint64_t>p[left >> 1] << (8 * (left >> 1)) | <uint64_t>p[left - 1] << (8 * (left - 1))
     return word
 
 
