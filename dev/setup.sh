@@ -116,44 +116,64 @@ install_once() {
 # build_with EXTRA...: builds, and installs these extras of pyproject.toml. Tests and measurements also get the interfaces
 # of cext/testing.
 build_with() {
-    local extra
+    prepare_build "$@"
     case " $* " in
-        *' test '* | *' perf '*) build --tests ;;
-        *) build ;;
+        *' test '* | *' perf '*) compile_changed --tests ;;
+        *) compile_changed ;;
     esac
-    mapfile -t requirements < <(for extra in "$@"; do from_pyproject project optional-dependencies "$extra"; done)
-    install_once "${!#}" "${requirements[@]}"
+    finish_installing
 }
 
-# prepare_build: installs the tools for a build, and the command mosq, which runs from this folder.
+build() { build_with; }
+
+# prepare_build EXTRA...: installs the tools for a build, and starts pip for the command mosq and the extras. They do not need
+# the compiled units, so pip runs beside the compiler; finish_installing waits for it.
 prepare_build() {
     need_for_build
     make_venv
     mapfile -t requirements < <(from_pyproject build-system requires)
     install_once build "${requirements[@]}"
-    local declared
+    mkdir -p build
+    install_all "$@" > build/install.log 2>&1 &
+    INSTALLING=$!
+    trap 'wait' EXIT                # if the compiler fails, pip still ends its work
+}
+
+finish_installing() {
+    if kill -0 "$INSTALLING" 2>/dev/null && [ -s build/install.log ]; then
+        say "pip is still installing"
+        tail -n +1 -f --pid="$INSTALLING" build/install.log >&2
+    fi
+    wait "$INSTALLING" || { cat build/install.log >&2; say "pip failed; its output is above"; exit 1; }
+}
+
+# install_all EXTRA...: installs the command mosq, which runs from this folder, its requirements, and the extras.
+install_all() {
+    local declared extra
     declared=$(cat pyproject.toml setup.py | cksum)
     if [ "$(cat "$VENV/.declared" 2>/dev/null)" != "$declared" ]; then
         say "installing the command mosq and its requirements"
         MOSQ_BUILD=none "$VENV/bin/pip" install --no-build-isolation --config-settings editable_mode=compat -e .
         echo "$declared" > "$VENV/.declared"
     fi
+    [ $# -gt 0 ] || return 0
+    mapfile -t requirements < <(for extra in "$@"; do from_pyproject project optional-dependencies "$extra"; done)
+    install_once "${!#}" "${requirements[@]}"
 }
 
 # compile OPTION...: builds in place (dev/compiling.py has the options).
 compile() {
+    say "building"
     rm -f build/current
     "$VENV/bin/python" setup.py -q build_ext --inplace "$@"
     echo "$*" > build/current
 }
 
-# build [--tests]: builds what has changed. A tree with separate modules (make build-separate) stays one.
-build() {
-    prepare_build
+# compile_changed [--tests]: builds what has changed. A tree with separate modules (make build-separate) stays one.
+compile_changed() {
     [ "$(cat build/kind 2>/dev/null)" != separate ] || set -- --separate
     if [ "$(cat build/current 2>/dev/null)" != "$*" ] || [ -n "${MOSQ_CFLAGS:-}${MOSQ_LDFLAGS:-}" ] || ! has_units ||
        [ -n "$(find cext dev/unit.py dev/compiling.py setup.py \( -name '*.p[xy][xd]' -o -name '*.py' \) -newer build/current -print -quit)" ]; then
-        say "building"
         compile "$@"
     fi
 }
