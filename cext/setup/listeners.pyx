@@ -59,8 +59,8 @@ cdef int listener_read(Listener* d, dict spec, list keep) except -1:
     d.use_subject_as_username = bool(spec.get("use_subject_as_username"))
     origins_read(d, spec.get("websockets_origin") or (), keep)
     if spec.get("certfile") or spec.get("keyfile") or spec.get("psk_hint"):
-        from cext.setup.tls import secure_new
-        d.tls_context = <TransportContext*><size_t>secure_new(spec)
+        from cext.setup.tls import listener_tls_context
+        d.tls_context = <TransportContext*><size_t>listener_tls_context(spec)
     return 0
 
 

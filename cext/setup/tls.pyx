@@ -38,7 +38,7 @@ PSKS_MAX = 1_000_000
 PSK_FILE_BYTES_MAX = 256 << 20
 
 
-def secure_new(dict spec):
+def listener_tls_context(dict spec):
     """Return the address of a new TlsContext, with a reference that belongs to the caller."""
     cdef TlsContext* x = tls_context_new(0)
     if x == NULL:
@@ -180,7 +180,7 @@ def key_error(keyfile, said):
     except OSError as error:
         content, said = b"", f" ({error.strerror})"
     if b"ENCRYPTED" in content:
-        return (f'Unable to load server key file "{keyfile}". Check keyfile. The key is encrypted, and nobody can be asked for'
+        return (f'Unable to load server key file "{keyfile}". Check keyfile. The key is encrypted, and the broker cannot ask for'
                 f' its passphrase: expected a key without one (openssl pkey -in "{keyfile}" -out NEW).')
     return f'Unable to load server key file "{keyfile}". Check keyfile. Expected a private key in PEM form.{said}'
 

@@ -175,4 +175,4 @@ class Plugin:
         its options changed."""
 
     def close(self) -> None:
-        """Called when the broker stops, or goes on without this plugin."""
+        """Called when the broker stops, or continues without this plugin."""

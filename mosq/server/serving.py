@@ -48,7 +48,7 @@ def hand_out(requests: "Requests", engine: "Engine", report: "Report", bridges: 
             from mosq.server.access import refusal
 
             engine.answer([refusal(request) for request in rest if not isinstance(request, ClientNotice)])
-    except Exception as error:      # auth_timeout refuses these clients; the broker goes on
+    except Exception as error:      # auth_timeout refuses these clients; the broker continues
         report(ERROR, f"Error: {len(rest)} auth requests could not be handled: {type(error).__name__}.")
 
 

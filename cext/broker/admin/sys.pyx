@@ -1,4 +1,4 @@
-"""Publish the `$SYS` tree [shared/reference 2.7]: statistics, averages and the gauges of streams. dev/statistics.toml declares the topics.
+"""Publish the `$SYS` tree: statistics, averages and the gauges of streams. dev/statistics.toml declares the topics.
 
 All messages go through the same route as other messages, so access rules, retained messages and subscriptions need no second way. The
 timer fires every `sys_interval`, aligned to the wall clock; only values that changed are published.

@@ -35,7 +35,7 @@ cdef inline bint gives_aliases(const Client* c) noexcept nogil:
 cdef View client_id_of(Client* c) noexcept nogil                    # "" until there is a session
 cdef View username_of(Client* c) noexcept nogil                     # p NULL: none
 
-# log lines [shared/reference 2.8]
+# log lines
 cdef int address_text(const Address* a, char* out, uint32_t n) noexcept nogil     # "A"; log lines add ":P"
 cdef void log_text(Broker* b, uint32_t type, const char* text) noexcept nogil
 cdef void log_line(Broker* b, uint32_t type, int n) noexcept nogil   # logs b.log.line; n: result of snprintf

@@ -1,4 +1,4 @@
-"""Log the reason why a CONNECT could not be decoded, in Mosquitto's words and in its order of checks [shared/reference 2.8]. This
+"""Log the reason why a CONNECT could not be decoded, in Mosquitto's words and in its order of checks. This
 module walks over the bytes a second time, only for the log. The client learns only that its packet was malformed.
 """
 

@@ -4,7 +4,7 @@ or which clients wait for that.
     a message with durable subscribers -> Pending: one per message and batch, with its deliveries
         acknowledged by all of them while its batch is open -> no record, and the publisher is acknowledged at once (elided)
         else, when the batch is sealed -> RECORD_MSG
-    an acknowledgement of a recorded message -> Ack -> RECORD_ACKS
+    an acknowledgement of a recorded message -> StoredAck -> RECORD_ACKS
     sessions, subscriptions, wills, inbound QoS 2, PUBRECs, removed retained messages -> their record, at once, into the open batch
 
 Invariant: positions of a session below `logged` are in sealed batches; later positions are in the open batch or not recorded.

@@ -245,8 +245,8 @@ cdef void stream_log_trouble(Broker* b, Stream* s) noexcept nogil:
         s.lost_logged = s.lost
     elif s.lost != s.lost_logged and not s.loses:
         s.loses = 1
-        log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Warning: stream %s: the disk does not keep up; what nobody waits for is not "
-                                          "journalled.", <const char*>&s.name[1]))
+        log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Warning: stream %s: the disk does not keep up; messages for which no "
+                                          "client waits are not journalled.", <const char*>&s.name[1]))
 
 
 cdef void streams_news(Broker* b) noexcept nogil:

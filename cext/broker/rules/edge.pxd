@@ -17,7 +17,7 @@ ctypedef struct Gives:           # kinds of access; used by acl.pyx
 
 ctypedef struct Decides:         # rules; used by roles.pyx
     uint32_t here                # rule of the filter that ends here; for a user name: its profile
-    uint32_t below               # rule of the filter that goes on with `#` and ends
+    uint32_t below               # rule of the filter that continues with `#` and ends
     uint32_t best                # lowest rule of all filters that pass through here
 
 ctypedef union Verdict:

@@ -203,7 +203,7 @@ cdef void log_memory_state(Broker* b, Durable* t, bint short) noexcept nogil:
             return
         t.trouble |= TROUBLE_MEMORY
         log_text(b, LOG_ERROR,
-                 "Error: no memory for the store: QoS 1 and 2 are refused until there is some again, QoS 0 goes on.")
+                 "Error: no memory for the store: QoS 1 and 2 are refused until there is some again, QoS 0 continues.")
     elif t.trouble & TROUBLE_MEMORY:
         t.trouble &= ~<uint8_t>TROUBLE_MEMORY
         log_text(b, LOG_NOTICE, "There is memory for the store again: QoS 1 and 2 are accepted.")
@@ -300,7 +300,7 @@ cdef void store_events(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
         t.trouble &= TROUBLE_MEMORY
         t.trouble |= (TROUBLE_FULL if stats.full else 0) | (TROUBLE_ERROR if stats.failing else 0)
     if flags & STORE_FULL:
-        log_text(b, LOG_ERROR, "Error: the disk is full: QoS 1 and 2 are refused until there is room again, QoS 0 goes on.")
+        log_text(b, LOG_ERROR, "Error: the disk is full: QoS 1 and 2 are refused until there is room again, QoS 0 continues.")
     if flags & STORE_FULL_OVER:
         log_text(b, LOG_NOTICE, "The disk has room again: QoS 1 and 2 are accepted.")
     if flags & (STORE_ERROR | STORE_READ_ERROR):

@@ -176,7 +176,7 @@ class ControlTopics:
                 return next(line.work)
         except StopIteration as stop:
             messages = stop.value
-        except Exception as error:      # the broker goes on; the payload may be secret, so it is not logged
+        except Exception as error:      # the broker continues; the payload may be secret, so it is not logged
             self._report(ERROR, f"Error: A request on {topic} could not be answered: {type(error).__name__}.")
         answers += [*self._given(request, messages), *line.requester.further_answers]
         line.end()

@@ -83,7 +83,7 @@ class HttpApi:
         block_signals()
         try:
             asyncio.run(self._serve(started))
-        except Exception as error:      # the broker goes on without the HTTP API
+        except Exception as error:      # the broker continues without the HTTP API
             self.report(ERROR, f"Error: The HTTP API has ended: {error!r}.")
         finally:
             started.set()
