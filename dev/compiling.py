@@ -79,11 +79,11 @@ def translate(source: str, output: str, name: str, folder: str) -> str:
     Options.warning_errors = True
     os.chdir(folder)
     options = CompilationOptions(Options.default_options, compiler_directives=DIRECTIVES, output_file=output, include_path=["."])
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
         failed = compile_single(source, options, full_module_name=name).num_errors
     if failed:
-        return said.getvalue() or "Cython failed"
+        return errors.getvalue() or "Cython failed"
     made = Path(output)
     made.write_text(PYTHON_FUNCTION.sub(r"static __attribute__((cold)) \1", made.read_text("utf-8")), "utf-8")
     return ""
@@ -97,10 +97,10 @@ def serve() -> None:
     for line in sys.stdin:
         gc.collect()
         try:
-            said = translate(*json.loads(line))
+            errors = translate(*json.loads(line))
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-        print(json.dumps(said), file=answers, flush=True)
+            errors = f"{type(error).__name__}: {error}"
+        print(json.dumps(errors), file=answers, flush=True)
 
 
 class Translators:
@@ -207,7 +207,7 @@ def separate_parts(sources: unit.Sources) -> list[Part]:
 # ---------------------------------------------------------------- all of them
 
 class BuildError(Exception):
-    """A part cannot be built; the text is what Cython or the compiler said."""
+    """A part cannot be built; the text is the output of Cython or of the compiler."""
 
 
 class Builder:
@@ -267,9 +267,9 @@ class Builder:
                 file.write_text(text, "utf-8")
         c.parent.mkdir(parents=True, exist_ok=True)
         c.unlink(missing_ok=True)
-        said = self.translators.translate(part.source, c, part.name, part.folder)
-        if said:
-            raise BuildError(said)
+        errors = self.translators.translate(part.source, c, part.name, part.folder)
+        if errors:
+            raise BuildError(errors)
 
     def _compile(self, part: Part, c: Path, progress: Progress) -> None:
         so = self.place[part.name]
@@ -287,7 +287,7 @@ class Builder:
         if done.returncode:
             raise BuildError(f"{' '.join(command)}\n{done.stderr}")
         if done.stderr.strip():
-            progress.say(done.stderr)
+            progress.report(done.stderr)
 
 
 def tidy(parts: list[Part], place: dict[str, Path], separate: bool) -> None:

@@ -54,7 +54,7 @@ class Progress:
                 end = f"   {what}: {took:.0f} s ({self.done} of {self.total})\n"
                 self._write(f"\r\x1b[K{end}" if self.terminal else end)
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Write lines among the steps, such as a compiler's warnings."""
         with self._lock:
             self._write(("\r\x1b[K" if self.terminal else "") + text.rstrip("\n") + "\n")

@@ -4,13 +4,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 VENV=${MOSQ_VENV:-.venv}
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
-say() { printf '== %s\n' "$*" >&2; }
+report() { printf '== %s\n' "$*" >&2; }
 
 # need PACKAGE...: installs Debian packages as root; for other users, prints which ones are missing and exits.
 need() {
     [ $# -gt 0 ] || return 0
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        say "installing $*"
+        report "installing $*"
         apt-get update -qq
         # a package must not start its service: another broker may be running, and tests need the port
         local policy=/usr/sbin/policy-rc.d
@@ -21,8 +21,8 @@ need() {
         [ -z "$policy" ] || rm -f "$policy"
         return $status
     else
-        say "missing: $*"
-        say "install them first; on Debian: sudo apt-get install --no-install-recommends $*"
+        report "missing: $*"
+        report "install them first; on Debian: sudo apt-get install --no-install-recommends $*"
         exit 1
     fi
 }
@@ -46,7 +46,7 @@ need_for_build() {
     echo '#include <openssl/ssl.h>' | gcc -E - >/dev/null 2>&1 || missing+=(libssl-dev)
     find_python || missing+=(python3 python3-dev python3-venv)
     need "${missing[@]}"
-    find_python || { say "mosq needs Python 3.11 or newer"; exit 1; }
+    find_python || { report "mosq needs Python 3.11 or newer"; exit 1; }
     missing=()
     "$PYTHON" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
         missing+=(python3-dev)
@@ -96,7 +96,7 @@ PY
 
 make_venv() {
     if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
-        say "making $VENV"
+        report "making $VENV"
         rm -rf "$VENV"
         "$PYTHON" -m venv "$VENV"
     fi
@@ -107,7 +107,7 @@ install_once() {
     local stamp=$VENV/.installed-$1
     shift
     if [ "$(cat "$stamp" 2>/dev/null)" != "$*" ]; then
-        say "installing $*"
+        report "installing $*"
         "$VENV/bin/pip" install "$@"
         echo "$*" > "$stamp"
     fi
@@ -141,10 +141,10 @@ prepare_build() {
 
 finish_installing() {
     if kill -0 "$INSTALLING" 2>/dev/null && [ -s build/install.log ]; then
-        say "pip is still installing"
+        report "pip is still installing"
         tail -n +1 -f --pid="$INSTALLING" build/install.log >&2
     fi
-    wait "$INSTALLING" || { cat build/install.log >&2; say "pip failed; its output is above"; exit 1; }
+    wait "$INSTALLING" || { cat build/install.log >&2; report "pip failed; its output is above"; exit 1; }
 }
 
 # install_all EXTRA...: installs the command mosq, which runs from this folder, its requirements, and the extras.
@@ -152,7 +152,7 @@ install_all() {
     local declared extra
     declared=$(cat pyproject.toml setup.py | cksum)
     if [ "$(cat "$VENV/.declared" 2>/dev/null)" != "$declared" ]; then
-        say "installing the command mosq and its requirements"
+        report "installing the command mosq and its requirements"
         MOSQ_BUILD=none "$VENV/bin/pip" install --no-build-isolation --config-settings editable_mode=compat -e .
         echo "$declared" > "$VENV/.declared"
     fi
@@ -163,7 +163,7 @@ install_all() {
 
 # compile OPTION...: builds in place (dev/compiling.py has the options).
 compile() {
-    say "building"
+    report "building"
     rm -f build/current
     "$VENV/bin/python" setup.py -q build_ext --inplace "$@"
     echo "$*" > build/current

@@ -70,7 +70,7 @@ cdef list streams_open(Broker* b, list specs):
             raise OSError((<bytes>why).decode("utf-8", "replace"))
         if spec.get("shards") and s.journal.n_shards > spec["shards"]:
             raise OSError(f"The stream {spec['name']} in {s.journal.dir.decode('utf-8', 'replace')} has {s.journal.n_shards} shards; "
-                          f"their number can only grow: say shards {s.journal.n_shards}, or take another name")
+                          f"their number can only grow: write shards {s.journal.n_shards}, or use another name")
         for f in filters:
             if stream_filter(b, s, view_of(f)) != 0:
                 raise ValueError(f"{f!r} is no filter for a stream")

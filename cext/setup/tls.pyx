@@ -150,12 +150,12 @@ def _readable(path):
 
 def _why_not(path):
     """Return why a file could not be loaded: the system's reason, or OpenSSL's."""
-    said = openssl_reason()
+    reason = openssl_reason()
     try:
         _readable(path)
     except OSError as error:
         return f" ({error.strerror})"
-    return said
+    return reason
 
 
 cdef int certificate_load(TlsContext* x, str certfile, str keyfile) except -1:
@@ -165,24 +165,24 @@ cdef int certificate_load(TlsContext* x, str certfile, str keyfile) except -1:
         raise OSError(f'Unable to load server certificate "{certfile}". Check certfile.'
                       f' Expected certificates in PEM form, the broker\'s own first.{_why_not(certfile)}')
     if SSL_CTX_use_PrivateKey_file(x.ctx, os.fsencode(keyfile), SSL_FILETYPE_PEM) != 1:
-        said = openssl_reason()
-        if "mismatch" not in said:
-            raise OSError(key_error(keyfile, said))
+        reason = openssl_reason()
+        if "mismatch" not in reason:
+            raise OSError(key_error(keyfile, reason))
     if SSL_CTX_check_private_key(x.ctx) != 1:
         raise OSError(f'Server certificate/key are inconsistent. Expected keyfile "{keyfile}" to hold the key of'
                       f' certfile "{certfile}".')
     return 0
 
 
-def key_error(keyfile, said):
+def key_error(keyfile, reason):
     try:
         content = _readable(keyfile)
     except OSError as error:
-        content, said = b"", f" ({error.strerror})"
+        content, reason = b"", f" ({error.strerror})"
     if b"ENCRYPTED" in content:
         return (f'Unable to load server key file "{keyfile}". Check keyfile. The key is encrypted, and the broker cannot ask for'
                 f' its passphrase: expected a key without one (openssl pkey -in "{keyfile}" -out NEW).')
-    return f'Unable to load server key file "{keyfile}". Check keyfile. Expected a private key in PEM form.{said}'
+    return f'Unable to load server key file "{keyfile}". Check keyfile. Expected a private key in PEM form.{reason}'
 
 
 cdef int authorities_load(TlsContext* x, str cafile, str capath) except -1:

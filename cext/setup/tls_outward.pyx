@@ -72,13 +72,13 @@ cdef int no_key_password(char* out, int n, int writing, void* ctx) noexcept nogi
 
 def _why_not_outward(path):
     """Return the system's reason why a file cannot be read, or OpenSSL's."""
-    said = openssl_reason()
+    reason = openssl_reason()
     try:
         with open(path, "rb") as file:
             file.read(1)
     except OSError as error:
         return f" ({error.strerror})"
-    return said
+    return reason
 
 
 cdef int outward_authorities_load(TlsContext* x, str cafile, str capath, bint of_the_system) except -1:
@@ -104,10 +104,10 @@ cdef int outward_certificate_load(TlsContext* x, str certfile, str keyfile) exce
         raise OSError(f'Unable to load client certificate, check bridge_certfile "{certfile}". Expected certificates in PEM form, the'
                       f" bridge's own first.{_why_not_outward(certfile)}")
     if SSL_CTX_use_PrivateKey_file(x.ctx, os.fsencode(keyfile), SSL_FILETYPE_PEM) != 1:
-        said = openssl_reason()
-        if "mismatch" not in said:
+        reason = openssl_reason()
+        if "mismatch" not in reason:
             raise OSError(f'Unable to load client key file, check bridge_keyfile "{keyfile}". Expected a private key in PEM form, without a'
-                          f' passphrase.{_why_not_outward(keyfile) or said}')
+                          f' passphrase.{_why_not_outward(keyfile) or reason}')
     if SSL_CTX_check_private_key(x.ctx) != 1:
         raise OSError(f'Client certificate/key are inconsistent. Expected bridge_keyfile "{keyfile}" to hold the key of'
                       f' bridge_certfile "{certfile}".')

@@ -51,8 +51,8 @@ class Range(NamedTuple):
     def __str__(self) -> str:
         if self.why == "more":
             return f"shard {self.shard}: {self.hi} more ranges"
-        said = {"damaged": "damaged", "missing": "missing", "retired": "no longer kept"}[self.why]
-        return f"shard {self.shard}: {self.lo} to {self.hi - 1} are {said}"
+        state = {"damaged": "damaged", "missing": "missing", "retired": "no longer kept"}[self.why]
+        return f"shard {self.shard}: {self.lo} to {self.hi - 1} are {state}"
 
 
 class Lost(Exception):  # noqa: N818 - not an error of the reader

@@ -189,7 +189,7 @@ def test_shards_grow() -> None:
         assert len(topics[0]) > 20 and topics[1] and topics[2] and sum(map(len, topics)) == 40
         assert sorted(topics[0][20:] + topics[1] + topics[2]) == sorted(f"t/{n}" for n in range(20))
         broker.config.write_text(text.replace("stream all #", "stream all # shards 2"))
-        with pytest.raises(RuntimeError, match="their number can only grow: say shards 3"):
+        with pytest.raises(RuntimeError, match="their number can only grow: write shards 3"):
             broker.start()
         broker.config.write_text(text)          # without a configured number the stream keeps its shards
         broker.start()

@@ -30,7 +30,7 @@ def test_without_a_terminal_each_step_has_two_lines() -> None:
     out = io.StringIO()
     with Progress(2, out) as progress:
         with progress.step("_core: Cython"):
-            progress.say("a warning\n")
+            progress.report("a warning\n")
         with progress.step("_core: C"):
             pass
     assert out.getvalue() == "   _core: Cython\na warning\n   _core: Cython: 0 s (1 of 2)\n   _core: C\n   _core: C: 0 s (2 of 2)\n"

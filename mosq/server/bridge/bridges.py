@@ -114,8 +114,8 @@ class Bridges:
         try:
             self.engine.bridge(name, action, *more)
         except (OSError, LookupError, RuntimeError) as error:
-            said = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            self.failed.append(BridgeEvent(name, "down", said))
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            self.failed.append(BridgeEvent(name, "down", reason))
 
     def backoff(self, bridge: Bridge) -> Backoff:
         """Return a new backoff with the times of a bridge, in seconds."""
