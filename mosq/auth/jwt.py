@@ -11,7 +11,8 @@
 A token must have `exp`; `nbf` and `iat` are checked if present. A password without the form of a token is left to the
 next plugin or the password_file; an invalid token is refused. JwtAcl: the claims `publ` and `subs` are lists of
 filters. The client may publish to the first, and subscribe to and read the second; a missing list allows nothing. `%u`
-and `%c` in the filters, as whole levels, are replaced by user name and client id.
+and `%c` in the filters, as whole levels, are replaced by user name and client id. A name that begins with `$` in the
+place of the first level gives no right.
 
 A token that expires while its client is connected does not end the connection.
 """
@@ -119,8 +120,13 @@ def _filters(claim: object, user: str, client_id: str) -> list[tuple[str, ...]]:
     stands_for = {"%u": user, "%c": client_id}
     if not {"+", "#", "/"}.isdisjoint(user + client_id):
         stands_for = {}                 # they could act as a part of the filter, so they are not replaced
-    return [tuple(stands_for.get(level, level) for level in filter.split("/"))
-            for filter in claim[:FILTERS_MAX] if isinstance(filter, str)]
+    found = []
+    for filter in claim[:FILTERS_MAX]:
+        if isinstance(filter, str):
+            filled = tuple(stands_for.get(level, level) for level in filter.split("/"))
+            if filled[0].startswith("$") == filter.startswith("$"):     # a name gives no right to `$` topics
+                found.append(filled)
+    return found
 
 
 def _key(options: dict[str, str], algorithms: list[str]) -> Any:

@@ -214,6 +214,15 @@ def test_a_name_cannot_widen_its_rights(engine):
     assert acl(engine, READ, "in/ann", user="#") is not True
 
 
+@pytest.mark.parametrize(("claim", "name"), [("%u/#", "$SYS"), ("%u/mosq/#", "$CONTROL"), ("%u", "$SYS")])
+def test_a_name_gives_no_right_to_system_topics(engine, claim, name):
+    start(engine, "JwtAcl")
+    assert engine.login(name, token(sub=name, publ=[claim], subs=[claim])) == LET_IN
+    for topic in (f"{name}/broker/version", f"{name}/mosq/broker/v1", name):
+        for access in (READ, WRITE, SUBSCRIBE):
+            assert acl(engine, access, topic, user=name) is False
+
+
 _levels = st.lists(st.sampled_from(("a", "b", "+")), min_size=1, max_size=3)
 _filters = st.tuples(_levels, st.booleans()).map(lambda x: "/".join([*x[0], *(["#"] if x[1] else [])]))
 _topics = st.lists(st.sampled_from(("a", "b", "")), min_size=1, max_size=4).map("/".join)

@@ -74,7 +74,9 @@ class Model:
             levels = text.split("/")
             if user is None and "%u" in levels:
                 continue
-            filled.append((access, "/".join(user or "" if x == "%u" else client_id if x == "%c" else x for x in levels)))
+            made = "/".join(user or "" if x == "%u" else client_id if x == "%c" else x for x in levels)
+            if made.startswith("$") == text.startswith("$"):        # a name does not make a pattern match `$` topics
+                filled.append((access, made))
         return [own, filled]
 
     def allows(self, user: str | None, client_id: str, topic: str, wanted: str) -> bool:

@@ -12,7 +12,7 @@ from cext.testing.broker_api import Rules
 from tests.broker.acl_model import Model, Rule
 from tests.harness.effort import tries
 
-NAMES = ("ann", "bob", "$a", "a/b", "a+b", "#", "a", "x" * 30)
+NAMES = ("ann", "bob", "$a", "$SYS", "$SYS/a", "a/b", "a+b", "#", "a", "x" * 30)
 LEVELS = ("", "a", "b", "$a", "$SYS", "ann", "bob", "x" * 30, "abcd", "abcdefgh")
 filters = st.lists(st.sampled_from((*LEVELS, "+", "+")), min_size=1, max_size=4).flatmap(
     lambda levels: st.sampled_from(("/".join(levels), "/".join([*levels, "#"]), "/".join([*levels[1:], "#"])))).filter(bool)
@@ -63,6 +63,11 @@ def test_many_rules() -> None:
     ((None, "pattern", "read", "a/%c"), None, "b/c", "a/b/c", True),
     ((None, "pattern", "read", "a/%cx"), None, "b", "a/bx", False),
     ((None, "pattern", "read", "all"), None, "b+", "all", False),
+    ((None, "pattern", "readwrite", "%c/#"), None, "$CONTROL", "$CONTROL/mosq/broker/v1", False),
+    ((None, "pattern", "readwrite", "%u/#"), "$SYS", "c", "$SYS/broker/version", False),
+    ((None, "pattern", "readwrite", "%u"), "$SYS/broker/version", "c", "$SYS/broker/version", False),
+    ((None, "pattern", "readwrite", "a/%c"), None, "$CONTROL", "a/$CONTROL", True),
+    ((None, "pattern", "readwrite", "$SYS/%c/#"), None, "broker", "$SYS/broker/version", True),
 ])
 def test_single_rules(rule: Rule, user: str | None, client_id: str, topic: str, allowed: bool) -> None:
     name = None if user is None else user.encode()

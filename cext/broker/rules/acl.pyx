@@ -6,7 +6,8 @@ each case denials come first, then what allows; then the patterns follow in the 
 matters in each part: the kinds of access that the matching filters give, all together.
 
 Each part is a tree of levels (edge.pyx), where `%u`, `%c` and `+` are edges of their own. Names are compared in place; nothing is expanded,
-allocated or stored per client.
+allocated or stored per client. A topic that begins with `$` is matched only by a rule whose text begins with `$` [v5 4.7.2-1]: a name in the
+place of `%u` or `%c` is not enough, or the client `$CONTROL` would reach the control topics by `pattern readwrite %c/#`.
 Invariant: every node has one parent, so a check visits each node at most once. Branches that cannot change the verdict are not visited (`sub`).
 Cost: about 10 ns per level of the topic that occurs in the rules, for any number of rules. The walk for a SUBSCRIBE with wildcards is linear in the
 rules in the worst case.
@@ -133,9 +134,9 @@ cdef uint8_t acl_walk(const AclSubject* w, uint32_t i, uint32_t path, uint32_t a
         end = level_end(w.topic, at)
         if node.plus and wild and w.a.trees.nodes[node.plus].verdict.gives.sub & need:
             found |= acl_walk(w, node.plus, sign_hash(path, c'+'), end + 1, need)
-        if node.user and w.a.trees.nodes[node.user].verdict.gives.sub & need and is_name_at(w.username, w.topic, at):
+        if node.user and wild and w.a.trees.nodes[node.user].verdict.gives.sub & need and is_name_at(w.username, w.topic, at):
             found |= acl_walk(w, node.user, sign_hash(path, c'u'), at + w.username.n + 1, need)
-        if node.client and w.a.trees.nodes[node.client].verdict.gives.sub & need and is_name_at(w.client_id, w.topic, at):
+        if node.client and wild and w.a.trees.nodes[node.client].verdict.gives.sub & need and is_name_at(w.client_id, w.topic, at):
             found |= acl_walk(w, node.client, sign_hash(path, c'c'), at + w.client_id.n + 1, need)
         if not node.verdict.gives.literals & need:
             return found
@@ -191,9 +192,9 @@ cdef bint denied_all(const AclSubject* w, uint32_t i, uint32_t at, bint nameless
     nameless = at == 0 and end == 0
     if node.plus and wild and denied_all(w, node.plus, end + 1, nameless):
         return 1
-    if node.user and is_name_at(w.username, w.topic, at) and denied_all(w, node.user, at + w.username.n + 1, nameless):
+    if node.user and wild and is_name_at(w.username, w.topic, at) and denied_all(w, node.user, at + w.username.n + 1, nameless):
         return 1
-    if node.client and is_name_at(w.client_id, w.topic, at) and denied_all(w, node.client, at + w.client_id.n + 1, nameless):
+    if node.client and wild and is_name_at(w.client_id, w.topic, at) and denied_all(w, node.client, at + w.client_id.n + 1, nameless):
         return 1
     i = edge_find(&w.a.trees, i, w.topic.p + at, end - at)
     return i and denied_all(w, i, end + 1, nameless)
@@ -225,7 +226,7 @@ cdef bint acl_any_readable(const AclSubject* w, uint32_t i, bint top) noexcept n
 cdef bint acl_meets_name(const AclSubject* w, uint32_t i, View name, uint32_t at) noexcept nogil:
     """Does the rest of the filter meet the levels of the name, followed by node i? A name may contain slashes. See acl_meets."""
     cdef uint32_t n_at = 0, n_end, end
-    if name.p == NULL or (at == 0 and name.n and (name.p[0] == c'$') != (w.topic.p[0] == c'$')):
+    if name.p == NULL or (at == 0 and (w.topic.p[0] == c'$' or (name.n and name.p[0] == c'$'))):
         return 0
     while n_at <= name.n:
         if at > w.topic.n:

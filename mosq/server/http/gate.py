@@ -117,7 +117,8 @@ def _filled(filter: str, user: str | None, pattern: bool) -> list[str] | None:
         return levels
     if user is None and "%u" in levels:
         return None
-    return [user or "" if level == "%u" else CLIENT_ID if level == "%c" else level for level in levels]
+    filled = [user or "" if level == "%u" else CLIENT_ID if level == "%c" else level for level in levels]
+    return filled if filled[0].startswith("$") == filter.startswith("$") else None
 
 
 def _matches(filter: list[str] | None, topic: list[str]) -> bool:

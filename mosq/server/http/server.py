@@ -205,7 +205,8 @@ async def _part(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> N
 
 
 def path_of(target: bytes) -> str | None:
-    """Return the decoded path without query; None if the target is not a valid path."""
+    """Return the decoded path without query; None if the target is not a valid path. Access rules see this path, so it
+    must be the only name of its page: an empty segment, `.` or `..` makes a path invalid."""
     raw = target.split(b"?", 1)[0].split(b"#", 1)[0]
     if not raw.startswith(b"/") or len(raw) > URL_BYTES_MAX:
         return None
@@ -213,7 +214,10 @@ def path_of(target: bytes) -> str | None:
         path = unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:
         return None
-    return path if path.isprintable() else None
+    directories = path.split("/")[1:-1]
+    if not path.isprintable() or not {"", ".", ".."}.isdisjoint(directories) or path.rpartition("/")[2] in (".", ".."):
+        return None
+    return path
 
 
 def credentials_of(request: h11.Request) -> tuple[str | None, bytes | None]:
