@@ -1,5 +1,5 @@
 # The verbs of this project. What each of them does is in the script of the same name in dev/.
-.PHONY: help run build build-separate test quick lint clean test-all switches asan fuzz chaos bench paper floor bench-index ablation results load load-ui pipeline-demo
+.PHONY: help run build build-separate test quick lint clean test-all switches asan fuzz chaos bench paper relay bench-index ablation results load load-ui pipeline-demo
 
 help:
 	@awk -F ': *## *' '/^##@/ { print (n++ ? "\n" : "") substr($$0, 5) } /^[a-z-]+: *##/ { printf "  make %-15s%s\n", $$1, $$2 }' Makefile
@@ -13,7 +13,7 @@ run:    ## set everything up and start the broker on port 1883 with conf/mosquit
 build:  ## make .venv with the compiled package and the command .venv/bin/mosq
 	@dev/build
 
-test:   ## set everything up and run all tests but the repetitions (5 minutes on 2 cores)
+test:   ## set everything up and run all tests but the repetitions (4 minutes on 2 cores)
 	@dev/test
 
 quick:  ## build and run the tests that need no other program, up to the first failure
@@ -52,8 +52,8 @@ bench:  ## compare mosq with other brokers: every scenario, and the vendors' sui
 paper:  ## run the paper's four tests with each optimisation and with Mosquitto (QUICK=1: three minutes; DIR=)
 	@dev/paper $(if $(QUICK),--quick) $(if $(DIR),--dir "$(DIR)")
 
-floor:  ## compare with the relay, the least that a broker can cost (its load generator is not in this repository)
-	@dev/floor
+relay:  ## compare with the relay, the least that a broker can cost (its load generator is not in this repository)
+	@dev/relay
 
 bench-index: ## measure the subscription index, the retained tree and the pool alone (QUICK=1: two minutes)
 	@dev/bench-index $(if $(QUICK),--quick)

@@ -1,4 +1,4 @@
-"""Print the figures of a run of the instrument (`make floor` writes build/bench.jsonl) as one table of ratios.
+"""Print the figures of a run of the instrument (`make relay` writes build/bench.jsonl) as one table of ratios.
 
     python perf/summary.py build/bench.jsonl
 

@@ -13,9 +13,9 @@ cdef struct SlabBlock
 ctypedef struct Slab:
     uint32_t item_bytes
     uint32_t block_items        # objects per block
-    uint32_t idle_max           # limit of idle objects in blocks without a used one
+    uint32_t idle_max           # largest number of idle objects in blocks that have no used object
     uint32_t generations        # start for new blocks: above every generation that was ever given out
-    SlabBlock** blocks          # blocks by number; lowest bit set = vacant, the other bits name the next vacant place
+    SlabBlock** blocks          # blocks by number; lowest bit set: no block, the other bits are the index of the next such place
     uint32_t n_blocks           # places in use in `blocks`
     uint32_t cap_blocks
     uint32_t vacant             # the first place without a block, + 1; 0 = none

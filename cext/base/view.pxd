@@ -1,4 +1,5 @@
-# A borrowed run of bytes. It is valid as long as the memory that it points into, so it is never kept over a turn.
+# A pointer and a length into memory of another object. It is valid as long as that memory: a view into a decoded packet until its
+# handler returns, a view into settings until the next reload.
 from libc.stdint cimport uint8_t, uint32_t
 
 ctypedef struct View:

@@ -2,7 +2,7 @@
 opening (opening.pyx, connected.pyx), or when and where a bridge is tried again: "connect" and "close" come from the control plane, "up", "down",
 "refused", "wanted" and "idle" go there.
 
-    keepalive: a PINGREQ every keepalive_s; if nothing arrives until the next one, the connection is dead
+    keepalive: a PINGREQ every keepalive_s; if nothing arrives until the next one, the broker ends the connection
     a changed configuration: the new BridgeSpec waits in next_spec until there is no connection, then replaces the old one
 
 Cost: nothing per message; one timer per open bridge.
@@ -71,13 +71,13 @@ cdef int handle_remote_disconnect(Broker* b, Client* c, const Frame* f) noexcept
     if rc:
         return rc
     if log_wanted(&b.log, LOG_NOTICE):
-        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Bridge %.*s: the remote broker ended the connection (%d).",
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Bridge %.*s: the remote broker ended the connection (reason code %d).",
                                          <int>bridge_of(c).spec.name.n, <const char*>bridge_of(c).spec.name.p, <int>g.rc))
     return END_LOST
 
 
 cdef uint8_t disconnect_code_of(const Bridge* l, int reason) noexcept nogil:
-    """Return a reason code that a client may send [v5 3.14.2.1]. After 0x04 the remote broker sends the will: the state 0."""
+    """Return a reason code that a client may send [v5 3.14.2.1]. With 0x04 the remote broker publishes the will, which reports state 0."""
     if (reason == RC_MALFORMED or reason == RC_PROTOCOL_ERROR or reason == RC_TOPIC_NAME_INVALID or reason == RC_TOPIC_ALIAS_INVALID
             or reason == RC_PACKET_TOO_LARGE or reason == RC_QUOTA_EXCEEDED):
         return <uint8_t>reason
@@ -85,7 +85,7 @@ cdef uint8_t disconnect_code_of(const Bridge* l, int reason) noexcept nogil:
 
 
 cdef void bridge_disconnect_send(Broker* b, Client* c, int reason) noexcept nogil:
-    """Send DISCONNECT. A 3.x DISCONNECT cancels the will, so with a will the connection just ends."""
+    """Send DISCONNECT. A 3.x DISCONNECT cancels the will, so if there is a will, the broker closes the connection without DISCONNECT."""
     cdef Bridge* l = bridge_of(c)
     cdef uint8_t code = disconnect_code_of(l, reason)
     cdef uint8_t* p
@@ -284,7 +284,7 @@ cdef void past_spec_add(Bridge* l, BridgeSpec* old) noexcept nogil:
 
 
 cdef void ids_claim(Broker* b) noexcept nogil:
-    """Take client ids that are free now and for which another bridge waited."""
+    """Give client ids that became free to the bridges that wait for them."""
     cdef Bridges* bridges = bridges_of(b)
     cdef uint32_t i
     for i in range(bridges.n):

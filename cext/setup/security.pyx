@@ -18,7 +18,7 @@ ACL_ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_
 cdef Security* security_new(dict spec) except NULL:
     """Make a Security. The keys of `spec`:
     acl: rules in file order as (user or None, 'topic' | 'pattern', access, topic), or None: everything is allowed;
-    authenticate: the control plane checks user names and passwords; authenticate_anonymous: also clients without a user name; authorize: it decides
+    authenticate: the control plane checks user names and passwords; login_anonymous: also clients without a user name; authorize: it decides
     about topics; extended: it offers authentication methods; events: it receives events of clients;
     transform_in, transform_out: filters of messages that plugins change; roles: dynamic security (cext/setup/roles.pyx), or None."""
     cdef Security* s = <Security*>calloc(1, sizeof(Security))
@@ -30,7 +30,7 @@ cdef Security* security_new(dict spec) except NULL:
         s.transform_in = filters_read(spec.get("transform_in") or ())
         s.transform_out = filters_read(spec.get("transform_out") or ())
         s.authenticate = bool(spec.get("authenticate"))
-        s.authenticate_anonymous = bool(spec.get("ask_anonymous"))
+        s.authenticate_anonymous = bool(spec.get("login_anonymous"))
         s.authorize = bool(spec.get("authorize"))
         s.extended = bool(spec.get("extended"))
         s.events = bool(spec.get("events"))

@@ -3,7 +3,7 @@
 # separate from text levels. Shared groups belong to the leaf.
 # This module does not know matching (index.pyx), nor the contents of a subscriber list (subscribers.pyx).
 # Invariants: a leaf exists while it has a subscriber, a group or a pin; a group while it has a member or a pin; a tree node while
-# it has a leaf or a child. If an add fails, the same settle and prune free what the add created.
+# it has a leaf or a child. If an add fails, the functions `settle` and `prune` free what the add created.
 # Cost: O(levels) to find, create and settle; no recursion.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
@@ -298,7 +298,7 @@ cdef void list_emptied(Index* ix, List* l) noexcept nogil:
 
 
 cdef void list_settle(Index* ix, List* l) noexcept nogil:
-    # Free the home of a list that has become empty, if nothing else needs it.
+    # Free the leaf or the group of a list that has become empty, if nothing else needs it.
     cdef SharedGroup* shared
     cdef Leaf* leaf
     if not l.flags & LIST_OF_GROUP:

@@ -262,5 +262,5 @@ def _pattern(text: str) -> tuple[str | None, str]:
 def _whole(label: str, word: str) -> int:
     number = integer(word)
     if number is None or abs(number) > 2**31 - 1:
-        raise ValueError(f"'{label}' value not a number. Expected a whole number, and not '{word[:SHOWN_MAX]}'.")
+        raise ValueError(f"'{label}' value not a number. Expected a whole number; got '{word[:SHOWN_MAX]}'.")
     return number

@@ -26,7 +26,7 @@ def _check_streams(config: Config) -> None:
     if has_store(config):
         return
     name = "stream" if config.stream else "stream_events"
-    wanted = "another durability than none" if config.durability == "none" else "`persistence true`"
+    wanted = "a durability other than none" if config.durability == "none" else "`persistence true`"
     raise ConfigError(f"'{name}' needs a store, because messages of a stream are acknowledged when they are written. "
                       f"Expected {wanted} as well, and a persistence_location.", config.origins.get(name))
 
@@ -42,8 +42,8 @@ def _check_bridge_names(config: Config) -> None:
         local_id = bridge.local_id(hostname)
         if local_id in seen:
             raise ConfigError(f"Bridge local_clientid '{local_id}' is not unique. Try changing or setting the "
-                              f"local_clientid value for one of the bridges. Expected another than that of the bridge "
-                              f"'{seen[local_id]}'.", bridge.origins.get("local_clientid", bridge.origin))
+                              f"local_clientid value for one of the bridges. Expected an id that differs from that of "
+                              f"bridge '{seen[local_id]}'.", bridge.origins.get("local_clientid", bridge.origin))
         seen[local_id] = bridge.name
 
 
@@ -80,7 +80,7 @@ def _warn_of_duplicates(config: Config) -> None:
         key = (listener.port, listener.host, listener.path, listener.socket_domain)
         if key in seen:
             config.warnings.append(f"The listener {listener.where} ({listener.origin}) is configured twice, first at "
-                                   f"{seen[key].origin}: a port opens once, so the broker will not start.")
+                                   f"{seen[key].origin}: an address can be opened only once, so the broker cannot start.")
         seen[key] = listener
 
 
@@ -103,7 +103,7 @@ def add_warnings(config: Config) -> None:
         if not accepts_clients(config, listener):
             config.warnings.append(
                 f"No client can connect to the listener {listener.where}: `allow_anonymous` is false there (the "
-                "default with a listener), and there is no password_file, plugin or certificate that names clients. "
+                "default with a listener), and there is no password_file, plugin or certificate from which user names are taken. "
                 "Write `allow_anonymous true` to accept clients without a password.")
 
 

@@ -48,7 +48,7 @@ def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> C
         except ValueError as error:
             raise ConfigError(str(error)) from None
     if not config.listeners:
-        raise ConfigError("There is no listener; expected one at least.")
+        raise ConfigError("There is no listener. Expected at least one.")
     check(config)
     add_warnings(config)
     return config
@@ -95,8 +95,10 @@ def _is_of_listeners(option: Option, config: Config) -> bool:
 
 def _one_listener(config: Config, keyword: str) -> None:
     if len(config.listeners) != 1 or config.listeners[0].path is not None:
-        raise ValueError(f"'{keyword}' needs a configuration with one TCP listener; there are "
-                         f"{len(config.listeners)} listeners. Expected `listener`, or port 0: a free one for each.")
+        on_unix = sum(listener.path is not None for listener in config.listeners)
+        raise ValueError(f"'{keyword}' needs exactly one TCP listener; the configuration has {len(config.listeners)} "
+                         f"listeners, {on_unix} of them on unix sockets. Use `listener`, or port 0 for a free port for "
+                         "each.")
 
 
 def _number(option: Option, keyword: str, value: "OptionValue") -> int:
@@ -113,7 +115,7 @@ def _lines(option: Option | None, keyword: str, value: "OptionValue") -> list[by
     for one in values:
         text = _text(option, one)
         if "\n" in text or "\n" in keyword:
-            raise ValueError(f"Invalid '{keyword}' value: a line break in it; expected one line.")
+            raise ValueError(f"Invalid '{keyword}' value: it contains a line break. Expected one line.")
         lines.append(f"{keyword} {text}".strip().encode("utf-8", "surrogateescape"))
     return lines
 

@@ -28,7 +28,7 @@ def _volume(key: str) -> str:
 
 
 def _latency() -> str:
-    # the largest number of the bucket that contains the quantile, but at most the largest value
+    # the upper bound of the bucket that contains the quantile, but at most the largest value
     found = ", ".join(
         f"least(min(CASE WHEN upto >= {q} * total THEN bucket_us END), max(max_us)) AS {name}"
         for name, q in QUANTILES.items()

@@ -212,7 +212,7 @@ class Access:
         return [{
             "acl": realm.acl,
             "authenticate": bool(realm.deciders),
-            "ask_anonymous": any(not getattr(one, "by_name", False) for one in realm.deciders),
+            "login_anonymous": any(not getattr(one, "by_name", False) for one in realm.deciders),
             "roles": None if realm.directory is None else realm.directory.compiled(),
             "authorize": bool(realm.authorizers),
             "extended": any("extended" in runner.does for runner in realm.plugins),

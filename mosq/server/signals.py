@@ -1,5 +1,5 @@
-"""Turns the signals of the process into numbers that the main loop reads from a descriptor between two turns, never in
-the middle of other work."""
+"""Turns the signals of the process into numbers. The main thread reads them from a descriptor between two pieces of
+work, never in the middle of one."""
 
 import os
 import signal

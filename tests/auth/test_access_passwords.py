@@ -244,7 +244,7 @@ def test_per_listener_settings(engine, tmp_path):
 
 def test_what_a_plain_security_says(engine, password_file):
     engine.start(config_of(password_file))
-    assert engine.access.securities() == [{"acl": None, "authenticate": True, "ask_anonymous": False, "roles": None,
+    assert engine.access.securities() == [{"acl": None, "authenticate": True, "login_anonymous": False, "roles": None,
                                            "authorize": False, "extended": False,
                                            "transform_in": (), "transform_out": (), "events": False}]
 

@@ -63,7 +63,7 @@ def test_an_entry_point(engine, monkeypatch):
 def test_what_a_plugin_does_not_do_is_not_asked(engine):
     load(engine, "Shout", "Listens")
     assert engine.access.securities() == [{
-        "acl": None, "authenticate": False, "ask_anonymous": False, "roles": None, "authorize": False, "extended": False,
+        "acl": None, "authenticate": False, "login_anonymous": False, "roles": None, "authorize": False, "extended": False,
         "transform_in": ("in/#", "$x/in"), "transform_out": ("out/+",), "events": True}]
 
 
@@ -135,7 +135,7 @@ def test_what_nobody_knows_is_refused_and_nobody_is_for_allow_anonymous(engine):
 
 def test_a_plugin_is_asked_about_clients_without_a_user_name(engine):
     plugin = load(engine, "AllowsAll")
-    assert engine.access.securities()[0]["ask_anonymous"]
+    assert engine.access.securities()[0]["login_anonymous"]
     assert engine.login(None, None) == LET_IN
     assert plugin.calls[0].username is None
 

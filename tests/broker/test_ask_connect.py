@@ -68,7 +68,7 @@ def test_anonymous_may_in_unasked() -> None:
 
 @pytest.mark.parametrize(("allow", "rc"), [(True, 0), (False, 5)])
 def test_nobody_has_an_opinion_about_an_anonymous_client(allow: bool, rc: int) -> None:
-    with Plane({**ASKS, "ask_anonymous": True}, allow_anonymous=allow) as plane:
+    with Plane({**ASKS, "login_anonymous": True}, allow_anonymous=allow) as plane:
         wire = plane.connect(Connect("c1"))
         asked = plane.ask()
         assert asked.username is None

@@ -20,7 +20,7 @@ def test_plugins_are_asked_about_clients_without_a_name_as_for_mqtt(asks: bool, 
         asked.append(request)
         gate.answered(LoginAnswer(request.handle, verdict))
 
-    security = {"authenticate": True, "ask_anonymous": asks, "authorize": False, "acl": None}
+    security = {"authenticate": True, "login_anonymous": asks, "authorize": False, "acl": None}
     gate = Gate(SimpleNamespace(allows_anonymous=lambda listener: True), [security], {id(listener): 0}, post, 5.0)
     assert asyncio.run(gate.allows(listener, None, None, "127.0.0.1", 1, "/")) is allowed
     assert [request.username for request in asked] == ([None] if asks else [])

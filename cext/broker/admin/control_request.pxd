@@ -11,8 +11,8 @@ cdef enum:
     CONTROL_ADOPT = 5
     CONTROL_RELOAD = 6
     CONTROL_BRIDGE = 21               # reload of bridges: BridgeCommand* of bridge_state.pxd
-    CONTROL_ROLES = 20              # `swap`: n_swap new Roles by place of their security, NULL = none; gets the old ones back
-    # table of sessions from `cursor` on (0 = begin, end): out gets records, left_out = subscriptions that are missing
+    CONTROL_ROLES = 20              # `swap`: n_swap new Roles, one for each security, NULL = unchanged; the loop puts the old ones there
+    # table of sessions from `cursor` on (0 = begin; afterwards 0 = complete): out gets records, left_out = subscriptions that are missing
     CONTROL_SUBSCRIPTIONS = 7
     CONTROL_SESSIONS = 8            # sessions from `cursor` on, about `from_index` of them: out gets records of inspect.pyx
     # the session of client id `text`: its record, and its subscriptions from from_index on; left_out = how many more
@@ -21,8 +21,8 @@ cdef enum:
 cdef enum:
     CLIENTS_SLICE = 1000        # pool positions per request
     SUBSCRIPTIONS_SLICE = 1000  # approximate number of subscriptions and buckets per request
-    SUBSCRIPTIONS_OF_ONE = 1000  # most subscriptions of one session; the others are counted
-    SUBSCRIPTIONS_BYTES = 1 << 18   # most bytes of subscriptions of one session
+    SUBSCRIPTIONS_OF_ONE = 1000  # largest number of subscriptions of one session; the others are counted
+    SUBSCRIPTIONS_BYTES = 1 << 18   # largest size of the subscriptions of one session
 
 ctypedef struct ControlRequest:
     ControlRequest* next
@@ -30,7 +30,7 @@ ctypedef struct ControlRequest:
     int32_t done
     int32_t result              # 0 = done; otherwise errno, or 1 = not found
     int32_t fd
-    void* reload                # Reload* of reload.pxd
+    void* reload                # Reload* of reload.pxd, or BridgeCommand* of bridge_state.pxd
     Roles** swap
     uint32_t n_swap
     uint8_t* text               # kick: client id

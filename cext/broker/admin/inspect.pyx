@@ -3,7 +3,7 @@ structs and the layout of a record. It does not know the requesting thread (mail
 (mosq/server/admin).
 
 A record: 14 numbers of 32 bits, 1 of 64, then client id, user name and address, each with a length of 16 bits in front
-(session_put). Invariant: a request costs a slice, whatever the broker holds: about a fixed number of sessions and buckets, or of
+(session_put). Invariant: a request does at most one slice of work, however many sessions exist: a fixed number of sessions and buckets, or of
 subscriptions of one session. Sessions of the embedding program belong to that program and are not listed.
 """
 

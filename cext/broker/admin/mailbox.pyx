@@ -181,14 +181,14 @@ cdef void answer_kick(Broker* b, ControlRequest* a) noexcept nogil:
     if s == NULL or s.client == NULL:
         a.result = 1
         return
-    # End the client and send its DISCONNECT before the answer: the client that asked may be the one that is ended.
+    # End the client and send its DISCONNECT before the answer: the client that requested the kick may be the kicked client.
     c = session_client(s)
     client_end(b, c, RC_ADMINISTRATIVE_ACTION)
     conn_flush(&b.reactor, &c.conn)
 
 
 cdef void roles_swap(Broker* b, ControlRequest* a) noexcept nogil:
-    """Exchange the roles. Verdicts of the old rules become invalid, and logins that were answered but not yet processed are asked
+    """Exchange the roles. Verdicts of the old rules become invalid, and logins that were answered but not yet processed are requested
     again."""
     cdef uint32_t i
     cdef Roles* old

@@ -6,8 +6,7 @@ from cext.broker.core.settings cimport Settings
 from cext.net.conn_state cimport ListenSocket
 
 ctypedef struct Reload:
-    # Made by the requesting thread. After the reload it holds the memory that this thread must free: everything in it, as it is
-    # then.
+    # Made by the requesting thread. After the reload that thread frees everything that the struct then points to.
     Settings settings
     uint32_t log_mask
     bint log_json

@@ -24,7 +24,7 @@ from cext.net.reactor cimport reactor_listen, reactor_unlisten
 
 
 cdef enum:
-    NOWHERE = 0xFFFFFFFFu        # place of a removed security: sessions may still ask in its name
+    NOWHERE = 0xFFFFFFFFu        # place of a removed security: auth requests of its sessions may be pending
 
 
 cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:

@@ -24,7 +24,7 @@ ctypedef struct Security:
 ctypedef struct Listener:
     # a listener with its settings. Its address stays the same over a reload, which changes the content
     Security* security
-    Listener* gone_next                     # its listener was removed; some connections are not freed yet
+    Listener* gone_next                     # next removed listener; connections of this one still exist
     uint8_t is_gone
     uint16_t port                       # 0: unix socket, or none
     uint8_t durability                  # durability of its clients' messages; 0: the general one

@@ -158,7 +158,7 @@ ctypedef struct Stats:
     uint64_t clients_expired
     uint64_t clients_max
     uint64_t clients_connected
-    uint64_t protocol_disconnects                       # connections ended for a protocol error
+    uint64_t protocol_disconnects                       # connections that the broker ended with a reason code of 0x80 or above
     uint64_t drops[DROP_REASONS]
     uint64_t refused[REFUSED_REASONS]
     uint64_t auth_requests                      # auth requests to the control plane

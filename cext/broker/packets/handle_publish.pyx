@@ -1,7 +1,7 @@
 """Handle PUBLISH from a client [v5 3.3] [v3.1.1 3.3]: check, acknowledge, retain, route. This is the hottest handler.
 
     QoS 0, 1:  decode -> alias -> checks -> retain -> route -> PUBACK
-    QoS 2:     decode -> alias -> checks -> held in the session -> PUBREC ... PUBREL -> retain -> route -> PUBCOMP
+    QoS 2:     decode -> alias -> checks -> kept in the inbox -> PUBREC ... PUBREL -> retain -> route -> PUBCOMP
 
 A QoS 2 message is routed when PUBREL releases it [v5 4.3.3, method B], as in Mosquitto. So a client that subscribes to its own
 messages sees the same packets in the same order.

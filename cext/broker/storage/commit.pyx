@@ -8,7 +8,7 @@ One batch is written at a time, unless many bytes wait. So a slow disk makes bat
 The time of a batch adapts. A message that all its subscribers acknowledge before its batch is sealed need not be written (it is
 elided), and its publisher gets the acknowledgement at once. If most messages are elided, it pays to be patient: then a batch is
 sealed `interval` after its first change. If they are not, or the batch has a message for an offline session, waiting only delays
-acknowledgements: then a batch is sealed at the end of the turn, but not more often than every PACE_US. One batch in PROBES waits
+acknowledgements: then a batch is sealed at the end of the turn, but not more often than every COMMIT_PACE_US. One batch in PROBES waits
 in any case, to measure. A batch without waiters, of journals (streams.pxd) only, is lazy.
 Cost: one look at two counters per turn; for a batch, its contents.
 """

@@ -22,7 +22,7 @@ class RefusedError(Exception):
 
 
 class Context:
-    """The context of one command."""
+    """The fields of one command, the state that it changes, and the effects of the change."""
     def __init__(self, state: State, fields: "Object",
                  connections: "Callable[[], dict[str, list[tuple[str, str]]]]", hashed: "Hash | None" = None) -> None:
         """`hashed`: the hash of the command's password if it was computed in advance."""

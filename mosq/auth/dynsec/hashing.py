@@ -1,7 +1,8 @@
-"""Hashes the passwords that commands set, in advance and off the control thread: a millisecond each.
+"""Hashes the passwords that commands set, in advance and in another thread, because each takes about a
+millisecond.
 
-One thread of low priority (mosq/auth/pool.py), separate from those of logins, so that no login waits behind an
-operator's ten thousand new clients. It survives a reload as the directory does. Knows passwords, not their users.
+One thread of low priority (mosq/auth/pool.py), separate from those of logins, so that logins do not wait while a
+command creates many clients. It survives a reload as the directory does. Knows passwords, not their users.
 Invariant: the caller that waits for a batch is always woken; a hash that is missing in the batch is computed when
 needed.
 """
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """The passwords of one message, by index. Equal passwords get different hashes, so that their equality does not
-    show."""
+    """The passwords of one message, by index. Equal passwords get different hashes, so that the hashes do not
+    show which passwords are equal."""
 
     def __init__(self, passwords: dict[int, bytes], wake: "Callable[[], None]") -> None:
         self._passwords, self._wake = passwords, wake
@@ -41,7 +42,7 @@ class Batch:
 
 
 class Hashing:
-    """The thread. Runs one batch at a time."""
+    """Run one batch of passwords at a time in one thread."""
 
     def __init__(self) -> None:
         self._pool = Pool("passwords", 1, 1, lambda: None, lambda error: None)

@@ -53,7 +53,7 @@ also `client_id` (in a text file before the filter, with a tab). Empty lines are
 \b
 Exit status:
   0  done
-  1  not done; the message has advice
+  1  failed; the message says what to do
   2  done, but bad topics or filters were left out: the first are printed with their lines
   3  an error in the command line
 """
@@ -70,7 +70,7 @@ Exit status:
 @click.option("--format", "kind", type=click.Choice(("parquet", "csv")), default="parquet", show_default=True,
               help="Format of the files of --out.")
 @click.option("--limit", metavar="N", default=20, show_default=True, type=click.IntRange(0, 100_000),
-              help="Most rows to print without --out.")
+              help="Largest number of rows to print without --out.")
 @master_option
 @quiet_option
 @guarded
@@ -102,7 +102,7 @@ def _match(                             # parameters: one for each option of `ma
         raise MosqPipelineError(f"{filters}: there is no filter in it ({first})")
     work, frame = Matching(spark, read.rows), read_topics(spark, topics)
     steps(f"matching with {work.n:,} filters")
-    bad = spark.sparkContext.accumulator(0)         # a hint only: a repeated task adds again
+    bad = spark.sparkContext.accumulator(0)         # only an estimate: Spark adds again when it repeats a task
     if count in (None, "topic") and out is not None:
         rows = work.pairs(frame, bad.add) if count is None else work.per_topic(frame, bad.add)
     elif count == "topic":
@@ -222,7 +222,7 @@ The page is one file without references: it can be mailed, printed, or read on a
 @click.command(context_settings=HELP, epilog=REPORT_EPILOG)
 @settings_option
 @master_option
-@click.option("--out", metavar="DIR", default="report", show_default=True, type=click.Path(), help="Folder for them.")
+@click.option("--out", metavar="DIR", default="report", show_default=True, type=click.Path(), help="Folder for the page and the CSV files.")
 @click.option("--load", metavar="DIR", type=click.Path(), help="Add results of `mosq bench` or the lab to the page.")
 @quiet_option
 @guarded
@@ -302,7 +302,7 @@ DIR: what `make paper`, `make bench` and `make load` write, and files of `mosq b
 @click.option("--csv", "csv_folder", metavar="DIR", type=click.Path(), help="Write the tables as CSV files.")
 @click.option("--sql", metavar="QUERY", help="Print the result of this query instead.")
 @click.option("--limit", metavar="N", default=40, show_default=True, type=click.IntRange(1, 100_000),
-              help="Most rows to print.")
+              help="Largest number of rows to print.")
 @master_option
 @quiet_option
 @guarded

@@ -43,7 +43,7 @@ class Gate:
         security = self.securities[place]
         user = user or None
         verdict = NO_OPINION
-        if security["authenticate"] and (user is not None or security.get("ask_anonymous")):
+        if security["authenticate"] and (user is not None or security.get("login_anonymous")):
             verdict = await self._request(LoginRequest(
                 self._handle(), place, CLIENT_ID, user, password, address, port, 4, None, None, None))
         if verdict == NO_OPINION:
