@@ -80,7 +80,8 @@ def _warn_of_duplicates(config: Config) -> None:
         key = (listener.port, listener.host, listener.path, listener.socket_domain)
         if key in seen:
             config.warnings.append(f"The listener {listener.where} ({listener.origin}) is configured twice, first at "
-                                   f"{seen[key].origin}: an address can be opened only once, so the broker cannot start.")
+                                   f"{seen[key].origin}: an address can be opened only once, so the broker cannot "
+                                   "start.")
         seen[key] = listener
 
 
@@ -103,7 +104,8 @@ def add_warnings(config: Config) -> None:
         if not accepts_clients(config, listener):
             config.warnings.append(
                 f"No client can connect to the listener {listener.where}: `allow_anonymous` is false there (the "
-                "default with a listener), and there is no password_file, plugin or certificate from which user names are taken. "
+                "default with a listener), and there is no password_file, plugin or certificate from "
+                "which user names are taken. "
                 "Write `allow_anonymous true` to accept clients without a password.")
 
 

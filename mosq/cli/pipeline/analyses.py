@@ -222,7 +222,8 @@ The page is one file without references: it can be mailed, printed, or read on a
 @click.command(context_settings=HELP, epilog=REPORT_EPILOG)
 @settings_option
 @master_option
-@click.option("--out", metavar="DIR", default="report", show_default=True, type=click.Path(), help="Folder for the page and the CSV files.")
+@click.option("--out", metavar="DIR", default="report", show_default=True, type=click.Path(),
+              help="Folder for the page and the CSV files.")
 @click.option("--load", metavar="DIR", type=click.Path(), help="Add results of `mosq bench` or the lab to the page.")
 @quiet_option
 @guarded
