@@ -7,7 +7,8 @@ For each user at an address: the third failure in a row begins a pause of 0.1 s,
 For each address: the number of *different* users that failed there counts, because many clients may share an address
 (NAT, a proxy), and a device with an old password repeats it for ever. Beyond ten users, the address is paused in the
 same way; every half minute reduces the number by one. The pause of an address does not apply to a user who has logged
-in from it within a day, nor to one whose verdict is still remembered (verdicts.py), which is checked first.
+in from it within a day. In a pause, a remembered verdict (verdicts.py) counts only for such a user: otherwise a guesser
+could try passwords during the pause, and the right one would be accepted.
 
 Limits: the tables hold digests under a random key, no names, and at most ENTRIES_MAX each; the least recently used
 entry is removed first. An IPv6 address counts by its /64. An address that is no IP address (Unix sockets) has no pause
@@ -63,6 +64,12 @@ class Backoff:
                 return True
             _, _, until = self._places.get(place(address), (0.0, 0.0, 0.0))
             return now < until and key not in self._trusted
+
+    def trusts(self, address: str, user: str) -> bool:
+        """Return whether the user has logged in from the address within a day."""
+        key = self._key(address, user)
+        with self._lock:
+            return key in self._trusted
 
     def failed(self, address: str, user: str) -> float:
         """Count an attempt that was checked and failed. Return the seconds for which the address is paused from now; 0:

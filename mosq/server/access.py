@@ -325,7 +325,7 @@ class Access:
         key = None
         if known is not None and self._verdicts.size:
             key = self._verdicts.key(known, user, password)
-            if self._verdicts.knows(key):
+            if self._is_proved(key, address, user):
                 self._outbox.append(LoginAnswer(handle, SUCCESS))
                 return
         hash = known or decoy
@@ -354,10 +354,11 @@ class Access:
         if monotonic() > check.deadline:
             self._send(LoginAnswer(check.handle, SERVER_BUSY))
             return False
-        if check.key is not None and self._verdicts.knows(check.key):   # an earlier request in the queue has proved it
+        # an earlier request in the queue may have proved it
+        if check.key is not None and self._is_proved(check.key, check.address, check.user):
             self._send(LoginAnswer(check.handle, SUCCESS))
             return False
-        if self._is_paused(check.address, check.user):                  # likewise
+        if self._is_paused(check.address, check.user):
             self._send(LoginAnswer(check.handle, CONNECTION_RATE_EXCEEDED))
             return False
         return True
@@ -379,6 +380,11 @@ class Access:
         return None if directory is None else directory.may_receive(request.username, request.client_id, request.topic)
 
     # ------------------------------------------------------------ pauses
+
+    def _is_proved(self, key: bytes, address: str, user: str) -> bool:
+        """Return whether a remembered verdict accepts this login. In a pause it counts only for a user that has logged in
+        from the address before, so that a guesser learns nothing from it."""
+        return self._verdicts.knows(key) and (not self._is_paused(address, user) or self._backoff.trusts(address, user))
 
     def _is_paused(self, address: str, user: str) -> bool:
         return self._backs_off and self._backoff.refuses(address, user)

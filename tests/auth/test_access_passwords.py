@@ -262,3 +262,14 @@ def test_no_password_or_hash_reaches_the_log(engine, password_file):
         engine.login(f"user{i}", b"hunter2")
     engine.access.tick()
     assert "hunter2" not in "".join(engine.lines)
+
+
+def test_a_pause_hides_a_remembered_password_from_other_addresses(engine, password_file, checks):
+    engine.start(config_of(password_file))
+    assert engine.login("ann", b"secret", address="192.0.2.1") == LET_IN
+    for i in range(10):
+        engine.login("ann", b"guess%d" % i, address="203.0.113.9")
+    computed = len(checks)
+    assert [engine.login("ann", guess, address="203.0.113.9") for guess in (b"guess", b"secret")] == [PAUSED, PAUSED]
+    assert engine.login("ann", b"secret", address="192.0.2.1") == LET_IN
+    assert len(checks) == computed
