@@ -60,7 +60,7 @@ ctypedef struct Upgrade:        # state of the parser; zeroed = initial state
     uint8_t key[24]
     uint16_t origin_at          # offset in the request, which may be at another address in the next call
     uint16_t origin_n
-    uint16_t forwarded_at       # offset of the first address of X-Forwarded-For
+    uint16_t forwarded_at       # offset of the value of the last X-Forwarded-For
     uint16_t forwarded_n
 
 # Read the request. p: its first byte, n: the bytes that have arrived. Every call gets the earlier bytes

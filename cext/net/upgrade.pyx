@@ -174,9 +174,8 @@ cdef int header_take(Upgrade* u, const uint8_t* start, View name, View value) no
         u.seen |= SEEN_ORIGIN
         u.origin_at = <uint16_t>(value.p - start)
         u.origin_n = <uint16_t>value.n
-    elif same_word(name, b"x-forwarded-for", 15) and not u.seen & SEEN_FORWARDED:
-        u.seen |= SEEN_FORWARDED
-        value = list_next(&value)
+    elif same_word(name, b"x-forwarded-for", 15):
+        u.seen |= SEEN_FORWARDED                    # proxies append, so the last header is the nearest proxy's
         u.forwarded_at = <uint16_t>(value.p - start)
         u.forwarded_n = <uint16_t>value.n
     return 0

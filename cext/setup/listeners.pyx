@@ -6,14 +6,16 @@ from cext.setup.settings import DURABILITY_LEVELS
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from cext.base.view cimport View
-from cext.broker.core.listener cimport Listener, Security
+from cext.broker.core.listener cimport Listener, Network, Security
 from cext.net.conn_state cimport ListenSocket, TransportContext
 from cext.setup.security cimport security_free
 from cext.setup.views cimport view_keep
 
 AUTO_ID_PREFIX_MAX = 50
+UNIX_PEERS = "unix"
 
 
 cdef Listener* listener_new(dict spec, list keep) except NULL:
@@ -58,6 +60,7 @@ cdef int listener_read(Listener* d, dict spec, list keep) except -1:
     d.websockets = choice_read(spec, "protocol", "mqtt", ("mqtt", "websockets"))
     d.use_subject_as_username = bool(spec.get("use_subject_as_username"))
     origins_read(d, spec.get("websockets_origin") or (), keep)
+    trusted_proxies_read(d, spec.get("websockets_trusted_proxy") or ())
     if spec.get("certfile") or spec.get("keyfile") or spec.get("psk_hint"):
         from cext.setup.tls import listener_tls_context
         d.tls_context = <TransportContext*><size_t>listener_tls_context(spec)
@@ -96,9 +99,39 @@ cdef int origins_read(Listener* d, origins, list keep) except -1:
     return 0
 
 
+cdef int trusted_proxies_read(Listener* d, proxies) except -1:
+    """Read networks, `192.0.2.0/24`, or `unix`. Raise ValueError for others."""
+    cdef uint32_t i
+    cdef bytes ip
+    if isinstance(proxies, str):
+        proxies = (proxies,)
+    d.trusts_unix = UNIX_PEERS in proxies
+    networks = [network_of(proxy) for proxy in proxies if proxy != UNIX_PEERS]
+    if not networks:
+        return 0
+    d.trusted_proxies = <Network*>calloc(len(networks), sizeof(Network))
+    if d.trusted_proxies == NULL:
+        raise MemoryError
+    for i, (ip, bits) in enumerate(networks):
+        memcpy(d.trusted_proxies[i].ip, <const char*>ip, 16)
+        d.trusted_proxies[i].bits = bits
+        d.n_trusted_proxies = i + 1
+    return 0
+
+
+def network_of(text):
+    """Return (address of 16 bytes, significant bits) of a network; IPv4 is mapped into IPv6. Raise ValueError."""
+    from ipaddress import ip_network
+    network = ip_network(text, strict=False)
+    if network.version == 4:
+        return b"\0" * 10 + b"\xff\xff" + network.network_address.packed, 96 + network.prefixlen
+    return network.network_address.packed, network.prefixlen
+
+
 cdef void listener_free(Listener* d) noexcept nogil:
     if d != NULL:
         free(<void*>d.upgrade.origins)
+        free(d.trusted_proxies)
         if d.tls_context != NULL:
             d.tls_context.release(d.tls_context)
     free(d)

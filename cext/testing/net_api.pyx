@@ -137,7 +137,7 @@ cdef class Handshake:
         return {SUBPROTOCOL_NONE: None, SUBPROTOCOL_MQTT: "mqtt", SUBPROTOCOL_MQTTV31: "mqttv3.1"}[self.u.subprotocol]
 
     def forwarded(self):
-        """Return the first address of X-Forwarded-For."""
+        """Return the value of the last X-Forwarded-For."""
         if not self.u.seen & SEEN_FORWARDED:
             return None
         return self.seen[self.u.forwarded_at:self.u.forwarded_at + self.u.forwarded_n]

@@ -68,6 +68,7 @@ SCOPES = {GLOBAL: "global", LISTENER: "listener", LISTENER_ONLY: "listener", LIS
 COLUMNS = "| option | value | default | where | reload | meaning |\n|---|---|---|---|---|---|\n"
 SPECIAL = {"include_dir": "a folder", "listener": "PORT [ADDRESS], or 0 PATH", "connection": "a name",
            "plugin_load": "NAME PATH", "plugin_use": "a name", "websockets_origin": "an origin",
+           "websockets_trusted_proxy": "an address, a network or unix",
            "address": "HOST[:PORT] ...", "topic": "PATTERN [...]", "restart_timeout": "seconds",
            "bridge_tcp_keepalive": "three numbers", "dynamic_security": "a path"}
 

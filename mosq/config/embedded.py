@@ -24,7 +24,7 @@ FREE_PORT = 0
 TEXT_NAME = "<config>"              # name in errors, where a file would have its path
 # options whose value may be a list, with one line per item; the lines of ADDING_UP add up within one source
 REPEATED = ("listener", "log_dest", "shared_strategy", "durability_topic", "stream", "plugin", "websockets_origin",
-            "plugin_load", "global_plugin")
+            "websockets_trusted_proxy", "plugin_load", "global_plugin")
 ADDING_UP = ("log_type", "log_dest", "shared_strategy", "durability_topic", "stream")
 
 

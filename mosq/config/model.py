@@ -47,6 +47,7 @@ class Listener:
     enable_proxy_protocol: int          # 0: off
     proxy_protocol_v2_require_tls: bool
     websockets_origin: tuple[str, ...]  # (): any
+    websockets_trusted_proxy: tuple[str, ...]   # networks or "unix"; (): none
 
     cafile: str | None
     capath: str | None
@@ -70,7 +71,7 @@ class Listener:
             setattr(self, name, default)
         self.port, self.host, self.path, self.origin = port, host, path, origin
         self.security, self.origins, self.plugins = {}, {}, []
-        self.websockets_origin = ()
+        self.websockets_origin = self.websockets_trusted_proxy = ()
 
     @property
     def where(self) -> str:

@@ -43,6 +43,7 @@ COMMAND_LINE = "<command line>"
 EMBEDDED = "<options>"
 OVERRIDES = (COMMAND_LINE, EMBEDDED)    # their lines are read after the file's and override it
 ORIGINS_MAX = 10_000    # lines of websockets_origin
+TRUSTED_PROXIES_MAX = 1000
 PORTS_MAX = 10          # -p on the command line
 LINE_BYTES_MAX = 1 << 20
 FILE_BYTES_MAX = 64 << 20
@@ -386,6 +387,14 @@ class Reader:
                 raise ValueError(f"Too many '{keyword}' lines. Expected at most {ORIGINS_MAX} for a listener.")
             self.current.websockets_origin += (text,)
             self.current.origins[name] = origin
+        elif name == "websockets_trusted_proxy":
+            assert self.current is not None
+            if len(self.current.websockets_trusted_proxy) == TRUSTED_PROXIES_MAX:
+                raise ValueError(f"Too many '{keyword}' lines. Expected at most {TRUSTED_PROXIES_MAX} for a listener.")
+            if not text:
+                raise ValueError(empty(option, keyword))
+            self.current.websockets_trusted_proxy += (trusted_proxy(keyword, text),)
+            self.current.origins[name] = origin
         else:
             self._include(text, origin, main)
 
@@ -416,3 +425,16 @@ class Reader:
 
 def _include_order(name: str) -> tuple[tuple[str, str], ...]:
     return tuple((letter.lower(), letter) for letter in name)   # A a B b, digits first
+
+
+def trusted_proxy(keyword: str, text: str) -> str:
+    """Return a network in its usual form, or `unix`."""
+    if text == "unix":
+        return text
+    from ipaddress import ip_network
+
+    try:
+        return str(ip_network(text, strict=False))
+    except ValueError:
+        raise ValueError(f"Invalid '{keyword}' value '{text[:SHOWN_MAX]}'. Expected an IP address, a network such as "
+                         "192.0.2.0/24, or unix.") from None

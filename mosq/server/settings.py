@@ -43,7 +43,8 @@ _LISTENER_FLAGS = ("use_username_as_clientid", "require_certificate", "disable_c
 _LISTENER_TEXTS = ("bind_interface", "mount_point", "cafile", "capath", "certfile", "keyfile", "crlfile", "ciphers",
                    "ciphers_tls1.3", "tls_version", "psk_hint")
 _LISTENER_PLAIN = ("socket_domain", "protocol", "max_connections", "max_qos", "max_topic_alias",
-                   "max_topic_alias_broker", "enable_proxy_protocol", "websockets_origin", "tls_keyform")
+                   "max_topic_alias_broker", "enable_proxy_protocol", "websockets_origin", "websockets_trusted_proxy",
+                   "tls_keyform")
 
 
 def log_mask(config: Config, quiet: bool = False, verbose: bool = False) -> int:

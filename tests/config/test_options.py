@@ -369,3 +369,11 @@ def test_shared_strategies_are_bounded(read, refuse):
     lines = [f"shared_strategy random g{n}" for n in range(1000)]
     assert len(read(*lines).shared_strategy) == 1000
     assert "Expected at most 1000" in refuse(*lines, "shared_strategy sticky h")
+
+
+def test_trusted_proxies(read, refuse):
+    config = read("listener 9001", "websockets_trusted_proxy 10.1.2.3/8", "websockets_trusted_proxy ::1", "websockets_trusted_proxy unix")
+    assert config.listeners[0].websockets_trusted_proxy == ("10.0.0.0/8", "::1/128", "unix")
+    for text in ("localhost", "10.0.0.0/33", "10.0.0", "1.2.3.4 5.6.7.8"):
+        assert "Expected an IP address, a network such as" in refuse("listener 9001", f"websockets_trusted_proxy {text}")
+    assert "Too many" in refuse("listener 9001", *["websockets_trusted_proxy unix"] * 1001)

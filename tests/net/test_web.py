@@ -341,15 +341,25 @@ def test_the_first_connect_has_a_deadline(run: Run, dial: Dial, options: dict[st
 
 
 def test_forwarded_addresses(run: Run, web: Open) -> None:
-    broker = run(**WS)
+    broker = run(**WS, websockets_trusted_proxy=("127.0.0.1", "10.9.0.0/16", "2001:db8:9::/48"))
     for n, (value, address) in enumerate([
         ("10.1.2.3", "10.1.2.3"), ("10.1.2.3, 10.9.9.9", "10.1.2.3"), ("2001:db8::1", "2001:db8::1"), ("10.1.2.3:99", "10.1.2.3"),
+        ("10.10.0.1, 10.1.2.3", "10.1.2.3"), ("192.0.2.1,10.1.2.3 , 2001:db8:9::1,\t10.9.0.1", "10.1.2.3"), ("10.9.1.1, 10.9.1.2", "10.9.1.1"),
         ("[2001:db8::1]:99", "2001:db8::1"), ("unknown", "127.0.0.1"), ("", "127.0.0.1"), ("10.1.2.3%00", "127.0.0.1"),
-        ("[", "127.0.0.1"), (":", "127.0.0.1"), ("x" * 100, "127.0.0.1"),
+        ("[", "127.0.0.1"), (":", "127.0.0.1"), ("x" * 100, "127.0.0.1"), ("10.1.2.3,", "127.0.0.1"), ("10.1.2.3, unknown", "127.0.0.1"),
+        ("10.1.2.3, unknown, 10.9.9.9", "10.9.9.9"), ("10.8.255.255", "10.8.255.255"), (",", "127.0.0.1"),
     ]):  # fmt: skip
         ws = enter(web(broker, X_Forwarded_For=value), f"f{n}")
         port = ws.sock.getsockname()[1]
         assert f"New client connected from {address}:{port} as f{n} " in broker.log(f" as f{n} ")
+
+
+@pytest.mark.parametrize("trusted", [(), ("10.0.0.0/8",), ("::/0",), ("unix",)])
+def test_a_forwarded_address_of_an_untrusted_peer_is_ignored(run: Run, web: Open, trusted: tuple[str, ...]) -> None:
+    broker = run(**WS, websockets_trusted_proxy=trusted)
+    ws = enter(web(broker, X_Forwarded_For="10.1.2.3"), "c")
+    address = "10.1.2.3" if trusted == ("::/0",) else "127.0.0.1"       # every IPv4 address is mapped into ::/0
+    assert f"New client connected from {address}:{ws.sock.getsockname()[1]} as c " in broker.log(" as c ")
 
 
 # ---------------------------------------------------------------- PROXY
@@ -452,10 +462,10 @@ def test_a_certificate_without_a_good_name(run: Run, dial: Dial, name: bytes | N
 
 
 def test_proxy_then_websocket(run: Run, web: Open) -> None:
-    broker = run(enable_proxy_protocol=2, **WS)
+    broker = run(enable_proxy_protocol=2, websockets_trusted_proxy=("10.1.2.0/24",), **WS)
     enter(web(broker, v2()), "both")
     assert "from 10.1.2.3:4321 as both" in broker.log(" as both ")
-    # the PROXY header comes first; it names a private address, so the HTTP header is trusted
+    # the PROXY header comes first; it names a trusted proxy
     enter(web(broker, v2(), X_Forwarded_For="192.0.2.7"), "three")
     assert "from 192.0.2.7:4321 as three" in broker.log(" as three ")
     public = v2(socket.inet_aton("192.0.2.1") + socket.inet_aton("10.0.0.1") + struct.pack(">HH", 9, 9))
@@ -468,7 +478,7 @@ def test_nobody_becomes_local_by_saying_so(run: Run, dial: Dial, web: Open, opti
     """Test that without ACLs $CONTROL/mosq/index/v1 answers clients on this machine only."""
     here = socket.inet_aton("127.0.0.1") * 2 + struct.pack(">HH", 9, 9)
     question = mqtt(Publish("$CONTROL/mosq/index/v1", b"t", 1, 7))
-    broker = run(**options)
+    broker = run(**options, **({"websockets_trusted_proxy": ("127.0.0.1",)} if options is WS else {}))
     if options is WS:
         ws = enter(web(broker, X_Forwarded_For="127.0.0.1"))
         ws.sendall(question)

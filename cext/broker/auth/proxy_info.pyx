@@ -2,18 +2,19 @@
 bytes are read.
 
 The broker believes a PROXY header: the header's address replaces the system's in every line and limit, and the name of its TLS certificate may
-become the user name. The broker believes X-Forwarded-For from neighbours only (loopback, private and link-local addresses, unix sockets), because
-any client can send it. Neither makes a connection local (Address.by_proxy).
+become the user name. The broker believes X-Forwarded-For only from the listener's `websockets_trusted_proxy` networks, because any client can send
+it. Neither makes a connection local (Address.by_proxy).
 """
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
+from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_REFUSED, END_UPGRADE, address_text, client_doom, log_line
 from cext.broker.core.client_state cimport CF_IDENTIFIED, Client, client_of
-from cext.broker.core.listener cimport Listener
+from cext.broker.core.listener cimport Listener, Network
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.pending_packet cimport names_take, owned_set, proxied_of
 from cext.codec.decode cimport Connect
@@ -105,27 +106,28 @@ cdef bint proxied_identity(Client* c, Connect* p) noexcept nogil:
 
 # ---------------------------------------------------------------- upgrade
 
-cdef bint is_neighbour(const Address* a) noexcept nogil:
-    """Is the address loopback, private or link-local, as that of a reverse proxy may be?"""
-    cdef const uint8_t* ip = <const uint8_t*>a.ip
-    cdef bint mapped = 0
-    cdef int i
+cdef bint is_in_network(const uint8_t* ip, const Network* net) noexcept nogil:
+    cdef int whole = net.bits >> 3, left = net.bits & 7
+    return memcmp(ip, net.ip, whole) == 0 and (left == 0 or (ip[whole] ^ net.ip[whole]) >> (8 - left) == 0)
+
+
+cdef bint is_trusted_proxy(const Listener* d, const Address* a) noexcept nogil:
+    cdef uint8_t ip[16]
+    cdef uint32_t i
     if a.family == AF_UNIX:
-        return 1
-    if a.family == AF_INET6:
-        mapped = ip[10] == 0xFF and ip[11] == 0xFF
-        for i in range(10):
-            mapped = mapped and ip[i] == 0
-        if not mapped:
-            for i in range(15):
-                if ip[i]:
-                    return ip[0] & 0xFE == 0xFC or (ip[0] == 0xFE and ip[1] & 0xC0 == 0x80)
-            return ip[15] == 1
-        ip += 12
-    elif a.family != AF_INET:
+        return d.trusts_unix
+    if a.family == AF_INET:
+        memset(ip, 0, 10)
+        ip[10] = ip[11] = 0xFF
+        memcpy(ip + 12, a.ip, 4)
+    elif a.family == AF_INET6:
+        memcpy(ip, a.ip, 16)
+    else:
         return 0
-    return (ip[0] == 127 or ip[0] == 10 or (ip[0] == 172 and ip[1] & 0xF0 == 16) or (ip[0] == 192 and ip[1] == 168)
-            or (ip[0] == 169 and ip[1] == 254))
+    for i in range(d.n_trusted_proxies):
+        if is_in_network(ip, &d.trusted_proxies[i]):
+            return 1
+    return 0
 
 
 cdef bint forwarded_address_read(const uint8_t* text, uint32_t n, Address* out) noexcept nogil:
@@ -162,9 +164,29 @@ cdef bint forwarded_address_read(const uint8_t* text, uint32_t n, Address* out) 
     return 1
 
 
+cdef void forwarded_read(const Listener* d, View value, Address* address) noexcept nogil:
+    """Replace the address by the one that the proxies report. Each proxy appends the address of its peer, so the last one that is no trusted proxy is
+    the client's; what stands before it was written by the client."""
+    cdef uint32_t start, end
+    while is_trusted_proxy(d, address):
+        while value.n and (value.p[value.n - 1] == c' ' or value.p[value.n - 1] == c'\t'):
+            value.n -= 1
+        start = end = value.n
+        while start and value.p[start - 1] != c',':
+            start -= 1
+        value.n = start - 1 if start else 0
+        while start < end and (value.p[start] == c' ' or value.p[start] == c'\t'):
+            start += 1
+        if not forwarded_address_read(value.p + start, end - start, address):
+            return
+
+
 cdef void client_upgraded(void* broker, Conn* conn, const Upgrade* u, const uint8_t* text) noexcept nogil:
     cdef Client* c = client_of(conn)
+    cdef View value
     if u.wrong:
         client_doom(<Broker*>broker, c, END_UPGRADE + u.wrong)
-    elif u.seen & SEEN_FORWARDED and is_neighbour(&conn.address):
-        forwarded_address_read(text + u.forwarded_at, u.forwarded_n, &conn.address)
+    elif u.seen & SEEN_FORWARDED:
+        value.p = text + u.forwarded_at
+        value.n = u.forwarded_n
+        forwarded_read(c.listener, value, &conn.address)

@@ -21,6 +21,10 @@ ctypedef struct Security:
     uint32_t place                      # position in the control plane's list
     Security* gone_next                 # no listener uses it any more; sessions may
 
+ctypedef struct Network:
+    uint8_t ip[16]                      # IPv4: mapped into ::ffff:0:0/96
+    uint8_t bits
+
 ctypedef struct Listener:
     # a listener with its settings. Its address stays the same over a reload, which changes the content
     Security* security
@@ -49,3 +53,6 @@ ctypedef struct Listener:
     uint8_t use_subject_as_username
     TransportContext* tls_context            # a reference; NULL: without TLS
     UpgradeRules upgrade                # the origins belong to this Listener
+    Network* trusted_proxies            # peers whose X-Forwarded-For is believed; they belong to this Listener
+    uint32_t n_trusted_proxies
+    uint8_t trusts_unix                 # 1: peers on unix sockets are such proxies

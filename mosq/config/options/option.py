@@ -108,10 +108,10 @@ def number(                             # parameters: the fields of an int Optio
 
 def text(                               # parameters: the fields of a text Option
         name: str, scope: str, help: str, kind: str = "string", *, default: str | None = None, high: int = UINT16_MAX,
-         reload: str = LIVE, aliases: tuple[str, ...] = (), ignored: str = "", prefix: bool = False,
+         reload: str = LIVE, aliases: tuple[str, ...] = (), ignored: str = "", own: bool = False, prefix: bool = False,
          deprecated: str | None = None, deprecated_by: str = "", once: bool = False, label: str = "") -> Option:
     """Return a row for a string option; `high` is the largest number of bytes."""
-    return Option(name, kind, default, scope, help, high=high, reload=reload, aliases=aliases, ignored=ignored,
+    return Option(name, kind, default, scope, help, high=high, reload=reload, aliases=aliases, ignored=ignored, own=own,
                   prefix=prefix, deprecated=deprecated, deprecated_by=deprecated_by, once=once, label=label)
 
 

@@ -62,6 +62,10 @@ LISTENERS = (
     text("websockets_origin", L,
          "Origin of web pages that may connect by WebSocket; may be repeated. The default accepts all origins",
          "special", reload=NEW),
+    text("websockets_trusted_proxy", L,
+         "Address or network (192.0.2.0/24) of a reverse proxy whose X-Forwarded-For header is believed, or `unix` for "
+         "unix sockets; may be repeated. Without it the broker ignores the header", "special",
+         reload=NEW, own=True),
 )
 
 TLS = (
