@@ -19,7 +19,7 @@ def test_functions_are_short_or_give_a_reason() -> None:
     assert architecture.function_problems(ROOT, architecture.FUNCTION_FOLDERS) == []
 
 
-def test_the_table_of_architecture_is_current() -> None:
+def test_the_table_in_architecture_md_is_current() -> None:
     """Test the table that `dev/architecture` writes."""
     rooms = architecture.rooms_of(DECLARATION)
     architecture.problems(ROOT, rooms)          # fills in the modules of each room
@@ -123,7 +123,7 @@ def test_a_violation_is_found(changed: dict[str, str], expected: str, tmp_path: 
     {"cext__low__memory_pyx": "# from cext.high.loop cimport turn\n"},
     {"cext__low__memory_pyx": "from libc.string cimport memcpy\nimport os\n"},
 ])
-def test_what_does_not_exist_at_run_time_is_no_violation(changed: dict[str, str], tmp_path: Path) -> None:
+def test_type_checking_imports_comments_and_strings_are_allowed(changed: dict[str, str], tmp_path: Path) -> None:
     assert found(tree(tmp_path, **changed)) == []
 
 

@@ -24,7 +24,7 @@ def checks(monkeypatch):
     return done
 
 
-def test_good_wrong_and_unknown(engine, password_file):
+def test_logins_with_good_wrong_and_unknown_credentials(engine, password_file):
     engine.start(config_of(password_file))
     assert engine.login("ann", b"secret") == LET_IN
     assert engine.login("ben", b"other") == LET_IN
@@ -45,7 +45,7 @@ def test_an_unknown_user_costs_a_hash_too(engine, password_file, checks):
     assert checks == [b"x"]
 
 
-def test_who_comes_back_costs_no_hash(engine, password_file, checks):
+def test_a_repeated_login_costs_no_hash(engine, password_file, checks):
     engine.start(config_of(password_file))
     for _ in range(5):
         assert engine.login("ann", b"secret") == LET_IN
@@ -78,7 +78,7 @@ def test_a_remembered_client_is_not_paused(engine, password_file):
     assert engine.login("ann", b"secret") == LET_IN
 
 
-def test_what_waits_behind_failures_is_refused_without_a_hash(engine, password_file, checks):
+def test_queued_logins_after_failures_are_refused_without_a_hash(engine, password_file, checks):
     engine.start(config_of(password_file, auth_threads=1))
     requests = [engine.connect("ann", b"guess%d" % i) for i in range(200)]
     engine.access.take(requests)
@@ -92,7 +92,7 @@ def test_auth_backoff_false_never_pauses(engine, password_file):
     assert {engine.login("ann", b"guess%d" % i) for i in range(20)} == {REFUSED}
 
 
-def test_many_failing_users_pause_their_address_and_it_is_told_once(engine, password_file):
+def test_many_failing_users_pause_their_address_with_one_log_line(engine, password_file):
     engine.start(config_of(password_file))
     codes = [engine.login(f"user{i}", b"x") for i in range(20)]
     assert PAUSED in codes
@@ -116,7 +116,7 @@ def test_a_full_pool_is_busy(engine, password_file, monkeypatch):
     engine.wait(lambda so_far: len(so_far) == 6)
 
 
-def test_what_is_too_late_is_not_hashed(engine, password_file, checks, monkeypatch):
+def test_a_login_after_the_timeout_is_not_hashed(engine, password_file, checks, monkeypatch):
     monkeypatch.setattr(access, "QUEUE_S", -1)
     engine.start(config_of(password_file, auth_timeout=-1))
     engine.access.take([engine.connect("ann", b"secret") for _ in range(10)])
@@ -125,7 +125,7 @@ def test_what_is_too_late_is_not_hashed(engine, password_file, checks, monkeypat
     assert checks == []
 
 
-def test_who_only_waits_in_the_queue_is_not_refused_for_it(engine, password_file, monkeypatch):
+def test_queued_logins_get_more_time_to_wait(engine, password_file, monkeypatch):
     engine.start(config_of(password_file, auth_threads=1, auth_timeout=10))
     begun, go = threading.Event(), threading.Event()
     monkeypatch.setattr(Hash, "matches", lambda self, password: begun.set() or go.wait(20))
@@ -138,7 +138,7 @@ def test_who_only_waits_in_the_queue_is_not_refused_for_it(engine, password_file
     engine.wait(lambda so_far: len(so_far) == 4)
 
 
-def test_a_crowd_with_one_password_is_hashed_once(engine, password_file, checks):
+def test_many_logins_with_one_password_are_hashed_once(engine, password_file, checks):
     engine.start(config_of(password_file, auth_threads=1))
     engine.access.take([engine.connect("ann", b"secret") for _ in range(50)])
     answers = engine.wait(lambda so_far: len(so_far) == 50)
@@ -146,7 +146,7 @@ def test_a_crowd_with_one_password_is_hashed_once(engine, password_file, checks)
     assert checks == [b"secret"]
 
 
-def test_a_crowd_of_many_users_each_gets_its_own_answer(engine, tmp_path):
+def test_each_of_many_users_gets_its_own_answer(engine, tmp_path):
     write_users(tmp_path / "passwd", **{f"u{i}": b"pw%d" % i for i in range(100)})
     engine.start(config_of(tmp_path / "passwd", auth_backoff=False))
     wanted = {}
@@ -158,7 +158,7 @@ def test_a_crowd_of_many_users_each_gets_its_own_answer(engine, tmp_path):
     assert {answer.handle: answer.code for answer in answers} == {request.handle: rc for request, rc in wanted.items()}
 
 
-def test_a_mistake_in_hashing_is_answered(engine, password_file, monkeypatch):
+def test_an_error_in_hashing_is_answered(engine, password_file, monkeypatch):
     engine.start(config_of(password_file))
     monkeypatch.setattr(Hash, "matches", lambda self, password: 1 // 0)
     assert engine.login("ann", b"secret") == BUSY
@@ -175,7 +175,7 @@ def test_answers_come_in_batches(engine, tmp_path):
     assert engine.batches < 150
 
 
-def test_a_reload_takes_new_users_and_passwords_and_keeps_what_is_remembered(engine, password_file, checks):
+def test_a_reload_reads_new_users_and_keeps_remembered_logins(engine, password_file, checks):
     engine.start(config_of(password_file))
     assert engine.login("ann", b"secret") == LET_IN
     assert engine.login("ben", b"other") == LET_IN
@@ -192,7 +192,7 @@ def test_a_reload_takes_new_users_and_passwords_and_keeps_what_is_remembered(eng
     assert engine.login("cid", b"new") == LET_IN
 
 
-def test_users_whose_password_changed_or_is_gone_are_revoked(engine, tmp_path):
+def test_changed_and_removed_users_are_revoked(engine, tmp_path):
     path = tmp_path / "passwd"
     write_users(path, ann=b"1", ben=b"2", cid=b"3")
     engine.start(config_of(path))
@@ -205,14 +205,14 @@ def test_users_whose_password_changed_or_is_gone_are_revoked(engine, tmp_path):
     old.close()
 
 
-def test_a_question_about_a_security_that_is_no_more_is_refused(engine, password_file):
+def test_a_request_for_a_removed_security_is_refused(engine, password_file):
     engine.start(config_of(password_file))
     assert engine.login(security=3) == BUSY
     assert engine.ask(AccessRequest(5, 9, "c", "ann", "", 1, "t", 0, False)).allowed is False
     engine.access.take([ClientNotice(9, "connected", "c", "ann", "")])
 
 
-def test_a_reload_that_fails_leaves_the_old_one_in_force(engine, password_file):
+def test_a_failed_reload_leaves_the_old_file_in_force(engine, password_file):
     engine.start(config_of(password_file))
     before = password_file.read_text()
     password_file.write_text(before + "ann:plain\n")
@@ -221,7 +221,7 @@ def test_a_reload_that_fails_leaves_the_old_one_in_force(engine, password_file):
     assert engine.login("ann", b"secret") == LET_IN
 
 
-def test_a_reload_that_is_given_up_leaves_the_old_one_in_force(engine, password_file):
+def test_an_abandoned_reload_leaves_the_old_file_in_force(engine, password_file):
     engine.start(config_of(password_file))
     engine.access.reload(config_of(password_file, auth_threads=1)).close()
     assert engine.login("ann", b"secret") == LET_IN
@@ -242,7 +242,7 @@ def test_per_listener_settings(engine, tmp_path):
     assert engine.login("ann", b"1", security=1) == REFUSED
 
 
-def test_what_a_plain_security_says(engine, password_file):
+def test_fields_of_a_security_with_a_password_file(engine, password_file):
     engine.start(config_of(password_file))
     assert engine.access.securities() == [{"acl": None, "authenticate": True, "login_anonymous": False, "roles": None,
                                            "authorize": False, "extended": False,

@@ -37,7 +37,7 @@ def fail(backoff, clock, times, user="ann", address=HERE):
     return pauses
 
 
-def test_two_mistakes_are_free_then_pauses_double_up_to_ten_seconds(backoff, clock):
+def test_after_two_failures_pauses_double_up_to_ten_seconds(backoff, clock):
     pauses = fail(backoff, clock, 12)
     assert pauses[:3] == [0, 0, 0]
     assert pauses[3:10] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4], abs=0.02)
@@ -54,7 +54,7 @@ def test_attempts_within_a_pause_do_not_prolong_it(backoff, clock):
     assert not backoff.refuses(HERE, "ann")
 
 
-def test_failures_side_by_side_count_once(backoff, clock):
+def test_simultaneous_failures_count_once(backoff, clock):
     fail(backoff, clock, 3)
     for _ in range(100):
         backoff.failed(HERE, "ann")
@@ -62,7 +62,7 @@ def test_failures_side_by_side_count_once(backoff, clock):
     assert not backoff.refuses(HERE, "ann")
 
 
-def test_a_success_ends_it(backoff, clock):
+def test_a_success_ends_the_pause(backoff, clock):
     fail(backoff, clock, 8)
     assert backoff.refuses(HERE, "ann")
     backoff.succeeded(HERE, "ann")
@@ -70,14 +70,14 @@ def test_a_success_ends_it(backoff, clock):
     assert fail(backoff, clock, 3) == [0, 0, 0]
 
 
-def test_one_user_that_fails_for_ever_is_nobody_elses_trouble(backoff, clock):
+def test_one_failing_user_does_not_pause_other_users(backoff, clock):
     fail(backoff, clock, 200)
     assert backoff.refuses(HERE, "ann")
     assert not backoff.refuses(HERE, "ben")
     assert not backoff.refuses("192.0.2.2", "ann")
 
 
-def test_many_users_that_fail_pause_the_address_but_not_those_who_were_there(backoff, clock):
+def test_many_failing_users_pause_new_users_of_the_address_only(backoff, clock):
     backoff.succeeded(HERE, "old")
     for i in range(FREE_USERS):
         assert backoff.failed(HERE, f"u{i}") == 0
@@ -90,7 +90,7 @@ def test_many_users_that_fail_pause_the_address_but_not_those_who_were_there(bac
     assert not backoff.refuses(HERE, "new")
 
 
-def test_an_address_is_never_paused_for_longer_than_ten_seconds_and_recovers(backoff, clock):
+def test_a_pause_of_an_address_ends_after_ten_seconds(backoff, clock):
     for i in range(1000):
         if not backoff.refuses(HERE, f"u{i}"):
             backoff.failed(HERE, f"u{i}")
@@ -111,7 +111,7 @@ def test_a_guesser_gets_few_attempts(backoff, clock):
     assert looked_at < 150
 
 
-def test_it_is_bounded(clock):
+def test_memory_is_bounded(clock):
     backoff = Backoff(clock, entries_max=10)
     for i in range(1000):
         backoff.failed(f"192.0.2.{i % 250}", "u" * i)
@@ -126,12 +126,12 @@ def test_it_is_bounded(clock):
     ("fe80::1%eth0", "fe80::2", True),
     ("192.0.2.1", "192.0.2.2", False),
 ])
-def test_what_counts_as_one_address(one, other, same):
+def test_addresses_that_count_as_one(one, other, same):
     assert (place(one) == place(other)) == same
 
 
 @pytest.mark.parametrize("address", ["", "/run/mosq.sock", "::::", "x" * 1000])
-def test_what_is_no_ip_address_has_no_pause_of_its_own(backoff, address):
+def test_a_text_that_is_no_ip_address_is_not_paused(backoff, address):
     assert place(address) == b""
     for i in range(100):
         backoff.failed(address, f"u{i}")

@@ -34,7 +34,7 @@ def login(port, user, password, level=4):
     return code
 
 
-def told(broker, text):
+def logged(broker, text):
     """Wait for a line of the log."""
     give_up = time.monotonic() + WAIT_S
     while text not in broker.log():
@@ -53,14 +53,14 @@ def test_a_password_file():
         assert "secret" not in broker.log()
 
 
-def test_allow_anonymous_is_about_clients_without_a_name():
+def test_allow_anonymous_applies_to_clients_without_a_name():
     with Broker("password_file {dir}/passwd\n", {"passwd": users(ann="secret")}) as broker:
         assert login(broker.port, None, None) == LET_IN
         assert login(broker.port, "ben", "x") == REFUSED
         assert login(broker.port, "ann", "secret") == LET_IN
 
 
-def test_a_reload_takes_new_users_and_ends_those_whose_password_is_another():
+def test_a_reload_adds_users_and_ends_clients_with_changed_passwords():
     config = "listener {port} 127.0.0.1\npassword_file {dir}/passwd\nauth_backoff false\n"
     with Broker(config, {"passwd": (kept := users(ben="2")) + users(ann="1")}) as broker:
         ann, code = connack(broker.port, "ann", "1", client_id="a")
@@ -77,7 +77,7 @@ def test_a_reload_takes_new_users_and_ends_those_whose_password_is_another():
         assert login(broker.port, "cid", "3") == LET_IN
         (broker.dir / "passwd").write_text("ann:plain\n")
         broker.send_signal(signal.SIGHUP)
-        told(broker, "is not hashed")
+        logged(broker, "is not hashed")
         assert login(broker.port, "cid", "3") == LET_IN
         ben.expect_nothing()
         ben.close()
@@ -129,7 +129,7 @@ def test_a_plugin(fleet):
         assert code == LET_IN
         wire, code = connack(broker.port, "ann", "sesame")
         assert code == LET_IN
-        told(broker, "u'robot'")
+        logged(broker, "u'robot'")
         wire.send(Subscribe(1, (("in/#", 0), ("no/#", 0), ("other", 0))))
         assert wire.read_packet().codes == (0, 0x80, 0)
         wire.send(Publish("in/a", b"drop"), Publish("in/a", b"word"), Publish("other", b"word"))
@@ -152,7 +152,7 @@ def test_sparkplug_certificates_are_retained():
         late.close()
 
 
-def test_in_the_background(tmp_path):
+def test_logins_work_in_a_background_broker(tmp_path):
     """Test that the threads that hash start after the fork."""
     broker = Broker("listener {port} 127.0.0.1\npassword_file {dir}/passwd\npid_file {dir}/pid\n", {"passwd": users(ann="1")})
     try:

@@ -63,14 +63,14 @@ def test_persist_sqlite_is_not_a_plugin_here(engine):
 # ---------------------------------------------------------------- sparkplug
 
 @pytest.mark.parametrize("topic", ["spBv1.0/group/NBIRTH/node", "spBv1.0/group/DBIRTH/node/device"])
-def test_births_are_kept_as_certificates(engine, topic):
+def test_births_are_retained_as_certificates(engine, topic):
     engine.start(config_of(plugins=[plugin_line(SO.format("sparkplug_aware"))]))
     request = MessageRequest("message_in", 5, 0, "c", None, topic, b"birth", 0, False, b"")
     assert engine.ask(request).content == Content(topic, b"birth", 0, False)
     assert engine.answers[0] == PublishCommand(f"$sparkplug/certificates/{topic}", b"birth", 0, True)
 
 
-def test_what_is_declared(engine):
+def test_declared_topics_of_sparkplug_aware(engine):
     engine.start(config_of(plugins=[plugin_line("sparkplug-aware")]))
     (security,) = engine.access.securities()
     assert security["transform_in"] == ("spBv1.0/+/NBIRTH/+", "spBv1.0/+/DBIRTH/+/+")
@@ -93,7 +93,7 @@ def test_deaths_get_the_time_of_their_delivery(engine):
 
 
 @given(st.binary(max_size=100))
-def test_any_payload_is_one_of_sparkplug_or_is_left(payload):
+def test_any_payload_gets_a_timestamp_or_stays_unchanged(payload):
     changed = sparkplug.with_timestamp(payload, 12345)
     assert changed is None or changed.startswith(b"\x08\xb9\x60")
 

@@ -55,7 +55,7 @@ def test_stamp(engine, fleet):
     assert engine.ask(MessageRequest("message_in", 2, 0, "c", None, "sensors/a", b"{", 0, False, b"")).content is None
 
 
-def test_every_configuration_of_the_page_is_read(tmp_path):
+def test_every_configuration_of_the_page_loads(tmp_path):
     blocks = re.findall(r"^```\n((?:(?!```).+\n)+)```", PAGE.read_text(), re.MULTILINE)
     blocks = [block for block in blocks if "plugin " in block]
     assert len(blocks) == 4

@@ -13,7 +13,7 @@ SALT = base64.b64encode(b"s" * 12).decode()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hash_that_was_made_is_read_and_matches_only_its_password(kind):
+def test_a_new_hash_matches_only_its_password(kind):
     password = "pässwörd".encode()
     hash = read_hash(new_hash(kind, password, 3))
     assert hash.kind == kind
@@ -27,7 +27,7 @@ def test_two_hashes_of_a_password_differ():
         assert new_hash(kind, b"a", 1) != new_hash(kind, b"a", 1)
 
 
-def test_what_the_forms_mean():
+def test_each_hash_form_matches_its_digest():
     digest = base64.b64encode(hashlib.sha512(b"pw" + b"s" * 12).digest()).decode()
     assert read_hash(f"$6${SALT}${digest}").matches(b"pw")
     digest = base64.b64encode(hashlib.pbkdf2_hmac("sha512", b"pw", b"s" * 12, 101)).decode()
@@ -68,7 +68,7 @@ def test_new_hashes_have_lengths_and_costs_that_every_mosquitto_reads():
     (f"$argon2id$v=19$m=64,t=1,p=9${SALT}${B64}", "out of bounds"),
     (f"$argon2id$v=19$m=64,t=1,p=1$c2hvcnQ=${B64}", "salt of 8"),
 ])
-def test_bad_ones_are_refused_without_being_shown(encoded, says):
+def test_bad_hashes_are_refused_and_not_shown(encoded, says):
     with pytest.raises(ValueError, match=says) as error:
         read_hash(encoded)
     assert B64 not in str(error.value)
@@ -76,7 +76,7 @@ def test_bad_ones_are_refused_without_being_shown(encoded, says):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_decoy_costs_the_same_and_lets_nobody_in(kind):
+def test_a_decoy_costs_the_same_and_matches_no_password(kind):
     real = read_hash(new_hash(kind, b"pw", 7))
     other = decoy(real)
     assert (other.kind, other.iterations, len(other.salt)) == (real.kind, real.iterations, len(real.salt))
@@ -97,7 +97,7 @@ def test_any_text_is_a_hash_or_a_value_error(text):
 
 @settings(max_examples=50)
 @given(st.sampled_from((SHA512, PBKDF2)), st.binary(max_size=100), st.binary(max_size=100))
-def test_a_hash_tells_passwords_apart(kind, one, other):
+def test_different_passwords_never_match_one_hash(kind, one, other):
     hash = read_hash(new_hash(kind, one, 1))
     assert hash.matches(one) == (b"\0" not in one)
     assert hash.matches(other) == (one == other and b"\0" not in one)

@@ -98,7 +98,7 @@ def start(engine, service, kind="Http", password_file=None, **options):
 
 
 @pytest.mark.parametrize("format", ["form", "json"])
-def test_what_is_asked(engine, service, format):
+def test_fields_of_a_request(engine, service, format):
     start(engine, service, format=format, bearer="t0ken")
     identity = {"common_name": "device", "subject": "CN=device", "certificate_pem": "..."}
     assert engine.login("ann", "pä ss&=".encode(), client_id="c 1", identity=identity) == LET_IN
@@ -121,7 +121,7 @@ def test_statuses(engine, service, status, rc):
 
 
 @pytest.mark.parametrize("user", ["s500", "s503", "s301", "s307", "closes"])
-def test_failures_refuse_and_are_told_without_secrets(engine, service, user):
+def test_failures_refuse_and_are_logged_without_secrets(engine, service, user):
     start(engine, service, bearer="t0ken")
     assert engine.login(user, b"hunter2") == REFUSED
     assert [path for path, _, _ in service.seen if path == "/elsewhere"] == []
@@ -133,13 +133,13 @@ def test_failures_refuse_and_are_told_without_secrets(engine, service, user):
     assert engine.login("ann") == LET_IN
 
 
-def test_a_server_that_is_not_there(engine, service):
+def test_a_stopped_server_refuses_logins(engine, service):
     service.stop()
     start(engine, service)
     assert engine.login("ann") == REFUSED
 
 
-def test_a_slow_server_delays_only_who_asks(engine, service):
+def test_a_slow_server_delays_only_its_own_requests(engine, service):
     start(engine, service, connections="2", timeout="20")
     engine.access.take([engine.connect("slow")])
     assert engine.login("ann") == LET_IN
@@ -155,7 +155,7 @@ def test_no_answer_in_time_is_a_failure(engine, service):
     assert "HttpError" in engine.lines[0]
 
 
-def test_connections_are_kept_and_a_large_answer_is_not_read(engine, service):
+def test_connections_are_reused_except_after_a_large_answer(engine, service):
     start(engine, service, connections="1")
     for _ in range(20):
         assert engine.login("ann") == LET_IN
@@ -172,7 +172,7 @@ def test_204_can_defer(engine, service, tmp_path):
     assert engine.login("s204", b"wrong") == REFUSED
 
 
-def test_a_password_that_is_no_text(engine, service):
+def test_a_password_that_is_not_utf8(engine, service):
     start(engine, service)
     assert engine.login("ann", b"\xff\xfe") == REFUSED
     assert service.seen == []

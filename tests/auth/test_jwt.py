@@ -62,7 +62,7 @@ def test_bad_tokens(engine, user, changes):
 
 
 @pytest.mark.parametrize("cut", [b"..", b"a.b.c", b"\xff.\xfe.\xfd"])
-def test_what_looks_like_a_token_and_is_none(engine, cut):
+def test_texts_that_only_look_like_tokens_are_refused(engine, cut):
     start(engine)
     assert engine.login("ann", cut) == REFUSED
 
@@ -76,7 +76,7 @@ def test_audience_and_issuer(engine):
     assert engine.login("ann", token(iss="us")) == REFUSED
 
 
-def test_without_an_audience_any_will_do(engine):
+def test_without_a_configured_audience_any_is_accepted(engine):
     start(engine)
     assert engine.login("ann", token(aud="web")) == LET_IN
 
@@ -196,14 +196,14 @@ def test_rights_of_a_token(engine):
     assert acl(engine, 8, "anything") is True
 
 
-def test_lists_that_are_missing_or_nonsense_allow_nothing(engine):
+def test_missing_or_malformed_lists_allow_nothing(engine):
     start(engine, "JwtAcl")
     assert engine.login("ann", token(publ="out/#", subs=[1, None])) == LET_IN
     assert acl(engine, WRITE, "out/x") is False
     assert acl(engine, READ, "x") is False
 
 
-def test_who_was_let_in_by_somebody_else_is_not_decided_about(engine):
+def test_clients_without_a_token_are_left_to_other_plugins(engine):
     start(engine, "JwtAcl")
     assert acl(engine, READ, "x") is None
 
@@ -229,7 +229,7 @@ _topics = st.lists(st.sampled_from(("a", "b", "")), min_size=1, max_size=4).map(
 
 
 @given(_filters, _filters, _topics)
-def test_what_a_filter_covers_is_no_more_than_what_it_matches(own, asked, topic):
+def test_a_covering_filter_matches_every_covered_topic(own, asked, topic):
     own_levels, asked_levels = tuple(own.split("/")), tuple(asked.split("/"))
     if covers(own_levels, asked) and matches(asked_levels, topic):
         assert matches(own_levels, topic)

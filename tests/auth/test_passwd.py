@@ -89,7 +89,7 @@ def test_hash_a_plain_file(path, capsys):
     assert path.read_text().endswith(hashed)
 
 
-def test_what_is_not_changed_stays_byte_for_byte(path):
+def test_unchanged_lines_stay_byte_for_byte(path):
     before = b"# caf\xe9\r\n\r\n  ben : x \r\nann:old\r\nlast:x"
     path.write_bytes(before)
     assert passwd("-b", path, "cid", "pw") == 0
@@ -111,7 +111,7 @@ def test_mode_and_links_stay(path, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["link", "passwd"]
 
 
-def test_where_a_file_cannot_be_replaced_it_is_written(path, monkeypatch):
+def test_a_file_that_cannot_be_replaced_is_overwritten(path, monkeypatch):
     path.write_text("a:" + "x" * 1000 + "\n")
 
     def busy(*_):
@@ -180,7 +180,7 @@ def test_a_corrupt_file_stays_as_it_is(path, content, arguments, capsys):
     assert path.read_bytes() == content
 
 
-def test_it_asks_twice(path):
+def test_the_password_is_asked_for_twice(path):
     done = run("-c", path, "ann", input="pw\npw\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "Password: \nReenter password: \nAdding password for user ann\n"
@@ -191,7 +191,7 @@ def test_it_asks_twice(path):
     ("pw\nother\n", 2, "Error: Passwords do not match.\n"), ("\n", 1, "Error: Empty password.\n"),
     ("", 1, "Error: Empty password.\n"), ("pw\n\n", 1, "Error: Empty password.\n"),
 ])
-def test_what_is_typed_wrong_changes_nothing(path, typed, status, says):
+def test_a_mistyped_password_changes_nothing(path, typed, status, says):
     done = run("-c", path, "ann", input=typed)
     assert (done.returncode, done.stderr) == (status, says)
     assert not path.exists()

@@ -28,7 +28,7 @@ def good(path, user, password):
     return load_passwords(str(path)).hashes[user].matches(password.encode())
 
 
-def test_we_read_what_mosquitto_passwd_writes(path):
+def test_files_of_mosquitto_passwd_are_read(path):
     theirs("-c", "-b", path, "ann", "one")
     theirs("-b", path, "josé", "pässword")
     theirs("-H", "sha512", "-b", path, "old", "three")
@@ -71,7 +71,7 @@ def broker(path, tmp_path):
         process.terminate()
 
 
-def test_mosquitto_reads_what_we_write(broker):
+def test_mosquitto_reads_files_of_mosq_passwd(broker):
     pub = shutil.which("mosquitto_pub")
 
     def login(user, password):

@@ -19,11 +19,11 @@ def test_users_comments_blank_lines_and_crlf():
     assert users.warnings == []
 
 
-def test_what_follows_a_second_colon_does_not_count_and_colons_in_a_row_are_one():
+def test_text_after_a_second_colon_is_ignored_and_colons_are_merged():
     assert parse(f"ann:{HASH}:gid:more\n:ben::{HASH}").hashes.keys() == {"ann", "ben"}
 
 
-def test_a_line_without_a_colon_is_passed_over_with_a_warning():
+def test_a_line_without_a_colon_is_skipped_with_a_warning():
     users = parse(f"hello\nann:{HASH}\n" + "x\n" * 20)
     assert list(users.hashes) == ["ann"]
     assert "passwd:1 " in users.warnings[0]
@@ -42,7 +42,7 @@ def test_a_line_without_a_colon_is_passed_over_with_a_warning():
     (b"\xff\xfe:x", 1, "not UTF-8"),
     (b"a" * 70000 + b":x", 1, "longer than 65535"),
 ])
-def test_mistakes_say_where_and_what_and_show_no_secret(text, line, says):
+def test_errors_name_the_line_and_show_no_secret(text, line, says):
     with pytest.raises(ConfigError) as error:
         parse(text)
     assert (error.value.origin.file, error.value.origin.line) == ("passwd", line)
@@ -50,14 +50,14 @@ def test_mistakes_say_where_and_what_and_show_no_secret(text, line, says):
     assert "secret" not in str(error.value)
 
 
-def test_a_file_that_is_not_there_names_the_line_of_the_option(tmp_path):
+def test_an_error_for_a_missing_file_names_the_line_of_its_option(tmp_path):
     with pytest.raises(ConfigError) as error:
         load_passwords(str(tmp_path / "none"), Origin("mosq.conf", 7))
     assert "No such file" in str(error.value)
     assert "mosq.conf:7" in str(error.value)
 
 
-def test_a_file_that_all_can_read_is_warned_of(tmp_path):
+def test_a_world_readable_file_causes_a_warning(tmp_path):
     path = tmp_path / "passwd"
     path.write_text(f"ann:{HASH}\n")
     path.chmod(0o644)
@@ -66,7 +66,7 @@ def test_a_file_that_all_can_read_is_warned_of(tmp_path):
     assert load_passwords(str(path)).warnings == []
 
 
-def test_the_decoy_is_as_dear_as_most_hashes():
+def test_the_decoy_costs_as_much_as_most_hashes():
     cheap, dear = new_hash(SHA512, b"a"), new_hash(PBKDF2, b"a", 5)
     users = parse(f"a:{cheap}\nb:{dear}\nc:{dear.replace('$7$5$', '$7$5$')}")
     assert (users.decoy.kind, users.decoy.iterations) == (PBKDF2, 5)

@@ -34,7 +34,7 @@ def test_exact_against_hashlib(pairs, iterations):
 @pytest.mark.again("properties")
 @settings(max_examples=tries(200, 40))
 @given(st.lists(st.tuples(PASSWORDS, SALTS, st.booleans()), min_size=1, max_size=8), st.integers(1, 10))
-def test_checker_says_what_each_hash_says(cases, iterations):
+def test_the_checker_agrees_with_each_hash(cases, iterations):
     checker = Checker()
     cases = cases[:checker.width]
     hashes = [Hash(PBKDF2, "", salt, hashlib.pbkdf2_hmac("sha512", password if good else b"no" + password, salt, iterations),
@@ -43,7 +43,7 @@ def test_checker_says_what_each_hash_says(cases, iterations):
     assert checker.match(hashes, passwords) == [h.matches(p) for h, p in zip(hashes, passwords, strict=True)]
 
 
-def test_without_lanes_one_after_the_other(monkeypatch):
+def test_without_lanes_hashes_are_checked_one_by_one(monkeypatch):
     monkeypatch.setattr("mosq.auth.hashes.password_lanes", lambda: None)
     checker = Checker()
     assert checker.width == 1
@@ -54,7 +54,7 @@ def test_without_lanes_one_after_the_other(monkeypatch):
 @pytest.mark.parametrize(("keys", "firsts", "iterations"), [
     ([], [], 1), ([bytes(128)] * 9, [bytes(64)] * 9, 1), ([bytes(127)], [bytes(64)], 1), ([bytes(128)], [bytes(63)], 1),
     ([bytes(128)], [], 1), ([bytes(128)], [bytes(64)], 0)])
-def test_what_does_not_fit_is_refused(keys, firsts, iterations):
+def test_inputs_of_the_wrong_size_are_refused(keys, firsts, iterations):
     if LANES is not None:
         with pytest.raises(ValueError, match="expected"):
             LANES.derive(keys, firsts, iterations)

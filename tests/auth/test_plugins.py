@@ -41,7 +41,7 @@ def load(engine, *names, password_file=None, **options):
     ("/usr/lib/mosquitto_go_auth.so", "native plugins"),
     ("mosquitto_dynamic_security.so", "Unknown option 'plugin_opt_password'"),
 ])
-def test_what_cannot_be_loaded_says_where_and_why_and_shows_no_option(engine, path, says):
+def test_a_load_error_names_line_and_reason_and_no_option_value(engine, path, says):
     with pytest.raises(ConfigError) as error:
         engine.start(config_of(plugins=[plugin_line(path, number=9, password="hunter2")]))
     assert says in str(error.value)
@@ -60,14 +60,14 @@ def test_an_entry_point(engine, monkeypatch):
         engine.access.reload(config_of(plugins=[plugin_line("python:other")]))
 
 
-def test_what_a_plugin_does_not_do_is_not_asked(engine):
+def test_only_implemented_methods_of_a_plugin_are_called(engine):
     load(engine, "Shout", "Listens")
     assert engine.access.securities() == [{
         "acl": None, "authenticate": False, "login_anonymous": False, "roles": None, "authorize": False, "extended": False,
         "transform_in": ("in/#", "$x/in"), "transform_out": ("out/+",), "events": True}]
 
 
-def test_one_plugin_of_several_listeners_is_one_instance(engine):
+def test_a_plugin_line_of_several_listeners_makes_one_instance(engine):
     line = plugin_line(f"python:{MODULE}:AllowsAll")
     config = config_of(listeners=3)
     config.listeners[1].plugins = config.listeners[2].plugins = [line]
@@ -89,7 +89,7 @@ def test_verdicts(engine):
 
 
 @pytest.mark.parametrize("user", ["fails", "none", "bad", "long", "on"])
-def test_a_plugin_that_fails_refuses_who_is_asked_about_and_is_told_without_secrets(engine, user):
+def test_a_failing_plugin_refuses_and_is_logged_without_secrets(engine, user):
     load(engine, "ByName")
     assert engine.login(user, b"hunter2") == REFUSED
     assert engine.login("allow") == LET_IN
@@ -100,7 +100,7 @@ def test_a_plugin_that_fails_refuses_who_is_asked_about_and_is_told_without_secr
     assert "hunter2" not in "".join(engine.lines)
 
 
-def test_a_plugin_that_fails_often_is_told_once_a_minute(engine):
+def test_a_plugin_that_fails_often_is_logged_once_a_minute(engine):
     load(engine, "ByName", auth_backoff=False)
     for i in range(50):
         assert engine.login(f"fails{i}") == REFUSED
@@ -108,7 +108,7 @@ def test_a_plugin_that_fails_often_is_told_once_a_minute(engine):
     assert len(engine.lines) == 1
 
 
-def test_deferred_goes_on_to_the_next_and_to_the_password_file(engine, password_file):
+def test_a_deferred_login_continues_with_the_next_plugin(engine, password_file):
     load(engine, "ByName", "ByName", password_file=password_file)
     second = ours.made[1]
     assert engine.login("allow") == LET_IN
@@ -119,7 +119,7 @@ def test_deferred_goes_on_to_the_next_and_to_the_password_file(engine, password_
     assert len(second.calls) == 1
 
 
-def test_a_user_of_the_password_file_behind_a_plugin(engine, tmp_path):
+def test_a_deferred_login_continues_with_the_password_file(engine, tmp_path):
     from .conftest import write_users
     write_users(tmp_path / "passwd", defer=b"secret")
     load(engine, "ByName", password_file=tmp_path / "passwd")
@@ -127,7 +127,7 @@ def test_a_user_of_the_password_file_behind_a_plugin(engine, tmp_path):
     assert engine.login("defer", b"wrong") == REFUSED
 
 
-def test_what_nobody_knows_is_refused_and_nobody_is_for_allow_anonymous(engine):
+def test_unknown_users_are_refused_and_anonymous_is_left_undecided(engine):
     load(engine, "ByName")
     assert engine.login("defer") == REFUSED
     assert engine.login(None, None) == -1
@@ -147,7 +147,7 @@ def test_guesses_are_paused(engine):
     assert len(plugin.calls) < 10
 
 
-def test_a_slow_plugin_delays_only_who_asks_it(engine, tmp_path):
+def test_a_slow_plugin_delays_only_its_own_listener(engine, tmp_path):
     from .conftest import write_users
     write_users(tmp_path / "passwd", ann=b"secret")
     config = config_of(listeners=3, password_file=tmp_path / "passwd")
@@ -166,7 +166,7 @@ def test_a_slow_plugin_delays_only_who_asks_it(engine, tmp_path):
     engine.wait(lambda so_far: any(answer.handle == slow.handle for answer in so_far))
 
 
-def test_a_plugin_that_is_asked_too_much_refuses(engine, monkeypatch):
+def test_a_plugin_with_a_full_queue_refuses(engine, monkeypatch):
     monkeypatch.setattr("mosq.auth.runner.WAITING_MAX", 2)
     plugin = load(engine, "Slow")
     ours.Slow.go.clear()
@@ -182,7 +182,7 @@ def test_a_plugin_that_is_asked_too_much_refuses(engine, monkeypatch):
     engine.wait(lambda so_far: len(so_far) == 6)
 
 
-def test_what_is_too_late_is_not_asked(engine):
+def test_requests_after_the_timeout_reach_no_plugin(engine):
     plugin = load(engine, "AllowsAll", auth_timeout=-1)
     engine.access.take([engine.connect()])
     done = threading.Event()
@@ -193,7 +193,7 @@ def test_what_is_too_late_is_not_asked(engine):
     assert "longer than auth_timeout" in engine.lines[0]
 
 
-def test_a_plugin_that_hangs_is_told(engine, monkeypatch):
+def test_a_plugin_that_hangs_is_logged(engine, monkeypatch):
     plugin = load(engine, "Slow", auth_timeout=1)
     ours.Slow.go.clear()
     try:
@@ -251,13 +251,13 @@ def test_two_exchanges_do_not_mix(engine):
     assert engine.ask(step(one.handle, b"1cba")).code == LET_IN
 
 
-def test_a_client_that_authenticates_anew_begins_anew(engine):
+def test_a_re_authentication_begins_a_new_exchange(engine):
     plugin = load(engine, "Challenge")
     assert decided(engine, step(77, b"x", reauth=True)) == (GO_ON, None, b"abc2")
     assert (plugin.calls[0].first, plugin.calls[0].reauth) == (True, True)
 
 
-def test_a_method_that_nobody_knows(engine):
+def test_an_unknown_method_is_refused(engine):
     load(engine, "OtherMethod", "Challenge")
     assert engine.login(method="unknown") == BAD_METHOD
     assert engine.login(method="other") == LET_IN
@@ -305,7 +305,7 @@ def test_decisions(engine):
     ("a+b", "c", "username"), ("#", "c", "username"), ("a/b", "c", "username"), ("ann", "c/d", "client id"),
     (None, "+", "client id"),
 ])
-def test_names_that_could_be_parts_of_filters_are_denied_before_the_plugin(engine, user, client_id, what):
+def test_names_with_slashes_or_wildcards_are_denied_before_the_plugin(engine, user, client_id, what):
     plugin = load(engine, "Rules")
     for _ in range(5):
         assert acl(engine, SUBSCRIBE, "x", user, client_id) is False
@@ -314,7 +314,7 @@ def test_names_that_could_be_parts_of_filters_are_denied_before_the_plugin(engin
     assert engine.lines == [f'ACL denying access to client with dangerous {what} "{user if what == "username" else client_id}"']
 
 
-def test_auth_plugin_deny_special_chars_false_asks_for_them_too(engine):
+def test_deny_special_chars_false_asks_the_plugin_for_all_names(engine):
     engine.start(config_of(plugins=[plugin_line(f"python:{MODULE}:Rules", deny_special_chars=False)]))
     assert acl(engine, SUBSCRIBE, "x", "a/b", "c#") is True
 
@@ -353,13 +353,13 @@ def test_only_messages_that_match_are_shown(engine):
     assert len(plugin.calls) == 1
 
 
-def test_several_transforms_one_after_the_other(engine):
+def test_several_transforms_run_in_order(engine):
     load(engine, "Shout", "Twice")
     assert message(engine, "in/both", b"x") == ("in/both", b"XX", 1, False)
     assert message(engine, "in/one", b"x") == ("in/one", b"X", 1, False)
 
 
-def test_what_a_plugin_publishes_goes_out_before_its_answer(engine):
+def test_messages_of_a_plugin_are_sent_before_its_answer(engine):
     load(engine, "Shout")
     assert message(engine, "in/a", b"publish") == ("in/a", b"PUBLISH", 1, False)
     assert [answer.kind for answer in engine.answers] == ["publish", "message_in"]
@@ -367,7 +367,7 @@ def test_what_a_plugin_publishes_goes_out_before_its_answer(engine):
 
 
 @pytest.mark.parametrize(("topic", "qos"), [("a/+", 0), ("#", 0), ("", 0), ("a\0", 0), ("x" * 65536, 0), ("a", 3)])
-def test_a_plugin_cannot_publish_nonsense(engine, topic, qos):
+def test_a_plugin_cannot_publish_invalid_messages(engine, topic, qos):
     plugin = load(engine, "Shout")
     with pytest.raises(ValueError):
         plugin.broker.publish(topic, b"x", qos)
@@ -404,7 +404,7 @@ def reloaded(engine, config):
     old.close()
 
 
-def test_a_plugin_with_a_reload_method_goes_on_and_is_told(engine):
+def test_a_plugin_with_a_reload_method_stays_and_is_called(engine):
     def config(word):
         return config_of(plugins=[plugin_line(f"python:{MODULE}:Reloads", word=word)])
 
@@ -418,7 +418,7 @@ def test_a_plugin_with_a_reload_method_goes_on_and_is_told(engine):
     assert ours.made[0].closed == 0
 
 
-def test_a_reload_that_is_given_up_tells_no_plugin(engine):
+def test_an_abandoned_reload_calls_no_plugin(engine):
     line = plugin_line(f"python:{MODULE}:Reloads", word="one")
     engine.start(config_of(plugins=[line]))
     engine.access.reload(config_of(plugins=[plugin_line(f"python:{MODULE}:Reloads", word="two")])).close()
@@ -426,7 +426,7 @@ def test_a_reload_that_is_given_up_tells_no_plugin(engine):
     assert ours.made[0].reloads == []
 
 
-def test_a_plugin_without_one_is_made_anew_if_its_options_change(engine):
+def test_a_plugin_without_reload_is_replaced_if_its_options_change(engine):
     engine.start(config_of(plugins=[plugin_line(f"python:{MODULE}:AllowsAll", colour="red")]))
     reloaded(engine, config_of(plugins=[plugin_line(f"python:{MODULE}:AllowsAll", colour="red")]))
     assert len(ours.made) == 1
@@ -445,7 +445,7 @@ def _eventually_closed(plugin):
     return plugin.closed == 1
 
 
-def test_a_reload_with_a_bad_plugin_leaves_all_as_it_was(engine):
+def test_a_reload_with_a_bad_plugin_changes_nothing(engine):
     plugin = load(engine, "AllowsAll")
     with pytest.raises(ConfigError):
         engine.access.reload(config_of(plugins=[plugin_line(f"python:{MODULE}:AllowsAll"),
@@ -462,7 +462,7 @@ def test_close_closes_plugins(engine):
     assert plugin.closed == 1
 
 
-def test_the_methods_of_the_base_say_nothing():
+def test_the_methods_of_the_base_class_decide_nothing():
     plugin = Plugin({})
     assert plugin.authenticate(None).decision == plugin.extended(None).decision == plugin.authorize(None).decision == "defer"
     assert plugin.message_in(None) is plugin.message_out(None) is None

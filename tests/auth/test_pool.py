@@ -19,7 +19,7 @@ def pools():
         pool.close(5)
 
 
-def test_it_runs_what_it_is_given_in_threads_of_low_priority(pools):
+def test_work_runs_in_threads_of_low_priority(pools):
     done = threading.Event()
     seen = []
 
@@ -33,7 +33,7 @@ def test_it_runs_what_it_is_given_in_threads_of_low_priority(pools):
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) < NICE
 
 
-def test_threads_begin_with_the_first_work_so_that_a_fork_before_it_loses_none(pools):
+def test_threads_start_with_the_first_work_also_after_a_fork(pools):
     pool = pools()
     child = os.fork()
     if child == 0:
@@ -44,7 +44,7 @@ def test_threads_begin_with_the_first_work_so_that_a_fork_before_it_loses_none(p
     assert pool.close(5)
 
 
-def test_it_says_when_it_is_full(pools):
+def test_a_full_pool_refuses_work(pools):
     begun, go = threading.Event(), threading.Event()
     pool = pools(waiting_max=2)
 
@@ -61,7 +61,7 @@ def test_it_says_when_it_is_full(pools):
     go.set()
 
 
-def test_an_exception_is_told_by_name_and_the_thread_goes_on(pools):
+def test_an_exception_is_reported_by_name_and_the_thread_continues(pools):
     names, done = [], threading.Event()
     pool = pools(failed=names.append)
     pool.put(lambda: {}["secret"])
@@ -70,7 +70,7 @@ def test_an_exception_is_told_by_name_and_the_thread_goes_on(pools):
     assert names == ["KeyError"]
 
 
-def test_idle_is_told_after_the_last_one(pools):
+def test_idle_is_called_after_the_last_work(pools):
     order, done = [], threading.Event()
 
     def idle():
@@ -85,7 +85,7 @@ def test_idle_is_told_after_the_last_one(pools):
     assert order[-1] == "idle"
 
 
-def test_close_drops_what_waits_does_the_last_and_takes_nothing_more(pools):
+def test_close_drops_queued_work_and_runs_the_last(pools):
     begun, go, done = threading.Event(), threading.Event(), []
     pool = pools()
 
@@ -104,7 +104,7 @@ def test_close_drops_what_waits_does_the_last_and_takes_nothing_more(pools):
     assert done == ["last"]
 
 
-def test_a_system_without_threads_is_no_room_and_the_next_work_tries_again(pools, monkeypatch):
+def test_a_failed_thread_start_refuses_work_and_is_tried_again(pools, monkeypatch):
     start, left = threading.Thread.start, [1]
 
     def starts(thread):

@@ -6,7 +6,7 @@ from mosq.auth.verdicts import Verdicts
 HASH = read_hash(new_hash(SHA512, b"pw"))
 
 
-def test_what_was_remembered_is_known():
+def test_a_remembered_login_is_known():
     verdicts = Verdicts(10, 60)
     key = verdicts.key(HASH, "ann", b"pw")
     assert not verdicts.knows(key)
@@ -14,7 +14,7 @@ def test_what_was_remembered_is_known():
     assert verdicts.knows(key)
 
 
-def test_another_password_user_hash_or_process_is_not():
+def test_a_login_with_another_password_user_or_hash_is_unknown():
     verdicts = Verdicts(10, 60)
     verdicts.remember(verdicts.key(HASH, "ann", b"pw"))
     assert not verdicts.knows(verdicts.key(HASH, "ann", b"pw2"))
@@ -23,7 +23,7 @@ def test_another_password_user_hash_or_process_is_not():
     assert not verdicts.knows(Verdicts(10, 60).key(HASH, "ann", b"pw"))
 
 
-def test_it_is_forgotten_in_time_and_bounded():
+def test_logins_are_forgotten_by_age_and_number():
     now = [0.0]
     verdicts = Verdicts(3, 60, clock=lambda: now[0])
     keys = [verdicts.key(HASH, f"u{i}", b"pw") for i in range(5)]

@@ -43,7 +43,7 @@ def test_wheel_fires_on_time(seed: int) -> None:
         assert wheel.armed(number) == (number in due)
 
 
-def test_wheel_is_asked_in_time() -> None:
+def test_wheel_with_exact_timeouts_is_never_late() -> None:
     """Test that advancing exactly when timeout_ms demands it is never late."""
     r = random.Random(1)
     for _ in range(300):
@@ -141,7 +141,7 @@ def test_buffers_are_recycled_within_their_bound() -> None:
 
 
 @pytest.mark.parametrize(("block_items", "idle_max"), [(1, 0), (8, 0), (8, 20), (1000, 500), (1000, 10_000)])
-def test_slab_gives_back_and_stale_handles_stay_stale(block_items: int, idle_max: int) -> None:
+def test_slab_frees_memory_and_stale_handles_stay_stale(block_items: int, idle_max: int) -> None:
     """Test waves of takes and gives: no handle ever returns, idle objects stay bounded, and in the end little memory is kept."""
     slab, r = PySlab(400, block_items, idle_max), random.Random(block_items + idle_max)
     taken: dict[int, int] = {}

@@ -12,7 +12,7 @@ CHUNK = 1 << 21
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_order(seed: int) -> None:
+def test_cells_are_taken_and_given_in_any_order(seed: int) -> None:
     rng, cells = random.Random(seed), PyCells()
     here: list[int] = []
     for growing in (0.7, 0.3, 0.9, 0.1):
@@ -31,7 +31,7 @@ def test_any_order(seed: int) -> None:
     assert cells.mapped_bytes() <= 2 * CHUNK            # spare pages, and an empty chunk
 
 
-def test_chunks_come_and_go() -> None:
+def test_chunks_are_mapped_and_freed() -> None:
     cells = PyCells()
     numbers = [cells.take(64) for _ in range(8 * CHUNK // 64)]
     if PLAIN:
@@ -55,7 +55,7 @@ def test_large_objects() -> None:
         assert cells.used_bytes() == 0
 
 
-def test_one_that_comes_and_goes_keeps_its_chunk() -> None:
+def test_a_cell_taken_and_given_repeatedly_keeps_its_chunk() -> None:
     cells = PyCells()
     for _ in range(3):
         cells.give(cells.take(48))

@@ -40,7 +40,7 @@ def huge_kib() -> int:
 
 
 @pytest.mark.timing
-def test_one_cell_of_a_class_comes_and_goes_in_a_large_store() -> None:
+def test_a_repeated_take_in_a_large_store_causes_no_page_fault() -> None:
     cells = PyCells()
     for _ in range(40_000):
         cells.take(64)
@@ -48,7 +48,7 @@ def test_one_cell_of_a_class_comes_and_goes_in_a_large_store() -> None:
 
 
 @pytest.mark.timing
-def test_one_cell_comes_and_goes_where_a_chunk_begins() -> None:
+def test_a_repeated_take_at_a_chunk_border_causes_no_page_fault() -> None:
     cells = PyCells()
     full_chunks(cells, 2)
     assert faults(lambda: cells.give(cells.take(CELL))) < 0.1
@@ -73,7 +73,7 @@ def test_an_idle_pool_stays_warm() -> None:
     assert faults(lambda: slab.give(slab.take()[0])) < 0.1
 
 
-def test_handles_stay_apart_when_generations_wrap() -> None:
+def test_handles_stay_distinct_when_generations_wrap() -> None:
     slab = PySlab(64, 1, 0)
     words = (ctypes.c_uint32 * 64).from_address(id(slab))
     at = next(i for i in range(2, 60) if tuple(words[i:i + 3]) == (64, 1, 0))     # of the Slab in its test API

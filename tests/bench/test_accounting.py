@@ -9,7 +9,7 @@ from tests.bench.fake import Fake
 
 @pytest.mark.parametrize("scenario", ["fan-in", "fan-out", "pairs", "shared"])
 @pytest.mark.parametrize("wrong", [{"double": 7}, {"drop": 10, "double": 7}], ids=str)
-def test_lost_and_doubled(bench, scenario: str, wrong: dict[str, int]) -> None:
+def test_lost_and_duplicate_messages_are_counted(bench, scenario: str, wrong: dict[str, int]) -> None:
     with Fake(**wrong) as fake:
         result = bench(scenario, fake.port, subscribers=3, window=0, stall=0.6 if "drop" in wrong else 5.0)
     phase, = result.phases
@@ -20,7 +20,7 @@ def test_lost_and_doubled(bench, scenario: str, wrong: dict[str, int]) -> None:
     assert phase.duplicates > 0
 
 
-def test_out_of_order(bench) -> None:
+def test_messages_out_of_order_are_counted(bench) -> None:
     with Fake(swap=9) as fake:
         phase, = bench("pairs", fake.port, publishers=1, window=0).phases
     assert (phase.out_of_order, phase.lost, phase.duplicates) == (fake.swapped, 0, 0)
@@ -33,7 +33,7 @@ def test_everything_in_order_is_exact(bench) -> None:
     assert result.exact and result.phases[0].delivered == 1200
 
 
-def test_a_window_is_given_back_for_what_is_lost(bench) -> None:
+def test_lost_messages_free_the_window(bench) -> None:
     """Test that lost messages free the window: otherwise a run that loses more than its window would never end."""
     with Fake(drop=2) as fake:
         phase, = bench("pairs", fake.port, publishers=1, messages=40, window=10, burst=5, stall=0.6).phases
@@ -69,7 +69,7 @@ def test_large_payloads_are_counted_without_being_read(bench) -> None:
     assert (phase.delivered, phase.lost, phase.out_of_order) == (16, 4, 0)
 
 
-def test_the_brokers_receive_maximum_is_kept(bench) -> None:
+def test_the_receive_maximum_of_the_broker_is_respected(bench) -> None:
     """Test [v5 3.3.4-9]: at most three unacknowledged PUBLISHes."""
     with Fake(connack_props=b"\x21\0\x03") as fake:
         result = bench("pairs", fake.port, qos=1, version=5, publishers=1, inflight=20, messages=60)

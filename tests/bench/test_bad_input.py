@@ -42,13 +42,13 @@ def test_an_invalid_host_name(bench) -> None:
     (4, 5, "not authorized (0x05)"), (4, 4, "bad user name or password (0x04)"), (5, 0x86, "bad user name or password (0x86)"),
     (5, 0xFE, "unknown reason (0xFE)")])
 @pytest.mark.parametrize("scenario", ["pairs", "storm"])
-def test_a_refused_log_in(bench, version: int, code: int, words: str, scenario: str) -> None:
+def test_a_refused_login(bench, version: int, code: int, words: str, scenario: str) -> None:
     with Fake(connack=code) as fake:
         result = bench(scenario, fake.port, version=version)
     assert not result.complete and "refused client 0" in result.why and result.why.endswith(words)
 
 
-def test_some_of_a_storm_are_refused(bench) -> None:
+def test_refused_clients_of_a_storm_are_reported(bench) -> None:
     """Test that the others are measured, and that the phase reports the number of refused clients."""
     config = "listener {port} 127.0.0.1\nallow_anonymous true\nmax_connections 5\n"
     with Broker(config) as broker:
@@ -98,7 +98,7 @@ def test_an_end_in_the_middle(bench, then: str, words: str) -> None:
     assert phase.published >= 100 and phase.closed == 1 and phase.latency["count"] == phase.delivered
 
 
-def test_a_broker_that_falls_silent(bench) -> None:
+def test_a_broker_that_stops_answering(bench) -> None:
     with Fake(after=100, then="silence") as fake:
         result = bench("pairs", fake.port, qos=1, stall=0.3)
     phase, = result.phases
@@ -106,7 +106,7 @@ def test_a_broker_that_falls_silent(bench) -> None:
     assert phase.unacknowledged == phase.published - 100
 
 
-def test_a_broker_that_is_busy_at_the_end_has_delivered_all_the_same(bench) -> None:
+def test_a_broker_busy_at_the_end_counts_as_complete(bench) -> None:
     with Fake(then="deaf") as fake:
         result = bench("pairs", fake.port, stall=0.3)
         again = bench("storm", fake.port, clients=2, rounds=2, stall=0.3)
@@ -133,7 +133,7 @@ def test_a_broker_that_is_killed() -> None:
     assert phase.delivered > 1000 and result.as_dict()["complete"] is False
 
 
-def test_it_was_interrupted(bench) -> None:
+def test_an_interrupted_run_keeps_its_measurements(bench) -> None:
     def interrupt(what: str, counts: dict[str, int]) -> None:
         if counts["received"] > 100:
             raise KeyboardInterrupt
@@ -156,7 +156,7 @@ def test_messages_in_transit_at_an_interruption_are_not_lost(bench) -> None:
     assert any("outstanding 50" in line for line in lines(result)) and phase.as_dict()["outstanding"] == 50
 
 
-def test_it_was_terminated(capfd) -> None:
+def test_a_terminated_run_keeps_its_measurements(capfd) -> None:
     """Test that SIGTERM keeps the measurements, too."""
     with Fake(after=100) as fake:
         fake.misbehave = lambda door: os.kill(os.getpid(), signal.SIGTERM)      # type: ignore[method-assign]

@@ -41,7 +41,7 @@ def test_options_that_are_refused(capfd, arguments: tuple[str, ...], words: str)
     assert (status, out) == (3, "") and words in err
 
 
-def test_a_file_that_cannot_be_written_is_known_before_the_run(capfd, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_found_before_the_run(capfd, tmp_path: Path) -> None:
     with Fake() as fake:
         for file in (tmp_path / "none" / "x.json", tmp_path):
             assert typed(capfd, "pairs", "-p", str(fake.port), *FEW, "--json", str(file))[::2] == (
@@ -68,7 +68,7 @@ def test_an_incomplete_run_has_an_exit_status(capfd) -> None:
     assert (status, out, err) == (1, "", f"Error: not complete: cannot connect to 127.0.0.1:{port}: Connection refused\n")
 
 
-def test_json_of_a_run_that_broke_off_is_marked(capfd, tmp_path: Path) -> None:
+def test_json_of_an_aborted_run_is_marked(capfd, tmp_path: Path) -> None:
     with Fake(after=50, then="close") as fake:
         status, _, err = typed(capfd, "pairs", "-p", str(fake.port), *FEW, "-P", "s3cret", "-u", "u%i",
                                "--json", str(tmp_path / "r.json"))
@@ -78,7 +78,7 @@ def test_json_of_a_run_that_broke_off_is_marked(capfd, tmp_path: Path) -> None:
     assert "s3cret" not in json.dumps(told) and told["options"]["username"] == "u%i"
 
 
-def test_json_on_standard_output_is_nothing_but_json(capfd) -> None:
+def test_standard_output_holds_json_only(capfd) -> None:
     with Fake() as fake:
         status, out, err = typed(capfd, "fan-out", "-p", str(fake.port), *FEW, "--subscribers", "2", "--json", "-")
     told = json.loads(out)
@@ -146,7 +146,7 @@ def test_the_page_names_every_scenario_and_option() -> None:
             assert option.param_type_name == "argument" or f"`{max(option.opts, key=len)}" in page, (name, option.opts)
 
 
-def test_the_broker_loads_none_of_it() -> None:
+def test_the_broker_does_not_import_the_bench() -> None:
     program = "import sys, mosq.cli.start, mosq.cli.commands; sys.exit(any(name.startswith(('mosq.tools.bench', 'mosq._bench')) for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 

@@ -28,7 +28,7 @@ def test_the_broker_counts_the_same(bench, scenario: str, qos: int) -> None:
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("ws", [False, True])
-def test_bytes_of_a_payload_stay_what_they_are(bench, broker_with, tls: bool, ws: bool) -> None:
+def test_the_broker_counts_the_same_payload_bytes(bench, broker_with, tls: bool, ws: bool) -> None:
     """Test each transport: the broker received and sent as many bytes of payload."""
     with broker_with(tls=tls, ws=ws) as (broker, way):
         result = bench("payloads", broker.port, publishers=2, subscribers=2, messages=20, sizes=(16, 700, 70_000, 1_000_000), **way)
@@ -37,7 +37,7 @@ def test_bytes_of_a_payload_stay_what_they_are(bench, broker_with, tls: bool, ws
     assert result.exact and (counted["publish_bytes_in"], counted["publish_bytes_out"]) == (sent, 2 * sent)
 
 
-def test_paho_has_received_what_was_published(bench) -> None:
+def test_paho_receives_every_published_message(bench) -> None:
     last, seen = threading.Event(), []
     with Broker("max_queued_messages 0\n") as broker:
         watcher = paho.Client(paho.CallbackAPIVersion.VERSION2)

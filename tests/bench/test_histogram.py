@@ -34,7 +34,7 @@ def test_buckets_join_without_a_gap() -> None:
         assert first <= value < first + width and n == 1
 
 
-def test_a_duration_beyond_the_longest_counts_as_the_longest() -> None:
+def test_a_duration_above_the_maximum_counts_as_the_maximum() -> None:
     figures = histogram_of([2**50])
     assert figures["most_ns"] == 2**50
     assert figures["buckets"][0][0] < 2**44
@@ -68,7 +68,7 @@ def test_streams_account_as_a_set_does(numbers: list[int]) -> None:
     assert [i for first, end in gaps for i in range(first, end)] == missing
 
 
-def test_a_stream_that_comes_backwards_and_every_other_first() -> None:
+def test_streams_in_reverse_and_interleaved_order_are_complete() -> None:
     for numbers in (range(999, -1, -1), [*range(1, 2000, 2), *range(0, 2000, 2)], [*range(1, 2000, 2), *range(1998, -1, -2)]):
         said, gaps = taken(numbers)
         assert gaps == [] and TWICE not in said and len(said) == len(numbers)

@@ -14,7 +14,7 @@ def longer_than(values: dict[str, object], ns: int) -> int:
     return sum(n for first, _, n in values["buckets_ns"] if first > ns)  # type: ignore[attr-defined]
 
 
-def test_a_stall_is_in_the_latency_of_everything_that_was_due(bench) -> None:
+def test_a_stall_counts_in_the_latency_of_every_due_message(bench) -> None:
     with Fake(after=100, then="stall", stall_s=0.4) as fake:
         result = bench("pairs", fake.port, publishers=2, rate=1000.0, messages=600, size=1000)
     phase, = result.phases
@@ -51,7 +51,7 @@ def test_messages_that_were_due_but_never_sent_are_reported(bench) -> None:
 
 
 @pytest.mark.parametrize(("given", "least_s"), [({"messages": 0, "seconds": 0.8, "warmup": 0.0}, 0.8), ({"messages": 400}, 0.798)], ids=str)
-def test_a_broker_that_soon_delivers_nothing_more_is_not_fast(bench, given: dict[str, float], least_s: float) -> None:
+def test_a_broker_that_stops_delivering_is_not_reported_as_fast(bench, given: dict[str, float], least_s: float) -> None:
     """Test that a rate covers the time of publishing, not up to the last delivery, and that lost messages have no latency."""
     with Fake(after=50, then="silence") as fake:
         result = bench("pairs", fake.port, publishers=1, rate=500.0, stall=0.3, **given)

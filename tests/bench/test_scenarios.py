@@ -28,7 +28,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_everything_comes(bench, broker: Broker, scenario: str, version: int) -> None:
+def test_every_message_of_a_scenario_arrives(bench, broker: Broker, scenario: str, version: int) -> None:
     assert broker.process is not None
     qos = 2 if version == 5 else 1
     result = bench(scenario, broker.port, version=version, qos=qos, broker_pid=broker.process.pid, **SMALL)
@@ -92,13 +92,13 @@ def test_connects_are_timed(bench, broker: Broker) -> None:
     assert [phase.connect["count"] for phase in result.phases] == [12, 12]
 
 
-def test_by_time_with_a_warm_up(bench, broker: Broker) -> None:
+def test_a_run_by_time_has_a_warm_up(bench, broker: Broker) -> None:
     phase, = bench("pairs", broker.port, **{**SMALL, "messages": 0, "seconds": 0.2, "warmup": 0.1}).phases
     assert phase.exact and phase.latency["count"] == phase.delivered < phase.expected
     assert 0.1 < phase.seconds < 5
 
 
-def test_nothing_stays_behind(bench) -> None:
+def test_retained_messages_and_sessions_are_removed(bench) -> None:
     """Test that neither retained messages nor sessions stay, unless --keep is set."""
     with Broker("max_queued_messages 0\nsys_interval 1\n") as broker:
         for keep, left in ((False, (0, 0)), (True, (200, 12))):
@@ -148,7 +148,7 @@ def test_a_message_for_another_client_is_foreign(bench) -> None:
     assert 49 * 9 <= phase.foreign <= 50 * 9        # the flow ends with the last expected delivery
 
 
-def test_durable_sessions_of_flows_are_gone_at_the_end(bench) -> None:
+def test_durable_sessions_of_flows_are_removed_at_the_end(bench) -> None:
     """Test that the sessions exist during the flow."""
     came: list[tuple[bool, int]] = []
     with Fake() as fake:
@@ -157,7 +157,7 @@ def test_durable_sessions_of_flows_are_gone_at_the_end(bench) -> None:
     assert came == [(False, 0)] * 6 + [(True, 30)] * 6
 
 
-def test_topics_of_a_corpus_are_those_that_match() -> None:
+def test_topics_of_a_corpus_match_its_filters() -> None:
     for kind, n in (("mix", 15), ("plus", 9), ("hash", 3)):
         corpus = Corpus(kind, n)
         filters = corpus.filters()

@@ -18,13 +18,13 @@ from mosq.tools.bench import started
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_port_is_none_that_a_client_gets() -> None:
+def test_a_port_is_outside_the_range_of_client_ports() -> None:
     least = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert max(started.free_port() for _ in range(50)) < max(least, started.PORTS_FROM + 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_run_that_is_ended_leaves_no_broker_and_no_key(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_ended_run_leaves_no_broker_and_no_key(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "mosq", "bench", "pairs", "--start", "--tls", "--seconds", "600", "--stall", "1"]
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, process_group=0, text=True) as run:

@@ -46,7 +46,7 @@ def test_handshakes_are_reported(bench, broker_with) -> None:
     assert phase.handshake == {"count": 0} and "tls" not in phase.extra
 
 
-def test_tls_12_and_its_pre_shared_keys(bench, broker_with, tmp_path: Path) -> None:
+def test_tls_12_with_pre_shared_keys(bench, broker_with, tmp_path: Path) -> None:
     (tmp_path / "psk").write_text("bench:c0ffee\n")
     with broker_with("psk_hint h", f"psk_file {tmp_path}/psk") as (broker, _):
         result = bench("pairs", broker.port, publishers=1, tls=True, psk="c0ffee", psk_identity="bench")
@@ -93,7 +93,7 @@ def test_a_certificate_of_another_host(bench, broker_with) -> None:
     ({"ws": True}, {}, "speaks HTTP and not MQTT: try with --ws"),
     ({"tls": True}, {"tls": True, "ws": True, "insecure": True}, "in the WebSocket handshake"),
     ({"tls": True, "ws": True}, {"tls": True, "insecure": True}, "speaks HTTP and not MQTT: try with --ws")], ids=str)
-def test_a_port_for_something_else(bench, broker_with, there: dict[str, bool], asked: dict[str, bool], words: str) -> None:
+def test_a_port_with_another_protocol(bench, broker_with, there: dict[str, bool], asked: dict[str, bool], words: str) -> None:
     with broker_with(**there) as (broker, _):
         result = bench("pairs", broker.port, **asked)
     assert not result.complete and words.format(port=broker.port) in re.sub(r"client \d", "client C", result.why)
@@ -103,7 +103,7 @@ def test_a_port_for_something_else(bench, broker_with, there: dict[str, bool], a
     ({"cafile": "nowhere"}, "check --cafile \"nowhere\". Expected certificates in PEM form. (No such file or directory)"),
     ({"cert": "nowhere", "key": "nowhere"}, "check --cert \"nowhere\""),
     ({"psk": "xyz", "psk_identity": "a"}, "--psk is not a key in hexadecimal")])
-def test_files_that_are_not_there(bench, files: dict[str, str], words: str) -> None:
+def test_missing_files(bench, files: dict[str, str], words: str) -> None:
     result = bench("pairs", 1, tls=True, **files)
     assert not result.complete and words in result.why and "bridge" not in result.why
 
@@ -154,7 +154,7 @@ def test_answers_that_are_no_websocket(bench, answer: bytes, words: str) -> None
 @pytest.mark.parametrize(("answer", "words"), [
     (b"\x15\x03\x01\0\x02\x02\x46", "speaks TLS and not MQTT: try with --tls"),
     (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP and not MQTT: try with --ws")])
-def test_answers_to_connect_of_something_else(bench, answer: bytes, words: str) -> None:
+def test_answers_to_connect_that_are_no_connack(bench, answer: bytes, words: str) -> None:
     with answering(lambda door: door.sendall(door.recv(65536)[:0] + answer)) as port:
         assert words in bench("connect", port, clients=1).why
 
@@ -192,7 +192,7 @@ def web(bench, monkeypatch, said: bytes):
     return result
 
 
-def test_a_ping_has_a_pong_and_a_packet_may_come_in_pieces(bench, monkeypatch) -> None:
+def test_pings_are_answered_and_packets_may_be_split(bench, monkeypatch) -> None:
     request, accept = handshake(Spec("connect"))
     monkeypatch.setattr("mosq.tools.bench.transport.handshake", lambda spec: (request, accept))
     heard: list[bytes] = []
@@ -273,6 +273,6 @@ def test_options_of_tls_imply_tls_and_its_port(capfd) -> None:
     assert told["options"]["tls"] is True and told["options"]["port"] == 8883
 
 
-def test_a_certificate_names_what_can_be_one() -> None:
+def test_a_certificate_needs_a_valid_host_name() -> None:
     with pytest.raises(ValueError, match="cannot be made"):
         self_signed("what?")

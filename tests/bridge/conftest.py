@@ -164,7 +164,7 @@ def wait_for(near: Broker, far: Broker, world: World, topic: str = "joined", **h
     here.close()
 
 
-def port_of_nobody() -> int:
+def unused_port() -> int:
     return free_port()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.bridge import flow
-from tests.bridge.conftest import Client, Site, World, block, port_of_nobody, wait_for
+from tests.bridge.conftest import Client, Site, World, block, unused_port, wait_for
 from tests.harness.broker import Broker, free_port
 from tests.harness.effort import AT_ONCE_S
 from tests.harness.packets import Connack, Publish
@@ -25,7 +25,7 @@ ROOM = "max_queued_messages 0\n"
 @pytest.mark.parametrize(("qos", "direction", "far_is"), [
     (1, "out", "mosq"), (2, "in", "mosq"), (2, "out", "mosquitto"),
     *(pytest.param(*row, marks=pytest.mark.part("kills")) for row in ((1, "in", "mosq"), (2, "out", "mosq"), (1, "in", "mosquitto")))])
-def test_cut_again_and_again(world: World, qos: int, direction: str, far_is: str) -> None:
+def test_repeated_connection_losses(world: World, qos: int, direction: str, far_is: str) -> None:
     """Test that no message is lost or out of order within a topic, and that no QoS 2 message arrives twice."""
     far = world.mosq(extra=ROOM) if far_is == "mosq" else world.mosquitto(ROOM + "max_inflight_messages 1000\n")
     proxy = world.proxy(far.port)
@@ -42,7 +42,7 @@ def test_cut_again_and_again(world: World, qos: int, direction: str, far_is: str
     assert proxy.n_cuts >= 2
 
 
-def test_a_slow_network_carries_all(world: World) -> None:
+def test_a_slow_network_loses_no_message(world: World) -> None:
     far = world.mosq()
     proxy = world.proxy(far.port)
     near = world.mosq(block(proxy.port, topics=("flow/# out 1", "joined out 0")), ROOM)
@@ -52,7 +52,7 @@ def test_a_slow_network_carries_all(world: World) -> None:
     assert (count.n, count.reordered, count.doubled) == (500, 0, 0)
 
 
-def test_a_black_hole_is_noticed_by_the_keepalive(world: World) -> None:
+def test_the_keepalive_detects_a_silent_network(world: World) -> None:
     far = world.mosq(extra="max_keepalive 1\n")     # a bridge of 5.0 gets the value in CONNACK
     proxy = world.proxy(far.port)
     near = world.mosq(block(proxy.port, "bridge_protocol_version mqttv50", topics=("t out 1", "joined out 0")), ROOM)
@@ -96,15 +96,15 @@ def refusing() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def nobody() -> Iterator[int]:
-    yield port_of_nobody()
+def without_listener() -> Iterator[int]:
+    yield unused_port()
 
 
 def round_trip(client: Client) -> None:
     client.publish("local", b"x", 1)
 
 
-@pytest.mark.parametrize("remote", [nobody, silent, refusing, deaf])
+@pytest.mark.parametrize("remote", [without_listener, silent, refusing, deaf])
 def test_local_clients_are_not_disturbed(world: World, remote: Any) -> None:
     """Test that messages for the other side wait."""
     with remote() as port:
@@ -119,7 +119,7 @@ def test_local_clients_are_not_disturbed(world: World, remote: Any) -> None:
         assert site.alive()
 
 
-def test_the_resolver_may_hang(world: World, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_resolver_delays_no_client(world: World, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Test a name server that never answers: the start, local clients, other bridges, a reload and the stop continue."""
     (tmp_path / "sitecustomize.py").write_text(
         "import socket, threading\n"
@@ -148,14 +148,14 @@ def test_the_resolver_may_hang(world: World, tmp_path: Any, monkeypatch: pytest.
     assert time.monotonic() - began < AT_ONCE_S
 
 
-def test_failover_after_a_name_that_is_not_there(world: World) -> None:
+def test_failover_after_an_unknown_host_name(world: World) -> None:
     remote = world.remote()
     site = world.mosq(block(f"no-such-host.invalid:1883 127.0.0.1:{remote.port}"))
     remote.accept()
     site.logged("Error creating bridge b: no-such-host.invalid: .*")
 
 
-def test_a_handshake_that_never_ends(world: World) -> None:
+def test_a_tls_handshake_that_never_ends(world: World) -> None:
     from tests.harness.certificates import authority
 
     with silent() as port:
@@ -167,7 +167,7 @@ def test_a_handshake_that_never_ends(world: World) -> None:
 
 @pytest.mark.parametrize("said", [b"\x20\x02\x00\x05", b"\x20\x7f", b"\x30\x00", b"HTTP/1.0 400 what?\r\n\r\n", b"\xff" * 100, b"\x20\x02\x02\x00",
                                   b"\x20\x02\x00\x00\x90\x03\xff\xff\x80", b"\x20\x02\x00\x00" * 2, b"\x20\x02\x00\x00\xd0\x01\x00"])
-def test_a_remote_that_talks_nonsense(world: World, said: bytes) -> None:
+def test_a_bridge_connects_again_after_invalid_bytes(world: World, said: bytes) -> None:
     remote = world.remote()
     site = world.mosq(block(remote.port, topics=("# both 1",)))
     sock = remote.accept_raw()
@@ -215,7 +215,7 @@ def stands_still(sites: list[Broker]) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3])
-def test_a_ring_of_links_does_not_loop(world: World, n: int) -> None:
+def test_messages_do_not_loop_in_a_ring_of_bridges(world: World, n: int) -> None:
     """Test 5.0: a client in a ring gets a message once for each direction of the ring, and no more."""
     sites = ring(world, n)
     clients = [world.client(site, "sub", 5) for site in sites]
@@ -233,7 +233,7 @@ def test_a_ring_of_links_does_not_loop(world: World, n: int) -> None:
         assert copies <= 4
 
 
-def test_a_chain_of_three(world: World) -> None:
+def test_messages_cross_a_chain_of_three_brokers(world: World) -> None:
     """Test any mix of versions."""
     last = world.mosq()
     middle = world.mosq(block(last.port, "remote_clientid middle", topics=("# both 2", "joined out 0")))
@@ -249,7 +249,7 @@ def test_a_chain_of_three(world: World) -> None:
         client.expect_nothing()
 
 
-def test_a_bridge_of_a_broker_inside_a_program(world: World) -> None:
+def test_a_bridge_of_an_embedded_broker(world: World) -> None:
     import mosq
 
     remote = world.remote()

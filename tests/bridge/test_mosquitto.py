@@ -89,7 +89,7 @@ def test_both_directions(world: World, pair: Any, version: str) -> None:
     assert {here.got(), here.got()} == {("near/m/x", b"out"), ("near/m/x", b"back")}
 
 
-def test_quotes_of_a_prefix_are_part_of_it(world: World, pair: Any) -> None:
+def test_quotes_are_part_of_a_prefix(world: World, pair: Any) -> None:
     """Test as in Mosquitto 2.0 and 2.1: the prefix also ends at a blank."""
     near, far = pair(topics=('up/# out 1 "" "remote/"', 'two/# out 1 "" "re mote/"'))
     there = world.client(far, "there")
@@ -100,7 +100,7 @@ def test_quotes_of_a_prefix_are_part_of_it(world: World, pair: Any) -> None:
     assert {there.got() for _ in range(2)} == {('"remote/"up/a', b"1"), ('"retwo/a', b"2")}
 
 
-def test_retained_messages_go_both_ways_with_their_flag(world: World, pair: Any) -> None:
+def test_retained_messages_cross_in_both_directions(world: World, pair: Any) -> None:
     near, far = pair(topics=("r/# both 1",))
     here, there = world.client(near, "here"), world.client(far, "there")
     here.publish("r/here", b"h", 1, retain=True)
@@ -123,7 +123,7 @@ def test_retained_messages_go_both_ways_with_their_flag(world: World, pair: Any)
     until(lambda: kept(far) == want)
 
 
-def test_properties_cross_a_link_of_5_0(world: World, pair: Any) -> None:
+def test_properties_cross_a_bridge_of_5_0(world: World, pair: Any) -> None:
     from tests.harness.properties import P
 
     near, far = pair("bridge_protocol_version mqttv50", topics=("# out 1",))
@@ -144,13 +144,13 @@ def test_notifications_in_both_brokers(world: World, pair: Any) -> None:
         assert late.got() == ("$SYS/broker/connection/rc/state", b"1")
 
 
-def test_mosquitto_knows_a_bridge_when_it_sees_one(world: World) -> None:
+def test_mosquitto_recognizes_a_bridge(world: World) -> None:
     far = world.mosquitto()
     world.mosq(block(far.port, "remote_clientid rc"))
     far.logged("New bridge connected from .* as rc")
 
 
-def test_its_credentials(world: World, tmp_path: Any) -> None:
+def test_credentials_of_a_bridge(world: World, tmp_path: Any) -> None:
     import subprocess
 
     passwords = tmp_path / "pw"
@@ -166,7 +166,7 @@ def test_its_credentials(world: World, tmp_path: Any) -> None:
     assert "secret" not in near.log()
 
 
-def test_messages_of_while_it_was_away(world: World) -> None:
+def test_messages_queued_while_the_bridge_was_offline(world: World) -> None:
     far = world.mosquitto("persistence false\n")
     near = world.mosq(block(far.port, topics=("q/# both 2", "joined out 0")))
     wait_for(near, far, world)
@@ -222,7 +222,7 @@ def test_tls_capath(world: World, tmp_path: Any) -> None:
     carries(world, *tls_pair(world, f"bridge_capath {tmp_path}"))
 
 
-def test_tls_certificates_of_the_system(world: World, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_with_certificates_of_the_system(world: World, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ca.pem").write_text(authority().pem)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     carries(world, *tls_pair(world, "bridge_tls_use_os_certs true"))
@@ -275,7 +275,7 @@ def test_tls_pre_shared_key(world: World) -> None:
     assert "as rc" not in far.log()
 
 
-def test_mosquitto_links_to_us_by_tls(world: World) -> None:
+def test_a_bridge_of_mosquitto_connects_by_tls(world: World) -> None:
     site = Site("user root\nlog_type all\nlistener {port} 127.0.0.1\nallow_anonymous true\ncafile {dir}/ca.crt\ncertfile {dir}/server.crt\nkeyfile {dir}/server.key\n", server_files())
     world.stack.enter_context(site)
     near = world.mosquitto(block(f"localhost:{site.port}", "remote_clientid rc", "bridge_cafile {dir}/ca.crt"), {"ca.crt": authority().pem})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.bridge.conftest import World, block, port_of_nobody
+from tests.bridge.conftest import World, block, unused_port
 from tests.harness.effort import AT_ONCE_S
 from tests.harness.packets import (
     Connack,
@@ -91,7 +91,7 @@ def test_connect_properties(world: World, line: str, name: P, value: int) -> Non
 
 
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv31"])
-def test_try_private_is_given_up(world: World, version: str) -> None:
+def test_try_private_is_retried_without_the_bridge_bit(world: World, version: str) -> None:
     _, remote, peer = linked(world, f"bridge_protocol_version {version}")
     assert peer.connect.level_byte is not None
     assert peer.connect.level_byte & 0x80
@@ -157,14 +157,14 @@ def test_bridge_attempt_unsubscribe(world: World) -> None:
     assert not filters(peer.welcome("d"), Unsubscribe)
 
 
-def test_subscriptions_of_5_0_ask_for_no_echo(world: World) -> None:
+def test_subscriptions_of_5_0_set_no_local(world: World) -> None:
     """Test [v5 3.8.3.1]: No Local and Retain As Published avoid circles and keep the flags."""
     _, _, peer = linked(world, "bridge_protocol_version mqttv50", topics=("d both 1",))
     (_, options), = filters(peer.welcome(), Subscribe)
     assert options & 0x0F == 1 | 4 | 8
 
 
-def test_nothing_comes_back(world: World) -> None:
+def test_messages_do_not_return_to_the_remote_broker(world: World) -> None:
     site, _, peer = linked(world, topics=("# both 1",))
     peer.welcome()
     client = world.client(site)
@@ -178,7 +178,7 @@ def test_nothing_comes_back(world: World) -> None:
     assert got.payload == b"out"
 
 
-def test_what_was_not_subscribed_to_does_not_come_in(world: World) -> None:
+def test_messages_outside_of_the_topic_lines_are_dropped(world: World) -> None:
     site, _, peer = linked(world, topics=("a/# in 1", "b/# out 1"))
     peer.welcome("a/#", "b/#")
     client = world.client(site)
@@ -199,7 +199,7 @@ def test_bridge_outgoing_retain(world: World) -> None:
         assert got.retain is retain
 
 
-def test_retained_here_goes_out_when_it_connects(world: World) -> None:
+def test_local_retained_messages_are_sent_on_connect(world: World) -> None:
     remote = world.remote()
     site = world.mosq(block(remote.port, topics=("a/# out 1",)))
     peer = remote.accept()
@@ -224,7 +224,7 @@ def test_bridge_max_packet_size(world: World) -> None:
     assert got.payload == b"small"
 
 
-def test_bridge_receive_maximum_of_the_other_side(world: World) -> None:
+def test_receive_maximum_of_the_other_broker(world: World) -> None:
     site, _, peer = linked(world, "bridge_protocol_version mqttv50", topics=("# out 1",))
     peer.welcome(props=((P.RECEIVE_MAXIMUM, 3),))
     client = world.client(site)
@@ -274,7 +274,7 @@ def test_bridge_loop_guard(world: World, guard: bool) -> None:
     assert client.got() == ("t", b"new")
 
 
-def test_messages_wait_while_it_is_away(world: World) -> None:
+def test_messages_are_queued_while_the_bridge_is_offline(world: World) -> None:
     site, remote, peer = linked(world, topics=("# out 2",))
     peer.welcome()
     peer.reset()
@@ -353,8 +353,8 @@ def test_bridge_bind_address(world: World) -> None:
     assert remote.from_address[0] == "127.0.0.9"
 
 
-def test_a_bind_address_that_is_not_here(world: World) -> None:
-    site = world.mosq(block(port_of_nobody(), "bridge_bind_address 192.0.2.7"))
+def test_a_bind_address_of_another_machine(world: World) -> None:
+    site = world.mosq(block(unused_port(), "bridge_bind_address 192.0.2.7"))
     site.logged(re.escape("could not connect to 127.0.0.1:"))
     assert socket.create_connection(("127.0.0.1", site.port)).close() is None
 
@@ -435,12 +435,12 @@ def test_start_type_once(world: World) -> None:
 
 def test_start_type_manual_is_refused(world: World) -> None:
     with pytest.raises(RuntimeError, match="Manual start_type not supported"):
-        world.mosq(block(port_of_nobody(), "start_type manual"))
+        world.mosq(block(unused_port(), "start_type manual"))
 
 
 def test_round_robin_and_the_first_address(world: World) -> None:
     first, second = world.remote(), world.remote()
-    dead = port_of_nobody()
+    dead = unused_port()
     site = world.mosq(block(f"127.0.0.1:{dead} 127.0.0.1:{first.port} 127.0.0.1:{second.port}", "round_robin true"))
     first.accept().welcome()
     with pytest.raises(TimeoutError):
@@ -448,9 +448,9 @@ def test_round_robin_and_the_first_address(world: World) -> None:
     assert site.alive()
 
 
-def test_without_round_robin_back_to_the_first(world: World) -> None:
+def test_without_round_robin_the_bridge_returns_to_the_first(world: World) -> None:
     second = world.remote()
-    main = port_of_nobody()
+    main = unused_port()
     world.mosq(block(f"127.0.0.1:{main} 127.0.0.1:{second.port}", "round_robin false"))
     peer = second.accept()
     peer.welcome()
@@ -491,7 +491,7 @@ def test_bridge_reload_type(world: World, kind: str) -> None:
     assert two.accept().connect.client_id == "new"
 
 
-def test_bridges_come_and_go_at_a_reload(world: World) -> None:
+def test_a_reload_adds_and_removes_bridges(world: World) -> None:
     here = "user root\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
     one, two = world.remote(), world.remote()
     site = world.mosq(block(one.port))
@@ -518,7 +518,7 @@ def test_a_first_bridge_at_a_reload(world: World) -> None:
     remote.accept().welcome()
 
 
-def test_goodbye_at_the_end(world: World) -> None:
+def test_a_stopping_broker_sends_disconnect(world: World) -> None:
     site, _, peer = linked(world)
     peer.welcome()
     site.send_signal(signal.SIGTERM)
@@ -526,7 +526,7 @@ def test_goodbye_at_the_end(world: World) -> None:
     peer.closed()
 
 
-def test_a_message_of_qos_2_both_ways(world: World) -> None:
+def test_qos_2_messages_in_both_directions(world: World) -> None:
     site, _, peer = linked(world, topics=("# both 2",))
     peer.welcome()
     client = world.client(site)
@@ -543,7 +543,7 @@ def test_a_message_of_qos_2_both_ways(world: World) -> None:
     peer.answered()
 
 
-def test_its_state_is_told_to_who_may_ask(world: World) -> None:
+def test_the_control_api_returns_the_state_of_a_bridge(world: World) -> None:
     import json
 
     remote = world.remote()

@@ -118,7 +118,7 @@ def test_automatic_connects_at_once_and_again_after_a_pause(plane: Plane) -> Non
     assert plane.tried() == ["10.0.0.1"]
 
 
-def test_numbers_are_looked_up_nowhere(plane: Plane) -> None:
+def test_numeric_addresses_need_no_lookup(plane: Plane) -> None:
     plane.config("address 192.0.2.1 [2001:db8::1]:1884")
     assert plane.asked == []
     assert plane.did == [("connect", "192.0.2.1", 1883, "192.0.2.1", True)]
@@ -126,7 +126,7 @@ def test_numbers_are_looked_up_nowhere(plane: Plane) -> None:
     assert plane.did[1:] == [("connect", "2001:db8::1", 1884, "2001:db8::1", True)]
 
 
-def test_the_pause_grows_with_jitter_up_to_its_cap(plane: Plane) -> None:
+def test_the_pause_grows_with_jitter_up_to_its_limit(plane: Plane) -> None:
     plane.config("address main", "restart_timeout 2 30")
     pauses = []
     for plane.factor in (0.5, 1.0, 1.0, 1.0, 0.0):
@@ -150,7 +150,7 @@ def test_restart_timeout(plane: Plane, lines: tuple[str, ...], pauses: list[floa
 
 
 @pytest.mark.parametrize(("lasted_s", "pause_s"), [(59, 10), (60, 2)])
-def test_only_a_stable_connection_makes_the_pause_short_again(plane: Plane, lasted_s: float, pause_s: float) -> None:
+def test_only_a_stable_connection_resets_the_pause(plane: Plane, lasted_s: float, pause_s: float) -> None:
     plane.config("address main", "restart_timeout 2 10 60")
     plane.fail()
     plane.wait(plane.pause_s())
@@ -171,7 +171,7 @@ def test_each_address_is_tried_before_the_pause(plane: Plane) -> None:
     assert plane.tried() == ["10.0.0.1"]
 
 
-def test_after_a_loss_the_next_address(plane: Plane) -> None:
+def test_a_lost_connection_selects_the_next_address(plane: Plane) -> None:
     plane.config("address main third", "restart_timeout 3", "round_robin true")
     plane.event("up")
     plane.event("down")
@@ -182,7 +182,7 @@ def test_after_a_loss_the_next_address(plane: Plane) -> None:
     assert plane.tried() == ["10.0.0.1", "10.0.0.4", "10.0.0.1"]
 
 
-def test_round_robin_stays_where_it_is(plane: Plane) -> None:
+def test_round_robin_keeps_the_current_address(plane: Plane) -> None:
     plane.config("address main third", "round_robin true")
     plane.listens.add("main")
     plane.fail()
@@ -193,7 +193,7 @@ def test_round_robin_stays_where_it_is(plane: Plane) -> None:
     assert plane.state == "up"
 
 
-def test_without_it_back_to_the_first_when_that_accepts(plane: Plane) -> None:
+def test_without_round_robin_the_first_address_is_preferred(plane: Plane) -> None:
     plane.config("address main third")
     plane.fail()
     plane.event("up")
@@ -211,7 +211,7 @@ def test_without_it_back_to_the_first_when_that_accepts(plane: Plane) -> None:
     assert plane.bridges.due_in_s() is None
 
 
-def test_a_first_that_accepts_and_refuses_is_tried_less_often(plane: Plane) -> None:
+def test_a_first_address_that_refuses_is_tried_less_often(plane: Plane) -> None:
     plane.config("address main third")
     plane.listens.add("main")
     plane.fail()
@@ -228,7 +228,7 @@ def test_a_first_that_accepts_and_refuses_is_tried_less_often(plane: Plane) -> N
     assert waits == [5, 10, 20, 40]
 
 
-def test_lazy_connects_when_messages_wait_and_rests_when_idle(plane: Plane) -> None:
+def test_a_lazy_bridge_connects_for_messages_and_rests_when_idle(plane: Plane) -> None:
     plane.config("address main", "start_type lazy", "restart_timeout 3")
     assert (plane.did, plane.state) == ([], "rest")
     plane.event("wanted")
@@ -247,7 +247,7 @@ def test_lazy_connects_when_messages_wait_and_rests_when_idle(plane: Plane) -> N
     assert (plane.state, plane.bridges.due_in_s()) == ("rest", None)
 
 
-def test_lazy_comes_back_for_what_still_waits(plane: Plane) -> None:
+def test_a_lazy_bridge_reconnects_for_queued_messages(plane: Plane) -> None:
     plane.config("address main", "start_type lazy", "threshold 5", "restart_timeout 3")
     plane.event("wanted")
     plane.event("up")
@@ -257,7 +257,7 @@ def test_lazy_comes_back_for_what_still_waits(plane: Plane) -> None:
     assert plane.tried() == ["10.0.0.1", "10.0.0.1"]
 
 
-def test_what_cannot_even_begin_is_a_failure_like_others(plane: Plane) -> None:
+def test_a_connect_that_fails_at_once_causes_a_pause(plane: Plane) -> None:
     plane.broken = OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
     plane.config("address main")
     assert plane.bridges.due_in_s() == 0
@@ -266,7 +266,7 @@ def test_what_cannot_even_begin_is_a_failure_like_others(plane: Plane) -> None:
     assert any("Cannot assign requested address" in line for line in plane.lines)
 
 
-def test_a_refusal_of_what_is_not_asked_for_again_is_tried_again_at_once(plane: Plane) -> None:
+def test_refusals_marked_will_retry_are_retried_at_once(plane: Plane) -> None:
     plane.config("address main")
     for _ in range(4):
         plane.event("refused", "155 QoS not supported (will retry)")
@@ -275,7 +275,7 @@ def test_a_refusal_of_what_is_not_asked_for_again_is_tried_again_at_once(plane: 
     assert plane.state == "pause"
 
 
-def test_once_is_once(plane: Plane) -> None:
+def test_start_type_once_connects_once(plane: Plane) -> None:
     plane.config("address main third", "start_type once")
     plane.fail()
     plane.event("up")
@@ -286,13 +286,13 @@ def test_once_is_once(plane: Plane) -> None:
     assert plane.tried() == []
 
 
-def test_once_that_does_not_come_about(plane: Plane) -> None:
+def test_start_type_once_with_an_unknown_host_rests(plane: Plane) -> None:
     plane.config("address nowhere", "start_type once")
     assert (plane.state, plane.bridges.due_in_s()) == ("rest", None)
     assert "Error creating bridge b: nowhere: Name or service not known." in plane.lines
 
 
-def test_try_private_is_given_up_when_the_version_is_refused(plane: Plane) -> None:
+def test_a_refused_version_is_retried_without_try_private(plane: Plane) -> None:
     plane.config("address main")
     plane.event("refused", "unacceptable protocol version")
     assert [one[-1] for one in plane.did] == [True, False]
@@ -311,7 +311,7 @@ def test_other_refusals_are_failures(plane: Plane) -> None:
     assert any("not authorised" in line for line in plane.lines)
 
 
-def test_a_name_that_is_never_answered(plane: Plane) -> None:
+def test_a_lookup_that_is_never_answered(plane: Plane) -> None:
     plane.silent.add("main")
     plane.config("address main third")
     assert plane.state == "finding"
@@ -324,7 +324,7 @@ def test_a_name_that_is_never_answered(plane: Plane) -> None:
     assert plane.tried() == []
 
 
-def test_only_addresses_that_go_with_bind_address(plane: Plane) -> None:
+def test_addresses_of_another_family_than_bind_address_are_skipped(plane: Plane) -> None:
     plane.config("address six second", "bridge_bind_address 127.0.0.1")
     plane.bridges.serve()
     assert plane.tried() == ["10.0.0.2"]
@@ -350,7 +350,7 @@ def test_immediate_reload(plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("when", ["opening", "pause", "rest", "finding"])
-def test_a_reload_of_what_is_not_connected_is_at_once(plane: Plane, when: str) -> None:
+def test_a_reload_of_an_unconnected_bridge_applies_at_once(plane: Plane, when: str) -> None:
     plane.silent.add("main") if when == "finding" else None
     plane.config("address main", *(["start_type lazy"] if when == "rest" else []))
     if when == "pause":
@@ -364,7 +364,7 @@ def test_a_reload_of_what_is_not_connected_is_at_once(plane: Plane, when: str) -
 
 
 @pytest.mark.parametrize("start_type", ["automatic", "once"])
-def test_a_lazy_one_that_is_to_be_another_kind_does_not_rest(plane: Plane, start_type: str) -> None:
+def test_a_lazy_bridge_with_a_new_start_type_does_not_rest(plane: Plane, start_type: str) -> None:
     plane.config("address main", "start_type lazy")
     plane.event("wanted")
     plane.event("up")
@@ -375,7 +375,7 @@ def test_a_lazy_one_that_is_to_be_another_kind_does_not_rest(plane: Plane, start
     assert plane.tried() == ["10.0.0.2"]
 
 
-def test_a_reload_while_it_goes_back_to_the_first(plane: Plane) -> None:
+def test_a_reload_during_the_return_to_the_first_address(plane: Plane) -> None:
     plane.config("address main second")
     plane.fail()
     plane.event("up")
@@ -395,7 +395,7 @@ def test_a_reload_without_changes_changes_nothing(plane: Plane) -> None:
     assert (plane.did, plane.state) == ([], "up")
 
 
-def test_a_bridge_that_is_gone_is_heard_of_no_more(plane: Plane) -> None:
+def test_events_of_a_removed_bridge_are_ignored(plane: Plane) -> None:
     plane.config("address main")
     plane.event("up")
     plane.config("address third", name="other")
@@ -405,7 +405,7 @@ def test_a_bridge_that_is_gone_is_heard_of_no_more(plane: Plane) -> None:
     assert plane.tried() == []
 
 
-def test_a_name_found_for_a_bridge_that_is_gone_is_not_for_its_successor(plane: Plane) -> None:
+def test_a_lookup_of_a_removed_bridge_does_not_reach_its_successor(plane: Plane) -> None:
     plane.silent |= {"main", "second"}
     plane.config("address main")
     plane.config("address third", name="other")
@@ -415,7 +415,7 @@ def test_a_name_found_for_a_bridge_that_is_gone_is_not_for_its_successor(plane: 
     assert plane.did == []
 
 
-def test_the_first_address_of_a_bridge_that_is_gone_ends_no_other(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_address_of_a_removed_bridge_is_ignored(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(plane.bridges, "try_one", lambda *given: asked.append(given[-1]))
     plane.config("address main second")
@@ -430,7 +430,7 @@ def test_the_first_address_of_a_bridge_that_is_gone_ends_no_other(plane: Plane, 
     assert plane.did == []
 
 
-def test_a_data_plane_that_does_not_answer_is_not_waited_for(plane: Plane) -> None:
+def test_a_bridge_without_an_event_is_closed_after_a_minute(plane: Plane) -> None:
     plane.config("address main")
     plane.wait(61)
     assert plane.did[-1] == ("close",)
@@ -440,7 +440,7 @@ def test_a_data_plane_that_does_not_answer_is_not_waited_for(plane: Plane) -> No
 
 # ---------------------------------------------------------------- names
 
-def test_names_that_hang_hold_up_neither_the_asker_nor_others() -> None:
+def test_a_hanging_lookup_delays_no_other_lookup() -> None:
     release, woken, hanging = threading.Event(), threading.Event(), threading.Semaphore(0)
 
     def finder(host: str, port: int, family: int, kind: int) -> list[tuple[Any, ...]]:
@@ -470,7 +470,7 @@ def test_names_that_hang_hold_up_neither_the_asker_nor_others() -> None:
     assert lookups.waiting == {}
 
 
-def test_threads_that_do_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_thread_start_answers_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Test that each request gets the error as its answer, none waits for ever, and later all threads exist again."""
     woken, release = threading.Event(), threading.Event()
 
@@ -503,7 +503,7 @@ def test_threads_that_do_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None
     assert lookups.waiting == {}
 
 
-def test_whether_a_listener_is_there() -> None:
+def test_try_one_reports_whether_a_port_listens() -> None:
     woken = threading.Event()
     lookups = Lookups(woken.set)
     answers: list[Any] = []
@@ -572,7 +572,7 @@ def test_tls_in_a_spec(tmp_path: Any) -> None:
     assert (found["identity"], found["psk"], found["cafile"]) == ("i", "00", None)
 
 
-def test_the_page_names_each_option_and_tests_that_there_are() -> None:
+def test_the_page_names_each_option_and_existing_tests() -> None:
     import re
     from pathlib import Path
 

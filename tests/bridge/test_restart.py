@@ -39,7 +39,7 @@ def sent(peer: Peer) -> tuple[str, bytes]:
 @pytest.mark.parametrize(("topic", "want", "dropped"), [
     ("topic # out 1 l/ r/", [("r/a", b"1"), ("r/b", b"2")], 0), ("topic # out 1 l/ s/", [("s/a", b"1"), ("s/b", b"2")], 0),
     ("topic b out 1 l/ r/", [("r/b", b"2")], 1), ("topic x out 1", [], 2)])
-def test_with_other_lines(world: World, topic: str, want: list[tuple[str, bytes]], dropped: int) -> None:
+def test_a_restart_with_other_topic_lines(world: World, topic: str, want: list[tuple[str, bytes]], dropped: int) -> None:
     """Test the current lines: messages that none of them sends out are dropped and logged."""
     site, remote, lines = away(world, "# out 1 l/ r/")
     client = world.client(site)
@@ -54,7 +54,7 @@ def test_with_other_lines(world: World, topic: str, want: list[tuple[str, bytes]
         site.logged(r"Outgoing messages are being dropped for client local\..*\.b\.")
 
 
-def test_a_reload_after_it(world: World) -> None:
+def test_a_reload_after_a_restart(world: World) -> None:
     """Test messages from before the start, which are only on the disk, with the lines from before the reload."""
     site, remote, lines = away(world, "# out 1 l/ r/")
     world.client(site).publish("l/a", b"1", 1)
@@ -69,7 +69,7 @@ def test_a_reload_after_it(world: World) -> None:
     assert [sent(peer) for _ in range(2)] == [("r/a", b"1"), ("x", b"2")]
 
 
-def test_qos_2_half_way_of_a_line_that_is_gone(world: World) -> None:
+def test_a_half_sent_qos_2_message_of_a_removed_line(world: World) -> None:
     """Test a message that may have arrived: it is released, so that it counts there once, under its earlier name."""
     remote = world.remote()
     site = world.mosq(block(remote.port, topics=("# out 2 l/ r/",)), "persistence true\npersistence_location {dir}\n")
@@ -108,7 +108,7 @@ def refused(site: Site, client_id: str) -> bool:
     return got.rc == 2
 
 
-def test_its_session_goes_with_it(world: World) -> None:
+def test_the_session_of_a_removed_bridge_is_removed(world: World) -> None:
     """Test that no client and no later bridge finds messages for a removed bridge."""
     site, remote, lines = away(world, "# out 1")
     bridge = lines + "topic # out 1\nlocal_clientid me\n"
@@ -130,7 +130,7 @@ def test_its_session_goes_with_it(world: World) -> None:
     assert sent(peer) == ("t", b"2")
 
 
-def test_another_client_id_here_loses_what_waits_and_says_so(world: World) -> None:
+def test_a_new_local_client_id_loses_the_queue_with_a_warning(world: World) -> None:
     site, _, lines = away(world, "# out 1")
     world.client(site).publish("t", b"1", 1)
     site.rewrite(HEAD + lines + "topic # out 1\nlocal_clientid other\nbridge_reload_type immediate\n")
@@ -138,7 +138,7 @@ def test_another_client_id_here_loses_what_waits_and_says_so(world: World) -> No
     site.logged(r"Warning: Bridge b has no longer the client id local\..*\.b: 1 messages that waited for it are lost\.")
 
 
-def test_a_lazy_one_comes_for_what_waits_already(world: World) -> None:
+def test_a_lazy_bridge_connects_for_messages_from_before_a_restart(world: World) -> None:
     site, remote, lines = away(world, "# out 1")
     client = world.client(site)
     for n in range(2):

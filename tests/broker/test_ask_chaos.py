@@ -95,5 +95,5 @@ def run(settings: dict[str, Any], seed: int, actions: int) -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("settings", [
     {}, {"max_queued_messages": 5, "max_inflight_messages": 3, "turn_budget": 1000, "queue_qos0_messages": 1}], ids=["default", "tight"])
-def test_lives_and_serves(settings: dict[str, Any], seed: int) -> None:
+def test_the_broker_survives_and_serves_clients(settings: dict[str, Any], seed: int) -> None:
     run(settings, seed, actions=1500)

@@ -26,7 +26,7 @@ def plane() -> Iterator[Plane]:
 
 
 @pytest.mark.parametrize("level", [3, 4, 5])
-def test_let_in(plane: Plane, level: int) -> None:
+def test_accepted(plane: Plane, level: int) -> None:
     wire = plane.connect(ANN, level)
     asked = plane.ask()
     assert asked.kind == "connect"
@@ -59,7 +59,7 @@ def test_anonymous_is_refused_at_once(plane: Plane) -> None:
     assert plane.stats()["asked"] == 0
 
 
-def test_anonymous_may_in_unasked() -> None:
+def test_anonymous_clients_are_accepted_without_a_request() -> None:
     with Plane(ASKS, allow_anonymous=True) as plane:
         plane.connect(Connect("c1")).expect_packet(Connack())
         plane.connect(ANN)
@@ -67,7 +67,7 @@ def test_anonymous_may_in_unasked() -> None:
 
 
 @pytest.mark.parametrize(("allow", "rc"), [(True, 0), (False, 5)])
-def test_nobody_has_an_opinion_about_an_anonymous_client(allow: bool, rc: int) -> None:
+def test_an_undecided_anonymous_client_follows_allow_anonymous(allow: bool, rc: int) -> None:
     with Plane({**ASKS, "login_anonymous": True}, allow_anonymous=allow) as plane:
         wire = plane.connect(Connect("c1"))
         asked = plane.ask()
@@ -79,7 +79,7 @@ def test_nobody_has_an_opinion_about_an_anonymous_client(allow: bool, rc: int) -
         named.expect_packet(Connack(rc=5))
 
 
-def test_what_follows_connect_waits(plane: Plane) -> None:
+def test_packets_after_connect_wait_for_the_answer(plane: Plane) -> None:
     """Test [v5 3.1.4-6]: a client may send packets before CONNACK; the broker handles them after it has accepted the client."""
     wire = plane.wire()
     wire.send(ANN, Subscribe(1, (("t", 0),)), Publish("t", b"x" * 5000), Pingreq())
@@ -92,7 +92,7 @@ def test_what_follows_connect_waits(plane: Plane) -> None:
     wire.expect_packet(Pingresp())
 
 
-def test_assigned_id_is_the_one_asked_about(plane: Plane) -> None:
+def test_an_assigned_client_id_is_in_the_auth_request(plane: Plane) -> None:
     wire = plane.connect(Connect("", username="ann"), 5)
     asked = plane.ask()
     assert asked.client_id.startswith("auto-")
@@ -133,7 +133,7 @@ def test_never_answered(level: int, told: int) -> None:
         assert (seen["asks_timed_out"], seen["refused_auth_timeout"], seen["asks_open"], seen["connections"]) == (1, 1, 0, 0)
 
 
-def test_told_to_wait() -> None:
+def test_a_login_wait_answer_extends_the_timeout() -> None:
     with Plane(ASKS, settings={"auth_timeout": 1}) as plane:
         wire = plane.connect(ANN)
         other = plane.connect(Connect("c2", username="bob"))
@@ -152,13 +152,13 @@ def test_wait_is_bounded(plane: Plane, seconds: int) -> None:
         plane.answer(LoginWait(1, seconds))
 
 
-def test_paused_client_of_3_is_told_that_the_server_is_unavailable(plane: Plane) -> None:
+def test_a_paused_client_of_3_gets_server_unavailable(plane: Plane) -> None:
     wire = plane.connect(ANN, 4)
     plane.answer(LoginAnswer(plane.ask().handle, 0x9F))
     wire.expect_packet(Connack(rc=3))
 
 
-def test_gone_meanwhile(plane: Plane) -> None:
+def test_client_resets_before_the_answer(plane: Plane) -> None:
     wire = plane.connect(ANN)
     handle = plane.ask().handle
     wire.reset()
@@ -169,7 +169,7 @@ def test_gone_meanwhile(plane: Plane) -> None:
     assert plane.stats()["connections"] == 0
 
 
-def test_closed_meanwhile(plane: Plane) -> None:
+def test_client_closes_before_the_answer(plane: Plane) -> None:
     """Test clients that close before the answer: the broker notices it then, and accepts a client that sent packets first."""
     silent, hasty = plane.connect(ANN), plane.wire()
     hasty.send(Connect("c2", username="ann"), Publish("t", b"", 0), Disconnect())
@@ -200,7 +200,7 @@ def test_same_id_twice(plane: Plane) -> None:
     first.expect_nothing()
 
 
-def test_stop_while_asked() -> None:
+def test_stop_during_an_auth_request() -> None:
     with Plane(ASKS) as plane:
         wire = plane.connect(ANN)
         handle = plane.ask().handle
@@ -209,7 +209,7 @@ def test_stop_while_asked() -> None:
         plane.answer(LoginAnswer(handle, 0))
 
 
-def test_reload_while_asked(plane: Plane) -> None:
+def test_reload_during_an_auth_request(plane: Plane) -> None:
     wire = plane.connect(ANN)
     handle = plane.ask().handle
     plane.engine.reload(plane.settings, plane.listeners, [{"authenticate": True, "acl": []}])
@@ -250,7 +250,7 @@ def test_five_thousand_at_once(descriptors: int, plane: Plane) -> None:
     assert plane.stats()["asks_open"] == 0
 
 
-def test_a_full_ring_holds_them_back(plane: Plane) -> None:
+def test_requests_wait_for_room_in_the_ring(plane: Plane) -> None:
     """Test that 4 MiB of requests wait in the ring, and later requests wait in their clients until the control plane reads."""
     wires = [plane.connect(Connect(f"{n}-" + "x" * 60000, username="u" * 30000, password=b"p" * 9000)) for n in range(60)]
     plane.until(lambda: plane.stats()["asked"] == 60)
@@ -338,7 +338,7 @@ def test_refused_in_an_exchange(extended: Plane) -> None:
     wire.expect_closed()
 
 
-def test_authenticates_anew(extended: Plane) -> None:
+def test_re_authentication(extended: Plane) -> None:
     wire = exchanged(extended)
     wire.send(step(0x19, b"again"), Pingreq())
     request = extended.ask("auth")
@@ -354,7 +354,7 @@ def test_authenticates_anew(extended: Plane) -> None:
     wire.expect_nothing()
 
 
-def test_fails_to_authenticate_anew(extended: Plane) -> None:
+def test_failed_re_authentication(extended: Plane) -> None:
     wire = exchanged(extended)
     wire.send(step(0x19, None))
     extended.answer(LoginAnswer(extended.ask().handle, 0x87))
@@ -364,7 +364,7 @@ def test_fails_to_authenticate_anew(extended: Plane) -> None:
     wire.expect_closed()
 
 
-def test_a_step_nobody_asked_for(extended: Plane) -> None:
+def test_an_unexpected_auth_packet(extended: Plane) -> None:
     wire = exchanged(extended)
     wire.send(step(0x18, None))
     got = wire.read_packet()
@@ -372,7 +372,7 @@ def test_a_step_nobody_asked_for(extended: Plane) -> None:
     assert got.rc == 0x82
 
 
-def test_client_falls_silent_in_an_exchange() -> None:
+def test_client_stops_answering_in_an_exchange() -> None:
     with Plane({"extended": True}, settings={"connect_timeout": 1}) as plane:
         wire = plane.connect(Connect("c", props=SCRAM), 5)
         plane.answer(LoginAnswer(plane.ask().handle, 0x18))

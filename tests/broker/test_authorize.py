@@ -72,7 +72,7 @@ def test_publish(plane: Plane, level: int, allowed: bool, rc: int) -> None:
     assert plane.stats()["drops_acl_write"] == (0 if allowed else 2)
 
 
-def test_only_its_own_client_waits(plane: Plane) -> None:
+def test_a_request_delays_only_its_own_client(plane: Plane) -> None:
     one, other = plane.user("one"), plane.user("other")
     one.send(Publish("t", b"", 1, 1), Publish("t", b"", 1, 2))
     first = plane.ask()
@@ -97,7 +97,7 @@ def test_qos2(plane: Plane) -> None:
     wire.expect_packet(Pubrec(2, 0x87))
 
 
-def test_no_word_is_no(plane: Plane) -> None:
+def test_a_missing_answer_denies(plane: Plane) -> None:
     with Plane(PLUGIN, settings={"auth_timeout": 1}, allow_anonymous=True) as plane:
         wire = plane.user("c", level=5)
         wire.send(Publish("t", b"", 1, 1))
@@ -110,7 +110,7 @@ def test_no_word_is_no(plane: Plane) -> None:
         wire.expect_packet(Puback(2, 0x10))
 
 
-def test_no_opinion_leaves_it_to_the_rules() -> None:
+def test_an_undecided_answer_leaves_the_decision_to_the_rules() -> None:
     with Plane({"authorize": True, "acl": [("ann", "topic", "write", "mine/#")]}, allow_anonymous=True) as plane:
         wire = plane.user("c", level=5)
         for n, (topic, rc) in enumerate([("mine/x", 0x10), ("other", 0x87)]):
@@ -119,14 +119,14 @@ def test_no_opinion_leaves_it_to_the_rules() -> None:
             wire.expect_packet(Puback(n + 1, rc))
 
 
-def test_no_opinion_without_rules_is_no(plane: Plane) -> None:
+def test_an_undecided_answer_without_rules_denies(plane: Plane) -> None:
     wire = plane.user("c", level=5)
     wire.send(Publish("t", b"", 1, 1))
     verdict(plane, None, WRITE, "t")
     wire.expect_packet(Puback(1, 0x87))
 
 
-def test_gone_while_it_waits(plane: Plane) -> None:
+def test_client_resets_during_a_publish_request(plane: Plane) -> None:
     wire = plane.user("c")
     wire.send(Publish("t", b"", 1, 1))
     asked = plane.ask()
@@ -137,7 +137,7 @@ def test_gone_while_it_waits(plane: Plane) -> None:
     assert plane.stats()["publish_in"] == 0
 
 
-def test_more_topics_than_are_kept(plane: Plane) -> None:
+def test_more_topics_than_remembered_verdicts(plane: Plane) -> None:
     wire = plane.user("c")
     for n in range(300):
         wire.send(Publish(f"t/{n}", b"", 1, n + 1))
@@ -162,7 +162,7 @@ def test_large_payload_waits_too(plane: Plane) -> None:
 
 # ---------------------------------------------------------------- SUBSCRIBE, UNSUBSCRIBE
 
-def test_each_filter_is_asked_about(plane: Plane) -> None:
+def test_each_filter_causes_a_request(plane: Plane) -> None:
     wire = plane.user("c", level=5)
     wire.send(Subscribe(5, (("a", 0), ("b/#", 1), ("$share/g/c", 2))))
     one, two, three = plane.asks(3)
@@ -195,7 +195,7 @@ def test_very_many_filters(plane: Plane) -> None:
     assert plane.stats()["asked"] == 500
 
 
-def test_gone_while_filters_wait(plane: Plane) -> None:
+def test_client_resets_during_subscribe_requests(plane: Plane) -> None:
     wire = plane.user("c")
     wire.send(Subscribe(1, (("a", 0), ("b", 0))))
     one, two = plane.asks(2)
@@ -207,7 +207,7 @@ def test_gone_while_filters_wait(plane: Plane) -> None:
     assert plane.stats()["subscriptions"] == 0
 
 
-def test_bad_filter_among_those_asked(plane: Plane) -> None:
+def test_an_invalid_filter_among_pending_requests(plane: Plane) -> None:
     wire = plane.user("c", level=5)
     wire.send(Subscribe(1, (("a", 0), ("a#", 0))))
     verdict(plane, True, SUBSCRIBE, "a")
@@ -243,7 +243,7 @@ def test_delivery_waits_in_order(plane: Plane) -> None:
     assert plane.stats()["drops_acl_read"] == 2
 
 
-def test_line_is_bounded() -> None:
+def test_the_plugin_gate_is_bounded() -> None:
     with Plane(PLUGIN, settings={"max_queued_messages": 5}, allow_anonymous=True) as plane:
         watcher = subscriber(plane, "s", "t", qos=0)
         wire = publisher(plane, "t")
@@ -286,7 +286,7 @@ def test_another_user_takes_the_session(plane: Plane) -> None:
     back.expect_nothing()
 
 
-def test_what_is_queued_is_checked_again_at_resume() -> None:
+def test_queued_messages_are_checked_again_at_resume() -> None:
     """Test that the broker checks queued messages again, as Mosquitto does, because another user may resume the session."""
     rules = [("ann", "topic", "readwrite", "#"), ("bob", "topic", "readwrite", "t/1")]
     with Plane({"acl": rules}, allow_anonymous=True) as plane:
@@ -323,7 +323,7 @@ def test_session_ends_while_deliveries_wait(plane: Plane) -> None:
     assert plane.stats()["store_messages"] == 0
 
 
-def test_retained_messages_are_asked_about(plane: Plane) -> None:
+def test_retained_messages_cause_requests(plane: Plane) -> None:
     wire = plane.user("pub")
     for n in range(250):
         wire.send(Publish(f"r/{n}", b"x", 1, n + 1, retain=True))
@@ -358,7 +358,7 @@ def test_will(plane: Plane) -> None:
     plane.asks_nothing()
 
 
-def test_will_that_nobody_has_decided(plane: Plane) -> None:
+def test_will_without_a_verdict(plane: Plane) -> None:
     watcher = subscriber(plane, "s", "w", qos=0)
     wire = plane.user("c", will=Will("w", b"gone"))
     at_connect = plane.ask()
@@ -395,7 +395,7 @@ def test_a_verdict_from_before_a_reload_does_not_count(plane: Plane) -> None:
     plane.asks_nothing()
 
 
-def test_stop_with_everything_open(plane: Plane) -> None:
+def test_stop_with_pending_requests(plane: Plane) -> None:
     subscriber(plane, "s", "#")
     subscriber(plane, "off", "#", clean=False).close()
     wire = publisher(plane, "t")
@@ -508,7 +508,7 @@ def test_the_control_plane_publishes() -> None:
                 plane.engine.answer([bad])
 
 
-def test_denials_are_told_so_many_a_second() -> None:
+def test_denials_are_logged_at_a_limited_rate() -> None:
     with Plane({"acl": []}, settings={"log_denied_per_second": 3}, allow_anonymous=True) as plane:
         wire = plane.user("c")
         for n in range(10):

@@ -129,7 +129,7 @@ def test_queued_bytes(opened: Opener) -> None:
         assert broker.stats()["drops_queue_bytes"] == 6
 
 
-def test_a_reader_that_does_not_read(opened: Opener) -> None:
+def test_a_subscriber_that_does_not_read(opened: Opener) -> None:
     """Test that while the socket is full, max_queued_messages messages of QoS 0 wait; the broker drops the rest and does
     not grow."""
     with mosq.Broker(max_queued_messages=100) as broker:
@@ -156,7 +156,7 @@ def test_output_bytes(opened: Opener) -> None:
         assert stats["unsent_bytes"] <= 1_200_000
 
 
-def test_who_does_not_read_answers_is_not_asked_further(opened: Opener) -> None:
+def test_a_client_that_reads_no_answers_is_not_read(opened: Opener) -> None:
     """Test a client that floods with PINGREQ and does not read: the broker stops reading at max_output_bytes instead of
     growing."""
     with mosq.Broker(max_output_bytes=65536) as broker:
@@ -361,7 +361,7 @@ def test_retained_replay_streams_to_a_slow_subscriber(opened: Opener) -> None:
         assert broker.stats()["publish_dropped"] == 0
 
 
-def test_a_flood_does_not_starve_others(opened: Opener) -> None:
+def test_a_flood_does_not_starve_other_clients(opened: Opener) -> None:
     with mosq.Broker(turn_budget=1000) as broker:
         stop = threading.Event()
         flooder = opened(broker, "flood").up()
@@ -437,7 +437,7 @@ def test_memory_returns_after_churn() -> None:
 
 
 @pytest.mark.parametrize("pool", ["on", "off"])
-def test_the_pool_gives_back_what_a_crowd_has_left(pool: str) -> None:
+def test_the_pool_frees_memory_after_many_clients_left(pool: str) -> None:
     """Test 2,000 clients that subscribe and leave: the idle client contexts stay below the limit, and the subscription index
     is empty."""
     with mosq.Broker(pool=pool, pool_grow=100, pool_idle_max=300) as broker:

@@ -50,7 +50,7 @@ def test_two_kicks_take_turns(plane: Plane) -> None:
     assert len(runs) > 2, runs
 
 
-def test_who_comes_while_others_are_kicked_is_let_alone(plane: Plane) -> None:
+def test_clients_that_connect_during_a_kick_stay(plane: Plane) -> None:
     before = plane.user("before", "ann", 5)
     late = plane.connect(Connect("late", username="ann", password=b"x"), 5)
     first = plane.ask("connect").handle
@@ -67,7 +67,7 @@ def test_who_comes_while_others_are_kicked_is_let_alone(plane: Plane) -> None:
     stays(later)
 
 
-def test_an_old_client_is_not_taken_for_a_new_one(plane: Plane) -> None:
+def test_an_old_client_is_not_mistaken_for_a_new_one(plane: Plane) -> None:
     """Test more kicks than the 16 bits of a client's last kick can number; most of so many kicks find no room to run
     in slices."""
     ann = plane.user("a", "ann", 5)
@@ -77,7 +77,7 @@ def test_an_old_client_is_not_taken_for_a_new_one(plane: Plane) -> None:
     ended(ann)
 
 
-def test_our_own_links_are_nobodys_user() -> None:
+def test_a_kick_of_anonymous_clients_leaves_bridges_alone() -> None:
     """Test that a kick of clients without a user name does not end bridges, which have none either."""
     with Plane(bridges=[spec(line("#", "out", 0))], allow_anonymous=True) as plane:
         remote = Remote(plane)

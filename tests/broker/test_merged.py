@@ -76,7 +76,7 @@ def work_of_one(broker: mosq.Broker, publisher: Member, topic: str = TOPIC) -> i
 
 
 @pytest.mark.parametrize("budget", [AT_ONCE, SLICED])
-def test_its_cost_is_linear_in_the_filters(member: Join, budget: int) -> None:
+def test_the_cost_is_linear_in_the_filters(member: Join, budget: int) -> None:
     work = {}
     for n in (256, 512, 1024):
         with mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=budget) as broker:
@@ -91,7 +91,7 @@ def test_its_cost_is_linear_in_the_filters(member: Join, budget: int) -> None:
 
 
 @pytest.mark.parametrize("budget", [AT_ONCE, SLICED])
-def test_its_cost_is_linear_in_the_clients(member: Join, budget: int) -> None:
+def test_the_cost_is_linear_in_the_clients(member: Join, budget: int) -> None:
     filters = overlapping(30)
     with mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=budget) as broker:
         publisher = member(broker, "p")
@@ -108,7 +108,7 @@ def test_its_cost_is_linear_in_the_clients(member: Join, budget: int) -> None:
 
 
 @pytest.mark.parametrize("budget", [AT_ONCE, SLICED])
-def test_no_local_is_of_each_subscription(member: Join, budget: int) -> None:
+def test_no_local_applies_to_each_subscription(member: Join, budget: int) -> None:
     with mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=budget) as broker:
         crowd = [member(broker, f"c{n}") for n in range(30)]  # enough clients for a job
         client, other = member(broker, "c"), member(broker, "o")
@@ -171,7 +171,7 @@ def test_against_a_model(member: Join, budget: int, seed: int) -> None:
                 assert sorted(identifiers(got)) == sorted(sub_id for _, sub_id in mine if sub_id)
 
 
-def test_who_leaves_while_it_goes_out(member: Join) -> None:
+def test_clients_that_leave_during_a_fan_out(member: Join) -> None:
     """Test clients that leave and unsubscribe between the slices of a fan-out that gathers and delivers; others get one copy each."""
     with mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=1000) as broker:
         clients = [member(broker, f"c{n}") for n in range(400)]
@@ -197,7 +197,7 @@ def test_who_leaves_while_it_goes_out(member: Join) -> None:
                 assert got == whole[:len(got)]
 
 
-def test_merged_fan_outs_beyond_the_bound_of_their_memory_wait_for_each_other() -> None:
+def test_merged_fan_outs_beyond_their_memory_limit_run_in_turn() -> None:
     """Test fan-outs of 250,000 entries, which take 8 MB (MERGE_BYTES_MAX): one of four proceeds at a time."""
     filters, n = overlapping(1000), 250
     with ExitStack() as stack, mosq.Broker(sys_interval=0, allow_duplicate_messages=False, turn_budget=20_000) as broker:

@@ -90,7 +90,7 @@ def connected(dial: Dial) -> Dial:
     return make
 
 
-def told(wire: Wire) -> dict[int, object]:
+def connack_props(wire: Wire) -> dict[int, object]:
     answer = wire.read_packet()
     assert isinstance(answer, Connack), answer
     return dict(answer.props)
@@ -109,7 +109,7 @@ def subscribe(wire: Wire, pattern: str) -> None:
     assert isinstance(wire.read_packet(), Suback)
 
 
-def test_listeners_come_and_go(run: Run, dial: Dial, connected: Dial) -> None:
+def test_a_reload_adds_and_removes_listeners(run: Run, dial: Dial, connected: Dial) -> None:
     ports = [free_port() for _ in range(3)]
     broker = run({}, [listener(ports[0]), listener(ports[1])])
     stays, goes = connected(ports[0], "stays"), connected(ports[1], "goes")
@@ -147,12 +147,12 @@ def test_a_port_in_use_changes_nothing(run: Run, dial: Dial, connected: Dial) ->
             broker.reload({"max_keepalive": 10}, [listener(port, max_qos=0), listener(other, host="127.0.0.3"), listener(in_use)])
     here.expect_nothing()
     for p in (port, other):             # the reload closed `other` first, and opened it again
-        props = told(dial(p, f"c{p}"))
+        props = connack_props(dial(p, f"c{p}"))
         assert P.SERVER_KEEPALIVE not in props
         assert P.MAXIMUM_QOS not in props
 
 
-def test_nonsense_changes_nothing(run: Run, dial: Dial, connected: Dial) -> None:
+def test_invalid_settings_change_nothing(run: Run, dial: Dial, connected: Dial) -> None:
     port = free_port()
     broker = run({}, [listener(port)])
     with pytest.raises(ValueError, match="max_inflight_messages is 70000"):
@@ -162,13 +162,13 @@ def test_nonsense_changes_nothing(run: Run, dial: Dial, connected: Dial) -> None
     connected(port, "x").expect_nothing()
 
 
-def test_settings_and_listener_options_change_for_who_connects_afterwards(run: Run, dial: Dial, connected: Dial) -> None:
+def test_new_settings_apply_to_later_connections(run: Run, dial: Dial, connected: Dial) -> None:
     port = free_port()
     broker = run({}, [listener(port)])
     before = connected(port, "before")
     broker.reload({"max_packet_size": 1000, "max_inflight_messages": 7, "retain_available": 0},
                   [listener(port, max_qos=1, max_topic_alias=3, auto_id_prefix="new-")])
-    props = told(dial(port, ""))
+    props = connack_props(dial(port, ""))
     assert str(props.pop(P.ASSIGNED_ID)).startswith("new-")
     assert props == {P.TOPIC_ALIAS_MAXIMUM: 3, P.MAXIMUM_PACKET_SIZE: 1000, P.RECEIVE_MAXIMUM: 7, P.MAXIMUM_QOS: 1, P.RETAIN_AVAILABLE: 0}
     before.send(Publish("a", b"x", props=((P.TOPIC_ALIAS, 10),)))      # the maximum from its CONNACK stays valid [v5 3.2.2.3.8]
@@ -177,7 +177,7 @@ def test_settings_and_listener_options_change_for_who_connects_afterwards(run: R
     before.expect_nothing()
 
 
-def test_access_rules_change_for_who_is_connected(run: Run, dial: Dial, connected: Dial) -> None:
+def test_new_access_rules_apply_to_connected_clients(run: Run, dial: Dial, connected: Dial) -> None:
     port = free_port()
     everything = [{"acl": [(None, "topic", "readwrite", "#")]}]
     broker = run({}, [listener(port)], everything)
@@ -210,7 +210,7 @@ def test_again_and_again(run: Run, dial: Dial, connected: Dial) -> None:
     assert len(os.listdir("/proc/self/fd")) <= fds + 20     # clients of the last round may still be closing
 
 
-def test_a_broker_that_does_not_run() -> None:
+def test_a_reload_of_a_stopped_broker() -> None:
     port = free_port()
     engine = new_engine({}, [listener(port)], [{}])  # type: ignore[list-item]
     with pytest.raises(RuntimeError, match="not running"):
@@ -287,9 +287,9 @@ def test_another_protocol_at_a_unix_socket_keeps_its_file(run: Run, tmp_path: Pa
     inode = path.stat().st_ino
     broker.reload({}, [unix(path, enable_proxy_protocol=1)])
     assert path.stat().st_ino == inode
-    assert said(path, b"PROXY UNKNOWN\r\n" + Connect(client_id="x").encode(4)) == b"\x20\x02\x00\x00"
+    assert response(path, b"PROXY UNKNOWN\r\n" + Connect(client_id="x").encode(4)) == b"\x20\x02\x00\x00"
     broker.reload({}, [unix(path)])
-    assert said(path, Connect(client_id="x").encode(4)) == b"\x20\x02\x00\x00"
+    assert response(path, Connect(client_id="x").encode(4)) == b"\x20\x02\x00\x00"
     broker.reload({}, [listener(free_port())])
     assert not path.exists()
 
@@ -303,14 +303,14 @@ def test_another_protocol_in_a_reload_that_fails_changes_nothing(run: Run, tmp_p
     here.expect_nothing()
     here.close()
     speaks(port, "again", {}).close()
-    assert said(path, Connect(client_id="x").encode(4)) == b"\x20\x02\x00\x00"
+    assert response(path, Connect(client_id="x").encode(4)) == b"\x20\x02\x00\x00"
 
 
 def unix(path: Path, **options: object) -> dict[str, object]:
     return {"path": str(path), "port": 0, "allow_anonymous": True, **options}
 
 
-def said(path: Path, to: bytes) -> bytes:
+def response(path: Path, to: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(5)
         sock.connect(str(path))

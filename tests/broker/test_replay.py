@@ -38,7 +38,7 @@ def subscribe_to_many(filters: int) -> bytes:
 
 
 @pytest.mark.parametrize("end", ["close", "take over"])
-def test_more_replays_than_a_counter_of_16_bits_holds(guest: Guest, end: str) -> None:
+def test_more_replays_than_a_16_bit_counter_holds(guest: Guest, end: str) -> None:
     with Broker("") as broker:
         retain(guest, broker, 150, b"x")
         wire = guest(broker, "greedy")
@@ -58,7 +58,7 @@ def test_more_replays_than_a_counter_of_16_bits_holds(guest: Guest, end: str) ->
 
 
 @pytest.mark.parametrize("end", ["close", "stay"])
-def test_a_client_of_many_replays_does_not_slow_down_others(guest: Guest, end: str) -> None:
+def test_a_client_with_many_replays_does_not_slow_down_others(guest: Guest, end: str) -> None:
     """Test that the broker does not look at waiting replays in each turn or at each acknowledgement."""
     with Broker("") as broker:
         retain(guest, broker, 150, b"x")
@@ -79,7 +79,7 @@ def test_a_client_of_many_replays_does_not_slow_down_others(guest: Guest, end: s
         assert broker.alive()
 
 
-def test_all_arrives_at_a_reader_that_is_slow(guest: Guest) -> None:
+def test_a_slow_subscriber_gets_every_retained_message(guest: Guest) -> None:
     """Test that at QoS 0 the socket is the only queue; a replay waits for room in it instead of dropping messages."""
     n = 20_000
     with Broker("max_queued_messages 100\n") as broker, ExitStack() as sockets:
@@ -102,7 +102,7 @@ def test_all_arrives_at_a_reader_that_is_slow(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize("limit", ["max_queued_messages 5", "max_queued_bytes 500"])
-def test_all_arrives_where_the_queue_is_short(guest: Guest, limit: str) -> None:
+def test_a_short_queue_drops_no_retained_message(guest: Guest, limit: str) -> None:
     n = 60
     with Broker(f"max_inflight_messages 3\n{limit}\n") as broker:
         retain(guest, broker, n, b"x" * 100)

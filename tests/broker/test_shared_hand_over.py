@@ -39,7 +39,7 @@ def text(got: list[Publish]) -> str:
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_qos_1_not_acknowledged_goes_to_another_member_in_order(member: Join, level: int) -> None:
+def test_unacknowledged_qos_1_goes_to_another_member_in_order(member: Join, level: int) -> None:
     with mosq.Broker(sys_interval=0) as broker:
         dying, other = member(broker, "dying", "$share/g/t", level=level), member(broker, "other", "$share/g/t", level=level)
         publish(member(broker, "p"), "abcdefgh")
@@ -66,7 +66,7 @@ def test_a_lost_connection_with_a_clean_session_counts_too(member: Join) -> None
         assert got in ("a", "ba")
 
 
-def test_qos_2_that_was_sent_goes_to_nobody_else(member: Join) -> None:
+def test_sent_qos_2_messages_go_to_no_other_member(member: Join) -> None:
     """Test [v5 4.8.2-5]; messages that were never sent do. In the window are a (not answered) and c (PUBREC sent)."""
     with mosq.Broker(sys_interval=0) as broker:
         dying, other = member(broker, "dying", "$share/g/t", 2, window=2), member(broker, "other", "$share/g/t", 2)
@@ -82,7 +82,7 @@ def test_qos_2_that_was_sent_goes_to_nobody_else(member: Join) -> None:
         assert broker.stats()["store_messages"] == 0
 
 
-def test_qos_2_sent_on_an_earlier_connection_was_sent(member: Join) -> None:
+def test_qos_2_sent_on_an_earlier_connection_counts_as_sent(member: Join) -> None:
     with mosq.Broker() as broker:
         dying = member(broker, "dying", "$share/g/t", 2, expiry_s=FOREVER, window=1)
         publisher = member(broker, "p")
@@ -122,7 +122,7 @@ def test_every_end_of_a_session(member: Join, end: str) -> None:
         assert broker.stats()["store_messages"] == 0
 
 
-def test_whoever_is_left_without_another_member_loses_them_as_before(member: Join) -> None:
+def test_without_another_member_the_messages_are_dropped(member: Join) -> None:
     with mosq.Broker(sys_interval=0) as broker:
         dying = member(broker, "dying", "$share/g/t", window=1)
         plain = member(broker, "plain", "t", 0)
@@ -134,7 +134,7 @@ def test_whoever_is_left_without_another_member_loses_them_as_before(member: Joi
         assert broker.stats()["store_messages"] == 0
 
 
-def test_what_came_by_a_plain_subscription_goes_to_nobody(member: Join) -> None:
+def test_messages_of_plain_subscriptions_are_not_handed_over(member: Join) -> None:
     with mosq.Broker(sys_interval=0) as broker:
         dying = member(broker, "dying", "t").joins("$share/g/t").joins("+")
         publish(member(broker, "p"), "ab")
@@ -144,7 +144,7 @@ def test_what_came_by_a_plain_subscription_goes_to_nobody(member: Join) -> None:
         assert text(other.gets()) == "ab"
 
 
-def test_each_group_gets_its_own(member: Join) -> None:
+def test_each_group_gets_its_own_messages(member: Join) -> None:
     """Test a client in many groups of two filters: each delivery goes to a member of the group that it came through."""
     groups = [f"$share/g{n}/{pattern}" for n in range(40) for pattern in ("t", "+")]
     with mosq.Broker(sys_interval=0, max_queued_messages=0) as broker:
@@ -166,7 +166,7 @@ def test_each_group_gets_its_own(member: Join) -> None:
         assert broker.stats()["work"] - work < 80 * 3 * 70
 
 
-def test_options_of_the_new_member_count(member: Join) -> None:
+def test_options_of_the_new_member_apply(member: Join) -> None:
     with mosq.Broker(sys_interval=0) as broker:
         dying = member(broker, "dying", "$share/g/t", 2, 7)
         publish(member(broker, "p"), "a", 1)
@@ -191,7 +191,7 @@ def test_expired_messages_are_not_sent_on(member: Join) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_was_answered_with_an_error_is_done(member: Join, qos: int) -> None:
+def test_messages_acknowledged_with_an_error_are_done(member: Join, qos: int) -> None:
     """Test [v5 4.8.2-6]."""
     with mosq.Broker(sys_interval=0) as broker:
         dying, other = member(broker, "dying", "$share/g/t", qos), member(broker, "other", "$share/g/t", qos)
@@ -215,7 +215,7 @@ def test_after_unsubscribing_from_the_group(member: Join) -> None:
         assert text(other.gets()) == "ac"
 
 
-def test_a_group_that_ended_and_came_again_is_another_one(member: Join) -> None:
+def test_a_group_that_was_created_again_is_a_new_group(member: Join) -> None:
     with mosq.Broker(sys_interval=0) as broker:
         dying = member(broker, "dying", "$share/g/t")
         publish(member(broker, "p"), "a")
@@ -227,7 +227,7 @@ def test_a_group_that_ended_and_came_again_is_another_one(member: Join) -> None:
         assert other.gets() == []
 
 
-def test_the_new_member_may_die_too(member: Join) -> None:
+def test_the_new_member_may_end_too(member: Join) -> None:
     with mosq.Broker(sys_interval=0) as broker:
         members = [member(broker, "m0", "$share/g/t")]
         publish(member(broker, "p"), "abcde")
@@ -239,7 +239,7 @@ def test_the_new_member_may_die_too(member: Join) -> None:
         assert broker.stats()["store_messages"] == 0
 
 
-def test_hash_client_keeps_publishers_together_on_the_second_way(member: Join) -> None:
+def test_hash_client_keeps_publishers_together_after_a_hand_over(member: Join) -> None:
     with mosq.Broker(sys_interval=0, shared_strategy="hash_client", max_queued_messages=0) as broker:
         dying = member(broker, "dying", "$share/g/t")
         publishers = [member(broker, f"p{n}") for n in range(20)]
@@ -259,7 +259,7 @@ def test_hash_client_keeps_publishers_together_on_the_second_way(member: Join) -
             assert {payload.split()[0] for payload in other.payloads()} == {payload.split()[0] for payload in part}
 
 
-def test_the_last_will_of_a_member_reaches_the_group_too(member: Join) -> None:
+def test_the_will_of_a_member_reaches_its_group(member: Join) -> None:
     with mosq.Broker(sys_interval=0) as broker:
         dying = Wire(broker.port, 5, 20)
         dying.send(Connect("dying", True, 60, Will("t", b"w", 1)))
@@ -301,7 +301,7 @@ def test_long_queues_are_handed_over_in_slices(member: Join, topics: int) -> Non
         assert broker.stats()["publish_dropped"] == broker.stats()["store_messages"] == 0
 
 
-def test_the_broker_may_stop_meanwhile(member: Join) -> None:
+def test_the_broker_stops_during_a_hand_over(member: Join) -> None:
     with mosq.Broker(sys_interval=0, turn_budget=1000, max_queued_messages=0) as broker:
         dying, publisher = member(broker, "dying", "$share/g/t", expiry_s=FOREVER), member(broker, "p")
         dying.leaves()
@@ -312,7 +312,7 @@ def test_the_broker_may_stop_meanwhile(member: Join) -> None:
         member(broker, "dying")
 
 
-def test_members_come_and_go_and_nothing_is_lost(member: Join) -> None:
+def test_no_message_is_lost_when_members_come_and_go(member: Join) -> None:
     """Test that exactly one member acknowledges each message of QoS 1, also if members end while they hold it."""
     with mosq.Broker(sys_interval=0, shared_strategy="random", max_queued_messages=0) as broker:
         publisher = member(broker, "p")

@@ -42,7 +42,7 @@ def test_round_robin_is_the_default(member: Join) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["round_robin", "random", "sticky", "least_inflight", "hash_topic", "hash_client"])
-def test_who_is_offline_is_passed_over(member: Join, strategy: str) -> None:
+def test_offline_members_are_skipped(member: Join, strategy: str) -> None:
     with mosq.Broker(shared_strategy=strategy) as broker:
         away = [member(broker, f"away{n}", "$share/g/t/+", expiry_s=FOREVER) for n in range(5)]
         here = member(broker, "here", "$share/g/t/+", expiry_s=FOREVER)
@@ -71,7 +71,7 @@ def test_random_is_fair(member: Join) -> None:
         assert all(50 < len(part) < 150 for part in got), [len(part) for part in got]  # 100 each, give or take 5.8 sigma
 
 
-def test_sticky_stays_with_one_wherever_it_stands_in_the_list(member: Join) -> None:
+def test_sticky_keeps_its_member_at_any_list_position(member: Join) -> None:
     with mosq.Broker(shared_strategy="sticky") as broker:
         members = {f"m{n}": member(broker, f"m{n}", "$share/g/t", expiry_s=FOREVER) for n in range(4)}
         publisher = member(broker, "p")
@@ -91,7 +91,7 @@ def test_sticky_stays_with_one_wherever_it_stands_in_the_list(member: Join) -> N
         assert members[chosen].payloads() == []
 
 
-def test_least_inflight_takes_who_has_least_to_do(member: Join) -> None:
+def test_least_inflight_selects_the_least_busy_member(member: Join) -> None:
     with mosq.Broker(shared_strategy="least_inflight") as broker:
         slow, quick = member(broker, "slow", "$share/g/t"), member(broker, "quick", "$share/g/t")
         publisher = member(broker, "p")
@@ -127,7 +127,7 @@ def owners(publisher: Member, members: list[Member], topics: int) -> dict[bytes,
     return {payload: one.client_id for one in members for payload in one.payloads()}
 
 
-def test_hash_topic_moves_only_the_share_of_who_comes_or_goes(member: Join) -> None:
+def test_hash_topic_moves_only_topics_of_changed_members(member: Join) -> None:
     with mosq.Broker(shared_strategy="hash_topic") as broker:
         publisher = member(broker, "p")
         members = [member(broker, f"m{n}", "$share/g/h/+", 0) for n in range(5)]
@@ -159,7 +159,7 @@ def test_hash_client_keeps_a_publisher_with_one_member(member: Join) -> None:
         assert set(owners(member(broker, "p7"), members, 5).values()) == {whose[7]}
 
 
-def test_hash_client_of_the_broker_itself_goes_by_topic(member: Join) -> None:
+def test_hash_client_hashes_the_topic_of_broker_messages(member: Join) -> None:
     with mosq.Broker(shared_strategy="hash_client", sys_interval=1) as broker:
         members = [member(broker, f"m{n}", "$share/g/$SYS/broker/uptime", 0) for n in range(4)]
         seen: list[str] = []
@@ -168,7 +168,7 @@ def test_hash_client_of_the_broker_itself_goes_by_topic(member: Join) -> None:
         assert len(set(seen)) == 1
 
 
-def test_a_group_has_its_own_strategy_whatever_its_filter(member: Join) -> None:
+def test_a_strategy_applies_to_all_filters_of_a_group(member: Join) -> None:
     with mosq.Broker(shared_strategy=["sticky", "round_robin turns", "random turnz", "sticky turns", "round_robin turns"]) as broker:
         sticky = [member(broker, f"s{n}", "$share/others/t") for n in range(2)]
         turns = [member(broker, f"t{n}", "$share/turns/+") for n in range(2)]
@@ -188,7 +188,7 @@ MANY = 1100  # members; more than the broker looks at for one message
 
 
 @pytest.mark.parametrize("strategy", ["round_robin", "sticky", "least_inflight", "random", "hash_topic"])
-def test_members_beyond_the_bound_are_not_looked_at(member: Join, strategy: str) -> None:
+def test_members_beyond_the_bound_are_not_examined(member: Join, strategy: str) -> None:
     """Test that work for each message is bounded, and no message is lost, however many members are offline."""
     with mosq.Broker(shared_strategy=strategy, sys_interval=0) as broker:
         for n in range(MANY):
@@ -205,7 +205,7 @@ def test_members_beyond_the_bound_are_not_looked_at(member: Join, strategy: str)
         assert broker.stats()["publish_dropped"] == 0
 
 
-def test_hash_of_a_group_beyond_the_bound_moves_little(member: Join) -> None:
+def test_hash_topic_moves_few_topics_in_a_large_group(member: Join) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
