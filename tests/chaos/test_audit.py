@@ -24,7 +24,7 @@ def found(audit: Audit) -> dict[str, int]:
     return {kind: n for kind, n in audit.faults.items() if n}
 
 
-def test_all_is_well() -> None:
+def test_a_complete_run_has_no_fault() -> None:
     audit = audit_of()
     for seq in (1, 2, 3, 4):
         assert not audit.complete("s")
@@ -32,7 +32,7 @@ def test_all_is_well() -> None:
     assert audit.complete("s") and found(audit) == {} and audit.ok
 
 
-def test_lost_is_what_was_acknowledged() -> None:
+def test_only_acknowledged_messages_count_as_lost() -> None:
     audit = audit_of(acked=3)
     audit.delivered("s", 7, 1, dup=False)
     audit.delivered("s", 7, 3, dup=False)
@@ -40,7 +40,7 @@ def test_lost_is_what_was_acknowledged() -> None:
     assert "never got p:2" in audit.report() and "1 lost" in audit.report()
 
 
-def test_what_was_sent_before_the_subscription_is_not_owed() -> None:
+def test_messages_before_the_subscription_are_not_required() -> None:
     audit = audit_of()
     audit.asked("late", 0)
     audit.delivered("late", 7, 4, dup=False)                # between SUBSCRIBE and SUBACK: allowed, not required
@@ -49,7 +49,7 @@ def test_what_was_sent_before_the_subscription_is_not_owed() -> None:
     assert audit.missing("late") == [] and len(audit.missing("s")) == 3
 
 
-def test_doubled_at_qos_2() -> None:
+def test_duplicates_at_qos_2() -> None:
     audit = audit_of(2, 2)
     audit.publishers[7].sent(1)                             # a repetition by the publisher does not allow a copy
     for _ in range(2):
@@ -57,7 +57,7 @@ def test_doubled_at_qos_2() -> None:
     assert audit.faults["doubled"] == 1
 
 
-def test_again_without_dup() -> None:
+def test_copies_without_the_dup_flag() -> None:
     audit = audit_of()
     audit.delivered("s", 7, 1, dup=False)
     audit.delivered("s", 7, 1, dup=True)
@@ -80,7 +80,7 @@ def test_order_of_first_copies() -> None:
     assert audit.faults["order"] == 1
 
 
-def test_foreign() -> None:
+def test_foreign_messages() -> None:
     audit = audit_of()
     audit.delivered("s", 7, 99, dup=False)
     audit.delivered("s", 8, 1, dup=False)
@@ -88,7 +88,7 @@ def test_foreign() -> None:
     assert audit.faults["foreign"] == 3
 
 
-def test_a_group_gets_each_once_in_no_order() -> None:
+def test_a_group_gets_each_message_once_in_any_order() -> None:
     audit = audit_of(2, 2)
     audit.groups.add("g")
     audit.asked("g", 0)
@@ -126,7 +126,7 @@ def test_wills() -> None:
     assert chaos.audit.faults["will"] == 2
 
 
-def test_what_comes_after_it_has_expired() -> None:
+def test_messages_delivered_after_their_expiry() -> None:
     chaos = Chaos(0)
     s = Subscriber(chaos, 0, 0, 1, 5)
     for age, faults in ((1.0, 0), (10.0, 1)):

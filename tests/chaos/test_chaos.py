@@ -18,7 +18,7 @@ def test_dropped_connections() -> None:
     run(Plan(sessions=40, kills=10, drop=True, config=MEMORY, up_ms=(20, 200), quiet=True))
 
 
-def test_the_harness_sees_what_a_broker_without_a_store_loses() -> None:
+def test_the_harness_finds_losses_of_a_broker_without_a_store() -> None:
     """Test a broker without a store: a kill loses all sessions, and acknowledged messages in transit or retained messages."""
     ok, report = asyncio.run(chaos(Plan(sessions=8, kills=4, rate=400, config=MEMORY, settle_s=1, quiet=True)))
     assert not ok

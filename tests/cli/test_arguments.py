@@ -48,7 +48,7 @@ def test_check_of_a_good_file(mosq, tmp_path):
         assert (done.returncode, done.stdout, done.stderr) == (0, "Configuration file is OK.\n", "")
 
 
-def test_check_tells_warnings_and_writes_nothing(mosq, tmp_path):
+def test_test_config_prints_warnings_and_writes_nothing(mosq, tmp_path):
     path = tmp_path / "m.conf"
     path.write_text(f"persistence true\nautosave_interval 9\npersistence_location {tmp_path}/\npid_file {tmp_path}/pid\n")
     done = mosq("-c", path, "--test-config")
@@ -92,7 +92,7 @@ def test_a_broken_file_of_dynamic_security(check, mosq, tmp_path):
     [], ["-v"], ["-q", "-d"], ["--quiet", "--verbose", "--daemon"], ["-c", "x.conf"], ["--config-file", "x y", "-v"],
     ["-p", "1883", "--port", "1884"], ["-v", "-p", "1", "-c", "a", "-p", "65535"], ["-c", "a", "-c", "b"], ["-p", "01883"],
 ])
-def test_the_quick_reading_of_a_plain_start_means_what_click_makes_of_it(arguments, monkeypatch):
+def test_plain_start_agrees_with_click(arguments, monkeypatch):
     seen = []
     monkeypatch.setattr(commands, "run", lambda start: seen.append(vars(start)) or 0)
     assert commands.main(arguments) == 0
@@ -103,7 +103,7 @@ def test_the_quick_reading_of_a_plain_start_means_what_click_makes_of_it(argumen
     ["-h"], ["-vq"], ["-cx.conf"], ["--config-file=x"], ["-p", "0"], ["-p", "65536"], ["-p", "x"], ["-p"], ["-c"], ["-c", "-v"], ["-c", ""],
     ["--test-config", "-c", "x"], ["--version"], ["x"], ["-p", "٣"], ["--"], ["-p", "9" * 5000],
 ])
-def test_everything_else_is_left_to_click(arguments):
+def test_other_arguments_are_left_to_click(arguments):
     assert plain_start(arguments) is None
 
 
@@ -122,7 +122,7 @@ def test_further_commands_have_a_place(monkeypatch):
     assert ran == [1]
 
 
-def test_what_runs_before_the_broker_listens_loads_little():
+def test_imports_before_the_broker_listens_are_few():
     code = "import sys, mosq.cli.start, mosq.config.parser, mosq.server.control; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True).stdout.split()
     slow = {"click", "typing", "dataclasses", "inspect", "argparse", "asyncio", "socket", "logging", "subprocess", "re", "difflib"}

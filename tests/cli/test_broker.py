@@ -40,7 +40,7 @@ def started(*arguments: object):
             process.kill()
 
 
-def test_a_client_connects_and_the_broker_stops_at_once_with_it():
+def test_the_broker_stops_at_once_with_a_connected_client():
     with Broker("") as broker, socket.create_connection(("127.0.0.1", broker.port)) as sock:
         assert connack(sock)[0] == 0x20
         began = time.monotonic()
@@ -59,7 +59,7 @@ def test_the_port_can_be_used_again_at_once():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_as_soon_as_it_listens(number):
+def test_a_signal_as_soon_as_the_broker_listens(number):
     with Broker("") as broker:
         began = time.monotonic()
         broker.send_signal(number)
@@ -76,7 +76,7 @@ def test_a_port_in_use():
         assert f"Error: cannot listen on 127.0.0.1 port {broker.port}: Address already in use" in done.stderr
 
 
-def test_an_address_that_is_not_ours(tmp_path):
+def test_an_address_of_another_machine(tmp_path):
     path = tmp_path / "m.conf"
     path.write_text("listener 1883 192.0.2.1\n")
     done = run("-c", path)
@@ -107,7 +107,7 @@ def test_unix_socket(tmp_path):
             assert connack(sock)[0] == 0x20
 
 
-def test_anonymous_clients_need_a_word_of_the_configuration():
+def test_anonymous_clients_need_allow_anonymous():
     with Broker("listener {port} 127.0.0.1\nlistener_allow_anonymous false\n") as broker:
         with socket.create_connection(("127.0.0.1", broker.port)) as sock:
             assert connack(sock)[3] == 0x87      # [v5 3.1.4-2] not authorized
@@ -123,7 +123,7 @@ def until(read, wanted):
     return text
 
 
-def test_json_lines_say_whom_they_are_about():
+def test_json_lines_name_their_client():
     with Broker("log_format json\nlog_type all\n") as broker, socket.create_connection(("127.0.0.1", broker.port)) as sock:
         assert connack(sock)[0] == 0x20
         port = sock.getsockname()[1]
@@ -140,7 +140,7 @@ def test_json_lines_say_whom_they_are_about():
         assert lines[-1]["code"] == "terminating"
 
 
-def test_a_reload_of_the_real_broker():
+def test_a_reload_of_a_running_broker():
     with Broker("") as broker, socket.create_connection(("127.0.0.1", broker.port)) as sock:
         sock.settimeout(TIMEOUT_S)
         sock.sendall(CONNECT_V5)
@@ -160,7 +160,7 @@ def test_a_reload_of_the_real_broker():
         assert sock.recv(2) == b"\xd0\x00"
 
 
-def test_the_trees_of_many_clients_are_printed_while_they_come():
+def test_subscription_trees_of_many_clients_are_printed():
     n = 3000
     with Broker("") as broker, contextlib.ExitStack() as stack:
         for i in range(n // 100):

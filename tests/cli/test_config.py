@@ -137,11 +137,11 @@ def test_a_healthy_file(run, write):
     (("log_dest dlt",), "does not log to dlt"),
     (("max_qos 1 2",), "has no meaning and is ignored"),
 ])
-def test_what_needs_attention(lines, said, run, write):
+def test_findings_of_doctor(lines, said, run, write):
     assert [text for text in findings(run, write("m.conf", *lines)) if said in text]
 
 
-def test_the_store_that_a_plugin_asks_for_is_there(run, write):
+def test_persist_sqlite_needs_no_plugin(run, write):
     status, out, _ = run("doctor", write("m.conf", "listener 1883 127.0.0.1", "plugin /usr/lib/mosquitto_persist_sqlite.so"))
     assert "persist-sqlite: mosq keeps durable sessions in a store of its own" in out
     assert status == 0
@@ -194,7 +194,7 @@ def test_certificates(run, write, tmp_path):
         assert bool(found) == bool(said)
 
 
-def test_a_file_that_the_broker_would_not_take(run, write):
+def test_a_file_that_the_broker_refuses(run, write):
     status, out, err = run("doctor", write("m.conf", "nonsense 1"))
     assert (status, out) == (3, "")
     assert err.startswith("Error: Unknown configuration variable 'nonsense'.") and "Correct that line first." in err
@@ -202,7 +202,7 @@ def test_a_file_that_the_broker_would_not_take(run, write):
     assert status == 3 and "Unable to open" in json.loads(out)["error"]
 
 
-def test_it_does_not_wait_for_a_pipe(run, write, tmp_path):
+def test_doctor_does_not_read_from_a_pipe(run, write, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     pipe = tmp_path / "pipe"
     path = write("m.conf", "listener 8883", f"certfile {pipe}", f"keyfile {pipe}", f"acl_file {pipe}", f"password_file {pipe}")
@@ -210,7 +210,7 @@ def test_it_does_not_wait_for_a_pipe(run, write, tmp_path):
     assert run("-c", path, "--test-config")[0] == 0
 
 
-def test_it_writes_nothing(run, write, tmp_path):
+def test_doctor_explain_diff_and_check_write_nothing(run, write, tmp_path):
     path = write("m.conf", "persistence true", f"persistence_location {tmp_path}/", f"log_dest file {tmp_path}/log", f"pid_file {tmp_path}/pid")
     before = sorted(os.listdir(tmp_path))
     for command in (["doctor", path], ["config", "explain", "-c", path], ["config", "diff", path, path], ["-c", path, "--test-config"]):
@@ -226,7 +226,7 @@ def test_help_has_examples_and_exit_statuses():
 
 # ---- --test-config
 
-def test_check_warns_of_files_and_plugins_and_takes_the_file(run, write):
+def test_test_config_warns_of_unreadable_files_and_plugins(run, write):
     path = write("m.conf", "listener 8883", "certfile /no/c", "keyfile /no/k", "password_file /no/p", "acl_file /no/a", "auth_plugin /no/x.so")
     status, out, err = run("-c", path, "--test-config")
     assert (status, out) == (0, "Configuration file is OK.\n")

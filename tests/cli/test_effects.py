@@ -395,7 +395,7 @@ def test_every_keyword_has_one_row():
 
 
 @pytest.mark.parametrize("keyword", ELSEWHERE)
-def test_where_the_effect_is_seen(keyword):
+def test_the_file_with_the_test_names_the_keyword(keyword):
     assert keyword in (ROOT / ELSEWHERE[keyword]).read_text()
 
 
@@ -424,6 +424,6 @@ FORGOTTEN = """per_listener_settings enable_control_api set_tcp_nodelay max_pack
     max_queued_messages max_queued_bytes global_max_clients global_max_connections retain_available retain_expiry_interval""".split()
 
 
-def test_what_mosquitto_forgets_at_a_reload_changes_here():
+def test_options_that_mosquitto_ignores_at_a_reload_take_effect():
     shown = {keyword for keyword in EFFECTS if _reloadable(keyword)} | {"set_tcp_nodelay"}       # its test is in ELSEWHERE
     assert set(FORGOTTEN) - shown == {"retain_expiry_interval"} <= set(NOT_YET)

@@ -52,7 +52,7 @@ def test_nothing_matches(broker):
     assert done.stdout.startswith("0 filters: 0 subscribers in 0 lists, 0 shared groups\nCost (index full): 0 hashes of 0 bytes, ")
 
 
-def test_more_than_an_answer_holds():
+def test_more_filters_than_the_answer_holds():
     with mosq.Broker() as broker, broker.subscribe(*[f"t/{'+/' * n}#" for n in range(199)]):
         told = broker.explain("t/" + "x/" * 198)
         assert told["truncated"] and told["totals"]["filters"] == 199
@@ -92,20 +92,20 @@ def test_help(arguments, mosq):
     (["index"], "Missing command"), (["index", "what"], "No such command"), (["-p", "1884", "index", "explain", "t"], "Options before `index`"),
     (["-v", "index", "explain", "t"], "Options before `index`"), (["--match-cache", "off", "index", "explain", "t"], "Options before `index`"),
 ])
-def test_mistakes_before_it(arguments, said, mosq):
+def test_mistakes_before_the_subcommand(arguments, said, mosq):
     done = mosq(*arguments)
     assert (done.returncode, done.stdout) == (3, "")
     assert said in done.stderr
 
 
-def test_no_broker_there():
+def test_no_broker_at_the_address():
     done = explain("t", port=free_port())
     assert (done.returncode, done.stdout) == (1, "")
     assert "There is no broker at localhost port" in done.stderr
     assert "-h HOST and -p PORT" in done.stderr
 
 
-def test_by_a_user_the_acl_knows():
+def test_only_a_user_with_the_right_may_explain():
     rules = {"acl": "topic readwrite #\nuser ann\ntopic write $CONTROL/mosq/index/v1\n"}
     with Broker("acl_file {dir}/acl\n", rules) as broker:
         done = explain("t", port=broker.port)
@@ -115,7 +115,7 @@ def test_by_a_user_the_acl_knows():
         assert explain("t", "-u", "ann", "-P", "secret", port=broker.port).returncode == 0
 
 
-def test_not_let_in():
+def test_a_refused_connection():
     with Broker("listener {port} 127.0.0.1\n") as broker:
         done = explain("t", port=broker.port)
     assert done.returncode == 1
@@ -180,7 +180,7 @@ def replies(payload):
     ((CONNACK, replies(b"[]")), "has an unexpected form"),
     ((CONNACK, replies(b'{"totals": {}}')), "has an unexpected form"),
 ], ids=range(12))
-def test_what_is_no_mosq_broker(answers, said, capsys):
+def test_answers_of_another_program(answers, said, capsys):
     with impostor(*answers) as port:
         assert commands.main(["index", "explain", "-h", "127.0.0.1", "-p", str(port), "t"]) == 1
     seen = capsys.readouterr()

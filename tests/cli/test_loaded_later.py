@@ -49,7 +49,7 @@ def _connects(site: Site) -> None:
     (OPEN + "plugin /usr/lib/mosquitto_dynamic_security.so\nplugin_opt_config_file {dir}/dynsec.json\nplugin_opt_password_init_file {dir}/init\n",
      _asks("$CONTROL/dynamic-security/v1", "listClients", "getDefaultACLAccess")),
 ])
-def test_what_a_reload_may_need_is_there(lines: str, does: Callable[[Site], None]) -> None:
+def test_modules_that_a_reload_needs_are_loaded(lines: str, does: Callable[[Site], None]) -> None:
     site = Site(lines)
     (site.dir / "init").write_text("secret secret 12\n")
     full, site.two = site.config.read_text(), False

@@ -30,7 +30,7 @@ def test_stops_at_once_with_status_0(number, start, until):
     assert rest.splitlines()[-1].endswith(": mosq version 0.1.0 terminating")
 
 
-def test_a_stop_that_comes_before_the_loop_has_begun(start, until):
+def test_a_stop_before_the_loop_has_begun(start, until):
     process = start(way="late")
     until(process, "0.1.0 running")
     process.terminate()
@@ -105,7 +105,7 @@ def test_switches_of_the_command_line_come_after_the_file(start, mosq, tmp_path)
             assert flags[0] in done.stderr
 
 
-def test_what_the_engine_is_told(start, tmp_path):
+def test_settings_that_the_engine_receives(start, tmp_path):
     (tmp_path / "rules").write_text("user ann\ntopic read a/#\npattern write b/%u\n")
     path = tmp_path / "m.conf"
     path.write_text(f"""acl_file {tmp_path}/rules
@@ -149,7 +149,7 @@ listener_allow_anonymous false
     ("dies", 1, "Error: The data plane ended by itself: OSError(9, 'epoll failed')."),
 ])
 @pytest.mark.parametrize("background", [[], ["-d"]])
-def test_a_broker_that_cannot_serve_says_why_and_ends(way, status, said, background, mosq):
+def test_a_broker_that_cannot_serve_logs_the_reason_and_ends(way, status, said, background, mosq):
     if background and way == "dies":
         return      # the broker is in the background by then
     done = mosq(*background, way=way)
@@ -208,7 +208,7 @@ def test_a_user_that_does_not_exist(mosq, start, until, tmp_path):
         until(start("-c", path), "0.1.0 running")     # only root changes its user
 
 
-def test_rights_of_root_are_given_up(start, until, tmp_path):
+def test_the_broker_gives_up_the_rights_of_root(start, until, tmp_path):
     path = tmp_path / "m.conf"
     path.write_text("user nobody\n")
     process = start("-c", path)

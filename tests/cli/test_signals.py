@@ -30,7 +30,7 @@ def conf(tmp_path):
     return write
 
 
-def test_reload_changes_everything_that_the_file_says(start, until, conf, tmp_path):
+def test_a_reload_applies_every_changed_option(start, until, conf, tmp_path):
     path = conf("listener 1891 127.0.0.1\nmax_connections 5\n")
     process = start("-c", path)
     until(process, "the loop runs")
@@ -57,7 +57,7 @@ def test_reload_changes_everything_that_the_file_says(start, until, conf, tmp_pa
     ("listener 666 127.0.0.1\n", "cannot listen on 127.0.0.1 port 666: Address already in use"),
     ("log_dest file {path}/no/log\n", "Unable to open log file {path}/no/log for writing: Not a directory."),
 ])
-def test_a_reload_that_fails_leaves_everything_as_it_was_and_says_why_in_one_line(lines, why, start, until, conf):
+def test_a_failed_reload_changes_nothing_and_logs_one_line(lines, why, start, until, conf):
     path = conf("listener 1891 127.0.0.1\nlog_type all\n")
     process = start("-c", path)
     until(process, "the loop runs")
@@ -121,7 +121,7 @@ def test_log_topics(start, until, conf):
 # ---- the tree
 
 
-def test_trees_have_mosquittos_form():
+def test_trees_have_the_form_of_mosquitto():
     rows = [("s1", "a/+/b", 1), ("s1", "a/#", 1), ("s2", "a/c/b", 0), ("s2", "$share/g/a/c/b", 0), ("s2", "$share/g/#", 0),
             ("s3", "$SYS/broker/log/#", 0), ("x\n", "/", 2)]
     assert "".join(tree_lines([SubscriptionRow(*row) for row in rows], 3)).splitlines() == [
@@ -149,7 +149,7 @@ def systemd(tmp_path, monkeypatch):
         yield sock
 
 
-def test_systemd_is_told(start, until, conf, systemd):
+def test_systemd_is_notified(start, until, conf, systemd):
     process = start("-c", conf(""))
     assert systemd.recv(100) == b"READY=1"
     conf("log_type nonsense\n")
@@ -212,7 +212,7 @@ def test_a_watchdog_of_another_process(start, conf, systemd, monkeypatch):
     ("UMASK_SET", "1000", "Error: UMASK_SET environment variable out of range."),
     ("PUID", "ann", "Error: PUID not a valid ID 'ann'"), ("PGID", "-1", "Error: PGID not a valid ID '-1'"),
 ])
-def test_numbers_of_the_environment_that_are_none(name, value, said, mosq):
+def test_invalid_numbers_in_the_environment(name, value, said, mosq):
     if name[0] == "P" and os.geteuid() != 0:
         return              # only root changes its user
     done = mosq(env={**os.environ, name: value})
@@ -258,7 +258,7 @@ def test_mosq_signal(start, until, conf, mosq):
         assert mosq("signal", *bad).returncode == 3
 
 
-def test_who_is_a_broker(tmp_path):
+def test_processes_that_count_as_brokers(tmp_path):
     known = mosq_commands.commands
     assert is_broker(["/usr/bin/mosq", "-c", "x"], known)
     assert is_broker(["/usr/bin/python3", "/usr/bin/mosq", "-d"], known)

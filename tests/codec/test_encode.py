@@ -120,7 +120,7 @@ def test_publish_5_order() -> None:
     assert head == packet(0x30, text("t"), wanted, b"x" * 10)[:-10]
 
 
-def test_what_no_frame_can_carry() -> None:
+def test_publishes_that_exceed_a_frame_are_refused() -> None:
     room = 268435455 - 2 - 1
     assert codec_api.publish_head(V311, b"t", room) == (b"\x30\xff\xff\xff\x7f\x00\x01t", None)
     assert codec_api.publish_head(V311, b"t", room + 1) is None

@@ -16,7 +16,7 @@ def test_header_announces_the_whole_length(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [n for n in BOUNDARIES if n < 3_000_000])
-def test_complete_frame_with_more_behind_it(length: int) -> None:
+def test_complete_frame_with_following_bytes(length: int) -> None:
     body = b"x" * length
     header = b"\x3b" + varint(length)
     assert codec_api.frame(header + body + b"\xc0\x00") == (1, len(header) + length, 0x3B, body)
@@ -34,7 +34,7 @@ def test_fifth_length_byte_is_malformed() -> None:
     assert codec_api.frame(b"\x30\x80\x80\x80\x80\x00")[0] == MALFORMED
 
 
-def test_length_that_is_longer_than_need_be_is_accepted() -> None:
+def test_length_with_needless_bytes_is_accepted() -> None:
     assert codec_api.frame(b"\xc0\x80\x00") == (1, 3, 0xC0, b"")
     assert codec_api.frame(b"\x40\x82\x80\x00ab") == (1, 6, 0x40, b"ab")
 

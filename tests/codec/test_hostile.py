@@ -112,7 +112,7 @@ pieces = st.one_of(
 @settings(max_examples=tries(1500, 200))
 @given(st.sampled_from(CLIENT_TYPES), st.integers(0, 15), VERSIONS, st.lists(pieces, max_size=6))
 @example(8, 2, V5, [u16(1), b"\x00", text("$share/g"), b"\x04"])
-def test_made_up(packet_type: int, flags: int, version: int, parts: list[bytes]) -> None:
+def test_random_packets(packet_type: int, flags: int, version: int, parts: list[bytes]) -> None:
     right_flags = 2 if packet_type in (6, 8, 10) else flags if packet_type == 3 else 0
     for first in (packet_type << 4 | flags, packet_type << 4 | right_flags):
         data = packet(first, *parts)
@@ -126,7 +126,7 @@ def test_made_up(packet_type: int, flags: int, version: int, parts: list[bytes])
     st.integers(0, 255),
     st.lists(pieces, max_size=7),
 )
-def test_made_up_connect(protocol: bytes, flags: int, parts: list[bytes]) -> None:
+def test_random_connects(protocol: bytes, flags: int, parts: list[bytes]) -> None:
     data = packet(0x10, text(protocol[:-1]), protocol[-1:], bytes([flags & 0xFE]), u16(60), *parts)
     rc, fields = codec_api.decode(data, 0)
     assert (rc, fields) == model.decode(data, 0)
@@ -136,7 +136,7 @@ def test_made_up_connect(protocol: bytes, flags: int, parts: list[bytes]) -> Non
 @pytest.mark.again("hostile")
 @settings(max_examples=tries(500, 100))
 @given(st.sampled_from(sorted(PLACES)), st.data())
-def test_made_up_properties(place: int, data: st.DataObject) -> None:
+def test_random_properties(place: int, data: st.DataObject) -> None:
     legal = st.sampled_from([PROPERTY[i] for i in sorted(PLACES[place])])
     users = st.tuples(st.text(max_size=5), st.text(max_size=5)).map(lambda pair: user(*pair))
     whole = block(*data.draw(st.lists(st.one_of(legal, users), max_size=8)))

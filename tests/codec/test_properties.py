@@ -124,7 +124,7 @@ def test_subscription_identifier_in_too_many_bytes(overlong: bytes) -> None:
 
 
 @pytest.mark.parametrize("place", [PUBLISH, WILL])
-def test_forwarded_in_order_without_what_is_the_hop_s(place: int) -> None:
+def test_forwarded_in_order_without_properties_of_the_connection(place: int) -> None:
     """Test [v5 3.3.2-4, -15, -16, -17, -18, -20]."""
     users = [user("b", "2"), user("a", "1"), user("b", "2")]
     mine = {35, 2, 24} & PLACES[place]
@@ -139,7 +139,7 @@ def test_forwarded_in_order_without_what_is_the_hop_s(place: int) -> None:
 
 
 @pytest.mark.parametrize("i", [2, 35])
-def test_forwarding_of_nothing(i: int) -> None:
+def test_forwarding_of_blocks_without_forwardable_properties(i: int) -> None:
     assert codec_api.forward(block(PROPERTY[i]), PUBLISH) == (b"", False)
     assert codec_api.forward(b"\x00", PUBLISH) == (b"", True)
     assert codec_api.forward(block(b"\x0b" + varint(300)), SUBSCRIBE) == (b"", False)

@@ -17,5 +17,5 @@ def test_both_planes_have_the_same_codes() -> None:
     assert len(here) > 30
 
 
-def test_each_error_has_words() -> None:
+def test_each_error_has_a_text() -> None:
     assert set(reason_codes.WORDS) == {value for value in vars(reason_codes).values() if isinstance(value, int) and value >= 0x80}

@@ -71,13 +71,13 @@ GOOD = [
 
 @pytest.mark.parametrize("pad", range(18))
 @pytest.mark.parametrize("bad", BAD)
-def test_bad_at_every_place_of_a_word(bad: bytes, pad: int) -> None:
+def test_invalid_text_at_every_offset_of_a_word(bad: bytes, pad: int) -> None:
     for after in (0, 1, 7, 8, 9):
         assert codec_api.utf8(b"a" * pad + bad + b"b" * after) == 0x81
 
 
 @pytest.mark.parametrize("good", GOOD)
-def test_good_at_every_place_of_a_word(good: str) -> None:
+def test_valid_text_at_every_offset_of_a_word(good: str) -> None:
     for pad in range(18):
         for after in (0, 1, 8):
             assert codec_api.utf8(b"a" * pad + good.encode() + b"b" * after) == 0
@@ -105,6 +105,6 @@ def test_every_code_point() -> None:
 
 
 @given(st.lists(st.one_of(st.binary(max_size=5), st.text(max_size=5).map(lambda s: s.encode()), st.just(b"abcdefgh"))))
-def test_like_the_model(parts: list[bytes]) -> None:
+def test_any_bytes_agree_with_the_model(parts: list[bytes]) -> None:
     raw = b"".join(parts)
     assert (codec_api.utf8(raw) == 0) == utf8_ok(raw)

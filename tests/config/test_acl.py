@@ -52,7 +52,7 @@ def test_an_empty_file_has_no_rules(tmp_path):
     ("topic a/#/b", "is not a filter"), ("topic read a/b#", "is not a filter"), ("topic a+/b", "is not a filter"),
     (b"topic caf\xe9", "not UTF-8"), (b"topic a\0b", "zero byte"), ("topic " + "x" * 65536, "longer than 65535 bytes"),
 ])
-def test_mistakes_name_file_line_and_what_was_expected(tmp_path, line, expected):
+def test_mistakes_name_file_line_and_expected_value(tmp_path, line, expected):
     raw = line if isinstance(line, bytes) else line.encode()
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, b"# rules\ntopic ok\n" + raw + b"\n")

@@ -51,7 +51,7 @@ def test_bad_topic(line, said, refuse):
     assert ". Expected" in message
 
 
-def test_a_topic_twice_is_one(read):
+def test_a_repeated_topic_counts_once(read):
     assert len(topics(read, "topic a out 1", "topic a out 1", "topic a in 1", *(f"topic t{i}" for i in range(5000)))) == 5002
 
 
@@ -117,7 +117,7 @@ def test_bad_lines(line, said, refuse):
     ((*HEAD, "topic #", "local_clientid x", "connection c", "address h", "topic #", "local_clientid x"),
      "Bridge local_clientid 'x' is not unique.", 8),
 ])
-def test_a_whole_bridge(lines, said, line, refuse):
+def test_an_incomplete_bridge_is_refused(lines, said, line, refuse):
     assert refuse(*lines, line=line).startswith(said)
 
 
@@ -136,13 +136,13 @@ def test_client_ids(read):
     assert (bridge.remote_id("host"), bridge.local_id("host")) == ("r", "l")
 
 
-def test_a_bridge_stays_apart_from_listeners(read):
+def test_options_of_a_bridge_do_not_change_listeners(read):
     config = read("listener 1884", "allow_anonymous true", *HEAD, "topic #", "max_qos 1", "connection c", "address h", "topic #")
     assert not config.warnings
     assert config.listeners[0].max_qos == 1
 
 
-def test_a_certificate_without_tls_is_warned_of(read):
+def test_a_certificate_without_tls_causes_a_warning(read):
     config = read(*HEAD, "topic #", "bridge_certfile /c", "bridge_keyfile /k")
     assert [warning.split(" (")[0] for warning in config.warnings] == ["The bridge 'b'"]
     assert "without TLS" in config.warnings[0]

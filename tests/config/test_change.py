@@ -7,17 +7,17 @@ from mosq.config.options import LISTENER_RESTART, LIVE, NEW, OPTIONS, RESTART
 from tests.config.keywords import ROWS
 
 
-def told(read, old, new):
+def changes_of(read, old, new):
     return [(c.option, c.scope, c.old, c.new, c.reload) for c in changes(read(*old), read(*new))]
 
 
-def test_nothing(read):
+def test_no_changes(read):
     lines = ("listener 1883", "max_qos 1", "plugin python:a:B", "plugin_opt_key x", "connection b", "address h", "topic #")
-    assert told(read, lines, ("# the same", *lines, "sys_interval 10")) == []
+    assert changes_of(read, lines, ("# the same", *lines, "sys_interval 10")) == []
 
 
 def test_globals_and_their_classes(read):
-    assert told(read, ("user a", "log_type all"), ("user b", "max_queued_messages 5", "persistent_client_expiration 1h", "set_tcp_nodelay 0")) == [
+    assert changes_of(read, ("user a", "log_type all"), ("user b", "max_queued_messages 5", "persistent_client_expiration 1h", "set_tcp_nodelay 0")) == [
         ("user", "global", "a", "b", RESTART),
         ("set_tcp_nodelay", "global", "true", "false", NEW),
         ("max_queued_messages", "global", "1000", "5", LIVE),
@@ -25,8 +25,8 @@ def test_globals_and_their_classes(read):
         ("log_type", "global", "all", "(default)", LIVE)]
 
 
-def test_listeners_come_go_and_change(read):
-    assert told(read, ("listener 1883", "listener 1884", "max_qos 1", "listener 0 /s"),
+def test_added_removed_and_changed_listeners(read):
+    assert changes_of(read, ("listener 1883", "listener 1884", "max_qos 1", "listener 0 /s"),
                 ("listener 1884", "protocol websockets", "listener 1885 ::1", "listener 0 /s", "mount_point a/")) == [
         ("listener", "listener port 1883", "port 1883", None, LISTENER_RESTART),
         ("protocol", "listener port 1884", "mqtt", "websockets", LISTENER_RESTART),
@@ -38,14 +38,14 @@ def test_listeners_come_go_and_change(read):
 def test_security_by_listener(read):
     old = ("per_listener_settings true", "listener 1883", "acl_file /a", "listener 1884", "plugin python:a:B")
     new = ("per_listener_settings true", "listener 1883", "acl_file /b", "listener 1884", "allow_anonymous true")
-    assert told(read, old, new) == [
+    assert changes_of(read, old, new) == [
         ("acl_file", "listener port 1883", "/a", "/b", LIVE),
         ("allow_anonymous", "listener port 1884", "(default)", "true", LIVE),
         ("plugin", "listener port 1884", "python:a:B", None, LIVE)]
 
 
-def test_leaving_local_only_mode_changes_who_gets_in(read):
-    found = told(read, ("max_qos 1",), ("listener 1883 127.0.0.1", "max_qos 1", "listener 1883 ::1", "max_qos 1"))
+def test_leaving_local_only_mode_changes_allow_anonymous(read):
+    found = changes_of(read, ("max_qos 1",), ("listener 1883 127.0.0.1", "max_qos 1", "listener 1883 ::1", "max_qos 1"))
     assert [(option, old, new) for option, _, old, new, _ in found] == [("allow_anonymous", "true", "false")] * 2
 
 
@@ -61,7 +61,7 @@ def test_bridges(read):
     old = ("connection a", "address h", "topic #", "connection b", "address h", "topic #")
     new = ("connection b", "address h i:1884", "topic # in 1", "cleansession true", "restart_timeout 5 10", "bridge_tcp_keepalive 1 2 3",
            "connection c", "address h", "topic #")
-    assert [(option, scope, before, after) for option, scope, before, after, _ in told(read, old, new)] == [
+    assert [(option, scope, before, after) for option, scope, before, after, _ in changes_of(read, old, new)] == [
         ("connection", "bridge a", "a", None),
         ("address", "bridge b", "h:1883", "h:1883 i:1884"),
         ("topic", "bridge b", '# out 0 "" ""', '# in 1 "" ""'),

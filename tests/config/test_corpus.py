@@ -45,7 +45,7 @@ def test_every_file_has_a_verdict():
 
 
 @pytest.mark.parametrize("verdict", VERDICTS, ids=[verdict.name for verdict in VERDICTS])
-def test_the_verdict_is_mosquittos(verdict, tmp_path):
+def test_the_verdict_is_that_of_mosquitto(verdict, tmp_path):
     # as the index describes: a copy, with include_dir and http_dir at an empty folder
     folder = tmp_path / "empty"
     folder.mkdir()

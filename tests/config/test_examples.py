@@ -25,12 +25,12 @@ def test_an_example_loads_without_a_warning(path, monkeypatch):
     engine_securities(config)
 
 
-def test_make_run_serves_everybody_on_1883():
+def test_make_run_serves_anonymous_clients_on_1883():
     config = load_config(str(ROOT / "conf/mosquitto.conf"))
     assert [(x.port, x.host, config.allows_anonymous(x)) for x in config.listeners] == [(1883, None, True)]
 
 
-def test_acl_files_of_other_people_load():
+def test_acl_files_of_other_projects_load():
     for path in sorted(CORPUS.glob("acl/*.acl")):
         assert load_acl(str(path)), path.name
 
@@ -63,7 +63,7 @@ def test_a_file_of_its_kind(kind):
     assert [spec["security"] for spec in engine_listeners(config)] == list(range(len(where))) if config.per_listener_settings else True
 
 
-def test_what_some_of_them_mean():
+def test_settings_of_some_corpus_files():
     gateway = load_config(str(FILES / "gateway.conf"))
     assert (gateway.listeners[0].max_connections, gateway.listeners[1].mount_point, gateway.log_type) == (50, "gateway/", ("all",))
     old = load_config(str(FILES / "old-1x.conf"))

@@ -36,7 +36,7 @@ def test_an_empty_file_means_local_only(read):
     assert all(config.allows_anonymous(x) for x in config.listeners)
 
 
-def test_the_first_mistake_is_told_with_its_line(refuse):
+def test_the_first_mistake_is_reported_with_its_line(refuse):
     assert refuse("", "# x", "prot 1883", "sys_interval no", line=3).startswith("Unknown configuration variable 'prot'.")
 
 
@@ -45,7 +45,7 @@ def test_the_first_mistake_is_told_with_its_line(refuse):
     ("allow_anonymous=true", "write `allow_anonymous true`"), ("zzzzzzzz 1", "Expected an option"),
     ("{{ if .x }}", "This is a template."),
 ])
-def test_unknown_options_come_with_a_hint(line, hint, refuse):
+def test_unknown_options_are_reported_with_a_hint(line, hint, refuse):
     said = refuse(line)
     assert said.startswith(f"Unknown configuration variable '{line.split()[0]}'.")
     assert hint in said
@@ -80,16 +80,16 @@ def test_listeners(read):
 
 
 @pytest.mark.parametrize("value", ["65536", "-1", "99999999999"])
-def test_ports_that_are_none(value, refuse):
+def test_invalid_ports(value, refuse):
     assert refuse(f"listener {value}").startswith(f"Invalid 'port' value ({value}). Expected a port from 1 to 65535")
 
 
 @pytest.mark.parametrize("value", ["mqtt", "1883:1", "٣", "1_883", "0x", "089", "-"])
-def test_listeners_that_begin_with_no_number(value, refuse):
+def test_listeners_without_a_port_number(value, refuse):
     assert refuse(f"listener {value}").startswith("'listener port' value not a number. Expected a port")
 
 
-def test_what_stands_behind_a_value_is_ignored_aloud(read):
+def test_text_after_a_value_is_ignored_with_a_warning(read):
     config = read("listener 1883 127.0.0.1 extra  # why", "max_qos 1 2", "protocol mqtt ws # why", "mount_point a b")
     listener = config.listeners[0]
     assert (listener.host, listener.max_qos, listener.protocol, listener.mount_point) == ("127.0.0.1", 1, "mqtt", "a b")
@@ -103,7 +103,7 @@ def test_port_zero_needs_a_path(read, refuse):
         assert "A listener with port 0 must provide a Unix socket path" in refuse(line)
 
 
-def test_one_port_on_two_addresses_is_fine_and_twice_on_one_is_warned_of(read):
+def test_one_port_twice_on_one_address_causes_a_warning(read):
     assert len(read("listener 1883 127.0.0.1", "listener 1883 ::1").listeners) == 2
     assert len(read("listener 1883", "socket_domain ipv4", "listener 1883", "socket_domain ipv6").listeners) == 2
     for lines in (("listener 1883 127.0.0.1", "listener 1883 127.0.0.1"), ("protocol mqtt", "listener 1883")):
@@ -118,7 +118,7 @@ def test_port_and_bind_address_make_the_default_listener(read):
     assert [(x.port, x.host) for x in read("bind_address ::1").listeners] == [(1883, "::1")]
 
 
-def test_an_option_of_a_listener_before_any_makes_the_default_one(read):
+def test_a_listener_option_before_any_listener_makes_the_default_one(read):
     config = read("max_connections 3", "listener 1884", "max_connections 4", "port 1885")
     assert [(x.port, x.max_connections) for x in config.listeners] == [(1885, 3), (1884, 4)]
 
@@ -138,7 +138,7 @@ def test_command_line_ports(tmp_path):
 
 # ---- access to listeners
 
-def test_anonymous_clients_are_welcome_only_where_that_was_said(read):
+def test_anonymous_clients_are_accepted_only_where_configured(read):
     config = read("listener 1883", "listener 1884", "listener_allow_anonymous true")
     assert [config.allows_anonymous(x) for x in config.listeners] == [False, True]
     assert "No client can connect to" in config.warnings[0]
@@ -203,9 +203,9 @@ def test_included_files_do_not_include(read, tmp_path):
         read(f"include_dir {folder}")
 
 
-def test_a_folder_that_is_not_there(refuse, tmp_path):
+def test_a_missing_include_dir(refuse, tmp_path):
     assert "Unable to open include_dir" in refuse(f"include_dir {tmp_path}/none")
 
 
-def test_an_http_dir_must_be_there(refuse, tmp_path):
+def test_a_missing_http_dir(refuse, tmp_path):
     assert refuse("listener 1883", f"http_dir {tmp_path}/none").startswith("Unable to open http_dir")

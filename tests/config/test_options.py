@@ -181,7 +181,7 @@ def test_text_keeps_blanks_and_hashes_inside(option, read, refuse):
 
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.once], ids=name_of)
-def test_what_mosquitto_takes_once_is_taken_once(option, refuse, tmp_path):
+def test_options_that_mosquitto_accepts_once_are_accepted_once(option, refuse, tmp_path):
     lines = lines_for(option, str(tmp_path) if option.name == "http_dir" else "x")
     assert refuse(*lines, lines[-1]).startswith(f"Duplicate '{option.label or option.name}' value in configuration.")
 
@@ -215,7 +215,7 @@ def test_listener_options_need_a_listener(option, read, refuse):
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.scope == LISTENER_OR_DEFAULT and o.name not in ("port", "bind_address")],
                          ids=name_of)
-def test_other_listener_options_make_the_default_listener(option, read):
+def test_other_listener_options_create_the_default_listener(option, read):
     value = "true" if option.kind == "bool" else option.choices[0] if option.choices else "1"
     need = {"certfile": "keyfile 1", "keyfile": "certfile 1", "capath": "certfile 1\nkeyfile 1"}.get(option.name, "")
     config = read(f"{option.name} {value}", need)
@@ -291,7 +291,7 @@ def test_log_types_and_destinations_add_up(read, refuse):
 
 
 @pytest.mark.parametrize("dest", ["dlt", "android"])
-def test_log_destinations_that_are_not_there(dest, read):
+def test_unsupported_log_destinations(dest, read):
     config = read(f"log_dest {dest}")
     assert config.log_dest == ()
     assert f"does not log to {dest}" in config.warnings[0]
@@ -347,7 +347,7 @@ def test_durability_topics(read, refuse):
     assert "Expected at most 64" in refuse(*lines, "durability_topic async u")
 
 
-def test_what_the_store_is_told(read, refuse):
+def test_durability_options(read, refuse):
     config = read("durability strict", "durability_interval 9", "queue_overflow drop_oldest", "listener 1883", "listener_durability async")
     assert (config.durability, config.durability_interval, engine_settings(config, 0)["queue_overflow"]) == ("strict", 9, "drop_oldest")
     assert engine_listeners(config)[0]["durability"] == "async"

@@ -17,7 +17,7 @@ def test_kinds(path, kind, read):
     assert read(f"plugin {path}").plugins[0].kind == kind
 
 
-def test_what_cannot_be_loaded_is_refused_at_start_and_not_by_the_reader(read, tmp_path):
+def test_a_native_plugin_is_refused_at_the_start_and_not_when_read(read, tmp_path):
     for path in ("/usr/lib/auth-plug.so", "python:a:b:c"):
         config = read("listener 1883", f"plugin {path}", "plugin_opt_key secret")
         with pytest.raises(ConfigError, match=r"Expected .+python") as caught:
@@ -42,7 +42,7 @@ def test_names(refuse):
     assert refuse("listener 1883", "plugin_use a").startswith("Plugin 'a' not previously loaded.")
 
 
-def test_a_plugin_line_ends_with_its_file(read, tmp_path):
+def test_options_of_a_plugin_must_be_in_its_file(read, tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d/x.conf").write_text("plugin python:a:B\n")
     with pytest.raises(ConfigError, match="requires plugin/global_plugin/plugin_load"):
@@ -75,7 +75,7 @@ def test_one_security_for_each_listener(read):
     assert [spec["auto_id_prefix"] for spec in specs] == ["auto-", "p-"]
 
 
-def test_a_listener_with_plugins_of_its_own_has_a_security_of_its_own(read):
+def test_a_listener_with_its_own_plugins_has_its_own_security(read):
     config = read("acl_file /a", "plugin python:g:G", "plugin_load p python:p:P",
                   "listener 1883", "listener 1884", "plugin_use p", "listener 1885")
     shared, own = securities_of(config)
@@ -92,7 +92,7 @@ def test_acl_files_differ_by_listener(read, tmp_path):
     assert [security["acl"] and security["acl"][0][3] for security in engine_securities(config)] == ["a", "b", None, "a"]
 
 
-def test_without_somebody_who_checks_passwords_the_broker_does_not_start(read):
+def test_password_options_without_access_control_are_refused(read):
     for line in ("password_file /p", "plugin python:a:B"):
         with pytest.raises(ConfigError, match="cannot be used here"):
             engine_securities(read("listener 1883", line))
@@ -115,5 +115,5 @@ def test_http_listeners_stay_in_the_control_plane(read, tmp_path):
     (("enable_proxy_protocol 2", "use_subject_as_username true"), "use_subject_as_username cannot be used with `enable_proxy_protocol 2`.", 3),
     (("enable_proxy_protocol 2", "certfile /c", "keyfile /k"), "certfile and keyfile cannot be used with `enable_proxy_protocol 2`.", 3),
 ])
-def test_tls_options_that_do_not_go_together(lines, said, line, refuse):
+def test_contradictory_tls_options(lines, said, line, refuse):
     assert refuse("listener 1883", *lines, line=line).startswith(said)

@@ -23,7 +23,7 @@ def warned(read):
     (["topic # both", FIVE], ["topic # both"]), (["topic # both", FIVE], ["topic # both", FIVE, "bridge_loop_guard false"]),
     (["topic x in 0 l/ r/"], ["topic # out 0 l/ r/"]), (["topic a out", 'topic "" in 0 here there'], ["topic b in", 'topic "" out 0 here there']),
 ])
-def test_what_may_go_round(warned, first, second):
+def test_bridges_that_may_form_a_ring_cause_a_warning(warned, first, second):
     assert warned(first, second) == 1
     assert warned(second, first, "x h y") == 1
 
@@ -33,7 +33,7 @@ def test_what_may_go_round(warned, first, second):
     (["topic # in"], ["topic # in"], "h"), (["topic # out"], ["topic # out"], "h"), (["topic a/# both"], ["topic b/# both"], "h"),
     (["topic # both"], ["topic $SYS/# both"], "h"), (["topic # in 0 l/ r/"], ["topic # out 0 l/ s/"], "h"), (["topic # in 0 l/ r/"], ["topic # out 0 m/ r/"], "h"),
 ])
-def test_what_does_not(warned, first, second, address):
+def test_bridges_without_a_ring_cause_no_warning(warned, first, second, address):
     assert warned(first, second, address) == 0
 
 
@@ -45,7 +45,7 @@ def test_filters_meet(one, other, does):
     assert meet(one, other) == meet(other, one) == does
 
 
-def test_very_many_lines_are_given_up(read):
+def test_the_search_for_rings_stops_at_very_many_lines(read):
     """Test lines that would form a circle."""
     lines = [f"topic t{i} both" for i in range(300)]
     assert not read("listener 1883", "allow_anonymous true", "connection a", "address h", *lines, "connection b", "address h", *lines).warnings

@@ -45,7 +45,7 @@ def test_a_stream(read):
     ("a b retain_bytes 1.5G", "from 64K on"),
     ("a " + " ".join(f"t{n}" for n in range(257)), "1 to 256 topic filters"),
 ])
-def test_what_is_no_stream(line, said, refuse):
+def test_invalid_streams(line, said, refuse):
     assert said in refuse(KEEP, f"stream {line}")
 
 
@@ -69,7 +69,7 @@ def test_a_stream_needs_a_store(line, read, refuse):
     ("1 retain_bytes 4G retain_age 1y # of a year", 365 * 86_400, 4 << 30),
     ("true # all", 0, 1 << 30),
 ])
-def test_what_is_kept_of_events(line, age_s, size, read):
+def test_limits_of_stream_events(line, age_s, size, read):
     (spec,) = stream_specs(read(KEEP, f"stream_events {line}"))
     assert (spec["name"], spec["events"], spec["retain_age_us"], spec["retain_bytes"]) == ("events", True, age_s * 1_000_000, size)
 
@@ -86,7 +86,7 @@ def test_no_events(read):
     ("true retain_bytes 1", "from 64K on"),
     ("", "Empty 'stream_events' value"),
 ])
-def test_what_is_no_line_of_events(line, said, refuse):
+def test_invalid_stream_events(line, said, refuse):
     assert said in refuse(KEEP, f"stream_events {line}")
 
 

@@ -98,7 +98,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
 
-def test_a_story(there: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dialog_has_the_same_output(there: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     for line in STORY.splitlines():
         assert there.ctl("dynsec", *line.split()) == 0, line
@@ -113,7 +113,7 @@ def test_a_story(there: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "createClient: Error: Client already exists.\n"
 
 
-def test_what_its_administrator_may_not(there: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_clients_needs_a_rule(there: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     """Test that a rule must allow it; Debian's broker answers nothing there."""
     assert there.ctl("broker", "listClients") == 1
     assert capsys.readouterr().err == "Publish error: Not authorized\n"

@@ -88,7 +88,7 @@ def test_plugins() -> None:
     assert told.count("some.module:Plugin") == 1
 
 
-def test_it_is_told_who_asked() -> None:
+def test_requests_are_logged_with_their_client() -> None:
     api = Api()
     api.ask('{"commands":[{"command":"LISTplugins"},{"command":"nope"}]}')
     api.ask('{"commands":[{"command":"listListeners"}]}', "ann")
@@ -103,7 +103,7 @@ def test_responses_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("payload", [b'{"commands":[{"command":"\xff"}]}', b"\xff\xfe", b"1" * 5000, b'"\\'])
-def test_what_is_no_text_is_no_json(payload: bytes) -> None:
+def test_payloads_that_are_not_utf8_are_not_json(payload: bytes) -> None:
     [(_, answer)] = asked(Api().commands, Requester("me", None, "", 0), payload)
     assert answer.decode() == f'{{"responses":[{NO_JSON}]}}'
 
@@ -127,7 +127,7 @@ def client(running: mosq.Broker, name: str, *filters: str, level: int = 5) -> Wi
 
 
 @pytest.mark.parametrize("level", [3, 4, 5])
-def test_who_subscribed_gets_the_answer(running: mosq.Broker, level: int) -> None:
+def test_all_subscribers_get_the_response(running: mosq.Broker, level: int) -> None:
     """Test as in Mosquitto: the response is published at QoS 0, to all subscribers, and only to them."""
     wire, other = client(running, "requester", level=level), client(running, "other", ANSWER)
     wire.send(Publish(TOPIC, b'{"commands":[{"command":"listPlugins"}]}', 1, 7))
@@ -142,7 +142,7 @@ def test_who_subscribed_gets_the_answer(running: mosq.Broker, level: int) -> Non
     other.close()
 
 
-def test_mqtt_5_properties_of_the_question_are_not_answered(running: mosq.Broker) -> None:
+def test_properties_of_the_request_are_not_in_the_response(running: mosq.Broker) -> None:
     """Test as in Mosquitto: correlationData in the payload correlates."""
     wire = client(running, "props", ANSWER)
     wire.send(Publish(TOPIC, b"{}", props=((P.CORRELATION, b"x"), (P.RESPONSE_TOPIC, "elsewhere"))))
@@ -150,7 +150,7 @@ def test_mqtt_5_properties_of_the_question_are_not_answered(running: mosq.Broker
     wire.close()
 
 
-def test_it_is_off_unless_asked_for() -> None:
+def test_the_control_api_is_off_by_default() -> None:
     assert load_config(None).enable_control_api is False
     with mosq.Broker() as off:
         for topic in (TOPIC, "$CONTROL/mosq/broker/v1"):

@@ -187,7 +187,7 @@ def test_every_command_has_a_row() -> None:
 
 @pytest.mark.interop
 @pytest.mark.parametrize(("words", "asked", "data", "text"), [row for row in SAME if row[0] not in WRONG_IN_2_0])
-def test_mosquitto_ctrl_asks_and_prints_the_same(there: Answering, words: str, asked: dict[str, Any], data: dict[str, Any] | None, text: str) -> None:
+def test_mosquitto_ctrl_sends_and_prints_the_same(there: Answering, words: str, asked: dict[str, Any], data: dict[str, Any] | None, text: str) -> None:
     there.asked.clear()
     there.answer = lambda command: {} if data is None else {"data": data}
     done = subprocess.run([theirs(), "-p", str(there.port), "dynsec", *words.split()], capture_output=True, text=True, timeout=20, check=True)
@@ -219,7 +219,7 @@ def test_versions_and_qos(there: Answering, capsys: pytest.CaptureFixture[str], 
     assert capsys.readouterr() == ("r\n", "")
 
 
-def test_an_error_is_told(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_printed(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
     there.answer = lambda command: {"error": "Client already exists"}
     assert main(["ctl", "-p", str(there.port), "dynsec", "createClient", "ann", "-p", "x"]) == 1
     assert capsys.readouterr() == ("", "createClient: Error: Client already exists.\n")
@@ -229,7 +229,7 @@ def test_an_error_is_told(there: Answering, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("data", [None, {}, {"client": 3}, {"client": {}}, {"client": {"username": 3}}, {"client": {"username": "a", "roles": [{}]}},
                                   {"client": {"username": "a", "roles": [{"rolename": "r", "priority": "x"}]}}])
-def test_an_answer_that_is_none(there: Answering, capsys: pytest.CaptureFixture[str], data: Any) -> None:
+def test_an_invalid_response(there: Answering, capsys: pytest.CaptureFixture[str], data: Any) -> None:
     assert ctl(there, "dynsec", "getClient", "a", data=data) == 1
     assert capsys.readouterr().err == "Error: Invalid response from server.\n"
 
@@ -264,7 +264,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], words: str, text: str) -> 
 
 
 @pytest.mark.parametrize("words", ["dynsec", "broker"])
-def test_a_module_alone_tells_its_commands(capsys: pytest.CaptureFixture[str], words: str) -> None:
+def test_a_module_alone_prints_its_commands(capsys: pytest.CaptureFixture[str], words: str) -> None:
     assert main(["ctl", words]) == 1
     alone = capsys.readouterr().out
     assert main(["ctl", words, "help"]) == 0

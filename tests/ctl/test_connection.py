@@ -54,7 +54,7 @@ def test_the_options_file(there: Answering, home: Path, capsys: pytest.CaptureFi
     assert main(["ctl", "-o", str(home / "other"), *LIST]) == 0
 
 
-def test_without_xdg_it_is_below_home(there: Answering, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_xdg_the_options_file_is_below_home(there: Answering, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CONFIG_HOME")
     monkeypatch.setenv("HOME", str(home))
     (home / ".config").mkdir()
@@ -62,7 +62,7 @@ def test_without_xdg_it_is_below_home(there: Answering, home: Path, monkeypatch:
     assert main(["ctl", *LIST]) == 0
 
 
-def test_another_broker_has_another_port(there: Answering, home: Path) -> None:
+def test_the_address_option_replaces_host_and_port(there: Answering, home: Path) -> None:
     (home / "mosquitto_ctrl").write_text("-h elsewhere.invalid\n-p 1\n")
     assert main(["ctl", "-L", f"mqtt://127.0.0.1:{there.port}", *LIST]) == 0
 
@@ -91,7 +91,7 @@ def test_urls(url: str, shown: str, encrypted: bool, username: str | None, passw
 
 
 @pytest.mark.parametrize(("host", "files", "warned"), [("h", {}, True), ("localhost", {}, False), ("127.0.0.1", {}, False), ("h", {"cafile": "x"}, False)])
-def test_who_can_read_along(host: str, files: dict[str, str], warned: bool) -> None:
+def test_connections_that_others_can_read(host: str, files: dict[str, str], warned: bool) -> None:
     made = Connection()
     made.host, made.tls_files = host, files
     assert made.is_readable_by_others == warned
@@ -166,7 +166,7 @@ def test_every_kind_of_listener(all_kinds: dict[str, Any], capsys: pytest.Captur
     ("--proxy http://h -p {mqtt}", "Unsupported proxy 'http://h'"),
 ])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")      # paho leaves the socket of a failed connection to the garbage collector
-def test_what_is_wrong_is_said(all_kinds: dict[str, Any], capsys: pytest.CaptureFixture[str], options: str, why: str) -> None:
+def test_connection_errors_are_printed(all_kinds: dict[str, Any], capsys: pytest.CaptureFixture[str], options: str, why: str) -> None:
     assert main(["ctl", *options.format(**all_kinds).split(), "broker", "listListeners"]) == 1
     err = capsys.readouterr().err
     assert err.startswith("Error: ")
@@ -174,7 +174,7 @@ def test_what_is_wrong_is_said(all_kinds: dict[str, Any], capsys: pytest.Capture
     gc.collect()
 
 
-def test_by_a_proxy(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_connection_through_a_proxy(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Test the arguments that paho gets for PySocks, if that is installed."""
     made: list[tuple[Any, ...]] = []
 
@@ -193,27 +193,27 @@ def test_by_a_proxy(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "pip install '.[socks]'" in capsys.readouterr().err
 
 
-def test_debug_tells_what_goes_over_the_wire(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_prints_the_packets(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ctl", "-d", "-p", str(there.port), *LIST]) == 0
     assert "CONNECT" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- no answer
 
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_broker_at_the_address(capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     assert main(["ctl", "-p", str(port), *LIST]) == 1
     assert capsys.readouterr().err == f"Error: Connection refused. Is there a broker at localhost port {port}?\n"
 
 
 @pytest.mark.parametrize("level", ["311", "5"])
-def test_not_let_in(capsys: pytest.CaptureFixture[str], level: str) -> None:
+def test_a_refused_connection(capsys: pytest.CaptureFixture[str], level: str) -> None:
     with Plane(allow_anonymous=False) as plane:
         assert main(["ctl", "-V", level, "-p", str(plane.port), *LIST]) == 1
     assert capsys.readouterr().err == "Connection error: Not authorized\n"
 
 
-def test_not_allowed_to_ask(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_denied_request(capsys: pytest.CaptureFixture[str]) -> None:
     with Plane({"acl": []}, allow_anonymous=True) as plane:
         assert main(["ctl", "-p", str(plane.port), *LIST]) == 1
         assert capsys.readouterr().err == "Publish error: Not authorized\n"
@@ -223,7 +223,7 @@ def test_not_allowed_to_ask(capsys: pytest.CaptureFixture[str]) -> None:
     (("dynsec", "listRoles"), "check that the plugin is configured there."), (("broker", "listPlugins"), "with `enable_control_api true`"),
     (("broker", "listClients"), "this needs mosq with `enable_control_api true`"),
 ])
-def test_a_broker_without_it(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], remedy: str) -> None:
+def test_a_broker_without_the_control_topic(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], remedy: str) -> None:
     with Plane(allow_anonymous=True) as plane:
         assert main(["ctl", "-p", str(plane.port), *words]) == 1
     assert remedy in capsys.readouterr().err
@@ -239,7 +239,7 @@ def test_a_broker_that_does_not_answer(capsys: pytest.CaptureFixture[str], monke
     assert capsys.readouterr().err == "Error: The broker has not answered CONNECT within 0.3 s.\n"
 
 
-def test_a_broker_that_goes_away(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_that_closes_the_connection(capsys: pytest.CaptureFixture[str]) -> None:
     def kick(command: dict[str, Any]) -> dict[str, Any]:
         there.plane.engine.kick("me")
         return {}
@@ -249,7 +249,7 @@ def test_a_broker_that_goes_away(capsys: pytest.CaptureFixture[str]) -> None:
     assert "The broker has closed the connection" in capsys.readouterr().err
 
 
-def test_answers_to_others_are_not_ours(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+def test_responses_to_other_clients_are_ignored(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
     """Test a topic of Mosquitto's, on which all subscribers receive all responses."""
     def also_others(command: dict[str, Any]) -> dict[str, Any]:
         for payload in (b'{"responses":[{"command":"listRoles","data":{"roles":["x"]},"correlationData":"other"}]}', b"no json", b"[]", b'{"responses":[3]}',
@@ -318,7 +318,7 @@ def test_a_new_password_is_asked_for_twice(there: Answering, monkeypatch: pytest
     assert ("Passwords do not match." in err) == (status == 1 and len(lines) == 2)
 
 
-def test_psk_takes_a_newer_python_or_works(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+def test_psk_needs_python_3_13(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
     if sys.version_info < (3, 13):
         assert main(["ctl", "--psk", "00ff", "--psk-identity", "me", "-p", str(there.port), *LIST]) == 1
         assert "3.13" in capsys.readouterr().err

@@ -33,7 +33,7 @@ def plane() -> Iterator[Plane]:
 
 
 @pytest.mark.parametrize("level", [3, 4, 5])
-def test_it_is_handed_over_and_answered_to_who_asked(plane: Plane, level: int) -> None:
+def test_a_request_is_answered_to_its_client_only(plane: Plane, level: int) -> None:
     other = plane.user("other")
     other.send(Subscribe(1, (("$CONTROL/#", 0),)))
     other.expect_packet(Suback(1, (0,)))
@@ -50,7 +50,7 @@ def test_it_is_handed_over_and_answered_to_who_asked(plane: Plane, level: int) -
     assert plane.stats()["retained"] == 0
 
 
-def test_correlation_data_goes_there_and_back(plane: Plane) -> None:
+def test_correlation_data_is_returned(plane: Plane) -> None:
     wire = plane.user("c", level=5)
     wire.send(Publish(TOPIC, b"q", props=((P.CORRELATION, b"id"), (P.USER, ("a", "b")))))
     asked = plane.ask("control")
@@ -59,7 +59,7 @@ def test_correlation_data_goes_there_and_back(plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_at_qos_2_it_is_handed_over_once(plane: Plane, level: int) -> None:
+def test_a_request_at_qos_2_is_handed_over_once(plane: Plane, level: int) -> None:
     wire = plane.user("c", level=level)
     wire.send(Publish(TOPIC, b"q", 2, 7))
     wire.expect_packet(Pubrec(7))
@@ -71,7 +71,7 @@ def test_at_qos_2_it_is_handed_over_once(plane: Plane, level: int) -> None:
     plane.asks_nothing()
 
 
-def test_other_topics_are_not(plane: Plane) -> None:
+def test_other_control_topics_are_not_handed_over(plane: Plane) -> None:
     """Test as in Mosquitto: a client that may publish learns that there is no subscriber."""
     wire = plane.user("c", level=4)
     for topic in (TOPIC + "/x", TOPIC[:-1], ANSWER, "$CONTROL/", "$CONTROL/" + "x" * 65_517):
@@ -84,7 +84,7 @@ def test_other_topics_are_not(plane: Plane) -> None:
     plane.asks_nothing()
 
 
-def test_an_answer_that_is_late_or_for_nobody_changes_nothing(plane: Plane) -> None:
+def test_late_and_unknown_answers_change_nothing(plane: Plane) -> None:
     wire = plane.user("c")
     wire.send(Publish(TOPIC, b"q", 1, 7))
     wire.expect_packet(Puback(7))
@@ -98,7 +98,7 @@ def test_an_answer_that_is_late_or_for_nobody_changes_nothing(plane: Plane) -> N
 
 
 @pytest.mark.parametrize(("user", "rc"), [("ann", 0), ("bob", 0x87)])
-def test_rules_say_who_may(user: str, rc: int) -> None:
+def test_acl_rules_decide_about_requests(user: str, rc: int) -> None:
     """Test that `#` does not include $CONTROL."""
     with Plane({"acl": RULES}, settings=SETTINGS, allow_anonymous=True) as plane:
         wire = plane.user("c", user, 5)
@@ -111,7 +111,7 @@ def test_rules_say_who_may(user: str, rc: int) -> None:
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_a_plugin_says_who_may(allowed: bool) -> None:
+def test_a_plugin_decides_about_requests(allowed: bool) -> None:
     with Plane({"authorize": True, "transform_in": ("#", "$CONTROL/#")}, settings=SETTINGS, allow_anonymous=True) as plane:
         wire = plane.user("c", level=5)
         wire.send(Publish(TOPIC, b"q", 1, 7))
@@ -136,7 +136,7 @@ def test_a_reload_changes_the_topics(plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("security", [{}, {"authorize": True}])
-def test_what_finds_the_ring_full_waits(security: dict[str, Any]) -> None:
+def test_requests_wait_for_room_in_the_ring(security: dict[str, Any]) -> None:
     """Test a slow control plane: no message is lost, and no other client waits."""
     with Plane(security, settings={**SETTINGS, "max_packet_size": 6 << 20}, allow_anonymous=True) as plane:
         wire, other = plane.user("c", level=4), plane.user("other", level=4)
@@ -161,7 +161,7 @@ def test_what_finds_the_ring_full_waits(security: dict[str, Any]) -> None:
         assert plane.stats()["drops_memory"] == 0
 
 
-def test_who_waits_for_room_may_go() -> None:
+def test_a_client_that_waits_for_room_may_disconnect() -> None:
     with Plane(settings={**SETTINGS, "max_packet_size": 6 << 20, "auth_timeout": 1}, allow_anonymous=True) as plane:
         wire, stays = plane.user("c", level=4), plane.user("stays", level=4)
         wire.send(*[Publish(TOPIC, b"1" * (3 << 20), 1, n) for n in (1, 2)])
@@ -178,7 +178,7 @@ def test_who_waits_for_room_may_go() -> None:
 
 
 @pytest.mark.parametrize("topics", [("$SYS/x",), ("$CONTROL/",), ("a",)])
-def test_topics_that_are_none(topics: tuple[str, ...]) -> None:
+def test_invalid_control_topics(topics: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="control_topics"):
         Plane(settings={"control_topics": topics})
 
@@ -212,7 +212,7 @@ def test_the_registry() -> None:
     assert not said
 
 
-def test_a_handler_that_fails_is_told_without_what_was_asked() -> None:
+def test_a_failing_handler_is_logged_without_the_payload() -> None:
     said: list[tuple[int, str]] = []
     topics = ControlTopics(lambda kind, text: said.append((kind, text)), lambda: None)
 
@@ -224,7 +224,7 @@ def test_a_handler_that_fails_is_told_without_what_was_asked() -> None:
     assert said == [(1, f"Error: A request on {TOPIC} could not be answered: KeyError.")]
 
 
-def test_long_work_is_done_in_turns_and_answered_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_work_is_done_in_slices_and_answered_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count()
     monkeypatch.setattr(control, "monotonic", lambda: next(clock) * 0.001)     # a step takes a millisecond
     woken: list[int] = []
@@ -259,7 +259,7 @@ def test_long_work_is_done_in_turns_and_answered_in_order(monkeypatch: pytest.Mo
     assert len(woken) == before
 
 
-def test_who_waits_for_somebody_holds_up_his_topic_only_and_a_reload_goes_on_with_what_is_begun() -> None:
+def test_waiting_work_blocks_its_topic_only_and_outlives_a_reload() -> None:
     woken: list[int] = []
     is_ready = False
 
@@ -289,7 +289,7 @@ def test_who_waits_for_somebody_holds_up_his_topic_only_and_a_reload_goes_on_wit
     assert newer.take([])[0] == []
 
 
-def test_what_waits_on_a_topic_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_requests_of_a_topic_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "LINE_BYTES_MAX", 2 * control.REQUEST_BYTES + 300)
     topics = ControlTopics(lambda kind, text: None, lambda: None)
 
@@ -306,7 +306,7 @@ def test_what_waits_on_a_topic_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert topics.take([request(TOPIC, b"z")])[0] == []         # the first two are done
 
 
-def test_requests_without_a_payload_weigh_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_without_a_payload_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "LINE_BYTES_MAX", 100 * control.REQUEST_BYTES)
     topics = ControlTopics(lambda kind, text: None, lambda: None)
 
@@ -320,7 +320,7 @@ def test_requests_without_a_payload_weigh_too(monkeypatch: pytest.MonkeyPatch) -
     assert {answer.payload for answer in answers} == {control.BUSY}
 
 
-def test_a_handler_that_fails_half_way_still_has_clients_disconnected() -> None:
+def test_kicks_of_a_handler_that_fails_later_are_done() -> None:
     topics = ControlTopics(lambda kind, text: None, lambda: None)
 
     def fails(requester: Requester, payload: bytes) -> Work:
@@ -332,7 +332,7 @@ def test_a_handler_that_fails_half_way_still_has_clients_disconnected() -> None:
     assert topics.take([request(TOPIC, b"1")])[0] == [KickCommand(["ann"])]
 
 
-def test_who_is_not_let_in_asks_nothing(plane: Plane) -> None:
+def test_a_client_without_connect_cannot_send_a_request(plane: Plane) -> None:
     wire = plane.wire()
     wire.send(Publish(TOPIC, b"q"))
     wire.expect_closed()

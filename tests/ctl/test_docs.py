@@ -50,7 +50,7 @@ def named_tests_are_there(row: str, mention: list[str]) -> None:
     assert path is not None, row
 
 
-def test_its_tests_are_there() -> None:
+def test_tests_that_the_page_names_exist() -> None:
     named = set(re.findall(r"`(tests/[^`]+\.py)`", PAGE))
     assert len(named) >= 5
     assert all((ROOT / path).is_file() for path in named)

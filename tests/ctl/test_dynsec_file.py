@@ -92,7 +92,7 @@ def test_a_new_password(home: Path) -> None:
     (None, "Unable to open"), ("x", "is not valid JSON"), ("[" * 100_000, "is not valid JSON"), ("[]", "is not a valid dynamic-security"),
     ('{"clients":1}', "is not a valid dynamic-security"), ('{"clients":[{"username":"ben"},3]}', "Client ann not found."),
 ])
-def test_files_that_will_not_do(home: Path, capsys: pytest.CaptureFixture[str], content: str | None, why: str) -> None:
+def test_invalid_files_are_refused_and_unchanged(home: Path, capsys: pytest.CaptureFixture[str], content: str | None, why: str) -> None:
     path = home / "d.json"
     if content is not None:
         path.write_text(content)

@@ -75,7 +75,7 @@ def test_a_client(scene: Scene) -> None:
     assert told["window"] >= 1
 
 
-def test_what_waits_is_counted(scene: Scene) -> None:
+def test_queued_messages_are_counted(scene: Scene) -> None:
     wire = scene.client("slow", clean=False, props=((P.SESSION_EXPIRY, 100), (P.RECEIVE_MAXIMUM, 2)))
     subscribe(wire, ("t", 1))
     for n in range(5):
@@ -95,13 +95,13 @@ def test_what_waits_is_counted(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("level", [3, 4])
-def test_a_client_of_old(scene: Scene, level: int) -> None:
+def test_a_client_of_mqtt_3(scene: Scene, level: int) -> None:
     scene.client("old", level=level, clean=False)
     told = scene.data("getClient", clientid="old")["client"]
     assert (told["version"], told["sessionExpiry"]) == ({3: "3.1", 4: "3.1.1"}[level], None)
 
 
-def test_clients_come_in_pages(scene: Scene) -> None:
+def test_clients_are_listed_in_pages(scene: Scene) -> None:
     names = {f"c{n}" for n in range(250)}
     for name in names:
         scene.client(name, username=name[:2], password=b"")
@@ -140,7 +140,7 @@ def test_subscriptions(scene: Scene) -> None:
         {"topic": "c", "qos": 0, "noLocal": True, "retainAsPublished": True}]  # fmt: skip
 
 
-def test_subscriptions_come_in_pages(scene: Scene) -> None:
+def test_subscriptions_are_listed_in_pages(scene: Scene) -> None:
     wire = scene.client("many")
     subscribe(wire, *((f"t/{n}", 0) for n in range(2500)))
     seen: set[str] = set()
@@ -162,7 +162,7 @@ def test_a_kick(scene: Scene) -> None:
     assert scene.ask("kickClient", clientid="one") == {"command": "kickClient", "error": "Client not connected"}
 
 
-def test_stats_tell_why_messages_were_dropped() -> None:
+def test_stats_show_the_reasons_of_drops() -> None:
     with ExitStack() as stack:
         scene = Scene(stack, max_queued_messages=1, max_inflight_messages=1)
         wire = scene.client("slow", clean=False)
@@ -192,7 +192,7 @@ def test_stats_tell_why_messages_were_dropped() -> None:
     ("listClients", {"cursor": 1 << 32}, f"Invalid cursor: expected 0 to {0xFFFFFFFF}"),
     ("listClients", {"connected": 1}, "Invalid connected"), ("listClients", {"prefix": 1}, "Invalid/missing prefix"),
 ])
-def test_what_is_wrong_is_said(scene: Scene, command: str, fields: dict[str, Any], error: str) -> None:
+def test_errors_are_returned(scene: Scene, command: str, fields: dict[str, Any], error: str) -> None:
     text = json.dumps({"commands": [{"command": command, **fields}]}).replace("Infinity", "1e400")
     scene.admin.send(Publish(TOPIC, text.encode(), 1, 7))
     scene.admin.expect_packet(Puback(7))
@@ -201,21 +201,21 @@ def test_what_is_wrong_is_said(scene: Scene, command: str, fields: dict[str, Any
     assert json.loads(got.payload) == {"responses": [{"command": command, "error": error}]}
 
 
-def test_the_answer_goes_to_who_asked_alone(scene: Scene) -> None:
+def test_the_response_goes_to_its_client_only(scene: Scene) -> None:
     other = scene.client("other")
     subscribe(other, ("$CONTROL/#", 0), (ANSWER, 0))
     assert scene.data("listBridges") == {"bridges": []}
     other.expect_nothing()
 
 
-def test_what_bridges_tell() -> None:
+def test_list_bridges_returns_their_states() -> None:
     told = [{"name": "b", "state": "connected"}]
     handler = inspect.commands(lambda: None, lambda: told, lambda kind, text: None)  # type: ignore[arg-type, return-value]
     [(topic, answer)] = asked(handler, Requester("c", None, "", 0), b'{"commands":[{"command":"listBridges"}]}')
     assert (topic, json.loads(answer)["responses"][0]["data"]) == (ANSWER, {"bridges": told})
 
 
-def test_links_of_the_program_itself_are_not_listed(scene: Scene) -> None:
+def test_connections_of_the_embedding_program_are_not_listed(scene: Scene) -> None:
     with scene.broker.subscribe("t"):
         assert [one["clientid"] for one in scene.data("listClients")["clients"]] == ["admin"]
 
@@ -223,7 +223,7 @@ def test_links_of_the_program_itself_are_not_listed(scene: Scene) -> None:
 RULES = "user ann\ntopic write $CONTROL/mosq/broker/v1\nuser ben\ntopic readwrite #\ntopic readwrite $CONTROL/broker/#\n"
 
 
-def test_it_takes_a_rule(tmp_path: Any) -> None:
+def test_requests_need_an_acl_rule(tmp_path: Any) -> None:
     (tmp_path / "acl").write_text(RULES)
     with mosq.Broker(allow_anonymous=True, enable_control_api=True, acl_file=str(tmp_path / "acl")) as broker:
         for user, rc in (("ann", 0), ("ben", 0x87), (None, 0x87)):
@@ -239,7 +239,7 @@ def test_it_takes_a_rule(tmp_path: Any) -> None:
 
 # ---------------------------------------------------------------- the engine
 
-def test_a_slice_of_sessions_costs_a_slice() -> None:
+def test_sessions_are_read_in_slices() -> None:
     with Plane(allow_anonymous=True) as plane:
         for n in range(30):
             plane.user(f"c{n}")

@@ -72,7 +72,7 @@ def test_commands_of_a_script(there: Answering, monkeypatch: pytest.MonkeyPatch,
         (OWN, {"command": "listBridges"}), (OWN, {"command": "kickClient", "clientid": "c"})]  # fmt: skip
 
 
-def test_connecting_by_hand(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_connect_command(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     script = f"auth ann\nsecret\nconnect mqtt://localhost:{there.port}\ndynsec\ngetAnonymousGroup\ndisconnect\nconnect\ndynsec\nlistRoles\nexit\nnever\n"
     assert shell(monkeypatch, script) == 0
     assert capsys.readouterr().out == "password: \ngrp/1\nrole1\nrole2\n"
@@ -83,28 +83,28 @@ def test_connecting_by_hand(there: Answering, monkeypatch: pytest.MonkeyPatch, c
     ("dynsec\ndeleteRole r\n", "deleteRole: Error: Role not found."), ("dynsec\ngetRole\n", "Not enough arguments: rolename missing"),
     ("dynsec\ngetRole 'x\n", "No closing quotation."), ("help nope\n", "Unknown command 'nope'"), ("auth\n", "Unknown command 'auth'"),
 ])
-def test_a_script_ends_at_what_fails(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str, why: str) -> None:
+def test_a_script_ends_at_the_first_error(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str, why: str) -> None:
     assert shell(monkeypatch, f"{script}dynsec\nlistRoles\n", *at(there)) == 1
     out, err = capsys.readouterr()
     assert why in err
     assert out == ""
 
 
-def test_who_is_named_or_a_port_is_connected_to_at_once(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_or_port_option_connects_at_once(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for options in (("-p", str(there.port)), ("-u", "ann", "-P", "secret", "-p", str(there.port))):
         assert shell(monkeypatch, "dynsec\nlistRoles\n", *options) == 0
         assert capsys.readouterr().out == "role1\nrole2\n"
 
 
 @pytest.mark.parametrize("line", ["dynsec", "listRoles", "disconnect", "RETURN"])
-def test_what_needs_a_connection(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str) -> None:
+def test_commands_that_need_a_connection(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str) -> None:
     assert shell(monkeypatch, f"{line}\n") == 1
     assert capsys.readouterr().err == "Not connected: `connect` first.\n"
     assert shell(monkeypatch, "nonsense\n") == 1
     assert capsys.readouterr().err == "Unknown command 'nonsense'\n"
 
 
-def test_nobody_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_broker_at_the_address(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert shell(monkeypatch, "dynsec\n", "-h", "localhost", "-p", str(free_port())) == 1
     assert "Connection refused" in capsys.readouterr().err
     assert shell(monkeypatch, "connect http://x\n") == 1
@@ -157,7 +157,7 @@ def test_completion(inside: Shell, line: str, found: list[str]) -> None:
     assert completed(inside, line) == found
 
 
-def test_names_are_asked_for_once(inside: Shell, there: Answering) -> None:
+def test_names_for_completion_are_requested_once(inside: Shell, there: Answering) -> None:
     for _ in range(3):
         completed(inside, "getRole r")
     assert there.asked == [(DYNSEC, {"command": "listRoles"})]
@@ -249,7 +249,7 @@ def test_on_a_terminal(there: Answering, home: Path) -> None:
     assert "secret" not in term.seen
 
 
-def test_the_end_of_input_ends_it(there: Answering, home: Path) -> None:
+def test_the_end_of_input_ends_the_shell(there: Answering, home: Path) -> None:
     with Terminal(*at(there), home=home) as term:
         term.until(f"mqtt://localhost:{there.port}> ")
         term.type("\x04")

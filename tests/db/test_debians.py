@@ -100,7 +100,7 @@ def after(folder: Path) -> None:
 
 
 @pytest.mark.interop
-def test_what_debians_mosquitto_saved(mosquitto: Mosquitto, tmp_path: Path) -> None:
+def test_the_database_of_debians_mosquitto_is_imported(mosquitto: Mosquitto, tmp_path: Path) -> None:
     five = mosquitto.client("five", username="ann", password=b"x")
     subscribe(five, ("a/#", 0x2E), props=((P.SUBSCRIPTION_ID, 7),))
     three = mosquitto.client("three", 4)
@@ -162,7 +162,7 @@ def test_what_debians_mosquitto_saved(mosquitto: Mosquitto, tmp_path: Path) -> N
 
 
 @pytest.mark.interop
-def test_what_waited_for_its_bridge(tmp_path: Path) -> None:
+def test_messages_queued_for_a_bridge_are_imported(tmp_path: Path) -> None:
     mosquitto = Mosquitto(tmp_path, block(free_port(), topics=("q/# out 2",)))
     try:
         client = mosquitto.client("c")
@@ -183,7 +183,7 @@ def test_what_waited_for_its_bridge(tmp_path: Path) -> None:
         assert [(p.topic, p.payload) for p in got if isinstance(p, Publish)] == [("q/1", b"1"), ("q/2", b"2")]
 
 
-def test_bridges_of_a_configuration_that_is_wrong(tmp_path: Path) -> None:
+def test_an_invalid_configuration_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mosquitto.conf").write_text("nonsense\n")
     result = CliRunner().invoke(db, ["import", "-c", str(tmp_path / "mosquitto.conf"), str(tmp_path / "mosquitto.db")], standalone_mode=False)
     assert result.return_value == 1

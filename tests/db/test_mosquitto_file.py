@@ -45,7 +45,7 @@ def test_format_5_has_no_user_name(tmp_path: Path) -> None:
         assert client == Client(client.offset, b"c1", None, 99, 60, 3)
 
 
-def test_an_unknown_chunk_is_passed_over(tmp_path: Path) -> None:
+def test_an_unknown_chunk_is_skipped(tmp_path: Path) -> None:
     with MosquittoFile(file_of(tmp_path, db.header() + db.chunk(7, b"xyz") + db.retain(5))) as file:
         (retain,) = file.chunks()
         assert isinstance(retain, Retain)
@@ -76,7 +76,7 @@ def test_an_unknown_chunk_is_passed_over(tmp_path: Path) -> None:
     (db.header() + db.chunk(5, db.subscription(b"c", b"a/b")[8:-1]), "filter of 3 bytes; expected at most 2"),
     (db.header() + db.chunk(6, db.client(b"c")[8:] + b"x"), "1 bytes after its last field"),
 ])
-def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, data: bytes, said: str) -> None:
+def test_errors_name_their_position(tmp_path: Path, data: bytes, said: str) -> None:
     path = file_of(tmp_path, data)
     with pytest.raises(FormatError) as told, MosquittoFile(path) as file:
         list(file.chunks())

@@ -25,19 +25,19 @@ def imported(tmp_path: Path, *chunks: bytes, bridges: tuple[bytes, ...] = ()) ->
         return [(kind, record_decode(kind, body)) for kind, body in run.records()], run.counts
 
 
-def owed(records: list[tuple[int, dict[Any, Any]]], sno: int) -> list[tuple[int, int, int, bytes]]:
+def deliveries_of(records: list[tuple[int, dict[Any, Any]]], sno: int) -> list[tuple[int, int, int, bytes]]:
     """Return (position, packet id, qos, payload) in the order of the queue."""
     return sorted((position, pid, qos, f["payload"]) for kind, f in records if kind == kinds.MSG
                   for of, position, pid, qos, _ in f["entries"] if of == sno)
 
 
-def test_a_queue_keeps_the_ids_of_what_was_sent(tmp_path: Path) -> None:
+def test_a_queue_keeps_the_ids_of_sent_messages(tmp_path: Path) -> None:
     records, counts = imported(
         tmp_path, *(db.message(i, b"t", b"m%d" % i, 2) for i in range(1, 7)), db.client(b"c", last_pid=70),
         db.client_message(1, b"c", 65, 1, PUBACK), db.client_message(2, b"c", 66, 2, PUBREC), db.client_message(3, b"c", 69, 2, PUBCOMP),
         db.client_message(4, b"c", 70, 2, QUEUED, retain_dup=0x10), db.client_message(5, b"c", 0, 0, QUEUED), db.client_message(6, b"c", 71, 1, QUEUED))
     # 67 and 68 were acknowledged: their positions are holes
-    assert owed(records, 1) == [(0, 65, 1, b"m1"), (1, 66, 2, b"m2"), (5, 70, 0x82, b"m4"), (6, 70, 0, b"m5"), (7, 71, 1, b"m6")]
+    assert deliveries_of(records, 1) == [(0, 65, 1, b"m1"), (1, 66, 2, b"m2"), (5, 70, 0x82, b"m4"), (6, 70, 0, b"m5"), (7, 71, 1, b"m6")]
     assert [f for kind, f in records if kind == kinds.RELEASED] == [{"acks": [(1, 4, 69)]}]
     assert [f["next"] for kind, f in records if kind == kinds.SESSION] == [5]
     assert counts == Counts(sessions=1, deliveries=6)
@@ -47,18 +47,18 @@ def test_packet_ids_wrap(tmp_path: Path) -> None:
     records, _ = imported(tmp_path, *(db.message(i, b"t", b"m%d" % i) for i in range(1, 5)), db.client(b"c", last_pid=2),
                           db.client_message(1, b"c", 65535, 1, PUBACK), db.client_message(2, b"c", 1, 1, PUBACK),
                           db.client_message(3, b"c", 2, 1, QUEUED), db.client_message(4, b"c", 3, 1, QUEUED))
-    assert owed(records, 1) == [(0, 65535, 1, b"m1"), (1, 1, 1, b"m2"), (2, 2, 1, b"m3"), (3, 3, 1, b"m4")]
+    assert deliveries_of(records, 1) == [(0, 65535, 1, b"m1"), (1, 1, 1, b"m2"), (2, 2, 1, b"m3"), (3, 3, 1, b"m4")]
 
 
 def test_ids_that_cannot_be_in_flight_are_new(tmp_path: Path) -> None:
     records, counts = imported(tmp_path, *(db.message(i, b"t", b"m%d" % i) for i in range(1, 4)), db.client(b"c"),
                                db.client_message(1, b"c", 5, 1, PUBACK), db.client_message(2, b"c", 5, 1, PUBACK),
                                db.client_message(3, b"c", 4, 1, PUBACK))
-    assert [(position, pid) for position, pid, *_ in owed(records, 1)] == [(0, 5), (1, 6), (2, 7)]
+    assert [(position, pid) for position, pid, *_ in deliveries_of(records, 1)] == [(0, 5), (1, 6), (2, 7)]
     assert len(counts.refused) == 2 and "packet id 5 after 5" in counts.refused[0]
 
 
-def test_one_message_for_many_is_one_record(tmp_path: Path) -> None:
+def test_a_message_for_many_sessions_is_one_record(tmp_path: Path) -> None:
     records, counts = imported(tmp_path, db.message(1, b"t", b"m", retain=1), db.client(b"a"), db.client_message(1, b"a", 1),
                                db.client(b"b"), db.client_message(1, b"b", 9, sub_id=4), db.retain(1))
     (message,) = [f for kind, f in records if kind == kinds.MSG]
@@ -86,7 +86,7 @@ def test_sessions_and_their_ends(tmp_path: Path) -> None:
     assert "Left out: 1 sessions that have expired, 1 deliveries to them." in counts.text("imported")
 
 
-def test_sessions_of_bridges_are_theirs_and_do_not_expire(tmp_path: Path) -> None:
+def test_sessions_of_bridges_are_marked_and_do_not_expire(tmp_path: Path) -> None:
     """Test both versions: 2.0 marks them by an expiry of 0; the caller must know those of 2.1."""
     records, counts = imported(
         tmp_path, db.message(1, b"t", b"m"), db.client(b"local.h.b", 999, 0), db.client_message(1, b"local.h.b", 1), db.client(b"b21", 999, 60),
@@ -94,25 +94,25 @@ def test_sessions_of_bridges_are_theirs_and_do_not_expire(tmp_path: Path) -> Non
     sessions = {f["id"]: f for kind, f in records if kind == kinds.SESSION}
     assert {id: (f["ends_wall_ms"], f["expiry_s"], f.get("link", False)) for id, f in sessions.items()} == {
         b"local.h.b": (0, 0xFFFFFFFF, True), b"b21": (0, 0xFFFFFFFF, True), b"c": (0, 0xFFFFFFFF, False)}
-    assert owed(records, 1) == owed(records, 2) == [(0, 1, 1, b"m")]
+    assert deliveries_of(records, 1) == deliveries_of(records, 2) == [(0, 1, 1, b"m")]
     assert counts == Counts(sessions=3, bridges=2, deliveries=2)
     assert counts.text("imported").startswith("3 sessions (2 of bridges), 0 subscriptions, 2 deliveries")
 
 
-def test_a_user_name_out_of_mosquittos_memory(tmp_path: Path) -> None:
+def test_an_invalid_user_name_is_left_out(tmp_path: Path) -> None:
     """Test a name that 2.0.11 writes for a client that has none."""
     records, counts = imported(tmp_path, db.client(b"c", user=b"ann\0secret"))
     assert [f["user"] for kind, f in records if kind == kinds.SESSION] == [None]
     assert len(counts.refused) == 1 and "secret" not in counts.refused[0] and "an invalid user name" in counts.refused[0]
 
 
-def test_what_is_left_out(tmp_path: Path) -> None:
+def test_records_that_are_left_out(tmp_path: Path) -> None:
     records, counts = imported(
         tmp_path, db.message(1, b"t", b"old", expires_s=999), db.message(2, b"t", b"new", expires_s=1001), db.message(3, b"a/+", b"wild"),
         db.message(4, b"\xff", b"bad"), db.message(5, b"t", b"props", props=b"\x55"), db.message(6, b"alone", b"nobody's"),
         db.client(b"c"), *(db.client_message(i, b"c", i) for i in (1, 2, 3, 4, 5, 99)), db.client(b"c"), db.client(b""),
         db.subscription(b"c", b"a/#/b"), db.subscription(b"c", b"a\0"), db.subscription(b"nobody", b"a"), db.retain(1), db.retain(98))
-    assert [(pid, payload) for _, pid, _, payload in owed(records, 1)] == [(1, b"new")]
+    assert [(pid, payload) for _, pid, _, payload in deliveries_of(records, 1)] == [(1, b"new")]
     assert [f["expires_wall_ms"] for kind, f in records if kind == kinds.MSG] == [1_001_000]
     assert (counts.messages_expired, counts.orphans) == (2, 3)
     said = "\n".join(counts.refused)

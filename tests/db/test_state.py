@@ -106,7 +106,7 @@ def test_places_against_a_dictionary(start: int, steps: list[tuple[str, int]]) -
     assert dict(places.places()) == model
 
 
-def test_live_bytes_of_all_that_is_needed() -> None:
+def test_live_bytes_count_all_needed_records() -> None:
     source = FakeSource([session(1, b"c"), (kinds.SUB, {"sno": 1, "options": 0, "sub_id": 0, "filter": b"f"}), message(b"m", (1, 0)), message(b"n", (1, 1))])
     state, _, _ = state_of(source)
     assert state.live_bytes() == source.end

@@ -60,7 +60,7 @@ def test_import_replaces_nothing_unasked(tmp_path: Path, saved: Path) -> None:
     assert '"c"' in run("dump", "--kind", "session", kept).stdout
 
 
-def test_a_bad_file_leaves_nothing_behind(tmp_path: Path, saved: Path) -> None:
+def test_a_bad_file_leaves_no_store(tmp_path: Path, saved: Path) -> None:
     store = tmp_path / "store"
     saved.write_bytes(saved.read_bytes()[:-3])
     result = run("import", saved, store)

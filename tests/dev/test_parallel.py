@@ -65,7 +65,7 @@ def test_each_test_runs_once_in_several_processes(suite, tmp_path: Path) -> None
         assert ran[f"setup-{pid}"] == ran[f"teardown-{pid}"] == pid
 
 
-def test_what_needs_one_process_gets_one(suite, tmp_path: Path) -> None:
+def test_tests_that_need_one_process_get_one(suite, tmp_path: Path) -> None:
     marked = "@pytest.mark.{}\n@pytest.mark.parametrize('n', range(6))\ndef test_it(n):\n    ran(f'{}{{n}}')\n    time.sleep(0.02)\n"
     status, out = suite("--jobs", "3", a=marked.format("spark", "spark-a"), b=marked.format("spark", "spark-b"),
                         c=marked.format("together('here')", "here"), d=marked.format("timing", "timing"))
@@ -119,6 +119,6 @@ def test_parts(suite, tmp_path: Path, arguments: tuple[str, ...], ran: set[str])
     assert set(pids(tmp_path)) == ran
 
 
-def test_a_part_that_has_no_tests_is_a_mistake(suite) -> None:
+def test_a_part_without_tests_is_an_error(suite) -> None:
     status, out = suite("--part", "nope", parts=PARTS)
     assert status == 4 and "no test is in the part nope; expected one of long, other" in out

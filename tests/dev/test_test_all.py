@@ -36,20 +36,20 @@ def results(lines: list[str]) -> list[str]:
     return [re.sub(r" in \d+ s$", "", line) for line in lines[lines.index("=== parts") + 1:]]
 
 
-def test_named_parts_run_and_one_over_its_budget_passes(table: Path) -> None:
+def test_named_parts_run_and_a_part_over_its_budget_passes(table: Path) -> None:
     status, lines = run(table, "two", "one")
     assert status == 0 and "did one" in lines
     assert results(lines) == ["two: passed, OVER ITS BUDGET of 0 s", "one: passed"]
 
 
-def test_one_that_fails_is_reported_and_the_next_ones_run(table: Path) -> None:
+def test_a_failed_part_is_reported_and_the_next_parts_run(table: Path) -> None:
     status, lines = run(table, "bad", "one")
     assert status == 1
     assert results(lines) == ["bad: FAILED (status 1)", "one: passed"]
 
 
 @pytest.mark.parametrize(("first", "order"), [(1, ["one", "two", "bad", "big"]), (3, ["bad", "big", "one", "two"]), (7, ["bad", "big", "one", "two"])])
-def test_in_turn_and_what_does_not_fit_is_left_out(table: Path, first: int, order: list[str]) -> None:
+def test_parts_run_in_turn_and_parts_that_do_not_fit_are_omitted(table: Path, first: int, order: list[str]) -> None:
     status, lines = run(table, "--seconds", "100", "--first", str(first))
     assert status == 1
     found = results(lines)
@@ -58,7 +58,7 @@ def test_in_turn_and_what_does_not_fit_is_left_out(table: Path, first: int, orde
     assert "did big" not in lines
 
 
-def test_one_that_the_end_of_the_time_stops_is_no_failure(tmp_path: Path) -> None:
+def test_a_part_that_is_stopped_by_the_time_limit_is_no_failure(tmp_path: Path) -> None:
     path = tmp_path / "parts"
     path.write_text("slow | 1 | sleep 30 | too slow\n")
     status, lines = run(path, "--seconds", "2")

@@ -37,7 +37,7 @@ def test_each_path_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_each_link_leads_somewhere(page: Path) -> None:
+def test_the_target_of_each_link_exists(page: Path) -> None:
     text = page.read_text()
     broken = []
     for link in LINK.findall(CODE.sub("", text)):

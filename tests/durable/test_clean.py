@@ -55,7 +55,7 @@ def publish(plane: Plane, topic: str, payload: bytes) -> None:
     wire.close()
 
 
-def test_the_last_value_stays_the_last(tmp_path: Path) -> None:
+def test_the_last_value_stays_last_after_cleaning(tmp_path: Path) -> None:
     """Test each end, also if the older record's segment has been cleaned and the newer record's segment has not."""
     how = {"settings": {"queue_overflow": "last_value"}, "segment_bytes": SEGMENT_BYTES, "allow_anonymous": True}
     store = tmp_path / "s"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durable.test_restart import FOR_LONG, KEEP, Kept, nothing_more, offline_subscriber, owed, publish, qos_0_goes_on, subscribe
+from tests.durable.test_restart import FOR_LONG, KEEP, Kept, nothing_more, offline_subscriber, read_publishes, publish, qos_0_continues, subscribe
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Pubrec, Suback, Subscribe
 from tests.harness.properties import P
@@ -103,7 +103,7 @@ def connected(broker: Kept, name: str) -> bool:
 def taken_in(sub: Wire, n: int) -> list[bytes]:
     got = []
     for _ in range(n):
-        (packet,) = owed(sub, 1)
+        (packet,) = read_publishes(sub, 1)
         got.append(packet.payload)
         sub.send(Puback(packet.mid))
     return got
@@ -128,18 +128,18 @@ def test_a_full_disk(disk: Door | Tmpfs) -> None:
             wire.send(Connect("new", clean=False, props=FOR_LONG if level == 5 else ()))
             connack = wire.read_packet()
             assert isinstance(connack, Connack) and connack.rc == rc
-        qos_0_goes_on(broker)
+        qos_0_continues(broker)
         # a client with a session gets the stored messages
         sub = broker.client("sub", session=True)
         taken_in(sub, taken)
         # a message of 3.1.1 cannot be refused: it is accepted, and the broker reads no further one
         old.send(Publish("a", b"old 1", 1, 1), Publish("a", b"old 2", 1, 2))
-        old_1 = owed(sub, 1)
+        old_1 = read_publishes(sub, 1)
         assert old_1[0].payload == b"old 1"
         sub.send(Puback(old_1[0].mid))
         nothing_more(sub)
         disk.empty()
-        assert [p.payload for p in owed(sub, 1)] == [b"old 2"]
+        assert [p.payload for p in read_publishes(sub, 1)] == [b"old 2"]
         assert [old.read_packet(), old.read_packet()] == [Puback(1), Puback(2)]
         until(lambda: "The disk has room again" in broker.log())
         publish(pub, "b", b"after", 2)
@@ -157,7 +157,7 @@ def test_a_start_on_a_full_disk(disk: Door | Tmpfs) -> None:
         disk.fill(broker)
         n = refused(pub)
         broker.kill()
-        qos_0_goes_on(broker)
+        qos_0_continues(broker)
         sub = broker.client("sub", session=True)         # the spare segment has room for that
         taken_in(sub, 1 + n)
         disk.empty()
@@ -175,14 +175,14 @@ def test_a_disk_that_fails(faults: Faults, fault: str, level: str) -> None:
         until(lambda: "Input/output error" in broker.log())
         other.send(Publish("a", b"y", 1, 2))
         assert other.read_packet() == Puback(2, QUOTA)
-        qos_0_goes_on(broker)
+        qos_0_continues(broker)
         nothing_more(pub)        # the message is not on the disk
         faults.heal()
         assert pub.read_packet() == Puback(1)
         until(lambda: "The store is written again" in broker.log())
         publish(other, "a", b"z")
         broker.kill()
-        assert [p.payload for p in owed(broker.client("sub", session=True), 2)] == [b"x", b"z"]
+        assert [p.payload for p in read_publishes(broker.client("sub", session=True), 2)] == [b"x", b"z"]
 
 
 def test_a_folder_that_is_read_only(faults: Faults) -> None:
@@ -204,7 +204,7 @@ def damaged_segment(broker: Kept, change: Callable[[bytearray], None]) -> None:
     broker.start()
 
 
-def test_what_was_lost_is_told_by_sequence_range() -> None:
+def test_lost_records_are_logged_as_a_range() -> None:
     with Kept(KEEP) as broker:
         offline_subscriber(broker, ("a", 1))
         pub = broker.client("pub", clean=True)
@@ -220,10 +220,10 @@ def test_what_was_lost_is_told_by_sequence_range() -> None:
         lo, hi, n = map(int, told.groups())
         assert 0 < lo < hi == lo + n
         sub = broker.client("sub", session=True)
-        assert [p.payload for p in owed(sub, 2)] == [b"first", b"last"]
+        assert [p.payload for p in read_publishes(sub, 2)] == [b"first", b"last"]
 
 
-def test_a_segment_that_is_gone_is_told() -> None:
+def test_a_missing_segment_is_logged() -> None:
     with Kept(KEEP) as broker:
         offline_subscriber(broker, ("a", 1))
         pub = broker.client("pub", clean=True)
@@ -251,7 +251,7 @@ def leaving(broker: Kept, expiry_s: int, name: str = "sub") -> None:
     wire.expect_closed()
 
 
-def test_a_clock_that_goes_forward_ends_what_is_over_by_it(faulty: Kept, faults: Faults) -> None:
+def test_a_clock_jump_forward_expires_sessions_and_messages(faulty: Kept, faults: Faults) -> None:
     leaving(faulty, 3600)
     leaving(faulty, 0xFFFFFFFF, "lasting")
     pub = faulty.client("pub", clean=True)
@@ -259,7 +259,7 @@ def test_a_clock_that_goes_forward_ends_what_is_over_by_it(faulty: Kept, faults:
     assert pub.read_packet() == Puback(1)
     faults.set(wall_ms=DAY_MS)
     wire = faulty.client("sub", session=True)            # a running broker does not depend on the clock
-    assert [p.payload for p in owed(wire, 1)] == [b"brief"]
+    assert [p.payload for p in read_publishes(wire, 1)] == [b"brief"]
     wire.send(Disconnect(0, ((P.SESSION_EXPIRY, 3600),)))
     wire.expect_closed()
     publish(pub, "a", b"long")   # earlier records are on the disk
@@ -267,10 +267,10 @@ def test_a_clock_that_goes_forward_ends_what_is_over_by_it(faulty: Kept, faults:
     faulty.kill()
     until(lambda: "Expiring client sub due to timeout" in faulty.log())
     faulty.client("sub", session=False)
-    assert [p.payload for p in owed(faulty.client("lasting", session=True), 1)] == [b"long"]
+    assert [p.payload for p in read_publishes(faulty.client("lasting", session=True), 1)] == [b"long"]
 
 
-def test_a_clock_that_goes_back_prolongs_no_session(faulty: Kept, faults: Faults) -> None:
+def test_a_clock_jump_back_prolongs_no_session(faulty: Kept, faults: Faults) -> None:
     """Test that a session lasts no longer than configured; a message lasts until the clock reaches its end."""
     leaving(faulty, 1)
     offline_subscriber(faulty, ("a", 1), name="lasting")
@@ -280,6 +280,6 @@ def test_a_clock_that_goes_back_prolongs_no_session(faulty: Kept, faults: Faults
     faults.set(wall_ms=-DAY_MS)
     faulty.kill()
     until(lambda: "Expiring client sub due to timeout" in faulty.log())
-    (got,) = owed(faulty.client("lasting", session=True), 1)
+    (got,) = read_publishes(faulty.client("lasting", session=True), 1)
     left = dict(got.props)[P.EXPIRY]
     assert got.payload == b"brief" and isinstance(left, int) and DAY_MS // 1000 < left <= DAY_MS // 1000 + 600

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import mosq
 
-from tests.durable.test_restart import KEEP, Kept, offline_subscriber, owed, publish, subscribe
+from tests.durable.test_restart import KEEP, Kept, offline_subscriber, read_publishes, publish, subscribe
 from tests.harness.broker import free_port
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connect, Puback, Publish, Subscribe
@@ -39,7 +39,7 @@ def watch(broker: Kept) -> Wire:
     return wire
 
 
-def test_all_that_is_documented(faults: Faults) -> None:
+def test_all_documented_gauges_exist(faults: Faults) -> None:
     web = free_port()
     api = f"listener {web} 127.0.0.1\nprotocol http_api\n"
     head = "listener {port} 127.0.0.1\nallow_anonymous true\nsys_interval 1\nmax_queued_messages 3\ndurability_interval 50\n"
@@ -54,7 +54,7 @@ def test_all_that_is_documented(faults: Faults) -> None:
         online = broker.client("online")
         subscribe(online, ("b", 1))
         pub.send(Publish("b", b"x", 1, 9))
-        online.send(Puback(owed(online, 1)[0].mid))
+        online.send(Puback(read_publishes(online, 1)[0].mid))
         assert pub.read_packet() == Puback(9)
         publish(pub, "a", b"one too many")
         gauges_until(wire, seen, messages__written="3", messages__elided="1", messages__elided_percent="25.00", dropped__queue_messages="1")
@@ -78,7 +78,7 @@ def test_all_that_is_documented(faults: Faults) -> None:
         assert seen["dropped/disk"] == "1"
 
 
-def test_what_an_engine_tells(tmp_path: Path) -> None:
+def test_stats_of_an_engine_with_a_store(tmp_path: Path) -> None:
     with mosq.Broker(persistence=True, persistence_location=str(tmp_path)) as broker, closing(Wire(broker.port)) as wire:
         wire.send(Connect("sub", clean=False), Subscribe(1, (("a", 1),)))
         wire.read_packet()
@@ -88,7 +88,7 @@ def test_what_an_engine_tells(tmp_path: Path) -> None:
         assert stats["disk_trouble"] == 0 and stats["disk_live_bytes"] > 0 and stats["disk_segments"] == 1
 
 
-def test_without_a_store_there_is_nothing_to_tell() -> None:
+def test_without_a_store_there_are_no_gauges() -> None:
     with mosq.Broker(sys_interval=1) as broker, closing(Wire(broker.port)) as wire:
         assert not any(value for name, value in broker.stats().items() if name.startswith("disk_"))
         wire.send(Connect("watch"), Subscribe(1, (("$SYS/broker/store/#", 0), ("$SYS/broker/uptime", 0))))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, owed, publish, qos_0_goes_on, subscribe
+from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, read_publishes, publish, qos_0_continues, subscribe
 from tests.harness.faults import Faults, until
 from tests.harness.packets import (
     Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe, Will,
@@ -32,7 +32,7 @@ def ended(wire: Wire) -> None:
     wire.expect_closed()
 
 
-def test_a_message_waits_for_memory_and_others_are_refused(faulty: Kept, faults: Faults) -> None:
+def test_one_message_waits_for_memory_and_later_ones_are_refused(faulty: Kept, faults: Faults) -> None:
     offline_subscriber(faulty, ("a", 1))
     pub, other = faulty.client("pub", clean=True), faulty.client("pub 2", clean=True)
     short(faults)
@@ -40,24 +40,24 @@ def test_a_message_waits_for_memory_and_others_are_refused(faulty: Kept, faults:
     until(lambda: "no memory for the store" in faulty.log())
     other.send(Publish("a", b"x", 1, 2))
     assert other.read_packet() == Puback(2, QUOTA)
-    qos_0_goes_on(faulty)
+    qos_0_continues(faulty)
     nothing_more(pub)            # the message is not on record
     faults.heal()
     assert pub.read_packet() == Puback(1)
     until(lambda: "There is memory for the store again" in faulty.log())
     publish(other, "a", b"y")
     faulty.kill()
-    assert [p.payload for p in owed(faulty.client("sub", session=True), 2)] == [LARGE, b"y"]
+    assert [p.payload for p in read_publishes(faulty.client("sub", session=True), 2)] == [LARGE, b"y"]
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_an_inbound_message_is_not_taken(faulty: Kept, faults: Faults, level: int) -> None:
+def test_an_inbound_message_without_memory_is_not_accepted(faulty: Kept, faults: Faults, level: int) -> None:
     offline_subscriber(faulty, ("a", 2))
     pub = faulty.client("pub", level=level)
     short(faults)
     pub.send(Publish("a", LARGE, 2, 9))
     ended(pub)
-    qos_0_goes_on(faulty)
+    qos_0_continues(faulty)
     faults.heal()
     pub = faulty.client("pub", level=level, session=True)
     pub.send(Publish("a", LARGE, 2, 9, dup=True))
@@ -66,17 +66,17 @@ def test_an_inbound_message_is_not_taken(faulty: Kept, faults: Faults, level: in
     pub = faulty.client("pub", level=level, session=True)
     pub.send(Pubrel(9))
     assert pub.read_packet() == Pubcomp(9)
-    assert owed(faulty.client("sub", session=True), 1)[0].payload == LARGE
+    assert read_publishes(faulty.client("sub", session=True), 1)[0].payload == LARGE
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_a_session_that_cannot_be_kept_is_refused(faulty: Kept, faults: Faults, level: int) -> None:
+def test_a_session_that_cannot_be_recorded_is_refused(faulty: Kept, faults: Faults, level: int) -> None:
     short(faults)
     wire = faulty.wire(level)
     wire.send(Connect("c" * 4000, clean=False, will=Will("w", bytes(65000)), props=((0x11, 3600),) if level == 5 else ()))
     connack = wire.read_packet()
     assert isinstance(connack, Connack) and connack.rc == (QUOTA if level == 5 else 3)
-    qos_0_goes_on(faulty)
+    qos_0_continues(faulty)
     faults.heal()
     faulty.client("c" * 4000, level=level, session=False, will=Will("w", bytes(65000)))
 
@@ -94,7 +94,7 @@ class Filled:
         filler.send(Subscribe(1, tuple((f"{n}/" + "f" * 1000, 0) for n in range(70))),
                     Subscribe(2, tuple((f"g{n}", 0) for n in range(60))), Subscribe(3, tuple((chr(97 + n), 0) for n in range(26))),
                     Publish("filled"))
-        owed(watcher, 1)         # the filler's own output waits for the batch
+        read_publishes(watcher, 1)         # the filler's own output waits for the batch
         self.filler = filler
 
     def full(self) -> None:
@@ -104,7 +104,7 @@ class Filled:
         assert isinstance(codes[0], Suback) and codes[0].codes.count(0) > 50
 
 
-def test_what_cannot_be_asked_for_again_is_not_done(faulty: Kept, faults: Faults) -> None:
+def test_changes_without_memory_are_refused_and_not_made(faulty: Kept, faults: Faults) -> None:
     offline_subscriber(faulty, ("a", 1))
     keeper = faulty.client("keeper")
     subscribe(keeper, ("gone", 1))
@@ -126,7 +126,7 @@ def test_what_cannot_be_asked_for_again_is_not_done(faulty: Kept, faults: Faults
     keeper = faulty.client("keeper", session=True)
     pub = faulty.client("pub", clean=True)
     publish(pub, "gone", b"yes")
-    assert owed(keeper, 1)[0].payload == b"yes"
+    assert read_publishes(keeper, 1)[0].payload == b"yes"
     reader = faulty.client("reader", clean=True)
     reader.send(Subscribe(1, ((RETAINED, 0),)))
     assert [type(reader.read_packet()), reader.read_packet()] == [Suback, Publish(RETAINED, b"there", 0, 0, retain=True)]
@@ -134,13 +134,13 @@ def test_what_cannot_be_asked_for_again_is_not_done(faulty: Kept, faults: Faults
     assert keeper.read_packet() == Unsuback(3, (0,))
 
 
-def test_both_ways_of_qos_2(faulty: Kept, faults: Faults) -> None:
+def test_qos_2_in_both_directions(faulty: Kept, faults: Faults) -> None:
     offline_subscriber(faulty, ("a", 1))
     sub, pub = faulty.client("sub 2"), faulty.client("pub 2")
     subscribe(sub, ("two", 2))
     for i in range(8):
         publish(pub, "two", b"%d" % i, 2, i + 1)
-    got = owed(sub, 8)
+    got = read_publishes(sub, 8)
     for i in range(8):
         pub.send(Publish("two", b"%d" % i, 2, i + 1))
         assert pub.read_packet() == Pubrec(i + 1)
@@ -194,7 +194,7 @@ def test_an_end_without_memory_is_recorded_later(faulty: Kept, faults: Faults) -
         faulty.client(f"brief {i}", session=False)
 
 
-def test_a_segment_stays_while_a_copy_of_what_it_holds_has_no_memory(faulty: Kept, faults: Faults) -> None:
+def test_a_segment_stays_until_memory_allows_a_copy(faulty: Kept, faults: Faults) -> None:
     def segments() -> int:
         return len(list(faulty.dir.glob("*.store/segment.*")))
 
@@ -206,9 +206,9 @@ def test_a_segment_stays_while_a_copy_of_what_it_holds_has_no_memory(faulty: Kep
         subscribe(faulty.client(f"other {n}"), ("b", 1))
     faulty.kill()
     faults.heal()
-    (got,) = owed(faulty.client("sub", session=True), 1)
+    (got,) = read_publishes(faulty.client("sub", session=True), 1)
     assert got.payload == LARGE
     subscribe(faulty.client("last"), ("b", 1))
     until(lambda: segments() <= 3)
     faulty.kill()
-    assert owed(faulty.client("sub", session=True), 1)[0].payload == LARGE
+    assert read_publishes(faulty.client("sub", session=True), 1)[0].payload == LARGE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, owed, publish, subscribe
+from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, read_publishes, publish, subscribe
 from tests.harness.packets import Puback, Publish
 
 IN_DIR = "persistence_location {dir}\n"
@@ -18,16 +18,16 @@ def store_of(broker: Kept) -> list[Path]:
 
 @pytest.mark.parametrize("lines", ["persistence true\n", "retained_persistence true\n", "plugin /usr/lib/mosquitto_persist_sqlite.so\n",
                                    "persistence true\ndurability strict\n", "persistence true\ndurability_interval 0\n"])
-def test_what_keeps(lines: str) -> None:
+def test_options_that_record_messages(lines: str) -> None:
     with Kept(IN_DIR + lines) as broker:
         offline_subscriber(broker, ("a", 1))
         publish(broker.client("pub", clean=True), "a", b"x")
         broker.kill()
-        assert owed(broker.client("sub", session=True), 1)[0].payload == b"x"
+        assert read_publishes(broker.client("sub", session=True), 1)[0].payload == b"x"
 
 
 @pytest.mark.parametrize("lines", ["", "persistence false\n", "persistence true\ndurability none\n"])
-def test_what_does_not(lines: str) -> None:
+def test_options_that_record_nothing(lines: str) -> None:
     with Kept(IN_DIR + lines) as broker:
         offline_subscriber(broker, ("a", 1))
         broker.kill()
@@ -41,16 +41,16 @@ def test_async_is_written_within_the_interval() -> None:
         offline_subscriber(broker, ("a", 1))
         publish(broker.client("pub", clean=True), "a", b"x")
         broker.restart()
-        assert owed(broker.client("sub", session=True), 1)[0].payload == b"x"
+        assert read_publishes(broker.client("sub", session=True), 1)[0].payload == b"x"
 
 
-def test_where_it_lies() -> None:
+def test_the_store_is_in_the_configured_folder() -> None:
     with Kept("persistence true\npersistence_location {dir}\npersistence_file other.db\n") as broker:
         assert [path.name for path in store_of(broker)] == ["other.db.store"]
         assert f"Store {broker.dir}/other.db.store: 0 sessions" in broker.log()
 
 
-def test_a_database_of_mosquittos_is_not_passed_over_in_silence() -> None:
+def test_a_mosquitto_database_causes_a_log_line() -> None:
     broker = Kept("persistence true\npersistence_location {dir}\n")
     (broker.dir / "mosquitto.db").write_bytes(b"")
     with broker:
@@ -73,12 +73,12 @@ def test_a_folder_that_cannot_be_written() -> None:
     ("listener {port} 127.0.0.1\nallow_anonymous true\nlistener_durability none\ndurability_topic group a\n", True),
 ])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_by_topic_and_listener(lines: str, kept: bool, qos: int) -> None:
+def test_durability_by_topic_and_listener(lines: str, kept: bool, qos: int) -> None:
     with Kept(IN_DIR + "persistence true\n" + lines) as broker:
         offline_subscriber(broker, ("a", qos))
         publish(broker.client("pub", clean=True), "a", b"x", qos)
         sub = broker.client("sub", session=True)
-        assert owed(sub, 1)[0].payload == b"x"       # without a promise for a crash
+        assert read_publishes(sub, 1)[0].payload == b"x"       # without a promise for a crash
         subscribe(sub, ("z", 0))
         broker.kill()
         if lines.startswith("durability none"):
@@ -86,7 +86,7 @@ def test_by_topic_and_listener(lines: str, kept: bool, qos: int) -> None:
             return
         sub = broker.client("sub", session=True)
         if kept:
-            assert owed(sub, 1)[0].payload == b"x"
+            assert read_publishes(sub, 1)[0].payload == b"x"
         else:
             nothing_more(sub)
 
@@ -114,17 +114,17 @@ LIMIT = IN_DIR + "persistence true\nmax_queued_messages 3\n"
 FIVE = tuple(("t", b"%d" % i) for i in range(5))
 
 
-def test_the_newest_goes_when_a_queue_is_full() -> None:
+def test_the_newest_message_is_dropped_when_a_queue_is_full() -> None:
     with Kept(LIMIT) as broker:
         assert queued(broker, *FIVE) == list(FIVE[:3])
 
 
-def test_or_the_oldest() -> None:
+def test_the_oldest_message_is_dropped_with_drop_oldest() -> None:
     with Kept(LIMIT + "queue_overflow drop_oldest\n") as broker:
         assert queued(broker, *FIVE) == list(FIVE[2:])
 
 
-def test_or_last_values_only() -> None:
+def test_an_older_value_is_dropped_with_last_value() -> None:
     with Kept(LIMIT + "queue_overflow last_value\n") as broker:
         messages = [("a", b"1"), ("b", b"1"), ("a", b"2"), ("c", b"1"), ("b", b"2"), ("a", b"3"), ("d", b"1")]
         assert queued(broker, *messages) == [("b", b"2"), ("c", b"1"), ("d", b"1")]

@@ -35,7 +35,7 @@ def end(sno: int) -> tuple[int, bytes]:
     return kinds.END, record_encode(kinds.END, {"sno": sno})
 
 
-def owed(records: list[tuple[int, bytes]], *client_ids: str) -> dict[str, list[bytes] | None]:
+def received_by(records: list[tuple[int, bytes]], *client_ids: str) -> dict[str, list[bytes] | None]:
     """Return the messages that each returning client receives from a broker on this store; None = an unknown client.
 
     The last entry is for a client that subscribed to `new`.
@@ -59,21 +59,21 @@ def owed(records: list[tuple[int, bytes]], *client_ids: str) -> dict[str, list[b
         return out
 
 
-def test_a_session_behind_what_is_its_own() -> None:
+def test_records_before_their_session_are_found() -> None:
     records = [message(b"m0", (1, 0), (2, 0)), sub(1, b"new"), message(b"m1", (1, 1)), session(2, b"two"), session(1, b"one"), message(b"m2", (1, 2))]
-    assert owed(records, "one", "two", "three") == {"one": [b"m0", b"m1", b"m2", b"new"], "two": [b"m0"], "three": None}
+    assert received_by(records, "one", "two", "three") == {"one": [b"m0", b"m1", b"m2", b"new"], "two": [b"m0"], "three": None}
 
 
-def test_what_was_before_the_end_of_a_number_is_nobodys() -> None:
+def test_records_before_the_end_of_a_session_number_are_ignored() -> None:
     records = [session(1, b"old"), sub(1, b"new"), message(b"olds", (1, 0)), end(1), session(1, b"one"), message(b"ones", (1, 0)), session(1, b"one")]
-    assert owed(records, "old", "one") == {"old": None, "one": [b"ones"]}
+    assert received_by(records, "old", "one") == {"old": None, "one": [b"ones"]}
 
 
-def test_what_was_before_another_name_of_a_number_is_nobodys() -> None:
+def test_records_before_a_new_name_of_a_number_are_ignored() -> None:
     """Test the state after damage: the end of the earlier session is lost."""
     records = [message(b"olds", (1, 0)), session(1, b"old"), sub(1, b"new"), session(1, b"one"), message(b"ones", (1, 1))]
-    assert owed(records, "old", "one") == {"old": None, "one": [b"ones"]}
+    assert received_by(records, "old", "one") == {"old": None, "one": [b"ones"]}
 
 
-def test_a_store_of_ends_only(tmp_path: Path) -> None:
-    assert owed([end(1), end(7)], "one") == {"one": None}
+def test_a_store_with_end_records_only(tmp_path: Path) -> None:
+    assert received_by([end(1), end(7)], "one") == {"one": None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.durable.test_restart import FOR_LONG, KEEP, Kept, nothing_more, owed, publish, subscribe
+from tests.durable.test_restart import FOR_LONG, KEEP, Kept, nothing_more, read_publishes, publish, subscribe
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe
 from tests.harness.wire import Wire
 
@@ -24,13 +24,13 @@ def away(*wires: Wire) -> None:
 
 
 def payloads(wire: Wire, n: int) -> list[bytes]:
-    got = owed(wire, n)
+    got = read_publishes(wire, n)
     wire.send(*(Puback(p.mid) for p in got))
     return [p.payload for p in got]
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_what_came_through_a_group_finds_another_member_after_a_kill(twice: bool) -> None:
+def test_messages_of_a_group_reach_another_member_after_a_kill(twice: bool) -> None:
     """Test also a second kill, and messages that were sent and not acknowledged."""
     with Kept(KEEP) as broker:
         one = member(broker, "one", "$share/g/a/#", "$share/h/+/b", "plain")
@@ -39,7 +39,7 @@ def test_what_came_through_a_group_finds_another_member_after_a_kill(twice: bool
             publish(pub, "a/b", b"%d" % n)      # through both groups
         publish(pub, "a/c", b"g")
         publish(pub, "plain", b"own")
-        assert len(owed(one, 6)) == 6           # sent, not acknowledged
+        assert len(read_publishes(one, 6)) == 6           # sent, not acknowledged
         two, three = member(broker, "two", "$share/g/a/#"), member(broker, "three", "$share/h/+/b")
         away(two, three)
         broker.kill()
@@ -57,11 +57,11 @@ def test_what_came_through_a_group_finds_another_member_after_a_kill(twice: bool
             nothing_more(broker.client(name, session=True))
 
 
-def test_who_has_left_the_group_keeps_what_came_through_it() -> None:
+def test_a_former_member_keeps_its_messages_of_the_group() -> None:
     with Kept(KEEP) as broker:
         one = member(broker, "one", "$share/g/a")
         publish(broker.client("pub", clean=True), "a", b"x")
-        assert len(owed(one, 1)) == 1
+        assert len(read_publishes(one, 1)) == 1
         two = member(broker, "two", "$share/g/a")
         one.send(b"\xa2\x0f\x00\x02\x00\x00\x0a$share/g/a")
         one.read_packet()
@@ -81,7 +81,7 @@ def test_no_local_of_retained_messages() -> None:
             wire = broker.client(name)
             wire.send(Subscribe(1, (("r", 1 | NO_LOCAL),)))
             assert isinstance(wire.read_packet(), Suback)
-            owed(wire, n)
+            read_publishes(wire, n)
             nothing_more(wire)
 
 
@@ -91,7 +91,7 @@ def may_write(broker: Kept, *users: str) -> None:
 
 
 @pytest.mark.parametrize("cleaned", [False, True])
-def test_the_source_of_a_retained_message_is_asked_again(cleaned: bool) -> None:
+def test_the_source_of_a_retained_message_is_checked_again(cleaned: bool) -> None:
     """Test check_retain_source: retained messages of a publisher that may no longer write are not delivered."""
     config = KEEP + "check_retain_source true\nacl_file {dir}/acl\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
     broker = Kept(config)

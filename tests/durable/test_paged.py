@@ -11,7 +11,7 @@ import pytest
 
 import mosq
 from tests.broker.test_bounds import until
-from tests.durable.test_restart import KEEP, Kept, offline_subscriber, owed, publish, subscribe
+from tests.durable.test_restart import KEEP, Kept, offline_subscriber, read_publishes, publish, subscribe
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
 from tests.harness.properties import P
 from tests.harness.wire import Wire
@@ -63,7 +63,7 @@ def take(wire: Wire, n: int) -> list[Publish]:
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_all_come_in_order(broker: Kept, qos: int, killed: bool) -> None:
+def test_all_paged_messages_arrive_in_order(broker: Kept, qos: int, killed: bool) -> None:
     offline_subscriber(broker, ("t", qos))
     fill(broker, qos=qos)
     if killed:
@@ -73,12 +73,12 @@ def test_all_come_in_order(broker: Kept, qos: int, killed: bool) -> None:
     assert not any(packet.dup for packet in got)
 
 
-def test_what_was_sent_and_not_acknowledged_comes_again_first(broker: Kept) -> None:
+def test_unacknowledged_messages_are_sent_again_first(broker: Kept) -> None:
     offline_subscriber(broker, ("t", 1))
     fill(broker, 300)
     for _ in range(3):
         sub = broker.client("sub", session=True)
-        first = [packet.payload for packet in owed(sub, 20)]
+        first = [packet.payload for packet in read_publishes(sub, 20)]
         assert first == [payload(i) for i in range(20)]
         sub.send(Disconnect())
         sub.expect_closed()
@@ -89,7 +89,7 @@ def test_what_was_sent_and_not_acknowledged_comes_again_first(broker: Kept) -> N
     assert [packet.dup for packet in got] == [True] * 20 + [False] * 280
 
 
-def test_more_comes_while_it_is_read(broker: Kept) -> None:
+def test_messages_arrive_while_the_queue_is_read(broker: Kept) -> None:
     offline_subscriber(broker, ("t", 1))
     fill(broker, 500)
     sub = broker.client("sub", session=True)
@@ -120,7 +120,7 @@ def test_a_subscriber_that_does_not_read(broker: Kept) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
-def test_what_expires_there_is_not_sent(broker: Kept, killed: bool) -> None:
+def test_paged_messages_that_expire_are_not_sent(broker: Kept, killed: bool) -> None:
     offline_subscriber(broker, ("t", 1))
     pub = broker.client("pub", clean=True)
     for i in range(200):
@@ -183,7 +183,7 @@ def test_memory_holds_a_window_only(inside: Inside) -> None:
     until(lambda: inside.stat("store_messages") == before)
 
 
-def test_large_messages_do_not_stay(inside: Inside) -> None:
+def test_large_messages_do_not_stay_in_memory(inside: Inside) -> None:
     inside.offline_subscriber()
     pub = inside.wire("pub", clean=True)
     before = inside.stat("store_bytes")
@@ -193,7 +193,7 @@ def test_large_messages_do_not_stay(inside: Inside) -> None:
     assert [packet.payload for packet in take(inside.wire("sub"), 40)] == [bytes([i]) * 50_000 for i in range(40)]
 
 
-def test_a_session_that_ends_takes_its_queue_along(inside: Inside) -> None:
+def test_the_end_of_a_session_frees_its_queue(inside: Inside) -> None:
     before = inside.stat("store_messages")
     inside.offline_subscriber()
     fill(inside.wire("pub", clean=True), 500)
@@ -202,7 +202,7 @@ def test_a_session_that_ends_takes_its_queue_along(inside: Inside) -> None:
     inside.wire("sub").expect_nothing()
 
 
-def test_the_oldest_go_where_the_queue_is_full(tmp_path: Path) -> None:
+def test_drop_oldest_drops_paged_messages(tmp_path: Path) -> None:
     with Inside(tmp_path, max_queued_messages=300, queue_overflow="drop_oldest") as inside:
         inside.offline_subscriber()
         fill(inside.wire("pub", clean=True))
@@ -210,7 +210,7 @@ def test_the_oldest_go_where_the_queue_is_full(tmp_path: Path) -> None:
         assert inside.stat("drops_queue_messages") == 700
 
 
-def test_one_that_cannot_be_read_is_said_to_be_lost(broker: Kept) -> None:
+def test_an_unreadable_paged_message_is_logged_and_skipped(broker: Kept) -> None:
     offline_subscriber(broker, ("t", 1))
     fill(broker, 300)
     store = next(broker.dir.glob("*.store"))
@@ -226,7 +226,7 @@ def test_one_that_cannot_be_read_is_said_to_be_lost(broker: Kept) -> None:
     until(lambda: "cannot be read" in broker.log())      # the control plane writes it with some delay
 
 
-def test_cleaning_takes_along_what_waits_on_the_disk(broker: Kept) -> None:
+def test_cleaning_copies_paged_messages(broker: Kept) -> None:
     """Test with six times as much as a segment holds: the messages of interest are in the first segment."""
     offline_subscriber(broker, ("t", 1))
     fill(broker, 200)

@@ -57,7 +57,7 @@ def first(wire: Wire) -> bytes:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_retained_message_that_was_recorded_again_for_nobody(tmp_path: Path, restarted: bool) -> None:
+def test_a_retained_message_recorded_again_without_an_entry(tmp_path: Path, restarted: bool) -> None:
     """Test a message that `late` gets by replay and acknowledges before its second record is sealed, which has no entry for `sub`."""
     with plane_on(tmp_path / "s", "async", 20) as plane:
         client(plane, "sub", ("r", 1), ("f", 1)).close()
@@ -85,7 +85,7 @@ def test_a_retained_message_that_was_recorded_again_for_nobody(tmp_path: Path, r
             assert first(client(plane, "sub")) == BIG
 
 
-def test_what_is_not_recorded_is_not_looked_for_in_anothers_record(tmp_path: Path) -> None:
+def test_an_unrecorded_delivery_is_not_read_from_another_record(tmp_path: Path) -> None:
     """Test a retained message with a record, whose delivery to `sub` has none, because of `durability none`."""
     with plane_on(tmp_path / "s", durability_topic="none r") as plane:
         client(plane, "sub", ("r", 1), ("f", 1)).close()
@@ -98,7 +98,7 @@ def test_what_is_not_recorded_is_not_looked_for_in_anothers_record(tmp_path: Pat
         assert first(client(plane, "sub")) == BIG
 
 
-def test_retained_messages_come_when_the_queue_is_empty_without_an_acknowledgement(tmp_path: Path) -> None:
+def test_retained_messages_follow_a_queue_of_qos_0(tmp_path: Path) -> None:
     settings = {"queue_qos0_messages": 1, "max_queued_messages": 1000}
     with plane_on(tmp_path / "s", **settings) as plane:
         client(plane, "sub", ("t", 0)).close()
@@ -113,7 +113,7 @@ def test_retained_messages_come_when_the_queue_is_empty_without_an_acknowledgeme
         assert sorted(got) == sorted([*(b"%d" % i for i in range(150)), b"R"])
 
 
-def test_memory_is_given_back_when_clients_go(tmp_path: Path) -> None:
+def test_memory_of_paged_messages_is_freed_at_disconnect(tmp_path: Path) -> None:
     """Test returning sessions: each reads its own copy of a message that is pending for all."""
     names = [f"s{i}" for i in range(50)]
     with plane_on(tmp_path / "s") as plane:
@@ -134,7 +134,7 @@ def test_memory_is_given_back_when_clients_go(tmp_path: Path) -> None:
         assert first(client(plane, "s7")) == b"x" * 4000
 
 
-def test_a_fan_out_in_slices_reaches_the_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
+def test_a_fan_out_job_is_synced_before_its_acknowledgement(tmp_path: Path) -> None:
     with plane_on(tmp_path / "s", turn_budget=1000, durability_topic="strict t") as plane:
         for i in range(60):              # 50 units of work each
             client(plane, f"s{i}", ("t", 1))

@@ -79,18 +79,18 @@ def publish(wire: Wire, topic: str, payload: bytes, qos: int = 1, mid: int = 7, 
         assert isinstance(wire.read_packet(), Pubcomp)
 
 
-def owed(wire: Wire, n: int) -> list[Publish]:
+def read_publishes(wire: Wire, n: int) -> list[Publish]:
     got = [wire.read_packet() for _ in range(n)]
     assert all(isinstance(packet, Publish) for packet in got), got
     return got       # type: ignore[return-value]
 
 
-def qos_0_goes_on(broker: Kept) -> None:
+def qos_0_continues(broker: Kept) -> None:
     """Check that QoS 0 continues, and clients that need no store."""
     sub = broker.client("clean", clean=True, level=4)
     subscribe(sub, ("other", 0))
     broker.client("clean too", clean=True, level=4).send(Publish("other", b"on", 0))
-    assert owed(sub, 1)[0].payload == b"on"
+    assert read_publishes(sub, 1)[0].payload == b"on"
 
 
 def nothing_more(wire: Wire) -> None:
@@ -105,7 +105,7 @@ def offline_subscriber(broker: Kept, *filters: tuple[str, int], name: str = "sub
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_waits_for_who_is_away(broker: Kept, qos: int) -> None:
+def test_queued_messages_of_an_offline_session_survive(broker: Kept, qos: int) -> None:
     offline_subscriber(broker, ("a/+", qos))
     pub = broker.client("pub", clean=True)
     for i in range(50):
@@ -124,30 +124,30 @@ def test_what_waits_for_who_is_away(broker: Kept, qos: int) -> None:
     assert got == [(f"a/{i}", b"%d" % i, qos, False, i + 1) for i in range(50)]
 
 
-def test_what_was_sent_comes_again_with_dup_and_the_same_id(broker: Kept) -> None:
+def test_sent_messages_are_sent_again_with_dup_and_the_same_id(broker: Kept) -> None:
     sub = broker.client("sub")
     subscribe(sub, ("a", 1))
     pub = broker.client("pub", clean=True)
     pub.send(*(Publish("a", b"%d" % i, 1, i + 1) for i in range(3)))
-    first = owed(sub, 3)
+    first = read_publishes(sub, 3)
     assert [isinstance(pub.read_packet(), Puback) for _ in range(3)]      # not acknowledged by a subscriber: they are in the store
     broker.kill()
-    again = owed(broker.client("sub", session=True), 3)
+    again = read_publishes(broker.client("sub", session=True), 3)
     assert [(p.mid, p.payload) for p in again] == [(p.mid, p.payload) for p in first]
     assert all(p.dup for p in again)
 
 
-def test_what_was_acknowledged_does_not_come_again(broker: Kept) -> None:
+def test_acknowledged_messages_are_not_sent_again(broker: Kept) -> None:
     offline_subscriber(broker, ("a", 1))
     pub = broker.client("pub", clean=True)
     for i in range(4):
         publish(pub, "a", b"%d" % i)
     sub = broker.client("sub", session=True)
-    got = owed(sub, 4)
+    got = read_publishes(sub, 4)
     sub.send(Puback(got[0].mid), Puback(got[2].mid))
     subscribe(sub, ("b", 0))     # its SUBACK arrives when all earlier records are in the store
     broker.kill()
-    assert [p.payload for p in owed(broker.client("sub", session=True), 2)] == [b"1", b"3"]
+    assert [p.payload for p in read_publishes(broker.client("sub", session=True), 2)] == [b"1", b"3"]
 
 
 def test_a_message_that_is_acknowledged_at_once_is_not_written() -> None:
@@ -157,7 +157,7 @@ def test_a_message_that_is_acknowledged_at_once_is_not_written() -> None:
         pub = broker.client("pub", clean=True)
         for i in range(3):
             pub.send(Publish("a", b"x", 1, i + 1))
-            (got,) = owed(sub, 1)
+            (got,) = read_publishes(sub, 1)
             sub.send(Puback(got.mid))
             assert isinstance(pub.read_packet(), Puback)
         subscribe(sub, ("b", 1))     # its SUBACK arrives when all earlier records are in the store
@@ -165,12 +165,12 @@ def test_a_message_that_is_acknowledged_at_once_is_not_written() -> None:
         nothing_more(broker.client("sub", session=True))
 
 
-def test_after_pubrec_only_the_release_is_owed(broker: Kept) -> None:
+def test_after_pubrec_only_pubrel_is_sent_again(broker: Kept) -> None:
     offline_subscriber(broker, ("a", 2))
     pub = broker.client("pub", clean=True)
     publish(pub, "a", b"x", 2)
     sub = broker.client("sub", session=True)
-    (got,) = owed(sub, 1)
+    (got,) = read_publishes(sub, 1)
     sub.send(Pubrec(got.mid))
     assert isinstance(sub.read_packet(), Pubrel)
     broker.kill()
@@ -198,7 +198,7 @@ def test_a_publisher_that_releases_after_the_crash(broker: Kept) -> None:
     pub.send(Pubrel(9))
     assert isinstance(pub.read_packet(), Pubcomp)
     sub = broker.client("sub", session=True)
-    (got,) = owed(sub, 1)
+    (got,) = read_publishes(sub, 1)
     sub.send(Pubrec(got.mid))
     assert isinstance(sub.read_packet(), Pubrel)
     sub.send(Pubcomp(got.mid))
@@ -241,7 +241,7 @@ def test_retained_messages(broker: Kept) -> None:
     nothing_more(sub)
 
 
-def test_a_clean_start_ends_the_old_session_for_good(broker: Kept) -> None:
+def test_a_clean_start_ends_the_old_session(broker: Kept) -> None:
     offline_subscriber(broker, ("a", 1))
     publish(broker.client("pub", clean=True), "a", b"x")
     broker.client("sub", clean=True, session=False)
@@ -260,7 +260,7 @@ def test_a_session_that_ends_with_its_connection_is_not_kept(broker: Kept) -> No
     broker.client("short", session=False)
 
 
-def test_a_session_expires_while_nobody_is_there_to_see(broker: Kept) -> None:
+def test_a_session_expires_after_a_kill_without_its_client(broker: Kept) -> None:
     wire = broker.wire()
     wire.send(Connect("brief", clean=False, props=((P.SESSION_EXPIRY, 1),)))
     wire.read_packet()
@@ -277,31 +277,31 @@ def test_a_session_expires_while_nobody_is_there_to_see(broker: Kept) -> None:
     broker.client("brief", session=False)
 
 
-def test_the_will_of_who_was_connected_is_sent_when_the_broker_is_back(broker: Kept) -> None:
+def test_the_will_of_a_connected_client_is_sent_after_a_kill(broker: Kept) -> None:
     offline_subscriber(broker, ("w", 1))
     broker.client("dying", will=Will("w", b"last words", 1))
     subscribe(broker.client("other"), ("x", 1))          # its SUBACK arrives after all earlier records are in the store
     broker.kill()
-    (got,) = owed(broker.client("sub", session=True), 1)
+    (got,) = read_publishes(broker.client("sub", session=True), 1)
     assert got.payload == b"last words"
 
 
-def test_packet_ids_go_on(broker: Kept) -> None:
+def test_packet_ids_continue(broker: Kept) -> None:
     offline_subscriber(broker, ("a", 1))
     pub = broker.client("pub", clean=True)
     publish(pub, "a", b"1")
     broker.kill()
     publish(broker.client("pub", clean=True), "a", b"2")
-    got = owed(broker.client("sub", session=True), 2)
+    got = read_publishes(broker.client("sub", session=True), 2)
     assert [(p.payload, p.mid) for p in got] == [(b"1", 1), (b"2", 2)]
 
 
-def test_an_orderly_stop_keeps_the_same(broker: Kept) -> None:
+def test_an_orderly_stop_loses_nothing(broker: Kept) -> None:
     offline_subscriber(broker, ("a", 1))
     publish(broker.client("pub", clean=True), "a", b"x")
     assert broker.stop() == 0
     broker.start()
-    (got,) = owed(broker.client("sub", session=True), 1)
+    (got,) = read_publishes(broker.client("sub", session=True), 1)
     assert got.payload == b"x" and not got.dup
 
 
@@ -312,7 +312,7 @@ def test_mqtt_3_sessions_too(broker: Kept) -> None:
     sub.expect_closed()
     publish(broker.client("pub", clean=True), "a", b"x")
     broker.kill()
-    assert owed(broker.client("old", level=4, session=True), 1)[0].payload == b"x"
+    assert read_publishes(broker.client("old", level=4, session=True), 1)[0].payload == b"x"
 
 
 def test_another_broker_on_the_same_store_is_refused(broker: Kept) -> None:

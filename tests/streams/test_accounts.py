@@ -13,7 +13,7 @@ import pytest
 
 from mosq.journal.kinds import NAMES
 from mosq.journal.stream import Record
-from tests.durable.test_restart import Kept, nothing_more, owed, publish, subscribe
+from tests.durable.test_restart import Kept, nothing_more, read_publishes, publish, subscribe
 from tests.harness.faults import Faults
 from tests.harness.packets import Disconnect, Mid, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Unsuback, Unsubscribe
 from tests.harness.properties import P
@@ -58,7 +58,7 @@ class Model:
     broker: Kept
     wire: Wire | None = None
     subscribed: bool = False
-    owed: list[Sent] = field(default_factory=list)
+    read_publishes: list[Sent] = field(default_factory=list)
     mids: dict[bytes, Mid] = field(default_factory=dict)
     count: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
 
@@ -69,16 +69,16 @@ class Model:
         sent.before = True
 
     def connect(self) -> None:
-        if any(sent.expires for sent in self.owed):
+        if any(sent.expires for sent in self.read_publishes):
             time.sleep(0.01)                 # the message is then more than a millisecond old, by any clock
         self.wire = self.broker.client(self.name)
-        for sent in list(self.owed):
+        for sent in list(self.read_publishes):
             if sent.expires and not sent.before:
-                self.owed.remove(sent)
+                self.read_publishes.remove(sent)
                 self.count["expired"] += 1
-        packets = [self.wire.read_packet() for _ in self.owed]         # a PUBREL waits for changes that are not on record
-        assert [p for p in packets if isinstance(p, Pubrel)] == [Pubrel(self.mids[sent.payload]) for sent in self.owed if sent.released]
-        for sent, packet in zip((s for s in self.owed if not s.released), (p for p in packets if not isinstance(p, Pubrel)), strict=True):
+        packets = [self.wire.read_packet() for _ in self.read_publishes]         # a PUBREL waits for changes that are not on record
+        assert [p for p in packets if isinstance(p, Pubrel)] == [Pubrel(self.mids[sent.payload]) for sent in self.read_publishes if sent.released]
+        for sent, packet in zip((s for s in self.read_publishes if not s.released), (p for p in packets if not isinstance(p, Pubrel)), strict=True):
             self.arrives(sent, packet)
 
     def leave(self) -> None:
@@ -102,16 +102,16 @@ class Model:
         if not self.subscribed:
             return
         self.count["published"] += 1
-        if self.wire is None and len(self.owed) >= QUEUE_MAX:
+        if self.wire is None and len(self.read_publishes) >= QUEUE_MAX:
             self.count["dropped"] += 1
             return
-        self.owed.append(sent)
+        self.read_publishes.append(sent)
         if self.wire is not None:
             self.arrives(sent, self.wire.read_packet())
 
     def answers(self, at: int, half: bool) -> None:
         assert self.wire is not None
-        sent = self.owed[at]
+        sent = self.read_publishes[at]
         mid = self.mids[sent.payload]
         if sent.qos == 1:
             self.wire.send(Puback(mid))
@@ -124,14 +124,14 @@ class Model:
             self.wire.send(Pubcomp(mid))
         else:
             self.wire.send(Pubcomp(mid))
-        del self.owed[at]
+        del self.read_publishes[at]
         self.count["acknowledged"] += 1
 
     def ends(self) -> None:
         """End the session by a clean start."""
         wire = self.broker.client(self.name, clean=True)
-        self.count["gone"] += len(self.owed)
-        self.owed.clear()
+        self.count["gone"] += len(self.read_publishes)
+        self.read_publishes.clear()
         self.subscribed = False
         if self.wire is not None:
             self.wire.close()
@@ -185,14 +185,14 @@ def test_whatever_happens_it_adds_up(seed: int) -> None:
                     assert broker.stop() == 0
                     broker.start()
                 pub = broker.client("pub", clean=True)
-            elif what < 0.4 and (client.wire is None or len(client.owed) < 15):
+            elif what < 0.4 and (client.wire is None or len(client.read_publishes) < 15):
                 number += 1
                 expires = client.wire is None and chance.random() < 0.2       # a QoS 2 message would end before its release
                 put(pub, Sent(b"%d" % number, 1 if expires else chance.choice((1, 2)), expires), client)
             elif client.wire is None:
                 client.connect()
-            elif what < 0.8 and client.owed:
-                client.answers(chance.randrange(len(client.owed)), chance.random() < 0.5)
+            elif what < 0.8 and client.read_publishes:
+                client.answers(chance.randrange(len(client.read_publishes)), chance.random() < 0.5)
             elif what < 0.93:
                 client.leave()
             elif what < 0.96:
@@ -207,7 +207,7 @@ def test_whatever_happens_it_adds_up(seed: int) -> None:
         for client in clients:
             periods = accounts(found, client.name)
             assert {name: sum(p[name] for p in periods) for name in COUNTERS} == client.count
-            assert periods[-1]["queued"] == len(client.owed)
+            assert periods[-1]["queued"] == len(client.read_publishes)
             drops = sum(NAMES[r.kind] == "drop" and r.client_id == client.name and r.reason == 0 for r in found)
             assert drops == client.count["dropped"]
 
@@ -225,7 +225,7 @@ def test_what_another_of_the_group_gets_is_gone() -> None:
         two = broker.client("two")
         subscribe(two, ("$share/g/s", 1))
         broker.client("one", clean=True).send(Disconnect())
-        for packet in owed(two, 3):
+        for packet in read_publishes(two, 3):
             two.send(Puback(packet.mid))
         two.send(Disconnect())
         two.expect_closed()
@@ -246,7 +246,7 @@ def test_qos_0_that_waits_is_not_of_it() -> None:
         pub.send(Publish("a", b"0"), Publish("a", b"1", 0))
         publish(pub, "b", b"2")
         one = broker.client("one")
-        owed(one, 3)
+        read_publishes(one, 3)
         one.send(Disconnect())
         one.expect_closed()
         broker.client("one", clean=True)
@@ -262,7 +262,7 @@ def test_who_refuses_has_answered() -> None:
         pub = broker.client("pub", clean=True, level=4)
         publish(pub, "a", b"1", 1)
         publish(pub, "a", b"2", 2)
-        first, second = owed(one, 2)
+        first, second = read_publishes(one, 2)
         one.send(Puback(first.mid, 0x97), Pubrec(second.mid, 0x83))
         nothing_more(one)
         one.send(Disconnect())
@@ -275,7 +275,7 @@ def test_sessions_that_end_with_their_connection_have_none() -> None:
         one = broker.client("one", clean=True, level=4)
         subscribe(one, ("#", 1))
         publish(broker.client("pub", clean=True, level=4), "a", b"1", 1)
-        owed(one, 1)
+        read_publishes(one, 1)
         one.send(Disconnect())
         one.expect_closed()
         assert [r for r in stopped(broker, "events") if NAMES[r.kind] == "account"] == []
@@ -290,7 +290,7 @@ def test_once_a_minute_while_it_changes() -> None:
         pub = broker.client("pub", clean=True, level=4, keepalive=0)
         for n in (1, 2):
             publish(pub, "a", b"")
-            one.send(Puback(owed(one, 1)[0].mid), Pingreq())
+            one.send(Puback(read_publishes(one, 1)[0].mid), Pingreq())
             assert one.read_packet() == Pingresp()
             for later_s in (61 * n, 61 * n + 30 * (n - 1)):
                 faults.set(later_s=later_s)

@@ -11,7 +11,7 @@ import pytest
 
 from mosq.journal.stream import Stream
 from tests.durable.test_disk import QUOTA, spare_written
-from tests.durable.test_restart import Kept, owed, publish, subscribe
+from tests.durable.test_restart import Kept, read_publishes, publish, subscribe
 from tests.harness.effort import TIMEOUT_S
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
@@ -160,7 +160,7 @@ def test_no_room_even_so(faults: Faults) -> None:
         assert two.read_packet() == Pubcomp(1)
         sub = broker.client("sub", clean=True, level=4)
         subscribe(sub, ("one/+", 0), ("two", 0))
-        kept = [packet.topic for packet in owed(sub, taken + 1)]
+        kept = [packet.topic for packet in read_publishes(sub, taken + 1)]
         sub.expect_nothing()
         topics = [r.topic for r in stopped(broker) if r.topic != "flood"]
         assert sorted(topics) == sorted(kept) and len(set(kept)) == taken + 1
