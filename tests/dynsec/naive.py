@@ -33,7 +33,7 @@ def covers(pattern: str, wanted: str, user: str | None, client_id: str) -> bool:
     return len(asked) == len(have)
 
 
-def role_says(role: Role, topic: str, access: int, user: str | None, client_id: str) -> bool | None:
+def verdict_of_role(role: Role, topic: str, access: int, user: str | None, client_id: str) -> bool | None:
     if access in (SUB, UNSUB):
         if access == SUB and not role.wildcards and ("+" in topic or "#" in topic):
             return False
@@ -67,7 +67,7 @@ def verdict(state: State, user: str | None, client_id: str, topic: str, access: 
         lists = [] if state.anonymous is None else [state.groups[state.anonymous].roles]
     for roles in lists:
         for name in by_priority(roles):
-            said = role_says(state.roles[name], topic, access, user, client_id)
+            said = verdict_of_role(state.roles[name], topic, access, user, client_id)
             if said is not None:
                 return int(said)
     return 1 if state.defaults[DEFAULT_OF[access]] and not topic.startswith("$CONTROL") else -1

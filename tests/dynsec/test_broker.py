@@ -26,7 +26,7 @@ def client(name: str, *roles: str, **more: object) -> Object:
     return {"username": name, "roles": [{"rolename": one} for one in roles], **password(name), **more}
 
 
-def told(broker: Broker, text: str) -> None:
+def until_logged(broker: Broker, text: str) -> None:
     give_up = time.monotonic() + WAIT_S
     while text not in broker.log():
         assert time.monotonic() < give_up, broker.log()
@@ -51,7 +51,7 @@ def subscribed(wire: Wire, *filters: str) -> tuple[int, ...]:
 
 # ---------------------------------------------------------------- log-ins
 
-def test_who_may_log_in() -> None:
+def test_logins_of_configured_clients() -> None:
     content = state(clients=[
         client("ann"), client("off", disabled=True), client("bound", clientid="the one"),
         {"username": "none"}, {"username": "new", "encoded_password": "$7$1$c2FsdHNhbHQ=$" + password("x", 1)["password"]},
@@ -74,7 +74,7 @@ def test_without_allow_anonymous_a_name_is_needed() -> None:
         assert not lets_in(broker.port, None, None)
 
 
-def test_who_is_not_in_it_may_be_in_a_password_file() -> None:
+def test_other_users_may_be_in_a_password_file() -> None:
     users = f"ben:{new_hash(PBKDF2, b'ben', 1)}\nann:{new_hash(PBKDF2, b'other', 1)}\n"
     with Ruled(state(clients=[client("ann")]), config="password_file {dir}/passwd\nauth_backoff false\n", files={"passwd": users}) as broker:
         assert lets_in(broker.port, "ann", "ann") and lets_in(broker.port, "ben", "ben")
@@ -86,7 +86,7 @@ def test_who_is_not_in_it_may_be_in_a_password_file() -> None:
 
 # ---------------------------------------------------------------- rules
 
-def test_what_a_client_may_do() -> None:
+def test_roles_decide_what_a_client_may_do() -> None:
     content = state(
         clients=[client("ann", "r"), client("ben")],
         roles=[role("r", ("publishClientSend", "a/#", True), ("publishClientSend", "a/no", False, 5), ("publishClientSend", "own/%u/%c", True),
@@ -109,14 +109,14 @@ def test_what_a_client_may_do() -> None:
             wire.close()
 
 
-def test_3_1_1_is_told_of_a_refused_subscription() -> None:
+def test_3_1_1_gets_a_refused_suback() -> None:
     with Ruled(state(clients=[client("ann")])) as broker:
         ann = user(broker, "ann", 4)
         assert subscribed(ann, "a") == (0x80,)
         ann.close()
 
 
-def test_groups_the_anonymous_one_and_defaults() -> None:
+def test_groups_anonymous_group_and_defaults() -> None:
     content = state(
         clients=[client("ann", "deny")], roles=[role("deny", ("publishClientSend", "x", False)), role("allow", ("publishClientSend", "#", True)),
                                                 role("plain", ("subscribePattern", "#", True), allowwildcardsubs=False)],
@@ -158,7 +158,7 @@ def grouped(*users: str) -> Object:
                                       for name in users)])
 
 
-def test_who_is_changed_is_disconnected_without_a_will_and_nobody_else_is() -> None:
+def test_only_changed_clients_are_kicked_and_without_a_will() -> None:
     with Ruled(grouped(*CHANGES)) as broker:
         boss = broker.admin(level=5)
         assert subscribed(boss.wire, "will") == (0,)
@@ -169,7 +169,7 @@ def test_who_is_changed_is_disconnected_without_a_will_and_nobody_else_is() -> N
             wire = wires.pop(command)
             assert wire.read_packet().rc == KICKED, command
             wire.expect_closed()
-            told(broker, f"Client {command} [127.0.0.1")
+            until_logged(broker, f"Client {command} [127.0.0.1")
             for other in wires.values():
                 other.expect_nothing()
             wire.close()
@@ -179,20 +179,20 @@ def test_who_is_changed_is_disconnected_without_a_will_and_nobody_else_is() -> N
 
 
 @pytest.mark.parametrize(("command", "more"), [("disableClient", {}), ("setClientPassword", {"password": "x"}), ("deleteClient", {})])
-def test_who_logs_in_while_he_is_changed_does_not_stay(command: str, more: Object) -> None:
+def test_a_client_changed_during_its_login_does_not_stay(command: str, more: Object) -> None:
     slow = {"username": "slow", **password("slow", 300_000)}         # hashing takes at least a tenth of a second
     with Ruled(state(clients=[slow]), config="auth_cache_seconds 0\nauth_timeout 60\n") as broker:
         boss = broker.admin()
         wire = Wire(broker.port, 4, WAIT_S)
         wire.send(Connect("slow", username="slow", password=b"slow"))
-        told(broker, "New connection from")
+        until_logged(broker, "New connection from")
         boss.does(command, username="slow", **more)
         if wire.read_packet().rc == LET_IN:         # the hash was faster than the command
             wire.expect_closed()
         wire.close()
 
 
-def test_what_changes_nothing_for_clients_disconnects_nobody() -> None:
+def test_commands_without_effect_on_clients_kick_no_client() -> None:
     with Ruled(grouped("ann")) as broker:
         boss, ann = broker.admin(), user(broker, "ann")
         boss.does("createClient", username="c")
@@ -216,7 +216,7 @@ def test_clients_without_a_name_are_disconnected_when_their_group_changes() -> N
             wire.close()
 
 
-def test_who_changes_himself_hears_the_answer_first() -> None:
+def test_a_client_that_changes_itself_gets_the_answer_first() -> None:
     with Ruled(state()) as broker:
         boss = broker.admin(level=5)
         boss.does("setClientPassword", username="admin", password="another word")
@@ -238,7 +238,7 @@ def test_several_commands_in_one_message() -> None:
         ann.close()
 
 
-def test_connections_are_told() -> None:
+def test_connections_are_listed() -> None:
     with Ruled(state(clients=[client("ann"), client("bound", clientid="bound")])) as broker:
         boss, ann, bound = broker.admin(), user(broker, "ann"), user(broker, "bound")
         said = boss.ask({"command": "getClient", "username": "ann"}, {"command": "getClient", "username": "bound"}, {"command": "listClients", "verbose": True})
@@ -248,7 +248,7 @@ def test_connections_are_told() -> None:
             wire.close()
 
 
-def test_only_who_may_asks_and_only_who_may_hears() -> None:
+def test_only_allowed_clients_send_commands_and_read_answers() -> None:
     content = state(clients=[client("ann", "all"), client("ear", "ears")],
                     roles=[role("ears", ("subscribePattern", "$CONTROL/#", True), ("publishClientReceive", "$CONTROL/#", True))])
     with Ruled(content) as broker:
@@ -266,7 +266,7 @@ def test_only_who_may_asks_and_only_who_may_hears() -> None:
             wire.close()
 
 
-def test_a_listener_that_it_does_not_guard_cannot_administer_it() -> None:
+def test_an_unguarded_listener_cannot_send_commands() -> None:
     other = free_port()
     config = ("per_listener_settings true\nlistener {port} 127.0.0.1\nplugin dynamic-security\nplugin_opt_config_file {dir}/dynsec.json\n"
               f"listener {other} 127.0.0.1\nallow_anonymous true\n")
@@ -280,14 +280,14 @@ def test_a_listener_that_it_does_not_guard_cannot_administer_it() -> None:
 
 
 @pytest.mark.parametrize("again", ["", "log_type all\n"])
-def test_a_reload_keeps_what_commands_have_changed(again: str) -> None:
+def test_a_reload_keeps_the_changes_of_commands(again: str) -> None:
     with Ruled(state(clients=[client("ann", "all")])) as broker:
         boss, ann = broker.admin(), user(broker, "ann")
         boss.does("createClient", username="ben", password="ben", roles=[{"rolename": "all"}])
         broker.put("nonsense: the file is not read again")
         broker.config.write_text(broker.config.read_text() + again)
         broker.send_signal(signal.SIGHUP)
-        told(broker, "Reloading config.")
+        until_logged(broker, "Reloading config.")
         boss.does("createRole", rolename="since")
         assert acked(ann, "t") == 0x10
         ben = user(broker, "ben")
@@ -297,7 +297,7 @@ def test_a_reload_keeps_what_commands_have_changed(again: str) -> None:
             wire.close()
 
 
-def test_a_reload_can_bring_it_and_take_it_away() -> None:
+def test_a_reload_can_add_and_remove_dynamic_security() -> None:
     with Ruled(state(clients=[client("ann")])) as broker:
         with_it = broker.config.read_text()
         without = "".join(line for line in with_it.splitlines(keepends=True) if "plugin" not in line)
@@ -312,7 +312,7 @@ def test_a_reload_can_bring_it_and_take_it_away() -> None:
             wire.close()
 
 
-def test_retained_messages_of_who_lost_his_rights() -> None:
+def test_retained_messages_of_a_client_that_lost_its_rights() -> None:
     content = state(clients=[client("ann", "r")], roles=[role("r", ("publishClientSend", "t", True))])
     with Ruled(content, config="check_retain_source true\n") as broker:
         ann, boss = user(broker, "ann"), broker.admin()
@@ -327,7 +327,7 @@ def test_retained_messages_of_who_lost_his_rights() -> None:
         ann.close()
 
 
-def test_beside_an_acl_file_it_is_asked_first() -> None:
+def test_dynamic_security_decides_before_an_acl_file() -> None:
     with Ruled(state(clients=[client("ann", "r")], roles=[role("r", ("publishClientSend", "no", False))]), config="acl_file {dir}/acl\n",
                files={"acl": "user ann\ntopic write no\ntopic write file\n"}) as broker:
         ann = user(broker, "ann")
@@ -335,7 +335,7 @@ def test_beside_an_acl_file_it_is_asked_first() -> None:
         ann.close()
 
 
-def test_a_broker_inside_of_a_program(tmp_path) -> None:
+def test_dynamic_security_in_an_embedded_broker(tmp_path) -> None:
     path = tmp_path / "d.json"
     path.write_text(json.dumps(state(clients=[client("ann")])))
     with mosq.Broker(dynamic_security=str(path)) as broker:
@@ -386,7 +386,7 @@ def test_under_a_mount_point_rules_see_the_whole_topic() -> None:
         ann.close()
 
 
-def test_beside_a_plugin_in_python_that_has_no_opinion() -> None:
+def test_dynamic_security_with_a_python_plugin_that_defers() -> None:
     with Ruled(state(clients=[client("ann", "r")], roles=[role("r", ("publishClientSend", "t", True), ("subscribePattern", "s", True))]),
                config="plugin python:tests.dynsec.defers:Defers\n") as broker:
         ann = user(broker, "ann")
@@ -396,7 +396,7 @@ def test_beside_a_plugin_in_python_that_has_no_opinion() -> None:
         assert not lets_in(broker.port, "ann", "x")
 
 
-def test_who_is_away_gets_what_he_may_read_when_he_comes_back() -> None:
+def test_queued_messages_are_checked_when_the_client_returns() -> None:
     """Test that queued messages are checked by the rules at the time of the delivery."""
     content = state(clients=[client("ann", "r")], roles=[role("r", ("subscribePattern", "t/#", True)), role("no", ("publishClientReceive", "t/no", False))])
     with Ruled(content) as broker:
@@ -404,7 +404,7 @@ def test_who_is_away_gets_what_he_may_read_when_he_comes_back() -> None:
         ann.send(Subscribe(3, (("t/#", 1),)))
         assert ann.read_packet().codes == (1,)
         ann.close()
-        told(broker, "Client ann [127.0.0.1")
+        until_logged(broker, "Client ann [127.0.0.1")
         boss.wire.send(Publish("t/no", b"1", 1, 1), Publish("t/yes", b"2", 1, 2))
         for _ in range(2):
             boss.wire.read_packet()

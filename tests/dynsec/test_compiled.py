@@ -127,7 +127,7 @@ def test_very_many_users_and_rules() -> None:
 @pytest.mark.parametrize("broken", [
     {"profiles": [(1,)]}, {"users": {"a": 1}}, {"anonymous": 5}, {"roles": [(False, [])]}, {"roles": [(False, [[("a#", True)], [], [], [], [], []])]},
 ])
-def test_what_makes_no_sense_is_refused(broken: dict[str, object]) -> None:
+def test_invalid_roles_are_refused(broken: dict[str, object]) -> None:
     spec = {"defaults": 0, "roles": [(False, [[]] * 6)], "profiles": [(0,)], "users": {}, "anonymous": -1}
     PyRoles(spec)
     with pytest.raises(ValueError):

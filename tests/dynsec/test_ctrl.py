@@ -83,7 +83,7 @@ def test_init_of_mosquitto_ctrl(tmp_path) -> None:
         assert lets_in(broker.port, "ann", "ann") and not lets_in(broker.port, "ann", "x")
 
 
-def test_a_file_that_mosquitto_has_written_and_one_that_it_reads() -> None:
+def test_a_file_is_exchanged_with_mosquitto_in_both_directions() -> None:
     """Test a file of Mosquitto that mosq changes and Mosquitto then reads: the answers are always the same."""
     asked = [{"command": "listRoles", "verbose": True}, {"command": "listGroups", "verbose": True}, {"command": "getDefaultACLAccess"},
              {"command": "getAnonymousGroup"}, {"command": "listClients"}]

@@ -29,7 +29,7 @@ def test_every_option_has_a_row_with_its_test() -> None:
             assert not test or f"def {test}(" in (ROOT / "tests/dynsec" / where).read_text(), (where, test)
 
 
-def test_the_tests_are_there() -> None:
+def test_the_named_tests_exist() -> None:
     there = "".join(path.read_text() for path in (ROOT / "tests/dynsec").glob("test_*.py"))
     for name in set(re.findall(r"`(test_\w+)`", PAGE)):
         assert f"def {name}(" in there, name

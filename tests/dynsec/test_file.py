@@ -16,7 +16,7 @@ from mosq.auth.dynsec import first, store
 from mosq.auth.dynsec.directory import Directory
 from mosq.auth.dynsec.store import FileError, read, tree_of
 from tests.dynsec.admin import PASSWORD, Object, Ruled, lets_in, password, role, state
-from tests.dynsec.test_broker import client, told
+from tests.dynsec.test_broker import client, until_logged
 from tests.harness.broker import ROOT
 
 LONG_ENOUGH = "long enough 4 it"
@@ -42,7 +42,7 @@ FULL = state(
                 textname="t", allowwildcardsubs=False), role("q")])
 
 
-def test_what_was_read_is_written_again() -> None:
+def test_a_file_is_written_as_it_was_read() -> None:
     tree = reread(FULL)
     assert reread(tree) == tree
     assert tree["changeIndex"] == 7 and tree["anonymousGroup"] == "g"
@@ -65,7 +65,7 @@ def test_passwords_in_all_forms() -> None:
     assert "password" not in next(one for one in tree_of(made)["clients"] if one["username"] == "argon")
 
 
-def test_what_cannot_be_used_stays_in_the_file() -> None:
+def test_an_unknown_password_hash_stays_in_the_file() -> None:
     made, warnings = read(b'{"clients": [{"username": "a", "encoded_password": "$9$later"}]}')
     assert "'a' cannot log in" in warnings[0] and "later" not in warnings[0]
     assert tree_of(made)["clients"][0]["encoded_password"] == "$9$later"
@@ -78,7 +78,7 @@ def test_what_cannot_be_used_stays_in_the_file() -> None:
     (b'{"roles": [{"rolename": "r", "acls": 5}]}', "`roles[0].acls` is no list"), (b'{"clients": [{"username": "\xff"}]}', "not UTF-8"),
     (b'{"clients": [{"username": "a\\u0007"}]}', "control characters"), (b"[" * 100_000, "nested too deeply"), (b'{"changeIndex": NaN}', "no JSON"),
 ])
-def test_what_is_broken_says_where(content: bytes, says: str) -> None:
+def test_an_error_names_its_place_in_the_file(content: bytes, says: str) -> None:
     with pytest.raises(FileError) as error:
         read(content)
     assert says in str(error.value)
@@ -95,7 +95,7 @@ def test_what_is_broken_says_where(content: bytes, says: str) -> None:
      "a second rule"),
     (b" \n", "empty"),
 ])
-def test_what_mosquitto_passes_over_is_told(content: bytes, says: str) -> None:
+def test_entries_that_mosquitto_skips_cause_a_warning(content: bytes, says: str) -> None:
     _, warnings = read(content)
     assert len(warnings) == 1 and says in warnings[0]
 
@@ -111,7 +111,7 @@ def no_space(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch) -> None:
+def test_a_file_is_written_completely_or_not_at_all(tmp_path, monkeypatch) -> None:
     path = tmp_path / "d.json"
     path.write_text("before")
     (tmp_path / "d.json.new").write_text("of a crash")
@@ -138,7 +138,7 @@ def test_a_link_stays_a_link(tmp_path) -> None:
     assert (tmp_path / "link.json").is_symlink() and json.loads((tmp_path / "real/d.json").read_bytes()) == {"a": 1}
 
 
-def test_a_broken_file_is_an_error_at_start_and_stays_as_it_is() -> None:
+def test_a_broken_file_is_an_error_at_start_and_stays_unchanged() -> None:
     broker = Ruled()
     broker.put('{"clients": [')
     with pytest.raises(RuntimeError) as error:
@@ -163,12 +163,12 @@ def test_changes_outlive_the_broker() -> None:
         assert lets_in(broker.port, "ann", "ann")
 
 
-def test_a_file_that_cannot_be_written_is_told_and_the_change_counts() -> None:
+def test_a_write_error_is_logged_and_the_change_applies() -> None:
     with Ruled(state()) as broker:
         boss = broker.admin()
         (broker.dir / "dynsec.json.new").mkdir()
         boss.does("createClient", username="ann", password="ann")
-        told(broker, "Error saving Dynamic security plugin config: ")
+        until_logged(broker, "Error saving Dynamic security plugin config: ")
         assert lets_in(broker.port, "ann", "ann")
         assert [one["username"] for one in broker.written()["clients"]] == ["admin"]
         (broker.dir / "dynsec.json.new").rmdir()
@@ -180,7 +180,7 @@ def fresh(env: dict[str, str], *lines: str, files: dict[str, str] | None = None)
     return Ruled(config="".join(f"{line}\n" for line in lines), env=env, files=files)
 
 
-def test_the_first_password_is_the_environments() -> None:
+def test_the_first_password_is_from_the_environment() -> None:
     with fresh({first.ENVIRONMENT: LONG_ENOUGH}) as broker:
         assert lets_in(broker.port, "admin", LONG_ENOUGH)
         assert mode(broker.file) == 0o600 and not os.path.exists(f"{broker.file}.pw")
@@ -194,13 +194,13 @@ def test_the_first_password_is_the_environments() -> None:
             {"command": "getAnonymousGroup", "data": {"group": {"groupname": "unauthenticated"}}}]
 
 
-def test_the_first_password_is_that_of_a_file() -> None:
+def test_the_first_password_is_from_the_init_file() -> None:
     with fresh({first.ENVIRONMENT: LONG_ENOUGH}, "plugin_opt_password_init_file {dir}/init", files={"init": "of the file \r\nmore\n"}) as broker:
         assert lets_in(broker.port, "admin", "of the file")
         assert "of the file" not in broker.log()
 
 
-def test_without_any_passwords_are_made_and_written_beside() -> None:
+def test_missing_first_passwords_are_generated_into_a_file() -> None:
     with fresh({}) as broker:
         path = f"{broker.file}.pw"
         assert mode(path) == 0o600
@@ -245,7 +245,7 @@ def test_a_check_of_the_configuration_writes_nothing(tmp_path) -> None:
     ("dynamic_security {dir}/no/such/folder\n", "Unable to write the dynamic security file"),
     ("dynamic_security {dir}\n", "Unable to open the dynamic security file"),
 ])
-def test_a_configuration_that_makes_no_sense(lines: str, says: str) -> None:
+def test_contradictory_options_are_an_error(lines: str, says: str) -> None:
     broker = Ruled(config="listener {port} 127.0.0.1\nallow_anonymous true\n" + lines, env={first.ENVIRONMENT: LONG_ENOUGH})
     with pytest.raises(RuntimeError) as error:
         broker.start()
@@ -253,5 +253,5 @@ def test_a_configuration_that_makes_no_sense(lines: str, says: str) -> None:
     broker.close()
 
 
-def test_the_admin_of_tests_is_let_in() -> None:
+def test_the_admin_password_of_the_tests_matches() -> None:
     assert read(json.dumps(state()).encode())[0].clients["admin"].hash.matches(PASSWORD.encode())

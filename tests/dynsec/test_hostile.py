@@ -79,7 +79,7 @@ class FakeEngine:
 
 @pytest.mark.again("hostile")
 @pytest.mark.parametrize("seed", range(tries(12, 2)))
-def test_nothing_is_done_by_halves(tmp_path, seed: int) -> None:
+def test_random_commands_leave_a_consistent_state(tmp_path, seed: int) -> None:
     path = tmp_path / "d.json"
     path.write_text(json.dumps(state()))
     lines: list[str] = []

@@ -77,7 +77,7 @@ def test_answers_are_bounded(side: Side, monkeypatch: pytest.MonkeyPatch) -> Non
     assert side.connections_asked == 1
 
 
-def test_others_are_served_between_commands(side: Side) -> None:
+def test_a_batch_yields_between_its_commands(side: Side) -> None:
     work = side.commands.answer(Requester("boss", "admin", "", 0), json.dumps({"commands": [{"command": "getDetails"}] * 7}).encode())
     assert [next(work) for _ in range(7)] == [True] * 7
     with pytest.raises(StopIteration) as stop:
@@ -115,7 +115,7 @@ def test_passwords_are_hashed_elsewhere(side: Side, monkeypatch: pytest.MonkeyPa
     assert then[0].kind == "kick" and set(then[0].usernames) == {"new", "ann"}
 
 
-def test_while_passwords_are_hashed_nothing_is_done_and_others_are_answered(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_wait_for_hashes_while_reads_are_answered(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     may_go_on = threading.Event()
 
     def made(word: bytes) -> Hash:
@@ -146,7 +146,7 @@ def test_while_passwords_are_hashed_nothing_is_done_and_others_are_answered(side
     assert b"error" not in answers[2].payload
 
 
-def test_a_directory_that_was_replaced_meanwhile_is_not_changed(side: Side) -> None:
+def test_a_directory_replaced_during_a_batch_is_not_changed(side: Side) -> None:
     work = side.commands.answer(Requester("boss", "admin", "", 0), b'{"commands":[{"command":"createRole","rolename":"a"},{"command":"createRole","rolename":"b"}]}')
     assert next(work)
     side.places = []
@@ -157,7 +157,7 @@ def test_a_directory_that_was_replaced_meanwhile_is_not_changed(side: Side) -> N
     assert side.in_force == {}
 
 
-def test_a_batch_that_is_never_begun_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_ends_a_batch_that_was_never_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed, woken = hashing.Hashing(), Woken()
     monkeypatch.setattr(threading.Thread, "start", lambda thread: None)         # the thread does not start in time
     monkeypatch.setattr(threading.Thread, "ident", 1)
@@ -169,7 +169,7 @@ def test_a_batch_that_is_never_begun_is_waited_for_by_nobody(monkeypatch: pytest
     assert batch.hashes == {}
 
 
-def test_without_a_thread_passwords_are_hashed_where_they_are_needed(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_thread_passwords_are_hashed_in_the_caller(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     def starts(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -180,7 +180,7 @@ def test_without_a_thread_passwords_are_hashed_where_they_are_needed(side: Side,
     assert ann is not None and ann.matches(b"2")
 
 
-def test_many_passwords_at_once_and_a_reload_meanwhile() -> None:
+def test_a_reload_while_many_passwords_are_hashed() -> None:
     """Test that signals are handled during hashing, and that commands in progress continue afterwards."""
     with Ruled(state(clients=[{"username": "ann", **password("ann")}])) as broker:
         boss = broker.admin()
@@ -195,7 +195,7 @@ def test_many_passwords_at_once_and_a_reload_meanwhile() -> None:
 
 # ---------------------------------------------------------------- failures
 
-def test_rules_that_cannot_be_put_in_force(side: Side) -> None:
+def test_rules_that_cannot_be_applied(side: Side) -> None:
     side.refuses = [MemoryError()]
     said, then = side.ask({"command": "getDetails"}, {"command": "deleteRole", "rolename": "r", "correlationData": "1"}, {"command": "disableClient", "username": "ann"})
     assert "data" in said[0]
@@ -211,7 +211,7 @@ def test_rules_that_cannot_be_put_in_force(side: Side) -> None:
     assert side.in_force == {}                              # the broker tries only once
 
 
-def test_a_command_that_fails_takes_no_other_with_it(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_command_does_not_stop_the_others(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(of: context.Doing) -> None:
         on_roles.create(of)
         of.kicks.add("ben")

@@ -77,7 +77,7 @@ def test_a_password_file(users, connect):
             assert messages.get(5).payload == b"x"
 
 
-def test_a_plugin_and_what_it_leaves_behind(connect):
+def test_a_plugin_is_closed_and_leaves_no_thread(connect):
     closed, threads = Door.closed, threading.active_count()
     with mosq.Broker(**PLUGIN) as broker, broker.subscribe("#") as messages:
         assert connect(broker, "ann", b"secret")[1] == 0x87
@@ -98,7 +98,7 @@ def test_two_brokers_have_their_own(users, connect):
     assert codes == [[0, 0x87], [0x87, 0], [0, 0]]
 
 
-def test_what_is_said_of_users_reaches_the_logger(users, tmp_path, caplog):
+def test_warnings_about_users_reach_the_logger(users, tmp_path, caplog):
     caplog.set_level(logging.INFO, "mosq")
     users.write_text(users.read_text() + "nonsense\n")
     with mosq.Broker(password_file=users):

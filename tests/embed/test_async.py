@@ -112,7 +112,7 @@ def test_a_cancelled_publish_harms_no_later_one():
     run(scenario)
 
 
-def test_questions():
+def test_clients_stats_and_kick():
     async def scenario(broker):
         assert broker.ports == [broker.port] and broker.url.endswith(str(broker.port))
         client = await asyncio.to_thread(Outside, broker.port, "one")
@@ -137,7 +137,7 @@ def test_errors():
     run(scenario)
 
 
-def test_nothing_stays():
+def test_no_thread_stays():
     before = threading.active_count()
     for _ in range(20):
         asyncio.run(main_once())

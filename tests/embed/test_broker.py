@@ -39,7 +39,7 @@ def test_200_starts_and_stops_leave_nothing():
     assert threading.active_count() == threads
 
 
-def test_two_brokers_are_two(mosq_broker_factory):
+def test_two_brokers_are_independent(mosq_broker_factory):
     one, other = mosq_broker_factory(), mosq_broker_factory()
     assert one.port != other.port
     with one.subscribe("#") as of_one, other.subscribe("#") as of_other:
@@ -147,7 +147,7 @@ def test_clients_kick_stats(mosq_broker):
         assert mosq_broker.kick("nobody") is False
 
 
-def test_a_slow_consumer_is_held_back(mosq_broker_factory):
+def test_a_slow_subscription_does_not_delay_another(mosq_broker_factory):
     broker = mosq_broker_factory(max_queued_messages=50)
     with broker.subscribe("s", qos=1, receive_maximum=5) as slow, broker.subscribe("s", qos=1) as fast:
         for i in range(200):
@@ -170,7 +170,7 @@ def next_or_none(messages):
         return None
 
 
-def test_a_subscription_that_is_ended_alone_says_why(mosq_broker):
+def test_a_kicked_subscription_raises_the_reason(mosq_broker):
     messages = mosq_broker.subscribe("t")
     assert mosq_broker.kick(messages._connection.client_id)
     for _ in range(2):
@@ -209,7 +209,7 @@ def test_refusals(mosq_broker_factory):
         assert messages.get(5).payload == b"ok"
 
 
-def test_no_acl_for_the_program_itself(tmp_path, mosq_broker_factory):
+def test_the_embedding_program_is_not_subject_to_the_acl(tmp_path, mosq_broker_factory):
     acl = tmp_path / "acl"
     acl.write_text("topic read nothing\n")
     broker = mosq_broker_factory(acl_file=acl)
@@ -219,7 +219,7 @@ def test_no_acl_for_the_program_itself(tmp_path, mosq_broker_factory):
         assert messages.get(5).payload == b"mine"
 
 
-def test_the_publishing_link_comes_back(mosq_broker):
+def test_the_publishing_connection_is_restored(mosq_broker):
     mosq_broker.publish("t", qos=1)
     assert mosq_broker.kick(mosq_broker._connection.client_id)
     mosq_broker.publish("t", qos=1)
@@ -249,7 +249,7 @@ def test_stop_ends_iteration(mosq_broker):
             question()
 
 
-def test_what_came_before_the_end_can_be_read():
+def test_messages_from_before_the_end_can_be_read():
     with mosq.Broker() as broker:
         messages = broker.subscribe("t", qos=1)
         for i in range(10):
@@ -260,7 +260,7 @@ def test_what_came_before_the_end_can_be_read():
     messages.close()
 
 
-def test_close_wakes_who_waits(mosq_broker):
+def test_close_wakes_a_waiting_thread(mosq_broker):
     messages = mosq_broker.subscribe("t")
     ended = threading.Event()
 
@@ -310,7 +310,7 @@ def test_a_forgotten_broker_stops():
     assert not running._loop.is_alive()
 
 
-def test_starts_once():
+def test_a_broker_starts_only_once():
     broker = mosq.Broker()
     with pytest.raises(mosq.BrokerStopped):
         _ = broker.port
@@ -348,13 +348,13 @@ def test_explain(mosq_broker):
 
 
 @pytest.mark.parametrize("topic", ["", "a/#", "a\0b", "a\x01", "/" * 200, "x" * 65536])
-def test_explain_of_what_is_no_topic(topic, mosq_broker):
+def test_explain_of_an_invalid_topic(topic, mosq_broker):
     with pytest.raises(ValueError):
         mosq_broker.explain(topic)
     assert mosq_broker.explain("a")["totals"]["filters"] == 0
 
 
-def test_explain_of_a_broker_that_does_not_run():
+def test_explain_of_a_stopped_broker():
     broker = mosq.Broker()
     with pytest.raises(mosq.BrokerStopped):
         broker.explain("a")
@@ -365,11 +365,11 @@ def test_explain_of_a_broker_that_does_not_run():
 
 
 @pytest.mark.mosq("acl_file /dev/null\n", max_qos=0)
-def test_explain_asks_no_acl(mosq_broker):
+def test_explain_ignores_the_acl(mosq_broker):
     assert mosq_broker.explain("a")["filters"] == []
 
 
-def test_what_an_embedded_broker_keeps(tmp_path):
+def test_an_embedded_broker_stores_retained_messages(tmp_path):
     options = {"persistence": True, "persistence_location": f"{tmp_path}/"}
     with mosq.Broker(**options) as broker:
         broker.publish("kept", b"x", qos=1, retain=True)
@@ -377,7 +377,7 @@ def test_what_an_embedded_broker_keeps(tmp_path):
         assert next(messages).payload == b"x"
 
 
-def test_what_fails_in_its_thread_does_not_end_it(monkeypatch, caplog):
+def test_an_exception_in_the_control_thread_does_not_end_it(monkeypatch, caplog):
     """Test here a filter of the program's logging, and a function that answers control topics."""
     hit = threading.Event()
 

@@ -42,14 +42,14 @@ def test_per_listener_settings():
     assert all(config.allows_anonymous(x) for x in config.listeners)
 
 
-def test_an_option_of_listeners_alone_keeps_the_free_port():
+def test_a_listener_option_alone_keeps_the_free_port():
     config = embedded_config("max_qos 1\n", {})
     (listener,) = config.listeners
     assert (listener.host, listener.port, listener.max_qos, config.local_only) == ("127.0.0.1", 0, 1, True)
     assert embedded_config("port 1999\nmax_qos 1\n", {}).listeners[0].port == 1999
 
 
-def test_who_gets_in_at_a_chosen_listener():
+def test_anonymous_access_at_a_chosen_listener():
     assert not embedded_config("listener 1883\n", {}).local_only
     config = embedded_config(None, {"bind_address": "0.0.0.0"})
     assert not config.allows_anonymous(config.listeners[0])
@@ -104,7 +104,7 @@ def test_a_port_in_use_leaves_nothing_behind(tmp_path):
         assert descriptors() == before
 
 
-def test_an_acl_file_that_is_not_there():
+def test_a_missing_acl_file():
     with pytest.raises(mosq.ConfigError, match="acl_file"):
         mosq.Broker(acl_file="/no/such").start()
 

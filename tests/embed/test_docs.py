@@ -13,7 +13,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "embedding.md").r
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def test_there_are_examples():
+def test_the_page_has_four_examples():
     assert len(BLOCKS) == 4
 
 

@@ -110,7 +110,7 @@ def test_files(site):
     "/sub/../a.css", "//a.css", "/./a.css", "/sub//index.html", "/sub/%2e%2e/a.css", "/%2e/a.css", "/sub/.", "/..",
     "/a.css/", "/a.css%00", "/%ff", "//etc/passwd", "/a.css%0a", "/" + "a" * 5000, "*", "http://x/a.css",
 ])
-def test_what_is_not_a_file_of_it(site, path):
+def test_paths_outside_of_http_dir_are_not_found(site, path):
     assert site.get(path)[:2] == (404, b"Not found.\n")
 
 
@@ -141,7 +141,7 @@ def raw(site, data, timeout_s=10):
     (b"GET /" + b"a" * 40_000, b"HTTP/1.1 431"),
     (b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 200"),
 ])
-def test_requests_that_are_none(site, data, begins):
+def test_invalid_requests(site, data, begins):
     out = raw(site, data)
     assert out.startswith(begins)
     assert bool(out) or not begins
@@ -149,7 +149,7 @@ def test_requests_that_are_none(site, data, begins):
     assert site.get("/a.css")[0] == 200
 
 
-def test_byte_by_byte_and_many_that_say_nothing(site):
+def test_slow_requests_and_many_idle_connections(site):
     idle = [socket.create_connection(("127.0.0.1", site.web)) for _ in range(100)]
     try:
         cut = 0
@@ -217,7 +217,7 @@ def guarded(tmp_path_factory):
     ("ann:anns", "/a.css", 200), ("ann:anns", "/sub/", 401), ("ann:anns", "/api/v1/version", 401), ("bob:bobs", "/api/v1/version", 401),
     ("bob:bobs", "/api/v1/health", 200), ("bob:bobs", "/a.css", 401), (":", "/a.css", 401), ("ann", "/a.css", 401),
 ])
-def test_users_and_rules_are_those_of_mqtt(guarded, user, path, status):
+def test_users_and_rules_are_the_same_as_for_mqtt(guarded, user, path, status):
     got, body, headers = guarded.get(path, user=user)
     assert got == status
     if status == 401:
@@ -226,12 +226,12 @@ def test_users_and_rules_are_those_of_mqtt(guarded, user, path, status):
     assert "anns" not in guarded.broker.log()
 
 
-def test_an_authorization_that_is_none(guarded):
+def test_an_invalid_authorization_header(guarded):
     for value in ("Basic", "Basic ???", "Bearer x", "Basic " + base64.b64encode(b"\xff:x").decode()):
         assert guarded.get("/a.css", headers=[("Authorization", value)])[0] == 401
 
 
-def test_nobody_is_let_in_where_anonymous_clients_are_not():
+def test_requests_without_a_user_need_allow_anonymous():
     with Site(CONFIG.replace("allow_anonymous true", "allow_anonymous false")) as running:
         assert running.get("/a.css")[0] == 401
         assert running.get("/a.css", user="ann:x")[0] == 401

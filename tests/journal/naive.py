@@ -13,7 +13,7 @@ HEAD = 4096
 
 def salted(seed: int, place: int, data: bytes) -> int:
     """Return the CRC-32C of data, continued from the seed over the place."""
-    return go_on(go_on(seed, struct.pack("<Q", place)), data)
+    return extended_crc(extended_crc(seed, struct.pack("<Q", place)), data)
 
 
 TABLE = []
@@ -23,7 +23,7 @@ for n in range(256):
     TABLE.append(n)
 
 
-def go_on(state: int, data: bytes) -> int:
+def extended_crc(state: int, data: bytes) -> int:
     c = state ^ 0xFFFFFFFF
     for byte in data:
         c = TABLE[(c ^ byte) & 255] ^ c >> 8
@@ -35,7 +35,7 @@ def head_of(data: bytes, at: int = 0) -> dict[str, int | bytes]:
     assert magic == b"mosqjrn\n" and form == 1 and used == HEAD
     assert struct.unpack_from("<I", data, at + 84)[0] == crc(data[at:at + 84])
     return {"stream": stream, "shard": shard, "shards": shards, "base": base, "number": number, "made": made, "time": time,
-            "seed": go_on(0, stream + struct.pack("<IQQ", shard, base, salt))}
+            "seed": extended_crc(0, stream + struct.pack("<IQQ", shard, base, salt))}
 
 
 def blocks_of(data: bytes) -> Iterator[tuple[int, dict[str, int], list[tuple[int, ...]]]]:

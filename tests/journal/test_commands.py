@@ -61,7 +61,7 @@ def lines(result: Result) -> list[dict]:
 
 # ---- stats
 
-def test_what_is_in_which_stream_and_how_far_its_consumers_are(store: Path, telemetry: Path) -> None:
+def test_stats_lists_streams_and_the_lag_of_consumers(store: Path, telemetry: Path) -> None:
     Stream(telemetry).put_consumer("spark", [90, 100])
     (telemetry / "consumers/old").write_bytes(b"x")
     events, counted = lines(invoke("stats", "--json", store))
@@ -76,7 +76,7 @@ def test_what_is_in_which_stream_and_how_far_its_consumers_are(store: Path, tele
     assert "telemetry: 200 records" in text and "consumer spark: 10 records behind" in text and "remove consumers/old" in text
 
 
-def test_an_empty_stream_has_figures_too(tmp_path: Path) -> None:
+def test_an_empty_stream_has_figures(tmp_path: Path) -> None:
     PyJournal(tmp_path / "s").close()
     (counted,) = lines(invoke("stats", "--json", tmp_path / "s"))
     assert (counted["records"], counted["oldest"], counted["records_per_s"]) == (0, None, None)
@@ -85,7 +85,7 @@ def test_an_empty_stream_has_figures_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["stats", "check", "dump"])
-def test_where_there_is_no_stream_it_is_said_what_makes_one(tmp_path: Path, command: str) -> None:
+def test_an_error_without_a_stream_names_the_remedy(tmp_path: Path, command: str) -> None:
     result = invoke(command, tmp_path / "no")
     assert result.return_value == 1 and "no such folder; expected" in result.stderr
     result = invoke(command, tmp_path)
@@ -99,7 +99,7 @@ def test_where_there_is_no_stream_it_is_said_what_makes_one(tmp_path: Path, comm
 
 # ---- check
 
-def test_all_is_read_and_what_is_not_there_is_told(store: Path, telemetry: Path) -> None:
+def test_check_reads_all_records_and_reports_losses(store: Path, telemetry: Path) -> None:
     result = invoke("check", store)
     assert result.return_value == 0 and "telemetry: 200 records: no damage found." in result.stdout
     segments = sorted(telemetry.glob("000-*.seg"))
@@ -115,7 +115,7 @@ def test_all_is_read_and_what_is_not_there_is_told(store: Path, telemetry: Path)
     assert "damaged: " in invoke("check", telemetry).stdout
 
 
-def test_a_damaged_consumer_is_something_to_be_told(telemetry: Path) -> None:
+def test_check_reports_a_damaged_consumer(telemetry: Path) -> None:
     (telemetry / "consumers/old").write_bytes(b"x")
     result = invoke("check", telemetry)
     assert result.return_value == 1 and "write it again, or remove" in result.stdout
@@ -123,7 +123,7 @@ def test_a_damaged_consumer_is_something_to_be_told(telemetry: Path) -> None:
 
 # ---- dump
 
-def test_records_come_as_lines_by_time(telemetry: Path) -> None:
+def test_dump_prints_records_in_order_of_time(telemetry: Path) -> None:
     rows = lines(invoke("dump", telemetry))
     assert [row["payload"].rstrip("\0") for row in rows] == [str(i) for i in range(200)]
     assert [(row["shard"], row["seq"]) for row in rows[:3]] == [(0, 0), (1, 0), (0, 1)]
@@ -138,36 +138,36 @@ def test_records_come_as_lines_by_time(telemetry: Path) -> None:
     (["--from", "1000"], []),
     (["--to", "0"], []),
 ])
-def test_those_that_were_asked_for(telemetry: Path, options: list[str], expected: list[int]) -> None:
+def test_dump_prints_the_requested_records(telemetry: Path, options: list[str], expected: list[int]) -> None:
     assert [int(row["payload"].rstrip("\0")) for row in lines(invoke("dump", telemetry, *options))] == expected
 
 
-def test_all_fields_are_there(store: Path) -> None:
+def test_dump_prints_all_fields(store: Path) -> None:
     first, second = lines(invoke("dump", store / "mosquitto.db.store/streams/events"))
     assert (first["kind"], first["client_id"], first["reason"], first["topic"]) == ("disconnect", "meter", 0x8E, None)
     assert (second["qos"], second["retain"], second["username"], second["payload_base64"]) == (1, True, "u", "/w==")
     assert second["properties"]["user_properties"]
 
 
-def test_what_is_lost_is_told_beside(telemetry: Path) -> None:
+def test_dump_reports_losses_on_stderr(telemetry: Path) -> None:
     sorted(telemetry.glob("000-*.seg"))[1].unlink()
     result = invoke("dump", telemetry)
     assert "are missing" in result.stderr and len(lines(result)) < 200
 
 
 @pytest.mark.parametrize("options", [["--from", "yesterday"], ["--to", "2026-13-01"], ["--from", str(1 << 62)], ["--shard", "2"]])
-def test_what_is_no_place_is_a_mistake(telemetry: Path, options: list[str]) -> None:
+def test_an_invalid_position_is_an_error(telemetry: Path, options: list[str]) -> None:
     result = invoke("dump", telemetry, *options)
     assert isinstance(result.exception, click.UsageError)
     assert re.search(r"neither a sequence number nor a time such as|too large|has 2 shards", result.exception.format_message())
 
 
-def test_several_streams_are_not_one(store: Path) -> None:
+def test_dump_of_several_streams_is_an_error(store: Path) -> None:
     result = invoke("dump", store)
     assert result.return_value == 1 and "several streams; expected one of" in result.stderr
 
 
-def test_following_goes_on_with_what_comes(tmp_path: Path) -> None:
+def test_follow_continues_with_new_records(tmp_path: Path) -> None:
     face = PyJournal(tmp_path / "s", shards=2)
     put(face, 0, 10)
     got: list[str] = []

@@ -20,7 +20,7 @@ def stream() -> Stream:
 
 # ---- the disk
 
-def test_a_full_disk_is_waited_for(stream: Stream) -> None:
+def test_the_writer_waits_while_the_disk_is_full(stream: Stream) -> None:
     stream.disk.space = stream.disk.used() + 30
     stream.append()
     assert not stream.write()
@@ -48,7 +48,7 @@ def test_a_disk_without_room_for_another_segment(stream: Stream) -> None:
     stream.check()
 
 
-def test_a_failed_write_is_made_again_elsewhere(stream: Stream) -> None:
+def test_a_failed_write_is_repeated_in_another_segment(stream: Stream) -> None:
     stream.append()
     assert stream.write()       # not synced: this record must be written again too
     stream.append()
@@ -60,7 +60,7 @@ def test_a_failed_write_is_made_again_elsewhere(stream: Stream) -> None:
     stream.check()
 
 
-def test_a_segment_that_never_got_its_head_hides_nothing(stream: Stream) -> None:
+def test_a_segment_without_a_head_hides_no_record(stream: Stream) -> None:
     stream.append()
     assert stream.write()
     stream.append()
@@ -90,7 +90,7 @@ def test_a_file_whose_sync_failed_is_never_trusted(stream: Stream) -> None:
     stream.check()
 
 
-def test_a_new_file_whose_sync_failed_is_made_anew() -> None:
+def test_a_new_file_whose_sync_failed_is_created_again() -> None:
     stream = Stream(FolderDisk())
     stream.append()
     stream.write()
@@ -115,7 +115,7 @@ def test_a_folder_that_cannot_be_synced_holds_the_mark_back() -> None:
     stream.check()
 
 
-def test_a_mark_that_cannot_be_written_leaves_the_other(stream: Stream) -> None:
+def test_a_failed_mark_write_leaves_the_other_mark(stream: Stream) -> None:
     for call in ("pwrite", "datasync"):
         stream.append()
         stream.write()
@@ -133,7 +133,7 @@ def test_a_mark_that_cannot_be_written_leaves_the_other(stream: Stream) -> None:
         stream.check()
 
 
-def test_what_no_index_can_be_written_for_is_still_read() -> None:
+def test_a_segment_without_an_index_is_still_read() -> None:
     stream = Stream(FolderDisk())
     stream.append()
     stream.disk.faults["open"] = ["ok", errno.EMFILE]
@@ -142,7 +142,7 @@ def test_what_no_index_can_be_written_for_is_still_read() -> None:
     stream.check()
 
 
-def test_a_disk_that_lied_loses_a_range_that_is_told_and_not_given_again(stream: Stream) -> None:
+def test_a_lost_range_is_reported_and_its_numbers_are_not_reused(stream: Stream) -> None:
     stream.kill()
     name = stream.disk.segments()[0]
     del stream.disk.files[name].data[4096 + 200:]
@@ -158,7 +158,7 @@ def test_a_disk_that_lied_loses_a_range_that_is_told_and_not_given_again(stream:
     stream.check(lost=[(0, "damaged", lo, hi)])      # a piece of a block is left
 
 
-def test_what_a_kill_left_in_the_cache_is_on_the_disk_before_it_is_told(stream: Stream) -> None:
+def test_a_start_syncs_unsynced_records_before_it_marks_them(stream: Stream) -> None:
     stream.append()
     stream.write()
     stream.kill()
@@ -199,7 +199,7 @@ def test_a_kill_after_a_failed_sync_loses_nothing_and_believes_no_second_sync(be
     stream.check()
 
 
-def test_a_kill_before_all_of_it_is_written_anew(stream: Stream) -> None:
+def test_a_kill_before_the_repeated_write_is_complete(stream: Stream) -> None:
     for _ in range(4):
         stream.append(300)
         assert stream.write()
@@ -216,7 +216,7 @@ def test_a_kill_before_all_of_it_is_written_anew(stream: Stream) -> None:
     stream.check()
 
 
-def test_a_new_segment_is_no_end_of_what_an_earlier_one_held(stream: Stream) -> None:
+def test_a_new_segment_does_not_hide_records_of_an_earlier_one(stream: Stream) -> None:
     for _ in range(4):
         stream.append(300)
         assert stream.write()
@@ -232,7 +232,7 @@ def test_a_new_segment_is_no_end_of_what_an_earlier_one_held(stream: Stream) -> 
     stream.check()
 
 
-def test_syncs_that_go_on_failing_leave_one_file_more() -> None:
+def test_repeated_sync_failures_leave_one_file() -> None:
     stream = Stream(FolderDisk())
     for n in range(20):
         stream.append(10)
@@ -248,7 +248,7 @@ def test_syncs_that_go_on_failing_leave_one_file_more() -> None:
     stream.check()
 
 
-def test_retention_leaves_what_a_start_would_need() -> None:
+def test_retention_keeps_segments_that_a_start_needs() -> None:
     stream = Stream(FolderDisk(), retain_age_us=1)
     stream.fill(3)
     for _ in range(2):
@@ -268,7 +268,7 @@ def test_retention_leaves_what_a_start_would_need() -> None:
     assert len(stream.disk.segments()) == 1
 
 
-def test_a_start_on_a_full_disk_keeps_what_was_written_in_memory_until_there_is_room(stream: Stream) -> None:
+def test_a_start_on_a_full_disk_keeps_records_in_memory(stream: Stream) -> None:
     for _ in range(3):
         stream.append(500)
         assert stream.write()
@@ -288,7 +288,7 @@ def test_a_start_on_a_full_disk_keeps_what_was_written_in_memory_until_there_is_
     stream.check()
 
 
-def test_a_start_copies_more_than_memory_is_for() -> None:
+def test_a_start_copies_more_than_the_memory_limit() -> None:
     stream = Stream(FolderDisk(), segment_bytes=8 << 20, block_bytes=1 << 20)
     for _ in range(25):
         stream.append(1_000_000)
@@ -306,7 +306,7 @@ def test_a_start_copies_more_than_memory_is_for() -> None:
     assert stream.disk.segments() == names
 
 
-def test_a_name_alone_ends_no_segment(stream: Stream) -> None:
+def test_an_invalid_file_with_a_segment_name_ends_no_segment(stream: Stream) -> None:
     stream.kill()
     stream.disk.put(f"{DIR}/000-{0:020}-{77:020}.seg", b"anything")
     names = stream.disk.segments()
@@ -321,7 +321,7 @@ def test_a_name_alone_ends_no_segment(stream: Stream) -> None:
 # ---- written records that the owner never committed
 
 @pytest.mark.parametrize("full", [False, True])
-def test_what_is_behind_until_is_dropped_and_its_numbers_are_given_again(stream: Stream, full: bool) -> None:
+def test_uncommitted_records_are_dropped_and_their_numbers_reused(stream: Stream, full: bool) -> None:
     for _ in range(8):
         stream.append(700)      # beyond the end of a segment
         assert stream.write()
@@ -348,7 +348,7 @@ def test_what_is_behind_until_is_dropped_and_its_numbers_are_given_again(stream:
     stream.check()
 
 
-def test_what_was_committed_and_is_not_there_is_told(stream: Stream) -> None:
+def test_missing_committed_records_are_reported(stream: Stream) -> None:
     stream.kill()
     stream.options["until"] = [9]
     stream.open()
@@ -361,7 +361,7 @@ def test_what_was_committed_and_is_not_there_is_told(stream: Stream) -> None:
     assert stream.face.found["lost"] == []
 
 
-def test_of_shards_that_no_batch_names_nothing_was_committed(stream: Stream) -> None:
+def test_shards_without_a_batch_have_no_committed_records(stream: Stream) -> None:
     stream.shards = 2
     stream.kill()
     stream.open()
@@ -387,7 +387,7 @@ def test_a_start_on_a_failing_disk_is_refused(stream: Stream, call: str) -> None
     assert stream.face.next_seq() == 6
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_read() -> None:
+def test_unreadable_records_are_reported_and_the_rest_is_read() -> None:
     stream = Stream(FolderDisk(), 1, segment_bytes=1 << 20)
     stream.fill(400, size=3000)
     bad = 600_000
@@ -421,7 +421,7 @@ def patient(stream: Stream, most: int) -> list[int]:
 
 
 @pytest.mark.parametrize("fault", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES])
-def test_who_cannot_open_a_file_now_misses_nothing(fault: int) -> None:
+def test_a_reader_retries_files_that_it_could_not_open(fault: int) -> None:
     """Test each call that may fail."""
     stream = Stream(FolderDisk())
     stream.fill(40, size=900)
@@ -433,7 +433,7 @@ def test_who_cannot_open_a_file_now_misses_nothing(fault: int) -> None:
     assert 20 < n < 59
 
 
-def test_who_cannot_read_the_folder_now_misses_nothing(stream: Stream) -> None:
+def test_a_reader_retries_a_folder_that_it_could_not_read(stream: Stream) -> None:
     stream = Stream(FolderDisk(), retain_bytes=3 * SEGMENT)
     stream.fill(20, size=900)
     reader = stream.reader()
@@ -463,7 +463,7 @@ def rows_of(stream: Stream, n: int) -> None:
         stream.commit()
 
 
-def test_age_drops_whole_segments(stream: Stream) -> None:
+def test_retention_by_age_drops_whole_segments(stream: Stream) -> None:
     stream = Stream(FolderDisk(), retain_age_us=1000)
     rows_of(stream, 40)
     assert stream.face.retain(stream.clock_us)
@@ -476,7 +476,7 @@ def test_age_drops_whole_segments(stream: Stream) -> None:
     assert len(stream.disk.segments("idx")) == 1
 
 
-def test_a_quiet_stream_begins_another_segment_so_that_the_old_can_go() -> None:
+def test_a_quiet_stream_begins_a_new_segment_by_age() -> None:
     stream = Stream(FolderDisk(), roll_age_us=500)
     stream.append()
     stream.commit()
@@ -489,7 +489,7 @@ def test_a_quiet_stream_begins_another_segment_so_that_the_old_can_go() -> None:
     stream.check()
 
 
-def test_bytes_drop_the_oldest_of_all_shards() -> None:
+def test_retention_by_bytes_drops_the_oldest_of_all_shards() -> None:
     stream = Stream(FolderDisk(), 2, retain_bytes=6 * SEGMENT)
     for _ in range(40):
         stream.append(900)
@@ -503,7 +503,7 @@ def test_bytes_drop_the_oldest_of_all_shards() -> None:
         stream.check(shard, lost=[(shard, "retired", 0, first[shard])])
 
 
-def test_what_a_consumer_has_not_read_stays() -> None:
+def test_unread_records_of_a_consumer_stay() -> None:
     stream = Stream(FolderDisk(), retain_age_us=1)
     rows_of(stream, 40)
     stream.disk.put(f"{DIR}/consumers/slow", consumer_mark([10], 1))
@@ -521,7 +521,7 @@ def test_what_a_consumer_has_not_read_stays() -> None:
     assert stream.face.marks()["shards"][0]["first_seq"] > 30
 
 
-def test_bytes_go_before_consumers_and_that_is_counted() -> None:
+def test_the_byte_limit_overrides_consumers_and_is_counted() -> None:
     stream = Stream(FolderDisk(), retain_bytes=3 * SEGMENT)
     rows_of(stream, 40)
     stream.disk.put(f"{DIR}/consumers/slow", consumer_mark([10], 1))
@@ -531,7 +531,7 @@ def test_bytes_go_before_consumers_and_that_is_counted() -> None:
     assert stream.face.stats()["forced_records"] == first - 10
 
 
-def test_a_consumer_knows_nothing_of_new_shards() -> None:
+def test_a_consumer_holds_back_retention_in_new_shards() -> None:
     stream = Stream(FolderDisk(), 2, retain_age_us=1)
     stream.fill(40, size=900, shard=1)
     stream.disk.put(f"{DIR}/consumers/old", consumer_mark([40], 1))
@@ -539,7 +539,7 @@ def test_a_consumer_knows_nothing_of_new_shards() -> None:
     assert stream.face.marks()["shards"][1]["first_seq"] == 0
 
 
-def test_a_segment_that_cannot_be_removed_is_gone_all_the_same() -> None:
+def test_a_segment_that_cannot_be_removed_counts_as_retired() -> None:
     stream = Stream(FolderDisk(), retain_age_us=1)
     rows_of(stream, 12)
     files = stream.disk.segments()
@@ -554,7 +554,7 @@ def test_a_segment_that_cannot_be_removed_is_gone_all_the_same() -> None:
 
 # ---- the owner
 
-def test_shards_only_grow(stream: Stream) -> None:
+def test_the_number_of_shards_only_grows(stream: Stream) -> None:
     stream.kill()
     stream.shards = 3
     stream.open()
@@ -570,7 +570,7 @@ def test_shards_only_grow(stream: Stream) -> None:
     assert len(stream.disk.segments()) == 3         # one more for shard 0: a segment has a fixed number of shards
 
 
-def test_memory_is_bounded_and_what_waits_is_not_lost() -> None:
+def test_memory_is_bounded_and_no_waiting_record_is_lost() -> None:
     stream = Stream(FolderDisk(), waiting_max_bytes=64 << 10)
     stream.disk.space = stream.disk.used()
     n = 0
@@ -591,7 +591,7 @@ def test_memory_is_bounded_and_what_waits_is_not_lost() -> None:
     stream.check()
 
 
-def test_a_large_record_is_taken_beside_what_waits_and_one_only() -> None:
+def test_one_large_record_may_exceed_the_memory_limit() -> None:
     stream = Stream(FolderDisk(), 2, waiting_max_bytes=64 << 10)
     stream.append(1000)
     stream.append(200_000)
@@ -609,7 +609,7 @@ def test_a_large_record_is_taken_beside_what_waits_and_one_only() -> None:
     stream.check(1)
 
 
-def test_nothing_is_allocated_once_it_is_warm() -> None:
+def test_waiting_bytes_return_to_zero_after_each_write() -> None:
     stream = Stream(FolderDisk(), segment_bytes=1 << 20)
     waiting = []
     for _ in range(50):
@@ -623,14 +623,14 @@ def test_nothing_is_allocated_once_it_is_warm() -> None:
     stream.check()
 
 
-def test_a_record_larger_than_a_block_has_one_of_its_own(stream: Stream) -> None:
+def test_a_record_larger_than_a_block_gets_its_own_block(stream: Stream) -> None:
     for size in (10, 70_000, 10, 300_000, 4096):
         stream.append(size)
     stream.commit()
     stream.check()
 
 
-def test_what_no_record_can_hold_is_refused(stream: Stream) -> None:
+def test_values_that_exceed_a_record_are_refused(stream: Stream) -> None:
     with pytest.raises(ValueError):
         stream.face.append(0, topic=b"x" * 65536)
     with pytest.raises(ValueError):
@@ -638,7 +638,7 @@ def test_what_no_record_can_hold_is_refused(stream: Stream) -> None:
     assert stream.append() == 5
 
 
-def test_a_clock_that_goes_back_is_found_where_it_first_was(stream: Stream) -> None:
+def test_seek_time_finds_the_first_place_after_a_clock_jump_back(stream: Stream) -> None:
     times = [5000, 5100, 4000, 4200, 6000, 5500, 7000]
     for time_us in times:
         stream.face.append(0, time_us=time_us)
@@ -648,7 +648,7 @@ def test_a_clock_that_goes_back_is_found_where_it_first_was(stream: Stream) -> N
         assert reader.seek_time(time_us) == 5 + next(i for i, t in enumerate(times) if t >= time_us)
 
 
-def test_a_block_ends_before_its_times_do_not_fit(stream: Stream) -> None:
+def test_a_block_ends_before_its_times_overflow(stream: Stream) -> None:
     start = 10**12
     for delta in (0, 2**32 - 1, 2**32, 2**33):
         stream.face.append(0, time_us=start + delta)
@@ -666,6 +666,6 @@ def test_two_writers_never_share_a_stream(tmp_path: Path) -> None:
     PyJournal(tmp_path / "s").close()
 
 
-def test_a_missing_directory_is_told_with_advice(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error_with_advice(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"No such file or directory; make the directory"):
         PyJournal(tmp_path / "no" / "s", create=False)

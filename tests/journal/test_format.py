@@ -30,7 +30,7 @@ def flips(disk: FolderDisk, name: str, places):
 
 # ---- as written
 
-def test_a_segment_has_its_head_twice_and_its_blocks_follow(stream: Stream) -> None:
+def test_a_segment_has_two_heads_and_then_blocks(stream: Stream) -> None:
     face = stream.face
     face.append(0, topic=b"a/b", client_id=b"c1", username=b"u", properties=b"\x01\x00", payload=b"12345", flags=1 | 4 | 8, time_us=5000)
     face.append(0, kind=3, topic=b"", client_id=b"c2", reason=0x8E, time_us=5070)
@@ -49,7 +49,7 @@ def test_a_segment_has_its_head_twice_and_its_blocks_follow(stream: Stream) -> N
     assert more == [(1, 16, 0, 0, b"z", b"", b"", b"", b"")]
 
 
-def test_the_mark_names_what_is_synced(stream: Stream) -> None:
+def test_the_mark_names_the_synced_records(stream: Stream) -> None:
     stream.append()
     stream.write()
     slots = [mark_of(file(stream.disk, "mark.a"))]      # written when the stream was opened
@@ -82,7 +82,7 @@ def test_the_index_names_a_block_every_64_kib() -> None:
         last = at
 
 
-def test_a_consumers_mark() -> None:
+def test_the_mark_of_a_consumer() -> None:
     data = consumer_mark([5, 1 << 40], 77)
     assert data[:-4] == struct.pack("<8sIIQQQ", b"mosqcon\n", 1, 2, 77, 5, 1 << 40)
     assert data[-4:] == struct.pack("<I", crc(data[:-4]))
@@ -90,13 +90,13 @@ def test_a_consumers_mark() -> None:
 
 @pytest.mark.parametrize("topic", [b"", b"a", b"plant/line/7", b"x" * 300])
 @pytest.mark.parametrize("shards", [1, 2, 7, 64])
-def test_the_shard_of_a_topic_is_what_anybody_can_compute(topic: bytes, shards: int) -> None:
+def test_the_shard_of_a_topic_is_computed_from_its_crc(topic: bytes, shards: int) -> None:
     assert shard_of(topic, shards) == go_on(0, topic) * shards >> 32
 
 
 # ---- damaged
 
-def test_a_flipped_byte_costs_its_block_and_nothing_else(stream: Stream) -> None:
+def test_a_flipped_byte_loses_its_block_only(stream: Stream) -> None:
     for n in (1, 3, 2):
         stream.fill(n, size=5, each=n)
     blocks = [(at, at + 48 + head["n"], head["first"], head["first"] + head["count"]) for at, head, _ in blocks_of(file(stream.disk, FIRST))]
@@ -107,7 +107,7 @@ def test_a_flipped_byte_costs_its_block_and_nothing_else(stream: Stream) -> None
         stream.check()          # one copy of the head is enough
 
 
-def test_a_segment_whose_head_is_gone_is_told_as_its_range() -> None:
+def test_a_segment_without_heads_is_reported_as_a_lost_range() -> None:
     stream = Stream(FolderDisk())
     stream.fill(30, size=500)
     middle = stream.disk.segments()[2]
@@ -122,7 +122,7 @@ def test_a_segment_whose_head_is_gone_is_told_as_its_range() -> None:
     stream.check(lost=[(0, "damaged", lo, hi)])
 
 
-def test_a_missing_segment_is_told_as_its_range() -> None:
+def test_a_missing_segment_is_reported_as_a_lost_range() -> None:
     stream = Stream(FolderDisk())
     stream.fill(30, size=500)
     names = stream.disk.segments()
@@ -131,7 +131,7 @@ def test_a_missing_segment_is_told_as_its_range() -> None:
         stream.check(lost=[(0, "missing", 0, first_of(names[which + 1]))])
 
 
-def test_a_file_cut_at_each_byte_is_read_as_far_as_it_goes(stream: Stream) -> None:
+def test_a_file_cut_at_each_byte_is_read_to_its_end(stream: Stream) -> None:
     for n in (2, 1, 3):
         stream.fill(n, size=5, each=n)
     data = stream.disk.files[f"{DIR}/{FIRST}"].data
@@ -145,7 +145,7 @@ def test_a_file_cut_at_each_byte_is_read_as_far_as_it_goes(stream: Stream) -> No
         assert [(lo, hi) for _, _, lo, hi in lost] == [(have, 6)]
 
 
-def test_a_torn_end_is_passed_over_and_its_numbers_go_on() -> None:
+def test_a_torn_end_is_skipped_and_the_numbers_continue() -> None:
     stream = Stream(FolderDisk(), segment_bytes=1 << 20)
     stream.fill(2)
     for n in (2, 3):
@@ -171,7 +171,7 @@ def test_a_torn_end_is_passed_over_and_its_numbers_go_on() -> None:
         assert marks(DIR, disk=stream.disk)["shards"][0]["seq"] == have
 
 
-def test_a_mark_with_a_wrong_byte_gives_way_to_the_other(stream: Stream) -> None:
+def test_a_damaged_mark_is_replaced_by_the_other(stream: Stream) -> None:
     stream.fill(3)
     newer, older = sorted(("mark.a", "mark.b"), key=lambda name: -mark_of(file(stream.disk, name))["generation"])
     for _ in flips(stream.disk, newer, range(len(file(stream.disk, newer)))):
@@ -180,7 +180,7 @@ def test_a_mark_with_a_wrong_byte_gives_way_to_the_other(stream: Stream) -> None
         assert marks(DIR, disk=stream.disk)["shards"][0]["seq"] == 3
 
 
-def test_without_a_mark_the_segments_say_where_it_ends() -> None:
+def test_without_a_mark_the_segments_give_the_end() -> None:
     stream = Stream(FolderDisk(), 2)
     stream.fill(30, size=500)
     stream.fill(3, shard=1)
@@ -198,7 +198,7 @@ def test_without_a_mark_the_segments_say_where_it_ends() -> None:
     stream.check(shard=1)
 
 
-def test_without_a_mark_an_unreadable_last_segment_is_given_room() -> None:
+def test_without_a_mark_numbers_of_an_unreadable_segment_are_skipped() -> None:
     stream = Stream(FolderDisk())
     stream.fill(30, size=500)
     stream.kill()
@@ -210,7 +210,7 @@ def test_without_a_mark_an_unreadable_last_segment_is_given_room() -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "cut", "flipped", "of another"])
-def test_an_index_that_is_wrong_costs_nothing_but_time(how: str) -> None:
+def test_a_wrong_index_loses_no_record(how: str) -> None:
     stream = Stream(FolderDisk(), 1, segment_bytes=1 << 20, block_bytes=8192)
     stream.fill(300, size=1000, each=8)
     name = f"{DIR}/{FIRST.replace('seg', 'idx')}"
@@ -232,7 +232,7 @@ def test_an_index_that_is_wrong_costs_nothing_but_time(how: str) -> None:
     assert reader.seek_time(stream.clock_us + 1) == 300
 
 
-def test_a_consumers_mark_with_a_wrong_byte_is_none(stream: Stream) -> None:
+def test_a_damaged_mark_of_a_consumer_counts_as_none(stream: Stream) -> None:
     stream.disk.put(f"{DIR}/consumers/spark.1", consumer_mark([7], 5))
     stream.disk.put(f"{DIR}/consumers/.spark.1.new", b"")
     stream.disk.put(f"{DIR}/consumers/a b", b"")

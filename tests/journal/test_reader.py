@@ -39,7 +39,7 @@ def put(face: PyJournal, shard: int, rows) -> None:
 @pytest.mark.again("properties")
 @settings(max_examples=tries(60, 15))
 @given(rows=st.lists(ROW, min_size=1, max_size=60), data=st.data())
-def test_columns_are_what_a_naive_decoder_makes(tmp_path_factory: pytest.TempPathFactory, rows, data) -> None:
+def test_columns_equal_those_of_a_naive_decoder(tmp_path_factory: pytest.TempPathFactory, rows, data) -> None:
     path = tmp_path_factory.mktemp("s") / "s"
     face = PyJournal(path, shards=2, block_bytes=4096, segment_bytes=8192)
     put(face, 1, rows)
@@ -60,7 +60,7 @@ def test_columns_are_what_a_naive_decoder_makes(tmp_path_factory: pytest.TempPat
     assert reader.columns(hi)[0] == 0 and lo + got == hi
 
 
-def test_a_batch_is_arrows(tmp_path: Path) -> None:
+def test_a_batch_exports_arrow_arrays(tmp_path: Path) -> None:
     face = PyJournal(tmp_path / "s", shards=2)
     for i in range(5000):
         face.append(0, topic=b"a/%d" % i, client_id=b"c" if i % 3 else b"", username=None if i % 2 else b"u", payload=b"p" * (i % 50),
@@ -78,7 +78,7 @@ def test_a_batch_is_arrows(tmp_path: Path) -> None:
     assert list(batches(tmp_path / "s", 1)) == []
 
 
-def test_a_reader_beside_a_writer_sees_every_record_once_and_nothing_unsynced(tmp_path: Path) -> None:
+def test_a_reader_beside_a_writer_sees_each_synced_record_once(tmp_path: Path) -> None:
     face = PyJournal(tmp_path / "s", segment_bytes=64 << 10, block_bytes=4096)
     total, seen, wrong = 6000, [], []
 
@@ -122,7 +122,7 @@ def stream(tmp_path: Path) -> Stream:
     return Stream(tmp_path / "s")
 
 
-def test_a_stream_reads_from_one_number_to_another(stream: Stream) -> None:
+def test_a_stream_reads_a_range_of_numbers(stream: Stream) -> None:
     assert [(m.first_seq, m.seq) for m in stream.marks()] == [(0, 30), (0, 30)]
     records = list(stream.read(7, 21, shard=1))
     assert [r.seq for r in records] == list(range(7, 21))
@@ -134,7 +134,7 @@ def test_a_stream_reads_from_one_number_to_another(stream: Stream) -> None:
     assert sum(n_bytes for _, n_bytes in sizes) == sum(path.stat().st_size for path in stream.path.glob("001-*.seg"))
 
 
-def test_what_is_lost_is_never_passed_over_in_silence(stream: Stream) -> None:
+def test_lost_records_raise_or_are_reported(stream: Stream) -> None:
     segments = sorted(path for path in stream.path.iterdir() if path.name.startswith("000-") and path.suffix == ".seg")
     lo, hi = (first_of(path.name) for path in segments[1:3])
     segments[1].unlink()
@@ -147,7 +147,7 @@ def test_what_is_lost_is_never_passed_over_in_silence(stream: Stream) -> None:
         list(batches(stream.path, 0))
 
 
-def test_a_consumer_remembers_where_it_is(stream: Stream) -> None:
+def test_a_consumer_remembers_its_position(stream: Stream) -> None:
     assert stream.consumer("spark") is None
     stream.put_consumer("spark", [3, 4])
     stream.put_consumer("spark", [7, 4])
@@ -161,6 +161,6 @@ def test_a_consumer_remembers_where_it_is(stream: Stream) -> None:
             stream.put_consumer(name, [1, 1])
 
 
-def test_what_is_no_stream_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_stream_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no stream"):
         Stream(tmp_path).marks()

@@ -122,7 +122,7 @@ def test_messages_in_transit_at_a_break_are_lost(load) -> None:
     assert not result["complete"] and "went away" in result["why"] and result["why"] in run.said
 
 
-def test_over_tls_some_may_not_log_in_and_then_the_broker_is_killed(load) -> None:
+def test_refused_logins_over_tls_and_a_killed_broker(load) -> None:
     users = b"".join(Hashing(iterations=1).line(f"u{number}", b"secret") for number in (0, 1, 2))
     config = "listener {port} 127.0.0.1\n" + TLS_LINES + "allow_anonymous false\npassword_file {dir}/users\n"
     with Broker(config, {"users": users.decode(), **server_files()}) as broker:
@@ -178,7 +178,7 @@ def test_invalid_addresses(url: str) -> None:
     assert "pw" not in str(caught.value) and "pw" not in without_login(url)
 
 
-def test_a_password_in_the_address_goes_nowhere(load) -> None:
+def test_a_password_in_the_address_is_not_shown(load) -> None:
     """Test the file and the output, because users show both to others."""
     runs = [load("--broker", f"mqtt://joe:s3cretpw@there{port}") for port in ("", ":99999")]
     assert [run.wait() for run in runs] == [1, 1]
@@ -187,7 +187,7 @@ def test_a_password_in_the_address_goes_nowhere(load) -> None:
         assert not run.result["complete"] and run.result["broker"].startswith("mqtt://***@there")
 
 
-def test_its_page(load) -> None:
+def test_the_page_has_options_and_statistics(load) -> None:
     """Test that its form has our options and its statistics the messages, here over WebSockets."""
     port = free_port()
     with Broker("listener {port} 127.0.0.1\nprotocol websockets\nallow_anonymous true\n") as broker:

@@ -43,7 +43,7 @@ def test_lines_begin_with_seconds_since_1970(lines):
         "1700000000: one\n1700000001: \ttwo é\n")
 
 
-def test_types_that_are_not_wanted_are_left_out(lines):
+def test_disabled_log_types_are_left_out(lines):
     assert lines([(1, 8, "information"), (1, 4, "notice"), (1, 16, "debug")], mask=4) == b"1: notice\n"
 
 
@@ -58,7 +58,7 @@ def test_a_client_cannot_forge_a_line(lines):
         "1: id?2: forged??[2J??? end \U0001f600\n")
 
 
-def test_text_that_no_encoding_has(lines):
+def test_text_that_cannot_be_encoded(lines):
     assert lines([(1, 1, "\udcff")], mask=1) == b"1: \\udcff\n"
 
 

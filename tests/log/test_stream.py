@@ -31,7 +31,7 @@ def closed(stream):
         assert not stream._thread.is_alive()
 
 
-def test_a_pipe_that_nobody_reads_delays_nobody_and_its_losses_are_told(pipe):
+def test_a_pipe_without_reader_delays_no_caller_and_logs_losses(pipe):
     read_fd, write_fd = pipe
     stream = Stream(write_fd)
     put = 0
@@ -56,7 +56,7 @@ def test_a_pipe_that_nobody_reads_delays_nobody_and_its_losses_are_told(pipe):
     assert len(out) - 1 == put + 3 - lost
 
 
-def test_a_closed_pipe_is_no_reason_to_stop(pipe):
+def test_a_closed_pipe_does_not_stop_the_log(pipe):
     os.close(pipe[0])
     stream = Stream(pipe[1])
     for _ in range(3):
@@ -104,7 +104,7 @@ def test_half_a_line_is_ended_before_the_next(pipe, monkeypatch):
     assert os.read(pipe[0], 1000).startswith(b"first\nsec\nthird\n")
 
 
-def test_a_shared_pipe_that_somebody_made_non_blocking(pipe):
+def test_a_shared_non_blocking_pipe_loses_no_line(pipe):
     os.set_blocking(pipe[1], False)
     stream = Stream(pipe[1])
     for _ in range(200):
@@ -117,7 +117,7 @@ def test_a_shared_pipe_that_somebody_made_non_blocking(pipe):
     closed(stream)
 
 
-def test_the_end_waits_a_little_and_not_for_ever(pipe):
+def test_close_waits_for_a_limited_time(pipe):
     stream = Stream(pipe[1])
     for _ in range(200):
         stream.put(LINE, 1)

@@ -68,13 +68,13 @@ def test_a_name_with_two_addresses_is_listened_to_on_both(monkeypatch: pytest.Mo
             socket.create_connection(s.getsockname()).close()
 
 
-def test_a_name_that_says_an_address_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_with_the_same_address_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     resolves_to(monkeypatch, "127.0.0.1", "127.0.0.1")
     with listening(host="twice.example") as sockets:
         assert addresses(sockets) == ["127.0.0.1"]
 
 
-def test_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_address_closes_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(host="127.0.0.2") as taken:
         port = listen.port_of(taken[0])
         resolves_to(monkeypatch, "127.0.0.1", "127.0.0.2")
@@ -84,12 +84,12 @@ def test_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_a_name_that_nobody_knows() -> None:
+def test_an_unknown_host_name() -> None:
     with pytest.raises(OSError, match=r"cannot listen on no-such-host\.invalid port 1883: "), listening(host="no-such-host.invalid", port=1883):
         pass
 
 
-def test_an_interface_gives_its_addresses() -> None:
+def test_an_interface_listens_on_its_addresses() -> None:
     with listening(bind_interface="lo") as sockets:
         assert addresses(sockets) == (["127.0.0.1", "::1"] if IPV6 else ["127.0.0.1"])
         socket.create_connection(("127.0.0.1", listen.port_of(sockets[0]))).close()
@@ -107,7 +107,7 @@ def test_an_interface_gives_its_addresses() -> None:
         ({"bind_interface": "lo", "host": "192.0.2.1"}, "cannot listen on 192.0.2.1 port 0: interface lo does not have it"),
     ],
 )
-def test_an_interface_that_cannot_be(spec: dict[str, str], text: str) -> None:
+def test_an_invalid_interface(spec: dict[str, str], text: str) -> None:
     with pytest.raises(OSError, match=re.escape(text)), listening(**spec):
         pass
 
@@ -138,13 +138,13 @@ def test_owner_and_group_may_connect(tmp_path: Path, mask: int) -> None:
         connect(tmp_path / "s")
 
 
-def test_the_file_goes_with_the_listener(tmp_path: Path) -> None:
+def test_the_file_is_removed_with_the_listener(tmp_path: Path) -> None:
     with listening(path=str(tmp_path / "s")):
         pass
     assert not (tmp_path / "s").exists()
 
 
-def test_what_others_put_in_its_place_stays(tmp_path: Path) -> None:
+def test_a_file_that_replaced_the_socket_stays(tmp_path: Path) -> None:
     with listening(path=str(tmp_path / "s")):
         (tmp_path / "s").unlink()
         (tmp_path / "s").write_text("mine")
@@ -176,7 +176,7 @@ def test_a_socket_that_is_in_use_and_busy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
-def test_what_is_no_socket_is_left_alone(tmp_path: Path, kind: str) -> None:
+def test_a_file_that_is_no_socket_stays_unchanged(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "s"
     if kind == "file":
         path.write_text("precious")
@@ -190,7 +190,7 @@ def test_what_is_no_socket_is_left_alone(tmp_path: Path, kind: str) -> None:
     assert path.lstat() == before
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=f"cannot listen on {tmp_path}/no/s: No such file or directory"), listening(path=f"{tmp_path}/no/s"):
         pass
 

@@ -97,7 +97,7 @@ def test_ipv6() -> None:
             assert open_result(link) == 0
 
 
-def test_nobody_listens(server: socket.socket) -> None:
+def test_a_port_without_a_listener(server: socket.socket) -> None:
     port = port_of(server)
     server.close()
     link = Outwards()
@@ -177,7 +177,7 @@ def test_options_of_its_socket(server: socket.socket, accept: Accept) -> None:
     assert tcp == {"TCP_KEEPIDLE": 11, "TCP_KEEPINTVL": 12, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 4321, "TCP_NODELAY": 1}
 
 
-def test_none_of_them_by_default(server: socket.socket) -> None:
+def test_socket_options_are_not_set_by_default(server: socket.socket) -> None:
     link = Outwards()
     assert link.connect(LOCAL, port_of(server), nodelay=False) == 0
     with socket.socket(fileno=socket.dup(link.fileno())) as same:
@@ -187,7 +187,7 @@ def test_none_of_them_by_default(server: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(("bind", "err"), [("192.0.2.1", errno.EADDRNOTAVAIL), ("::1", errno.EAFNOSUPPORT)])
-def test_an_address_that_is_not_ours(server: socket.socket, bind: str, err: int) -> None:
+def test_a_bind_address_of_another_machine(server: socket.socket, bind: str, err: int) -> None:
     link = Outwards()
     assert link.connect(LOCAL, port_of(server), bind=bind) == err
     assert (link.opened(), link.freed()) == (None, 0)
@@ -401,7 +401,7 @@ def test_tls_pre_shared_key(version: str) -> None:
             refused(link)
 
 
-def test_tls_a_certificate_does_not_stand_in_for_the_key(files: Path) -> None:
+def test_tls_a_certificate_does_not_replace_the_pre_shared_key(files: Path) -> None:
     for ciphers in ("", "ALL"):
         for version in ("", "tlsv1.3"):
             server = Server(server_context(files))
@@ -484,7 +484,7 @@ def select_readable(peer: socket.socket) -> bool:
     ({"identity": "one", "psk": ""}, "none is empty"),
     ({"identity": "x" * 256, "psk": "00"}, "bridge_identity"),
 ])
-def test_tls_options_that_make_no_sense(files: Path, spec: dict[str, str], said: str) -> None:
+def test_tls_options_that_contradict_each_other(files: Path, spec: dict[str, str], said: str) -> None:
     (files / "other.key").write_text(authority().issue("other")[2])
     with pytest.raises((OSError, ValueError), match=said):
         outward_new({name: value.format(dir=files) for name, value in spec.items()})

@@ -180,7 +180,7 @@ def test_byte_by_byte(row: Row) -> None:
     ("version", "wire"),
     [(1, b"\x10"), (1, b"PROXX"), (1, b"\r"), (2, b"\x10"), (2, b"P"), (2, SIGNATURE + b"\x11"), (2, SIGNATURE + b"\x21\x12")],
 )
-def test_wrong_byte_is_told_at_once(version: int, wire: bytes) -> None:
+def test_a_wrong_byte_is_reported_at_once(version: int, wire: bytes) -> None:
     assert net_api.proxy(version, wire[:-1])[0] == MORE
     assert net_api.proxy(version, wire)[0] == BAD
 
@@ -191,7 +191,7 @@ pieces = st.one_of(st.binary(max_size=20), st.sampled_from([tlv(1, b"x"), ssl(7,
 @settings(max_examples=tries(300))
 @given(st.sampled_from([b"", TCP4, TCP6]), st.lists(pieces, max_size=4), st.sampled_from([0x20, 0x21]), st.sampled_from([0, 0x11, 0x21]),
        st.one_of(st.none(), st.integers(0, 80)), st.randoms(use_true_random=False))
-def test_any_split_gives_the_same(
+def test_any_split_gives_the_same_result(
     addresses: bytes, tlvs: list[bytes], command: int, family: int, length: int | None, chance: random.Random
 ) -> None:
     wire = v2(addresses, b"".join(tlvs), command, family, length)
@@ -206,7 +206,7 @@ def test_any_split_gives_the_same(
 
 @settings(max_examples=tries(300))
 @given(st.text(alphabet="PROXYTC46 UNKW0123456789.:abf\r\n", max_size=110).map(lambda s: ("PROXY " + s).encode()))
-def test_any_text(wire: bytes) -> None:
+def test_any_text_header_gives_the_same_result_at_any_split(wire: bytes) -> None:
     whole = net_api.proxy(1, wire)
     for n in range(len(wire) + 1):
         found = net_api.proxy(1, wire[:n])

@@ -88,7 +88,7 @@ def test_sizes(pair: Pair, n: int) -> None:
         pair.ours.seal(bytes(LARGEST + 1))
 
 
-def test_padding_goes(pair: Pair) -> None:
+def test_padding_is_removed(pair: Pair) -> None:
     assert pair.hears(pair.sends.seal(b"a\0", padding=100), pair.sends.seal(b"", padding=LARGEST), pair.sends.seal(b"b\0")) == b"a\0b\0"
     assert pair.ours.ended() is None
 
@@ -166,7 +166,7 @@ def handed_over(tmp_path: Path, suites: Suites) -> tuple[Side, ssl.SSLObject, ss
     return Side(suites, suite, keys.read_text().splitlines(), tickets), client, to_client, to_server
 
 
-def test_openssl_reads_what_ours_wrote_and_writes_what_ours_reads(tmp_path: Path) -> None:
+def test_openssl_exchanges_records_with_the_broker_code(tmp_path: Path) -> None:
     ours, client, incoming, outgoing = handed_over(tmp_path, Suites())
 
     @settings(max_examples=80)
@@ -212,21 +212,21 @@ def test_the_peers_key_changes(pair: Pair) -> None:
     assert pair.reads.open(pair.ours.seal(b"no answer is due")) == [(DATA, b"no answer is due")]
 
 
-def test_it_asks_for_ours_to_change(pair: Pair) -> None:
+def test_one_key_update_answers_many_requests(pair: Pair) -> None:
     """Test that one KeyUpdate answers many requests, before the next data [RFC 8446 4.6.3]."""
     pair.hears(pair.sends.update(ASKING_KEY_UPDATE), pair.sends.update(ASKING_KEY_UPDATE), pair.sends.seal(b"x"))
     assert pair.reads.open(pair.ours.seal(b"a") + pair.ours.seal(b"b")) == [(HANDSHAKE, KEY_UPDATE), (DATA, b"a"), (DATA, b"b")]
     assert pair.ours.count() == (2, 1)
 
 
-def test_the_message_may_come_in_pieces(pair: Pair) -> None:
+def test_a_key_update_may_be_split_over_records(pair: Pair) -> None:
     """Test [RFC 8446 5.1]."""
     pair.hears(pair.sends.seal(KEY_UPDATE[:1], HANDSHAKE), pair.sends.seal(KEY_UPDATE[1:4], HANDSHAKE), pair.sends.seal(KEY_UPDATE[4:], HANDSHAKE))
     pair.sends.renew()
     assert pair.hears(pair.sends.seal(b"under the next key")) == b"under the next key"
 
 
-def test_our_key_changes_before_its_limit(pair: Pair) -> None:
+def test_the_sending_key_changes_before_its_limit(pair: Pair) -> None:
     """Test [RFC 8446 5.5]."""
     pair.suites.limit(20)
     found = pair.reads.open(b"".join(pair.ours.seal(bytes([i])) for i in range(30)))
@@ -235,14 +235,14 @@ def test_our_key_changes_before_its_limit(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(("n", "blocks"), [(0, 2), (15, 2), (16, 3), (LARGEST, 1026)])
-def test_what_a_record_counts(pair: Pair, n: int, blocks: int) -> None:
+def test_blocks_that_a_record_counts(pair: Pair, n: int, blocks: int) -> None:
     """Test that a record counts the blocks of 16 bytes of its content and type, and one for its tag."""
     pair.suites.limit(3 * blocks)
     found = pair.reads.open(b"".join(pair.ours.seal(bytes(n)) for _ in range(4)))
     assert [kind for kind, _ in found] == [DATA, DATA, DATA, HANDSHAKE, DATA]
 
 
-def test_the_limits_of_the_suites() -> None:
+def test_limits_of_the_cipher_suites() -> None:
     """Test that an AES-GCM key seals at most 2^24.5 records of 2^10 blocks [RFC 8446 5.5]."""
     for suite in (ALL["aes-128"], ALL["aes-256"]):
         pair = Pair(suite)
@@ -319,7 +319,7 @@ WRONG: dict[str, tuple[int, Makes]] = {
 
 @pytest.mark.parametrize("suite", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("name", WRONG)
-def test_what_ends_it(name: str, suite: Suite) -> None:
+def test_wrong_records_end_the_connection(name: str, suite: Suite) -> None:
     alert, makes = WRONG[name]
     records = list(makes(Direction(suite, bytes([1]) * suite.secret_bytes, 1)))
     pair = Pair(suite)
@@ -339,7 +339,7 @@ def test_every_changed_bit_is_seen(pair: Pair) -> None:
     assert pair.hears(bytes(record)) == b"x"
 
 
-def test_empty_records_among_others_are_good(pair: Pair) -> None:
+def test_empty_records_between_others_are_accepted(pair: Pair) -> None:
     assert pair.hears(*(pair.sends.seal(b"" if i % EMPTIES_MAX else b"x") for i in range(10 * EMPTIES_MAX))) == b"x" * 10
 
 
@@ -352,7 +352,7 @@ QUIET: dict[str, Callable[[Direction], bytes]] = {
 
 
 @pytest.mark.parametrize("name", QUIET)
-def test_a_client_without_data_may_go_on_for_ever(pair: Pair, name: str) -> None:
+def test_a_client_without_data_may_stay_connected(pair: Pair, name: str) -> None:
     """Test that a client may send only new keys, padding or warnings, once an hour, for ever."""
     for hour in range(3 * EMPTIES_MAX):
         pair.hears(QUIET[name](pair.sends), now_s=3600 * hour)

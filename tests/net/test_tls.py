@@ -75,7 +75,7 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_versions_and_the_line_that_tells(broker: Broker, version: ssl.TLSVersion) -> None:
+def test_tls_versions_and_their_log_line(broker: Broker, version: ssl.TLSVersion) -> None:
     context = client_context()
     context.minimum_version = context.maximum_version = version
     wire = connect(broker, context, f"id{version}")
@@ -114,7 +114,7 @@ def test_bytes_one_at_a_time(broker: Broker) -> None:
                 incoming.write(sock.recv(65536))
 
 
-def test_a_large_message_and_what_follows_it_in_its_records(broker: Broker) -> None:
+def test_a_large_message_and_the_message_after_it_in_its_records(broker: Broker) -> None:
     payload = bytes(range(256)) * 4000
     wire = connect(broker, client_context(), "large")
     wire.send(Subscribe(mid=1, filters=(("large/#", 0),)))
@@ -127,7 +127,7 @@ def test_a_large_message_and_what_follows_it_in_its_records(broker: Broker) -> N
     wire.close()
 
 
-def test_what_a_turn_collects_leaves_in_one_record(broker: Broker) -> None:
+def test_the_output_of_a_turn_is_sent_in_one_record(broker: Broker) -> None:
     """Test that fifty messages that arrived in one record are forwarded in one record."""
     context = client_context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -219,7 +219,7 @@ def test_the_subject_is_the_user_name(tmp_path: Path) -> None:
     assert r"u'CN=ann,O=Acme\, Inc'" in names_in(tmp_path, "use_subject_as_username true\n", "ann")
 
 
-def test_the_packets_own_name_counts_without_these(tmp_path: Path) -> None:
+def test_the_user_name_of_connect_counts_without_these_options(tmp_path: Path) -> None:
     assert "u'" not in names_in(tmp_path, "", "ann")
 
 
@@ -234,7 +234,7 @@ def test_no_common_name(tmp_path: Path, level: int, answer: bytes) -> None:
         wire.close()
 
 
-def test_no_certificate_at_all_where_one_names_the_user() -> None:
+def test_a_missing_certificate_is_refused_where_it_names_the_user() -> None:
     with running("use_identity_as_username true\n") as one:
         wire = Wire(one.port, 4, tls=client_context())
         wire.send(Connect(client_id="x", username="ann"))
@@ -242,7 +242,7 @@ def test_no_certificate_at_all_where_one_names_the_user() -> None:
         wire.close()
 
 
-def test_who_is_let_in(tmp_path: Path) -> None:
+def test_only_clients_with_a_trusted_certificate_are_accepted(tmp_path: Path) -> None:
     _, *good_pem = authority().issue("good")
     bad, *bad_pem = authority().issue("bad")
     _, *late_pem = authority().issue("late", expired=True)
@@ -263,7 +263,7 @@ def test_who_is_let_in(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the broker's own chain
 
 
-def test_the_chain_of_a_certificate_that_comes_without_it(tmp_path: Path) -> None:
+def test_a_missing_chain_is_completed_from_the_authorities(tmp_path: Path) -> None:
     """Test a certificate whose issuer is among the authorities: the broker sends the issuer too, as OpenSSL would, but looks
     it up once."""
     middle = Authority("middle", by=authority())
@@ -280,7 +280,7 @@ def test_the_chain_of_a_certificate_that_comes_without_it(tmp_path: Path) -> Non
 # ---------------------------------------------------------------- reload
 
 
-def test_a_revoked_client_goes_at_reload_and_others_stay(tmp_path: Path) -> None:
+def test_a_reload_ends_revoked_clients_only(tmp_path: Path) -> None:
     _, *stays = authority().issue("stays")
     gone, *goes = authority().issue("goes")
     with running("require_certificate true\ncrlfile {dir}/crl\n", {"crl": authority().revoke()}) as one:
@@ -297,7 +297,7 @@ def test_a_revoked_client_goes_at_reload_and_others_stay(tmp_path: Path) -> None
         going.close()
 
 
-def test_another_certificate_after_reload_and_old_connections_go_on() -> None:
+def test_a_new_certificate_after_a_reload_keeps_old_connections() -> None:
     with running() as one:
         old = connect(one, client_context(), "old")
         other = Authority("other")
@@ -317,7 +317,7 @@ def test_another_certificate_after_reload_and_old_connections_go_on() -> None:
         refused(one, client_context())
 
 
-def test_sessions_go_on_over_a_reload_with_the_same_certificate() -> None:
+def test_tls_sessions_survive_a_reload_with_the_same_certificate() -> None:
     with running() as one:
         context = client_context()
         with secured(one, context) as sock:
@@ -375,7 +375,7 @@ def test_versions_and_ciphers_are_limits() -> None:
             assert cipher is not None and cipher[0] == "TLS_CHACHA20_POLY1305_SHA256"
 
 
-def test_keys_are_logged_when_asked_for() -> None:
+def test_keys_are_logged_with_tls_keylog() -> None:
     from tests.harness.broker import command
 
     with contextlib.ExitStack() as stack:
@@ -412,7 +412,7 @@ def test_keys_are_logged_when_asked_for() -> None:
     ],
     ids=["mqtt", "http", "huge", "short hello", "sslv2", "noise"],
 )
-def test_garbage_is_closed_and_told(broker: Broker, garbage: bytes) -> None:
+def test_garbage_is_closed_and_logged(broker: Broker, garbage: bytes) -> None:
     before = len(broker.log())
     with tcp(broker) as sock:
         port = sock.getsockname()[1]
@@ -448,7 +448,7 @@ def test_silence_after_the_handshake_is_cut_off(broker: Broker) -> None:
         assert sock.recv(1) == b""
 
 
-def test_a_record_that_was_changed_on_its_way(broker: Broker) -> None:
+def test_a_modified_record_ends_the_connection(broker: Broker) -> None:
     with tcp(broker) as sock:
         tls, _, outgoing = client_by_hand(client_context(), sock)
         tls.write(Connect(client_id="broken").encode(4))

@@ -115,7 +115,7 @@ PING = Pingreq().encode(4)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 4, 5, 20])
-def test_what_comes_with_the_finished(client: Client, cut: int) -> None:
+def test_data_that_arrives_with_the_finished(client: Client, cut: int) -> None:
     """Test that our code, not OpenSSL, opens data that arrives with the Finished, whole or in part."""
     records = client.sends.seal(Connect(client_id="early").encode(4)) + client.sends.seal(PING)
     client.send(records[: len(records) - cut])
@@ -123,7 +123,7 @@ def test_what_comes_with_the_finished(client: Client, cut: int) -> None:
     assert client.data(6) == CONNACK + PINGRESP
 
 
-def test_one_ticket_one_answer(client: Client) -> None:
+def test_the_sequence_number_continues_after_the_ticket(client: Client) -> None:
     """Test that our sequence number continues after the one record that OpenSSL sealed, the ticket."""
     client.send()
     client.send(client.sends.seal(Connect(client_id="ticket").encode(4)))
@@ -159,7 +159,7 @@ def test_each_suite(suite: str) -> None:
         assert f"cipher {suite}" in broker.log()
 
 
-def test_smaller_records_where_they_are_agreed_on(broker: Broker) -> None:
+def test_smaller_records_with_max_fragment_length(broker: Broker) -> None:
     """Test that a client with max_fragment_length [RFC 6066 4] stays with OpenSSL, because it would refuse larger records."""
     large = Publish(topic="f", payload=b"x" * 5000).encode(4)
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{broker.port}", "-maxfraglen", "512", "-quiet"]
@@ -229,7 +229,7 @@ def roots(client: Client) -> set[bytes]:
     return found
 
 
-def test_what_the_secrets_are_derived_from_leaves_memory(broker: Broker, client: Client) -> None:
+def test_master_and_handshake_secrets_are_erased(broker: Broker, client: Client) -> None:
     """Test that the handover to our code erases the handshake, master and exporter secrets."""
     assert broker.process is not None
     handshake_and_master = roots(client)
@@ -238,7 +238,7 @@ def test_what_the_secrets_are_derived_from_leaves_memory(broker: Broker, client:
     assert in_memory(broker.process.pid, [*handshake_and_master, client.exporter]) == 0
 
 
-def test_secrets_leave_memory_with_the_connection(broker: Broker, client: Client) -> None:
+def test_secrets_are_erased_with_the_connection(broker: Broker, client: Client) -> None:
     """Test that the handover erases OpenSSL's copies; the end of the connection erases ours."""
     assert broker.process is not None
     secrets = [client.sends.secret, client.reads.secret]
@@ -305,7 +305,7 @@ def test_key_updates_of_openssl(broker: Broker, letter: bytes) -> None:
 @pytest.mark.parametrize(
     ("alert", "words"), [(20, "decryption failed or bad record mac"), (22, "data length too long"), (10, "unexpected message"), (47, "bad value")]
 )
-def test_the_alert_and_the_line(broker: Broker, client: Client, alert: int, words: str) -> None:
+def test_a_protocol_error_sends_an_alert_and_a_log_line(broker: Broker, client: Client, alert: int, words: str) -> None:
     before = len(broker.log())
     client.connected()
     port = client.sock.getsockname()[1]
@@ -323,7 +323,7 @@ def test_the_alert_and_the_line(broker: Broker, client: Client, alert: int, word
     assert "SECRET" not in broker.log()[before:]
 
 
-def test_a_flood_of_empty_records_costs_the_connection(client: Client) -> None:
+def test_a_flood_of_empty_records_ends_the_connection(client: Client) -> None:
     client.connected()
     with contextlib.suppress(ConnectionError):
         for _ in range(20):
@@ -332,14 +332,14 @@ def test_a_flood_of_empty_records_costs_the_connection(client: Client) -> None:
     assert found[0] in ((ALERT, b"\x02\x0a"), (0, b"")) and found[1] == (0, b"")
 
 
-def test_an_alert_of_the_client_is_told(broker: Broker, client: Client) -> None:
+def test_an_alert_of_the_client_is_logged(broker: Broker, client: Client) -> None:
     client.connected()
     client.send(client.sends.seal(b"\x02\x2a", ALERT))
     assert client.read() == (0, b"")
     logged(broker, r"OpenSSL Error\[0\]: error:[0-9A-F]+:SSL routines::sslv3 alert bad certificate")
 
 
-def test_close_notify_is_answered_by_one(client: Client) -> None:
+def test_close_notify_is_answered_by_close_notify(client: Client) -> None:
     client.connected()
     client.send(client.sends.seal(b"\x01\0", ALERT))
     assert client.read() == (ALERT, b"\x01\0")
@@ -353,7 +353,7 @@ def test_disconnect_is_answered_by_close_notify(client: Client) -> None:
     assert client.read() == (0, b"")
 
 
-def test_others_go_on_beside_one_that_breaks_the_rules(broker: Broker, client: Client) -> None:
+def test_an_error_of_one_connection_leaves_others_intact(broker: Broker, client: Client) -> None:
     """Test that an error of one connection leaves the shared contexts valid."""
     wire = Wire(broker.port, 4, tls=client_context())
     wire.send(Connect(client_id="other"))

@@ -81,7 +81,7 @@ class Plain:
             select.select([], [], [], 0.002)     # time for one read of the broker
 
 
-def test_who_makes_us_talk_and_does_not_listen_is_thrown_out(tmp_path: Path) -> None:
+def test_a_client_that_causes_output_and_does_not_read_is_ended(tmp_path: Path) -> None:
     """Test that the unsent output of the client stays within its bound, also if it grows in small steps."""
     with Broker(OPEN + TLS_LINES + f"ciphers {CIPHERS}\ntls_version tlsv1.2\n", server_files()) as broker:
         client = Plain(broker.port, tmp_path)
@@ -99,7 +99,7 @@ def test_who_makes_us_talk_and_does_not_listen_is_thrown_out(tmp_path: Path) -> 
         wire.close()
 
 
-def test_many_requests_in_one_read_end_it(tmp_path: Path) -> None:
+def test_many_renegotiations_in_one_read_end_the_connection(tmp_path: Path) -> None:
     with Broker(OPEN + TLS_LINES + f"ciphers {CIPHERS}\ntls_version tlsv1.2\n", server_files()) as broker:
         client = Plain(broker.port, tmp_path)
         hello = b"\x01\0\0\0" * 4000

@@ -144,7 +144,7 @@ def test_byte_by_byte(row: Row) -> None:
 
 
 @pytest.mark.parametrize("wire", [b"\x10", b"\x16", b"x", b"GEX ", b"\r", b"GET\n"])
-def test_what_is_not_http_is_told_at_once(wire: bytes) -> None:
+def test_input_that_is_not_http_is_refused_at_once(wire: bytes) -> None:
     assert net_api.Handshake().take(wire) in (400, 405)
 
 
@@ -204,7 +204,7 @@ def test_origin(origin: str | None, status: int) -> None:
     assert net_api.Handshake().take(req(Origin=origin)) == 101
 
 
-def test_two_origins_are_none() -> None:
+def test_two_origins_are_refused() -> None:
     shake = net_api.Handshake(4096, ORIGINS)
     assert shake.take(request(extra="Origin: https://app.example\r\nOrigin: https://evil.example\r\n")) == 400
 
@@ -246,7 +246,7 @@ line = st.one_of(
     st.integers(0, 300),
     st.randoms(use_true_random=False),
 )
-def test_any_split_gives_the_same(start: str, lines: list[str], eol: str, size_max: int, chance: random.Random) -> None:
+def test_any_split_gives_the_same_result(start: str, lines: list[str], eol: str, size_max: int, chance: random.Random) -> None:
     wire = (eol.join([start, *lines]) + eol + eol).encode()
     whole = net_api.Handshake(size_max, ("x",))
     status = whole.take(wire)

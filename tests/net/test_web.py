@@ -76,7 +76,7 @@ def publishes(ws: WebSocket, count: int) -> list[bytes]:
 # ---------------------------------------------------------------- WebSocket
 
 
-def test_every_byte_alone(run: Run, dial: Dial) -> None:
+def test_each_byte_in_its_own_write(run: Run, dial: Dial) -> None:
     broker = run(**WS)
     request, accept = handshake()
     sock = dial(broker)
@@ -103,7 +103,7 @@ def test_all_in_one_write(run: Run, dial: Dial) -> None:
     assert got.partition(b"\r\n\r\n")[2] == b"\x82\x06" + CONNACK + PINGRESP
 
 
-def test_what_is_flushed_together_is_one_frame(run: Run, web: Open) -> None:
+def test_output_of_one_flush_is_one_frame(run: Run, web: Open) -> None:
     broker = run(**WS)
     sub = enter(web(broker), "s")
     sub.sendall(mqtt(Subscribe(1, (("t", 0),))))
@@ -161,7 +161,7 @@ def test_pongs(run: Run, web: Open) -> None:
         assert ws.pongs.pop() == payload
 
 
-def test_who_only_pings_and_does_not_read_costs_no_memory(run: Run, web: Open) -> None:
+def test_a_client_that_pings_and_does_not_read_costs_no_memory(run: Run, web: Open) -> None:
     broker = run(**WS)
     ws = enter(web(broker))
     ws.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -205,7 +205,7 @@ def test_close_is_answered(run: Run, web: Open, said: bytes, answered: bytes) ->
 
 
 @pytest.mark.parametrize("way", ["disconnect", "close", "disconnect-and-close", "gone", "text"])
-def test_the_will_and_the_ways_to_go(run: Run, web: Open, way: str) -> None:
+def test_the_will_and_the_ways_to_disconnect(run: Run, web: Open, way: str) -> None:
     """Test that a Close frame is no DISCONNECT [v5 3.1.2-8]."""
     broker = run(**WS)
     sub = enter(web(broker), "s")
@@ -229,7 +229,7 @@ def test_the_will_and_the_ways_to_go(run: Run, web: Open, way: str) -> None:
 
 
 @pytest.mark.parametrize("mean", [frame(BINARY, b"\x10\x00"), frame(BINARY, b"\xf0\x00"), frame(BINARY, connect())])
-def test_an_error_of_mqtt_is_a_normal_close(run: Run, web: Open, mean: bytes) -> None:
+def test_a_protocol_error_of_mqtt_sends_a_normal_close(run: Run, web: Open, mean: bytes) -> None:
     ws = enter(web(run(**WS)))
     ws.sock.sendall(mean)
     assert frames_to_the_end(ws)[-1] == ServerFrame(CLOSE, b"\x03\xe8")
@@ -281,18 +281,18 @@ def test_refusals(run: Run, dial: Dial, sent: bytes, status: int) -> None:
     assert line.endswith("non-matching http origin." if status == 403 else f"{answer.splitlines()[-1].decode()}.")
 
 
-def test_a_browser_of_the_right_origin(run: Run, web: Open) -> None:
+def test_a_browser_of_an_allowed_origin(run: Run, web: Open) -> None:
     broker = run(**WS, websockets_origin=("https://good.example", "https://other.example"))
     enter(web(broker, Origin="https://other.example", User_Agent="Mozilla/5.0", Sec_WebSocket_Extensions="permessage-deflate"))
 
 
-def test_the_size_of_a_request_is_an_option(run: Run, dial: Dial) -> None:
+def test_packet_buffer_size_limits_the_request(run: Run, dial: Dial) -> None:
     broker = run({"packet_buffer_size": 9000}, **WS)
     assert dial(broker, handshake(X="x" * 8000)[0]).recv(12) == b"HTTP/1.1 101"
     assert dial(broker, handshake(X="x" * 9000)[0]).recv(12) == b"HTTP/1.1 431"
 
 
-def test_pings_are_no_sign_of_life_of_mqtt(run: Run, web: Open) -> None:
+def test_websocket_pings_do_not_count_for_keepalive(run: Run, web: Open) -> None:
     """Test that WebSocket pings do not count for keep alive [v5 3.1.2-22]: a browser may answer for a page whose script
     hangs."""
     ws = enter(web(run(**WS)), keepalive=1)
@@ -382,7 +382,7 @@ def proxied(run: Run, dial: Dial, head: bytes, **options: object) -> tuple[Runni
         (2, v2(tlvs=ssl(7, 0, *CN)), "10.1.2.3:4321"),
     ],
 )
-def test_the_address_that_a_proxy_tells(run: Run, dial: Dial, version: int, head: bytes, address: str | None) -> None:
+def test_the_address_in_a_proxy_header_is_logged(run: Run, dial: Dial, version: int, head: bytes, address: str | None) -> None:
     broker, sock = proxied(run, dial, head, enable_proxy_protocol=version)
     assert read(sock, 4) == CONNACK
     where = address or f"127.0.0.1:{sock.getsockname()[1]}"
@@ -393,7 +393,7 @@ def test_the_address_that_a_proxy_tells(run: Run, dial: Dial, version: int, head
     assert not any("New connection" in line for line in broker.lines)  # the address was not known when it connected
 
 
-def test_header_and_all_else_byte_by_byte(run: Run, dial: Dial) -> None:
+def test_proxy_header_and_connect_byte_by_byte(run: Run, dial: Dial) -> None:
     for version, head in ((1, V1), (2, v2(tlvs=ssl(7, 0, *CN)))):
         broker = run(enable_proxy_protocol=version)
         sock = dial(broker)
@@ -428,7 +428,7 @@ def test_a_bad_header(run: Run, dial: Dial, version: int, head: bytes) -> None:
         (ssl(3, 0, *CN), {"require_certificate": True}, None),
     ],
 )
-def test_what_tls_the_client_came_by(run: Run, dial: Dial, tlvs: bytes, options: dict[str, object], refused: str | None) -> None:
+def test_the_tls_of_the_original_client(run: Run, dial: Dial, tlvs: bytes, options: dict[str, object], refused: str | None) -> None:
     broker, sock = proxied(run, dial, v2(tlvs=tlvs), **options)
     if refused is None:
         assert read(sock, 4) == CONNACK
@@ -437,7 +437,7 @@ def test_what_tls_the_client_came_by(run: Run, dial: Dial, tlvs: bytes, options:
         assert broker.log("rejected") == f"Connection from 10.1.2.3:4321 rejected, {refused}."
 
 
-def test_what_was_negotiated_is_said(run: Run, dial: Dial) -> None:
+def test_the_negotiated_tls_version_is_logged(run: Run, dial: Dial) -> None:
     broker, sock = proxied(run, dial, v2(tlvs=ssl(1, 1, *CN)))
     assert read(sock, 4) == CONNACK
     assert broker.log("negotiated") == "Connection from 10.1.2.3:4321 negotiated TLSv1.3 cipher TLS_AES_256_GCM_SHA384"
@@ -446,7 +446,7 @@ def test_what_was_negotiated_is_said(run: Run, dial: Dial) -> None:
 IDENTITY = {"require_certificate": True, "use_identity_as_username": True}
 
 
-def test_the_certificates_name_is_the_user_name(run: Run, dial: Dial) -> None:
+def test_the_name_in_the_certificate_is_the_user_name(run: Run, dial: Dial) -> None:
     broker = run(enable_proxy_protocol=2, **IDENTITY)
     sock = dial(broker, v2(tlvs=ssl(7, 0, *CN)) + connect("p", username="mallory"))
     assert read(sock, 4) == CONNACK
@@ -474,7 +474,7 @@ def test_proxy_then_websocket(run: Run, web: Open) -> None:
 
 
 @pytest.mark.parametrize("options", [WS, {"enable_proxy_protocol": 2}])
-def test_nobody_becomes_local_by_saying_so(run: Run, dial: Dial, web: Open, options: dict[str, object]) -> None:
+def test_a_proxy_header_does_not_make_a_client_local(run: Run, dial: Dial, web: Open, options: dict[str, object]) -> None:
     """Test that without ACLs $CONTROL/mosq/index/v1 answers clients on this machine only."""
     here = socket.inet_aton("127.0.0.1") * 2 + struct.pack(">HH", 9, 9)
     question = mqtt(Publish("$CONTROL/mosq/index/v1", b"t", 1, 7))
@@ -490,7 +490,7 @@ def test_nobody_becomes_local_by_saying_so(run: Run, dial: Dial, web: Open, opti
     assert got == b"\x40\x02\x00\x07"  # acknowledged, as 3.1.1 requires, but not answered
 
 
-def test_a_reload_changes_what_listeners_speak(run: Run, dial: Dial, web: Open) -> None:
+def test_a_reload_changes_the_protocol_of_a_listener(run: Run, dial: Dial, web: Open) -> None:
     broker = run(**WS)
     old = enter(web(broker), "old")
     half = dial(broker, handshake()[0][:40])
@@ -502,7 +502,7 @@ def test_a_reload_changes_what_listeners_speak(run: Run, dial: Dial, web: Open) 
 
 
 @pytest.mark.parametrize(("name", "value"), [("protocol", "http_api"), ("enable_proxy_protocol", 3), ("protocol", "mqtt-sn")])
-def test_settings_that_make_no_sense(run: Run, name: str, value: object) -> None:
+def test_invalid_settings(run: Run, name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{name} is .*; it must be one of "):
         run(**{name: value})
 

@@ -108,7 +108,7 @@ def test_byte_by_byte(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", [r for r in ROWS if r.failed], ids=lambda row: row.id)
-def test_wrong_byte_is_told_at_once(row: Row) -> None:
+def test_a_wrong_byte_is_reported_at_once(row: Row) -> None:
     # The decoder fails at the first wrong byte, does not wait for the rest of the frame, and reads no later bytes.
     for n in range(len(row.wire)):
         frames = net_api.Frames()
@@ -140,7 +140,7 @@ frames_of_clients = st.builds(
 @pytest.mark.again("properties")
 @settings(max_examples=tries(400, 80))
 @given(st.lists(frames_of_clients, max_size=8), st.binary(max_size=6), st.randoms(use_true_random=False))
-def test_any_split_gives_the_same(made: list[bytes], tail: bytes, chance: random.Random) -> None:
+def test_any_split_gives_the_same_result(made: list[bytes], tail: bytes, chance: random.Random) -> None:
     wire = b"".join(made) + tail
     model = Model().read(wire)
     for cut in (len(wire), 1, chance.randint(1, 20)):

@@ -92,7 +92,7 @@ def test_large_messages(run: Run, dial: Dial, secure: dict[str, str], size: int)
 
 
 @pytest.mark.parametrize("bye", [frame(BINARY, mqtt(Disconnect())), frame(CLOSE, b"\x03\xe8")])
-def test_close_then_the_end_of_tls(run: Run, dial: Dial, secure: dict[str, str], bye: bytes) -> None:
+def test_a_close_frame_is_followed_by_close_notify(run: Run, dial: Dial, secure: dict[str, str], bye: bytes) -> None:
     ws = enter(open_web(dial, run(**WS, **secure)))
     ws.sock.sendall(frame(BINARY, mqtt(Pingreq())) + bye)
     raw = ws._raw
@@ -101,7 +101,7 @@ def test_close_then_the_end_of_tls(run: Run, dial: Dial, secure: dict[str, str],
     assert read_server(raw)[0] == [ServerFrame(BINARY, PINGRESP), ServerFrame(CLOSE, b"\x03\xe8")]
 
 
-def test_a_browser_from_elsewhere(run: Run, dial: Dial, secure: dict[str, str]) -> None:
+def test_a_browser_of_another_origin(run: Run, dial: Dial, secure: dict[str, str]) -> None:
     broker = run(**WS, **secure, websockets_origin=("https://good.example",))
     with pytest.raises(AssertionError, match="403 Forbidden"):
         open_web(dial, broker, Origin="https://evil.example")

@@ -46,7 +46,7 @@ OUT = line("#", "out", 1, "l/", "r/")
 @pytest.mark.parametrize("level", [4, 5])
 @pytest.mark.parametrize("lines", [[], [line("other", "out", 1)], [line("#", "out", 1, "l/", "new/")], [line("#", "out", 1)],
                                    [line("a", "out", 1), line("#", "out", 1, "x/", "y/")]])
-def test_what_waits_keeps_the_name_under_which_it_was_queued(level: int, lines: list[dict[str, Any]]) -> None:
+def test_queued_messages_keep_their_remote_name(level: int, lines: list[dict[str, Any]]) -> None:
     with Plane(bridges=[spec(OUT, version=level)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "l/a", b"1", 1)
@@ -98,7 +98,7 @@ def test_more_reloads_than_are_remembered() -> None:
         assert plane.stats()["drops_no_name"] == 1 + oldest
 
 
-def test_the_lines_of_before_are_those_of_what_waited_only() -> None:
+def test_earlier_lines_apply_to_queued_messages_only() -> None:
     """Test that waiting messages use the earlier lines, also if the last of them has no remote name any more."""
     with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
@@ -114,7 +114,7 @@ def test_the_lines_of_before_are_those_of_what_waited_only() -> None:
         assert sent(remote, 2) == [("now/a", b"1"), ("now/a", b"2")]
 
 
-def test_a_reload_while_it_is_connected_counts_for_what_is_left_then() -> None:
+def test_a_reload_while_connected_applies_to_unsent_messages() -> None:
     with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane)
@@ -131,7 +131,7 @@ def test_a_reload_while_it_is_connected_counts_for_what_is_left_then() -> None:
 
 
 @pytest.mark.parametrize("present", [False, True])
-def test_qos_2_half_way(present: bool) -> None:
+def test_a_half_finished_qos_2_handshake_continues(present: bool) -> None:
     with Plane(bridges=[spec(line("#", "out", 2, "l/", "r/"))], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane)
@@ -154,7 +154,7 @@ def test_qos_2_half_way(present: bool) -> None:
         nothing_more(plane, remote)
 
 
-def test_what_keeps_an_older_name_is_no_older_value_of_a_topic_of_today() -> None:
+def test_last_value_does_not_compare_earlier_remote_names() -> None:
     with Plane(bridges=[spec(OUT)], settings={"queue_overflow": "last_value"}, allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "l/a", b"1", 1)
@@ -166,7 +166,7 @@ def test_what_keeps_an_older_name_is_no_older_value_of_a_topic_of_today() -> Non
 
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize("level", [4, 5])
-def test_a_name_that_cannot_be_is_none(level: int, qos: int) -> None:
+def test_messages_with_an_invalid_remote_name_are_dropped(level: int, qos: int) -> None:
     """Test a name that is empty without its prefix `l/`, or too long with a new one: it never goes out under its local name."""
     with Plane(bridges=[spec(line("#", "out", 1, "l/", ""), line("#", "out", 1, "m/", "r" * 65000 + "/"), version=level)], allow_anonymous=True) as plane:
         wire = client(plane)
@@ -179,7 +179,7 @@ def test_a_name_that_cannot_be_is_none(level: int, qos: int) -> None:
         assert plane.stats()["drops_no_name"] == 2
 
 
-def test_subscriptions_there_of_every_configuration_before_are_ended() -> None:
+def test_subscriptions_of_all_earlier_configurations_are_ended() -> None:
     """Test that the bridge also ends subscriptions of a configuration that later ones replaced while the bridge was down."""
     with Plane(bridges=[spec(line("a", "in", 1))], allow_anonymous=True) as plane:
         down(plane, up(plane, n_in=1))
@@ -207,7 +207,7 @@ def subscribed(plane: Plane, present: bool, code: int | None = None) -> int:
     return int((options & RETAIN_HANDLING) >> 4)
 
 
-def test_retained_messages_are_asked_for_by_whoever_lost_its_state() -> None:
+def test_retained_messages_are_requested_after_a_lost_state() -> None:
     """Test that Retain Handling 1 asks for retained messages only if the subscription is new [v5 3.8.3.1]."""
     with Plane(bridges=[spec(line("a", "in", 1), version=5)], allow_anonymous=True) as plane:
         assert subscribed(plane, present=True) == 0      # the remote broker has a session; our broker does not know its SUBACK
@@ -219,7 +219,7 @@ def test_retained_messages_are_asked_for_by_whoever_lost_its_state() -> None:
 
 # ---------------------------------------------------------------- lazy
 
-def test_a_lazy_link_is_wanted_again_after_a_reload() -> None:
+def test_a_reload_lets_a_lazy_bridge_connect_again() -> None:
     """Test that the new threshold applies, also if no further message arrives."""
     with Plane(bridges=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
         wire = client(plane)
@@ -235,7 +235,7 @@ def test_a_lazy_link_is_wanted_again_after_a_reload() -> None:
         assert linked(plane).event == "wanted"
 
 
-def test_a_lazy_link_that_breaks_is_wanted_for_what_still_waits() -> None:
+def test_a_broken_lazy_bridge_reconnects_for_queued_messages() -> None:
     """Test that the event "wanted" follows the event "down"."""
     with Plane(bridges=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
         wire = client(plane)
@@ -257,7 +257,7 @@ def held(plane: Plane, client_id: str) -> bool:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_the_id_of_a_link_that_is_down_is_nobodys(clean: bool) -> None:
+def test_the_client_id_of_an_offline_bridge_stays_reserved(clean: bool) -> None:
     with Plane(bridges=[spec(line("#", "out", 1), local_clean=clean)], allow_anonymous=True) as plane:
         assert held(plane, "local.b")
         down(plane, up(plane))
@@ -265,7 +265,7 @@ def test_the_id_of_a_link_that_is_down_is_nobodys(clean: bool) -> None:
 
 
 @pytest.mark.parametrize("here", [False, True])
-def test_what_waits_for_a_client_is_not_carried_away_by_a_bridge_of_its_name(here: bool) -> None:
+def test_a_bridge_does_not_take_the_queue_of_a_client(here: bool) -> None:
     with Plane(allow_anonymous=True) as plane:
         old = plane.connect(Connect("local.b", clean=False))
         old.read_packet()
@@ -289,7 +289,7 @@ def named(name: str, local_id: str, **more: Any) -> dict[str, Any]:
     return spec(line("#", "out", 1), name=name, local_clientid=local_id, **more)
 
 
-def test_a_link_under_another_name_begins_where_the_other_ends() -> None:
+def test_a_renamed_bridge_takes_over_the_client_id() -> None:
     with Plane(bridges=[named("b", "id")], allow_anonymous=True) as plane:
         reload(plane, named("c", "id"))
         publish(client(plane), "t", b"x", 1)
@@ -299,7 +299,7 @@ def test_a_link_under_another_name_begins_where_the_other_ends() -> None:
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("connected", [(), ("b",), ("c",), ("b", "c")])
-def test_two_links_exchange_their_ids(connected: tuple[str, ...], lazy: bool) -> None:
+def test_two_bridges_exchange_their_client_ids(connected: tuple[str, ...], lazy: bool) -> None:
     with Plane(bridges=[named("b", "x"), named("c", "y")], allow_anonymous=True) as plane:
         remotes = [Remote(plane, name) for name in connected]
         for name, remote in zip(connected, remotes, strict=True):
@@ -320,7 +320,7 @@ def test_two_links_exchange_their_ids(connected: tuple[str, ...], lazy: bool) ->
         assert held(plane, "y")
 
 
-def test_kicking_who_has_no_name_leaves_links_alone() -> None:
+def test_a_kick_of_anonymous_clients_leaves_bridges_alone() -> None:
     with Plane(bridges=[spec(line("#", "out", 1))], allow_anonymous=True) as plane:
         up(plane)
         wire = client(plane)
