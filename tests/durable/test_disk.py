@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durable.test_restart import FOR_LONG, KEEP, Kept, nothing_more, offline_subscriber, read_publishes, publish, qos_0_continues, subscribe
+from tests.durable.test_restart import FOR_LONG, KEEP, Kept, nothing_more, offline_subscriber, publish, qos_0_continues, read_publishes, subscribe
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Pubrec, Suback, Subscribe
 from tests.harness.properties import P

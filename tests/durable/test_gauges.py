@@ -11,7 +11,7 @@ from pathlib import Path
 
 import mosq
 
-from tests.durable.test_restart import KEEP, Kept, offline_subscriber, read_publishes, publish, subscribe
+from tests.durable.test_restart import KEEP, Kept, offline_subscriber, publish, read_publishes, subscribe
 from tests.harness.broker import free_port
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connect, Puback, Publish, Subscribe

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, read_publishes, publish, qos_0_continues, subscribe
+from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, publish, qos_0_continues, read_publishes, subscribe
 from tests.harness.faults import Faults, until
 from tests.harness.packets import (
     Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe, Will,

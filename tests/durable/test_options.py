@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, read_publishes, publish, subscribe
+from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, publish, read_publishes, subscribe
 from tests.harness.packets import Puback, Publish
 
 IN_DIR = "persistence_location {dir}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.durable.test_restart import FOR_LONG, KEEP, Kept, nothing_more, read_publishes, publish, subscribe
+from tests.durable.test_restart import FOR_LONG, KEEP, Kept, nothing_more, publish, read_publishes, subscribe
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe
 from tests.harness.wire import Wire
 

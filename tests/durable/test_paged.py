@@ -11,7 +11,7 @@ import pytest
 
 import mosq
 from tests.broker.test_bounds import until
-from tests.durable.test_restart import KEEP, Kept, offline_subscriber, read_publishes, publish, subscribe
+from tests.durable.test_restart import KEEP, Kept, offline_subscriber, publish, read_publishes, subscribe
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
 from tests.harness.properties import P
 from tests.harness.wire import Wire

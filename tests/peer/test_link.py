@@ -31,7 +31,7 @@ def client(plane: Plane, *filters: tuple[str, int], level: int = 4) -> Wire:
 
 
 @LEVELS
-def test_connect_says_what_was_configured(level: int) -> None:
+def test_connect_has_the_configured_fields(level: int) -> None:
     link = spec(version=level, keepalive_s=17, clean_start=True, remote_username="u", remote_password=b"p\xff", notifications=True,
                 receive_maximum=7, topic_alias_max=3, session_expiry_s=99)
     with Plane(bridges=[link], allow_anonymous=True) as plane:
@@ -54,7 +54,7 @@ def test_try_private_sets_the_bridge_bit(level: int) -> None:
 
 @LEVELS
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_is_published_here_goes_out_under_its_other_name(level: int, qos: int) -> None:
+def test_outgoing_messages_get_their_remote_name(level: int, qos: int) -> None:
     with Plane(bridges=[spec(line("#", "out", 2, "l/", "r/"), version=level)], allow_anonymous=True) as plane:
         remote = up(plane, level)
         wire = client(plane)
@@ -65,7 +65,7 @@ def test_what_is_published_here_goes_out_under_its_other_name(level: int, qos: i
 
 @LEVELS
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_the_remote_publishes_comes_in_under_its_other_name(level: int, qos: int) -> None:
+def test_incoming_messages_get_their_local_name(level: int, qos: int) -> None:
     with Plane(bridges=[spec(line("#", "in", qos, "l/", "r/"), version=level)], allow_anonymous=True) as plane:
         remote = Remote(plane, level=level)
         remote.let_in()
@@ -83,7 +83,7 @@ def test_what_the_remote_publishes_comes_in_under_its_other_name(level: int, qos
         assert (got.topic, got.payload, got.qos) == ("l/a/b", b"x", qos)
 
 
-def test_both_ways_does_not_loop() -> None:
+def test_both_directions_do_not_loop() -> None:
     with Plane(bridges=[spec(line("#", "both", 1, "l/", "r/"))], allow_anonymous=True) as plane:
         remote = up(plane, n_in=1)
         remote.send(Publish("r/a", b"x", 1, 5, retain=True))
@@ -93,7 +93,7 @@ def test_both_ways_does_not_loop() -> None:
         assert remote.hears("publish")["topic"] == b"r/b"        # r/a is not sent
 
 
-def test_what_no_line_asked_for_does_not_come_in() -> None:
+def test_messages_outside_of_the_topic_lines_are_dropped() -> None:
     with Plane(bridges=[spec(line("#", "in", 1, "l/", "r/"), line("$CONTROL/#", "in", 1))], allow_anonymous=True) as plane:
         remote = up(plane, n_in=2)
         wire = client(plane, ("#", 0), ("$CONTROL/#", 0))
@@ -105,7 +105,7 @@ def test_what_no_line_asked_for_does_not_come_in() -> None:
 
 
 @LEVELS
-def test_a_refusal_is_told_with_its_code(level: int) -> None:
+def test_a_refusal_is_reported_with_its_code(level: int) -> None:
     with Plane(bridges=[spec(version=level)], allow_anonymous=True) as plane:
         remote = Remote(plane, level=level)
         remote.hears("connect")
@@ -117,7 +117,7 @@ def test_a_refusal_is_told_with_its_code(level: int) -> None:
         up(plane, level)
 
 
-def test_a_server_of_3_refuses_5_in_its_own_words() -> None:
+def test_a_server_of_3_refuses_5_with_a_connack_of_3() -> None:
     with Plane(bridges=[spec(version=5)], allow_anonymous=True) as plane:
         remote = Remote(plane, level=5)
         remote.hears("connect")
@@ -126,7 +126,7 @@ def test_a_server_of_3_refuses_5_in_its_own_words() -> None:
 
 
 @LEVELS
-def test_messages_wait_while_the_link_is_down_and_go_out_in_order(level: int) -> None:
+def test_messages_queued_for_an_offline_bridge_are_sent_in_order(level: int) -> None:
     with Plane(bridges=[spec(line("#", "out", 1), version=level)], allow_anonymous=True) as plane:
         wire = client(plane)
         for n in range(30):
@@ -140,7 +140,7 @@ def test_messages_wait_while_the_link_is_down_and_go_out_in_order(level: int) ->
 
 
 @pytest.mark.parametrize("present", [False, True])
-def test_qos_2_over_a_cut(present: bool) -> None:
+def test_outgoing_qos_2_after_a_lost_connection(present: bool) -> None:
     with Plane(bridges=[spec(line("#", "out", 2))], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane)
@@ -169,7 +169,7 @@ def test_qos_2_over_a_cut(present: bool) -> None:
 
 
 @pytest.mark.parametrize("present", [False, True])
-def test_qos_2_inbound_over_a_cut_comes_once(present: bool) -> None:
+def test_incoming_qos_2_arrives_once_after_a_lost_connection(present: bool) -> None:
     with Plane(bridges=[spec(line("#", "in", 2))], allow_anonymous=True) as plane:
         wire = client(plane, ("#", 2))
         remote = up(plane, n_in=1)
@@ -210,7 +210,7 @@ def publish(wire: Wire, topic: str, payload: bytes = b"", qos: int = 0, retain: 
         wire.read_packet()
 
 
-def test_the_remote_broker_takes_qos_1_at_most_and_retains_nothing() -> None:
+def test_limits_of_the_remote_broker_lower_qos_and_retain() -> None:
     with Plane(bridges=[spec(line("#", "both", 2), version=5, loop_guard=False)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "before", b"x", 2)
@@ -239,7 +239,7 @@ def test_the_window_of_the_remote_broker() -> None:
         assert remote.hears("publish")["payload"] == b"2"
 
 
-def test_what_is_too_large_for_either_side_is_dropped() -> None:
+def test_messages_too_large_for_either_side_are_dropped() -> None:
     with Plane(bridges=[spec(line("#", "out", 1), version=5, packet_max=200)], allow_anonymous=True) as plane:
         remote = up(plane, 5, props=((39, 100),))
         wire = client(plane)
@@ -281,7 +281,7 @@ def test_outgoing_retain_off() -> None:
 # ---------------------------------------------------------------- retained messages
 
 
-def test_retained_messages_go_out_once_and_none_that_came_from_there() -> None:
+def test_local_retained_messages_are_sent_once() -> None:
     with Plane(bridges=[spec(line("a/#", "both", 1))], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "a/ours", b"x", 1, retain=True)
@@ -307,7 +307,7 @@ def test_retained_messages_go_out_once_and_none_that_came_from_there() -> None:
 
 
 @LEVELS
-def test_notices_on_both_sides(level: int) -> None:
+def test_notifications_in_both_brokers(level: int) -> None:
     topic = "$SYS/broker/connection/remote.b/state"
     with Plane(bridges=[spec(version=level, notifications=True)], allow_anonymous=True) as plane:
         wire = client(plane, ("$SYS/broker/connection/#", 1))
@@ -331,7 +331,7 @@ def test_notices_on_both_sides(level: int) -> None:
         assert incoming.payload == b"0"
 
 
-def test_local_notices_alone() -> None:
+def test_notifications_in_the_local_broker_only() -> None:
     with Plane(bridges=[spec(notifications=True, notifications_local_only=True, notification_topic="state/of/it")], allow_anonymous=True) as plane:
         wire = client(plane, ("state/#", 0))
         wire.read_packet()
@@ -347,7 +347,7 @@ def test_local_notices_alone() -> None:
 # ---------------------------------------------------------------- the connection
 
 
-def test_pings_and_a_remote_broker_that_does_not_answer() -> None:
+def test_a_remote_broker_that_stops_answering_pings() -> None:
     with Plane(bridges=[spec(keepalive_s=1)], allow_anonymous=True) as plane:
         remote = up(plane)
         remote.hears("pingreq")
@@ -356,7 +356,7 @@ def test_pings_and_a_remote_broker_that_does_not_answer() -> None:
         assert linked(plane) == BridgeEvent("b", "down", "exceeded timeout")
 
 
-def test_a_remote_broker_that_never_says_connack() -> None:
+def test_a_remote_broker_that_never_sends_connack() -> None:
     with Plane(bridges=[spec(connect_timeout_ms=100)], allow_anonymous=True) as plane:
         remote = Remote(plane)
         remote.hears("connect")
@@ -367,7 +367,7 @@ def test_a_remote_broker_that_never_says_connack() -> None:
     (4, b"\x30\x03\x00\x01a"), (4, b"\x20\x02\x02\x00"), (4, b"\x20\x02\x00\x06"), (5, b"\x20\x03\x01\x80\x00"), (4, b"\xd0\x00"),
     (5, b"\x20\x06\x00\x00\x03\x21\x00\x00"), (4, b"\x10\x00"),
 ])
-def test_nonsense_in_place_of_connack(level: int, raw: bytes) -> None:
+def test_invalid_bytes_in_place_of_connack(level: int, raw: bytes) -> None:
     with Plane(bridges=[spec(line("#", "in"), version=level)], allow_anonymous=True) as plane:
         remote = Remote(plane, level=level)
         remote.hears("connect")
@@ -378,7 +378,7 @@ def test_nonsense_in_place_of_connack(level: int, raw: bytes) -> None:
 
 @pytest.mark.parametrize("raw", [b"\x90\x00", b"\x82\x06\x00\x01\x00\x01a\x00", b"\xc0\x00", b"\xe0\x00", b"\x10\x00", b"\xf0\x00", b"\x00\x00",
                                  b"\x40\x02\x00\x00", b"\x30\x01a"])
-def test_nonsense_on_an_open_link(raw: bytes) -> None:
+def test_invalid_bytes_on_an_open_connection(raw: bytes) -> None:
     with Plane(bridges=[spec(line("#", "in"))], allow_anonymous=True) as plane:
         remote = up(plane, n_in=1)
         remote.send(raw)
@@ -386,7 +386,7 @@ def test_nonsense_on_an_open_link(raw: bytes) -> None:
         up(plane, n_in=1)
 
 
-def test_a_goodbye_of_the_remote_broker() -> None:
+def test_a_disconnect_of_the_remote_broker() -> None:
     with Plane(bridges=[spec(version=5)], allow_anonymous=True) as plane:
         remote = up(plane, 5)
         remote.send(b"\xe0\x01\x8b")
@@ -405,7 +405,7 @@ def test_a_failure_code_in_an_acknowledgement_ends_nothing() -> None:
         assert remote.hears("publish")["topic"] == b"b"
 
 
-def test_nobody_takes_the_session_of_a_link() -> None:
+def test_no_client_takes_the_session_of_a_bridge() -> None:
     with Plane(bridges=[spec(line("#", "out"))], allow_anonymous=True) as plane:
         up(plane)
         wire = plane.connect(Connect("local.b"))
@@ -415,7 +415,7 @@ def test_nobody_takes_the_session_of_a_link() -> None:
         assert plane.engine.bridges()[0]["state"] == "up"
 
 
-def test_attempts_that_cannot_be() -> None:
+def test_invalid_bridge_commands_are_refused() -> None:
     with Plane(bridges=[spec()], allow_anonymous=True) as plane:
         with pytest.raises(KeyError):
             plane.engine.bridge("other", "close")
@@ -427,7 +427,7 @@ def test_attempts_that_cannot_be() -> None:
             plane.engine.bridge("b", "connect")
 
 
-def test_unsubscribe_from_what_goes_out_only() -> None:
+def test_unsubscribe_from_outgoing_topics_only() -> None:
     with Plane(bridges=[spec(line("a", "out"), line("b", "in"), line("b", "out"), attempt_unsubscribe=True)], allow_anonymous=True) as plane:
         remote = Remote(plane)
         remote.let_in()
@@ -451,7 +451,7 @@ def test_a_refused_subscription_is_logged() -> None:
 # ---------------------------------------------------------------- lazy bridges, clean sessions
 
 
-def test_a_lazy_link_is_wanted_and_becomes_idle() -> None:
+def test_a_lazy_bridge_connects_at_its_threshold_and_becomes_idle() -> None:
     with Plane(bridges=[spec(line("#", "out", 0), threshold=3, idle_ms=50)], allow_anonymous=True) as plane:
         wire = client(plane)
         for n in range(5):
@@ -467,7 +467,7 @@ def test_a_lazy_link_is_wanted_and_becomes_idle() -> None:
         assert linked(plane).event == "wanted"
 
 
-def test_local_clean_keeps_nothing_while_it_is_down() -> None:
+def test_local_clean_queues_nothing_for_an_offline_bridge() -> None:
     with Plane(bridges=[spec(line("#", "both", 1), local_clean=True)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "t", b"before", 1)
@@ -490,7 +490,7 @@ def reload(plane: Plane, *links: dict) -> None:
     plane.engine.reload(plane.settings, plane.listeners, plane.securities, list(links))
 
 
-def test_a_reload_changes_a_link_when_it_breaks_or_at_once() -> None:
+def test_a_reload_changes_a_bridge_lazily_or_at_once() -> None:
     with Plane(bridges=[spec(line("a", "both", 1))], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane, n_in=1)
@@ -510,7 +510,7 @@ def test_a_reload_changes_a_link_when_it_breaks_or_at_once() -> None:
         assert linked(plane).event == "down"
 
 
-def test_a_reload_brings_and_removes_links() -> None:
+def test_a_reload_adds_and_removes_bridges() -> None:
     with Plane(allow_anonymous=True) as plane:
         assert plane.engine.bridges() == []
         reload(plane, spec(line("#", "out", 1)), spec(name="other"))
@@ -535,7 +535,7 @@ def test_a_reload_brings_and_removes_links() -> None:
     (spec(version=6), "version"), (spec(keepalive_s=70000), "keepalive_s"), (spec(bind="nowhere"), "bind"),
     (spec(notifications=True, notification_topic="a/#"), "no topic for notifications"), (spec(local_clientid=""), "local_clientid"),
 ])
-def test_what_makes_no_sense_is_refused(link: dict, says: str) -> None:
+def test_invalid_bridges_are_refused(link: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Plane(bridges=[link])
     with Plane(bridges=[spec()]) as plane:

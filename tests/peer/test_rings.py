@@ -40,7 +40,7 @@ def published(wire: Wire) -> Publish:
 
 
 @pytest.mark.parametrize("level", [3, 4, 5])
-def test_two_brokers_both_ways(level: int) -> None:
+def test_two_brokers_in_both_directions(level: int) -> None:
     with Plane(bridges=[spec(line("#", "both", 1), version=level)], allow_anonymous=True) as a, Plane(allow_anonymous=True) as b:
         connect(a, b)
         at_a, at_b = subscriber(a, "sub", "#", 1), subscriber(b, "sub", "#", 1)
@@ -69,7 +69,7 @@ def ring(n: int, direction: str, **more: Any) -> list[Plane]:
 
 @pytest.mark.parametrize("direction", ["in", "out", "both"])
 @pytest.mark.parametrize("n", [2, 3])
-def test_a_ring_of_links_of_5_ends(n: int, direction: str) -> None:
+def test_messages_in_a_ring_of_bridges_of_5_end(n: int, direction: str) -> None:
     planes = ring(n, direction)
     try:
         wires = [subscriber(plane, "sub", "t/#", 0, 5) for plane in planes]
@@ -92,7 +92,7 @@ def test_a_ring_of_links_of_5_ends(n: int, direction: str) -> None:
 
 @pytest.mark.parametrize("level", [4, 5])
 @pytest.mark.parametrize("direction", ["out", "in"])
-def test_exactly_once_and_in_order_over_cuts(level: int, direction: str) -> None:
+def test_qos_2_arrives_once_and_in_order_over_lost_connections(level: int, direction: str) -> None:
     """Test a bridge that its own broker cuts again and again while messages of QoS 2 flow."""
     total, cuts = 600, 12
     link = spec(line("#", direction, 2), version=level, session_expiry_s=1000)

@@ -55,13 +55,13 @@ def test_always_the_same() -> None:
     assert set(Corpus("deep", 300).filters().splitlines()) < set(Corpus("deep", 500).filters().splitlines())
 
 
-def test_few_topics_for_what_is_hot() -> None:
+def test_hot_traffic_has_few_topics() -> None:
     corpus = Corpus("numeric", 5_000)
     assert len(corpus.traffic("hot")) == 1_000
     assert len(corpus.traffic("wide")) == 5_000
 
 
-def test_large_ones_are_kept(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_corpora_are_stored(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = Corpus("skewed", 100_000)
     made = corpora.stored_filters(corpus, tmp_path)
     monkeypatch.setattr(Corpus, "filters", lambda self: pytest.fail("made again"))
@@ -70,7 +70,7 @@ def test_large_ones_are_kept(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @EVERY
-def test_the_index_delivers_what_is_promised(name: str) -> None:
+def test_the_index_finds_the_promised_deliveries(name: str) -> None:
     corpus = Corpus(name, 2_000)
     filters, traffic = Lines(corpus.filters(), True), corpus.traffic()
     index = IndexBench()

@@ -36,7 +36,7 @@ def test_a_promise_that_is_not_kept() -> None:
     assert "promised 1.5: NOT KEPT" in report.report(figures, [])
 
 
-def test_the_name_of_a_single_benchmark_stands_at_the_top() -> None:
+def test_the_name_of_a_single_benchmark_is_in_the_metadata() -> None:
     figures = {"metadata": {"name": "match/deep/10/full/hot"}, "benchmarks": [{"runs": [{"values": [1e-6]}]}]}
     assert report.benches(figures) == [report.Bench("match", "deep", 10, "full", "hot", pytest.approx(1000))]
 
@@ -100,7 +100,7 @@ def test_failures_are_noted() -> None:
     assert "| deep | 1 k | 100 | over 10 s |" in ablation.report(measured)
 
 
-def test_rows_are_kept(tmp_path) -> None:
+def test_rows_are_written_and_read_back(tmp_path) -> None:
     measured = figures("insert", "deep", 1000, default=[100, 101])
     assert rows.write(tmp_path / "new" / "rows.jsonl", iter(measured)) == measured
     assert rows.read(tmp_path / "new" / "rows.jsonl") == measured

@@ -13,7 +13,7 @@ from mosq.tools.bench.html.reading import read
 from tests.report import folder
 
 
-def test_the_file_in_the_repository_is_made_of_its_runs() -> None:
+def test_the_committed_file_matches_its_runs() -> None:
     assert results.KEPT.is_dir() and results.main(["--check"]) == 0, "python -m perf.results"
 
 
@@ -36,7 +36,7 @@ def test_kept_results_are_equal_and_small(tmp_path: Path) -> None:
             assert other.times.us["p99_us"] == pytest.approx(one.times.us["p99_us"], rel=1e-5) and other.rate == pytest.approx(one.rate, rel=1e-5)
 
 
-def test_a_load_test_that_was_kept_before_goes(tmp_path: Path) -> None:
+def test_an_earlier_stored_load_test_is_removed(tmp_path: Path) -> None:
     source, target = tmp_path / "lab", tmp_path / "kept"
     folder.write(source)
     results.keep(source, target)
@@ -57,7 +57,7 @@ def test_results_by_hand_become_runs(tmp_path: Path) -> None:
     assert read(str(tmp_path / "kept")).about.machine["processor"] == "Some Processor" and Lab(read(str(tmp_path / "kept"))).brokers == ["mosq", "other"]
 
 
-def test_the_file_has_tables_and_no_markup_of_others(tmp_path: Path) -> None:
+def test_the_file_has_tables_and_escapes_markup(tmp_path: Path) -> None:
     lines = folder.runs(2)
     for one in lines[:4]:
         one["run"]["title"] = "a | b <script> `c`"

@@ -55,7 +55,7 @@ def test_remembered_batches_are_not_read_again(found: settings.Settings) -> None
     assert [path.name for path in (found.checkpoints / audit.REMEMBERED).iterdir()] == ["3.parquet"]
 
 
-def test_rows_that_a_compaction_has_put_behind_it_count_once(found: settings.Settings) -> None:
+def test_rows_moved_by_a_compaction_count_once(found: settings.Settings) -> None:
     wanted = status.status(found, with_audit=True)["audit"]
     audit.remember(found, 3)
     assert compaction.compact(found.table("gold/backlog"), BATCHES - 1) == (BATCHES, 1)

@@ -30,7 +30,7 @@ def test_rows_are_the_records_of_all_streams(spark: SparkSession, tmp_path: Path
     assert (drop.kind, drop.topic, drop.reason, drop.username) == (6, "x/y", 0x97, None)
 
 
-def test_workers_import_what_is_compiled(spark: SparkSession) -> None:
+def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
     """Check that workers do not use the zip that Spark puts first: mosq/pipeline/workers."""
     import pyspark
 

@@ -82,7 +82,7 @@ def test_without_events_nothing_is_advised(spark: SparkSession) -> None:
     assert told.flags() == told.lines() == [] and all("stream_events true" in one.formula for one in told.advice)
 
 
-def test_a_plan_names_options_that_there_are(advised: Plan) -> None:
+def test_a_plan_names_existing_options(advised: Plan) -> None:
     flags = advised.flags()
     assert flags == ["--pool-grow", "200", "--pool-idle-max", str(CROWD - LOW + 200), "--match-cache", "1024"]
     assert advised.lines() == ["max_queued_messages 1900"]
@@ -120,7 +120,7 @@ def test_steps_of_a_pool() -> None:
     assert steps_of(curve * 2, 1000, 10_000) == (2, 1000)       # two runs of a broker
 
 
-def test_a_start_ends_all_connections_and_refused_ones_are_none(spark: SparkSession) -> None:
+def test_a_start_ends_connections_and_refused_ones_do_not_count(spark: SparkSession) -> None:
     bronze = Bronze()
     for life in range(2):
         for i in range(3):
@@ -194,7 +194,7 @@ def started(flags: list[str], lines: list[str]) -> Broker:
     return Broker("\n".join(("sys_interval 1", "enable_control_api true", *lines, "")), command=[sys.executable, "-m", "mosq", *flags])
 
 
-def test_a_broker_with_these_flags_keeps_what_was_promised(advised: Plan) -> None:
+def test_a_broker_with_the_planned_flags_meets_the_plan(advised: Plan) -> None:
     grow, idle, cache = (of(advised, name) for name in ("pool_grow", "pool_idle_max", "match_cache"))
     with started(advised.flags(), []) as broker:
         watched = Watched(broker.port)
@@ -226,7 +226,7 @@ def test_a_broker_with_these_flags_keeps_what_was_promised(advised: Plan) -> Non
 
 
 @pytest.mark.parametrize("planned", [True, False])
-def test_a_queue_of_the_planned_size_drops_nothing(advised: Plan, planned: bool) -> None:
+def test_a_queue_of_the_planned_size_drops_no_message(advised: Plan, planned: bool) -> None:
     assert of(advised, "max_queued_messages").expected["drops"] == 0
     with started([], advised.lines() if planned else []) as broker:
         watched = Watched(broker.port)

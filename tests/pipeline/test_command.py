@@ -59,14 +59,14 @@ def test_an_alarm_is_printed_and_sets_the_exit_status(found: settings.Settings, 
     assert "ALARM: 1 do not add up" in out
 
 
-def test_status_works_where_the_journal_is_gone(found: settings.Settings, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_works_without_the_journal(found: settings.Settings, capsys: pytest.CaptureFixture[str]) -> None:
     after(found)
     found.file.write_text('[pipeline]\njournal = "gone"\n')
     assert main(["pipeline", "status", "-s", str(found.file)]) == 0
     assert "there is no such folder" in capsys.readouterr().out
 
 
-def test_states_of_the_last_batches_are_kept(found: settings.Settings) -> None:
+def test_the_states_of_the_last_batches_are_stored(found: settings.Settings) -> None:
     for i in range(20):
         state.put_after(found, state.empty() | {"batch": i})
     assert state.after(found)["batch"] == 19 and state.after(found, 15)["batch"] == 15 and state.after(found, -1) == state.empty()
@@ -78,7 +78,7 @@ def test_states_of_the_last_batches_are_kept(found: settings.Settings) -> None:
         state.after(found)
 
 
-def test_the_live_view_is_a_line_for_each_batch_or_one_that_changes(found: settings.Settings) -> None:
+def test_the_live_view_prints_lines_or_updates_one(found: settings.Settings) -> None:
     before, now = state.empty(), after(found, quarantine={"empty": 4})
     out = io.StringIO()
     shown = live.Live(found, out=out)

@@ -47,7 +47,7 @@ def test_the_rows_are_the_same_and_the_files_few(table: Path) -> None:
     assert sorted(path.name for path in table.parent.iterdir() if not path.name.endswith(".lock")) == ["t"]
 
 
-def test_large_batches_are_left_alone_and_none_grows_beyond(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batches_stay_and_merged_batches_are_bounded(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(table, 6, rows=3 * ROWS)
     for i in range(9, 14):
         put(table, i)
@@ -56,7 +56,7 @@ def test_large_batches_are_left_alone_and_none_grows_beyond(table: Path, monkeyp
     assert tables.batches(table) == [2, 5, 6, 11, 12, 13]
 
 
-def test_a_batch_is_large_by_its_bytes_too(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_also_large_by_its_bytes(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compaction.compact(table, 2)
     before = tables.files(table, 2)
     monkeypatch.setattr(compaction, "LARGE_BYTES", max(path.stat().st_size for path in tables.files(table)))
@@ -65,7 +65,7 @@ def test_a_batch_is_large_by_its_bytes_too(table: Path, monkeypatch: pytest.Monk
     assert read(table) == list(range(7 * ROWS))
 
 
-def test_batches_of_nothing_stay_a_table(tmp_path: Path) -> None:
+def test_empty_batches_merge_into_an_empty_table(tmp_path: Path) -> None:
     for i in range(3):
         put(tmp_path / "t", i, rows=0)
     assert compaction.compact(tmp_path / "t", 2) == (3, 1) and read(tmp_path / "t") == []
@@ -76,7 +76,7 @@ def groups(table: Path) -> list[int]:
     return [one.row_group(i).num_rows for one in said for i in range(one.num_row_groups)]
 
 
-def test_small_row_groups_become_some_of_a_size_and_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_row_groups_are_merged_with_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "t"
     for i in range(50):
         put(table, i)
@@ -93,7 +93,7 @@ def test_small_row_groups_become_some_of_a_size_and_memory_is_bounded(tmp_path: 
 
 
 @pytest.mark.parametrize("at", ["_merge", "_exchange", "after"])
-def test_killed_at_any_step_it_has_changed_nothing_or_all(table: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+def test_a_kill_at_any_step_leaves_the_old_or_the_new_table(table: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     class Killed(BaseException):
         pass
 
@@ -138,7 +138,7 @@ def test_a_reader_with_the_old_folder_finds_all_rows(table: Path) -> None:
     assert sorted(pq.read_table(files)["n"].to_pylist()) == list(range(6 * ROWS)) and left_over(table) == []
 
 
-def test_readers_beside_it_find_every_row_once_or_an_error(tmp_path: Path) -> None:
+def test_concurrent_readers_find_each_row_once_or_an_error(tmp_path: Path) -> None:
     table = tmp_path / "t"
     n, done = 0, threading.Event()
     good = failed = 0
@@ -221,7 +221,7 @@ def test_a_batch_that_is_written_while_tables_are_listed_does_no_harm(tmp_path: 
     assert list(compaction.compact_all(found, 2)) == ["bronze: nothing to merge"]
 
 
-def test_a_damaged_file_stops_it_and_nothing_is_changed(table: Path) -> None:
+def test_a_damaged_file_stops_the_compaction_without_changes(table: Path) -> None:
     path = tables.files(table, 3)[0]
     raw = path.read_bytes()
     path.write_bytes(raw[:len(raw) // 2])
@@ -230,7 +230,7 @@ def test_a_damaged_file_stops_it_and_nothing_is_changed(table: Path) -> None:
     assert tables.batches(table) == list(range(6))
 
 
-def test_one_at_a_time_and_file_systems_that_cannot(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_runs_and_unsupported_file_systems_are_refused(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with compaction._alone(table), pytest.raises(MosqPipelineError, match="compacted by another process"):
         compaction.compact(table, 5)
     monkeypatch.setattr(compaction, "RENAME_EXCHANGE", 0xFF)        # flags that no file system supports: EINVAL

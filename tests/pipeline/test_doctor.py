@@ -54,7 +54,7 @@ def bad(file: Path) -> dict[str, tuple[str, str]]:
     return {one.what: (one.found, one.fix) for one in doctor.examine(file) if not one.ok}
 
 
-def test_all_is_well(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_checks_pass(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     versions(monkeypatch)
     monkeypatch.setattr(doctor, "MEMORY_BYTES", 0)
     monkeypatch.setattr(doctor, "DISK_BYTES", 0)
@@ -132,7 +132,7 @@ def test_other_folders_are_ignored(folder: Path, java: Path, monkeypatch: pytest
         find(Options({"path": str(folder / "streams")}))
 
 
-def test_it_runs_where_nothing_is_installed(folder: Path) -> None:
+def test_doctor_runs_without_any_package(folder: Path) -> None:
     """Test also that the start of a broker imports no module of the pipeline."""
     hidden = ("pyspark", "pandas", "pyarrow", "numpy", "google", "duckdb")
     script = (f"import sys\nfor name in {hidden!r}: sys.modules[name] = None\n"

@@ -13,7 +13,7 @@ from tests.harness.faults import until
 from tests.streams.journalled import keeping
 
 
-def test_a_fleet_sends_what_the_streams_then_hold(monkeypatch) -> None:
+def test_messages_of_a_fleet_are_in_the_streams(monkeypatch) -> None:
     monkeypatch.setattr("mosq.pipeline.runs.fleet.BAD", 0.5)
     monkeypatch.setattr("mosq.pipeline.runs.fleet.LEAVES", 0.05)
     with Broker(keeping("stream telemetry site/#", "stream_events true")) as broker:

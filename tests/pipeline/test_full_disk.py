@@ -93,7 +93,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.part("spark")
-def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(spark: SparkSession, tmp_path: Path, disk: Tmpfs | Door) -> None:
+def test_a_full_disk_stops_the_run_and_it_continues_with_room(spark: SparkSession, tmp_path: Path, disk: Tmpfs | Door) -> None:
     stream = Journal(tmp_path / "streams", "tele")
     dice = random.Random(1)
     for i in range(MESSAGES):

@@ -43,7 +43,7 @@ def test_excess_fields_are_left_out_and_reported() -> None:
     assert not left_out and len(schema.fields) == inference.FIELDS_MAX
 
 
-def test_deep_ones_are_text_from_some_level_on() -> None:
+def test_deep_fields_are_text_below_a_level() -> None:
     deep: Any = 1
     for _ in range(30):
         deep = {"a": deep}

@@ -202,7 +202,7 @@ def _no_none(record: dict[str, Any]) -> dict[str, Any]:
     return record | {"topic": record["topic"] or "", "payload": record["payload"] or b""}
 
 
-def test_silver_is_typed_and_what_cannot_be_read_is_kept_with_the_reason(ran: Ran) -> None:
+def test_silver_is_typed_and_bad_records_go_to_quarantine(ran: Ran) -> None:
     def rows(query: str) -> list[tuple[Any, ...]]:
         return in_duckdb(ran.settings, query)
 
@@ -221,7 +221,7 @@ def test_silver_is_typed_and_what_cannot_be_read_is_kept_with_the_reason(ran: Ra
     assert any("silver guessed: inferred from" in line for line in ran.lines)
 
 
-def test_gold_is_what_naive_sums_are(ran: Ran, spark: SparkSession) -> None:
+def test_gold_equals_naive_sums(ran: Ran, spark: SparkSession) -> None:
     window = 10_000_000
     volume: dict[str, Counter[tuple[int, str]]] = defaultdict(Counter)
     for record in once(ran.records):
@@ -283,7 +283,7 @@ def test_every_view_is_the_same_through_duckdb(ran: Ran, spark: SparkSession) ->
         assert here == there, view
 
 
-def test_fan_out_is_by_the_subscriptions_that_stand(ran: Ran, spark: SparkSession) -> None:
+def test_fan_out_counts_current_subscriptions(ran: Ran, spark: SparkSession) -> None:
     topics = Counter(record["topic"] for record in once(ran.records))
     wanted = sorted((topic, int(topic.startswith("site/")), n) for topic, n in topics.items())
     assert in_duckdb(ran.settings, "SELECT * FROM fanout") == []        # exists from the first run on, and is filled on request
@@ -381,7 +381,7 @@ def killed(monkeypatch: pytest.MonkeyPatch, function: str, table: str, after: bo
 
 
 @pytest.mark.part("spark")
-def test_ended_at_each_step_of_a_batch_it_goes_on_as_if_nothing_had_been(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any]) -> None:
+def test_a_run_killed_at_any_step_continues_without_loss(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any]) -> None:
     journals = write(tmp_path)
     found = load(tmp_path, batch_rows=1000)
     for i, (function, table) in enumerate(STEPS):
@@ -433,7 +433,7 @@ def begun(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[settings.Settin
     ('name = "csv"', 'name = "vsc"', r"\(csv, vsc\)"),
     ('journal = "streams"', 'journal = "streams"\ntables = "elsewhere"', "belongs to the tables in"),
 ])
-def test_a_change_of_what_tables_are_made_with_is_refused(begun: tuple[settings.Settings, Journal], old: str, new: str, said: str) -> None:
+def test_a_change_of_settings_of_existing_tables_is_refused(begun: tuple[settings.Settings, Journal], old: str, new: str, said: str) -> None:
     found, _ = begun
     found.file.write_text(found.file.read_text().replace(old, new))
     changed = settings.load(found.file)
@@ -492,7 +492,7 @@ def damage(stream: Journal) -> None:
     path.write_bytes(raw)
 
 
-def test_a_corrupt_block_stops_the_run_with_what_to_do_or_is_counted(begun: tuple[settings.Settings, Journal], spark: SparkSession) -> None:
+def test_a_corrupt_block_stops_the_run_with_advice_or_is_counted(begun: tuple[settings.Settings, Journal], spark: SparkSession) -> None:
     found, stream = begun
     damage(stream)
     with pytest.raises(MosqPipelineError, match=r"stream tele in .*: shard 0: 0 to 49 are damaged\. Restore the stream's files from a copy") as error:

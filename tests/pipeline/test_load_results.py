@@ -59,7 +59,7 @@ def compare(spark: SparkSession, path: Path, tmp_path: Path) -> LoadResults:
     return found
 
 
-def test_a_lab_and_its_locust(spark: SparkSession, tmp_path: Path) -> None:
+def test_results_of_a_lab_and_of_locust(spark: SparkSession, tmp_path: Path) -> None:
     lines = made_up.runs(reps=3)
     for one in lines[::7]:
         del one["phases"][0]["latency" if one["phases"][0]["latency"]["count"] else "connect"]["stdev_us"]

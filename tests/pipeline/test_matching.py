@@ -72,7 +72,7 @@ def test_pairs_are_those_of_a_join(spark: SparkSession, monkeypatch: pytest.Monk
     assert whole == {TOPICS: len(topics), DELIVERIES: len(expected), UNMATCHED: sum(not n for n in counts.values()), BAD: 0}
 
 
-def test_little_at_a_time_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_chunks_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(8)
     index = matching.Indexed(pa.table({"filter": some_filters(chance, 200)}))
     batch = pa.record_batch({"topic": some_topics(chance, 100)})
@@ -140,7 +140,7 @@ def test_files_of_clients(spark: SparkSession, tmp_path: Path, kind: str) -> Non
 @pytest.mark.parametrize(("name", "text", "said"), [
     ("none.txt", None, "No such file"), ("x.csv", "topic\na\n", "expected a column 'filter'; its columns are topic"),
     ("x.parquet", "no parquet", "cannot read"), ("x.txt", "ann a/#\n", "x.txt:1: expected a client id, a tab, and a filter")])
-def test_files_that_are_none(spark: SparkSession, tmp_path: Path, name: str, text: str | None, said: str) -> None:
+def test_invalid_files(spark: SparkSession, tmp_path: Path, name: str, text: str | None, said: str) -> None:
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(MosqPipelineError, match=said):

@@ -42,12 +42,12 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[Broker]:
+def kept_broker() -> Iterator[Broker]:
     with Broker(KEPT) as started:
         yield started
 
 
-def said(broker: Broker, spool: Path, **more: object) -> dict[str, str]:
+def options_of(broker: Broker, spool: Path, **more: object) -> dict[str, str]:
     """Return the options of a read; the test's name is its topic."""
     topic = f"{spool.parent.name}/#"
     return {"broker": f"mqtt://127.0.0.1:{broker.port}", "topics": topic, "spool": str(spool),
@@ -83,7 +83,7 @@ def spool(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_messages_are_spooled_once_across_runs(broker: Broker, spool: Path, version: str) -> None:
-    options = said(broker, spool, version=version)
+    options = options_of(broker, spool, version=version)
     create_sessions(options)
     publish(broker, spool, [b"%d" % i for i in range(20)])      # stored by the broker
     receiver = Receiver(ReadOptions(options))
@@ -103,9 +103,9 @@ def test_messages_are_spooled_once_across_runs(broker: Broker, spool: Path, vers
 
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
-def test_a_kill_with_unacknowledged_messages_loses_nothing_and_what_comes_again_has_its_key(
+def test_repeated_messages_after_a_kill_keep_their_key(
         broker: Broker, spool: Path, version: str) -> None:
-    options = said(broker, spool, version=version, drainTime="0.5s")
+    options = options_of(broker, spool, version=version, drainTime="0.5s")
     create_sessions(options)
     said_to = spool.parent / "options.json"
     said_to.write_text(json.dumps(options))
@@ -138,8 +138,8 @@ def test_a_kill_with_unacknowledged_messages_loses_nothing_and_what_comes_again_
     assert len(records(spool)) == len(found)
 
 
-def test_lanes_share_what_comes(broker: Broker, spool: Path) -> None:
-    options = said(broker, spool, lanes=3)
+def test_lanes_share_the_messages(broker: Broker, spool: Path) -> None:
+    options = options_of(broker, spool, lanes=3)
     receiver = Receiver(ReadOptions(options))
     receiver.start()
     publish(broker, spool, [b"%d" % i for i in range(90)])
@@ -151,13 +151,13 @@ def test_lanes_share_what_comes(broker: Broker, spool: Path) -> None:
     assert ReadOptions(options).name != ReadOptions({**options, "lanes": "2"}).name
 
 
-def test_a_publisher_may_give_the_key(ours: Broker, spool: Path) -> None:
-    receiver = Receiver(ReadOptions(said(ours, spool, keyProperty="id")))
+def test_a_publisher_may_give_the_key(kept_broker: Broker, spool: Path) -> None:
+    receiver = Receiver(ReadOptions(options_of(kept_broker, spool, keyProperty="id")))
     receiver.start()
     properties = Properties(PacketTypes.PUBLISH)
     properties.UserProperty = [("other", "x"), ("id", "order-7")]
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
-    client.connect("127.0.0.1", ours.port)
+    client.connect("127.0.0.1", kept_broker.port)
     client.loop_start()
     client.publish(f"{spool.parent.name}/x", b"1", 1, properties=properties).wait_for_publish(TIMEOUT_S)
     client.disconnect()
@@ -169,11 +169,11 @@ def test_a_publisher_may_give_the_key(ours: Broker, spool: Path) -> None:
     assert record.properties == b"\x26\x00\x05other\x00\x01x\x26\x00\x02id\x00\x07order-7"
 
 
-def test_a_session_that_the_broker_lost_is_reported(ours: Broker, spool: Path) -> None:
-    options = said(ours, spool)
+def test_a_session_that_the_broker_lost_is_reported(kept_broker: Broker, spool: Path) -> None:
+    options = options_of(kept_broker, spool)
     create_sessions(options)
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, ReadOptions(options).client_id(0), clean_session=True)
-    client.connect("127.0.0.1", ours.port)
+    client.connect("127.0.0.1", kept_broker.port)
     until(lambda: client.loop(0.1) == 0 and client.is_connected())
     client.disconnect()
     for _ in range(2):      # the same at the second start
@@ -181,7 +181,7 @@ def test_a_session_that_the_broker_lost_is_reported(ours: Broker, spool: Path) -
             create_sessions(options)
     receiver = Receiver(ReadOptions({**options, "failOnDataLoss": "false"}))
     receiver.start()
-    publish(ours, spool, [b"1"])
+    publish(kept_broker, spool, [b"1"])
     until(lambda: len(records(spool)) == 2)
     receiver.stop()
     gap, message = records(spool)
@@ -190,8 +190,8 @@ def test_a_session_that_the_broker_lost_is_reported(ours: Broker, spool: Path) -
     create_sessions(options)
 
 
-def test_a_spool_that_cannot_be_written_acknowledges_nothing(ours: Broker, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = said(ours, spool, drainTime="0.3s")
+def test_a_spool_that_cannot_be_written_acknowledges_nothing(kept_broker: Broker, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = options_of(kept_broker, spool, drainTime="0.3s")
     receiver = Receiver(ReadOptions(options))
 
     def full() -> None:
@@ -199,7 +199,7 @@ def test_a_spool_that_cannot_be_written_acknowledges_nothing(ours: Broker, spool
 
     monkeypatch.setattr(receiver.spool._writer, "commit", full)
     receiver.start()
-    publish(ours, spool, [b"1", b"2"])
+    publish(kept_broker, spool, [b"1", b"2"])
     until(lambda: receiver._failed is not None)
     with pytest.raises(MosqPipelineError, match=r"the spool .* cannot be written: .*No space left.*none is lost: free some space"):
         receiver.check()
@@ -227,13 +227,13 @@ def test_processed_records_are_deleted(spool: Path, monkeypatch: pytest.MonkeyPa
     each.close()
 
 
-def test_one_receives_into_a_spool(ours: Broker, spool: Path) -> None:
-    receiver = Receiver(ReadOptions(said(ours, spool)))
-    for other in (said(ours, spool), said(ours, spool, topics="other")):
+def test_only_one_query_uses_a_spool(kept_broker: Broker, spool: Path) -> None:
+    receiver = Receiver(ReadOptions(options_of(kept_broker, spool)))
+    for other in (options_of(kept_broker, spool), options_of(kept_broker, spool, topics="other")):
         with pytest.raises(MosqPipelineError, match=r"the spool .* cannot be opened: .*Only one query may use a spool"):
             Receiver(ReadOptions(other))
     receiver.stop()
-    Receiver(ReadOptions(said(ours, spool, topics="other"))).stop()
+    Receiver(ReadOptions(options_of(kept_broker, spool, topics="other"))).stop()
 
 
 # ---- refusals
@@ -243,7 +243,7 @@ def test_refusals_are_reported(spool: Path) -> None:
     with pytest.raises(MosqPipelineError, match=rf"mqtt://127.0.0.1:{port} cannot be reached: .*refused. Is the broker running"):
         create_sessions({"broker": f"mqtt://127.0.0.1:{port}", "topics": "a", "spool": str(spool)})
     with Broker("listener {port} 127.0.0.1\nallow_anonymous false\npassword_file {dir}/users\n", {"users": ""}) as broker:
-        options = said(broker, spool, username="joe", password="geheim")
+        options = options_of(broker, spool, username="joe", password="geheim")
         for version, why in (("5", "Not authorized"), ("3.1.1", "Not authorized|Bad user name or password")):
             with pytest.raises(MosqPipelineError, match=f"refuses the connection: ({why}); set username") as raised:
                 create_sessions({**options, "version": version})
@@ -296,7 +296,7 @@ def collected(broker: Broker, filter: str, n: int, rows: list[Row], **options: o
     client.connect("127.0.0.1", broker.port)
     client.on_connect = lambda *_: client.subscribe(filter, 2)
     granted: list[object] = []
-    client.on_subscribe = lambda *said: granted.append(said)
+    client.on_subscribe = lambda *arguments: granted.append(arguments)
     client.loop_start()
     until(lambda: bool(granted))
     told = {"broker": f"127.0.0.1:{broker.port}", **{name: str(value) for name, value in options.items()}}
@@ -318,11 +318,11 @@ def test_rows_are_published(broker: Broker, tmp_path: Path, version: str) -> Non
     assert sorted(got) == [(f"{base}/alerts", b"", 0, False), (f"{base}/alerts", b"text", 2, False)]
 
 
-def test_rows_that_cannot_be_published_are_reported(ours: Broker) -> None:
+def test_rows_that_cannot_be_published_are_reported(kept_broker: Broker) -> None:
     port = free_port()
     with pytest.raises(MosqPipelineError, match=rf"mqtt://127.0.0.1:{port} cannot be reached: .*refused"):
         MqttWriter(WriteOptions({"broker": f"127.0.0.1:{port}"})).write(iter([Row(topic="a", payload=b"")]))
-    writer = MqttWriter(WriteOptions({"broker": f"127.0.0.1:{ours.port}"}))
+    writer = MqttWriter(WriteOptions({"broker": f"127.0.0.1:{kept_broker.port}"}))
     for row, why in ((Row(topic="a/#", payload=b""), "cannot be published to the topic 'a/#'"), (Row(topic=None, payload=b""), "a row has no topic"),
                      (Row(topic="a", payload=b"", qos=3), "QoS 3")):
         with pytest.raises(MosqPipelineError, match=why):
@@ -340,7 +340,7 @@ def test_rows_that_cannot_be_published_are_reported(ours: Broker) -> None:
 def test_tls(spool: Path) -> None:
     files = server_files()
     with Broker("listener {port} 127.0.0.1\nallow_anonymous true\n" + TLS_LINES, files) as broker:
-        options = said(broker, spool, caFile=broker.dir / "ca.crt") | {"broker": f"mqtts://localhost:{broker.port}"}
+        options = options_of(broker, spool, caFile=broker.dir / "ca.crt") | {"broker": f"mqtts://localhost:{broker.port}"}
         receiver = Receiver(ReadOptions(options))
         receiver.start()
         writing = {name: options[name] for name in ("broker", "caFile")}

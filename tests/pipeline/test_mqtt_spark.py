@@ -18,7 +18,7 @@ from tests.pipeline.processes import Killed
 from tests.pipeline.test_mqtt import KEPT, records, until
 
 
-def test_repeated_messages_go_back_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_repeated_messages_are_published_once(spark: SparkSession, tmp_path: Path) -> None:
     with Broker(KEPT) as broker:
         url = f"mqtt://127.0.0.1:{broker.port}"
         reading = {"broker": url, "topics": "in/#", "spool": str(tmp_path / "spool"), "drainTime": "0.5s", "username": "joe", "password": "geheim"}

@@ -103,7 +103,7 @@ def test_a_regular_expression_matches_what_the_filter_matches(filter: list[str],
     assert (re.search(filters.regex("/".join(levels)), "/".join(topic)) is not None) == wanted
 
 
-def test_everything_but_what_begins_with_a_dollar() -> None:
+def test_the_hash_filter_excludes_dollar_topics() -> None:
     assert re.search(filters.regex("#"), "a/b") and not re.search(filters.regex("#"), "$SYS/x")
     assert re.search(filters.regex("$SYS/#"), "$SYS/x")
 

@@ -202,7 +202,7 @@ def test_a_read_of_current_records_ends(folder: Path) -> None:
     assert reader.latestOffset(second, ReadMaxRows(8)) == second
 
 
-def test_an_offset_stands_as_it_is_written(folder: Path) -> None:
+def test_offsets_keep_their_written_form(folder: Path) -> None:
     """Test the form of offsets: they lie in checkpoints, so another form needs another version."""
     journal = Journal(folder, "a", shards=2)
     journal.fill(4, topics=1)

@@ -55,7 +55,7 @@ def test_a_payload_with_every_kind_of_value() -> None:
     assert all(set(row) == set(sparkplug.COLUMNS) for row in found)
 
 
-def test_a_node_has_no_device_and_what_is_unknown_is_passed_over() -> None:
+def test_a_node_has_no_device_and_unknown_fields_are_skipped() -> None:
     found = rows(text(99, b"?"), metric(text(1, b"m"), text(9, b"\x08\x01"), varint(10, 1)), topic="spBv1.0/g/NBIRTH/n")
     assert [(row["device"], row["metric"], row["long_value"]) for row in found] == [(None, "m", 1)]
 

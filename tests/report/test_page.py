@@ -123,7 +123,7 @@ def test_a_broker_has_one_colour(page: Page) -> None:
     assert {name for name, _ in slots} == set(folder.COST) and len({tuple(pair) for pair in slots}) == len(folder.COST)
 
 
-def test_it_is_read_without_javascript_and_printed(browser: Browser, page_file: Path) -> None:
+def test_the_page_works_without_javascript_and_in_print(browser: Browser, page_file: Path) -> None:
     # A4 without its margins
     context = browser.new_context(viewport={"width": 703, "height": 1000}, java_script_enabled=False, color_scheme="dark")
     page = context.new_page()

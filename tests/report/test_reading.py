@@ -54,7 +54,7 @@ GOOD = json.dumps(one())
     (json.dumps(one(latency=[])), "latency: expected an object"), (json.dumps(one(complete="yes")), "complete: expected true or false"),
     (json.dumps(one(broker=5)), "broker: expected an object"), (json.dumps(one(broker={"cpu_us_per": []})), "cpu_us_per: expected a number"),
     ("[" * 100_000, "nested too deep")])
-def test_a_line_that_is_wrong_is_named_and_the_others_are_read(tmp_path: Path, line: str | bytes, why: str) -> None:
+def test_a_wrong_line_is_reported_and_the_others_are_read(tmp_path: Path, line: str | bytes, why: str) -> None:
     found = lines_of(tmp_path, GOOD, line, "", GOOD)
     problem, = found.problems
     assert problem.startswith(f"{tmp_path}/runs.jsonl:2: ") and why in problem
@@ -76,7 +76,7 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
         lines_of(tmp_path, "{")
 
 
-def test_it_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "RUNS_MAX", 2)
     found = lines_of(tmp_path, GOOD, GOOD, GOOD)
     assert found.runs == 2 and "more than 2 runs; reading stopped at line 3" in found.problems[0]
@@ -90,7 +90,7 @@ def test_it_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read(str(tmp_path))
 
 
-def test_results_by_hand_have_a_bound_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_by_hand_have_their_own_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "BY_HAND_BYTES_MAX", len(GOOD) + 10)
     assert lines_of(tmp_path, GOOD, GOOD, GOOD).runs == 3
     for i in range(2):
@@ -99,13 +99,13 @@ def test_results_by_hand_have_a_bound_of_their_own(tmp_path: Path, monkeypatch: 
         read(str(tmp_path))
 
 
-def test_brokers_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_brokers_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "COLUMNS_MAX", 3)          # the empty variant counts as one
     found = lines_of(tmp_path, *(json.dumps({**one(), "run": {**one()["run"], "broker": f"b{i}"}}) for i in range(4)))
     assert found.brokers() == ["b0", "b1"] and "runs.jsonl:3: more than 3 brokers and variants" in found.problems[0]
 
 
-def test_whatever_is_put_anywhere_is_read_or_named(tmp_path: Path) -> None:
+def test_any_junk_value_is_read_or_reported(tmp_path: Path) -> None:
     """Test junk in place of each value of a run, of about.json and of locust.json: the only effect may be a problem."""
     junk = (None, True, -1, 0, 1e17, 10**400, "", "<b>", "x" * 500, [], [[]], [None], {}, {"": 0}, {"count": 1}, {"format": 1})
 
@@ -185,7 +185,7 @@ def test_runs_by_hand(tmp_path: Path) -> None:
         ("other", "pairs", "QoS 0, size 64, burst None", 1), ("other", "pairs", "QoS 0, size 64, burst 20", 1)]
 
 
-def test_runs_by_hand_without_names_are_of_the_broker_that_was_there(tmp_path: Path) -> None:
+def test_runs_by_hand_without_names_get_the_address_of_the_broker(tmp_path: Path) -> None:
     for i, (where, port, cafile) in enumerate((("mosq", 40_001, "a"), ("mosq", 40_002, "b"), ("", 1883, "a"), ("", 1884, "a"), ("192.0.2.1:1883", 1883, "a"))):
         told = folder.line({}, "pairs", one()["phases"], qos=1, host="127.0.0.1", port=port, cafile=cafile, cert=cafile, key=cafile, servername=cafile)
         del told["run"]
@@ -266,7 +266,7 @@ def test_omitted_measurements_are_on_the_page(tmp_path: Path) -> None:
     assert [row[0].text for row in section_of(found, "missing").tables[0].rows] == ["other was left out of tls: it has none"]
 
 
-def test_the_papers_figures_are_of_all_repetitions_together() -> None:
+def test_figures_of_the_paper_combine_all_repetitions() -> None:
     told = []
     for rep, (seconds, count, mean, deviation, most) in enumerate(((1.0, 10, 100.0, 0.0, 5e3), (2.0, 10, 100.0, 10.0, 1e3), (6.0, 20, 200.0, 0.0, 2e3))):
         each = one(seconds=seconds, latency={"count": count, "mean_us": mean, "stdev_us": deviation, "max_us": most})
@@ -343,13 +343,13 @@ def test_the_promise_of_the_generator(us: float, words: str) -> None:
     assert section_of(lab(one(generator={"cpu_us_per": us})), "generator").tables[0].rows[0][-1].text == words
 
 
-def test_the_promise_is_of_small_messages_in_fan_in() -> None:
+def test_the_promise_applies_to_small_messages_in_fan_in() -> None:
     told = one(generator={"cpu_us_per": 100.0})
     told["options"]["size"] = 1_000_000
     assert [table.title for table in section_of(lab(told), "generator").tables] == ["Scenarios of mosq bench"]
 
 
-def test_the_promise_is_of_one_load_and_not_of_a_mixture() -> None:
+def test_the_promise_applies_to_one_load_and_no_mixture() -> None:
     def of(suite: str, us: float, broker: str = "mosq", case: str = "QoS 0", **options: Any) -> dict[str, Any]:
         told = one(generator={"cpu_us_per": us})
         told["run"].update(suite=suite, case=case, broker=broker, test=f"{suite}-fan-in", title=suite)

@@ -44,7 +44,7 @@ def test_body(row: Row) -> None:
 
 
 @pytest.mark.parametrize(("kind", "body", "said"), WRONG)
-def test_what_is_no_body(kind: int, body: bytes, said: str) -> None:
+def test_invalid_bodies_are_refused(kind: int, body: bytes, said: str) -> None:
     assert said in (record_verdict(kind, body) or "right")
     with pytest.raises(ValueError, match=said):
         record_decode(kind, body)
@@ -83,6 +83,6 @@ def test_meta() -> None:
     (SESSION, {**ROWS[0].fields, "id": b"x" * 65536}), (SESSION, {**ROWS[0].fields, "user": b"x" * 65536}),
     (SUB, {**ROWS[3].fields, "filter": b"x" * 65536}), (MSG, {**ROWS[6].fields, "topic": b"x" * 65536}), (99, {}),
 ])
-def test_what_no_record_holds(kind: int, fields: dict[str, Any]) -> None:
+def test_fields_that_exceed_a_record_are_refused(kind: int, fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         record_encode(kind, fields)

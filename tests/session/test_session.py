@@ -84,7 +84,7 @@ def test_queue_against_the_model(seed: int) -> None:
 
 @pytest.mark.parametrize("lsn", [0, 4, 123456788, 2**54 - 4])
 @pytest.mark.parametrize("size", [1, 30, 31, 62, 63, 100, 5000, 2_000_000])
-def test_a_paged_delivery_says_where_it_is_and_how_large(size: int, lsn: int) -> None:
+def test_a_paged_delivery_stores_its_lsn_and_size(size: int, lsn: int) -> None:
     queue = PyQueue()
     queue.push(1, 1, size)
     assert queue.counts()[3:] == (size + 1, 0, 1)
@@ -100,7 +100,7 @@ def test_a_paged_delivery_says_where_it_is_and_how_large(size: int, lsn: int) ->
 
 
 @pytest.mark.parametrize("lsn", [1, 2, 2**54, 2**63])
-def test_an_lsn_that_cannot_be_noted_stays_in_memory(lsn: int) -> None:
+def test_a_delivery_with_an_invalid_lsn_stays_in_memory(lsn: int) -> None:
     queue = PyQueue()
     queue.push(7, 1)
     assert not queue.page(0, lsn, True) and queue.paged(0) is None
@@ -176,7 +176,7 @@ def test_big_message_keeps_its_buffer() -> None:
 SHARES_MAX = 65535
 
 
-def test_shares_are_found_again_by_what_was_known() -> None:
+def test_shares_are_found_by_their_previous_place() -> None:
     shares = PyShares()
     shares.set_pending(1)
     place = shares.share(7, 1)

@@ -181,7 +181,7 @@ def test_short_writes_and_interrupted_ones() -> None:
     assert len(again(disk).table) == 30
 
 
-def test_a_full_disk_is_told_once_and_recovered_from() -> None:
+def test_a_full_disk_is_reported_once_and_recovered_from() -> None:
     disk = Disk()
     owner = Owner(disk)
     batches(owner, 3, size=1000)
@@ -217,7 +217,7 @@ def test_a_full_disk_and_a_kill_lose_nothing_that_was_committed() -> None:
     assert owner.loss["n"] == 0
 
 
-def test_a_write_that_fails_goes_elsewhere() -> None:
+def test_a_failed_write_is_repeated_in_another_segment() -> None:
     disk = Disk()
     owner = Owner(disk)
     batches(owner, 3)
@@ -269,7 +269,7 @@ def test_a_failed_sync_poisons_its_segment(batches_before: int) -> None:
     assert owner.loss["n"] == 0
 
 
-def test_syncs_that_keep_failing_promise_nothing() -> None:
+def test_repeated_sync_failures_commit_nothing() -> None:
     disk = Disk()
     owner = Owner(disk)
     end = batches(owner, 2, sync=True)[-1]
@@ -282,7 +282,7 @@ def test_syncs_that_keep_failing_promise_nothing() -> None:
     assert Owner(disk).table == table
 
 
-def test_what_close_cannot_write_it_says() -> None:
+def test_close_returns_the_write_error() -> None:
     disk = Disk()
     owner = Owner(disk)
     batches(owner, 3)
@@ -295,7 +295,7 @@ def test_what_close_cannot_write_it_says() -> None:
 # ---- the disk space stays within its bound
 
 @pytest.mark.parametrize("keys", [1, 12, 60])
-def test_the_disk_stays_in_its_bound(keys: int) -> None:
+def test_the_used_disk_space_is_bounded(keys: int) -> None:
     disk = Disk()
     owner = Owner(disk)
     for n in range(600):
@@ -314,7 +314,7 @@ def test_the_disk_stays_in_its_bound(keys: int) -> None:
     assert owner.table == table and owner.loss["n"] == 0
 
 
-def test_a_wrong_count_of_what_is_live_does_not_clean_for_ever() -> None:
+def test_a_wrong_live_count_does_not_clean_endlessly() -> None:
     disk = Disk()
     owner = Owner(disk)
     for n in range(200):
@@ -332,7 +332,7 @@ def test_a_wrong_count_of_what_is_live_does_not_clean_for_ever() -> None:
     assert len(owner.table) == 200
 
 
-def test_with_a_wrong_count_as_much_is_written_again_as_others_write() -> None:
+def test_a_wrong_live_count_bounds_the_copied_bytes() -> None:
     """Test that the amount of live data does not matter: one megabyte stays, and two others are replaced."""
     owner = Owner(Disk())
     for n in range(1000):
@@ -350,7 +350,7 @@ def test_with_a_wrong_count_as_much_is_written_again_as_others_write() -> None:
     assert len(owner.table) == 1001
 
 
-def test_a_segment_may_be_looked_at_in_chunks_and_finished_once() -> None:
+def test_a_segment_is_examined_in_chunks_and_finished_once() -> None:
     owner = Owner(Disk())
     for n in range(40):
         owner.put(n % 3, os.urandom(900))
@@ -370,7 +370,7 @@ def test_a_segment_may_be_looked_at_in_chunks_and_finished_once() -> None:
 
 # ---- reading back
 
-def test_reading_back(tmp_path: Path) -> None:
+def test_records_are_read_back(tmp_path: Path) -> None:
     store, _, _ = opened(tmp_path, segment_bytes=65536)
     store.live(1 << 40)
     store.start()
@@ -398,7 +398,7 @@ def test_reading_back(tmp_path: Path) -> None:
     assert store.read([lsns[0]])
 
 
-def test_reading_back_what_is_not_written_yet() -> None:
+def test_unwritten_records_are_read_after_their_write() -> None:
     owner = Owner(Disk())
     owner.put(1, b"one")
     assert owner.store.read([owner.place[1]])
@@ -409,7 +409,7 @@ def test_reading_back_what_is_not_written_yet() -> None:
     assert [a[4][4:] for a in owner.store.read_next()] == [b"one"]
 
 
-def test_who_asks_for_what_is_written_does_not_wait_for_others() -> None:
+def test_reads_of_written_records_do_not_wait_for_other_reads() -> None:
     owner = Owner(Disk())
     owner.put(1, b"one")
     owner.seal()
@@ -425,7 +425,7 @@ def test_who_asks_for_what_is_written_does_not_wait_for_others() -> None:
 
 
 @pytest.mark.parametrize(("call", "why", "times"), [("open", errno.EMFILE, 9), ("open", errno.ENFILE, 9), ("pread", errno.ENOMEM, 9), ("pread", errno.EIO, 3)])
-def test_what_cannot_be_read_now_is_read_later(call: str, why: int, times: int) -> None:
+def test_failed_reads_are_repeated_later(call: str, why: int, times: int) -> None:
     disk = Disk()
     owner = Owner(disk)
     owner.put(1, b"one")
@@ -442,7 +442,7 @@ def test_what_cannot_be_read_now_is_read_later(call: str, why: int, times: int) 
     assert said == 1 and os.strerror(why) in owner.store.error()
 
 
-def test_a_disk_that_refuses_to_read_is_not_asked_for_ever() -> None:
+def test_failing_reads_are_not_repeated_endlessly() -> None:
     disk = Disk()
     owner = Owner(disk)
     for key in (1, 2):
@@ -457,7 +457,7 @@ def test_a_disk_that_refuses_to_read_is_not_asked_for_ever() -> None:
     assert [a[2] for a in got] == [0, 1] and got[1][4][4:] == b"2" * 9000
 
 
-def test_bodies_read_and_not_taken_are_bounded() -> None:
+def test_bodies_that_wait_to_be_taken_are_bounded() -> None:
     owner = Owner(Disk())
     owner.store.live(1 << 40)
     lsns = []
@@ -509,7 +509,7 @@ def test_cleaning_while_the_thread_writes(tmp_path: Path) -> None:
     assert latest == place
 
 
-def test_what_looks_like_records_everywhere_takes_linear_time() -> None:
+def test_false_record_heads_everywhere_take_linear_time() -> None:
     # Every 12 bytes stands a head with a valid check whose body is all the rest. If the store trusted each head, it would read
     # 10^13 bytes.
     disk = Disk()

@@ -38,7 +38,7 @@ def test_crc_of_records_is_the_same_by_table(n: int) -> None:
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_what_was_committed_comes_back(tmp_path: Path, sync: bool) -> None:
+def test_committed_records_are_recovered(tmp_path: Path, sync: bool) -> None:
     store, records, loss = opened(tmp_path)
     assert (records, loss["n"], loss["end_lsn"]) == ([], 0, 0)
     store.start()
@@ -68,7 +68,7 @@ def test_an_empty_seal_costs_nothing(tmp_path: Path) -> None:
     assert store.seal(True) == end
 
 
-def test_what_was_not_sealed_is_sealed_by_close(tmp_path: Path) -> None:
+def test_close_seals_the_open_batch(tmp_path: Path) -> None:
     store, _, _ = opened(tmp_path)
     store.start()
     store.append(1, b"x")
@@ -113,7 +113,7 @@ def test_waiting_is_bounded(tmp_path: Path) -> None:
     assert store.room()
 
 
-def test_what_cannot_be_appended(tmp_path: Path) -> None:
+def test_records_that_cannot_be_appended(tmp_path: Path) -> None:
     store, _, _ = opened(tmp_path)
     for kind in (0, 240, 255):
         with pytest.raises(ValueError):
@@ -148,7 +148,7 @@ def test_a_missing_directory(tmp_path: Path) -> None:
     opened(tmp_path / "x", create=True)
 
 
-def test_a_file_in_its_place(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     with pytest.raises(OSError, match="a directory is needed"):
         PyStore(tmp_path / "x")

@@ -13,7 +13,7 @@ import pytest
 
 from mosq.journal.kinds import NAMES
 from mosq.journal.stream import Record
-from tests.durable.test_restart import Kept, nothing_more, read_publishes, publish, subscribe
+from tests.durable.test_restart import Kept, nothing_more, publish, read_publishes, subscribe
 from tests.harness.faults import Faults
 from tests.harness.packets import Disconnect, Mid, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Unsuback, Unsubscribe
 from tests.harness.properties import P
@@ -58,7 +58,7 @@ class Model:
     broker: Kept
     wire: Wire | None = None
     subscribed: bool = False
-    read_publishes: list[Sent] = field(default_factory=list)
+    pending: list[Sent] = field(default_factory=list)
     mids: dict[bytes, Mid] = field(default_factory=dict)
     count: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
 
@@ -69,16 +69,16 @@ class Model:
         sent.before = True
 
     def connect(self) -> None:
-        if any(sent.expires for sent in self.read_publishes):
+        if any(sent.expires for sent in self.pending):
             time.sleep(0.01)                 # the message is then more than a millisecond old, by any clock
         self.wire = self.broker.client(self.name)
-        for sent in list(self.read_publishes):
+        for sent in list(self.pending):
             if sent.expires and not sent.before:
-                self.read_publishes.remove(sent)
+                self.pending.remove(sent)
                 self.count["expired"] += 1
-        packets = [self.wire.read_packet() for _ in self.read_publishes]         # a PUBREL waits for changes that are not on record
-        assert [p for p in packets if isinstance(p, Pubrel)] == [Pubrel(self.mids[sent.payload]) for sent in self.read_publishes if sent.released]
-        for sent, packet in zip((s for s in self.read_publishes if not s.released), (p for p in packets if not isinstance(p, Pubrel)), strict=True):
+        packets = [self.wire.read_packet() for _ in self.pending]         # a PUBREL waits for changes that are not on record
+        assert [p for p in packets if isinstance(p, Pubrel)] == [Pubrel(self.mids[sent.payload]) for sent in self.pending if sent.released]
+        for sent, packet in zip((s for s in self.pending if not s.released), (p for p in packets if not isinstance(p, Pubrel)), strict=True):
             self.arrives(sent, packet)
 
     def leave(self) -> None:
@@ -102,16 +102,16 @@ class Model:
         if not self.subscribed:
             return
         self.count["published"] += 1
-        if self.wire is None and len(self.read_publishes) >= QUEUE_MAX:
+        if self.wire is None and len(self.pending) >= QUEUE_MAX:
             self.count["dropped"] += 1
             return
-        self.read_publishes.append(sent)
+        self.pending.append(sent)
         if self.wire is not None:
             self.arrives(sent, self.wire.read_packet())
 
     def answers(self, at: int, half: bool) -> None:
         assert self.wire is not None
-        sent = self.read_publishes[at]
+        sent = self.pending[at]
         mid = self.mids[sent.payload]
         if sent.qos == 1:
             self.wire.send(Puback(mid))
@@ -124,14 +124,14 @@ class Model:
             self.wire.send(Pubcomp(mid))
         else:
             self.wire.send(Pubcomp(mid))
-        del self.read_publishes[at]
+        del self.pending[at]
         self.count["acknowledged"] += 1
 
     def ends(self) -> None:
         """End the session by a clean start."""
         wire = self.broker.client(self.name, clean=True)
-        self.count["gone"] += len(self.read_publishes)
-        self.read_publishes.clear()
+        self.count["gone"] += len(self.pending)
+        self.pending.clear()
         self.subscribed = False
         if self.wire is not None:
             self.wire.close()
@@ -160,7 +160,7 @@ def settled(broker: Kept, clients: list[Model]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_whatever_happens_it_adds_up(seed: int) -> None:
+def test_accounts_add_up_after_random_steps(seed: int) -> None:
     chance = random.Random(seed)
     with Kept(keeping(EVENTS, f"max_queued_messages {QUEUE_MAX}")) as broker:
         witness = broker.client("witness")
@@ -185,14 +185,14 @@ def test_whatever_happens_it_adds_up(seed: int) -> None:
                     assert broker.stop() == 0
                     broker.start()
                 pub = broker.client("pub", clean=True)
-            elif what < 0.4 and (client.wire is None or len(client.read_publishes) < 15):
+            elif what < 0.4 and (client.wire is None or len(client.pending) < 15):
                 number += 1
                 expires = client.wire is None and chance.random() < 0.2       # a QoS 2 message would end before its release
                 put(pub, Sent(b"%d" % number, 1 if expires else chance.choice((1, 2)), expires), client)
             elif client.wire is None:
                 client.connect()
-            elif what < 0.8 and client.read_publishes:
-                client.answers(chance.randrange(len(client.read_publishes)), chance.random() < 0.5)
+            elif what < 0.8 and client.pending:
+                client.answers(chance.randrange(len(client.pending)), chance.random() < 0.5)
             elif what < 0.93:
                 client.leave()
             elif what < 0.96:
@@ -207,12 +207,12 @@ def test_whatever_happens_it_adds_up(seed: int) -> None:
         for client in clients:
             periods = accounts(found, client.name)
             assert {name: sum(p[name] for p in periods) for name in COUNTERS} == client.count
-            assert periods[-1]["queued"] == len(client.read_publishes)
+            assert periods[-1]["queued"] == len(client.pending)
             drops = sum(NAMES[r.kind] == "drop" and r.client_id == client.name and r.reason == 0 for r in found)
             assert drops == client.count["dropped"]
 
 
-def test_what_another_of_the_group_gets_is_gone() -> None:
+def test_messages_for_another_group_member_count_as_gone() -> None:
     with Kept(keeping(EVENTS)) as broker:
         one = broker.client("one")
         subscribe(one, ("$share/g/s", 1), ("own", 1))
@@ -236,7 +236,7 @@ def test_what_another_of_the_group_gets_is_gone() -> None:
         assert [brief(a) for a in accounts(found, "two")] == [{"published": 3, "delivered": 3, "acknowledged": 3}]
 
 
-def test_qos_0_that_waits_is_not_of_it() -> None:
+def test_queued_qos_0_messages_are_not_in_the_account() -> None:
     with Kept(keeping(EVENTS, "queue_qos0_messages true")) as broker:
         one = broker.client("one")
         subscribe(one, ("#", 1))
@@ -254,7 +254,7 @@ def test_qos_0_that_waits_is_not_of_it() -> None:
         assert [brief(a) for a in accounts(found, "one")] == [{"published": 1, "delivered": 1, "gone": 1, "ended": True}, {}]
 
 
-def test_who_refuses_has_answered() -> None:
+def test_an_error_code_counts_as_an_acknowledgement() -> None:
     """Test [v5 4.8.2-6]: a refusal is an answer; a refusal in PUBREC also ends the handshake."""
     with Kept(keeping(EVENTS)) as broker:
         one = broker.client("one")
@@ -270,7 +270,7 @@ def test_who_refuses_has_answered() -> None:
         assert [brief(a) for a in accounts(stopped(broker, "events"), "one")] == [{"published": 2, "delivered": 2, "acknowledged": 2}]
 
 
-def test_sessions_that_end_with_their_connection_have_none() -> None:
+def test_sessions_that_end_with_their_connection_have_no_account() -> None:
     with Kept(keeping(EVENTS)) as broker:
         one = broker.client("one", clean=True, level=4)
         subscribe(one, ("#", 1))
@@ -281,7 +281,7 @@ def test_sessions_that_end_with_their_connection_have_none() -> None:
         assert [r for r in stopped(broker, "events") if NAMES[r.kind] == "account"] == []
 
 
-def test_once_a_minute_while_it_changes() -> None:
+def test_an_account_is_written_once_a_minute_after_changes() -> None:
     """Test the account of a connected client: written a minute after the first change, then not before the next change."""
     faults = Faults()
     with Kept(keeping(EVENTS), faults.env) as broker:

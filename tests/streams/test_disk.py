@@ -11,7 +11,7 @@ import pytest
 
 from mosq.journal.stream import Stream
 from tests.durable.test_disk import QUOTA, spare_written
-from tests.durable.test_restart import Kept, read_publishes, publish, subscribe
+from tests.durable.test_restart import Kept, publish, read_publishes, subscribe
 from tests.harness.effort import TIMEOUT_S
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
@@ -105,7 +105,7 @@ def test_a_kill_between_the_journal_and_the_batch(faults: Faults) -> None:
         assert payloads(stopped(broker)) == [b"once", b"next"]
 
 
-def test_what_does_not_fit_into_memory(faults: Faults) -> None:
+def test_records_that_exceed_the_memory_are_dropped(faults: Faults) -> None:
     """Test a blocked disk: QoS 0 continues, and is in no stream when half of the bound waits; QoS 1 waits for the disk before that."""
     with Kept(keeping("stream all #", "sys_interval 1"), faults.env) as broker:
         pub, one = broker.client("pub", clean=True), broker.client("one", clean=True)
@@ -130,7 +130,7 @@ def test_what_does_not_fit_into_memory(faults: Faults) -> None:
         assert len(found) == 43 - lost and (found[0].payload, b"one" in payloads(found)) == (b"first", True)
 
 
-def test_no_room_even_so(faults: Faults) -> None:
+def test_messages_without_room_are_refused_before_delivery(faults: Faults) -> None:
     """Test messages that are refused before any subscriber has them: QoS 1 is refused, QoS 2 stays to be released."""
     large = bytes(1 << 20)
     with Kept(keeping("stream all #"), faults.env) as broker:

@@ -23,7 +23,7 @@ def events(broker: Kept, *kinds: str) -> list[Record]:
     return [r for r in found if not kinds or NAMES[r.kind] in kinds]
 
 
-def said(record: Record) -> dict[str, object]:
+def fields_of(record: Record) -> dict[str, object]:
     return dict(json.loads(record.payload))
 
 
@@ -36,7 +36,7 @@ def leave(wire: object, rc: int = 0) -> None:
     wire.expect_closed()                # type: ignore[attr-defined]
 
 
-def test_who_comes_and_goes() -> None:
+def test_events_of_connects_and_disconnects() -> None:
     with Kept(keeping(EVENTS)) as broker:
         leave(broker.client("one", clean=True, level=4, username="ann"))
         leave(broker.client("two"), 4)
@@ -55,7 +55,7 @@ def test_who_comes_and_goes() -> None:
             ("connect", "two", 0), ("disconnect", "two", 0x40), ("account", "two", 0),
             ("connect", "bridge", 0), ("disconnect", "bridge", 0x82),
         ]
-        one, first, second, bridged = (said(r) for r in found if NAMES[r.kind] == "connect")
+        one, first, second, bridged = (fields_of(r) for r in found if NAMES[r.kind] == "connect")
         here = {"address": "127.0.0.1", "listener": broker.port}
         assert one == {"version": 4, "clean": True, "keepalive_s": 60, "expiry_s": 0, "present": False, "role": "client", **here}
         assert first == {"version": 5, "clean": False, "keepalive_s": 60, "expiry_s": 3600, "present": False, "role": "client", **here}
@@ -66,7 +66,7 @@ def test_who_comes_and_goes() -> None:
         assert all(r.payload == b"" for r in found if NAMES[r.kind] == "disconnect")
 
 
-def test_who_is_refused() -> None:
+def test_events_of_refused_connects() -> None:
     with Kept(keeping(EVENTS, "max_keepalive 100")) as broker:
         for level, packet, answer in (
                 (4, Connect("", clean=False), Connack(rc=2)),
@@ -84,7 +84,7 @@ def test_who_is_refused() -> None:
         found = events(broker)[1:]
         assert brief(found) == [("connect", "", 0x80), ("connect", "", 0x90), ("connect", "idle", 0x80), ("connect", "method", 0x8C),
                                 ("connect", "", 0x90)]
-        assert said(found[1]) == {"version": 5, "address": "127.0.0.1", "listener": broker.port}
+        assert fields_of(found[1]) == {"version": 5, "address": "127.0.0.1", "listener": broker.port}
 
 
 def test_a_take_over_and_the_end_of_a_session() -> None:
@@ -104,7 +104,7 @@ def test_a_take_over_and_the_end_of_a_session() -> None:
             ("disconnect", "stays", 0x8B), ("account", "stays", 0),
         ]
         assert [r.username for r in found[2:4]] == ["ann", "ann"]
-        assert [said(r)["ended"] for r in found if NAMES[r.kind] == "account"] == [False, False, True, False]
+        assert [fields_of(r)["ended"] for r in found if NAMES[r.kind] == "account"] == [False, False, True, False]
         stays.close()
 
 
@@ -119,7 +119,7 @@ def test_subscriptions() -> None:
         assert [(NAMES[r.kind], r.topic, r.client_id, r.username, r.reason) for r in found] == [
             (kind, topic, "one", "ann", 0) for kind, topic in
             (("subscribe", "a/+"), ("subscribe", "$share/g/b"), ("subscribe", "a/+"), ("unsubscribe", "$share/g/b"))]
-        assert [said(r) for r in found[:3]] == [{"qos": 2, "options": 2, "id": 7}, {"qos": 1, "options": 9, "id": 7}, {"qos": 0, "options": 4}]
+        assert [fields_of(r) for r in found[:3]] == [{"qos": 2, "options": 2, "id": 7}, {"qos": 1, "options": 9, "id": 7}, {"qos": 0, "options": 4}]
 
 
 def test_a_mount_point_is_part_of_a_filter() -> None:
@@ -131,7 +131,7 @@ def test_a_mount_point_is_part_of_a_filter() -> None:
         assert [r.topic for r in events(broker, "subscribe", "unsubscribe")] == ["m/a", "$share/g/m/b"] * 2
 
 
-def test_what_a_start_finds() -> None:
+def test_a_start_writes_events_of_the_current_state() -> None:
     """Test the events after a start: they contain the current state, so a reader need not know what happened before a kill."""
     with Kept(keeping(EVENTS)) as broker:
         sub = broker.client("sub", username="ann")
@@ -144,12 +144,12 @@ def test_what_a_start_finds() -> None:
         publish(broker.client("pub", clean=True, level=4), "a/2", b"too")
         found = events(broker)
         starts = [i for i, r in enumerate(found) if NAMES[r.kind] == "start"]
-        assert [said(found[i]) for i in starts] == [{"sessions": 0, "subscriptions": 0}, {"sessions": 1, "subscriptions": 2}]
+        assert [fields_of(found[i]) for i in starts] == [{"sessions": 0, "subscriptions": 0}, {"sessions": 1, "subscriptions": 2}]
         told = [r for r in found[starts[1]:] if r.client_id == "sub"]
         assert [NAMES[r.kind] for r in told] == ["account", "subscribe", "subscribe", "account"]
         assert {(r.topic, r.username, r.payload) for r in told[1:3]} == {
             ("a/+", "ann", b'{"qos":1,"options":1,"id":7,"restored":true}'), ("$share/g/b", "ann", b'{"qos":2,"options":2,"id":7,"restored":true}')}
-        assert [(said(r)["restored"], said(r)["published"], said(r)["queued"]) for r in told if NAMES[r.kind] == "account"] == [(1, 0, 1), (1, 1, 2)]
+        assert [(fields_of(r)["restored"], fields_of(r)["published"], fields_of(r)["queued"]) for r in told if NAMES[r.kind] == "account"] == [(1, 0, 1), (1, 1, 2)]
 
 
 def test_drops() -> None:
@@ -186,11 +186,11 @@ def test_the_oldest_is_dropped_and_a_last_value_replaced() -> None:
                 publish(pub, topic, b"")
             found = events(broker)
             assert [(r.reason, r.client_id, r.topic) for r in found if NAMES[r.kind] == "drop"] == [(reason, "sub", topic) for topic in topics]
-            last = said([r for r in found if NAMES[r.kind] == "account"][-1])
+            last = fields_of([r for r in found if NAMES[r.kind] == "account"][-1])
             assert (last["published"], last["dropped"], last["queued"]) == (2 + len(topics), len(topics), 2)
 
 
-def test_more_than_a_start_tells_of_one_session() -> None:
+def test_subscriptions_beyond_the_limit_of_a_start_are_counted() -> None:
     with Kept(keeping(EVENTS)) as broker:
         sub = broker.client("sub")
         for i in range(0, 4200, 600):
@@ -201,10 +201,10 @@ def test_more_than_a_start_tells_of_one_session() -> None:
         found = events(broker)
         second = [r for r in found if NAMES[r.kind] == "start"][1].seq
         assert Counter(NAMES[r.kind] for r in found[second:] if r.client_id == "sub") == Counter(subscribe=4096, connect=1, disconnect=1, account=2)
-        assert sum(said(r)["lost"] for r in found if NAMES[r.kind] == "gap") == 4200 - 4096    # type: ignore[misc]
+        assert sum(fields_of(r)["lost"] for r in found if NAMES[r.kind] == "gap") == 4200 - 4096    # type: ignore[misc]
 
 
-def test_what_does_not_fit_is_told_in_numbers() -> None:
+def test_events_without_room_are_counted() -> None:
     """Test a blocked disk: clients do not wait for events, and a record counts the lost ones as soon as there is room."""
     faults = Faults()
     with Kept(keeping(EVENTS), faults.env) as broker:
@@ -221,7 +221,7 @@ def test_what_does_not_fit_is_told_in_numbers() -> None:
         until(lambda: b'{"lost":' in b"".join(p.read_bytes()[-200_000:] for p in stream.glob("*.seg")))
         leave(one)
         found = events(broker)
-        lost = sum(said(r)["lost"] for r in found if NAMES[r.kind] == "gap")    # type: ignore[misc]
+        lost = sum(fields_of(r)["lost"] for r in found if NAMES[r.kind] == "gap")    # type: ignore[misc]
         assert lost > 0 and lost + sum(NAMES[r.kind] == "subscribe" for r in found) == rounds
         assert brief(found)[-1] == ("disconnect", "one", 0)
     faults.close()
@@ -233,7 +233,7 @@ def test_without_the_option_there_is_no_stream() -> None:
         assert stopped(broker) == [] and not folder(broker, "events").exists()
 
 
-def test_a_bridge_is_what_it_is() -> None:
+def test_events_of_a_bridge_have_the_role_link() -> None:
     with Kept("") as far, Kept(keeping(EVENTS, "connection out", f"address 127.0.0.1:{far.port}", "topic a out 1", "local_clientid local",
                                        "notifications false", "bridge_protocol_version mqttv50", "restart_timeout 1")) as broker:
         sub = far.client("sub", clean=True)
@@ -245,13 +245,13 @@ def test_a_bridge_is_what_it_is() -> None:
         found = [r for r in events(broker) if r.client_id == "local"]
         assert brief(found) == [("subscribe", "local", 0), ("connect", "local", 0), ("disconnect", "local", 0x8B), ("account", "local", 0)]
         assert found[0].topic == "a"
-        assert said(found[1]) == {"version": 5, "clean": False, "keepalive_s": 60, "expiry_s": NEVER, "present": False, "role": "link",
+        assert fields_of(found[1]) == {"version": 5, "clean": False, "keepalive_s": 60, "expiry_s": NEVER, "present": False, "role": "link",
                                   "address": "127.0.0.1", "listener": 0}
-        account = said(found[3])
+        account = fields_of(found[3])
         assert (account["published"], account["delivered"]) == (1, 1)
 
 
-def test_what_is_kept_of_them_is_bounded_as_their_line_says() -> None:
+def test_retention_of_events_follows_their_option() -> None:
     with Kept(keeping(f"{EVENTS} retain_bytes 64K")) as broker:
         wire = broker.client("wire", clean=True)
         stream = Stream(folder(broker, "events"))

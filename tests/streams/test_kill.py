@@ -76,7 +76,7 @@ class Sender:
 
 @pytest.mark.again("kills")
 @pytest.mark.parametrize("durability", ["group", "strict"])
-def test_what_is_acknowledged_is_there_once(durability: str) -> None:
+def test_acknowledged_messages_are_in_the_stream_once(durability: str) -> None:
     dice = random.Random(durability)
     lines = ("stream all #", "stream odd +/49 +/51", "max_inflight_messages 0", f"durability {durability}")
     with Kept(keeping(*lines)) as broker:
@@ -114,7 +114,7 @@ def store_bytes(broker: Kept) -> bytes:
 
 
 @pytest.mark.parametrize("retain", [False, True])
-def test_a_message_is_there_once_though_it_is_released_anew(retain: bool) -> None:
+def test_a_message_released_twice_is_in_the_stream_once(retain: bool) -> None:
     """Test a kill after the first slice of a fan-out: the batch of the journal is written, the release is not done."""
     faults = Faults()
     with closing(faults), Kept(keeping("stream all #", "turn_budget 1000", "durability_interval 0", "sys_interval 0"), faults.env) as broker:
@@ -149,7 +149,7 @@ def test_a_message_is_there_once_though_it_is_released_anew(retain: bool) -> Non
         assert [r.payload for r in stopped(broker)] == [b"once only"] * 2
 
 
-def test_an_id_that_is_used_again_before_all_have_the_message_stays() -> None:
+def test_a_packet_id_reused_during_a_fan_out_stays() -> None:
     """Test a session that returns on another connection: it also waits for the fan-out of the first connection's release."""
     with Kept(keeping("turn_budget 1000", "durability_interval 0")) as broker:
         subs = [broker.client(f"sub{n}", clean=True, level=4) for n in range(600)]       # a slice is of 64

@@ -68,7 +68,7 @@ def place(packet: Publish) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("qos", "level"), [(0, 5), (1, 5), (1, 4)])
-def test_history_and_then_what_comes_without_a_seam(qos: int, level: int) -> None:
+def test_replay_continues_with_new_messages_without_a_gap(qos: int, level: int) -> None:
     with Kept(keeping("stream all t/#", "turn_budget 1000")) as broker:
         fill(broker, 0, 300)
         threads = [threading.Thread(target=fill, args=(broker, lo, lo + 300)) for lo in (1000, 2000)]
@@ -88,7 +88,7 @@ def test_history_and_then_what_comes_without_a_seam(qos: int, level: int) -> Non
             assert [place(packet) for packet in found] == [{"mosq-stream": "all", "mosq-seq": str(seq)} for seq in range(910)]
 
 
-def test_from_a_number_a_time_and_only_what_matches() -> None:
+def test_replay_from_a_number_or_time_with_a_filter() -> None:
     with Kept(keeping("stream all t/#")) as broker:
         fill(broker, 0, 50)
         time.sleep(0.002)
@@ -110,7 +110,7 @@ def test_from_a_number_a_time_and_only_what_matches() -> None:
         assert numbers(got(reader, 6)) == list(range(95, 101))
 
 
-def test_the_messages_are_as_they_were() -> None:
+def test_replayed_messages_are_unchanged() -> None:
     with Kept(keeping("stream all #", "retain_available true")) as broker:
         pub = broker.client("pub", clean=True)
         pub.send(Publish("a", b"x", 1, 3, retain=True, props=((P.CONTENT_TYPE, "text"), (P.USER, ("k", "v")))))
@@ -145,7 +145,7 @@ def test_shards_are_each_in_order() -> None:
 
 
 @pytest.mark.parametrize(("qos", "size"), [(0, 2000), (1, 300)])
-def test_a_slow_reader_gets_all_of_it(qos: int, size: int) -> None:
+def test_a_slow_reader_gets_every_record(qos: int, size: int) -> None:
     """Test a reader that reads nothing until there is much more than its socket and queue can hold."""
     lines = ("stream all t/#", "max_queued_messages 10", "max_inflight_messages 5")
     with Kept(keeping(*lines)) as broker:
@@ -158,7 +158,7 @@ def test_a_slow_reader_gets_all_of_it(qos: int, size: int) -> None:
         assert broker.stop() == 0        # while there is more to be sent
 
 
-def test_unsubscribing_ends_it_and_others_go_on() -> None:
+def test_unsubscribe_ends_a_replay_and_others_continue() -> None:
     with Kept(keeping("stream all t/#", "max_inflight_messages 2")) as broker:
         fill(broker, 0, 500)
         reader = broker.client("reader", clean=True)
@@ -183,7 +183,7 @@ def test_unsubscribing_ends_it_and_others_go_on() -> None:
         assert numbers(got(other, 500)) == list(range(500))
 
 
-def test_who_goes_is_forgotten_and_who_lasts_goes_on_where_it_was() -> None:
+def test_a_durable_session_continues_its_replay_and_others_do_not() -> None:
     with Kept(keeping("stream all t/#", "max_inflight_messages 10")) as broker:
         fill(broker, 0, 200)
         gone = passing(broker, "gone")
@@ -213,7 +213,7 @@ def test_who_goes_is_forgotten_and_who_lasts_goes_on_where_it_was() -> None:
         assert numbers(got(last, 1)) == [219]
 
 
-def test_what_was_sent_stays_what_it_was_after_a_kill() -> None:
+def test_a_record_that_was_sent_is_unchanged_after_a_kill() -> None:
     """Test that no reader receives a record that a start drops and whose number it uses again."""
     sent: dict[str, bytes] = {}
     with Kept(keeping("stream all t/#")) as broker:
@@ -266,7 +266,7 @@ WRONG = (
 )
 
 
-def test_what_cannot_be_read_is_refused() -> None:
+def test_invalid_stream_filters_are_refused() -> None:
     with Kept(keeping("stream all t/#", "stream_events true")) as broker:
         for level, code in ((5, 0x8F), (4, 0x80)):
             wire = broker.client("c", clean=True, level=level)
@@ -276,7 +276,7 @@ def test_what_cannot_be_read_is_refused() -> None:
         subscribe(wire, *((f"{STREAM}/{fine}/#", 1) for fine in ("2026-11-22", "2026-11-22T10:00", "2026-11-22T10:00:00.5Z", "0")))
 
 
-def test_shares_and_too_many_are_refused_and_without_streams_it_is_a_filter_like_any() -> None:
+def test_stream_filters_are_limited_with_streams_and_plain_without() -> None:
     with Kept(keeping("stream all t/#")) as broker:
         wire = broker.client("c", clean=True)
         wire.send(Subscribe(1, ((f"$share/g/{STREAM}/first/#", 1),)))
@@ -293,7 +293,7 @@ def test_shares_and_too_many_are_refused_and_without_streams_it_is_a_filter_like
         assert got(wire, 1)[0].payload == b"plain"
 
 
-def test_who_may_read_what() -> None:
+def test_the_acl_limits_streams_and_their_topics() -> None:
     """Test access to a stream, by its name as a topic; and to its content, only to topics that the client may read."""
     config = keeping("stream all #", "acl_file {dir}/acl", "listener {port} 127.0.0.1", "allow_anonymous true")
     broker = Kept(config)
@@ -319,7 +319,7 @@ def iso(s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(s))
 
 
-def test_a_place_to_come_begins_when_it_is_there(faults: Faults) -> None:
+def test_a_position_in_the_future_begins_when_it_is_reached(faults: Faults) -> None:
     """Test a place in the future: it begins with the first record of each shard that is not older, or with that number."""
     with Kept(keeping("stream all t/# shards 3"), faults.env) as broker:
         fill(broker, 0, 10)
@@ -337,7 +337,7 @@ def test_a_place_to_come_begins_when_it_is_there(faults: Faults) -> None:
 
 
 @pytest.mark.parametrize("fault", ["EMFILE", "ENFILE"])
-def test_without_a_descriptor_it_waits(fault: str, faults: Faults) -> None:
+def test_a_replay_waits_for_a_descriptor(fault: str, faults: Faults) -> None:
     with Kept(keeping("stream all t/#", "log_dest file {dir}/log", "log_type all"), faults.env) as broker:
         fill(broker, 0, 50)
         reader = broker.client("reader", clean=True)
@@ -352,7 +352,7 @@ def test_without_a_descriptor_it_waits(fault: str, faults: Faults) -> None:
 
 
 @pytest.mark.timing             # sanitizers have an allocator of their own, without such faults
-def test_without_memory_for_a_message_it_waits(faults: Faults) -> None:
+def test_a_replay_waits_for_memory_for_a_message(faults: Faults) -> None:
     with Kept(keeping("stream all t/#"), faults.env) as broker:
         pub = broker.client("pub", clean=True)
         pub.send(Publish("t/1", b"7", 1, 1, props=((P.USER, ("k", "v" * 40_000)),)))
@@ -378,7 +378,7 @@ def hogged(broker: Kept, pub: Wire, n_bytes: int) -> Wire:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_while_memory_is_short_it_waits(qos: int) -> None:
+def test_a_replay_waits_below_the_memory_limit(qos: int) -> None:
     lines = ("stream all t/#", "memory_limit 4000000", "max_packet_size 10000000", "max_inflight_messages 10", "log_type all", "log_dest file {dir}/log")
     with Kept(keeping(*lines)) as broker:
         fill(broker, 0, 1500, size=6000)         # more than sockets can hold
@@ -406,7 +406,7 @@ def test_while_memory_is_short_it_waits(qos: int) -> None:
         assert "dropped" not in (broker.dir / "log").read_text()
 
 
-def test_what_waits_for_slow_readers_goes_before_anybody_is_refused() -> None:
+def test_memory_pressure_drops_read_ahead_of_slow_readers_first() -> None:
     """Test that given-up messages are counted and read again: all arrive, in order."""
     with Kept(keeping("stream all t/# shards 2", "memory_limit 4000000", "max_inflight_messages 3", "max_queued_messages 5")) as broker:
         fill(broker, 0, 600, size=1000)

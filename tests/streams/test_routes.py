@@ -18,7 +18,7 @@ from tests.streams.journalled import MESSAGE, folder, keeping, payloads, records
 SUBSCRIBE, GAP = 4, 10
 
 
-def test_what_a_record_says() -> None:
+def test_fields_of_a_record() -> None:
     with Kept(keeping("stream all #")) as broker:
         before = time.time_ns() // 1000
         pub = broker.client("pub", clean=True, username="ann")
@@ -35,7 +35,7 @@ def test_what_a_record_says() -> None:
         assert (four.qos, four.dup, four.payload) == (2, False, b"four")
 
 
-def test_each_stream_gets_what_its_filters_say_once() -> None:
+def test_each_stream_gets_matching_messages_once() -> None:
     with Kept(keeping("stream all #", "stream some a/+ a/# \"a/b c\" d", "stream none x/y")) as broker:
         pub = broker.client("pub", clean=True, level=4)
         for topic in ("a/b", "a/b c", "d", "e", "a"):
@@ -45,7 +45,7 @@ def test_each_stream_gets_what_its_filters_say_once() -> None:
         assert records(broker, 0, "none") == []
 
 
-def test_ways() -> None:
+def test_all_ways_of_a_message_write_one_record() -> None:
     """Test fan-outs in slices, merged copies, shared groups, wills, inbound QoS 2 that is sent twice, a session's end."""
     lines = ("stream all #", "stream slash a/#", "turn_budget 1000", "allow_duplicate_messages false", "sys_interval 0")
     with Kept(keeping(*lines)) as broker:
@@ -70,7 +70,7 @@ def test_ways() -> None:
         assert payloads(stopped(broker)) == [b"1", b"2", b"3", b"4"]
 
 
-def test_dollar_topics_are_asked_for() -> None:
+def test_dollar_topics_need_an_explicit_filter() -> None:
     with Kept(keeping("stream all #", "stream sys $SYS/broker/uptime", "stream one +/b", "sys_interval 1")) as broker:
         sys = Stream(folder(broker, "sys"))
         until(lambda: sys.marks()[0].seq >= 1)
@@ -83,7 +83,7 @@ def test_dollar_topics_are_asked_for() -> None:
         assert payloads(records(broker, 1, "one")) == [b"2"]
 
 
-def test_what_is_not_published_is_in_no_stream() -> None:
+def test_refused_messages_are_in_no_stream() -> None:
     broker = Kept(keeping("stream all #", "acl_file {dir}/acl", "message_size_limit 10"))
     (broker.dir / "acl").write_text("topic write a\n")
     with broker:
@@ -94,7 +94,7 @@ def test_what_is_not_published_is_in_no_stream() -> None:
         assert payloads(records(broker, 1)) == [b"yes"]
 
 
-def test_what_a_bridge_brings() -> None:
+def test_messages_of_a_bridge_are_in_the_stream() -> None:
     with Kept("") as far:
         publish(far.client("pub", clean=True), "there/a", b"x", retain=True)
         with Kept(keeping("stream all #", "connection far", f"address 127.0.0.1:{far.port}", "topic # in 1 here/ there/", "notifications false")) as broker:
@@ -110,7 +110,7 @@ def test_streams_are_no_subscribers() -> None:
         assert got == {"$SYS/broker/shared_subscriptions/count": b"0", "$SYS/broker/subscriptions/count": b"0"}
 
 
-def test_what_a_plugin_made_of_it(tmp_path: Path) -> None:
+def test_messages_changed_by_a_plugin_are_in_the_stream(tmp_path: Path) -> None:
     with Plane({"transform_in": ("in/#",)}, allow_anonymous=True, store=str(tmp_path / "s"), streams=[{"name": "all", "filters": ["#"]}]) as plane:
         wire = plane.user("c", level=5)
         wire.send(Publish("in/a", b"raw", 1, 1), Publish("in/b", b"taken", 1, 2))
@@ -122,7 +122,7 @@ def test_what_a_plugin_made_of_it(tmp_path: Path) -> None:
     assert (found.topic, found.payload, found.qos, found.retain, found.client_id) == ("out/a", b"cooked", 0, True, "c")
 
 
-def test_events_that_were_lost_are_told(tmp_path: Path) -> None:
+def test_lost_events_are_counted(tmp_path: Path) -> None:
     streams = [{"name": "events", "events": True, "waiting_max_bytes": 192 << 10}]
     with Plane(allow_anonymous=True, store=str(tmp_path / "s"), streams=streams) as plane:
         wire = plane.user("c", level=5)

@@ -8,7 +8,7 @@ STEP_MAX = 1000     # gaps that one step may close
 
 
 @pytest.mark.parametrize("left", [0, 3])
-def test_no_pause_where_a_list_of_gaps_ends(left: int) -> None:
+def test_closing_gaps_does_not_pause_at_the_end_of_a_list(left: int) -> None:
     """Test that the index closes nearly all gaps and frees their memory before the last unpin, in many small steps."""
     index = PyIndex()
     for owner in range(1, MANY + 1):
@@ -32,7 +32,7 @@ def test_no_pause_where_a_list_of_gaps_ends(left: int) -> None:
     index.check()
 
 
-def test_gaps_are_given_back_after_the_last_unpin() -> None:
+def test_memory_of_gaps_is_freed_after_the_last_unpin() -> None:
     index = PyIndex()
     for owner in range(1, 20_001):
         index.add(owner, b"a")

@@ -35,7 +35,7 @@ def expected(subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, tuple[int,
     return out
 
 
-def assert_told(index: PyIndex, subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, Any]:
+def assert_explained(index: PyIndex, subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, Any]:
     told = explain(index, topic)
     found = {f["filter"]: (f["subscribers"], {g["name"]: g["members"] for g in f["groups"]}) for f in told["filters"]}
     assert len(found) == len(told["filters"]), "a filter was told twice"
@@ -55,7 +55,7 @@ def assert_told(index: PyIndex, subs: set[tuple[int, bytes]], topic: bytes) -> d
 @each_switch
 @pytest.mark.again("properties")
 @pytest.mark.parametrize("seed", range(tries(3, 1)))
-def test_it_tells_what_a_match_finds(seed: int, switch: dict[str, Any]) -> None:
+def test_explain_lists_the_filters_of_a_match(seed: int, switch: dict[str, Any]) -> None:
     rng = random.Random(seed)
     index, subs = PyIndex(rng.getrandbits(64), rng.getrandbits(64), **switch), set[tuple[int, bytes]]()
     levels = LEVELS + [f"n{i}".encode() for i in range(15)]
@@ -68,7 +68,7 @@ def test_it_tells_what_a_match_finds(seed: int, switch: dict[str, Any]) -> None:
             gone = rng.choice(sorted(subs))
             index.remove(*gone)
             subs.discard(gone)
-        assert_told(index, subs, some_topic(rng, levels, 3))
+        assert_explained(index, subs, some_topic(rng, levels, 3))
     index.check()
 
 
@@ -89,7 +89,7 @@ def test_any_text_is_json(levels: list[str], shape: list[str], group: str, switc
         if not filter_.startswith(b"$share") or owner == 3:
             index.add(owner, filter_)
             subs.add((owner, filter_))
-    assert_told(index, subs, whole)
+    assert_explained(index, subs, whole)
 
 
 @pytest.mark.parametrize("nasty", ['"', "\\", '\\"', "\\u0000", "\x01", "\x1f", "\n\t\r", "\x7f", "\u2028", "\u0628\u0646", "日本", "😀", "<b>", '","x":"'])
@@ -146,7 +146,7 @@ def test_hashed_children() -> None:
     assert (cost["hashes"], cost["bytes_hashed"], cost["nodes"], cost["scanned"]) == (1, 3, 2, 0)
 
 
-def test_what_only_a_pin_keeps_is_not_told() -> None:
+def test_a_filter_kept_by_a_pin_only_is_not_listed() -> None:
     index = PyIndex()
     index.add(1, b"a/+")
     [pinned] = index.pin(b"a/b")
@@ -156,7 +156,7 @@ def test_what_only_a_pin_keeps_is_not_told() -> None:
 
 
 @each_switch
-def test_more_filters_than_there_is_room_for(switch: dict[str, Any]) -> None:
+def test_more_filters_than_the_answer_holds(switch: dict[str, Any]) -> None:
     """Test 1024 filters for one topic, each of ten levels that are text or `+`: explain lists fewer than 1000."""
     index = PyIndex(**switch)
     topic = b"/".join([b"x"] * 10)
@@ -170,7 +170,7 @@ def test_more_filters_than_there_is_room_for(switch: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("room", [ROOM_MIN, ROOM_MIN + 1, 1500, 4000, 20_000, ROOM_MAX - 1, ROOM_MAX])
 @pytest.mark.parametrize("size", [1, 400, 9000, 30_000, 65_535])
-def test_any_room(room: int, size: int) -> None:
+def test_any_size_of_the_answer(room: int, size: int) -> None:
     index = PyIndex()
     topic = b"t" * size
     for owner, filter_ in enumerate([topic, b"+", b"#", b"$share/" + b"g" * 9000 + b"/#", *[b"$share/%d/+" % n for n in range(3000)]], 1):
@@ -182,7 +182,7 @@ def test_any_room(room: int, size: int) -> None:
     assert told["truncated"] == (len(told["filters"]) < 3)
 
 
-def test_too_little_room() -> None:
+def test_too_small_an_answer_is_empty() -> None:
     index = PyIndex()
     assert index.explain(b"a", ROOM_MIN - 1) == index.explain(b"a", 0) == b""
 

@@ -80,7 +80,7 @@ steps = st.lists(st.one_of(
 @pytest.mark.again("properties")
 @settings(max_examples=tries(250, 60))
 @given(steps, st.sampled_from(sorted(SWITCHES)))
-def test_any_order_of_steps(script: list[tuple[str, int, bytes, int]], switch: str) -> None:
+def test_random_steps_agree_with_a_brute_force_index(script: list[tuple[str, int, bytes, int]], switch: str) -> None:
     index, brute = PyIndex(**SWITCHES[switch]), BruteIndex()
     for step, owner, text, number in script:
         if step == "add":
@@ -130,7 +130,7 @@ def test_crowds(seed: int, switch: dict[str, Any]) -> None:
 
 
 @each_switch
-def test_reading_back_what_was_written(switch: dict[str, Any]) -> None:
+def test_written_subscriptions_are_read_back(switch: dict[str, Any]) -> None:
     rng = random.Random(3)
     index = PyIndex(**switch)
     written: dict[bytes, tuple[int, int]] = {}
@@ -254,7 +254,7 @@ def test_pinned_lists_under_mutation(filter_: bytes, seed: int) -> None:
     assert_empty(index)
 
 
-def test_the_pin_of_one_list_keeps_the_other_of_the_same_filter() -> None:
+def test_a_pinned_list_keeps_the_other_list_of_its_filter() -> None:
     index = PyIndex()
     index.add(1, b"a/+")
     index.add(2, b"$share/g/a/+")
@@ -373,7 +373,7 @@ def test_gaps_of_a_long_list_are_closed_in_slices(n: int) -> None:
     assert_empty(index)
 
 
-def test_gaps_that_were_left_are_closed_by_what_comes_next() -> None:
+def test_remaining_gaps_are_closed_by_later_changes() -> None:
     index, n = PyIndex(), 4000
     for owner in range(1, n + 1):
         index.add(owner, b"news")
@@ -425,7 +425,7 @@ def test_a_hundred_thousand_filters() -> None:
     assert_empty(index)
 
 
-def test_freed_with_everything_in_it() -> None:
+def test_an_index_with_entries_and_pins_is_freed() -> None:
     """Test that index_free frees every block, also with entries and pins left (the sanitizer reports leaks)."""
     index = PyIndex()
     for owner in range(1, 30):
@@ -459,7 +459,7 @@ def test_the_cache_is_hit_and_forgets() -> None:
     index.check()
 
 
-def test_the_cache_rests_where_topics_do_not_repeat() -> None:
+def test_the_cache_pauses_when_topics_do_not_repeat() -> None:
     index = PyIndex(match_cache=64)
     index.add(1, b"a/#")
     for i in range(20_000):
@@ -469,7 +469,7 @@ def test_the_cache_rests_where_topics_do_not_repeat() -> None:
     assert index.match(b"a/" + b"x" * 200)[2] == 1  # too long for the cache
 
 
-def test_the_cache_grows_with_the_topics_and_gives_its_memory_back() -> None:
+def test_the_cache_grows_with_the_topics_and_frees_its_memory() -> None:
     index = PyIndex(match_cache=16_384)
     index.add(1, b"a/#")
     for _ in range(12):

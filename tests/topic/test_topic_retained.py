@@ -127,7 +127,7 @@ def test_removing_everything_under_a_cursor() -> None:
     assert tree.bytes() == 0
 
 
-def test_a_topic_that_comes_again_is_not_returned_again() -> None:
+def test_a_topic_that_is_set_again_is_not_returned_twice() -> None:
     tree = PyRetained()
     for i in range(3):
         tree.set(f"t/{i}".encode(), i)
@@ -143,7 +143,7 @@ def test_a_topic_that_comes_again_is_not_returned_again() -> None:
     tree.check()
 
 
-def test_a_wide_level_costs_the_exact_filter_nothing() -> None:
+def test_a_wide_level_adds_no_cost_to_an_exact_filter() -> None:
     tree = PyRetained()
     for i in range(5000):
         tree.set(f"d/{i}/t".encode(), i)
@@ -219,7 +219,7 @@ def test_a_hundred_thousand_topics() -> None:
     assert tree.bytes() == 0 and tree.count() == 0
 
 
-def test_free_gives_every_value_back() -> None:
+def test_free_returns_every_value() -> None:
     tree = PyRetained()
     rng = random.Random(6)
     topics = {some_topic(rng) for _ in range(500)}

@@ -36,7 +36,7 @@ def wrong(checkout: Path) -> str:
     return built.problem(str(checkout / "mosq"))
 
 
-def test_a_whole_build_is_right(checkout: Path) -> None:
+def test_a_complete_build_has_no_fault(checkout: Path) -> None:
     assert wrong(checkout) == ""
 
 

@@ -36,7 +36,7 @@ def test_without_a_terminal_each_step_has_two_lines() -> None:
     assert out.getvalue() == "   _core: Cython\na warning\n   _core: Cython: 0 s (1 of 2)\n   _core: C\n   _core: C: 0 s (2 of 2)\n"
 
 
-def test_a_terminal_has_one_line_with_what_runs_now() -> None:
+def test_a_terminal_shows_one_line_with_the_running_steps() -> None:
     out = Terminal()
     progress = Progress(3, out)
     with progress, progress.step("_core: Cython"), progress.step("_tls: C"):
@@ -51,7 +51,7 @@ def test_a_step_that_fails_ends() -> None:
     assert not progress.running
 
 
-def test_functions_that_python_calls_are_cold_and_those_of_messages_are_not() -> None:
+def test_only_functions_that_python_calls_are_marked_cold() -> None:
     def marked(line: str) -> bool:
         return "cold" in compiling.PYTHON_FUNCTION.sub(r"static __attribute__((cold)) \1", line)
 
@@ -114,7 +114,7 @@ def test_a_performance_hint_is_an_error(tree: Path) -> None:
         build(tree)
 
 
-def test_each_kind_of_build_removes_what_the_other_left(tree: Path) -> None:
+def test_each_kind_of_build_removes_files_of_the_other(tree: Path) -> None:
     build(tree)
     separate = build(tree, separate=True)
     assert set(separate) == {"cext.api", "cext.low.sum"}
@@ -125,7 +125,7 @@ def test_each_kind_of_build_removes_what_the_other_left(tree: Path) -> None:
     assert not (tree / "mosq/_small.py").exists() and not list(tree.glob("cext/**/*.so"))
 
 
-def test_a_separate_module_is_compiled_again_if_a_declaration_changes_that_it_needs(tree: Path) -> None:
+def test_a_changed_declaration_recompiles_dependent_modules(tree: Path) -> None:
     first = build(tree, separate=True)
     pyx, pxd = tree / "cext/low/sum.pyx", tree / "cext/low/sum.pxd"
     pyx.write_text(pyx.read_text().replace("a + b", "b + a"))

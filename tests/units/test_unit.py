@@ -105,7 +105,7 @@ def problems(root: Path, *roots: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_all_that_is_cimported_belongs_to_the_unit_lowest_first(tree: Path) -> None:
+def test_cimported_modules_belong_to_the_unit_lowest_first(tree: Path) -> None:
     main = made(tree)["_x.pyx"]
     assert [line.split('"')[1] for line in main.splitlines()[1:]] == [
         "cext/low/memory.pxd", "cext/high/owner.pxd", "cext/low/memory.pyx", "cext/high/owner.pyx", "cext/high/later.pyx"]
@@ -141,14 +141,14 @@ def test_a_class_gets_the_attributes_of_its_pxd(tree: Path) -> None:
     assert owner.splitlines().index("cdef class Owner:") == HIGH_PYX.splitlines().index("cdef class Owner:")
 
 
-def test_a_lazy_import_within_the_unit_does_nothing_and_one_of_another_unit_names_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lazy_imports_are_removed_or_name_the_other_unit(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "        pass\n        return later(os.sep)" in made(tree)["cext/high/owner.pyx"]
     monkeypatch.setattr(unit, "UNITS", {"mosq._x": ("cext.high.owner",), "mosq._y": ("cext.high.later",)})
     files = made(tree)
     assert "        from mosq._y import later\n" in files["cext/high/owner.pyx"] and "cext/high/later.pyx" not in files
 
 
-def test_what_python_sees_is_known_by_module(tree: Path) -> None:
+def test_public_names_are_known_by_module(tree: Path) -> None:
     found = unit.Unit("mosq._x", ("cext.high.owner",), unit.Sources(tree)).public_names()
     assert found == {"NAMES": "cext.high.owner", "Owner": "cext.high.owner", "tail": "cext.high.owner", "later": "cext.high.later"}
 
@@ -183,13 +183,13 @@ def test_a_name_with_two_meanings_is_an_error(tree: Path, file: str, text: str, 
     "\n\ncdef class Unit:\n    cdef int MOST\n    def tail(self):\n        NAMES = 1\n        return NAMES\n",
     "\n\n# NAMES = 2\ncdef inline int other(int tail, int NAMES) noexcept nogil: return tail\n",
 ])
-def test_the_same_meaning_and_local_names_are_none(tree: Path, text: str) -> None:
+def test_equal_meanings_and_local_names_are_no_error(tree: Path, text: str) -> None:
     path = tree / "cext/high/later.pyx"
     path.write_text(path.read_text() + text)
     made(tree)
 
 
-def test_modules_that_nobody_names_stay_out_and_a_root_must_exist(tree: Path) -> None:
+def test_unused_modules_stay_out_and_a_root_must_exist(tree: Path) -> None:
     assert not [path for path in made(tree) if "alone" in path]
     with pytest.raises(unit.UnitError, match=r"cext\.high\.none has no source"):
         made(tree, "cext.high.none")

@@ -47,7 +47,7 @@ def test_a_wheel_has_no_sources_and_no_tests(wheel: list[str]) -> None:
     assert not [name for name in wheel if "cext" in name or "testing" in name or name.startswith("tests")]
 
 
-def test_a_source_distribution_has_what_a_build_reads(tmp_path: Path) -> None:
+def test_a_source_distribution_has_all_files_of_a_build(tmp_path: Path) -> None:
     setup("egg_info", "--egg-base", str(tmp_path), "sdist", "--dist-dir", str(tmp_path))
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         names = archive.getnames()

@@ -121,7 +121,7 @@ def test_control(play: Play, stage: Stage) -> None:
     (socket.AF_INET6, b"\0" * 12 + b"\x7f\0\0\1", False), (socket.AF_INET6, b"\1" + b"\0" * 9 + b"\xff\xff\x7f\0\0\1", False),
     (socket.AF_INET6, b"\xfe\x80" + b"\0" * 13 + b"\1", False),
 ])
-def test_which_peers_are_of_this_machine(family: int, ip: bytes, local: bool) -> None:
+def test_peers_that_count_as_local(family: int, ip: bytes, local: bool) -> None:
     assert is_local(family, ip) == local
 
 
@@ -137,7 +137,7 @@ def test_over_a_unix_socket(tmp_path: Path) -> None:
             got += part
 
 
-def test_an_in_process_question_is_not_routed() -> None:
+def test_an_in_process_request_is_not_routed() -> None:
     with mosq.Broker() as broker, broker.subscribe("$CONTROL/#") as messages:
         for qos in range(3):
             broker.publish(ASK, "t", qos=qos)
@@ -145,7 +145,7 @@ def test_an_in_process_question_is_not_routed() -> None:
             messages.get(0.1)
 
 
-def test_who_does_not_read_gets_no_more_than_so_much() -> None:
+def test_responses_to_a_client_that_does_not_read_are_bounded() -> None:
     """Test a client that does not read responses of 60 KB: the broker stores HIGH_WATER_BYTES of them and counts dropped ones."""
     with mosq.Broker() as broker:
         reader = Wire(broker.port, 4)
@@ -171,7 +171,7 @@ STRATEGIES = ["round_robin", "random", "sticky", "least_inflight", "hash_topic",
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_strategy_of_a_group(strategy: str) -> None:
+def test_explain_shows_the_strategy_of_a_group(strategy: str) -> None:
     """Test that the strategy is there before the first message, also for a group with its own strategy."""
     with mosq.Broker(shared_strategy=[strategy, "sticky own"]) as broker, broker.subscribe("$share/g/a/#", "$share/own/a/#"):
         for _ in range(2):

@@ -80,7 +80,7 @@ def acl(refuse: bool) -> list[Case]:
     return [Case(f"acl-{name}-{ident}", "[acl_file]", ALL, flavour, steps, differs=differs) for ident, steps in rows]
 
 
-def says(pattern: bytes, retain: bool = True) -> Step:
+def sys_value(pattern: bytes, retain: bool = True) -> Step:
     def check(got: Received) -> bool:
         return isinstance(got, Publish) and got.retain == retain and re.fullmatch(pattern, got.payload) is not None
 
@@ -100,8 +100,8 @@ LOADS = [f"load/{what}/{n}min" for what in ("messages/received", "messages/sent"
                                             "bytes/received", "bytes/sent", "sockets", "connections") for n in (1, 5, 15)]  # fmt: skip
 
 SYS = [
-    Case("version", "[$SYS]", ALL, "sys", [A.connects(), A.subscribes("$SYS/broker/version"), says(rb"mosquitto version \d+\.\d+.*")]),
-    Case("uptime", "[$SYS]", ALL, "sys", [A.connects(), A.subscribes("$SYS/broker/uptime"), says(rb"\d+ seconds")]),
+    Case("version", "[$SYS]", ALL, "sys", [A.connects(), A.subscribes("$SYS/broker/version"), sys_value(rb"mosquitto version \d+\.\d+.*")]),
+    Case("uptime", "[$SYS]", ALL, "sys", [A.connects(), A.subscribes("$SYS/broker/uptime"), sys_value(rb"\d+ seconds")]),
     *[Case(topic.replace("/", "-").replace(" ", "-") + "-is-there", "[$SYS]", (4,), "sys",
            [A.connects(), A.subscribes(f"$SYS/broker/{topic}"), A.awaits_retained(f"$SYS/broker/{topic}", rb"\d+( seconds)?")], timed=True)
       for topic in NUMBER],

@@ -15,7 +15,7 @@ def again(actor: Actor) -> Step:
     return actor.connects(persistent=True, session=True)
 
 
-def owed(qos: int) -> list[Step]:
+def unacknowledged(qos: int) -> list[Step]:
     """Give B a session and a subscription; A publishes one message of this QoS, which B reads and does not acknowledge."""
     return [B.connects(persistent=True), B.subscribes("~t", qos=qos), A.connects(), A.publishes("~t", b"x", qos),
             B.gets(Publish("~t", b"x", qos, "m"))]  # fmt: skip
@@ -27,25 +27,25 @@ X2 = Publish("~t", b"x", 2, "m", dup=True)
 CASES = [
     # -- the broker as sender
     Case("out-qos1-unanswered", "[v5 4.4.0-1]", ALL, "plain",
-         [owed(1), B.drops(), again(B), B.gets(X1), B.drops(), again(B), B.gets(X1), B.sends(Puback("m")), B.quiet(),
+         [unacknowledged(1), B.drops(), again(B), B.gets(X1), B.drops(), again(B), B.gets(X1), B.sends(Puback("m")), B.quiet(),
           B.leaves(), again(B), B.quiet()]),
     Case("out-qos1-answered", "[v5 4.4.0-2]", ALL, "plain",
-         [owed(1), B.sends(Puback("m")), B.quiet(), B.drops(), again(B), B.quiet()]),
+         [unacknowledged(1), B.sends(Puback("m")), B.quiet(), B.drops(), again(B), B.quiet()]),
     Case("out-qos1-answered-and-gone", "[v5 4.4.0-2]", ALL, "plain",
-         [owed(1), B.sends(Puback("m")), B.leaves(), again(B), B.quiet()]),
-    Case("out-qos1-not-before-reconnect", "[v5 4.4.0-1]", ALL, "plain", [owed(1), B.quiet(), B.silent(1.2), B.quiet()], timed=True),
+         [unacknowledged(1), B.sends(Puback("m")), B.leaves(), again(B), B.quiet()]),
+    Case("out-qos1-not-before-reconnect", "[v5 4.4.0-1]", ALL, "plain", [unacknowledged(1), B.quiet(), B.silent(1.2), B.quiet()], timed=True),
     Case("out-qos2-unanswered", "[v5 4.4.0-1]", ALL, "plain",
-         [owed(2), B.drops(), again(B), B.gets(X2), B.sends(Pubrec("m")), B.gets(Pubrel("m")), B.sends(Pubcomp("m")), B.quiet(),
+         [unacknowledged(2), B.drops(), again(B), B.gets(X2), B.sends(Pubrec("m")), B.gets(Pubrel("m")), B.sends(Pubcomp("m")), B.quiet(),
           B.leaves(), again(B), B.quiet()]),
     Case("out-qos2-received", "[v5 4.4.0-1]", ALL, "plain",
-         [owed(2), B.sends(Pubrec("m")), B.gets(Pubrel("m")), B.drops(), again(B), B.gets(Pubrel("m")), B.sends(Pubcomp("m")),
+         [unacknowledged(2), B.sends(Pubrec("m")), B.gets(Pubrel("m")), B.drops(), again(B), B.gets(Pubrel("m")), B.sends(Pubcomp("m")),
           B.quiet(), B.leaves(), again(B), B.quiet()]),
     Case("out-qos2-received-and-gone", "[v5 4.4.0-1]", ALL, "plain",
-         [owed(2), B.sends(Pubrec("m")), B.leaves_unread(), again(B), B.gets(Pubrel("m")), B.sends(Pubcomp("m")), B.quiet()]),
+         [unacknowledged(2), B.sends(Pubrec("m")), B.leaves_unread(), again(B), B.gets(Pubrel("m")), B.sends(Pubcomp("m")), B.quiet()]),
     Case("out-qos2-pubrec-twice", "[v5 4.3.3]", ALL, "plain",
-         [owed(2), B.sends(Pubrec("m")), B.gets(Pubrel("m")), B.sends(Pubrec("m")), B.gets(Pubrel("m")), B.sends(Pubcomp("m")), B.quiet()]),
+         [unacknowledged(2), B.sends(Pubrec("m")), B.gets(Pubrel("m")), B.sends(Pubrec("m")), B.gets(Pubrel("m")), B.sends(Pubcomp("m")), B.quiet()]),
     Case("out-qos2-complete", "[v5 4.4.0-2]", ALL, "plain",
-         [owed(2), B.sends(Pubrec("m")), B.gets(Pubrel("m")), B.sends(Pubcomp("m")), B.quiet(), B.drops(), again(B), B.quiet()]),
+         [unacknowledged(2), B.sends(Pubrec("m")), B.gets(Pubrel("m")), B.sends(Pubcomp("m")), B.quiet(), B.drops(), again(B), B.quiet()]),
     Case("out-order", "[v5 4.6.0-1]", ALL, "inflight-2",
          [B.connects(persistent=True), B.subscribes("~t", qos=2), A.connects(), A.publishes("~t", b"1", 2), A.publishes("~t", b"2", 1),
           A.publishes("~t", b"3", 1), A.publishes("~t", b"4", 2), B.gets(Publish("~t", b"1", 2, "m1"), Publish("~t", b"2", 1, "m2")),
@@ -66,13 +66,13 @@ CASES = [
          [B.connects(persistent=True), B.subscribes("~t", qos=1), B.leaves(), A.connects(), A.publishes("~t", b"x"), again(B),
           B.receives("~t", b"x"), B.quiet()]),
     Case("out-subscription-unanswered-after-unsubscribe", "[v5 3.10.4-4]", ALL, "plain",
-         [owed(2), B.unsubscribes("~t"), A.publishes("~t", b"y", 2), B.drops(), again(B), B.gets(X2), B.sends(Pubrec("m")),
+         [unacknowledged(2), B.unsubscribes("~t"), A.publishes("~t", b"y", 2), B.drops(), again(B), B.gets(X2), B.sends(Pubrec("m")),
           B.gets(Pubrel("m")), B.sends(Pubcomp("m")), B.quiet()]),
     Case("out-qos2-refused", "[v5 4.3.3]", V5, "plain",
-         [owed(2), B.sends(Pubrec("m", 0x80)), B.quiet(), B.drops(), again(B), B.quiet()]),
+         [unacknowledged(2), B.sends(Pubrec("m", 0x80)), B.quiet(), B.drops(), again(B), B.quiet()]),
     Case("out-qos1-refused", "[v5 4.3.2]", V5, "plain",
-         [owed(1), B.sends(Puback("m", 0x80)), B.quiet(), B.drops(), again(B), B.quiet()]),
-    Case("out-clean-start-forgets", "[v5 3.1.2-4]", ALL, "plain", [owed(2), B.drops(), B.connects(), B.quiet()]),
+         [unacknowledged(1), B.sends(Puback("m", 0x80)), B.quiet(), B.drops(), again(B), B.quiet()]),
+    Case("out-clean-start-forgets", "[v5 3.1.2-4]", ALL, "plain", [unacknowledged(2), B.drops(), B.connects(), B.quiet()]),
     Case("out-takeover-resumes", "[v5 4.4.0-1]", ALL, "plain",
          [B.connects("~s", persistent=True), B.subscribes("~t", qos=1), A.connects(), A.publishes("~t", b"x", 1),
           B.gets(Publish("~t", b"x", 1, "m")), C.connects("~s", persistent=True, session=True), C.gets(X1), C.sends(Puback("m")), C.quiet()]),

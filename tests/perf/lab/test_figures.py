@@ -18,7 +18,7 @@ def test_median_and_spread(values: list[float], middle: float | None, wide: floa
 
 @pytest.mark.parametrize(("value", "text"), [(None, "-"), (0.1234, "0.123"), (1.234, "1.23"), (12.34, "12.3"),
                                              (1234.5, "1,234"), (0.0, "0.000")])
-def test_no_more_digits_than_they_are_worth(value: float | None, text: str) -> None:
+def test_numbers_have_only_significant_digits(value: float | None, text: str) -> None:
     assert figures.number(value) == text
 
 
@@ -69,7 +69,7 @@ def test_an_incomplete_run_has_a_reason() -> None:
     assert lines[-1].endswith("1 of 2 NOT COMPLETE: it went away")
 
 
-def test_warnings_count_what_limits_figures() -> None:
+def test_warnings_count_limited_phases_and_runs() -> None:
     runs = [run("mosq", phase(1.0, limit="generator"), phase(1.0, foreign_cpu_share=0.9))]
     said = list(figures.warnings(runs))
     assert len(said) == 2

@@ -55,7 +55,7 @@ def test_the_paper_in_small(lab, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.interop
-def test_one_that_does_not_start_and_the_others_go_on(lab, program, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_that_does_not_start_leaves_the_others_running(lab, program, capfd: pytest.CaptureFixture[str]) -> None:
     folder = program("mosquitto-9", "echo this is no option >&2; exit 3", "9.1.2")
     found = lab(*PAIRS, "--scale", "0.001", "--seconds", "0.1", "--reps", "2", "--peers", str(folder), "--brokers", "mosquitto-9.1.2,mosq")
     assert found.status == 1
@@ -124,7 +124,7 @@ def test_control_c(lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert one["phases"][0]["delivered"] > 0
 
 
-def test_one_that_takes_too_long_is_ended_and_kept(lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_exceeds_the_timeout_is_ended_and_recorded(lab, monkeypatch: pytest.MonkeyPatch) -> None:
     found = lab(*PAIRS, "--seconds", "60", "--timeout", "0.6", "--brokers", "mosq")
     assert found.status == 1
     assert found.runs[0]["why"] == "not done after 0.6 s"
@@ -150,7 +150,7 @@ def test_long_runs_are_not_repeated(lab, capfd: pytest.CaptureFixture[str]) -> N
     assert "took more than 0.01 s, so it was not repeated" in capfd.readouterr().out
 
 
-def test_over_tls_and_with_sessions_on_the_disk(lab) -> None:
+def test_cases_with_tls_and_with_durable_sessions(lab) -> None:
     found = lab("bench", "vendors", "--tests", "tls-connect,tbmq-p2p", "--reps", "1", "--scale", "0.05", "--seconds", "0.1",
                 "--brokers", "mosq")
     assert found.status == 0
@@ -186,7 +186,7 @@ def line(rep: int) -> dict:
     return {"run": {"suite": "s", "test": "t", "case": "c", "broker": "b", "variant": "", "rep": rep}}
 
 
-def test_a_folder_goes_on(tmp_path: Path) -> None:
+def test_a_folder_is_continued(tmp_path: Path) -> None:
     first = Folder(tmp_path, "T", "one", {"--scale": 1.0})
     first.broker("b", version="1", settings="", program="b")
     first.add(line(0))

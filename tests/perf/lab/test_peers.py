@@ -35,7 +35,7 @@ def debian() -> Found:
 @pytest.mark.interop
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("family", ["mosq", "mosquitto"])
-def test_it_starts_and_goes(family: str, durable: bool) -> None:
+def test_a_broker_starts_and_stops(family: str, durable: bool) -> None:
     found = debian() if family == "mosquitto" else next(one for one in find([]) if one.peer is MOSQ)
     with Broker(found, durable=durable) as broker:
         assert lab_broker.answers(broker.host, broker.port, "tcp")
@@ -47,7 +47,7 @@ def test_it_starts_and_goes(family: str, durable: bool) -> None:
         socket.create_connection(("127.0.0.1", broker.port))
 
 
-def test_mosq_takes_what_switches_its_optimisations_off() -> None:
+def test_mosq_accepts_the_options_without_optimisations() -> None:
     """Test that `plain` has all options of the other variants."""
     found = next(one for one in find([]) if one.peer is MOSQ)
     with Broker(found, VARIANTS_OF_MOSQ["plain"].broker) as broker:
@@ -55,7 +55,7 @@ def test_mosq_takes_what_switches_its_optimisations_off() -> None:
 
 
 @pytest.mark.interop
-def test_the_process_behind_a_start_script_is_what_is_measured(program) -> None:
+def test_the_process_behind_a_start_script_is_measured(program) -> None:
     folder = program("mosquitto", '/usr/sbin/mosquitto "$@"\n:')
     found = next(one for one in find([folder]) if one.version == "9.9.9")
     assert found.name == "mosquitto-9.9.9"
@@ -75,7 +75,7 @@ def test_a_broker_that_does_not_start_has_a_reason(program, does: str, said: str
         pass
 
 
-def test_one_that_starts_and_does_not_listen(program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_starts_and_does_not_listen(program, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = program("flashmq", "exec sleep 60")
     found = next(one for one in find([folder]) if one.peer.family == "flashmq" and one.version == "9.9.9")
     monkeypatch.setattr(lab_broker.time, "monotonic", iter(range(0, 1000, 5)).__next__)
@@ -103,7 +103,7 @@ def test_programs_are_found_in_the_usual_places_of_a_folder(program, tmp_path: P
     assert not {name for name in names if name.startswith("amqtt-unknown")}
 
 
-def test_a_release_that_reads_beside_itself_gets_a_folder_of_links(program, tmp_path: Path) -> None:
+def test_a_release_with_fixed_paths_gets_a_folder_of_symlinks(program, tmp_path: Path) -> None:
     release = tmp_path / "vernemq"
     for name in ("bin", "etc", "lib", "data"):
         (release / name).mkdir(parents=True)

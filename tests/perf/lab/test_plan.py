@@ -9,14 +9,14 @@ from perf.lab.plan import SUITES, N, loads
 
 @pytest.mark.parametrize("suite", list(SUITES))
 @pytest.mark.parametrize("scale", [1.0, 0.001])
-def test_mosq_bench_takes_every_case(suite: str, scale: float) -> None:
+def test_mosq_bench_accepts_every_case(suite: str, scale: float) -> None:
     for load in loads(SUITES[suite], 2.0, 20_000, scale=scale):
         command, *arguments = load.arguments
         bench.commands[command].make_context(command, [*arguments, "--port", "1883"])
 
 
 @pytest.mark.parametrize("suite", list(SUITES))
-def test_tests_and_cases_have_names_of_their_own(suite: str) -> None:
+def test_tests_and_cases_have_unique_names(suite: str) -> None:
     found = loads(SUITES[suite], 2.0, 1_000_000)
     assert len({load.key for load in found}) == len(found) == sum(len(test.cases) for test in SUITES[suite].tests)
     assert not {test.id for test in SUITES[suite].tests} & {test.id for name, other in SUITES.items() if name != suite
@@ -72,6 +72,6 @@ def test_the_real_numbers_are_named() -> None:
     assert fitted.text == "QoS 0 (499 subscribers)" and not fitted.title.endswith(", scaled")
 
 
-def test_quick_is_a_part_of_all() -> None:
+def test_quick_runs_a_part_of_all_cases() -> None:
     for suite in SUITES.values():
         assert 0 < len(loads(suite, 1.0, 20_000, quick=True)) <= len(loads(suite, 1.0, 20_000))
