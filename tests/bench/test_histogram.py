@@ -49,7 +49,7 @@ def test_the_deviation_is_that_of_the_durations(durations: list[int]) -> None:
     assert told["stdev_us"] == pytest.approx(statistics.pstdev(durations) / 1e3, abs=max(durations) * 0.004 / 1e3 + 1e-3)
 
 
-def test_a_summary_of_nothing() -> None:
+def test_a_summary_without_durations() -> None:
     assert summary(histogram_of([])) == {"count": 0}
 
 

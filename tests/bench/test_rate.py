@@ -35,7 +35,7 @@ def test_a_delayed_message_keeps_its_due_time(bench) -> None:
     assert phase.limit in ("rate", "generator", "broker")
 
 
-def test_the_rate_is_kept(bench) -> None:
+def test_the_rate_is_met(bench) -> None:
     with Fake() as fake:
         phase, = bench("fan-in", fake.port, publishers=3, messages=0, seconds=0.3, warmup=0.1, rate=500.0).phases
     assert fake.published == 200 and phase.exact

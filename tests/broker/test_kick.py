@@ -81,7 +81,7 @@ def test_a_kick_of_anonymous_clients_leaves_bridges_alone() -> None:
     """Test that a kick of clients without a user name does not end bridges, which have none either."""
     with Plane(bridges=[spec(line("#", "out", 0))], allow_anonymous=True) as plane:
         remote = Remote(plane)
-        remote.let_in()
+        remote.accept_connect()
         assert linked(plane).event == "up"
         nameless = plane.connect(Connect("c"), 5)
         assert isinstance(nameless.read_packet(), Connack)

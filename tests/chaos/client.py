@@ -162,10 +162,10 @@ class Session(asyncio.Protocol):
         await future
 
     def _ping(self, future: asyncio.Future[None] | None = None) -> None:
-        self._pings.append((future, self.told(), time.monotonic()))
+        self._pings.append((future, self.take_acknowledged(), time.monotonic()))
         self._out.append(b"\xc0\x00")
 
-    def told(self) -> list[tuple[int, int]]:
+    def take_acknowledged(self) -> list[tuple[int, int]]:
         """Return publishers and sequence numbers acknowledged since the last call."""
         return []
 
@@ -348,7 +348,7 @@ class Subscriber(Session):
         self.n = 0                      # received publications
         self._held: dict[int, tuple[int, int]] = {}         # at QoS 2: packet id: message
         self._unacked: deque[tuple[int, int, int]] = deque()        # at QoS 1: (packet id, publisher, sequence number)
-        self._telling: list[tuple[int, int]] = []           # acknowledged since the last PINGREQ
+        self._unreported: list[tuple[int, int]] = []           # acknowledged since the last PINGREQ
         self.arrived = asyncio.Event()  # set with every publication
 
     def on_up(self, fresh: bool) -> None:
@@ -369,10 +369,10 @@ class Subscriber(Session):
 
     def on_down(self) -> None:
         self._unacked.clear()
-        self._telling.clear()
+        self._unreported.clear()
 
-    def told(self) -> list[tuple[int, int]]:
-        told, self._telling = self._telling, []
+    def take_acknowledged(self) -> list[tuple[int, int]]:
+        told, self._unreported = self._unreported, []
         return told
 
     def on_pong(self, told: list[tuple[int, int]], asked_at: float) -> None:
@@ -461,8 +461,8 @@ class Subscriber(Session):
     def _acknowledge(self) -> None:
         pid, number, seq = self._unacked.popleft()
         self._out.append(struct.pack(">BBH", 0x40, 2, pid))
-        self._telling.append((number, seq))
-        if len(self._telling) >= PING_EVERY:
+        self._unreported.append((number, seq))
+        if len(self._unreported) >= PING_EVERY:
             self._ping()
 
     def catch_up(self) -> None:

@@ -178,7 +178,7 @@ class Run:
         self.broker.process.send_signal(number)
         await asyncio.get_running_loop().run_in_executor(None, self.broker.process.wait)
 
-    async def everybody_is_there(self) -> None:
+    async def connect_all(self) -> None:
         """Connect all clients; return when all subscriptions are acknowledged, where the audit begins."""
         for session in (*self.publishers, *self.subscribers):
             if self.kind.get(session) == "late":  # type: ignore[call-overload]
@@ -195,7 +195,7 @@ class Run:
         wills: list[asyncio.Task[None]] = []
         try:
             await self.start()
-            await self.everybody_is_there()
+            await self.connect_all()
             loop = asyncio.get_running_loop()
             tasks += [loop.create_task(self.publish()), *(loop.create_task(self.live(s)) for s in self.subscribers)]
             wills = [loop.create_task(w.live(random.Random(f"{self.plan.seed}{w.client_id}"), self.peace)) for w in self.willing]

@@ -37,7 +37,7 @@ def user_name(said: str) -> Check:
     def check(b: Site) -> bool:
         lets_in(b, "ann")
         b.stop()
-        return said in b.said()
+        return said in b.output()
     return check
 
 
@@ -64,7 +64,7 @@ def _psk(b: Site) -> bool:
         done = subprocess.run(["mosquitto_pub", "-h", "localhost", "-p", str(b.port), "-i", "p", "-t", "a", "-m", "x", "-q", "1",
                                "--psk-identity", "ann", "--psk", key], capture_output=True, timeout=10, check=False)
         return done.returncode == 0
-    return publishes(PSK_KEY) and not publishes("00") and "u'ann'" in b.said()
+    return publishes(PSK_KEY) and not publishes("00") and "u'ann'" in b.output()
 
 
 OF_TLS: dict[str, tuple[str, Check]] = {

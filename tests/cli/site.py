@@ -56,15 +56,15 @@ class Site(Broker):
             lines = lines.replace(f"{{{name}}}", str(value))
         self.config.write_text(lines + MARK)
         self.send_signal(signal.SIGHUP)
-        self._await(lambda: MARKED in self.said())
+        self._await(lambda: MARKED in self.output())
 
     def _await(self, what: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 10
         while not what():
-            assert time.monotonic() < deadline and self.alive() and "not reloaded" not in self.said(), self.log()
+            assert time.monotonic() < deadline and self.alive() and "not reloaded" not in self.output(), self.log()
             time.sleep(0.002)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return the log since the reload, and the second log."""
         second = self.dir / "log2"
         return self.log()[self.mark:] + self.SECOND + (second.read_text() if second.exists() else "")

@@ -168,7 +168,7 @@ def _log_has(*texts: str) -> Check:
         client = Client(b)
         client.expect_nothing()
         b.stop()
-        return all(text in b.said() for text in texts)
+        return all(text in b.output() for text in texts)
     return check
 
 
@@ -177,7 +177,7 @@ def _log_lacks(*texts: str) -> Check:
         client = Client(b)
         client.expect_nothing()
         b.stop()
-        return not any(text in b.said() for text in texts)
+        return not any(text in b.output() for text in texts)
     return check
 
 
@@ -233,7 +233,7 @@ def _two_ports(first: int, second: int) -> Check:
 def _log_file(b: Site) -> bool:
     Client(b).expect_nothing()
     b.stop()
-    said = b.said()
+    said = b.output()
     return "New client connected" in (b.dir / "log2").read_text() and "New client connected" not in said[:said.index(Site.SECOND)]
 
 

@@ -189,7 +189,7 @@ def test_answers_of_another_program(answers, said, capsys):
     assert str(port) in seen.err or "same version" in seen.err
 
 
-@pytest.mark.parametrize("answers", [(CONNACK, PUBACK), (b"",)], ids=["takes it for a message", "says nothing"])
+@pytest.mark.parametrize("answers", [(CONNACK, PUBACK), (b"",)], ids=["treats the request as a message", "does not answer"])
 def test_no_answer_in_time(answers, capsys):
     began = time.monotonic()
     with impostor(*answers) as port:

@@ -60,7 +60,7 @@ def test_modules_that_a_reload_needs_are_loaded(lines: str, does: Callable[[Site
         does(site)
         site.send_signal(signal.SIGUSR2)
         site.send_signal(signal.SIGHUP)     # the same configuration again, and with the current rights
-        _until(lambda: site.said().count("Reloading config.") >= 2)
+        _until(lambda: site.output().count("Reloading config.") >= 2)
         site.stop()
         assert "not reloaded" not in site.log()
         assert site.log().endswith("missed: \n"), site.log()

@@ -263,7 +263,7 @@ class Machine(RuleBasedStateMachine):
                 gone = wanted.pop(0)
                 assert gone.maybe, f"{s.name} got {p}, and not {gone}"
                 s.queue.remove(gone)
-            assert wanted, f"{s.name} got {p}: it is not owed that, or not now"
+            assert wanted, f"{s.name} got {p}: this message is not expected, or not yet"
             self.matches(s, wanted.pop(0), p)
         for e in wanted:
             assert e.maybe, f"{s.name} did not get {e}"

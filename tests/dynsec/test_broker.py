@@ -86,7 +86,7 @@ def test_other_users_may_be_in_a_password_file() -> None:
 
 # ---------------------------------------------------------------- rules
 
-def test_roles_decide_what_a_client_may_do() -> None:
+def test_roles_decide_about_publish_and_subscribe() -> None:
     content = state(
         clients=[client("ann", "r"), client("ben")],
         roles=[role("r", ("publishClientSend", "a/#", True), ("publishClientSend", "a/no", False, 5), ("publishClientSend", "own/%u/%c", True),

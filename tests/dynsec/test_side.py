@@ -28,7 +28,7 @@ def messages() -> list[bytes]:
     return found
 
 
-def until_logged(real: bool, asked: list[bytes]) -> list[bytes]:
+def responses_of(real: bool, asked: list[bytes]) -> list[bytes]:
     with Ruled(state(), real) as broker:
         admin = broker.admin()
         return [admin.raw(message) for message in asked]
@@ -37,7 +37,7 @@ def until_logged(real: bool, asked: list[bytes]) -> list[bytes]:
 def test_same_answers() -> None:
     asked = messages()
     newer = their_version() >= (2, 1)
-    for message, ours, theirs in zip(asked, until_logged(False, asked), until_logged(True, asked), strict=True):
+    for message, ours, theirs in zip(asked, responses_of(False, asked), responses_of(True, asked), strict=True):
         if not newer:
             ours = ours.replace(b'"allowwildcardsubs":true,', b"")      # unknown to the other broker
         assert ours.decode() == theirs.decode(), message

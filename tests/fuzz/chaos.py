@@ -178,7 +178,7 @@ def witness(port: int) -> None:
                 seen += data
             else:
                 return
-    raise AssertionError("nobody is let in")
+    raise AssertionError("the broker accepts no client")
 
 
 def run(config: str, actions: int, seed: int, progress: bool = False) -> None:

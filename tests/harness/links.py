@@ -72,7 +72,7 @@ class Remote(Wire):
         assert got == name, (got, fields)
         return fields
 
-    def let_in(self, present: bool = False, props: Props = ()) -> Any:
+    def accept_connect(self, present: bool = False, props: Props = ()) -> Any:
         """Read CONNECT, send CONNACK; return the fields of CONNECT."""
         fields = self.hears("connect")
         self.send(packets.Connack(present, 0, props))

@@ -313,7 +313,7 @@ class Actor:
             wire = s.wire(self.name)
             raw = wire.read_frame()
             if raw is None:
-                assert wire.level < V5, "5.0 is told why"
+                assert wire.level < V5, "a 5.0 client gets the reason code"
                 return
             got = decode(wire.level, raw)
             if isinstance(got, Suback):

@@ -183,7 +183,7 @@ def cut(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize("before", [0, 5])
-def test_a_kill_after_a_failed_sync_loses_nothing_and_believes_no_second_sync(before: int) -> None:
+def test_a_kill_after_a_failed_sync_loses_no_record(before: int) -> None:
     stream = Stream(FolderDisk())
     stream.fill(before)
     stream.append()

@@ -25,7 +25,7 @@ class Load:
         return self.process.wait(60)
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text()
 
     @property

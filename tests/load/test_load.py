@@ -27,7 +27,7 @@ TELEMETRY, CHAT, OFFLINE, COMMANDS, STORM = "telemetry fan-in", "chat pairs", "o
 def test_two_workers_and_all_scenarios_add_up(load) -> None:
     """Test that the sums of locust's master equal those of the workers' ledgers."""
     run = load("--workers", "2", "--users", "20", "--spawn-rate", "20", "--seconds", "4", "--rate", "10", "--size", "200")
-    assert run.wait() == 0, run.said
+    assert run.wait() == 0, run.log_text
     result = run.result
     assert result["complete"] and result["errors"] == [] and result["users"] == 20
     for name in (TELEMETRY, CHAT, OFFLINE):
@@ -82,12 +82,12 @@ def test_brokers_that_lose_messages_and_sessions(load) -> None:
         assert (run.wait(), other.wait(), right.wait()) == (1, 1, 1)
     assert right.result["why"] == "interrupted" and right.failures() == {} and right.sums(COMMANDS)["deliver QoS 0"]
     failures, result = run.failures(), run.result
-    assert failures["duplicate"] == fake.doubled and f"{fake.doubled:,} x deliver QoS 0, telemetry fan-in: duplicate" in run.said
+    assert failures["duplicate"] == fake.doubled and f"{fake.doubled:,} x deliver QoS 0, telemetry fan-in: duplicate" in run.log_text
     # the fake broker may hold back one at the end
     assert fake.dropped <= failures["lost"] <= fake.dropped + 1 and failures["lost"] == result["messages"]["lost"]
     assert failures.keys() == {"lost", "duplicate", "out of order"}
     assert result["messages"]["sent"] == result["messages"]["delivered"] + failures["lost"]
-    assert not result["complete"] and result["why"] == "interrupted" and "not complete: interrupted" in run.said
+    assert not result["complete"] and result["why"] == "interrupted" and "not complete: interrupted" in run.log_text
     failures = other.failures()
     assert failures["lost"] == 3 * failures["the broker has not kept the session"] == other.result["messages"]["sent"]
     assert failures["lost"] == other.sums(OFFLINE)["publish QoS 1"] > 0
@@ -119,7 +119,7 @@ def test_messages_in_transit_at_a_break_are_lost(load) -> None:
     assert failures["lost with the connection"] >= fake.swallowed == 20
     assert messages["lost"] == failures["lost with the connection"] + failures.get("lost", 0)
     assert messages["sent"] == messages["delivered"] + messages["lost"] and messages["delivered"] > 39
-    assert not result["complete"] and "went away" in result["why"] and result["why"] in run.said
+    assert not result["complete"] and "went away" in result["why"] and result["why"] in run.log_text
 
 
 def test_refused_logins_over_tls_and_a_killed_broker(load) -> None:
@@ -134,10 +134,10 @@ def test_refused_logins_over_tls_and_a_killed_broker(load) -> None:
         broker.process.kill()
         assert run.wait() == 1
     result = run.result
-    assert not result["complete"] and result["why"].endswith("went away during the test") and result["why"] in run.said
+    assert not result["complete"] and result["why"].endswith("went away during the test") and result["why"] in run.log_text
     assert run.sums(TELEMETRY)["deliver QoS 0"] > 0
     assert run.failures()["refused: Not authorized"] > 0
-    assert "secret" not in run.said and "secret" not in json.dumps(result)
+    assert "secret" not in run.log_text and "secret" not in json.dumps(result)
 
 
 def test_no_broker_and_a_refused_login(load) -> None:
@@ -147,14 +147,14 @@ def test_no_broker_and_a_refused_login(load) -> None:
         refused = load("--broker", f"mqtt://127.0.0.1:{broker.port}", "--mqtt", "5")
         assert (nobody.wait(), refused.wait()) == (1, 1)
     assert nobody.result["why"].startswith("no broker at mqtt://127.0.0.1:") and nobody.result["why"].endswith("Connection refused")
-    assert refused.result["why"].endswith("refused the login: Not authorized") and refused.result["why"] in refused.said
+    assert refused.result["why"].endswith("refused the login: Not authorized") and refused.result["why"] in refused.log_text
     assert refused.result["complete"] is nobody.result["complete"] is False
 
 
 def test_a_cafile_that_cannot_be_read(load) -> None:
     run = load("--broker", f"mqtts://localhost:{free_port()}", "--cafile", "/nope")
     assert run.wait() == 1
-    assert run.result["why"] == "--cafile /nope: No such file or directory" and "Traceback" not in run.said
+    assert run.result["why"] == "--cafile /nope: No such file or directory" and "Traceback" not in run.log_text
 
 
 def test_interrupted_while_the_broker_does_not_answer(load) -> None:
@@ -166,7 +166,7 @@ def test_interrupted_while_the_broker_does_not_answer(load) -> None:
             assert door.recv(1) == b"\x10"
             os.kill(run.process.pid, signal.SIGINT)
             assert run.wait() == 1
-    assert run.result["why"] == "interrupted" and not run.result["complete"] and "Traceback" not in run.said
+    assert run.result["why"] == "interrupted" and not run.result["complete"] and "Traceback" not in run.log_text
 
 
 @pytest.mark.parametrize("url", [
@@ -183,7 +183,7 @@ def test_a_password_in_the_address_is_not_shown(load) -> None:
     runs = [load("--broker", f"mqtt://joe:s3cretpw@there{port}") for port in ("", ":99999")]
     assert [run.wait() for run in runs] == [1, 1]
     for run in runs:
-        assert "s3cretpw" not in run.said + json.dumps(run.result) and run.result["why"] in run.said
+        assert "s3cretpw" not in run.log_text + json.dumps(run.result) and run.result["why"] in run.log_text
         assert not run.result["complete"] and run.result["broker"].startswith("mqtt://***@there")
 
 
@@ -193,7 +193,7 @@ def test_the_page_has_options_and_statistics(load) -> None:
     with Broker("listener {port} 127.0.0.1\nprotocol websockets\nallow_anonymous true\n") as broker:
         run = load("--ui", "--port", str(port), "--broker", f"ws://127.0.0.1:{broker.port}")
         page = f"http://127.0.0.1:{port}"
-        until(lambda: "locust's page" in run.said)
+        until(lambda: "locust's page" in run.log_text)
 
         def get(path: str, form: dict[str, str | list[str]] | None = None) -> str:
             data = None if form is None else urllib.parse.urlencode(form, doseq=True).encode()
@@ -215,7 +215,7 @@ def test_the_page_has_options_and_statistics(load) -> None:
         until(lambda: json.loads(get("/stats/requests"))["user_count"] == 2)
         get("/stop", {})
         os.kill(run.process.pid, signal.SIGINT)
-        assert run.wait() == 0, run.said
+        assert run.wait() == 0, run.log_text
     assert run.result["complete"] and run.result["errors"] == []
     sums = run.sums(TELEMETRY)          # messages of users that left in between were waited for
     assert sums["deliver QoS 2"] == sums["publish QoS 2"] > 0

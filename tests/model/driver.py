@@ -29,7 +29,7 @@ from tests.harness.packets import (
 )  # fmt: skip
 from tests.harness.properties import P
 from tests.harness.wire import Wire
-from tests.model.model import Model, Owed
+from tests.model.model import Model, PendingMessage
 
 Action = tuple[object, ...]  # a method of Driver and its arguments
 FILTERS = ("/a", "/+", "/#", "/a/b", "/+/b")
@@ -176,7 +176,7 @@ class Driver:
             return
         session = self.model.sessions[peer.name]
         assert not self.model.missing(peer.name), f"{peer.name} never got {self.model.missing(peer.name)}"
-        assert how != 2 or not session.owed, f"{peer.name}: not completed {session.owed}"
+        assert how != 2 or not session.pending, f"{peer.name}: not completed {session.pending}"
 
     def settle(self) -> None:
         """Connect each client that has a session again, and take the rest of its messages."""
@@ -311,35 +311,35 @@ class Driver:
         session = self.model.sessions[peer.name]
         if isinstance(packet, Publish):
             assert isinstance(packet.mid, int)
-            owed = self.model.deliver(peer.name, packet.topic, packet.payload, packet.qos, packet.retain, packet.mid, packet.dup)
+            pending = self.model.deliver(peer.name, packet.topic, packet.payload, packet.qos, packet.retain, packet.mid, packet.dup)
         else:
             assert isinstance(packet, Pubrel), packet
-            owed = next(o for o in session.owed if o.mid == packet.mid and o.received)
-            owed.seen = owed.released = True
+            pending = next(o for o in session.pending if o.mid == packet.mid and o.received)
+            pending.seen = pending.released = True
             if how == 2:
-                self.model.finish(peer.name, owed)
+                self.model.finish(peer.name, pending)
                 return [Pubcomp(packet.mid)]
             return []
-        return self._acknowledge(peer, owed, how)
+        return self._acknowledge(peer, pending, how)
 
-    def _acknowledge(self, peer: Peer, owed: Owed, how: int) -> list[Puback | Pubrec | Pubcomp]:
-        assert owed.mid is not None
-        if owed.qos == 2 and how:
-            owed.received = True
-            return [Pubrec(owed.mid)]
-        if owed.qos == 1 and how == 2:
-            self.model.finish(peer.name, owed)
-            return [Puback(owed.mid)]
+    def _acknowledge(self, peer: Peer, pending: PendingMessage, how: int) -> list[Puback | Pubrec | Pubcomp]:
+        assert pending.mid is not None
+        if pending.qos == 2 and how:
+            pending.received = True
+            return [Pubrec(pending.mid)]
+        if pending.qos == 1 and how == 2:
+            self.model.finish(peer.name, pending)
+            return [Puback(pending.mid)]
         return []
 
     def _older(self, peer: Peer, how: int) -> list[Puback | Pubrec | Pubcomp]:
         """Return the answers to packets that an earlier receive() on this connection read but did not answer."""
         answers: list[Puback | Pubrec | Pubcomp] = []
-        for owed in [o for o in self.model.sessions[peer.name].owed if o.seen]:
-            if not owed.received:
-                answers += self._acknowledge(peer, owed, how)
-            elif owed.released and how == 2:
-                assert owed.mid is not None
-                self.model.finish(peer.name, owed)
-                answers.append(Pubcomp(owed.mid))
+        for pending in [o for o in self.model.sessions[peer.name].pending if o.seen]:
+            if not pending.received:
+                answers += self._acknowledge(peer, pending, how)
+            elif pending.released and how == 2:
+                assert pending.mid is not None
+                self.model.finish(peer.name, pending)
+                answers.append(Pubcomp(pending.mid))
         return answers

@@ -24,7 +24,7 @@ def matches(pattern: str, topic: str) -> bool:
 
 
 @dataclass
-class Owed:
+class PendingMessage:
     """One copy of a message for one session, until its handshake is over."""
 
     payload: bytes
@@ -43,7 +43,7 @@ class Session:
     persistent: bool
     online: bool = True
     subscriptions: dict[str, int] = field(default_factory=dict)
-    owed: list[Owed] = field(default_factory=list)
+    pending: list[PendingMessage] = field(default_factory=list)
 
 
 @dataclass
@@ -69,9 +69,9 @@ class Model:
             del self.sessions[client]
             return
         session.online = False
-        session.owed = [o for o in session.owed if o.qos]
-        for owed in session.owed:
-            owed.seen, owed.released, owed.maybe_sent = False, False, True
+        session.pending = [o for o in session.pending if o.qos]
+        for pending in session.pending:
+            pending.seen, pending.released, pending.maybe_sent = False, False, True
 
     def route(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         self.routed.append(payload)
@@ -83,37 +83,37 @@ class Model:
             levels = [min(qos, granted) for pattern, granted in session.subscriptions.items() if matches(pattern, topic)]
             for level in [max(levels)] if self.merged and levels else levels:
                 if level or session.online:
-                    session.owed.append(Owed(payload, topic, level, False))
+                    session.pending.append(PendingMessage(payload, topic, level, False))
 
     def subscribe(self, client: str, pattern: str, qos: int) -> None:
         session = self.sessions[client]
         session.subscriptions[pattern] = qos
         for topic, (payload, kept) in self.retained.items():
             if matches(pattern, topic):
-                session.owed.append(Owed(payload, topic, min(kept, qos), True))
+                session.pending.append(PendingMessage(payload, topic, min(kept, qos), True))
 
     def unsubscribe(self, client: str, pattern: str) -> None:
         self.sessions[client].subscriptions.pop(pattern, None)
 
-    def deliver(self, client: str, topic: str, payload: bytes, qos: int, retain: bool, mid: int, dup: bool) -> Owed:
+    def deliver(self, client: str, topic: str, payload: bytes, qos: int, retain: bool, mid: int, dup: bool) -> PendingMessage:
         """Note that the client got a PUBLISH; raise if it must not get it, or not now."""
         session = self.sessions[client]
-        alike = [o for o in session.owed if o.qos == qos and o.retain == retain and not o.seen and not o.received]
+        alike = [o for o in session.pending if o.qos == qos and o.retain == retain and not o.seen and not o.received]
         same = [o for o in alike if (o.topic, o.payload) == (topic, payload) and o.mid in (None, mid)]
         what = f"{client}: {topic} {payload!r} qos {qos} retain {retain} mid {mid} dup {dup}"
-        assert same, f"not owed: {what}; owed are {session.owed}"
-        owed = same[0]
+        assert same, f"not pending: {what}; pending are {session.pending}"
+        pending = same[0]
         # retained messages have no order; other messages of one QoS arrive in the order of publishing
         assert retain or (alike[0].topic, alike[0].payload) == (topic, payload), f"out of order: {what}; first is {alike[0]}"
-        assert dup <= owed.maybe_sent, f"DUP at the first sending: {what}"
-        assert dup or owed.mid is None or not qos, f"sent again without DUP: {what}"
-        owed.seen, owed.mid = True, mid
+        assert dup <= pending.maybe_sent, f"DUP at the first sending: {what}"
+        assert dup or pending.mid is None or not qos, f"sent again without DUP: {what}"
+        pending.seen, pending.mid = True, mid
         if qos == 0:
-            session.owed.remove(owed)
-        return owed
+            session.pending.remove(pending)
+        return pending
 
-    def finish(self, client: str, owed: Owed) -> None:
-        self.sessions[client].owed.remove(owed)
+    def finish(self, client: str, pending: PendingMessage) -> None:
+        self.sessions[client].pending.remove(pending)
 
-    def missing(self, client: str) -> list[Owed]:
-        return [o for o in self.sessions[client].owed if not o.seen]
+    def missing(self, client: str) -> list[PendingMessage]:
+        return [o for o in self.sessions[client].pending if not o.seen]

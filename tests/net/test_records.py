@@ -193,7 +193,7 @@ def test_openssl_exchanges_records_with_the_broker_code(tmp_path: Path) -> None:
     client.unwrap()
 
 
-def test_openssl_follows_our_key_updates(tmp_path: Path) -> None:
+def test_openssl_follows_key_updates_of_the_broker(tmp_path: Path) -> None:
     suites = Suites()
     suites.limit(20)
     ours, client, incoming, _ = handed_over(tmp_path, suites)

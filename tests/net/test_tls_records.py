@@ -159,7 +159,7 @@ def test_each_suite(suite: str) -> None:
         assert f"cipher {suite}" in broker.log()
 
 
-def test_smaller_records_with_max_fragment_length(broker: Broker) -> None:
+def test_max_fragment_length_keeps_records_small(broker: Broker) -> None:
     """Test that a client with max_fragment_length [RFC 6066 4] stays with OpenSSL, because it would refuse larger records."""
     large = Publish(topic="f", payload=b"x" * 5000).encode(4)
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{broker.port}", "-maxfraglen", "512", "-quiet"]

@@ -186,7 +186,7 @@ def test_subscriptions_of_all_earlier_configurations_are_ended() -> None:
         reload(plane, spec(line("b", "in", 1)))
         reload(plane, spec(line("c", "in", 1)))
         remote = Remote(plane)
-        remote.let_in(present=True)
+        remote.accept_connect(present=True)
         assert remote.grant() == [("c", 1)]
         assert [item.decode() for item in remote.hears("unsubscribe")["items"]] == ["a"]
 
@@ -196,7 +196,7 @@ def test_subscriptions_of_all_earlier_configurations_are_ended() -> None:
 def subscribed(plane: Plane, present: bool, code: int | None = None) -> int:
     """Connect as the bridge's remote broker; return the Retain Handling of its one SUBSCRIBE."""
     remote = Remote(plane, level=5)
-    remote.let_in(present)
+    remote.accept_connect(present)
     fields = remote.hears("subscribe")
     options = fields["items"][0][1]
     remote.send(Suback(fields["pid"], (options & 3 if code is None else code,)))
@@ -303,7 +303,7 @@ def test_two_bridges_exchange_their_client_ids(connected: tuple[str, ...], lazy:
     with Plane(bridges=[named("b", "x"), named("c", "y")], allow_anonymous=True) as plane:
         remotes = [Remote(plane, name) for name in connected]
         for name, remote in zip(connected, remotes, strict=True):
-            remote.let_in()
+            remote.accept_connect()
             assert linked(plane, name).event == "up"
         reload(plane, named("b", "y", reload_lazy=lazy), named("c", "x", reload_lazy=lazy))
         for remote in remotes:
@@ -314,7 +314,7 @@ def test_two_bridges_exchange_their_client_ids(connected: tuple[str, ...], lazy:
         assert [each["pending"] for each in plane.engine.bridges()] == [1, 1]
         for name in ("b", "c"):
             again = Remote(plane, name)
-            again.let_in()
+            again.accept_connect()
             assert again.hears("publish")["topic"] == b"t"
         assert held(plane, "x")
         assert held(plane, "y")

@@ -15,7 +15,7 @@ LEVELS = pytest.mark.parametrize("level", [3, 4, 5])
 
 def up(plane: Plane, level: int = 4, n_in: int = 0, present: bool = False, props: tuple = ()) -> Remote:
     remote = Remote(plane, level=level)
-    remote.let_in(present, props)
+    remote.accept_connect(present, props)
     remote.grant(n_in)
     assert linked(plane).event == "up"
     return remote
@@ -36,7 +36,7 @@ def test_connect_has_the_configured_fields(level: int) -> None:
                 receive_maximum=7, topic_alias_max=3, session_expiry_s=99)
     with Plane(bridges=[link], allow_anonymous=True) as plane:
         remote = Remote(plane, level=level)
-        got = remote.let_in()
+        got = remote.accept_connect()
         assert (got["version"], got["bridge"], got["clean_start"], got["keepalive"]) == (level, 0, 1, 17)
         assert (got["client_id"], got["username"], got["password"]) == (b"remote.b", b"u", b"p\xff")
         assert (got["will_topic"], got["will_payload"], got["will_qos"], got["will_retain"]) == (
@@ -49,7 +49,7 @@ def test_connect_has_the_configured_fields(level: int) -> None:
 @pytest.mark.parametrize("level", [3, 4])
 def test_try_private_sets_the_bridge_bit(level: int) -> None:
     with Plane(bridges=[spec(version=level)], allow_anonymous=True) as plane:
-        assert Remote(plane, level=level, private=True).let_in()["bridge"] == 1
+        assert Remote(plane, level=level, private=True).accept_connect()["bridge"] == 1
 
 
 @LEVELS
@@ -68,7 +68,7 @@ def test_outgoing_messages_get_their_remote_name(level: int, qos: int) -> None:
 def test_incoming_messages_get_their_local_name(level: int, qos: int) -> None:
     with Plane(bridges=[spec(line("#", "in", qos, "l/", "r/"), version=level)], allow_anonymous=True) as plane:
         remote = Remote(plane, level=level)
-        remote.let_in()
+        remote.accept_connect()
         assert remote.grant() == [("r/#", qos | (0x0C if level == 5 else 0))]
         wire = client(plane, ("#", 2))
         remote.send(Publish("r/a/b", b"x", qos, 5))
@@ -178,7 +178,7 @@ def test_incoming_qos_2_arrives_once_after_a_lost_connection(present: bool) -> N
         remote.close()
         assert linked(plane).event == "down"
         remote = Remote(plane)
-        remote.let_in(present)
+        remote.accept_connect(present)
         if present:
             remote.send(Publish("t", b"x", 2, 9, dup=True))
             assert remote.hears("pubrec")["pid"] == 9
@@ -215,7 +215,7 @@ def test_limits_of_the_remote_broker_lower_qos_and_retain() -> None:
         wire = client(plane)
         publish(wire, "before", b"x", 2)
         remote = Remote(plane, level=5)
-        remote.let_in(props=((36, 1), (37, 0)))
+        remote.accept_connect(props=((36, 1), (37, 0)))
         assert remote.grant() == [("#", 1 | 0x0C)]
         publish(wire, "after", b"y", 2, retain=True)
         for topic in (b"before", b"after"):
@@ -271,7 +271,7 @@ def test_outgoing_retain_off() -> None:
         wire = client(plane)
         publish(wire, "kept", b"x", 1, retain=True)
         remote = Remote(plane)
-        assert remote.let_in()["will_retain"] == 0
+        assert remote.accept_connect()["will_retain"] == 0
         notice, kept = remote.hears("publish"), remote.hears("publish")
         assert (notice["retain"], kept["topic"], kept["retain"]) == (0, b"kept", 0)
         publish(wire, "kept", b"y", 1, retain=True)
@@ -313,7 +313,7 @@ def test_notifications_in_both_brokers(level: int) -> None:
         wire = client(plane, ("$SYS/broker/connection/#", 1))
         assert wire.read_packet() == Publish(topic, b"0", 1, 1, retain=True)
         remote = Remote(plane, level=level)
-        assert remote.let_in()["will"] == 1
+        assert remote.accept_connect()["will"] == 1
         got = remote.hears("publish")
         assert (got["topic"], got["payload"], got["qos"], got["retain"]) == (topic.encode(), b"1", 1, 1)
         remote.send(Puback(got["pid"]))
@@ -336,7 +336,7 @@ def test_notifications_in_the_local_broker_only() -> None:
         wire = client(plane, ("state/#", 0))
         wire.read_packet()
         remote = Remote(plane)
-        assert remote.let_in()["will"] == 0
+        assert remote.accept_connect()["will"] == 0
         assert linked(plane).event == "up"
         assert wire.read_packet() == Publish("state/of/it", b"1")
         plane.engine.bridge("b", "close")
@@ -430,7 +430,7 @@ def test_invalid_bridge_commands_are_refused() -> None:
 def test_unsubscribe_from_outgoing_topics_only() -> None:
     with Plane(bridges=[spec(line("a", "out"), line("b", "in"), line("b", "out"), attempt_unsubscribe=True)], allow_anonymous=True) as plane:
         remote = Remote(plane)
-        remote.let_in()
+        remote.accept_connect()
         assert [item.decode() for item in remote.hears("unsubscribe")["items"]] == ["a"]
         remote.grant()
         assert linked(plane).event == "up"
@@ -442,7 +442,7 @@ def test_unsubscribe_from_outgoing_topics_only() -> None:
 def test_a_refused_subscription_is_logged() -> None:
     with Plane(bridges=[spec(line("a", "in"))], allow_anonymous=True) as plane:
         remote = Remote(plane)
-        remote.let_in()
+        remote.accept_connect()
         fields = remote.hears("subscribe")
         remote.send(Suback(fields["pid"], (0x80,)))
         plane.until(lambda: "Warning: Bridge b: the remote broker refused the subscription to a (128)." in plane.lines)
@@ -501,7 +501,7 @@ def test_a_reload_changes_a_bridge_lazily_or_at_once() -> None:
         assert linked(plane).event == "down"
         publish(wire, "b", b"2", 1)
         remote = Remote(plane)
-        remote.let_in(present=True)
+        remote.accept_connect(present=True)
         assert remote.grant() == [("b", 1)]
         assert [item.decode() for item in remote.hears("unsubscribe")["items"]] == ["a"]
         assert sorted(remote.hears("publish")["topic"] for _ in range(2)) == [b"a", b"b"]

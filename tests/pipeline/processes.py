@@ -46,14 +46,14 @@ class Killed:
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def said(self) -> str:
+    def stderr_text(self) -> str:
         """Return its output on stderr, over all its runs."""
         self.stderr.seek(0)
         return self.stderr.read().decode(errors="replace")
 
     def kill(self) -> None:
         assert self.process is not None
-        assert self.alive(), f"ended by itself: {self.said()}"
+        assert self.alive(), f"ended by itself: {self.stderr_text()}"
         pids = [self.process.pid]
         try:
             pids += descendants(self.process.pid)

@@ -441,7 +441,7 @@ def test_a_change_of_settings_of_existing_tables_is_refused(begun: tuple[setting
         jobs.prepare(changed, state.JOBS)
 
 
-def test_other_jobs_other_streams_and_a_rebuild_that_did_not_end_are_refused(begun: tuple[settings.Settings, Journal]) -> None:
+def test_other_jobs_other_streams_and_an_unfinished_rebuild_are_refused(begun: tuple[settings.Settings, Journal]) -> None:
     found, _ = begun
     with pytest.raises(MosqPipelineError, match="the list of jobs differs"):
         jobs.prepare(found, ("silver",))

@@ -88,7 +88,7 @@ def wait_for_batches(driver: Killed, found: settings.Settings, more: int) -> Non
     """Wait until so many more batches are done: then the driver is at work."""
     had = state.after(found)["batch"]
     while state.after(found)["batch"] < had + more:
-        assert driver.alive(), f"the driver has ended by itself: {driver.said()}"
+        assert driver.alive(), f"the driver has ended by itself: {driver.stderr_text()}"
         time.sleep(0.02)
 
 

@@ -50,7 +50,7 @@ def frame(spark: SparkSession, topics: list[str]):
     return spark.createDataFrame(pa.table({"topic": topics}))
 
 
-def test_pairs_are_those_of_a_join(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_equal_those_of_a_join(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(7)
     topics, filters = some_topics(chance, 400), some_filters(chance, 300)
     frame(spark, topics).createOrReplaceTempView("topics")

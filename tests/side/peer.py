@@ -73,7 +73,7 @@ def drop(who: str) -> Step:
 
 
 @dataclass
-class Told:
+class Outcome:
     bytes: list[tuple[int, str, str]]   # (step, client, received bytes in hexadecimal)
     lines: list[str]
     status: int
@@ -95,7 +95,7 @@ class Peer:
     def _filled(self, text: str) -> str:
         return text.replace("{port}", str(self.port)).replace("{dir}", str(self.dir))
 
-    def run(self) -> Told:
+    def run(self) -> Outcome:
         arguments = [self._filled(word) for word in self.scene.arguments] or ["-c", str(self.dir / "m.conf")]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         with self.log_path.open("wb") as log:
@@ -112,11 +112,11 @@ class Peer:
             shutil.rmtree(self.dir, ignore_errors=True)
         return told
 
-    def _ended(self, process: subprocess.Popen[bytes]) -> Told:
+    def _ended(self, process: subprocess.Popen[bytes]) -> Outcome:
         status = process.wait(TIMEOUT_S)
-        return Told([], self.lines(), status, self.log_path.read_text())
+        return Outcome([], self.lines(), status, self.log_path.read_text())
 
-    def _played(self, process: subprocess.Popen[bytes]) -> Told:
+    def _played(self, process: subprocess.Popen[bytes]) -> Outcome:
         self._await_port(process)
         heard: list[tuple[int, str, str]] = []
         for number, step in enumerate(self.scene.steps):
@@ -126,7 +126,7 @@ class Peer:
             self.wires[who].expect_closed()
         process.send_signal(signal.SIGTERM)
         status = process.wait(TIMEOUT_S)
-        return Told(heard, self.lines(), status, self.log_path.read_text(errors="replace"))
+        return Outcome(heard, self.lines(), status, self.log_path.read_text(errors="replace"))
 
     def _await_port(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + TIMEOUT_S

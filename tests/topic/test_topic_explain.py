@@ -38,7 +38,7 @@ def expected(subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, tuple[int,
 def assert_explained(index: PyIndex, subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, Any]:
     told = explain(index, topic)
     found = {f["filter"]: (f["subscribers"], {g["name"]: g["members"] for g in f["groups"]}) for f in told["filters"]}
-    assert len(found) == len(told["filters"]), "a filter was told twice"
+    assert len(found) == len(told["filters"]), "a filter is listed twice"
     assert found == expected(subs, topic)
     plain, groups, total = index.match(topic)
     assert told["totals"] == {"filters": len(found), "lists": len(plain), "subscribers": total, "groups": len(groups)}

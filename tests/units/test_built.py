@@ -107,7 +107,7 @@ def test_the_broker_reports_a_missing_unit(copy: Path) -> None:
     assert done.stderr == "mosq: the compiled unit mosq._tls is not built; run `make build`\n"
 
 
-def test_the_broker_reports_a_newer_source_also_with_options_that_click_reads(copy: Path) -> None:
+def test_the_broker_reports_a_newer_source_with_any_options(copy: Path) -> None:
     later = time.time() + 100
     os.utime(copy / "cext/engine.pyx", (later, later))
     for arguments in (("-p", "1"), ("-vp", "1")):

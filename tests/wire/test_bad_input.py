@@ -110,7 +110,7 @@ def ended(wire: Wire, *codes: int, told: bool = True) -> None:
     state, seen = outcome(wire)
     assert state == "closed", seen
     if wire.level >= 5 and told and not is_reference():
-        assert seen and isinstance(seen[-1], Disconnect | Connack) and not isinstance(seen[-1], Auth), f"not told why: {seen}"
+        assert seen and isinstance(seen[-1], Disconnect | Connack) and not isinstance(seen[-1], Auth), f"no reason code: {seen}"
         assert seen[-1].rc >= 0x80 and (not codes or seen[-1].rc in codes), (seen[-1], [hex(c) for c in codes])
     wire.close()
 
