@@ -4,8 +4,9 @@ Usage: ``dev/english.py [--count] [PATH ...]``; a path is a file or a folder, an
 every file that git tracks. ``dev/english.py --commits RANGE`` checks the subjects of commits instead.
 
 The lint reads comments and docstrings of Python and Cython, comments of shell scripts and Makefiles, and
-Markdown outside of code. It prints ``file:line: word: advice`` for each finding, and ends with status 1 if
-there is one. CONTRIBUTING.md explains the style.
+Markdown outside of code. In Python files below ``tests`` it also reads the messages of ``assert`` and
+``pytest.fail``, and the names of functions word by word. It prints ``file:line: word: advice`` for each finding,
+and ends with status 1 if there is one. CONTRIBUTING.md explains the style.
 
 A line that must keep its words, because it quotes Mosquitto or a standard, ends with ``english: quote`` in a comment.
 """
@@ -67,6 +68,9 @@ FIRST_WORDS = (
 )
 DOCSTRING_START = rule("docstring", r"(of|what|who|whose|whom|whether|how|where|why|when it|for whom)\b",
                        "begin the docstring with a verb")
+# What the name of a function in tests must not contain, as a word between underscores.
+NAME = rule("name", r"(?<![a-z])(who|whom|whoever|told|tells|said|nobody|somebody|anybody|everybody|anew|mend|mends|mended|"
+            r"meanwhile|owed)(?![a-z])", "state the fact that is tested, and name its subject")
 SENTENCE = re.compile(r"(?:^|(?<=[.;:!?])\s+|(?<=\*\*)\s+)(?=[A-Za-z*`])")
 
 
@@ -83,6 +87,42 @@ def python_prose(text: str) -> Iterator[tuple[int, str, bool]]:
             text_of = first.value if isinstance(first, ast.Expr) else None
             if isinstance(text_of, ast.Constant) and isinstance(text_of.value, str):
                 yield first.lineno, text_of.value, True
+
+
+FAILURES = ("pytest.fail", "pytest.skip", "AssertionError")
+
+
+def literal(node: ast.expr | None) -> str:
+    """Return the text of a string, an f-string or a sum of these; a value in it becomes `x`."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(literal(part) or "x" for part in node.values)
+    if isinstance(node, ast.BinOp):
+        return literal(node.left) + literal(node.right)
+    return ""
+
+
+def messages(tree: ast.AST) -> Iterator[Prose]:
+    """Yield (line, text) of each message of `assert`, `pytest.fail`, `pytest.skip` and `AssertionError`."""
+    for node in ast.walk(tree):
+        message: ast.expr | None = None
+        if isinstance(node, ast.Assert):
+            message = node.msg
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in FAILURES:
+            message = node.args[0]
+        if message is not None:
+            yield message.lineno, literal(message)
+
+
+def findings_in_tests(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, words found, advice) of the names of functions and the messages in a file of tests."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (found := NAME.pattern.search(node.name)):
+            yield node.lineno, found[0], f"in the name {node.name}: {NAME.advice}"
+    for line, message in messages(tree):
+        yield from ((line, words, advice) for _, words, advice in findings_of(message, False))
 
 
 SEGMENT = re.compile(r'(?P<doc>"""(?:[^\\]|\\.)*?""")'
@@ -176,11 +216,13 @@ def check(path: Path) -> Iterator[str]:
         return
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
-    for line, prose, is_docstring in reader(text):
-        for offset, words, advice in findings_of(prose, is_docstring):
-            at = line + offset
-            if "english: quote" not in lines[min(at, len(lines)) - 1]:
-                yield f"{path}:{at}: {words!r}: {advice}"
+    found = [(line + offset, words, advice) for line, prose, is_docstring in reader(text)
+             for offset, words, advice in findings_of(prose, is_docstring)]
+    if path.suffix == ".py" and "tests" in path.parts:
+        found += findings_in_tests(text)
+    for at, words, advice in found:
+        if "english: quote" not in lines[min(at, len(lines)) - 1]:
+            yield f"{path}:{at}: {words!r}: {advice}"
 
 
 SUBJECT_MAX = 72

@@ -53,3 +53,25 @@ def test_passes(english: ModuleType, tmp_path: Path, name: str, source: str) -> 
 def test_a_sentence_over_two_comment_lines(english: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.pyx").write_text("# The client waits. What\n# is read goes on.\ncdef int n\n")
     assert len(list(english.check(tmp_path / "a.pyx"))) == 1
+
+
+@pytest.mark.parametrize("source", [
+    "def test_who_waits():\n    pass\n", "async def test_the_loss_is_told():\n    pass\n", "class TestIt:\n    def test_it_is_made_anew(self):\n        pass\n",
+    "def said():\n    pass\n", "def test_a_message_that_nobody_owed_2():\n    pass\n", 'assert 1, "the client is told"\n',
+    'assert 1, f"{1} is owed"\n', 'import pytest\npytest.fail("nobody waits")\n', 'raise AssertionError("it is made anew")\n',
+])
+def test_names_and_messages_of_tests_are_checked(english: ModuleType, tmp_path: Path, source: str) -> None:
+    (tmp_path / "tests").mkdir()
+    for folder, findings in (("tests", 1), (".", 0)):
+        (tmp_path / folder / "test_a.py").write_text(source)
+        assert len(list(english.check(tmp_path / folder / "test_a.py"))) == findings
+
+
+@pytest.mark.parametrize("source", [
+    "def test_the_whole_answer_commends_a_recommended_client():\n    pass\n", "def unsaid():\n    who = 1\n    return who\n",
+    'assert 1, "the client gets no answer"\n', 'assert told(1), said["who"]\n', "def test_told():     # english: quote\n    pass\n",
+])
+def test_plain_names_and_messages_of_tests_pass(english: ModuleType, tmp_path: Path, source: str) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_a.py").write_text(source)
+    assert list(english.check(tmp_path / "tests/test_a.py")) == []
