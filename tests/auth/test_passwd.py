@@ -124,7 +124,7 @@ def test_a_file_that_cannot_be_replaced_is_overwritten(path, monkeypatch):
     assert os.listdir(path.parent) == ["passwd"]
 
 
-def test_a_failure_leaves_the_file_as_it_was(path, monkeypatch, capsys):
+def test_a_failure_leaves_the_file_unchanged(path, monkeypatch, capsys):
     path.write_text("ann:x\n")
 
     def full(*_):
@@ -172,7 +172,7 @@ def test_mistakes_end_with_status_1_and_change_nothing(arguments, says, tmp_path
 
 @pytest.mark.parametrize("content", [b"ann:x\nnonsense\n", b"ann:x\nben:\n", b"ann:x\n:y\n"])
 @pytest.mark.parametrize("arguments", [["-D", "ann"], ["-b", "ann", "pw"], ["-U"]])
-def test_a_corrupt_file_stays_as_it_is(path, content, arguments, capsys):
+def test_a_corrupt_file_stays_unchanged(path, content, arguments, capsys):
     path.write_bytes(content)
     flags = [word for word in arguments if word.startswith("-")]
     assert passwd(*flags, path, *arguments[len(flags):]) == 1

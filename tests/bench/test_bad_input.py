@@ -90,7 +90,7 @@ def test_a_broker_with_lower_limits(bench) -> None:
 
 @pytest.mark.parametrize(("then", "words"), [
     ("close", "closed the connection"), ("goodbye", "administrative action (0x98)"), ("garbage", "malformed or unexpected MQTT")])
-def test_an_end_in_the_middle(bench, then: str, words: str) -> None:
+def test_a_broker_that_ends_the_connection(bench, then: str, words: str) -> None:
     with Fake(after=100, then=then) as fake:
         result = bench("fan-in", fake.port, version=5, messages=100_000, subscribers=1)
     phase, = result.phases

@@ -91,20 +91,20 @@ def _size(buffer: bytes, at: int) -> int:
 
 def publish(port: int, n: int, qos: int, prefix: str, stop: threading.Event) -> None:
     client = Plain(port, "flow-publisher")
-    owed = 0
+    unacknowledged = 0
     for first in range(0, n, WINDOW // 2):
         batch = bytearray()
         for number in range(first, min(n, first + WINDOW // 2)):
             batch += Publish(f"{prefix}{number % TOPICS}", b"%d" % number, qos, number % 65535 + 1).encode(4)
-            owed += 1
+            unacknowledged += 1
         client.send(bytes(batch))
-        while owed > WINDOW // 2 or (first + WINDOW // 2 >= n and owed):
+        while unacknowledged > WINDOW // 2 or (first + WINDOW // 2 >= n and unacknowledged):
             out = bytearray()
             for frame in client.frames():
                 if frame[0] == 0x50:
                     out += b"\x62\x02" + frame[2:4]
                 else:
-                    owed -= 1
+                    unacknowledged -= 1
             if out:
                 client.send(bytes(out))
         if stop.is_set():

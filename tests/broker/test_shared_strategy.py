@@ -104,7 +104,7 @@ def test_least_inflight_selects_the_least_busy_member(member: Join) -> None:
         assert sorted(got + held) == numbers(10)
 
 
-def test_least_inflight_between_equals_takes_turns_and_sees_unsent_output(member: Join) -> None:
+def test_least_inflight_alternates_and_counts_unsent_output(member: Join) -> None:
     with mosq.Broker(shared_strategy="least_inflight") as broker:
         one, two = member(broker, "one", "$share/g/t", 0), member(broker, "two", "$share/g/t", 0)
         publisher = member(broker, "p")

@@ -245,21 +245,21 @@ class Publisher(Session):
         self._filler = b"." * max(payload_bytes - HEAD.size, 0)
         self._under_way: dict[int, list[int]] = {}      # packet id: [sequence number (0 = state), state, 1 = PUBREC arrived]
         self._pid = 0
-        self.owed = 0                                   # messages to be sent
+        self.unsent = 0                                   # messages to be sent
         self.idle = asyncio.Event()
         self.idle.set()
         self.state_sent = self.state_acked = 0
 
     def publish(self, n: int) -> None:
-        self.owed += n
+        self.unsent += n
         self.idle.clear()
         if self.up.is_set():
             self._pump()
             self.flush()
 
     def _pump(self) -> None:
-        while self.owed and len(self._under_way) < self.window:
-            self.owed -= 1
+        while self.unsent and len(self._under_way) < self.window:
+            self.unsent -= 1
             seq = self.sent.last + 1
             self._send(self._new_pid(), [seq, 0, 0], dup=False)
             if seq % BRIEF_EVERY == 0 and self.level == 5 and len(self._under_way) < self.window:
@@ -267,7 +267,7 @@ class Publisher(Session):
             if seq % STATE_EVERY == 0 and len(self._under_way) < self.window:
                 self.state_sent += 1
                 self._send(self._new_pid(), [0, self.state_sent, 0], dup=False)
-        if not self.owed and not self._under_way:
+        if not self.unsent and not self._under_way:
             self.idle.set()
 
     def _new_pid(self) -> int:

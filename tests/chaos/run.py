@@ -105,7 +105,7 @@ class Run:
         while not self.over:
             await asyncio.sleep(TICK_S)
             due = int((time.monotonic() - began) * self.plan.rate) - given
-            backlog = sum(p.owed for p in self.publishers)
+            backlog = sum(p.unsent for p in self.publishers)
             if backlog > self.plan.rate:
                 given += due            # all queues are full: the rate does not catch up later
                 continue

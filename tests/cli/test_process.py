@@ -88,7 +88,7 @@ def test_quiet_and_log_types(start, until, mosq, tmp_path):
     assert json.loads(start("-c", path, way="tell").stdout.readline())["settings"]["log_mask"] == 0
 
 
-def test_switches_of_the_command_line_come_after_the_file(start, mosq, tmp_path):
+def test_switches_of_the_command_line_override_the_file(start, mosq, tmp_path):
     path = tmp_path / "m.conf"
     path.write_text("index tree\npool_grow 7\nhash_buckets 5\nlistener 1883\n")
     told = json.loads(start("-c", path, "--index", "hash", "--letter-index", "27", "--match-cache", "off", "--pool", "off",

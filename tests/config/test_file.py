@@ -190,7 +190,7 @@ def test_a_mistake_in_an_included_file_names_that_file(read, tmp_path):
         read("listener 1883", f"include_dir {folder}")
 
 
-def test_an_included_file_neither_takes_nor_changes_the_current_listener(read, tmp_path):
+def test_an_included_file_does_not_change_the_current_listener(read, tmp_path):
     folder = included(tmp_path, **{"x.conf": "max_qos 0\nlistener 1999\n"})
     config = read("listener 1885", f"include_dir {folder}", "max_connections 9")
     assert [(x.port, x.max_qos, x.max_connections) for x in config.listeners] == [

@@ -90,5 +90,5 @@ def test_invalid_stream_events(line, said, refuse):
     assert said in refuse(KEEP, f"stream_events {line}")
 
 
-def test_words():
+def test_words_of_a_stream_line():
     assert stream_words(' a  "b c" #') == ["a", "b c", "#"]

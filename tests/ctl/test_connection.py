@@ -290,7 +290,7 @@ def login(plane: Plane, words: list[str]) -> tuple[str, bytes]:
     return asked.username, asked.password
 
 
-def test_the_password_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_password_is_read_from_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with Plane({"authenticate": True}, allow_anonymous=False) as plane:
         typed(monkeypatch, "se cret")
         assert login(plane, ["ctl", "-p", str(plane.port), "-u", "ann", *LIST]) == ("ann", b"se cret")

@@ -148,9 +148,9 @@ def test_the_database_of_debians_mosquitto_is_imported(mosquitto: Mosquitto, tmp
     after(tmp_path)
 
     def queue(id: str) -> list[tuple]:
-        owed = [row for row in rows if row["type"] == "delivery" and row["sno"] == sessions[id]["sno"]]
+        deliveries = [row for row in rows if row["type"] == "delivery" and row["sno"] == sessions[id]["sno"]]
         return [(row["pid"], row["qos"], messages[row["lsn"]]["payload"] if row["lsn"] is not None else None, row["state"])
-                for row in sorted(owed, key=lambda row: row["position"])]
+                for row in sorted(deliveries, key=lambda row: row["position"])]
 
     assert queue("five") == [(1, 2, None, "released"), (2, 1, "m2", "sent"), (3, 2, "m3", "sent"), (4, 1, "m4", "waiting"), (5, 2, "m5", "waiting"),
                              (6, 1, "m6", "waiting")]

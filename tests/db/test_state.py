@@ -80,7 +80,7 @@ def test_state() -> None:
     assert len(state.live) == 5         # first (for two), third, kept, inbound, will
 
 
-def test_a_copy_takes_the_place_of_the_older_one() -> None:
+def test_a_copy_replaces_the_older_record() -> None:
     """Test records that cleaning writes again, and the older ones that it drops later."""
     state, _, _ = state_of(FakeSource([session(1, b"c"), message(b"m", (1, 5), (1, 6)), (kinds.ACKS, {"acks": [(1, 5)]}), message(b"m", (1, 6))]))
     assert len(state.live) == 1 and state.sessions[1].queue.count == 1

@@ -251,7 +251,7 @@ def test_a_clean_start_ends_the_old_session(broker: Kept) -> None:
     nothing_more(sub)
 
 
-def test_a_session_that_ends_with_its_connection_is_not_kept(broker: Kept) -> None:
+def test_a_session_that_ends_with_its_connection_is_not_stored(broker: Kept) -> None:
     wire = broker.wire()
     wire.send(Connect("short", clean=True))
     wire.read_packet()

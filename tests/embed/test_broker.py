@@ -66,7 +66,7 @@ with open(path, "r+b") as file, mmap.mmap(file.fileno(), 1) as done:
 """
 
 
-def test_the_gil_is_not_held_and_not_needed(mosq_broker, tmp_path):
+def test_the_data_plane_neither_holds_nor_needs_the_gil(mosq_broker, tmp_path):
     """Test two clients of another process that send messages one by one while this thread never releases the GIL."""
     path = tmp_path / "done"
     path.write_bytes(b"\0")
@@ -180,7 +180,7 @@ def test_a_kicked_subscription_raises_the_reason(mosq_broker):
     messages.close()
 
 
-def test_a_program_that_forgets_to_stop_ends_well():
+def test_a_program_without_stop_ends_with_status_0():
     script = ("import mosq, threading\nbroker = mosq.Broker().start()\nmessages = broker.subscribe('#')\n"
               "threading.Thread(target=list, args=(messages,), daemon=True).start()\nbroker.publish('a', qos=1)\n")
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=30,

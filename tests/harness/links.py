@@ -8,7 +8,6 @@ from typing import Any
 
 from cext.testing import codec_api
 from tests.harness import packets
-from tests.harness.packets import Packet
 from tests.harness.plane import Plane
 from tests.harness.properties import Props
 from tests.harness.wire import Wire
@@ -88,6 +87,3 @@ class Remote(Wire):
             code = item[1] & 3
             self.send(packets.Suback(fields["pid"], (code,)))
         return found
-
-    def says(self, *what: Packet | bytes) -> None:
-        self.send(*what)

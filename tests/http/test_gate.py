@@ -12,7 +12,7 @@ from mosq.records import LoginAnswer, LoginRequest
 
 
 @pytest.mark.parametrize(("asks", "verdict", "allowed"), [(True, 0x87, False), (True, 0, True), (True, -1, True), (False, 0x87, True)])
-def test_plugins_are_asked_about_clients_without_a_name_as_for_mqtt(asks: bool, verdict: int, allowed: bool) -> None:
+def test_plugins_decide_about_clients_without_a_user_name(asks: bool, verdict: int, allowed: bool) -> None:
     listener = SimpleNamespace()
     asked = []
 

@@ -69,7 +69,7 @@ def port_of(server: socket.socket) -> int:
     return int(server.getsockname()[1])
 
 
-def test_opens_then_carries_both_ways(server: socket.socket) -> None:
+def test_opens_then_carries_data_in_both_directions(server: socket.socket) -> None:
     link = Outwards()
     assert link.connect(LOCAL, port_of(server)) == 0
     assert link.opened() is None        # the result never arrives during the call

@@ -384,7 +384,7 @@ def test_alerts_of_the_peer(pair: Pair, level: int) -> None:
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_close_notify_ends_it_in_order(pair: Pair, level: int) -> None:
+def test_close_notify_ends_the_connection_in_order(pair: Pair, level: int) -> None:
     assert pair.hears(pair.sends.seal(bytes([1, USER_CANCELED]), ALERT), pair.sends.seal(bytes([level, CLOSE_NOTIFY]), ALERT)) == b""
     assert pair.ours.ended() == ("closed", CLOSE_NOTIFY)
     assert pair.reads.open(pair.ours.seal(b"still to be said") + pair.ours.say(CLOSE_NOTIFY)) == [(DATA, b"still to be said"), (ALERT, b"\x01\0")]

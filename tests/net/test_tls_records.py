@@ -260,7 +260,7 @@ def test_secrets_are_erased_with_the_connection(broker: Broker, client: Client) 
 # ---------------------------------------------------------------- keys change
 
 
-def test_key_updates_both_ways(client: Client) -> None:
+def test_key_updates_in_both_directions(client: Client) -> None:
     client.connected()
     for _ in range(3):
         client.send(client.sends.update(), client.sends.seal(PING))

@@ -115,7 +115,7 @@ def test_output_of_one_flush_is_one_frame(run: Run, web: Open) -> None:
 
 
 @pytest.mark.parametrize("size", [100, 5000, 40_000, 70_000, 300_000, 1_500_000])
-def test_large_messages_both_ways(run: Run, web: Open, size: int) -> None:
+def test_large_messages_in_both_directions(run: Run, web: Open, size: int) -> None:
     broker = run(**WS)
     ws = enter(web(broker))
     ws.sendall(mqtt(Subscribe(1, (("t", 0),))))

@@ -249,7 +249,7 @@ def test_messages_too_large_for_either_side_are_dropped() -> None:
         assert plane.stats()["drops_packet_size"] == 2
 
 
-def test_topic_aliases_both_ways() -> None:
+def test_topic_aliases_in_both_directions() -> None:
     with Plane(bridges=[spec(line("#", "both", 0, "l/", "r/"), version=5, topic_alias_max=1)], allow_anonymous=True) as plane:
         remote = up(plane, 5, n_in=1, props=((34, 10),))
         wire = client(plane, ("#", 0))

@@ -17,7 +17,7 @@ def test_the_committed_file_matches_its_runs() -> None:
     assert results.KEPT.is_dir() and results.main(["--check"]) == 0, "python -m perf.results"
 
 
-def test_kept_results_are_equal_and_small(tmp_path: Path) -> None:
+def test_stored_results_are_equal_and_small(tmp_path: Path) -> None:
     lines = folder.runs(2)
     lines[3].update(complete=False, why="cannot read /var/lib/secret/file.conf: gone")
     lines[0]["run"]["command"] = "/root/somebody/.venv/bin/mosq bench fan-in --json /tmp/x/out.json -h 10.0.0.1 a/b/c"
@@ -75,7 +75,7 @@ def test_the_file_has_tables_and_escapes_markup(tmp_path: Path) -> None:
     assert results.main(["--check"], kept, file) == 1
 
 
-def test_unreadable_results_are_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_results_are_not_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder.write(tmp_path / "lab", folder.runs(1))
     with (tmp_path / "lab" / "runs.jsonl").open("a") as file:
         file.write("{")

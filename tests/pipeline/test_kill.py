@@ -103,7 +103,7 @@ def journalled(broker: Kept) -> dict[tuple[str, int, int], Any]:
 
 
 @pytest.mark.part("spark")
-def test_every_record_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_record_is_in_the_tables_once(spark: SparkSession, tmp_path: Path) -> None:
     seed = int(os.environ.get("MOSQ_PIPELINE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)

@@ -75,7 +75,7 @@ def test_an_error_names_file_key_and_expected_value(tmp_path: Path, text: str, s
     assert str(error.value).startswith(f"{tmp_path}/pipeline.toml: ")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_settings_file(tmp_path: Path) -> None:
     with pytest.raises(MosqPipelineError, match="no such file; `mosq pipeline init"):
         settings.load(tmp_path)
 

@@ -14,13 +14,13 @@ class Model:
     """A list of pending messages, in order: [number, qos, pid, state]."""
 
     def __init__(self, last_pid: int) -> None:
-        self.owed: list[list[int | str]] = []
+        self.pending: list[list[int | str]] = []
         self.last_pid, self.sent = last_pid, 0
 
     def push(self, number: int, qos: int) -> None:
         if qos:
             self.last_pid = self.last_pid % 65535 + 1
-        self.owed.append([number, qos, self.last_pid, "waiting"])
+        self.pending.append([number, qos, self.last_pid, "waiting"])
 
 
 @pytest.mark.again("properties")
@@ -37,32 +37,32 @@ def test_queue_against_the_model(seed: int) -> None:
             model.push(number, qos)
             assert queue.push(number, qos) == model.last_pid
             number += 1
-        elif action < 0.7 and sum(o[3] in ("sent", "released") for o in model.owed[:model.sent]) < WINDOW:
+        elif action < 0.7 and sum(o[3] in ("sent", "released") for o in model.pending[:model.sent]) < WINDOW:
             expected = None
-            while model.sent < len(model.owed) and expected is None:
-                owed = model.owed[model.sent]
+            while model.sent < len(model.pending) and expected is None:
+                pending = model.pending[model.sent]
                 model.sent += 1
-                if owed[3] == "done":
+                if pending[3] == "done":
                     continue
-                if owed[3] == "released":
-                    expected = ("pubrel", owed[2])
+                if pending[3] == "released":
+                    expected = ("pubrel", pending[2])
                 else:
-                    expected = ("again" if owed[3] == "sent" else "publish", owed[0], owed[1], owed[2] if owed[1] else 0)
-                    if owed[3] == "waiting":
-                        delivered.append(int(owed[0]))
-                    owed[3] = "sent" if owed[1] else "done"
+                    expected = ("again" if pending[3] == "sent" else "publish", pending[0], pending[1], pending[2] if pending[1] else 0)
+                    if pending[3] == "waiting":
+                        delivered.append(int(pending[0]))
+                    pending[3] = "sent" if pending[1] else "done"
             assert queue.send_next() == expected
         elif action < 0.97:
-            candidates = [o for o in model.owed[:model.sent] if o[3] in ("sent", "released")]
+            candidates = [o for o in model.pending[:model.sent] if o[3] in ("sent", "released")]
             if candidates and r.random() < 0.9:
-                owed = r.choice(candidates)  # acknowledgements arrive in any order
-                assert queue.state(int(owed[2])) == owed[3]
-                if owed[1] == 2 and owed[3] == "sent":
-                    queue.release(int(owed[2]))
-                    owed[3] = "released"
+                pending = r.choice(candidates)  # acknowledgements arrive in any order
+                assert queue.state(int(pending[2])) == pending[3]
+                if pending[1] == 2 and pending[3] == "sent":
+                    queue.release(int(pending[2]))
+                    pending[3] = "released"
                 else:
-                    queue.done(int(owed[2]))
-                    owed[3] = "done"
+                    queue.done(int(pending[2]))
+                    pending[3] = "done"
             else:
                 pid = r.randrange(65536)
                 if all(o[2] != pid for o in candidates):
@@ -70,10 +70,10 @@ def test_queue_against_the_model(seed: int) -> None:
         else:
             queue.rewind()
             model.sent = 0
-        while model.owed and model.owed[0][3] == "done" and model.sent:
-            model.owed.pop(0)
+        while model.pending and model.pending[0][3] == "done" and model.sent:
+            model.pending.pop(0)
             model.sent -= 1
-        live = [o for o in model.owed if o[3] != "done"]
+        live = [o for o in model.pending if o[3] != "done"]
         held = [o for o in live if o[3] != "released"]
         counts = queue.counts()
         assert counts[2] == len(live)

@@ -170,7 +170,7 @@ def test_stale_bytes_of_a_recycled_file_are_no_records() -> None:
 
 # ---- faults while the store runs
 
-def test_short_writes_and_interrupted_ones() -> None:
+def test_short_and_interrupted_writes() -> None:
     disk = Disk()
     owner = Owner(disk)
     disk.faults["pwrite"] = ["short", errno.EINTR, "short", "short"] * 5

@@ -104,7 +104,7 @@ def test_nasty_text(nasty: str) -> None:
     assert told["filters"][1]["groups"] == [{"name": nasty, "strategy": "in turn", "members": 1}]
 
 
-def test_the_ways() -> None:
+def test_explain_shows_how_each_filter_is_found() -> None:
     index = PyIndex()
     for owner, filter_ in enumerate([b"site/1/temp", b"site/1/temp", b"site/+/temp", b"site/#", b"stop/+", b"+/1/#", b"7/+"], 1):
         index.add(owner, filter_)
