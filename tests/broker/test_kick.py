@@ -50,7 +50,7 @@ def test_two_kicks_take_turns(plane: Plane) -> None:
     assert len(runs) > 2, runs
 
 
-def test_clients_that_connect_during_a_kick_stay(plane: Plane) -> None:
+def test_a_client_accepted_after_a_kick_is_not_kicked(plane: Plane) -> None:
     before = plane.user("before", "ann", 5)
     late = plane.connect(Connect("late", username="ann", password=b"x"), 5)
     first = plane.ask("connect").handle

@@ -378,7 +378,7 @@ def hogged(broker: Kept, pub: Wire, n_bytes: int) -> Wire:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_replay_waits_below_the_memory_limit(qos: int) -> None:
+def test_a_replay_waits_while_memory_is_short(qos: int) -> None:
     lines = ("stream all t/#", "memory_limit 4000000", "max_packet_size 10000000", "max_inflight_messages 10", "log_type all", "log_dest file {dir}/log")
     with Kept(keeping(*lines)) as broker:
         fill(broker, 0, 1500, size=6000)         # more than sockets can hold
