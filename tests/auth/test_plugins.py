@@ -314,7 +314,7 @@ def test_names_with_slashes_or_wildcards_are_denied_before_the_plugin(engine, us
     assert engine.lines == [f'ACL denying access to client with dangerous {what} "{user if what == "username" else client_id}"']
 
 
-def test_deny_special_chars_false_asks_the_plugin_for_all_names(engine):
+def test_auth_plugin_deny_special_chars_false_requests_all_names(engine):
     engine.start(config_of(plugins=[plugin_line(f"python:{MODULE}:Rules", deny_special_chars=False)]))
     assert acl(engine, SUBSCRIBE, "x", "a/b", "c#") is True
 

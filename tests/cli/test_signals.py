@@ -199,6 +199,10 @@ def test_a_watchdog_of_another_process(start, conf, systemd, monkeypatch):
     monkeypatch.setenv("WATCHDOG_PID", "1")
     process = start("-c", conf(""))
     assert systemd.recv(100) == b"READY=1"
+    systemd.settimeout(0.2)                 # several periods of the watchdog
+    with pytest.raises(TimeoutError):
+        systemd.recv(100)
+    systemd.settimeout(10)
     process.terminate()
     assert systemd.recv(100) == b"STOPPING=1"
     assert process.wait(5) == 0

@@ -97,6 +97,7 @@ def test_a_port_in_use_leaves_nothing_behind(tmp_path):
             return len(os.listdir("/proc/self/fd"))
 
         other = mosq.Broker(f"listener 0 {tmp_path}/s\nlistener {broker.port} 127.0.0.1\n")
+        gc.collect()                    # garbage of earlier tests in this process
         before = descriptors()
         with pytest.raises(OSError, match=str(broker.port)):
             other.start()

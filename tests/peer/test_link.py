@@ -392,7 +392,7 @@ def test_a_disconnect_of_the_remote_broker() -> None:
         remote.send(b"\xe0\x01\x8b")
         assert linked(plane).event == "down"
         plane.look(0)
-        assert "Bridge b: the remote broker ended the connection (139)." in plane.lines
+        assert "Bridge b: the remote broker ended the connection (reason code 139)." in plane.lines
 
 
 def test_a_failure_code_in_an_acknowledgement_ends_nothing() -> None:
