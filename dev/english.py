@@ -4,7 +4,8 @@ Usage: ``dev/english.py [--count] [PATH ...]``; a path is a file or a folder, an
 every file that git tracks. ``dev/english.py --commits RANGE`` checks the subjects of commits instead.
 
 The lint reads comments and docstrings of Python and Cython, comments of shell scripts and Makefiles, and
-Markdown outside of code. In Python files below ``tests`` it also reads the messages of ``assert`` and
+Markdown outside of code. In ``mosq`` and ``cext`` it also reads strings of three words and more, which become help,
+errors and log lines. In Python files below ``tests`` it also reads the messages of ``assert`` and
 ``pytest.fail``, and the names of functions word by word. It prints ``file:line: word: advice`` for each finding,
 and ends with status 1 if there is one. CONTRIBUTING.md explains the style.
 
@@ -125,6 +126,19 @@ def findings_in_tests(text: str) -> Iterator[tuple[int, str, str]]:
         yield from ((line, words, advice) for _, words, advice in findings_of(message, False))
 
 
+def findings_in_strings(text: str, suffix: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, words found, advice) of the strings that have at least three words."""
+    if suffix == ".py":
+        strings = [(node.lineno, node.value) for node in ast.walk(ast.parse(text))
+                   if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    else:
+        strings = [(text.count("\n", 0, found.start()) + 1, found["string"]) for found in SEGMENT.finditer(text)
+                   if found["string"]]
+    for line, string in strings:
+        if string.count(" ") >= 2:
+            yield from ((line + offset, words, advice) for offset, words, advice in findings_of(string, False))
+
+
 SEGMENT = re.compile(r'(?P<doc>"""(?:[^\\]|\\.)*?""")'
                      r'|(?P<string>"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')'
                      r'|(?P<comment>#[^\n]*)', re.DOTALL)
@@ -220,6 +234,8 @@ def check(path: Path) -> Iterator[str]:
              for offset, words, advice in findings_of(prose, is_docstring)]
     if path.suffix == ".py" and "tests" in path.parts:
         found += findings_in_tests(text)
+    if path.suffix in (".py", ".pyx", ".pxd") and not {"mosq", "cext"}.isdisjoint(path.parts):
+        found += [finding for finding in findings_in_strings(text, path.suffix) if finding not in found]
     for at, words, advice in found:
         if "english: quote" not in lines[min(at, len(lines)) - 1]:
             yield f"{path}:{at}: {words!r}: {advice}"

@@ -382,9 +382,11 @@ class Access:
     # ------------------------------------------------------------ pauses
 
     def _is_proved(self, key: bytes, address: str, user: str) -> bool:
-        """Return whether a remembered verdict accepts this login. In a pause it counts only for a user that has logged in
-        from the address before, so that a guesser learns nothing from it."""
-        return self._verdicts.knows(key) and (not self._is_paused(address, user) or self._backoff.trusts(address, user))
+        """Return whether a remembered verdict accepts this login. In a pause it counts only for a user that has
+        logged in from the address before, so that a guesser learns nothing from it."""
+        if not self._verdicts.knows(key):
+            return False
+        return not self._is_paused(address, user) or self._backoff.trusts(address, user)
 
     def _is_paused(self, address: str, user: str) -> bool:
         return self._backs_off and self._backoff.refuses(address, user)

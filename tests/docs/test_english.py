@@ -75,3 +75,11 @@ def test_plain_names_and_messages_of_tests_pass(english: ModuleType, tmp_path: P
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_a.py").write_text(source)
     assert list(english.check(tmp_path / "tests/test_a.py")) == []
+
+
+def test_finds_words_in_errors_and_log_lines(english: ModuleType, tmp_path: Path) -> None:
+    for name in ("mosq/a.py", "cext/a.pyx"):
+        path = tmp_path / name
+        path.parent.mkdir()
+        path.write_text('reason = "the key that nobody knows"\nplain = "the key of another client"\nword = "nobody"\n')
+        assert [line.split(":")[1] for line in english.check(path)] == ["1"], name
