@@ -94,13 +94,31 @@ print("\n".join(value))
 PY
 }
 
+# make_venv: makes the environment, again if it is broken or if the folder has been moved or copied: its scripts contain the path.
 make_venv() {
-    if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
+    if [ "$(cat "$VENV/.place" 2>/dev/null)" != "$PWD" ] || ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
+        if [ -e "$VENV" ] && [ ! -e "$VENV/pyvenv.cfg" ] && [ -n "$(ls -A "$VENV")" ]; then
+            report "$VENV is not an environment of Python; remove it, or set MOSQ_VENV to another folder"
+            exit 1
+        fi
+        if [ ! -w . ] || { [ -e "$VENV" ] && [ ! -w "$VENV" ]; }; then
+            report "the environment $VENV cannot be made again, because $(id -un) may not write here; run as the owner of $PWD"
+            exit 1
+        fi
         report "making $VENV"
         rm -rf "$VENV"
         "$PYTHON" -m venv "$VENV"
+        echo "$PWD" > "$VENV/.place"
     fi
 }
+
+# lock: waits for another build in this folder. unlock: the next one may begin; programs that start later do not inherit the lock.
+lock() {
+    mkdir -p build
+    exec 9> build/.lock
+    flock -n 9 || { report "another build runs here; waiting for it"; flock 9; }
+}
+unlock() { exec 9>&-; }
 
 # install_once NAME REQUIREMENT...: installs the requirements, and again only after they change.
 install_once() {
@@ -108,7 +126,8 @@ install_once() {
     shift
     if [ "$(cat "$stamp" 2>/dev/null)" != "$*" ]; then
         report "installing $*"
-        "$VENV/bin/pip" install "$@"
+        "$VENV/bin/pip" install "$@" ||
+            { report "pip cannot install them, see above; check the network, or set PIP_INDEX_URL, and try again"; return 1; }
         echo "$*" > "$stamp"
     fi
 }
@@ -130,10 +149,10 @@ build() { build_with; }
 # the compiled units, so pip runs beside the compiler; finish_installing waits for it.
 prepare_build() {
     need_for_build
+    lock
     make_venv
     mapfile -t requirements < <(from_pyproject build-system requires)
     install_once build "${requirements[@]}"
-    mkdir -p build
     install_all "$@" > build/install.log 2>&1 &
     INSTALLING=$!
     trap 'wait' EXIT                # if the compiler fails, pip still ends its work
@@ -145,6 +164,7 @@ finish_installing() {
         tail -n +1 -f --pid="$INSTALLING" build/install.log >&2
     fi
     wait "$INSTALLING" || { cat build/install.log >&2; report "pip failed; its output is above"; exit 1; }
+    unlock
 }
 
 # install_all EXTRA...: installs the command mosq, which runs from this folder, its requirements, and the extras.
@@ -165,14 +185,26 @@ install_all() {
 compile() {
     report "building"
     rm -f build/current
+    touch build/started
     "$VENV/bin/python" setup.py -q build_ext --inplace "$@"
+    sizes "$@" > build/sizes
     echo "$*" > build/current
+    touch -r build/started build/current    # a source that changed during the build is newer
+}
+
+# sizes [--separate]: the compiled files that a broker loads, with their sizes; mosq/cli/built.py compares them too.
+sizes() {
+    case " $* " in
+        *' --separate '*) find cext mosq -name '*.so' -not -path 'cext/testing/*' -printf '%s %p\n' ;;
+        *) find mosq -maxdepth 1 -name '_*.so' -printf '%s %p\n' ;;
+    esac | sort
 }
 
 # compile_changed [--tests]: builds what has changed. A tree with separate modules (make build-separate) stays one.
 compile_changed() {
     [ "$(cat build/kind 2>/dev/null)" != separate ] || set -- --separate
-    if [ "$(cat build/current 2>/dev/null)" != "$*" ] || [ -n "${MOSQ_CFLAGS:-}${MOSQ_LDFLAGS:-}" ] || ! has_units ||
+    if [ "$(cat build/current 2>/dev/null)" != "$*" ] || [ -n "${MOSQ_CFLAGS:-}${MOSQ_LDFLAGS:-}" ] ||
+       [ "$(cat build/sizes 2>/dev/null)" != "$(sizes "$@")" ] || ! has_units ||
        [ -n "$(find cext dev/unit.py dev/compiling.py setup.py \( -name '*.p[xy][xd]' -o -name '*.py' \) -newer build/current -print -quit)" ]; then
         compile "$@"
     fi

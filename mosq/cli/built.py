@@ -21,6 +21,9 @@ def problem(package: str = os.path.dirname(os.path.dirname(os.path.abspath(__fil
             other = [one for one in os.listdir(package) if one.startswith(f"{name}.") and one.endswith(".so")]
             why = f"is built for another Python ({other[0]})" if other else "is not built"
             return f"mosq: the compiled unit mosq.{name} {why}; {ADVICE}"
+    damaged = _damaged(os.path.dirname(package))
+    if damaged:
+        return f"mosq: the compiled file {damaged} is missing or damaged; {ADVICE}"
     from mosq._core import newer_source
 
     newer = newer_source(os.fsencode(sources), min(times.values()), NOT_SHIPPED)
@@ -28,6 +31,23 @@ def problem(package: str = os.path.dirname(os.path.dirname(os.path.abspath(__fil
         return ""
     newer_name = os.path.relpath(os.fsdecode(newer), os.path.dirname(package))
     return f"mosq: {newer_name} is newer than the compiled units; {ADVICE}"
+
+
+def _damaged(root: str) -> str:
+    """Return the first compiled file whose size is not the one that the build has noted in build/sizes; "" if there is
+    none."""
+    try:
+        with open(f"{root}/build/sizes", encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                size, _, path = line.rstrip("\n").partition(" ")
+                try:
+                    if os.stat(f"{root}/{path}").st_size != int(size):
+                        return path
+                except OSError:
+                    return path
+    except (OSError, ValueError):
+        pass                        # built by other means than dev/build
+    return ""
 
 
 def why_not_loaded(error: ImportError) -> str:

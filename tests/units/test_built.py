@@ -138,3 +138,14 @@ def test_help_and_the_check_of_a_configuration_need_no_unit(copy: Path) -> None:
     (copy / "c.conf").write_text("listener 1883\n")
     assert mosq(copy, "--help").returncode == 0
     assert mosq(copy, "-c", "c.conf", "--test-config").returncode == 0
+
+
+def test_a_damaged_unit_is_found_before_it_is_loaded(checkout: Path) -> None:
+    (checkout / "build").mkdir()
+    path = f"mosq/_tls{SUFFIX}"
+    (checkout / "build/sizes").write_text(f"0 mosq/_core{SUFFIX}\n3 {path}\n")
+    assert wrong(checkout) == f"mosq: the compiled file {path} is missing or damaged; run `make build`"
+    (checkout / path).write_text("elf")
+    assert wrong(checkout) == ""
+    (checkout / "build/sizes").write_text("0 cext/gone.so\n")
+    assert wrong(checkout) == "mosq: the compiled file cext/gone.so is missing or damaged; run `make build`"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,8 +79,9 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def build(tree: Path, separate: bool = False) -> dict[str, float]:
-    """Builds; returns when each output was written."""
+def build(tree: Path, separate: bool = False, started_ns: int = 0) -> dict[str, float]:
+    """Build; return the inode of each output."""
+    compiling.STARTED_NS = started_ns or time.time_ns()
     sources = unit.Sources(tree)
     parts = compiling.separate_parts(sources) if separate else compiling.unit_parts(sources, tree / "build", tests=False)
     place = {part.name: tree.joinpath(*part.name.split(".")).with_suffix(".abi.so") for part in parts}
@@ -134,3 +136,26 @@ def test_a_changed_declaration_recompiles_dependent_modules(tree: Path) -> None:
     pxd.write_text(pxd.read_text() + "cdef enum:\n    MORE = 1\n")
     third = build(tree, separate=True)
     assert third["cext.api"] != second["cext.api"] and third["cext.low.sum"] != second["cext.low.sum"]
+
+
+def test_a_damaged_output_is_made_again(tree: Path) -> None:
+    build(tree)
+    output = tree / "mosq/_small.abi.so"
+    whole = output.read_bytes()
+    output.write_bytes(whole[:1000] + bytes(1000) + whole[2000:])
+    build(tree)
+    assert output.read_bytes() == whole
+
+
+def test_a_damaged_output_of_the_same_sources_is_not_copied(tree: Path) -> None:
+    build(tree)
+    (tree / "mosq/_small.abi.so").write_bytes(b"another program")
+    made = compiling.Made(tree / "build/keys")
+    keys = {note.read_text().split("\n")[0] for note in made.folder.iterdir()}
+    assert [path for key in keys if (path := made.same(key)) is not None and path.suffix == ".so"] == []
+
+
+def test_a_source_that_changes_during_a_build_is_newer_than_its_output(tree: Path) -> None:
+    source = tree / "cext/low/sum.pyx"
+    build(tree, started_ns=source.stat().st_mtime_ns - 1)
+    assert (tree / "mosq/_small.abi.so").stat().st_mtime_ns < source.stat().st_mtime_ns
