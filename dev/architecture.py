@@ -25,8 +25,9 @@ FUNCTION_FOLDERS = ("cext", "mosq", "perf")
 FUNCTION_LINES_MAX, PARAMETERS_MAX = 60, 7
 ROOM_MODULES_MAX, ROOM_LINES_MAX = 16, 4000
 TEXT = re.compile(r'("""|\'\'\')(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*', re.DOTALL)
-IMPORT = re.compile(r"^[ \t]*(?:from\s+(?P<base>[\w.]+)\s+c?import\s+(?P<names>\([^)]*\)|[^\n]*)|"
-                    r"c?import\s+(?P<whole>[^\n]*))", re.MULTILINE)
+# at the begin of a line, and after `;`, `if x:` or `def f():`
+IMPORT = re.compile(r"(?:^|[;:])[ \t]*(?:from\s+(?P<base>[\w.]+)\s+c?import\s+(?P<names>\([^)]*\)|[^\n;]*)|"
+                    r"c?import\s+(?P<whole>[^\n;]*))", re.MULTILINE)
 # compiled units, and a module of each (dev/unit.py has them all)
 UNITS = {"mosq._core": "cext.engine", "mosq._tls": "cext.setup.tls", "mosq._bench": "cext.bench.generator"}
 UNIT = re.compile(r"mosq\._(?:core|tls|bench)\b")
@@ -149,13 +150,17 @@ def python_imports(text: str) -> Iterator[tuple[str, int]]:
     waiting: list[ast.AST] = [ast.parse(text)]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             waiting += node.orelse
         elif isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((_joined("." * node.level + (node.module or ""), alias.name), node.lineno)
                         for alias in node.names)
+        elif (isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module")
+              and [type(argument) for argument in node.args] == [ast.Constant, ast.Constant]):
+            relative, package = (argument.value for argument in node.args)      # type: ignore[attr-defined]
+            yield f"{package}{relative}", node.lineno
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             match = NAME.fullmatch(node.value)
             if match:
@@ -173,7 +178,14 @@ def cython_imports(text: str) -> Iterator[tuple[str, int]]:
         for name in (one.split()[0] for one in names if one.strip()):
             yield name if match["base"] is None else _joined(match["base"], name), line
     for match in INCLUDE.finditer(text):
-        yield match[1].removesuffix(".pxi").replace("/", "."), text.count("\n", 0, match.start()) + 1
+        path = re.sub(r"\.px[id]$", "", match[1])
+        up = path.count("../")
+        dots = "." * (up + 1) if path.startswith(".") else ""
+        yield dots + path.replace("../", "").removeprefix("./").replace("/", "."), text.count("\n", 0, match.start()) + 1
+    for match in TEXT.finditer(text):           # import_module("cext.engine")
+        name = NAME.fullmatch(match[0].strip("\"'"))
+        if name:
+            yield f"={name[1]}", text.count("\n", 0, match.start()) + 1
 
 
 def _joined(base: str, name: str) -> str:

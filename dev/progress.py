@@ -44,14 +44,16 @@ class Progress:
             self.running[what] = begun
             if not self.terminal:
                 self._write(f"   {what}\n")
+        whole = False
         try:
             yield
+            whole = True
         finally:
             took = time.monotonic() - begun
             with self._lock:
                 del self.running[what]
-                self.done += 1
-                end = f"   {what}: {took:.0f} s ({self.done} of {self.total})\n"
+                self.done += whole
+                end = f"   {what}: {took:.0f} s ({self.done} of {self.total})\n" if whole else f"   {what}: not finished\n"
                 self._write(f"\r\x1b[K{end}" if self.terminal else end)
 
     def report(self, text: str) -> None:

@@ -36,6 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--part") or config.getoption("--all"):
         os.environ["MOSQ_TESTS_FULL"] = "1"         # for tests.harness.effort, also in processes that tests start
+    if config.getoption("--jobs") < 0:
+        raise pytest.UsageError("--jobs needs a number of processes, or 0: no other processes")
     if jobs := config.getoption("--jobs"):
         config.pluginmanager.register(Parallel(config, jobs))
 

@@ -10,7 +10,8 @@ TAKEN = (*STOP, RELOAD, SAVE, PRINT_TREES, REOPEN_LOG)
 
 
 class Signals:
-    """Inside `with Signals() as signals:` signals arrive as bytes; before and after it they keep their old handlers."""
+    """Inside `with Signals() as signals:` signals arrive as bytes. After it the signals that end the process have
+    their old handlers again; the others are ignored, so that a late SIGHUP does not end a broker with status 129."""
 
     def __enter__(self) -> "Signals":
         self.read_fd, self.write_fd = os.pipe()
@@ -22,7 +23,8 @@ class Signals:
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self.old.items():
-            signal.signal(number, handler)
+            late = handler is signal.SIG_DFL and number not in STOP
+            signal.signal(number, signal.SIG_IGN if late else handler)
         signal.set_wakeup_fd(self.old_wakeup_fd)
         os.close(self.read_fd)
         os.close(self.write_fd)

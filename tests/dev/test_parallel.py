@@ -122,3 +122,45 @@ def test_parts(suite, tmp_path: Path, arguments: tuple[str, ...], ran: set[str])
 def test_a_part_without_tests_is_an_error(suite) -> None:
     status, out = suite("--part", "nope", parts=PARTS)
     assert status == 4 and "no test is in the part nope; expected one of long, other" in out
+
+
+LAST = "import atexit, signal\ndef test_it(): {}\n"
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("atexit.register(os._exit, 5)", "the process ended with status 5 after its last test"),
+    ("atexit.register(os.kill, os.getpid(), signal.SIGSEGV)", "the process ended with SIGSEGV after its last test")])
+def test_a_process_that_dies_after_its_last_test_fails_the_run(suite, text: str, why: str) -> None:
+    status, out = suite("--jobs", "1", one=LAST.format(text))
+    assert status == 1 and why in out and "1 failed, 1 passed" in out, out
+
+
+def test_a_process_that_ends_in_a_teardown_fails_the_run(suite) -> None:
+    status, out = suite("--jobs", "1", one="@pytest.fixture(scope='session')\ndef ends():\n    yield\n    os._exit(0)\ndef test_it(ends): pass\n")
+    assert status == 1 and "1 failed" in out, out
+
+
+CHILD = """
+def test_it():
+    if os.fork() == 0:
+        for fd in os.listdir("/proc/self/fd"):          # of the output, which the caller of pytest reads to its end
+            if pathlib.Path("/proc/self/fd", fd).is_fifo():
+                os.close(int(fd))
+        deadline = time.monotonic() + 60
+        while not RAN.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os._exit(0)
+    os.kill(os.getpid(), 9)
+def test_next(): ran("next")
+"""
+
+
+def test_a_child_that_holds_the_pipe_does_not_delay_the_run(suite, tmp_path: Path) -> None:
+    status, out = suite("--jobs", "1", one=CHILD)
+    assert status == 1 and "ended with SIGKILL" in out and "1 failed, 1 passed" in out, out
+    assert "next" in pids(tmp_path)
+
+
+def test_a_negative_number_of_processes_is_refused(suite) -> None:
+    status, out = suite("--jobs", "-1", one="def test_it(): pass\n")
+    assert status == 4 and "--jobs needs a number of processes" in out, out

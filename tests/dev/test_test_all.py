@@ -65,7 +65,24 @@ def test_a_part_that_is_stopped_by_the_time_limit_is_no_failure(tmp_path: Path) 
     assert status == 0 and results(lines)[0].startswith("slow: stopped because the time was over; the rest of it was left out, OVER ITS BUDGET")
 
 
-@pytest.mark.parametrize(("arguments", "text"), [(("nope",), "unknown part nope; the parts are: one two bad big"), (("--nope",), "unknown option --nope")])
+def test_a_part_that_is_killed_before_its_time_is_over_fails(tmp_path: Path) -> None:
+    (tmp_path / "die").write_text("#!/bin/sh\nkill -9 $$\n")
+    (tmp_path / "die").chmod(0o755)
+    path = tmp_path / "parts"
+    path.write_text(f"dies | 5 | {tmp_path}/die | killed\n")
+    status, lines = run(path, "--seconds", "100")
+    assert status == 1 and results(lines)[0] == "dies: FAILED (status 137)"
+
+
+def test_a_table_without_parts_is_an_error(tmp_path: Path) -> None:
+    status, lines = run(tmp_path / "none", "--seconds", "5")
+    assert status == 2 and lines[-1].endswith("has no parts, or cannot be read")
+
+
+@pytest.mark.parametrize(("arguments", "text"), [
+    (("nope",), "unknown part nope; the parts are: one two bad big"), (("--nope",), "unknown option --nope"),
+    (("--seconds",), "--seconds needs a number; got ''"), (("--first", "x"), "--first needs a number; got 'x'"),
+    (("--seconds", "9", "--first", "0"), "--first counts from 1")])
 def test_mistakes(table: Path, arguments: tuple[str, ...], text: str) -> None:
     status, lines = run(table, *arguments)
     assert status == 2 and lines[0].startswith(text)

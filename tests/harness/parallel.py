@@ -97,6 +97,11 @@ class Worker:
         self.connection.send(("end",))
 
 
+def ending(status: int) -> str:
+    """Return the name of a signal or the exit status, for people."""
+    return signal.Signals(-status).name if status < 0 else f"status {status}"
+
+
 class Process:
     """A forked process, as the first process sees it."""
 
@@ -106,7 +111,9 @@ class Process:
         self.connection: Connection
         self.queue: deque[int] = deque()
         self.shared = True              # other processes may take half of the rest of the queue
+        self.pidfd = -1                 # readable when the process has ended, also while a child of it holds the pipe
         self.running: int | None = None
+        self.problem = False            # it has reported why it ends
         self.ended = False
 
 
@@ -185,14 +192,17 @@ class Parallel:
                 atexit._run_exitfuncs()
                 os._exit(status)
         theirs.close()
+        process.pidfd = os.pidfd_open(process.pid)
         self.processes.append(process)
 
     def loop(self) -> None:
         while living := [p for p in self.processes if not p.ended]:
-            ready = wait([p.connection for p in living], TICK_S)
+            ready = wait([one for p in living for one in (p.connection, p.pidfd)], TICK_S)
             for process in living:
                 if process.connection in ready:
                     self.receive(process)
+                elif process.pidfd in ready and not process.connection.poll():
+                    self.died(process)
             self.progress.show()
 
     def receive(self, process: Process) -> None:
@@ -214,9 +224,12 @@ class Parallel:
             hook.pytest_warning_recorded.call_historic(
                 kwargs={"warning_message": made, "when": when, "nodeid": nodeid, "location": location})
         elif kind == "problem":
+            process.problem = True
             self.failed(f"tests/[process {process.number}]", what[0])
         elif kind == "end":
-            self.ended(process)
+            status = self.ended(process)
+            if status:
+                self.failed(f"tests/[process {process.number}]", f"the process ended with {ending(status)} after its last test")
 
     def next_for(self, process: Process) -> int | None:
         """Return the number of the test that this process runs next; None = the process ends."""
@@ -235,16 +248,19 @@ class Parallel:
         return process.queue.popleft()
 
     def ended(self, process: Process) -> int:
+        """Wait for the end of the process, at most GRACE_S. Return its exit status, or minus the number of a signal."""
         process.ended = True
         process.connection.close()
-        return os.waitpid(process.pid, 0)[1]
+        if not wait([process.pidfd], GRACE_S):
+            os.kill(process.pid, signal.SIGKILL)
+        os.close(process.pidfd)
+        return os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
 
     def died(self, process: Process) -> None:
-        status = os.waitstatus_to_exitcode(self.ended(process))
-        why = signal.Signals(-status).name if status < 0 else f"status {status}"
+        why = ending(self.ended(process))
         if process.running is None:
-            if status:
-                self.failed(f"tests/[process {process.number}]", f"the process ended with {why}")
+            if not process.problem:
+                self.failed(f"tests/[process {process.number}]", f"the process ended with {why} and without a report")
             return
         self.failed(self.session.items[process.running].nodeid, f"the process that ran this test ended with {why}")
         self.start(process.number, process.queue, process.shared)
