@@ -5,9 +5,10 @@
     build_ext --inplace --separate      each module by itself, for work on cext/; Python finds their names through mosq/_core.py
 
 MOSQ_CFLAGS and MOSQ_LDFLAGS are appended to the flags, MOSQ_BUILD_JOBS is the number of processes, and MOSQ_BUILD=none builds
-nothing. MOSQ_WARNINGS=1, which .ci/run sets, makes the compiler search for doubtful code and report it as an error. Contents decide
-which outputs are made again, not times: a key next to each output names the text, the flags and
-the versions it was made of. An output is renamed when it is whole, so an interrupted build leaves none that is not.
+nothing. MOSQ_WARNINGS=1, which .ci/run sets, makes the compiler search for doubtful code and report it as an error.
+
+Contents decide which outputs are made again, not times: build/keys has, for each output, a key of the text, the flags and the
+versions that it was made of, and its digest. An output is renamed when it is whole, so an interrupted build leaves no partial one.
 """
 
 import concurrent.futures

@@ -194,27 +194,20 @@ compile() {
 
 # sizes [--separate]: the compiled files that a broker loads, with their sizes; mosq/cli/built.py compares them too.
 sizes() {
-    case " $* " in
-        *' --separate '*) find cext mosq -name '*.so' -not -path 'cext/testing/*' -printf '%s %p\n' ;;
-        *) find mosq -maxdepth 1 -name '_*.so' -printf '%s %p\n' ;;
-    esac | sort
+    {
+        find mosq -maxdepth 1 \( -name '_core.*' -o -name '_tls.*' -o -name '_bench.*' \) ! -name '*.pyi' -printf '%s %p\n'
+        case " $* " in *' --separate '*) find cext -name '*.so' -not -path 'cext/testing/*' -printf '%s %p\n' ;; esac
+    } | sort
 }
 
 # compile_changed [--tests]: builds what has changed. A tree with separate modules (make build-separate) stays one.
 compile_changed() {
     [ "$(cat build/kind 2>/dev/null)" != separate ] || set -- --separate
     if [ "$(cat build/current 2>/dev/null)" != "$*" ] || [ -n "${MOSQ_CFLAGS:-}${MOSQ_LDFLAGS:-}" ] ||
-       [ "$(cat build/sizes 2>/dev/null)" != "$(sizes "$@")" ] || ! has_units ||
+       [ "$(cat build/sizes 2>/dev/null)" != "$(sizes "$@")" ] ||
        [ -n "$(find cext dev/unit.py dev/compiling.py setup.py \( -name '*.p[xy][xd]' -o -name '*.py' \) -newer build/current -print -quit)" ]; then
         compile "$@"
     fi
-}
-
-has_units() {
-    local name
-    for name in core tls bench; do
-        compgen -G "mosq/_$name.*" | grep -qE '\.(so|py)$' || return 1
-    done
 }
 
 build_for_tests() {

@@ -63,6 +63,8 @@ ctypedef struct Upgrade:        # state of the parser; zeroed = initial state
     uint16_t forwarded_at       # offset of the value of the last X-Forwarded-For
     uint16_t forwarded_n
 
+# Take the last item from a comma-separated list of a header; an empty list has an empty item.
+cdef View list_last(View* rest) noexcept nogil
 # Read the request. p: its first byte, n: the bytes that have arrived. Every call gets the earlier bytes
 # again, but reads only the new ones.
 cdef int upgrade_read(Upgrade* u, const uint8_t* p, size_t n, const UpgradeRules* rules) noexcept nogil

@@ -75,6 +75,17 @@ cdef View list_next(View* rest) noexcept nogil:
     return item
 
 
+cdef View list_last(View* rest) noexcept nogil:
+    """Take the last item from a comma-separated list; an empty list has an empty item."""
+    cdef uint32_t start = rest.n
+    cdef View item
+    while start and rest.p[start - 1] != c',':
+        start -= 1
+    item = trim(rest.p + start, rest.n - start)
+    rest.n = start - 1 if start else 0
+    return item
+
+
 cdef bint list_has(View value, const char* word, uint32_t n) noexcept nogil:
     cdef View item = list_next(&value)
     while item.p != NULL:

@@ -9,7 +9,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from cext.base.view cimport View
-from cext.broker.core.listener cimport Listener, Network, Security
+from cext.broker.core.listener cimport Listener, Security
+from cext.net.address cimport Network
 from cext.net.conn_state cimport ListenSocket, TransportContext
 from cext.setup.security cimport security_free
 from cext.setup.views cimport view_keep

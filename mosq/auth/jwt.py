@@ -24,7 +24,7 @@ import jwt
 from cachetools import LRUCache
 
 from mosq.auth.plugin import ALLOW, DEFER, DENY, UNSUBSCRIBE, WRITE, AclRequest, ConnectRequest, Plugin, Verdict
-from mosq.auth.runner import matches
+from mosq.auth.runner import filled, matches
 
 OPTIONS = ("algorithms", "public_key_file", "secret_file", "secret", "audience", "issuer", "username_claim", "leeway")
 SECRET_BYTES_MIN = {"HS256": 32, "HS384": 48, "HS512": 64}      # [RFC 7518 3.2]
@@ -120,13 +120,8 @@ def _filters(claim: object, user: str, client_id: str) -> list[tuple[str, ...]]:
     stands_for = {"%u": user, "%c": client_id}
     if not {"+", "#", "/"}.isdisjoint(user + client_id):
         stands_for = {}                 # they could act as a part of the filter, so they are not replaced
-    found = []
-    for filter in claim[:FILTERS_MAX]:
-        if isinstance(filter, str):
-            filled = tuple(stands_for.get(level, level) for level in filter.split("/"))
-            if filled[0].startswith("$") == filter.startswith("$"):     # a name gives no right to `$` topics
-                found.append(filled)
-    return found
+    return [levels for filter in claim[:FILTERS_MAX] if isinstance(filter, str)
+            and (levels := filled(filter, stands_for)) is not None]
 
 
 def _key(options: dict[str, str], algorithms: list[str]) -> Any:

@@ -154,6 +154,13 @@ def matches(filter: tuple[str, ...], topic: str) -> bool:
     return len(filter) == len(levels)
 
 
+def filled(filter: str, names: dict[str, str]) -> tuple[str, ...] | None:
+    """Return the levels of a filter, with `%u` and `%c` replaced. None: a name begins with `$` in the place of the
+    first level, where it must not give rights to `$` topics."""
+    levels = tuple(names.get(level, level) for level in filter.split("/"))
+    return levels if levels[0].startswith("$") == filter.startswith("$") else None
+
+
 def _where(error: BaseException) -> str:
     """Return the type of an exception and the line that raised it, without its text."""
     trace = error.__traceback__

@@ -39,11 +39,13 @@ from mosq.config.special import (
     versions,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 COMMAND_LINE = "<command line>"
 EMBEDDED = "<options>"
 OVERRIDES = (COMMAND_LINE, EMBEDDED)    # their lines are read after the file's and override it
-ORIGINS_MAX = 10_000    # lines of websockets_origin
-TRUSTED_PROXIES_MAX = 1000
 PORTS_MAX = 10          # -p on the command line
 LINE_BYTES_MAX = 1 << 20
 FILE_BYTES_MAX = 64 << 20
@@ -90,6 +92,26 @@ def _listen_locally(config: Config, ports: tuple[int, ...], default: Listener | 
             if default is not None:                     # options such as `max_connections` without a listener line
                 listener.__dict__.update(default.__dict__, port=port, host=host)
             config.listeners.append(listener)
+
+
+def trusted_proxy(keyword: str, text: str) -> str:
+    """Return a network in its usual form, or `unix`."""
+    if text == "unix":
+        return text
+    from ipaddress import ip_network
+
+    try:
+        return str(ip_network(text, strict=False))
+    except ValueError:
+        raise ValueError(f"Invalid '{keyword}' value '{text[:SHOWN_MAX]}'. Expected an IP address, a network such as "
+                         "192.0.2.0/24, or unix.") from None
+
+
+# options that may be repeated for a listener: the largest number of lines, and what reads the text of one
+REPEATED_OF_LISTENER: "dict[str, tuple[int, Callable[[str, str], str]]]" = {
+    "websockets_origin": (10_000, lambda keyword, text: text),
+    "websockets_trusted_proxy": (1000, trusted_proxy),
+}
 
 
 class Reader:
@@ -379,21 +401,15 @@ class Reader:
             self.plugin = config.named_plugins[text]
             self.current.plugins.append(self.plugin)
             self.current.origins[name] = origin
-        elif name == "websockets_origin":
+        elif name in REPEATED_OF_LISTENER:
             assert self.current is not None
             if not text:
                 raise ValueError(empty(option, keyword))
-            if len(self.current.websockets_origin) == ORIGINS_MAX:
-                raise ValueError(f"Too many '{keyword}' lines. Expected at most {ORIGINS_MAX} for a listener.")
-            self.current.websockets_origin += (text,)
-            self.current.origins[name] = origin
-        elif name == "websockets_trusted_proxy":
-            assert self.current is not None
-            if len(self.current.websockets_trusted_proxy) == TRUSTED_PROXIES_MAX:
-                raise ValueError(f"Too many '{keyword}' lines. Expected at most {TRUSTED_PROXIES_MAX} for a listener.")
-            if not text:
-                raise ValueError(empty(option, keyword))
-            self.current.websockets_trusted_proxy += (trusted_proxy(keyword, text),)
+            most, read = REPEATED_OF_LISTENER[name]
+            earlier = getattr(self.current, name)
+            if len(earlier) == most:
+                raise ValueError(f"Too many '{keyword}' lines. Expected at most {most} for a listener.")
+            setattr(self.current, name, (*earlier, read(keyword, text)))
             self.current.origins[name] = origin
         else:
             self._include(text, origin, main)
@@ -425,16 +441,3 @@ class Reader:
 
 def _include_order(name: str) -> tuple[tuple[str, str], ...]:
     return tuple((letter.lower(), letter) for letter in name)   # A a B b, digits first
-
-
-def trusted_proxy(keyword: str, text: str) -> str:
-    """Return a network in its usual form, or `unix`."""
-    if text == "unix":
-        return text
-    from ipaddress import ip_network
-
-    try:
-        return str(ip_network(text, strict=False))
-    except ValueError:
-        raise ValueError(f"Invalid '{keyword}' value '{text[:SHOWN_MAX]}'. Expected an IP address, a network such as "
-                         "192.0.2.0/24, or unix.") from None

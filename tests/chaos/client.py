@@ -228,7 +228,7 @@ class Session(asyncio.Protocol):
 
     def on_up(self, fresh: bool) -> None: ...
     def on_down(self) -> None: ...
-    def on_pong(self, told: list[tuple[int, int]], asked_at: float) -> None: ...
+    def on_pong(self, reported: list[tuple[int, int]], asked_at: float) -> None: ...
     def on_packet(self, first: int, body: bytes) -> None: ...
 
 
@@ -372,13 +372,13 @@ class Subscriber(Session):
         self._unreported.clear()
 
     def take_acknowledged(self) -> list[tuple[int, int]]:
-        told, self._unreported = self._unreported, []
-        return told
+        reported, self._unreported = self._unreported, []
+        return reported
 
-    def on_pong(self, told: list[tuple[int, int]], asked_at: float) -> None:
+    def on_pong(self, reported: list[tuple[int, int]], asked_at: float) -> None:
         """Note that the broker has read these acknowledgements."""
         now = time.monotonic()
-        for number, seq in told:
+        for number, seq in reported:
             self.chaos.audit.sessions[self.audited][number].told_at[seq] = (asked_at, now)
 
     def on_packet(self, first: int, body: bytes) -> None:

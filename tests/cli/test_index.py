@@ -40,9 +40,9 @@ def test_a_table_and_the_cost(broker):
 def test_json(broker):
     done = explain("--json", "日本/x", port=broker.port)
     assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
-    assert told == broker.explain("日本/x")
-    assert [f["filter"] for f in told["filters"]] == ["日本/+"]
+    explained = json.loads(done.stdout)
+    assert explained == broker.explain("日本/x")
+    assert [f["filter"] for f in explained["filters"]] == ["日本/+"]
     assert done.stdout.count("\n") == 1
 
 
@@ -54,10 +54,10 @@ def test_nothing_matches(broker):
 
 def test_more_filters_than_the_answer_holds():
     with mosq.Broker() as broker, broker.subscribe(*[f"t/{'+/' * n}#" for n in range(199)]):
-        told = broker.explain("t/" + "x/" * 198)
-        assert told["truncated"] and told["totals"]["filters"] == 199
-        left_out = 199 - len(told["filters"])
-        assert f"... and {left_out} filters more that did not fit into the answer" in report(told)
+        explained = broker.explain("t/" + "x/" * 198)
+        assert explained["truncated"] and explained["totals"]["filters"] == 199
+        left_out = 199 - len(explained["filters"])
+        assert f"... and {left_out} filters more that did not fit into the answer" in report(explained)
 
 
 @pytest.mark.parametrize("topic", ["a/#", "+", "", "a\nb", "/" * 200, "x" * 65536])
@@ -199,10 +199,10 @@ def test_no_answer_in_time(answers, capsys):
 
 
 def test_an_answer_does_not_steer_the_terminal(broker):
-    told = broker.explain("site/7/temp")
-    told["filters"][0]["filter"] = "\x1b[2J\u202e"
-    assert "\\x1b[2J\\u202e" in report(told)
+    explained = broker.explain("site/7/temp")
+    explained["filters"][0]["filter"] = "\x1b[2J\u202e"
+    assert "\\x1b[2J\\u202e" in report(explained)
     assert shown("日本 é") == "日本 é"
-    told["filters"][0]["subscribers"] = "many"
+    explained["filters"][0]["subscribers"] = "many"
     with pytest.raises(NoAnswerError):
-        report(told)
+        report(explained)

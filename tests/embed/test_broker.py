@@ -340,9 +340,9 @@ def test_the_package_is_light_and_sync_use_needs_no_asyncio():
 
 def test_explain(mosq_broker):
     with mosq_broker.subscribe("a/+", "$share/g/a/#"):
-        told = mosq_broker.explain("a/b")
-        assert sorted(f["filter"] for f in told["filters"]) == ["a/#", "a/+"]
-        assert told["totals"] == {"filters": 2, "lists": 1, "subscribers": 1, "groups": 1}
+        explained = mosq_broker.explain("a/b")
+        assert sorted(f["filter"] for f in explained["filters"]) == ["a/#", "a/+"]
+        assert explained["totals"] == {"filters": 2, "lists": 1, "subscribers": 1, "groups": 1}
         mosq_broker.publish("a/b", qos=1)                   # over the same connection, before and after
         assert mosq_broker.explain("b")["filters"] == []
 

@@ -145,11 +145,11 @@ def test_a_start_writes_events_of_the_current_state() -> None:
         found = events(broker)
         starts = [i for i, r in enumerate(found) if NAMES[r.kind] == "start"]
         assert [fields_of(found[i]) for i in starts] == [{"sessions": 0, "subscriptions": 0}, {"sessions": 1, "subscriptions": 2}]
-        told = [r for r in found[starts[1]:] if r.client_id == "sub"]
-        assert [NAMES[r.kind] for r in told] == ["account", "subscribe", "subscribe", "account"]
-        assert {(r.topic, r.username, r.payload) for r in told[1:3]} == {
+        records = [r for r in found[starts[1]:] if r.client_id == "sub"]
+        assert [NAMES[r.kind] for r in records] == ["account", "subscribe", "subscribe", "account"]
+        assert {(r.topic, r.username, r.payload) for r in records[1:3]} == {
             ("a/+", "ann", b'{"qos":1,"options":1,"id":7,"restored":true}'), ("$share/g/b", "ann", b'{"qos":2,"options":2,"id":7,"restored":true}')}
-        assert [(fields_of(r)["restored"], fields_of(r)["published"], fields_of(r)["queued"]) for r in told if NAMES[r.kind] == "account"] == [(1, 0, 1), (1, 1, 2)]
+        assert [(fields_of(r)["restored"], fields_of(r)["published"], fields_of(r)["queued"]) for r in records if NAMES[r.kind] == "account"] == [(1, 0, 1), (1, 1, 2)]
 
 
 def test_drops() -> None:

@@ -16,10 +16,10 @@ ROOM_MIN, ROOM_MAX = 1024, 64 * 1024
 
 
 def explain(index: PyIndex, topic: bytes, room: int = ROOM_MAX) -> dict[str, Any]:
-    told = json.loads(index.explain(topic, room).decode())
-    assert told["topic"] in (topic.decode(), None)
-    assert told["truncated"] == (len(told["filters"]) < told["totals"]["filters"])
-    return told
+    explained = json.loads(index.explain(topic, room).decode())
+    assert explained["topic"] in (topic.decode(), None)
+    assert explained["truncated"] == (len(explained["filters"]) < explained["totals"]["filters"])
+    return explained
 
 
 def expected(subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, tuple[int, dict[str, int]]]:
@@ -36,20 +36,20 @@ def expected(subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, tuple[int,
 
 
 def assert_explained(index: PyIndex, subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, Any]:
-    told = explain(index, topic)
-    found = {f["filter"]: (f["subscribers"], {g["name"]: g["members"] for g in f["groups"]}) for f in told["filters"]}
-    assert len(found) == len(told["filters"]), "a filter is listed twice"
+    explained = explain(index, topic)
+    found = {f["filter"]: (f["subscribers"], {g["name"]: g["members"] for g in f["groups"]}) for f in explained["filters"]}
+    assert len(found) == len(explained["filters"]), "a filter is listed twice"
     assert found == expected(subs, topic)
     plain, groups, total = index.match(topic)
-    assert told["totals"] == {"filters": len(found), "lists": len(plain), "subscribers": total, "groups": len(groups)}
-    for f in told["filters"]:
+    assert explained["totals"] == {"filters": len(found), "lists": len(plain), "subscribers": total, "groups": len(groups)}
+    for f in explained["filters"]:
         if f["path"] == "tree":
             assert "/".join(f["edges"]) == f["filter"]
             assert f["nodes"] == len(f["edges"]) - (f["edges"][-1] == "#")
         else:
             assert f["path"] == "scan" or (f["filter"] == topic.decode() and f["links"] >= 1)
-    assert told["cost"]["nodes"] >= max((f.get("nodes", 0) for f in told["filters"]), default=0)
-    return told
+    assert explained["cost"]["nodes"] >= max((f.get("nodes", 0) for f in explained["filters"]), default=0)
+    return explained
 
 
 @each_switch
@@ -98,18 +98,18 @@ def test_nasty_text(nasty: str) -> None:
     topic = f"a{nasty}/{nasty}b".encode()
     for owner, filter_ in enumerate([topic, f"a{nasty}/+".encode(), f"$share/{nasty}/#".encode()], 1):
         index.add(owner, filter_)
-    told = explain(index, topic)
-    assert told["topic"] == topic.decode()
-    assert [f["filter"] for f in told["filters"]] == [topic.decode(), "#", f"a{nasty}/+"]
-    assert told["filters"][1]["groups"] == [{"name": nasty, "strategy": "in turn", "members": 1}]
+    explained = explain(index, topic)
+    assert explained["topic"] == topic.decode()
+    assert [f["filter"] for f in explained["filters"]] == [topic.decode(), "#", f"a{nasty}/+"]
+    assert explained["filters"][1]["groups"] == [{"name": nasty, "strategy": "in turn", "members": 1}]
 
 
 def test_explain_shows_how_each_filter_is_found() -> None:
     index = PyIndex()
     for owner, filter_ in enumerate([b"site/1/temp", b"site/1/temp", b"site/+/temp", b"site/#", b"stop/+", b"+/1/#", b"7/+"], 1):
         index.add(owner, filter_)
-    told = explain(index, b"site/1/temp")
-    by_filter = {f.pop("filter"): f for f in told["filters"]}
+    explained = explain(index, b"site/1/temp")
+    by_filter = {f.pop("filter"): f for f in explained["filters"]}
     assert by_filter == {
         "site/1/temp": {"path": "exact", "letter": "s", "links": 1, "subscribers": 2, "groups": []},
         "site/+/temp": {"path": "tree", "edges": ["site", "+", "temp"], "nodes": 3, "scanned": 2, "hashed": 0, "links": 0, "subscribers": 1, "groups": []},
@@ -117,8 +117,8 @@ def test_explain_shows_how_each_filter_is_found() -> None:
         "+/1/#": {"path": "tree", "edges": ["+", "1", "#"], "nodes": 2, "scanned": 1, "hashed": 0, "links": 0, "subscribers": 1, "groups": []},
     }
     # nodes: site, site/+, site/+/temp, +, +/1; compared bytes: 11 by the table, 4 of `site`, 4 of `temp`, 1 of `1`
-    assert told["cost"] == {"hashes": 1, "bytes_hashed": 11, "links": 1, "nodes": 5, "scanned": 3, "bytes_compared": 20, "filters_compared": 0}
-    assert told["index"] == "full"
+    assert explained["cost"] == {"hashes": 1, "bytes_hashed": 11, "links": 1, "nodes": 5, "scanned": 3, "bytes_compared": 20, "filters_compared": 0}
+    assert explained["index"] == "full"
     assert explain(index, b"7/x")["cost"]["scanned"] == 2      # `7` alone in its partition, and `1` below `+`
     index = PyIndex(letters=False)
     for filter_ in (b"site/#", b"stop/+", b"7/+", b"+/1/#"):
@@ -130,9 +130,9 @@ def test_explain_shows_how_each_filter_is_found() -> None:
 def test_the_mode_and_the_letter(mode: str) -> None:
     index = PyIndex(mode=mode)
     index.add(1, "é/x".encode())
-    told = explain(index, "é/x".encode())
-    assert told["index"] == mode
-    assert [(f["path"], f.get("letter")) for f in told["filters"]] == [{
+    explained = explain(index, "é/x".encode())
+    assert explained["index"] == mode
+    assert [(f["path"], f.get("letter")) for f in explained["filters"]] == [{
         "full": ("exact", "other"), "hash": ("exact", None), "letter": ("tree", None), "tree": ("tree", None), "scan": ("scan", None)}[mode]]
 
 
@@ -162,10 +162,10 @@ def test_more_filters_than_the_answer_holds(switch: dict[str, Any]) -> None:
     topic = b"/".join([b"x"] * 10)
     for n in range(1024):
         index.add(1, b"/".join(b"+" if n >> i & 1 else b"x" for i in range(10)))
-    told = json.loads(index.explain(topic))
-    assert told["totals"] == {"filters": 1024, "lists": 1024, "subscribers": 1024, "groups": 0}
-    assert told["truncated"] and 300 < len(told["filters"]) < 1000
-    assert len({f["filter"] for f in told["filters"]}) == len(told["filters"])
+    explained = json.loads(index.explain(topic))
+    assert explained["totals"] == {"filters": 1024, "lists": 1024, "subscribers": 1024, "groups": 0}
+    assert explained["truncated"] and 300 < len(explained["filters"]) < 1000
+    assert len({f["filter"] for f in explained["filters"]}) == len(explained["filters"])
 
 
 @pytest.mark.parametrize("room", [ROOM_MIN, ROOM_MIN + 1, 1500, 4000, 20_000, ROOM_MAX - 1, ROOM_MAX])
@@ -177,9 +177,9 @@ def test_any_size_of_the_answer(room: int, size: int) -> None:
         index.add(owner, filter_)
     answer = index.explain(topic, room)
     assert 0 < len(answer) <= room
-    told = json.loads(answer)
-    assert told["totals"] == {"filters": 3, "lists": 3, "subscribers": 3, "groups": 3001}
-    assert told["truncated"] == (len(told["filters"]) < 3)
+    explained = json.loads(answer)
+    assert explained["totals"] == {"filters": 3, "lists": 3, "subscribers": 3, "groups": 3001}
+    assert explained["truncated"] == (len(explained["filters"]) < 3)
 
 
 def test_too_small_an_answer_is_empty() -> None:
@@ -192,8 +192,8 @@ def test_the_deepest_filters() -> None:
     filters = [b"/".join([b"+"] * 199 + [b"#"]), b"/".join([b"x"] * 199 + [b"+"]), b"/".join([b"x"] * 200)]
     for filter_ in filters:
         index.add(1, filter_)
-    told = explain(index, filters[2])
-    assert sorted(f["filter"] for f in told["filters"]) == sorted(f.decode() for f in filters)
+    explained = explain(index, filters[2])
+    assert sorted(f["filter"] for f in explained["filters"]) == sorted(f.decode() for f in filters)
     assert explain(index, b"/" * 300)["totals"]["filters"] <= 1     # not a valid name: no overrun
 
 

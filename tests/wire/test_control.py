@@ -37,9 +37,9 @@ def answered(*filters: str, truncated: bool = False, props: Props = (), most: in
     def act(s: Any) -> None:
         got = s.wire("a").read_packet()
         assert isinstance(got, Publish) and (got.topic, got.qos, got.retain, got.props) == (ANSWER, 0, False, props), got
-        told = json.loads(got.payload)
-        assert sorted(f["filter"] for f in told["filters"]) == sorted(map(s.fill, filters)) or truncated, told
-        assert told["truncated"] == truncated and len(got.encode(s.level)) <= most
+        explained = json.loads(got.payload)
+        assert sorted(f["filter"] for f in explained["filters"]) == sorted(map(s.fill, filters)) or truncated, explained
+        assert explained["truncated"] == truncated and len(got.encode(s.level)) <= most
 
     return Step(f"answered {filters}", act)
 

@@ -8,20 +8,21 @@ it. Neither makes a connection local (Address.by_proxy).
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_REFUSED, END_UPGRADE, address_text, client_doom, log_line
 from cext.broker.core.client_state cimport CF_IDENTIFIED, Client, client_of
-from cext.broker.core.listener cimport Listener, Network
+from cext.broker.core.listener cimport Listener
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.pending_packet cimport names_take, owned_set, proxied_of
 from cext.codec.decode cimport Connect
 from cext.codec.utf8 cimport utf8_check
+from cext.net.address cimport address_in
 from cext.net.proxy cimport PROXY_CERT_CONN, PROXY_CERT_SESS, PROXY_TLS, Proxied
 from cext.net.conn_state cimport Address, Conn
-from cext.net.upgrade cimport SEEN_FORWARDED, Upgrade
+from cext.net.upgrade cimport SEEN_FORWARDED, Upgrade, list_last
 
 cdef extern from "<sys/socket.h>" nogil:
     int AF_INET, AF_INET6, AF_UNIX
@@ -106,30 +107,6 @@ cdef bint proxied_identity(Client* c, Connect* p) noexcept nogil:
 
 # ---------------------------------------------------------------- upgrade
 
-cdef bint is_in_network(const uint8_t* ip, const Network* net) noexcept nogil:
-    cdef int whole = net.bits >> 3, left = net.bits & 7
-    return memcmp(ip, net.ip, whole) == 0 and (left == 0 or (ip[whole] ^ net.ip[whole]) >> (8 - left) == 0)
-
-
-cdef bint is_trusted_proxy(const Listener* d, const Address* a) noexcept nogil:
-    cdef uint8_t ip[16]
-    cdef uint32_t i
-    if a.family == AF_UNIX:
-        return d.trusts_unix
-    if a.family == AF_INET:
-        memset(ip, 0, 10)
-        ip[10] = ip[11] = 0xFF
-        memcpy(ip + 12, a.ip, 4)
-    elif a.family == AF_INET6:
-        memcpy(ip, a.ip, 16)
-    else:
-        return 0
-    for i in range(d.n_trusted_proxies):
-        if is_in_network(ip, &d.trusted_proxies[i]):
-            return 1
-    return 0
-
-
 cdef bint forwarded_address_read(const uint8_t* text, uint32_t n, Address* out) noexcept nogil:
     """Parse `1.2.3.4`, `1.2.3.4:5`, `2001:db8::1` or `[2001:db8::1]:5`, the forms that reverse proxies write."""
     cdef char buffer[ADDRESS_TEXT_MAX]
@@ -167,17 +144,10 @@ cdef bint forwarded_address_read(const uint8_t* text, uint32_t n, Address* out) 
 cdef void forwarded_read(const Listener* d, View value, Address* address) noexcept nogil:
     """Replace the address by the one that the proxies report. Each proxy appends the address of its peer, so the last one that is no trusted proxy is
     the client's; what stands before it was written by the client."""
-    cdef uint32_t start, end
-    while is_trusted_proxy(d, address):
-        while value.n and (value.p[value.n - 1] == c' ' or value.p[value.n - 1] == c'\t'):
-            value.n -= 1
-        start = end = value.n
-        while start and value.p[start - 1] != c',':
-            start -= 1
-        value.n = start - 1 if start else 0
-        while start < end and (value.p[start] == c' ' or value.p[start] == c'\t'):
-            start += 1
-        if not forwarded_address_read(value.p + start, end - start, address):
+    cdef View item
+    while address_in(address, d.trusted_proxies, d.n_trusted_proxies) or (d.trusts_unix and address.family == AF_UNIX):
+        item = list_last(&value)
+        if not forwarded_address_read(item.p, item.n, address):
             return
 
 

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
 from cext.broker.rules.acl cimport Acl
 from cext.broker.rules.roles cimport Roles
+from cext.net.address cimport Network
 from cext.net.conn_state cimport TransportContext
 from cext.net.upgrade cimport UpgradeRules
 
@@ -20,10 +21,6 @@ ctypedef struct Security:
     Acl* transform_out
     uint32_t place                      # position in the control plane's list
     Security* gone_next                 # no listener uses it any more; sessions may
-
-ctypedef struct Network:
-    uint8_t ip[16]                      # IPv4: mapped into ::ffff:0:0/96
-    uint8_t bits
 
 ctypedef struct Listener:
     # a listener with its settings. Its address stays the same over a reload, which changes the content

@@ -8,6 +8,7 @@ If no component checks user names, allow_anonymous decides, as for MQTT clients.
 
 import asyncio
 
+from mosq.auth.runner import filled, matches
 from mosq.reason_codes import NOT_AUTHORIZED, SUCCESS
 from mosq.records import NO_OPINION, AccessRequest, LoginAnswer, LoginRequest, RolesRequest
 
@@ -97,36 +98,20 @@ def _settle(future: "asyncio.Future[Any]", value: object) -> None:
 def may_read(rules: "list[AclRule]", user: str | None, topic: str) -> bool:
     """Return an acl_file's verdict by the data plane's rules: the user's own lines count before the patterns, a deny
     before an allow; without a match access is denied."""
-    levels = topic.split("/")
+    names = {"%u": user or "", "%c": CLIENT_ID}
     for patterns in (False, True):
-        if patterns and any(c in name for name in (user or "", CLIENT_ID) for c in "+#"):
+        if patterns and any(c in name for name in names.values() for c in "+#"):
             return False
-        mine = [(access, filter) for name, kind, access, filter in rules
+        mine = [access for name, kind, access, filter in rules
                 if (kind == "pattern") == patterns and (patterns or name == user)
-                and _matches(_filled(filter, user, patterns), levels)]
-        if any(access == "deny" for access, _ in mine):
+                and (levels := _levels(filter, user, names if patterns else {})) is not None and matches(levels, topic)]
+        if "deny" in mine:
             return False
-        if any(access in ("read", "readwrite") for access, _ in mine):
+        if "read" in mine or "readwrite" in mine:
             return True
     return False
 
 
-def _filled(filter: str, user: str | None, pattern: bool) -> list[str] | None:
-    levels = filter.split("/")
-    if not pattern:
-        return levels
-    if user is None and "%u" in levels:
-        return None
-    filled = [user or "" if level == "%u" else CLIENT_ID if level == "%c" else level for level in levels]
-    return filled if filled[0].startswith("$") == filter.startswith("$") else None
-
-
-def _matches(filter: list[str] | None, topic: list[str]) -> bool:
-    if filter is None or filter[0].startswith("$") != topic[0].startswith("$"):
-        return False
-    for i, level in enumerate(filter):
-        if level == "#":
-            return True
-        if i == len(topic) or (level != "+" and level != topic[i]):
-            return False
-    return len(filter) == len(topic)
+def _levels(filter: str, user: str | None, names: dict[str, str]) -> tuple[str, ...] | None:
+    """Return the levels of a rule's filter; None if it is a pattern that needs a user name, and there is none."""
+    return None if names and user is None and "%u" in filter.split("/") else filled(filter, names)
