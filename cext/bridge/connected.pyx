@@ -91,6 +91,7 @@ cdef void connack_limits_apply(Broker* b, Bridge* l, Client* c, const ConnackIn*
     l.retain_ok = spec.outgoing_retain
     if c.version == V5:
         c.alias_max_in = spec.alias_max
+        c.receive_max = spec.receive_max
         if props_has(&k.props, P_RECEIVE_MAXIMUM) and k.props.receive_max < c.window:
             c.window = k.props.receive_max
         if props_has(&k.props, P_MAXIMUM_PACKET_SIZE) and (c.packet_max == 0 or k.props.packet_max < c.packet_max):

@@ -108,10 +108,11 @@ ctypedef struct Inbox:
     InboundQos2* slots          # NULL = not allocated
     uint32_t mask
     uint32_t n
+    uint64_t bytes              # sum of message_bytes
 
 # Add a message and take over its reference. Return -1 if there is no memory. The packet id must not be in the inbox.
 cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil
 cdef InboundQos2* inbox_find(Inbox* b, uint16_t pid) noexcept nogil
-# Remove an entry whose message the caller has taken over. Pointers into the inbox become invalid.
+# Remove an entry. The caller takes over its message, which must still exist. Pointers into the inbox become invalid.
 cdef void inbox_remove(Inbox* b, InboundQos2* h) noexcept nogil
 cdef void inbox_fini(Inbox* b) noexcept nogil           # messages must have been released

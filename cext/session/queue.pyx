@@ -287,6 +287,8 @@ cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil:
     b.slots[at].pid = pid
     b.slots[at].message = m
     b.n += 1
+    if m != NULL:
+        b.bytes += message_bytes(m)
     return 0
 
 
@@ -295,6 +297,8 @@ cdef void inbox_remove(Inbox* b, InboundQos2* h) noexcept nogil:
     cdef uint32_t gap = <uint32_t>(h - b.slots)
     cdef uint32_t at = gap
     cdef uint32_t home
+    if h.message != NULL:
+        b.bytes -= message_bytes(h.message)
     while True:
         at = (at + 1) & b.mask
         if b.slots[at].pid == 0:

@@ -70,10 +70,11 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.connection_messages = setting_number(s, "connection_messages", 1, 0, 1)
     t.acl_refuse_subscribe = setting_number(s, "acl_refuse_subscribe", 0, 0, 1)
     t.packet_buffer_size = setting_number(s, "packet_buffer_size", 4096, 0, 65535) or 4096
-    policy = s.get("receive_maximum_policy", "log")
+    policy = s.get("receive_maximum_policy", "disconnect")
     if policy not in ("log", "disconnect"):
         raise ValueError(f"receive_maximum_policy is {policy!r}; it must be log or disconnect")
     t.receive_maximum_disconnect = policy == "disconnect"
+    t.max_inbound_qos2_bytes = setting_number(s, "max_inbound_qos2_bytes", 16 << 20, 0, 2**63)
     tuning_read(t, s)
     t.clientid_prefixes = view_keep(keep, s.get("clientid_prefixes") or "")
     t.version = view_keep(keep, s.get("version") or "mosq")

@@ -135,6 +135,7 @@ class Config:
     persistent_client_expiration: int   # seconds; -1: never
     acl_refuse_subscribe: bool
     receive_maximum_policy: str
+    max_inbound_qos2_bytes: int         # 0: no limit
     max_output_bytes: int
     max_topic_levels: int
     connect_timeout: int

@@ -38,7 +38,7 @@ FLAVOURS: dict[str, str] = {
     "global-clients-2": "global_max_clients 2\n",
     "no-duplicates": "allow_duplicate_messages false\n",
     "upgrade-qos": "upgrade_outgoing_qos true\n",
-    "receive-maximum": "receive_maximum_policy disconnect\nmax_inflight_messages 2\n",
+    "receive-maximum-log": "receive_maximum_policy log\nmax_inflight_messages 2\n",
     "acl": "acl_file {dir}/acl\n",
     "acl-refuse": "acl_file {dir}/acl\nacl_refuse_subscribe true\n",
     "control-acl": "acl_file {dir}/acl\n",

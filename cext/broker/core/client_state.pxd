@@ -132,6 +132,7 @@ ctypedef struct Client:
     uint16_t keepalive_s
     uint16_t alias_max_in               # Topic Alias Maximum that it received; a reload does not change it
     uint16_t window                     # largest number of deliveries in flight
+    uint16_t receive_max                # Receive Maximum that it received; 0: none. A reload does not change it
     uint16_t jobs
     uint8_t version
     uint8_t state

@@ -37,6 +37,7 @@ ctypedef struct Settings:
     uint32_t max_inflight_messages      # 1..65535
     uint32_t receive_maximum            # announced to clients; 0: not announced
     uint64_t max_inflight_bytes         # 0: no limit, as in all fields below
+    uint64_t max_inbound_qos2_bytes     # of a session's messages that wait for PUBREL
     uint32_t max_queued_messages
     uint64_t max_queued_bytes
     uint64_t queue_memory               # bytes above which messages that are on disk leave memory

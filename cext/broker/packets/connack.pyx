@@ -46,7 +46,7 @@ cdef void connack_accept(Broker* b, Client* c, Connecting* k) noexcept nogil:
         a.session_present = 0    # 3.1 has no such flag
     a.alias_max = c.alias_max_in
     a.packet_max = b.settings.packet_max
-    a.receive_max = <uint16_t>b.settings.receive_maximum
+    c.receive_max = a.receive_max = <uint16_t>b.settings.receive_maximum
     a.retain_unavailable = not b.settings.retain_available
     if k.id_was_empty and c.version == V5:
         a.assigned_client_id = k.packet.client_id        # [v5 3.2.2-16]

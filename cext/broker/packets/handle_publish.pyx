@@ -107,8 +107,8 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         out.durability = durability_of(b, c, out.topic)
         if verdict < 0x80 and not is_taken_by_plugin(c) and not looped:
             verdict = publish_accepted(b, c, &out)
-            if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
-                rc = RC_QUOTA_EXCEEDED           # 3.x has no code for it: end the connection, so that the client sends it again
+        if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
+            rc = RC_QUOTA_EXCEEDED               # 3.x has no code for it: end the connection, so that the client sends it again
         if p.qos and rc == 0:
             ack_when_committed(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
     if looped:
@@ -196,7 +196,7 @@ cdef int control_hold(Broker* b, Client* c, const Publish* p, uint8_t verdict) n
     cdef int rc
     if h != NULL:
         pid_reused(b, c, h)
-    rc = check_quota(b, c, p.topic, &verdict)
+    rc = check_quota(b, c, p.topic, 0, &verdict)
     return rc if rc else qos2_hold(b, c, p.pid, NULL, verdict)
 
 
@@ -236,7 +236,7 @@ cdef int qos2_receive(Broker* b, Client* c, Publish* p, Publication* out, uint8_
         return 0
     if h != NULL:
         pid_reused(b, c, h)          # the client has forgotten the old message: the new one counts
-    rc = check_quota(b, c, out.topic, &verdict)
+    rc = check_quota(b, c, out.topic, out.topic.n + out.props.n + out.payload.n, &verdict)
     if rc:
         return rc
     if verdict < 0x80 and not is_taken_by_plugin(c) and not looped:
@@ -246,6 +246,8 @@ cdef int qos2_receive(Broker* b, Client* c, Publish* p, Publication* out, uint8_
             verdict = RC_QUOTA_EXCEEDED
         else:
             message_ref(m)
+    if verdict == RC_QUOTA_EXCEEDED and c.version != V5:
+        return RC_QUOTA_EXCEEDED     # 3.x has no code for it: an acknowledgement would lose the message
     return qos2_hold(b, c, p.pid, m, verdict)
 
 
@@ -270,14 +272,15 @@ cdef bint same_message(Message* m, Publication* p) noexcept nogil:
 
 
 cdef void pid_reused(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
+    cdef Message* m = h.message
     if log_wanted(&b.log, LOG_WARNING):
         log_line(b, LOG_WARNING, snprintf(
             b.log.line, LOG_LINE_MAX, "Reused message ID %d from %.*s detected. Clearing from storage.", <int>h.pid,
             <int>c.session.id_len, <const char*>c.session.client_id))
-    if h.message != NULL:
-        message_unref(&b.messages, &b.reactor.buffers, h.message)
     persist_inbound_end(b, c.session, h.pid)
     inbox_remove(&c.session.inbox, h)
+    if m != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, m)
 
 
 cdef uint64_t release_bytes(Broker* b, const Message* m) noexcept nogil:
@@ -335,24 +338,44 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     return 0
 
 
-cdef int check_quota(Broker* b, Client* c, View topic, uint8_t* verdict) noexcept nogil:
-    """Check the number of unreleased QoS 2 messages against the receive maximum [v5 3.3.4-9]. A client that exceeds it is logged,
-    as in Mosquitto, or disconnected; above the limit of a queue, the message is refused."""
-    cdef uint64_t unreleased = c.session.inbox.n
+cdef inline uint64_t inbound_maximum(Broker* b, const Client* c) noexcept nogil:
+    """Return the largest number of QoS 2 messages that may wait for PUBREL. 3.x has no Receive Maximum, and clients that send many
+    messages before they read PUBREC are valid: they get the bound at which Mosquitto drops inbound messages."""
+    if c.version == V5:
+        return c.receive_max if c.receive_max else 65535     # [v5 3.2.2.3.3]
+    return <uint64_t>b.settings.max_inflight_messages + b.settings.max_queued_messages if b.settings.max_queued_messages else 65535
+
+
+cdef int check_quota(Broker* b, Client* c, View topic, uint64_t size, uint8_t* verdict) noexcept nogil:
+    """Check the number and the bytes of the QoS 2 messages that wait for PUBREL, before one of `size` bytes is added
+    [v5 3.3.4-9]. Returns the reason why the connection ends, or 0; then `verdict` is the answer to the client. The bounds belong to
+    the session: they include what an earlier connection left behind."""
+    cdef const Inbox* inbox = &c.session.inbox
     cdef uint64_t most = <uint64_t>b.settings.max_inflight_messages + b.settings.max_queued_messages
-    if b.settings.receive_maximum == 0 or unreleased < b.settings.receive_maximum:
-        return 0
-    dropped(b, c.session, DROP_QUOTA, topic)
-    if b.settings.receive_maximum_disconnect:
-        return RC_RECEIVE_MAXIMUM_EXCEEDED
-    if b.settings.max_queued_messages and unreleased >= most:
+    cdef bint refused = 0
+    if inbox.n >= inbound_maximum(b, c):
+        dropped(b, c.session, DROP_QUOTA, topic)
+        log_quota(b, c, "has exceeded its receive-maximum quota. This behaviour must be fixed on the client.")
+        if c.version != V5:
+            return RC_QUOTA_EXCEEDED
+        if b.settings.receive_maximum_disconnect:
+            return RC_RECEIVE_MAXIMUM_EXCEEDED
+        if b.settings.max_queued_messages and inbox.n >= most:
+            refused = 1
+    # a single message of any size is accepted: max_packet_size limits it
+    if verdict[0] < 0x80 and b.settings.max_inbound_qos2_bytes and inbox.bytes and inbox.bytes + size > b.settings.max_inbound_qos2_bytes:
+        dropped(b, c.session, DROP_QUOTA, topic)
+        log_quota(b, c, "has exceeded max_inbound_qos2_bytes. It must send PUBREL for the messages that it published.")
+        refused = 1
+    if refused:
         verdict[0] = RC_QUOTA_EXCEEDED
+    return RC_QUOTA_EXCEEDED if refused and c.version != V5 else 0
+
+
+cdef void log_quota(Broker* b, Client* c, const char* text) noexcept nogil:
     if log_wanted(&b.log, LOG_WARNING):
-        log_line(b, LOG_WARNING, snprintf(
-            b.log.line, LOG_LINE_MAX,
-            "Client %.*s has exceeded its receive-maximum quota. This behaviour must be fixed on the client.",
-            <int>c.session.id_len, <const char*>c.session.client_id))
-    return 0
+        log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s %s", <int>c.session.id_len,
+                                          <const char*>c.session.client_id, text))
 
 
 # ---------------------------------------------------------------- checks that end the client

@@ -350,11 +350,13 @@ cdef int retained_gone_apply(Load* l, View body) noexcept nogil:
 
 cdef void inbox_drop(Load* l, Session* s, uint16_t pid) noexcept nogil:
     cdef InboundQos2* h = inbox_find(&s.inbox, pid)
+    cdef Message* m
     if h == NULL:
         return
-    if h.message != NULL:
-        message_unref(&l.b.messages, &l.b.reactor.buffers, h.message)
+    m = h.message
     inbox_remove(&s.inbox, h)
+    if m != NULL:
+        message_unref(&l.b.messages, &l.b.reactor.buffers, m)
 
 
 cdef int inbox_apply(Load* l, View body, bint is_set) noexcept nogil:

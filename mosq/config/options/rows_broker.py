@@ -103,9 +103,13 @@ GENERAL = (
 OWN = (
     flag("acl_refuse_subscribe", False, G,
          "Refuse a SUBSCRIBE to a filter that the acl_file can never allow to deliver a message", own=True),
-    choice("receive_maximum_policy", "log", G,
-           "Reaction to a client that exceeds the Receive Maximum: log it, or disconnect the client with 0x93",
-           ("log", "disconnect"), own=True),
+    choice("receive_maximum_policy", "disconnect", G,
+           "Reaction to an MQTT 5 client that exceeds the Receive Maximum: disconnect it with 0x93, or only log it as "
+           "Mosquitto does", ("log", "disconnect"), own=True),
+    number("max_inbound_qos2_bytes", 16 << 20, G,
+           "Bytes of QoS 2 messages per session that wait for the client's PUBREL. Above it, a further message is "
+           "refused with 0x97 (3.x: the connection is closed); 0 removes the limit", 0, INT64_MAX, unit="bytes",
+           own=True),
     number("max_output_bytes", 64 << 20, G,
            "Unsent output per client in bytes. Above it, QoS 0 messages to the client are dropped and its input waits",
            65536, INT32_MAX, unit="bytes", own=True),
