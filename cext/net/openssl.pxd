@@ -38,6 +38,10 @@ cdef extern from "<openssl/ssl.h>" nogil:
         pass
     ctypedef struct BIO_METHOD:
         pass
+    ctypedef struct EVP_CIPHER_CTX:
+        pass
+    ctypedef struct EVP_MAC_CTX:
+        pass
 
     ctypedef int (*verify_fn "SSL_verify_cb")(int ok, X509_STORE_CTX* x) noexcept nogil
     ctypedef unsigned int (*psk_server_fn)(SSL* ssl, const char* identity, unsigned char* key, unsigned int n) noexcept nogil
@@ -59,8 +63,19 @@ cdef extern from "<openssl/ssl.h>" nogil:
     int SSL_CTX_set_session_id_context(SSL_CTX* x, const unsigned char* p, unsigned int n)
     long SSL_CTX_set_timeout(SSL_CTX* x, long seconds)
     int SSL_CTX_set_num_tickets(SSL_CTX* x, size_t n)
-    long SSL_CTX_get_tlsext_ticket_keys(SSL_CTX* x, unsigned char* keys, int n)
-    long SSL_CTX_set_tlsext_ticket_keys(SSL_CTX* x, unsigned char* keys, int n)
+    long SSL_CTX_get_timeout(const SSL_CTX* x)
+    ctypedef int (*ticket_key_fn)(SSL* ssl, unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* cipher, EVP_MAC_CTX* mac, int sealing) noexcept nogil
+    int SSL_CTX_set_tlsext_ticket_key_evp_cb(SSL_CTX* x, ticket_key_fn f)
+    ctypedef int (*ticket_made_fn)(SSL* ssl, void* ctx) noexcept nogil
+    ctypedef int SSL_TICKET_STATUS
+    ctypedef int SSL_TICKET_RETURN
+    ctypedef SSL_TICKET_RETURN (*ticket_opened_fn)(SSL* ssl, SSL_SESSION* session, const unsigned char* name, size_t name_n, SSL_TICKET_STATUS status, void* ctx) noexcept nogil
+    int SSL_CTX_set_session_ticket_cb(SSL_CTX* x, ticket_made_fn made, ticket_opened_fn opened, void* ctx)
+    int SSL_TICKET_SUCCESS, SSL_TICKET_SUCCESS_RENEW, SSL_TICKET_RETURN_USE, SSL_TICKET_RETURN_USE_RENEW, SSL_TICKET_RETURN_IGNORE_RENEW
+    X509* SSL_SESSION_get0_peer(SSL_SESSION* x)
+    int SSL_SESSION_set1_ticket_appdata(SSL_SESSION* x, const void* p, size_t n)
+    int SSL_SESSION_get0_ticket_appdata(SSL_SESSION* x, void** p, size_t* n)
+    long SSL_SESSION_set_timeout(SSL_SESSION* x, long seconds)
     int SSL_CTX_set_cipher_list(SSL_CTX* x, const char* text)
     int SSL_CTX_set_ciphersuites(SSL_CTX* x, const char* text)
     long SSL_CTX_set_dh_auto(SSL_CTX* x, int on)
@@ -162,6 +177,12 @@ cdef extern from "<openssl/x509.h>" nogil:
     void X509_free(X509* x)
     OPENSSL_STACK* X509_chain_up_ref(OPENSSL_STACK* chain)
     int X509_cmp(const X509* a, const X509* b)
+    ctypedef struct ASN1_TIME:
+        pass
+    const ASN1_TIME* X509_get0_notAfter(const X509* x)
+    int ASN1_TIME_diff(int* days, int* seconds, const ASN1_TIME* since, const ASN1_TIME* until)      # NULL = now
+    int i2d_X509(X509* x, unsigned char** p)
+    X509* d2i_X509(X509** a, const unsigned char** p, long n)
     X509_NAME* X509_get_subject_name(const X509* x)
     int X509_NAME_get_index_by_NID(const X509_NAME* name, int nid, int last)
     X509_NAME_ENTRY* X509_NAME_get_entry(const X509_NAME* name, int at)
@@ -206,8 +227,6 @@ cdef extern from "<openssl/evp.h>" nogil:
         pass
     ctypedef struct EVP_CIPHER:
         pass
-    ctypedef struct EVP_CIPHER_CTX:
-        pass
     EVP_CIPHER* EVP_CIPHER_fetch(void* lib, const char* name, const char* properties)
     void EVP_CIPHER_free(EVP_CIPHER* c)
     EVP_MD* EVP_MD_fetch(void* lib, const char* name, const char* properties)
@@ -222,6 +241,24 @@ cdef extern from "<openssl/evp.h>" nogil:
     int EVP_CipherUpdate(EVP_CIPHER_CTX* x, unsigned char* out, int* size, const unsigned char* p, int n)
     int EVP_CipherFinal_ex(EVP_CIPHER_CTX* x, unsigned char* out, int* size)
     int EVP_CTRL_AEAD_SET_TAG, EVP_CTRL_AEAD_GET_TAG
+
+cdef extern from "<openssl/evp.h>" nogil:
+    ctypedef struct OSSL_PARAM:
+        pass
+    const EVP_CIPHER* EVP_aes_256_cbc()
+    int EVP_MAC_CTX_set_params(EVP_MAC_CTX* x, const OSSL_PARAM* params)
+
+cdef extern from "<openssl/core_names.h>" nogil:
+    const char* OSSL_MAC_PARAM_KEY
+    const char* OSSL_MAC_PARAM_DIGEST
+
+cdef extern from "<openssl/params.h>" nogil:
+    OSSL_PARAM OSSL_PARAM_construct_octet_string(const char* key, void* p, size_t n)
+    OSSL_PARAM OSSL_PARAM_construct_utf8_string(const char* key, char* p, size_t n)
+    OSSL_PARAM OSSL_PARAM_construct_end()
+
+cdef extern from "<openssl/rand.h>" nogil:
+    int RAND_bytes(unsigned char* p, int n)
 
 cdef extern from "<openssl/ocsp.h>" nogil:
     ctypedef struct OCSP_RESPONSE:
@@ -248,6 +285,8 @@ cdef extern from "<openssl/ocsp.h>" nogil:
     int OCSP_RESPONSE_STATUS_SUCCESSFUL, V_OCSP_CERTSTATUS_GOOD
     int sk_X509_num(const OPENSSL_STACK* s)
     X509* sk_X509_value(const OPENSSL_STACK* s, int at)
+    OPENSSL_STACK* sk_X509_new_null()
+    int sk_X509_push(OPENSSL_STACK* s, X509* x)
 
 cdef extern from "<openssl/err.h>" nogil:
     unsigned long ERR_get_error()

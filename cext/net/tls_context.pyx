@@ -20,6 +20,8 @@ from cext.net.openssl cimport (
 from cext.net.records cimport records_learn
 from cext.net.tls_outward cimport tls_outward_callbacks
 from cext.net.tls_peer cimport peer_any_date
+from cext.net.tls_resumption cimport tickets_callbacks
+from cext.net.tls_tickets cimport ticket_keys_unref
 
 cdef extern from * nogil:
     long atomic_add "__sync_add_and_fetch"(long* p, long n)
@@ -38,6 +40,7 @@ cdef void tls_context_release(TransportContext* context) noexcept nogil:
     free(x.psks)
     if x.keylog_fd >= 0:
         c_close(x.keylog_fd)
+    ticket_keys_unref(x.tickets)
     SSL_CTX_free(x.ctx)
     free(x)
 
@@ -126,6 +129,8 @@ cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
     SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.wants_certificate else SSL_VERIFY_NONE, verify)
     if x.n_psks:
         SSL_CTX_set_psk_server_callback(x.ctx, psk_server)
+    if x.tickets != NULL:
+        tickets_callbacks(x.ctx)
     SSL_CTX_set_info_callback(x.ctx, log_from_our_secret)
     if x.keylog_fd >= 0:
         SSL_CTX_set_keylog_callback(x.ctx, keylog)

@@ -12,13 +12,13 @@ from libc.string cimport memchr, memcpy, strlen
 
 from cext.net.openssl cimport (
     ASN1_STRING_to_UTF8, BIO, BIO_free, BIO_get_mem_data, BIO_new, BIO_s_mem, ERR_clear_error, NID_commonName, OPENSSL_STACK,
-    OPENSSL_free, PEM_write_bio_X509, SSL, SSL_CIPHER_get_name, SSL_CTX, SSL_CTX_get_cert_store, SSL_get1_peer_certificate,
-    SSL_get_current_cipher, SSL_get_peer_cert_chain, SSL_get_version, SSL_session_reused, SSL_version, TLS1_3_VERSION, X509,
+    OPENSSL_free, PEM_write_bio_X509, SSL, SSL_CIPHER_get_name, SSL_CTX, SSL_CTX_get_cert_store, SSL_SESSION, SSL_SESSION_get0_ticket_appdata, SSL_get1_peer_certificate,
+    SSL_get_current_cipher, SSL_get_peer_cert_chain, SSL_get_session, SSL_get_version, SSL_session_reused, SSL_version, TLS1_3_VERSION, X509,
     X509_NAME_ENTRY_get_data, X509_NAME_get_entry, X509_NAME_get_index_by_NID, X509_NAME_print_ex, X509_STORE_CTX,
     X509_STORE_CTX_free, X509_STORE_CTX_get_error, X509_STORE_CTX_get_error_depth, X509_STORE_CTX_init, X509_STORE_CTX_new,
     X509_STORE_CTX_set_default, X509_STORE_CTX_set_error, X509_STORE_CTX_set_verify_cb, X509_V_ERR_CERT_HAS_EXPIRED,
     X509_V_ERR_CERT_NOT_YET_VALID, X509_V_OK, X509_chain_up_ref, X509_free, X509_get_subject_name, X509_verify_cert,
-    XN_FLAG_RFC2253, chain_free,
+    XN_FLAG_RFC2253, chain_free, d2i_X509, sk_X509_new_null, sk_X509_push,
 )
 from cext.net.conn_state cimport PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER_PROTOCOL, PEER_SUBJECT
 
@@ -32,8 +32,29 @@ cdef void peer_read(Peer* p, SSL* ssl) noexcept nogil:
     p.protocol = SSL_get_version(ssl)
     p.cipher = SSL_CIPHER_get_name(SSL_get_current_cipher(ssl))
     p.leaf = SSL_get1_peer_certificate(ssl)
-    p.chain = X509_chain_up_ref(chain) if chain != NULL else NULL
+    # A resumed session has the chain in its ticket.
+    p.chain = X509_chain_up_ref(chain) if chain != NULL else ticket_chain(SSL_get_session(ssl)) if p.leaf != NULL else NULL
     ERR_clear_error()
+
+
+cdef OPENSSL_STACK* ticket_chain(SSL_SESSION* session) noexcept nogil:
+    cdef void* stored = NULL
+    cdef size_t n = 0
+    cdef const unsigned char* p
+    cdef const unsigned char* end
+    cdef OPENSSL_STACK* chain
+    cdef X509* one
+    if SSL_SESSION_get0_ticket_appdata(session, &stored, &n) != 1 or n == 0:
+        return NULL
+    chain = sk_X509_new_null()
+    p = <const unsigned char*>stored
+    end = p + n
+    while chain != NULL and p < end:
+        one = d2i_X509(NULL, &p, end - p)
+        if one == NULL or sk_X509_push(chain, one) <= 0:
+            X509_free(one)
+            break
+    return chain
 
 
 cdef void peer_clear(Peer* p) noexcept nogil:
@@ -114,12 +135,16 @@ cdef int peer_any_date(int ok, X509_STORE_CTX* x) noexcept nogil:
 
 
 cdef bint peer_verifies(const Peer* p, SSL_CTX* x, bint any_date) noexcept nogil:
+    return certificate_verifies(p.leaf, p.chain, x, any_date)
+
+
+cdef bint certificate_verifies(X509* leaf, OPENSSL_STACK* chain, SSL_CTX* x, bint any_date) noexcept nogil:
     cdef X509_STORE_CTX* checking
     cdef bint good = 0
-    if p.leaf == NULL:
+    if leaf == NULL:
         return 0
     checking = X509_STORE_CTX_new()
-    if checking != NULL and X509_STORE_CTX_init(checking, SSL_CTX_get_cert_store(x), p.leaf, p.chain) == 1:
+    if checking != NULL and X509_STORE_CTX_init(checking, SSL_CTX_get_cert_store(x), leaf, chain) == 1:
         X509_STORE_CTX_set_default(checking, "ssl_client")
         if any_date:
             X509_STORE_CTX_set_verify_cb(checking, peer_any_date)

@@ -4,6 +4,7 @@ from cext.net.conn_state cimport ARENA_BYTES, Transport, TransportContext, Trans
 from cext.net.openssl cimport BIO, BIO_METHOD, SSL, SSL_CTX
 from cext.net.records cimport Records, Suite
 from cext.net.tls_peer cimport Peer
+from cext.net.tls_tickets cimport TicketKeys
 
 cdef enum:
     PSK_KEY_BYTES_MAX = 256
@@ -21,6 +22,7 @@ ctypedef struct TlsContext:
     long refs                   # atomic: one for the listener, and one for each connection
     Psk* psks                   # sorted by length of the identity, then by its bytes
     uint32_t n_psks
+    TicketKeys* tickets         # a reference; NULL = no tickets
     uint8_t wants_certificate   # 1 = requests client certificates
     uint8_t any_date            # 1 = client certificates may be expired or not valid yet
     int keylog_fd               # -1 = none

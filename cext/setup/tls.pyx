@@ -15,10 +15,10 @@ from libc.string cimport memcpy
 from cext.net.openssl cimport (
     ERR_clear_error, ERR_get_error, ERR_reason_error_string, NAME_STACK, OPENSSL_STACK, SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR,
     SSL_CTX_build_cert_chain, SSL_CTX_check_private_key, SSL_CTX_get0_certificate, SSL_CTX_get0_chain_certs,
-    SSL_CTX_get_cert_store, SSL_CTX_get_tlsext_ticket_keys, SSL_CTX_load_verify_locations, SSL_CTX_set_cipher_list,
+    SSL_CTX_get_cert_store, SSL_CTX_load_verify_locations, SSL_CTX_set_cipher_list,
     SSL_CTX_set_ciphersuites, SSL_CTX_set_client_CA_list, SSL_CTX_set_default_passwd_cb, SSL_CTX_set_dh_auto,
     SSL_CTX_set_min_proto_version, SSL_CTX_set_mode, SSL_CTX_set_num_tickets, SSL_CTX_set_options,
-    SSL_CTX_set_session_cache_mode, SSL_CTX_set_session_id_context, SSL_CTX_set_timeout, SSL_CTX_set_tlsext_ticket_keys,
+    SSL_CTX_set_session_cache_mode, SSL_CTX_set_session_id_context, SSL_CTX_set_timeout,
     SSL_CTX_use_PrivateKey_file, SSL_CTX_use_certificate_chain_file, SSL_CTX_use_psk_identity_hint, SSL_FILETYPE_PEM,
     SSL_MODE_RELEASE_BUFFERS, SSL_OP_CIPHER_SERVER_PREFERENCE, SSL_OP_NO_COMPRESSION, SSL_OP_NO_RENEGOTIATION, SSL_OP_NO_TICKET,
     SSL_SESS_CACHE_OFF, SSL_load_client_CA_file, TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION, X509_LOOKUP, X509_LOOKUP_file,
@@ -27,13 +27,12 @@ from cext.net.openssl cimport (
 from cext.net.tls cimport tls_context_new
 from cext.net.tls_state cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext
 from cext.net.tls_context cimport tls_context_callbacks, tls_context_release
+from cext.net.tls_tickets cimport SESSION_LIFE_S, ticket_keys_new, ticket_keys_ref, ticket_keys_unref
 
 TLS_VERSIONS = {"": TLS1_2_VERSION, "tlsv1.1": TLS1_1_VERSION, "tlsv1.2": TLS1_2_VERSION, "tlsv1.3": TLS1_3_VERSION}
 # AES-128 first: its digest makes a handshake cheaper by a tenth, its cipher everything after it by a fifth, and both are secure. The client's list
 # decides which of them are possible.
 TLS13_SUITES = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
-SESSION_LIFE_S = 7200           # lifetime of a ticket
-TICKET_KEYS_BYTES = 80
 PSKS_MAX = 1_000_000
 PSK_FILE_BYTES_MAX = 256 << 20
 
@@ -54,21 +53,18 @@ def listener_tls_context(dict spec):
 
 
 def tickets_copy(size_t old_address, size_t new_address):
-    """Let sessions that began with the old context be resumed with the new one, if the certificate is the same, and clients have neither
-    certificates (a resumed session would not be checked against new authorities and revocations) nor keys of their own."""
+    """Let sessions that began with the old context be resumed with the new one, if the broker's certificate is the same and clients have no keys
+    of their own. Certificates of clients are verified again at each resumption, by the new authorities and revocations."""
     cdef TlsContext* old = <TlsContext*>old_address
     cdef TlsContext* new = <TlsContext*>new_address
-    cdef unsigned char keys[80]
-    if old.wants_certificate or new.wants_certificate or old.n_psks or new.n_psks:
+    if old.tickets == NULL or new.tickets == NULL:
         return
     if SSL_CTX_get0_certificate(old.ctx) == NULL or SSL_CTX_get0_certificate(new.ctx) == NULL:
         return
     if X509_cmp(SSL_CTX_get0_certificate(old.ctx), SSL_CTX_get0_certificate(new.ctx)) != 0:
         return
-    if SSL_CTX_get_tlsext_ticket_keys(old.ctx, keys, TICKET_KEYS_BYTES) == 1:
-        SSL_CTX_set_tlsext_ticket_keys(new.ctx, keys, TICKET_KEYS_BYTES)
-    for i in range(TICKET_KEYS_BYTES):
-        keys[i] = 0
+    ticket_keys_unref(new.tickets)
+    new.tickets = ticket_keys_ref(old.tickets)
 
 
 def openssl_reason():
@@ -132,6 +128,10 @@ cdef int tickets_set(TlsContext* x) except -1:
     SSL_CTX_set_num_tickets(x.ctx, 0 if x.n_psks else 1)
     if x.n_psks:
         SSL_CTX_set_options(x.ctx, SSL_OP_NO_TICKET)
+        return 0
+    x.tickets = ticket_keys_new()
+    if x.tickets == NULL:
+        raise MemoryError
     return 0
 
 

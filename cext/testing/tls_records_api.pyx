@@ -1,6 +1,6 @@
-# Test API of TLS records: thin functions over them. No message of a broker passes through here. Input is copied into memory of
+# Test API of TLS records and of the keys of tickets: thin functions over them. No message of a broker passes through here. Input is copied into memory of
 # exactly its size, so that ASan detects a read beyond it.
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
@@ -8,6 +8,9 @@ from cext.net.records cimport (
     ENDED_BY_CLOSE, ENDED_BY_PEER, ENDED_BY_US, OPENING, RECORD_EXTRA, RECORD_HEADER_BYTES, Records, SEALING, SUITES,
     Suite, TYPE_DATA, records_begin, records_end, records_learn, records_open, records_renew, records_alert,
     records_seal, suite_find, suites_fini, suites_init,
+)
+from cext.net.tls_tickets cimport (
+    TICKET_NAME_BYTES, TicketKey, TicketKeys, ticket_key_for_opening, ticket_key_for_sealing, ticket_keys_new, ticket_keys_unref,
 )
 
 
@@ -126,3 +129,33 @@ cdef class Side:
         """End it. Return the bytes left in its memory."""
         records_end(self.x)
         return (<const char*>self.x)[:sizeof(Records)]
+
+
+cdef class Keys:
+    """The keys of session tickets, with the time as an argument."""
+    cdef TicketKeys* p
+
+    def __cinit__(self):
+        self.p = ticket_keys_new()
+        if self.p == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        ticket_keys_unref(self.p)
+
+    def seal(self, int64_t now_s):
+        """Return (name, secrets) of the key that seals tickets at this time, in seconds."""
+        cdef TicketKey key
+        if ticket_key_for_sealing(self.p, now_s, &key) != 0:
+            raise OSError("no random numbers")
+        return (<char*>key.name)[:TICKET_NAME_BYTES], (<char*>key.cipher)[:32] + (<char*>key.mac)[:32]
+
+    def open(self, int64_t now_s, bytes name):
+        """Return (0 = unknown, 1 = the key of new tickets, 2 = an older key; the secrets) for a ticket's key."""
+        cdef TicketKey key
+        cdef int found = ticket_key_for_opening(self.p, now_s, <const uint8_t*><char*>name, &key)
+        return found, (<char*>key.cipher)[:32] + (<char*>key.mac)[:32] if found else b""
+
+    def holds(self, bytes secret):
+        """Return whether the memory of the keys contains this secret."""
+        return secret in (<char*>self.p)[:sizeof(TicketKeys)]

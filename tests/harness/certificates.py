@@ -39,12 +39,12 @@ def name_of(common_name: str | None) -> x509.Name:
 class Authority:
     """An authority; `by` is the authority that signs it, None = itself."""
 
-    def __init__(self, name: str = "authority", by: Authority | None = None) -> None:
+    def __init__(self, name: str = "authority", by: Authority | None = None, ends: datetime.datetime | None = None) -> None:
         self.key = key_new()
         self.name = name_of(name)
         self.certificate = (
             (by or self)
-            ._builder(self.name, self.key, NOW - DAY, NOW + DAY)
+            ._builder(self.name, self.key, NOW - DAY, ends or NOW + DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .sign((by or self).key, hashes.SHA256())
         )
@@ -64,13 +64,17 @@ class Authority:
         )
 
     def issue(
-        self, common_name: str | None, expired: bool = False, key: ec.EllipticCurvePrivateKey | None = None
+        self,
+        common_name: str | None,
+        expired: bool = False,
+        key: ec.EllipticCurvePrivateKey | None = None,
+        ends: datetime.datetime | None = None,
     ) -> tuple[x509.Certificate, str, str]:
         """Return (certificate, its PEM, PEM of its key), valid for 127.0.0.1 and localhost."""
         key = key or key_new()
         begins = NOW - 3 * DAY
         certificate = (
-            self._builder(name_of(common_name), key, begins, NOW - DAY if expired else NOW + DAY)
+            self._builder(name_of(common_name), key, begins, ends or (NOW - DAY if expired else NOW + DAY))
             .add_extension(
                 x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
             )
