@@ -1,5 +1,5 @@
 # The verbs of this project. What each of them does is in the script of the same name in dev/.
-.PHONY: help run build build-separate test quick lint clean test-all switches asan fuzz chaos bench paper relay bench-index ablation results load load-ui pipeline-demo
+.PHONY: help run build build-separate test quick lint clean test-all switches asan fuzz attacks chaos bench paper relay bench-index ablation results load load-ui pipeline-demo
 
 help:
 	@awk -F ': *## *' '/^##@/ { print (n++ ? "\n" : "") substr($$0, 5) } /^[a-z-]+: *##/ { printf "  make %-15s%s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ asan:   ## run the tests with AddressSanitizer and UndefinedBehaviorSanitizer, i
 
 fuzz:   ## run every fuzz target for SECONDS (30) seconds
 	@dev/fuzz $(if $(SECONDS),--seconds $(SECONDS))
+
+attacks: ## attack mosq and Mosquitto, and measure the waits of other clients and the memory (ONLY="half tls": only these)
+	@dev/attacks $(foreach name,$(ONLY),--only $(name))
 
 chaos:  ## kill the broker under load KILLS (200) times and count what is lost
 	@dev/chaos $(if $(KILLS),--kills $(KILLS))

@@ -1,0 +1,1 @@
+"""Run attacks on a broker and measure what they cost its other clients."""
