@@ -12,6 +12,8 @@ STATS = (
     "clients_expired",
     "connections",
     "sockets",
+    "connections_room",
+    "newcomers",
     "messages_in",
     "messages_out",
     "publish_in",
@@ -91,6 +93,7 @@ STATS = (
     "refused_access",
     "refused_auth_timeout",
     "refused_disk",
+    "refused_evicted",
 )
 # older keys of Engine.stats() that keep working -> current keys
 ALIASES = {
@@ -131,6 +134,7 @@ REFUSALS = (
     "access",
     "auth_timeout",
     "disk",
+    "evicted",
 )
 # topic below $SYS/broker/ -> key in Engine.stats(), in the order of /api/v1/systree
 SYSTREE = (

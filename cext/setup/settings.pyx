@@ -17,6 +17,8 @@ from cext.topic.options cimport (
     LETTERS_ON, NEVER_HASHED,
 )
 
+DESCRIPTORS_RESERVED = 32       # enough for a store, a log and a reload; the control plane computes it from the configuration
+
 MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree": INDEX_TREE, "scan": INDEX_SCAN}
 LETTER_CHOICES = {"": LETTERS_OF_MODE, "27": LETTERS_ON, "off": LETTERS_OFF}
 DURABILITY_LEVELS = {"": 0, "none": DURABILITY_NONE, "async": DURABILITY_ASYNC, "group": DURABILITY_GROUP, "strict": DURABILITY_STRICT}
@@ -52,6 +54,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.memory_limit = setting_number(s, "memory_limit", 0, 0, 2**63)
     t.global_max_clients = setting_number(s, "global_max_clients", -1, -1, 2**31)
     t.global_max_connections = setting_number(s, "global_max_connections", -1, -1, 2**31)
+    t.descriptors_reserved = setting_number(s, "descriptors_reserved", DESCRIPTORS_RESERVED, 0, 1 << 20)
     t.max_keepalive_s = setting_number(s, "max_keepalive", 0, 0, 65535)
     t.connect_timeout_ms = setting_number(s, "connect_timeout", 20, 1, 86400) * 1000
     t.auth_timeout_ms = setting_number(s, "auth_timeout", 10, 1, 3600) * 1000

@@ -26,6 +26,8 @@ __all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_se
 
 LOG_DEFAULT = ERROR | WARNING | NOTICE | INFORMATION
 HTTP_API = "http_api"
+RESERVED_ALWAYS = 32    # descriptors: the store (segments, spare, folder, cleaning), files of a reload, imports
+RESERVED_HTTP = 80      # descriptors of an HTTP listener: its connections, and the files that it sends
 
 # passed on unchanged
 _PLAIN = (
@@ -70,9 +72,19 @@ def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings["durability_topic"] = "\n".join(config.durability_topic)
     settings["tls_keylog"] = config.tls_keylog or ""
     settings["log_mask"] = mask
+    settings["descriptors_reserved"] = descriptors_reserved(config)
     # Tools look for Mosquitto's wording in $SYS/broker/version; our own name and version follow it.
     settings["version"] = f"mosquitto version {MOSQUITTO_VERSION} (mosq {VERSION})"
     return settings
+
+
+def descriptors_reserved(config: Config) -> int:
+    """Return the number of descriptors that clients leave free: the broker opens them while it runs. Without them the
+    store would stop, and with it every acknowledgement. The engine reserves at most half of the process's limit."""
+    shards: int = sum(spec["shards"] for spec in stream_specs(config))
+    http = len(http_listeners(config))
+    return (RESERVED_ALWAYS + len(config.log_dest) + 2 * len(config.listeners) + 3 * len(config.bridges)
+            + 4 * shards + RESERVED_HTTP * http)
 
 
 def engine_listeners(config: Config) -> "list[ListenerSpec]":

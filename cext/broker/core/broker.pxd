@@ -60,6 +60,11 @@ ctypedef struct Broker:
     uint8_t* scratch                    # grows to the size that one packet needs; shrinks when idle
     uint32_t scratch_cap
     int64_t descriptors_warned_s
+    int fd_limit                        # new connections get descriptors below this one; 0: not read from the system yet
+    int fd_first                        # lowest free descriptor when the loop started
+    uint32_t newcomers_first            # connections that have not logged in, see newcomers.pyx
+    uint32_t newcomers_last
+    uint32_t newcomers_n
     uint32_t stopping
     uint64_t started_ms
     int64_t started_s

@@ -49,6 +49,7 @@ cdef enum:
     CF_REAUTH = 16                      # an AUTH exchange is in progress while it is connected
     CF_IDENTIFIED = 32                  # TLS has proved its identity, which is its user name
     CF_BRIDGE = 64                        # this broker is the client: listener.bridge is the bridge
+    CF_NEWCOMER = 128                   # in the list of connections that have not logged in
 
 cdef enum:
     TIMER_CLIENT = 1
@@ -129,6 +130,8 @@ ctypedef struct Client:
     uint64_t auth_request                   # handle of the request about its CONNECT, AUTH exchange or PUBLISH; 0: none
     uint32_t packet_max                 # largest packet that the client accepts; 0: no limit
     uint32_t out_packets                # PUBLISHes written since its output was last empty
+    uint32_t newcomer_prev              # neighbours in the list of newcomers, as positions in the slab + 1; 0: none
+    uint32_t newcomer_next
     uint16_t keepalive_s
     uint16_t alias_max_in               # Topic Alias Maximum that it received; a reload does not change it
     uint16_t window                     # largest number of deliveries in flight

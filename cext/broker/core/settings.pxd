@@ -46,6 +46,7 @@ ctypedef struct Settings:
     uint64_t memory_limit
     int64_t global_max_clients          # -1: no limit
     int64_t global_max_connections
+    uint32_t descriptors_reserved       # not for clients: the store, the log, reloads, bridges, HTTP
     uint32_t max_keepalive_s
     uint32_t connect_timeout_ms
     uint32_t auth_timeout_ms            # limit for answers of the control plane

@@ -1,7 +1,8 @@
 """Accept or refuse new connections before a byte is read. This module knows listeners and limits, not MQTT."""
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport uint8_t, uint32_t
+from libc.limits cimport INT_MAX
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 
 from cext.base.wheel cimport wheel_add
@@ -12,13 +13,28 @@ from cext.broker.core.client cimport (
 from cext.broker.core.client_state cimport CF_TRUSTED, Client
 from cext.broker.core.listener cimport Listener
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
-from cext.broker.core.stats cimport REFUSED_DESCRIPTORS, REFUSED_GLOBAL, REFUSED_LISTENER, REFUSED_MEMORY
+from cext.broker.core.newcomers cimport newcomer_add, newcomer_oldest
+from cext.broker.core.stats cimport (
+    REFUSED_DESCRIPTORS, REFUSED_EVICTED, REFUSED_GLOBAL, REFUSED_LISTENER, REFUSED_MEMORY,
+)
+from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.persist.publication cimport memory_short
-from cext.net.conn cimport conn_open, conn_tls_context, conn_web
+from cext.net.conn cimport conn_close, conn_open, conn_tls_context, conn_web
 from cext.net.conn_state cimport Address, Conn, ListenSocket
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
+
+cdef extern from "<fcntl.h>" nogil:
+    int fcntl(int fd, int command, int argument)
+    int F_DUPFD_CLOEXEC
+
+cdef extern from "<sys/resource.h>" nogil:
+    ctypedef unsigned long rlim_t
+    struct rlimit:
+        rlim_t rlim_cur
+    int getrlimit(int resource, rlimit* limit)
+    int RLIMIT_NOFILE
 
 cdef enum:
     WARN_EVERY_S = 60
@@ -49,6 +65,9 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
     cdef Client* c
     cdef char where[64]
     b.stats.sockets += 1
+    fd = descriptor_below_limit(b, fd)
+    if fd < 0:
+        return
     if listener.max_connections >= 0 and listener.n_connections >= listener.max_connections:
         refuse_connection(b, fd, a, REFUSED_LISTENER, "max_connections exceeded")
         return
@@ -70,6 +89,7 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
     c.listener = listener
     listener.n_connections += 1
     c.conn.rx_ms = b.reactor.now_ms
+    newcomer_add(b, c)
     wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
     if listener.proxy_version:
         return                   # the proxy header will report the client's address; Mosquitto has no log line at this point
@@ -101,11 +121,79 @@ cdef int client_adopt(Broker* b, int fd) noexcept nogil:
     return 0
 
 
+# ---------------------------------------------------------------- descriptors
+
+cdef void descriptors_begin(Broker* b) noexcept nogil:
+    """Note how many descriptors the process needs without clients. The system always hands out the lowest free number."""
+    b.fd_first = fcntl(b.reactor.ep, F_DUPFD_CLOEXEC, 0)
+    if b.fd_first >= 0:
+        c_close(b.fd_first)
+    fd_limit_read(b)
+
+
+cdef void fd_limit_read(Broker* b) noexcept nogil:
+    """Read the limit of the process, which another program may have changed, less the reserve. The reserve is at most half."""
+    cdef rlimit limit
+    cdef uint64_t most = INT_MAX
+    cdef uint64_t reserved = b.settings.descriptors_reserved
+    if getrlimit(RLIMIT_NOFILE, &limit) == 0 and limit.rlim_cur < most:
+        most = limit.rlim_cur
+    b.fd_limit = <int>(most - (reserved if reserved <= most // 2 else most // 2))
+
+
+cdef uint32_t connections_room(Broker* b) noexcept nogil:
+    fd_limit_read(b)
+    return <uint32_t>(b.fd_limit - b.fd_first) if b.fd_limit > b.fd_first >= 0 else 0
+
+
+cdef int descriptor_below_limit(Broker* b, int fd) noexcept nogil:
+    """Return the descriptor that a new connection keeps, or -1 after closing it. Connections have only numbers below fd_limit, so the
+    numbers above are the reserve. A connection with a higher number gets that of the oldest newcomer, which ends."""
+    cdef int lower = -1
+    if fd < b.fd_limit:
+        return fd
+    fd_limit_read(b)
+    if fd < b.fd_limit:
+        return fd
+    warn_of_descriptors(b)
+    if newcomer_evict(b):
+        lower = fcntl(fd, F_DUPFD_CLOEXEC, 0)
+        if lower >= b.fd_limit:      # another thread was faster
+            c_close(lower)
+            lower = -1
+    if lower < 0:
+        b.stats.refused[REFUSED_DESCRIPTORS] += 1
+    c_close(fd)
+    return lower
+
+
+cdef bint newcomer_evict(Broker* b) noexcept nogil:
+    """End the oldest connection that has not logged in. Returns 0 if there is none."""
+    cdef Client* c = newcomer_oldest(b)
+    if c == NULL:
+        return 0
+    b.stats.refused[REFUSED_EVICTED] += 1
+    b.log.was_refused = 0        # no line for each: a flood would fill the log
+    client_end(b, c, END_REFUSED)
+    conn_close(&b.reactor, &c.conn)      # its descriptor is free at once
+    return 1
+
+
+cdef void warn_of_descriptors(Broker* b) noexcept nogil:
+    if b.reactor.now_s - b.descriptors_warned_s < WARN_EVERY_S:
+        return
+    b.descriptors_warned_s = b.reactor.now_s
+    log_text(b, LOG_WARNING, "Unable to accept new connection, system socket count has been exceeded. "
+                             "Try increasing \"ulimit -n\" or equivalent.")
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX, "Of the descriptors that \"ulimit -n\" (LimitNOFILE of systemd) allows, there are %u for clients. The "
+            "others are for the store, the log, reloads and bridges. Connections without a login end to make room.",
+            <unsigned int>connections_room(b)))
+
+
 cdef void no_descriptors(void* broker) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     b.stats.refused[REFUSED_DESCRIPTORS] += 1
-    if b.reactor.now_s - b.descriptors_warned_s >= WARN_EVERY_S:
-        b.descriptors_warned_s = b.reactor.now_s
-        log_text(
-            b, LOG_WARNING,
-            "Unable to accept new connection, system socket count has been exceeded. Try increasing \"ulimit -n\" or equivalent.")
+    warn_of_descriptors(b)
+    newcomer_evict(b)

@@ -33,6 +33,7 @@ from cext.broker.core.job_state cimport JOB_DROP, Job
 from cext.broker.core.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.core.listener cimport Security
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.pending_packet cimport pending_packet_free
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_security
@@ -210,6 +211,7 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
         if 0x80 <= reason <= 0xFF:
             b.stats.protocol_disconnects += 1
     c.state = C_ENDED
+    newcomer_leave(b, c)
     wheel_remove(&b.wheel, &c.timer)
     client_auth_request_end(b, c)
     pending_packet_free(b, c)

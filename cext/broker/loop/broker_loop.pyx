@@ -31,9 +31,10 @@ from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
 from cext.broker.core.job_state cimport JOB_FANOUT, JOB_KICK, JOB_REPLAY, Job
 from cext.broker.core.jobs cimport job_free, job_owner, jobs_unblock
 from cext.broker.core.log cimport log_fini, log_init
+from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.pending_packet cimport names_free, pending_packet_free
 from cext.broker.core.session_refs cimport session_replay
-from cext.broker.lifecycle.accept cimport client_accept, no_descriptors
+from cext.broker.lifecycle.accept cimport client_accept, descriptors_begin, no_descriptors
 from cext.broker.lifecycle.kick cimport kick_end, kick_slice
 from cext.broker.lifecycle.session_lifecycle cimport (
     client_end, client_timer_fired, end_doomed_clients, drop_slice, session_timer_fired, session_will, will_free, will_send_now,
@@ -93,6 +94,7 @@ cdef void on_free(void* ctx, Conn* conn) noexcept nogil:
     if c.listener != NULL:
         c.listener.n_connections -= 1
     pending_acks_free(c)
+    newcomer_leave(b, c)
     client_give(b, c)
 
 
@@ -199,6 +201,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     cdef int err = durable_start(b)
     cdef bint more
     cdef uint64_t one = 1
+    descriptors_begin(b)
     accounts_begin(b)
     mailbox_open(b)
     auth_requests_open(b)

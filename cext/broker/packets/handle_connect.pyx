@@ -23,6 +23,7 @@ from cext.broker.core.client_state cimport CF_PROBLEM_INFO, C_CONNECTED, C_NEW, 
 from cext.broker.core.durable cimport changes_of
 from cext.broker.core.jobs cimport jobs_follow, jobs_unblock
 from cext.broker.core.listener cimport Security
+from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.pending_packet cimport PACKET_PENDING, method_of, owned_set, pending_packet_free, pending_packet_resume
 from cext.broker.core.session_refs cimport session_security
@@ -68,6 +69,7 @@ cdef void apply_client_limits(Broker* b, Client* c, Connect* p) noexcept nogil:
 cdef void client_begin(Broker* b, Client* c, Connect* p) noexcept nogil:
     apply_client_limits(b, c, p)
     c.state = C_CONNECTED
+    newcomer_leave(b, c)
     c.kicks = <uint16_t>b.kicks
     client_watch(b, c)
     b.stats.connections += 1
