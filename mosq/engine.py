@@ -50,6 +50,13 @@ if TYPE_CHECKING:
                    securities: "list[Security]", bridges: "list[BridgeSpec]" = ...) -> None: ...
 
 
+def compact_records_refusal() -> str:
+    """Return why `tls_compact_records` cannot be in force; "" if it can. It loads OpenSSL."""
+    from mosq._tls import compact_refusal
+
+    return str(compact_refusal())
+
+
 def new_engine(
     settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]", securities: "list[Security]",
     bridges: "list[BridgeSpec] | tuple[()]" = (),

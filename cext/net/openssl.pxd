@@ -46,7 +46,7 @@ cdef extern from "<openssl/ssl.h>" nogil:
     ctypedef int (*verify_fn "SSL_verify_cb")(int ok, X509_STORE_CTX* x) noexcept nogil
     ctypedef unsigned int (*psk_server_fn)(SSL* ssl, const char* identity, unsigned char* key, unsigned int n) noexcept nogil
     ctypedef void (*keylog_fn)(const SSL* ssl, const char* line) noexcept nogil
-    ctypedef void (*info_fn)(const SSL* ssl, int where, int value) noexcept nogil
+    ctypedef void (*message_fn)(int written, int version, int kind, const void* p, size_t n, SSL* ssl, void* ctx) noexcept nogil
     ctypedef int (*password_fn)(char* out, int n, int writing, void* ctx) noexcept nogil
 
     ctypedef unsigned int (*psk_client_fn)(SSL* ssl, const char* hint, char* identity, unsigned int identity_n, unsigned char* key, unsigned int n) noexcept nogil
@@ -100,8 +100,7 @@ cdef extern from "<openssl/ssl.h>" nogil:
     long SSL_CTX_set_tlsext_status_cb(SSL_CTX* x, status_fn f)
     int SSL_CTX_use_psk_identity_hint(SSL_CTX* x, const char* hint)
     void SSL_CTX_set_keylog_callback(SSL_CTX* x, keylog_fn f)
-    void SSL_CTX_set_info_callback(SSL_CTX* x, info_fn f)
-    int SSL_get_state(const SSL* s)
+    void SSL_CTX_set_msg_callback(SSL_CTX* x, message_fn f)
     void SSL_CTX_set_app_data(SSL_CTX* x, void* p)
     void* SSL_CTX_get_app_data(const SSL_CTX* x)
 
@@ -148,10 +147,10 @@ cdef extern from "<openssl/ssl.h>" nogil:
     long SSL_MODE_RELEASE_BUFFERS, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER
     long SSL_SESS_CACHE_OFF
     int SSL_VERIFY_NONE, SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
-    int TLS_ST_SW_ENCRYPTED_EXTENSIONS
+    int SSL3_RT_HANDSHAKE
     int SSL_EARLY_DATA_ACCEPTED, SSL_SENT_SHUTDOWN, SSL_RECEIVED_SHUTDOWN
     int SSL_AD_REASON_OFFSET, SSL_R_UNEXPECTED_MESSAGE, SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_DATA_LENGTH_TOO_LONG
-    int SSL_R_BAD_LENGTH, SSL_R_BAD_VALUE
+    int SSL_R_BAD_LENGTH, SSL_R_BAD_VALUE, SSL_R_TOO_MANY_KEY_UPDATES
     int SSL_FILETYPE_PEM, TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION
 
 cdef extern from "<openssl/x509_vfy.h>" nogil:
@@ -246,6 +245,7 @@ cdef extern from "<openssl/evp.h>" nogil:
     ctypedef struct OSSL_PARAM:
         pass
     const EVP_CIPHER* EVP_aes_256_cbc()
+    int EVP_default_properties_is_fips_enabled(void* lib)
     int EVP_MAC_CTX_set_params(EVP_MAC_CTX* x, const OSSL_PARAM* params)
 
 cdef extern from "<openssl/core_names.h>" nogil:
@@ -297,6 +297,8 @@ cdef extern from "<openssl/err.h>" nogil:
     const char* ERR_reason_error_string(unsigned long e)
 
 cdef extern from "<openssl/crypto.h>" nogil:
+    unsigned int OPENSSL_version_major()
+    unsigned int OPENSSL_version_minor()
     void OPENSSL_free(void* p)
     void OPENSSL_cleanse(void* p, size_t n)
     int CRYPTO_memcmp(const void* a, const void* b, size_t n)

@@ -79,10 +79,6 @@ cdef void records_learn(Records* x, const char* line) noexcept nogil
 # Begin after the handshake, when `sent` records were already sent under our key. Return -1 if a secret is missing or does not fit
 # the suite; then nothing changed.
 cdef int records_begin(Records* x, Suite* suite, uint64_t sent) noexcept nogil
-# Return whether these secrets belong to one key schedule [RFC 8446 7.1]: the handshake's secret, the master secret, the
-# transcript hash up to the server's Finished, our first secret of application data, and the exporter's secret.
-cdef bint records_related(const Suite* s, const uint8_t* handshake, const uint8_t* master, const uint8_t* transcript, const uint8_t* ours,
-                          const uint8_t* exporter) noexcept nogil
 cdef void records_end(Records* x) noexcept nogil                 # wipes all of it from memory
 # Read all whole records of the n bytes at p, as far as `ended` allows. Return the number of bytes read. Their data is written to
 # out, which needs room for n bytes.

@@ -13,7 +13,7 @@ Cost: 310 bytes per connection; 0.2 us to set a context's key; a record costs wh
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset, strchr, strlen, strncmp
+from libc.string cimport memcpy, memset, strchr, strlen, strncmp
 
 from cext.net.openssl cimport (
     EVP_CIPHER_CTX_ctrl, EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new, EVP_CIPHER_CTX_reset, EVP_CIPHER_fetch, EVP_CIPHER_free,
@@ -208,23 +208,6 @@ cdef int records_begin(Records* x, Suite* suite, uint64_t sent) noexcept nogil:
     x.ours.sequence = sent
     x.suite = suite
     return 0
-
-
-cdef bint records_related(const Suite* s, const uint8_t* handshake, const uint8_t* master, const uint8_t* transcript, const uint8_t* ours,
-                          const uint8_t* exporter) noexcept nogil:
-    cdef uint8_t made[48]       # size is SECRET_BYTES_MAX
-    cdef uint8_t nothing[48]
-    cdef uint8_t silence[48]
-    cdef uint8_t n = s.secret_n
-    cdef unsigned int _
-    cdef bint ok
-    memset(nothing, 0, sizeof(nothing))
-    ok = (EVP_Digest(nothing, 0, silence, &_, s.md, NULL) == 1
-          and hkdf_expand_label(s, handshake, b"derived", 7, silence, n, made) == 0 and records_hmac(s, made, nothing, n, made) == 0 and memcmp(made, master, n) == 0
-          and hkdf_expand_label(s, master, b"s ap traffic", 12, transcript, n, made) == 0 and memcmp(made, ours, n) == 0
-          and hkdf_expand_label(s, master, b"exp master", 10, transcript, n, made) == 0 and memcmp(made, exporter, n) == 0)
-    OPENSSL_cleanse(made, sizeof(made))
-    return ok
 
 
 cdef void records_end(Records* x) noexcept nogil:

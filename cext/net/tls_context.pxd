@@ -5,6 +5,3 @@ from cext.net.tls_state cimport TlsContext
 cdef void tls_context_release(TransportContext* x) noexcept nogil
 # Set the context's callbacks. Call it after the fields that they depend on are set.
 cdef void tls_context_callbacks(TlsContext* x) noexcept nogil
-# Call these around each step of a handshake. `logged`: our secret has been logged, and the client's is next.
-cdef void keylog_begin(TlsContext* x, bint logged) noexcept nogil
-cdef void keylog_end(TlsContext* x) noexcept nogil

@@ -13,9 +13,9 @@ from cext.net.conn_state cimport TransportContext
 from cext.net.system cimport c_close, iovec, writev
 from cext.net.tls_state cimport Psk, Tls, TlsContext
 from cext.net.openssl cimport (
-    OPENSSL_cleanse, SSL, SSL_CTX_free, SSL_CTX_get_app_data, SSL_CTX_set_info_callback, SSL_CTX_set_keylog_callback,
+    OPENSSL_cleanse, SSL, SSL3_RT_HANDSHAKE, SSL_CTX_free, SSL_CTX_get_app_data, SSL_CTX_set_keylog_callback, SSL_CTX_set_msg_callback,
     SSL_CTX_set_psk_server_callback, SSL_CTX_set_verify, SSL_VERIFY_FAIL_IF_NO_PEER_CERT, SSL_VERIFY_NONE, SSL_VERIFY_PEER,
-    SSL_get_SSL_CTX, SSL_get_app_data, SSL_get_state, TLS_ST_SW_ENCRYPTED_EXTENSIONS, verify_fn,
+    SSL_get_SSL_CTX, SSL_get_app_data, verify_fn,
 )
 from cext.net.records cimport records_learn
 from cext.net.tls_outward cimport tls_outward_callbacks
@@ -86,12 +86,13 @@ cdef unsigned int psk_server(SSL* ssl, const char* identity, unsigned char* key,
 # ---------------------------------------------------------------- the key log
 
 cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
-    """Pass a secret to `records`. With --tls-keylog, for debugging only, also write it to a file:
+    """Pass a secret to `records`, if it will take over. With --tls-keylog, for debugging only, also write it to a file:
     the loop's only write to a file."""
     cdef TlsContext* x = <TlsContext*>SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl))
     cdef Tls* t = <Tls*>SSL_get_app_data(ssl)
     cdef iovec iov[2]
-    records_learn(&t.records, line)
+    if x.compact:
+        records_learn(&t.records, line)
     if x.keylog_fd < 0:
         return
     iov[0].iov_base = <void*>line
@@ -101,22 +102,14 @@ cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
     writev(x.keylog_fd, iov, 2)
 
 
-cdef void keylog_begin(TlsContext* x, bint logged) noexcept nogil:
-    """Switch the log on only for the two secrets that `records` needs. OpenSSL formats each of five secrets as text with sprintf,
-    which takes 2 % of a handshake for each."""
-    if logged:
-        SSL_CTX_set_keylog_callback(x.ctx, keylog)
+# ---------------------------------------------------------------- messages after the handshake
 
-
-cdef void keylog_end(TlsContext* x) noexcept nogil:
-    if x.keylog_fd < 0:
-        SSL_CTX_set_keylog_callback(x.ctx, NULL)
-
-
-cdef void log_from_our_secret(const SSL* ssl, int where, int value) noexcept nogil:
-    """Switch the log on after the secrets of the handshake itself: our secret of application data is next."""
-    if SSL_get_state(ssl) == TLS_ST_SW_ENCRYPTED_EXTENSIONS:
-        SSL_CTX_set_keylog_callback(SSL_get_SSL_CTX(ssl), keylog)
+cdef void count_late(int written, int version, int kind, const void* p, size_t n, SSL* ssl, void* _) noexcept nogil:
+    """Count the messages that a client sends after the end of its handshake: KeyUpdate, and attempts to renegotiate. OpenSSL
+    has no limit of them, and each costs about as much as a record of 16 KiB. tls_bio_read stops at the limit."""
+    cdef Tls* t = <Tls*>SSL_get_app_data(ssl)
+    if kind == SSL3_RT_HANDSHAKE and not written and t != NULL and t.done and t.late < 255:
+        t.late += 1
 
 
 cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
@@ -131,6 +124,6 @@ cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
         SSL_CTX_set_psk_server_callback(x.ctx, psk_server)
     if x.tickets != NULL:
         tickets_callbacks(x.ctx)
-    SSL_CTX_set_info_callback(x.ctx, log_from_our_secret)
-    if x.keylog_fd >= 0:
+    SSL_CTX_set_msg_callback(x.ctx, count_late)
+    if x.compact or x.keylog_fd >= 0:
         SSL_CTX_set_keylog_callback(x.ctx, keylog)

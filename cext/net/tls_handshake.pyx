@@ -1,52 +1,30 @@
 # distutils: libraries = ssl crypto
-"""Run handshakes with OpenSSL, and hand a connection to `records` at the end of its handshake. This module knows OpenSSL's SSL, but no
+"""Run handshakes with OpenSSL, and hand a connection to `records` at the end of its handshake if its listener
+has `tls_compact_records`. This module knows OpenSSL's SSL, but no
 sockets: the bytes are in layer.in and layer.out.
 
-Invariant: a connection has an SSL from its first byte until `records` takes over, so an idle TLS 1.3 connection has none.
+Invariant: a connection has an SSL from its first byte to its end, or until `records` takes over, where `tls_compact_records` is on.
 """
 
 from libc.errno cimport ENOMEM, EPROTO
-from libc.stdint cimport uint64_t, uint8_t
+from libc.stdint cimport uint64_t
 
 from cext.net.conn_state cimport Conn, Reactor
 from cext.net.openssl cimport (
-    BIO_up_ref, ERR_clear_error, OPENSSL_cleanse, SSL, SSL_CIPHER_get_protocol_id, SSL_EARLY_DATA_ACCEPTED,
+    BIO_up_ref, ERR_clear_error, SSL_CIPHER_get_protocol_id, SSL_EARLY_DATA_ACCEPTED,
     SSL_ERROR_WANT_READ, SSL_RECEIVED_SHUTDOWN, SSL_SENT_SHUTDOWN, SSL_SESSION_get_max_fragment_length, SSL_do_handshake,
     SSL_free, SSL_get_current_cipher, SSL_get_early_data_status, SSL_get_error, SSL_get_session, SSL_has_pending, SSL_new,
     SSL_set_accept_state, SSL_set_app_data, SSL_set_bio, SSL_set_connect_state, SSL_set_shutdown, SSL_set_tlsext_host_name,
     SSL_set_tlsext_status_type, SSL_version, TLS1_3_VERSION, TLSEXT_STATUSTYPE_ocsp,
 )
 from cext.net.records cimport (
-    RECORD_HEADER_BYTES, Suite, TYPE_DATA, records_begin, records_end, records_related, suite_find,
+    RECORD_HEADER_BYTES, Suite, TYPE_DATA, records_begin, records_end, suite_find,
 )
-from cext.net.tls_context cimport keylog_begin, keylog_end
 from cext.net.tls_layer cimport tls_fail, tls_stopped
 from cext.net.tls_output cimport tls_queue_output
 from cext.net.tls_outward cimport tls_expect_name, tls_numeric, tls_peer_good
 from cext.net.tls_peer cimport peer_read
 from cext.net.tls_state cimport Tls, TlsLayer
-
-cdef extern from * nogil:
-    """
-    #ifndef _GNU_SOURCE
-    #define _GNU_SOURCE
-    #endif
-    #include <string.h>
-    extern void *memmem(const void *, size_t, const void *, size_t);
-    """
-    void* memmem(const void* p, size_t n, const void* what, size_t size)
-
-cdef extern from "<malloc.h>" nogil:
-    size_t malloc_usable_size(void* p)
-
-cdef enum:
-    # OpenSSL's SSL contains the secrets of TLS 1.3 in a row, each in 64 bytes. These are the distances of the others from
-    # our secret of application data.
-    HANDSHAKE_BEFORE = 512
-    MASTER_BEFORE = 448
-    LOGGED_BEFORE = 192
-    EXPORTER_BEHIND = 64
-    END_BEHIND = 128
 
 
 cdef int tls_ssl_new(TlsLayer* y, Tls* t) noexcept nogil:
@@ -105,20 +83,15 @@ cdef void tls_handshake(Reactor* r, Conn* c) noexcept nogil:
     """Continue the handshake as far as layer.in allows."""
     cdef Tls* t = <Tls*>c.transport
     cdef TlsLayer* y = <TlsLayer*>r.layer
-    cdef bint has_our_secret = t.records.ours_n != 0
     cdef int got
     ERR_clear_error()
-    if not t.x.outward:
-        keylog_begin(t.x, has_our_secret)
     got = SSL_do_handshake(t.ssl)
-    if not t.x.outward:
-        keylog_end(t.x)
     if got == 1:
         t.done = t.base.open = 1
         peer_read(&t.peer, t.ssl)
         if t.x.outward and not tls_peer_good(t.ssl, t.x):
             tls_fail(r, c)
-        elif not has_our_secret or hand_to_records(y, t) != 0:
+        elif t.x.compact and hand_to_records(y, t) != 0:
             records_end(&t.records)
         return
     tls_stopped(r, c, got)
@@ -141,38 +114,10 @@ cdef int hand_to_records(TlsLayer* y, Tls* t) noexcept nogil:
     suite = suite_find(y.suites, SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(t.ssl)))
     if suite == NULL or records_begin(&t.records, suite, <uint64_t>sent) != 0:
         return -1
-    wipe_root_secrets(t.ssl, suite, t.records.ours.secret)
-    wipe_secret(t.ssl, t.records.peers.secret, suite.secret_n)
-    wipe_secret(t.ssl, t.records.ours.secret, suite.secret_n)
     SSL_set_shutdown(t.ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN)       # the session is valid: no side failed
     SSL_free(t.ssl)
     t.ssl = NULL
     return 0
-
-
-cdef void wipe_root_secrets(SSL* ssl, const Suite* s, const uint8_t* ours) noexcept nogil:
-    """Wipe the secrets from which those of application data can be derived, and the exporter's. They are next to ours in the SSL.
-    If the layout differs, nothing is touched."""
-    cdef size_t size = malloc_usable_size(ssl)
-    cdef uint8_t* at = <uint8_t*>memmem(ssl, size, ours, s.secret_n)
-    cdef size_t before = <size_t>(at - <uint8_t*>ssl)
-    if at == NULL or before < HANDSHAKE_BEFORE or size - before < END_BEHIND:
-        return
-    if records_related(s, at - HANDSHAKE_BEFORE, at - MASTER_BEFORE, at - LOGGED_BEFORE, at, at + EXPORTER_BEHIND):
-        OPENSSL_cleanse(at - HANDSHAKE_BEFORE, HANDSHAKE_BEFORE + END_BEHIND)
-
-
-cdef void wipe_secret(SSL* ssl, const uint8_t* secret, size_t n) noexcept nogil:
-    """Wipe all copies of a secret, because OpenSSL frees an SSL with its secrets in it. The SSL does not read them
-    again; no other bytes are touched."""
-    cdef size_t left = malloc_usable_size(ssl)
-    cdef uint8_t* at = <uint8_t*>ssl
-    cdef uint8_t* found = <uint8_t*>memmem(at, left, secret, n)
-    while found != NULL:
-        OPENSSL_cleanse(found, n)
-        left -= <size_t>(found + n - at)
-        at = found + n
-        found = <uint8_t*>memmem(at, left, secret, n)
 
 
 cdef int ticket_records(TlsLayer* y) noexcept nogil:

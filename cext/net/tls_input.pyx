@@ -13,11 +13,13 @@ from cext.base.buffer cimport buffer_give, buffer_take
 from cext.net.conn_state cimport Conn, NOTHING, Reactor
 from cext.net.openssl cimport (
     ERR_LIB_SSL, ERR_R_INTERNAL_ERROR, ERR_clear_error, ERR_raise, SSL_AD_REASON_OFFSET, SSL_R_BAD_LENGTH, SSL_R_BAD_VALUE,
-    SSL_R_DATA_LENGTH_TOO_LONG, SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_UNEXPECTED_MESSAGE, SSL_pending, SSL_read,
+    SSL_R_DATA_LENGTH_TOO_LONG, SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_TOO_MANY_KEY_UPDATES, SSL_R_UNEXPECTED_MESSAGE,
+    SSL_pending, SSL_read,
 )
 from cext.net.records cimport (
     ALERT_BAD_RECORD_MAC, ALERT_DECODE_ERROR, ALERT_ILLEGAL_PARAMETER, ALERT_INTERNAL_ERROR, ALERT_RECORD_OVERFLOW,
-    ALERT_UNEXPECTED_MESSAGE, ENDED_BY_CLOSE, ENDED_BY_PEER, ENDED_BY_US, ENDED_NOT, Records, records_open,
+    ALERT_UNEXPECTED_MESSAGE, ENDED_BY_CLOSE, ENDED_BY_PEER, ENDED_BY_US, ENDED_NOT, KEY_UPDATES_MAX, Records,
+    records_open,
 )
 from cext.net.system cimport recv
 from cext.net.tls_handshake cimport tls_handshake, tls_ssl_new
@@ -130,13 +132,24 @@ cdef size_t ssl_decrypt(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogi
     cdef TlsLayer* y = <TlsLayer*>r.layer
     cdef size_t total = 0
     cdef int got
+    if t.late_s != <uint64_t>r.now_s:
+        t.late_s = <uint64_t>r.now_s
+        t.late = 0
+    y.reader = t
     while True:
         ERR_clear_error()
         got = SSL_read(t.ssl, p + total, <int>(n - total))
         if got > 0:
             total += <size_t>got
             if y.in_n == 0 and SSL_pending(t.ssl) == 0:
-                return total    # another call would only make OpenSSL allocate a buffer
+                break           # another call would only make OpenSSL allocate a buffer
             continue
-        tls_stopped(r, c, got)
-        return total
+        if t.late > KEY_UPDATES_MAX:
+            ERR_clear_error()
+            ERR_raise(ERR_LIB_SSL, SSL_R_TOO_MANY_KEY_UPDATES)
+            tls_fail(r, c)
+        else:
+            tls_stopped(r, c, got)
+        break
+    y.reader = NULL
+    return total

@@ -17,7 +17,7 @@ from cext.net.openssl cimport (
     ERR_clear_error, ERR_error_string_n, ERR_get_error, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN, SSL_get_error,
     SSL_get_verify_result, X509_V_OK, X509_verify_cert_error_string,
 )
-from cext.net.records cimport suites_fini, suites_init
+from cext.net.records cimport KEY_UPDATES_MAX, suites_fini, suites_init
 from cext.net.tls_state cimport TLS_OUT_BYTES, Tls, TlsLayer, UNREAD_MAX_BYTES
 
 cdef enum:
@@ -34,6 +34,8 @@ cdef int tls_bio_read(BIO* b, char* p, int n) noexcept nogil:
         return -1
     if y.out_n > UNREAD_MAX_BYTES:
         return -1               # the peer only causes output: each ClientHello after the handshake is answered with an alert
+    if y.reader != NULL and y.reader.late > KEY_UPDATES_MAX:
+        return -1
     memcpy(p, y.in_p, size)
     y.in_p += size
     y.in_n -= size
@@ -63,6 +65,7 @@ cdef TlsLayer* tls_layer_new() noexcept nogil:
     y.turn = 0
     y.steps = 0
     y.bio = NULL
+    y.reader = NULL
     suited = suites_init(y.suites)
     y.method = BIO_meth_new(TLS_BIO_INDEX | BIO_TYPE_SOURCE_SINK, "mosq")
     if y.method != NULL:

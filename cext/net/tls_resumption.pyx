@@ -19,7 +19,7 @@ from cext.net.openssl cimport (
     SSL_CTX_get_timeout, SSL_CTX_set_session_ticket_cb, SSL_CTX_set_tlsext_ticket_key_evp_cb, SSL_SESSION, SSL_SESSION_get0_peer,
     SSL_SESSION_set1_ticket_appdata, SSL_SESSION_set_timeout, SSL_TICKET_RETURN, SSL_TICKET_RETURN_IGNORE_RENEW,
     SSL_TICKET_RETURN_USE, SSL_TICKET_RETURN_USE_RENEW, SSL_TICKET_STATUS, SSL_TICKET_SUCCESS, SSL_TICKET_SUCCESS_RENEW,
-    SSL_get_SSL_CTX, SSL_get_peer_cert_chain, SSL_get_session, SSL_session_reused, X509, X509_get0_notAfter, chain_free, i2d_X509,
+    SSL_get_SSL_CTX, SSL_get_peer_cert_chain, SSL_get_session, SSL_session_reused, SSL_version, TLS1_3_VERSION, X509, X509_get0_notAfter, chain_free, i2d_X509,
     sk_X509_num, sk_X509_value,
 )
 from cext.net.tls_peer cimport certificate_verifies, ticket_chain
@@ -50,6 +50,8 @@ cdef int ticket_key(SSL* ssl, unsigned char* name, unsigned char* iv, EVP_CIPHER
         found = ticket_key_for_opening(x.tickets, c_time(NULL), name, &key)
         if found == TICKET_KEY_UNKNOWN:
             return 0
+        if SSL_version(ssl) == TLS1_3_VERSION:
+            found = TICKET_KEY_OLD       # a client of TLS 1.3 uses a ticket once [RFC 8446 C.4]
     elif (ticket_key_for_sealing(x.tickets, c_time(NULL), &key) != 0
             or RAND_bytes(iv, 16) != 1):
         return -1

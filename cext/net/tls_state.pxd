@@ -23,6 +23,7 @@ ctypedef struct TlsContext:
     Psk* psks                   # sorted by length of the identity, then by its bytes
     uint32_t n_psks
     TicketKeys* tickets         # a reference; NULL = no tickets
+    uint8_t compact             # 1 = `records` takes over after the handshake; 0 = OpenSSL processes the records
     uint8_t wants_certificate   # 1 = requests client certificates
     uint8_t any_date            # 1 = client certificates may be expired or not valid yet
     int keylog_fd               # -1 = none
@@ -32,7 +33,7 @@ ctypedef struct TlsContext:
 
 ctypedef struct Tls:            # TLS state of a connection
     Transport base
-    SSL* ssl                    # NULL = no bytes received yet, or `records` has taken over
+    SSL* ssl                    # NULL = no bytes received yet, or `records` has taken over (TlsContext.compact)
     TlsContext* x
     uint8_t* out                # unsent output: base.unsent bytes at out + out_off; NULL = none
     uint32_t out_off
@@ -43,6 +44,8 @@ ctypedef struct Tls:            # TLS state of a connection
     Peer peer
     Records records
     uint8_t done                # 1 = the handshake is complete
+    uint8_t late                # OpenSSL only: messages of handshakes after the end of the first one, in second `late_s`
+    uint64_t late_s
 
 cdef enum:
     TLS_IN_BYTES = ARENA_BYTES - 20 * 1024      # leaves room in the arena for an unfinished record that OpenSSL may hold
@@ -54,6 +57,7 @@ ctypedef struct TlsLayer:       # state shared by the connections of one loop
     TransportOps ops
     BIO_METHOD* method
     BIO* bio
+    const Tls* reader           # connection whose records OpenSSL reads now, after its handshake; NULL = none
     const uint8_t* in_p         # received bytes of the present connection that are not decrypted yet
     size_t in_n
     size_t out_n

@@ -13,7 +13,7 @@ from libc.stdlib cimport calloc, malloc
 from libc.string cimport memcpy
 
 from cext.net.openssl cimport (
-    ERR_clear_error, ERR_get_error, ERR_reason_error_string, NAME_STACK, OPENSSL_STACK, SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR,
+    ERR_clear_error, ERR_get_error, EVP_default_properties_is_fips_enabled, OPENSSL_version_major, OPENSSL_version_minor, ERR_reason_error_string, NAME_STACK, OPENSSL_STACK, SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR,
     SSL_CTX_build_cert_chain, SSL_CTX_check_private_key, SSL_CTX_get0_certificate, SSL_CTX_get0_chain_certs,
     SSL_CTX_get_cert_store, SSL_CTX_load_verify_locations, SSL_CTX_set_cipher_list,
     SSL_CTX_set_ciphersuites, SSL_CTX_set_client_CA_list, SSL_CTX_set_default_passwd_cb, SSL_CTX_set_dh_auto,
@@ -34,6 +34,8 @@ TLS_VERSIONS = {"": TLS1_2_VERSION, "tlsv1.1": TLS1_1_VERSION, "tlsv1.2": TLS1_2
 # decides which of them are possible.
 TLS13_SUITES = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 PSKS_MAX = 1_000_000
+# Versions of OpenSSL with which all tests of cext/net/records passed. The patch level does not matter: it brings fixes only.
+COMPACT_TESTED = ((3, 0),)
 PSK_FILE_BYTES_MAX = 256 << 20
 
 
@@ -67,6 +69,21 @@ def tickets_copy(size_t old_address, size_t new_address):
     new.tickets = ticket_keys_ref(old.tickets)
 
 
+def compact_refusal(fips=None, version=None):
+    """Return why `tls_compact_records` cannot be in force with this OpenSSL; "" = it can. The arguments replace the facts for tests: whether only
+    algorithms of the FIPS provider are allowed, and (major, minor)."""
+    if fips is None:
+        fips = EVP_default_properties_is_fips_enabled(NULL) == 1
+    if version is None:
+        version = (OPENSSL_version_major(), OPENSSL_version_minor())
+    if fips:
+        return "OpenSSL allows only FIPS algorithms, and the record layer of this broker is not validated"
+    if version not in COMPACT_TESTED:
+        known = ", ".join(".".join(map(str, one)) for one in COMPACT_TESTED)
+        return f"it is tested with OpenSSL {known}, and this is {'.'.join(map(str, version))}"
+    return ""
+
+
 def openssl_reason():
     """Return OpenSSL's text for the last error."""
     cdef unsigned long e = ERR_get_error()
@@ -80,6 +97,7 @@ cdef int listener_context_fill(TlsContext* x, dict spec, str keylog_path) except
         "cafile", "capath", "certfile", "keyfile", "crlfile", "ciphers", "ciphers_tls1.3", "tls_version", "psk_hint", "psk_file")}
     x.wants_certificate = bool(spec.get("require_certificate"))
     x.any_date = bool(spec.get("disable_client_cert_date_checks"))
+    x.compact = bool(spec.get("tls_compact_records")) and not compact_refusal()
     SSL_CTX_set_options(x.ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE)
     SSL_CTX_set_mode(x.ctx, SSL_MODE_RELEASE_BUFFERS)
     SSL_CTX_set_dh_auto(x.ctx, 1)

@@ -63,6 +63,7 @@ class Listener:
     tls_engine: str | None
     tls_engine_kpass_sha1: str | None
     tls_keyform: str
+    tls_compact_records: bool
     psk_hint: str | None
 
     def __init__(self, port: int, host: str | None = None, path: str | None = None,

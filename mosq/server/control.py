@@ -23,7 +23,7 @@ from mosq.records import PublishCommand
 from mosq.server import process, signals, systemd
 from mosq.server.admin.control import ControlTopics
 from mosq.server.admin.topics import topics_of
-from mosq.server.opening import opening_lines, reachable
+from mosq.server.opening import compact_lines, opening_lines, reachable
 from mosq.server.serving import hand_out, tick
 from mosq.server.settings import (
     engine_listeners,
@@ -165,6 +165,8 @@ class Control:
             log.report(INFORMATION, f"{name} support {'' if there else 'NOT '}available.")
         for warning in config.warnings:
             log.report(WARNING, f"Warning: {warning}")
+        for line in compact_lines(config):
+            log.report(WARNING, line)
         if config.local_only:
             log.report(WARNING, "Starting in local only mode. Connections will only be possible from clients running "
                                 "on this machine.")

@@ -41,6 +41,18 @@ def opening_lines(listener: "Listener") -> list[str]:
     return [f"Opening {family} listen socket on port {listener.port}." for family in families]
 
 
+def compact_lines(config: "Config") -> list[str]:
+    """Return a warning if a listener has `tls_compact_records`, and this OpenSSL does not allow it."""
+    if not any(one.tls_compact_records and (one.certfile or one.psk_hint) for one in config.listeners):
+        return []
+    from mosq.engine import compact_records_refusal
+
+    why = compact_records_refusal()
+    if not why:
+        return []
+    return [f"Warning: 'tls_compact_records' has no effect: {why}. OpenSSL processes the records."]
+
+
 def _has_ipv6_loopback() -> bool:
     try:
         with open(IPV6_ADDRESSES) as file:

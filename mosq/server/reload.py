@@ -12,7 +12,7 @@ from mosq.config.change import changes
 from mosq.config.errors import ConfigError
 from mosq.config.options import RESTART
 from mosq.log_types import ERROR, INFORMATION, WARNING
-from mosq.server.opening import opening_lines, reachable
+from mosq.server.opening import compact_lines, opening_lines, reachable
 from mosq.server.settings import engine_listeners
 
 TYPE_CHECKING = False
@@ -86,6 +86,8 @@ def _take(control: "Control", config: "Config", access: "Access | None", securit
     control.start_bridges()
     for warning in config.warnings:
         log.report(WARNING, f"Warning: {warning}")
+    for line in compact_lines(config):
+        log.report(WARNING, line)
     for listener in config.listeners:
         if _address(listener) not in {_address(one) for one in old.listeners}:
             for line in opening_lines(listener):

@@ -42,7 +42,8 @@ _PLAIN = (
     *TUNING,
 )
 _LISTENER_FLAGS = ("use_username_as_clientid", "require_certificate", "disable_client_cert_date_checks",
-                   "use_identity_as_username", "use_subject_as_username", "proxy_protocol_v2_require_tls")
+                   "use_identity_as_username", "use_subject_as_username", "proxy_protocol_v2_require_tls",
+                   "tls_compact_records")
 _LISTENER_TEXTS = ("bind_interface", "mount_point", "cafile", "capath", "certfile", "keyfile", "crlfile", "ciphers",
                    "ciphers_tls1.3", "tls_version", "psk_hint")
 _LISTENER_PLAIN = ("socket_domain", "protocol", "max_connections", "max_qos", "max_topic_alias",

@@ -65,9 +65,10 @@ def refused(broker: Broker, context: ssl.SSLContext) -> None:
         assert sock.recv(100) == b"", "the broker accepted the client"
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with running("connect_timeout 1\n") as one:
+@pytest.fixture(scope="module", params=["openssl", "compact"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """Yield a broker whose records OpenSSL processes, then one whose records mosq processes."""
+    with running("connect_timeout 1\n" + ("tls_compact_records true\n" if request.param == "compact" else "")) as one:
         yield one
 
 

@@ -132,6 +132,17 @@ def test_the_user_name_after_resumption_is_that_of_the_certificate(tmp_path: Pat
             time.sleep(0.01)
 
 
+def test_each_resumption_in_tls_1_3_gives_a_new_ticket() -> None:
+    """Test that a client that uses each ticket once [RFC 8446 C.4] can go on; the session's id is a digest of its ticket."""
+    with Broker(LISTENER + TLS_LINES, server_files()) as broker:
+        context, seen = client_context(), set()
+        _, session = visit(broker, context)
+        for _ in range(3):
+            seen.add(session.id)
+            reused, session = visit(broker, context, session)
+            assert reused and session.id not in seen
+
+
 # ---------------------------------------------------------------- reload
 
 

@@ -14,6 +14,8 @@ FLAVOURS: dict[str, str] = {
     "plain-ws": _LISTENER + "protocol websockets\nsys_interval 0\n",
     "plain-tls": _LISTENER + TLS_LINES + "sys_interval 0\n",
     "plain-wss": _LISTENER + TLS_LINES + "protocol websockets\nsys_interval 0\n",
+    "compact-tls": _LISTENER + TLS_LINES + "tls_compact_records true\nsys_interval 0\n",
+    "compact-wss": _LISTENER + TLS_LINES + "tls_compact_records true\nprotocol websockets\nsys_interval 0\n",
     "sys": "sys_interval 1\n",
     "closed-shop": "listener {port} 127.0.0.1\n",  # allow_anonymous defaults to false with a listener
     "max-keepalive": "max_keepalive 30\n",
@@ -76,4 +78,6 @@ FILES: dict[str, dict[str, str]] = {
     "control-acl": {"acl": _CONTROL_ACL},
     "plain-tls": server_files(),
     "plain-wss": server_files(),
+    "compact-tls": server_files(),
+    "compact-wss": server_files(),
 }

@@ -90,5 +90,9 @@ TLS = (
     choice("tls_keyform", "pem", D,
            "Location of the private key: a file in PEM format. The value engine is not supported", ("pem", "engine"),
            reload=NEW),
+    flag("tls_compact_records", False, L,
+         "Process the records of TLS 1.3 in the broker instead of in OpenSSL, which saves about 13 KiB per client. "
+         "Fixes of OpenSSL's record layer do not reach these connections. The broker logs a warning and uses OpenSSL "
+         "under FIPS and with untested versions", reload=NEW, own=True),
     text("psk_hint", D, "Enables TLS-PSK and sends this hint to clients", reload=NEW, once=True),
 )
