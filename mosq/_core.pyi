@@ -1,5 +1,6 @@
 """Types of what Python uses of the compiled unit `mosq._core`; the sources lie in cext/."""
 
+import _socket
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, TypeAlias, TypedDict
@@ -14,6 +15,11 @@ DROPS: tuple[str, ...]
 
 def lanes() -> int: ...
 def derive(keys: list[bytes], firsts: list[bytes], iterations: int, width: int = 0) -> list[bytes]: ...
+
+# ------------------------------------------------------------ cext/setup/listen.pyx
+
+def sockets_of(spec: dict[str, Any], nodelay: bool) -> list[_socket.socket]: ...
+def close(sockets: list[_socket.socket]) -> None: ...
 
 # ------------------------------------------------------------ cext/setup/sources.pyx
 

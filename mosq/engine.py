@@ -2,6 +2,7 @@
 
 TYPE_CHECKING = False       # typing itself is slow to load
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Callable, Sequence
     from typing import Any, Protocol
 
@@ -77,3 +78,20 @@ def password_lanes() -> "Lanes | None":
     except ImportError:
         return None
     return _core if _core.lanes() > 1 else None
+
+
+def bind_sockets(port: int, host: str | None, path: str | None, socket_domain: str,
+                 bind_interface: str | None) -> "list[_socket.socket]":
+    """Return bound sockets that listen and do not block, for listeners that the control plane serves. Raises OSError
+    with the address in its text."""
+    from mosq import _core
+
+    spec = {"port": port, "host": host, "path": path, "socket_domain": socket_domain, "bind_interface": bind_interface}
+    return _core.sockets_of(spec, True)
+
+
+def close_sockets(sockets: "list[_socket.socket]") -> None:
+    """Close the sockets of bind_sockets, and remove the files of unix sockets."""
+    from mosq import _core
+
+    _core.close(sockets)

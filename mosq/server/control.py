@@ -248,6 +248,9 @@ class Control:
         from mosq.server.http.pages import Pages
         from mosq.server.http.server import HttpApi
 
+        for one in self.http_listeners:
+            for line in one.warnings:
+                self.log.report(WARNING, f"Warning: {line}")
         self.http = HttpApi(self.http_listeners)
         gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._request_access,
                           self.config.auth_timeout)

@@ -11,7 +11,7 @@ LOADED_LATER = ("mosq.server.reload", "mosq.server.tree", "mosq.log.json_lines",
                 "mosq.server.admin.broker", "mosq.server.admin.inspect",
                 "mosq.server.bridge.bridges", "mosq.server.admin.bridges",
                 "encodings.idna")
-# The HTTP API is missing here because it takes 100 ms: if only root can read the Python installation, the first HTTP
+# The HTTP API is missing here because it takes 200 ms: if only root can read the Python installation, the first HTTP
 # listener needs a restart.
 MOST_ID = 2**31 - 1
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for this number takes 1 MiB

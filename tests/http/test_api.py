@@ -61,7 +61,7 @@ class Site:
                 connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body)
             answer = connection.getresponse()
-            return answer.status, answer.read(), dict(answer.getheaders())
+            return answer.status, answer.read(), answer.headers     # their names are found in any case (RFC 9110 5.1)
         finally:
             connection.close()
 
@@ -114,10 +114,17 @@ def test_paths_outside_of_http_dir_are_not_found(site, path):
     assert site.get(path)[:2] == (404, b"Not found.\n")
 
 
-@pytest.mark.parametrize("method", ["POST", "HEAD", "PUT", "DELETE", "OPTIONS", "BREW"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"])
 def test_other_methods(site, method):
-    status, body, _ = site.get("/", method, body=b"x" * 200_000 if method in ("POST", "PUT") else None)
-    assert (status, body) == (405, b"" if method == "HEAD" else b"Invalid HTTP Method\n")
+    status, body, headers = site.get("/", method, body=b"x" * 200_000 if method in ("POST", "PUT") else None)
+    assert (status, body, headers["Allow"]) == (405, b"Invalid HTTP Method\n", "GET, HEAD")
+
+
+@pytest.mark.parametrize(("path", "size"), [("/", 8), ("/a.css", 4), ("/none", 11), ("/api/v1/version", None)])
+def test_head_is_get_without_the_body(site, path, size):
+    status, body, headers = site.get(path, "HEAD")
+    assert (status, body) == (site.get(path)[0], b"")
+    assert size is None or int(headers["Content-Length"]) == size
 
 
 def raw(site, data, timeout_s=10):
@@ -194,12 +201,6 @@ topic deny /api/v1/version
 topic readwrite /api/v1/#
 topic write /a.css
 """
-
-
-def hashed(user, password):
-    from mosq.auth.hashes import new_hash
-
-    return f"{user}:{new_hash(password)}\n"
 
 
 @pytest.fixture(scope="module")

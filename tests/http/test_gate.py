@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mosq.server.http.gate import Gate
+from mosq.server.http.gate import LOGINS_MAX, Gate
 from mosq.records import LoginAnswer, LoginRequest
 
 
@@ -24,3 +24,29 @@ def test_plugins_decide_about_clients_without_a_user_name(asks: bool, verdict: i
     gate = Gate(SimpleNamespace(allows_anonymous=lambda listener: True), [security], {id(listener): 0}, post, 5.0)
     assert asyncio.run(gate.allows(listener, None, None, "127.0.0.1", 1, "/")) is allowed
     assert [request.username for request in asked] == ([None] if asks else [])
+
+
+def test_few_logins_are_checked_at_a_time_and_urgent_ones_do_not_wait_for_them() -> None:
+    listener, asked = SimpleNamespace(), []
+    security = {"authenticate": True, "authorize": False, "acl": None}
+
+    async def clients() -> None:
+        gate = Gate(SimpleNamespace(), [security], {id(listener): 0}, asked.append, 30.0)
+        guesses = [asyncio.create_task(gate.allows(listener, "ann", b"guess", "127.0.0.1", 1, "/")) for _ in range(20)]
+        probe = asyncio.create_task(gate.allows(listener, "ann", b"anns", "127.0.0.1", 1, "/health", True))
+        while len(asked) < LOGINS_MAX + 1:
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert [request.password for request in asked] == [b"guess"] * LOGINS_MAX + [b"anns"]
+        gate.answered(LoginAnswer(asked[-1].handle, 0))
+        assert await probe is True
+        for answered in range(20):
+            while len(asked) < min(answered + LOGINS_MAX, 20) + 1:
+                await asyncio.sleep(0)
+            gate.answered(LoginAnswer([request for request in asked if request.password == b"guess"][answered].handle, 0x87))
+            while sum(guess.done() for guess in guesses) <= answered:
+                await asyncio.sleep(0)
+        assert not any(await asyncio.gather(*guesses))
+
+    asyncio.run(clients())

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "http-api"
 READ = 1
+LOGINS_MAX = 4                  # checked at a time, so that guesses by HTTP do not fill the queue of MQTT's logins
+URGENT_LOGINS_MAX = 1
 
 
 class Gate:
@@ -36,16 +38,18 @@ class Gate:
         self.post, self.within_s = post, within_s
         self.waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = {}
         self.last = 0
+        self.logins, self.urgent_logins = asyncio.Semaphore(LOGINS_MAX), asyncio.Semaphore(URGENT_LOGINS_MAX)
 
     async def allows(self, listener: "Listener", user: str | None, password: bytes | None, address: str, port: int,
-                     path: str) -> bool:
-        """Return whether the client may log in and read the page. A missing answer counts as refusal."""
+                     path: str, urgent: bool = False) -> bool:
+        """Return whether the client may log in and read the page. A missing answer counts as refusal. An `urgent`
+        login does not wait for the others."""
         place = self.places[id(listener)]
         security = self.securities[place]
         user = user or None
         verdict = NO_OPINION
         if security["authenticate"] and (user is not None or security.get("login_anonymous")):
-            verdict = await self._request(LoginRequest(
+            verdict = await self._login(urgent, LoginRequest(
                 self._handle(), place, CLIENT_ID, user, password, address, port, 4, None, None, None))
         if verdict == NO_OPINION:
             verdict = SUCCESS if self.config.allows_anonymous(listener) else NOT_AUTHORIZED
@@ -61,6 +65,17 @@ class Gate:
             if allowed is not None or security["acl"] is None:
                 return bool(allowed)
         return security["acl"] is None or may_read(security["acl"], user, path)
+
+    async def _login(self, urgent: bool, request: LoginRequest) -> int:
+        places = self.urgent_logins if urgent else self.logins
+        try:
+            await asyncio.wait_for(places.acquire(), self.within_s)
+        except TimeoutError:
+            return NOT_AUTHORIZED
+        try:
+            return int(await self._request(request))
+        finally:
+            places.release()
 
     def _handle(self) -> int:
         self.last -= 1

@@ -1,17 +1,27 @@
-"""Makes the sockets and TLS contexts of HTTP listeners before the broker reports that it runs. Quick to import."""
+"""Makes the sockets and TLS contexts of HTTP listeners before the broker reports that it runs. Quick to import.
 
-import errno
-import os
-import socket
-import stat
+The data plane's code binds the sockets, so an HTTP listener has the addresses, errors and unix sockets of any other.
+"""
+
+from mosq.engine import bind_sockets, close_sockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     import ssl
 
     from mosq.config.model import Listener
 
-BACKLOG = 64
+NO_CHECK_TIME = 0x200000                # X509_V_FLAG_NO_CHECK_TIME of OpenSSL, for which Python has no name
+TLS_VERSIONS = {"tlsv1.3": "TLSv1_3"}    # with tlsv1.1, the listener begins with 1.2: Python has deprecated 1.1
+OLDEST_TLS = "TLSv1_2"
+
+
+class Bound:
+    """The sockets of one address. A reload passes them to the next configuration; the last holder closes them."""
+
+    def __init__(self, address: "tuple[object, ...]", sockets: "list[_socket.socket]") -> None:
+        self.address, self.sockets, self.holders = address, sockets, 0
 
 
 class HttpListener:
@@ -21,15 +31,33 @@ class HttpListener:
         """Bind the listener. Sockets of `before` at the same address are reused. Raises OSError for a bad address or
         certificate."""
         self.config = listener
-        self.address = (listener.port, listener.host, listener.path, listener.socket_domain)
-        self.tls = _tls(listener)
-        same = [one for earlier in before if earlier.address == self.address for one in earlier.sockets]
-        self.sockets: list[socket.socket] = [one.dup() for one in same] or _bind(listener)
-        self.n = 0
+        self.warnings: list[str] = []           # for the log, when the listener starts to serve
+        self.tls = self._tls(listener)
+        address = (listener.port, listener.host, listener.path, listener.socket_domain, listener.bind_interface)
+        same: list[Bound] = [earlier.bound for earlier in before if earlier.bound.address == address]
+        self.bound: Bound = same[0] if same else Bound(address, bind_sockets(*address))
+        self.bound.holders += 1
+        self.n = 0                              # open connections
+
+    @property
+    def sockets(self) -> "list[_socket.socket]":
+        return self.bound.sockets
 
     def close(self) -> None:
-        for one in self.sockets:
-            one.close()
+        """Close the sockets and remove the file of a unix socket, unless another configuration uses them too."""
+        self.bound.holders -= 1
+        if not self.bound.holders:
+            close_sockets(self.bound.sockets)
+
+    def _tls(self, listener: "Listener") -> "ssl.SSLContext | None":
+        if not (listener.certfile and listener.keyfile):
+            if listener.psk_hint:
+                self.warnings.append(f"Listener {listener.where}: protocol http_api has no TLS-PSK, so psk_hint has no "
+                                     "effect and the listener is not encrypted. Expected certfile and keyfile.")
+            return None
+        if getattr(listener, "ciphers_tls1.3"):
+            self.warnings.append(f"Listener {listener.where}: ciphers_tls1.3 has no effect with protocol http_api.")
+        return _context(listener, listener.certfile, listener.keyfile)
 
 
 def open_listeners(listeners: "list[Listener]", before: "list[HttpListener]") -> list[HttpListener]:
@@ -45,80 +73,52 @@ def open_listeners(listeners: "list[Listener]", before: "list[HttpListener]") ->
     return opened
 
 
-def _tls(listener: "Listener") -> "ssl.SSLContext | None":
-    if not (listener.certfile and listener.keyfile):
-        return None
+def _context(listener: "Listener", certfile: str, keyfile: str) -> "ssl.SSLContext":
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if listener.require_certificate:
-        context.verify_mode = ssl.CERT_REQUIRED
-    context.minimum_version = ssl.TLSVersion.TLSv1_3 if listener.tls_version == "tlsv1.3" else ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion[TLS_VERSIONS.get(listener.tls_version or "", OLDEST_TLS)]
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.num_tickets = 0             # a resumed session would not check the client's certificate again
+    context.set_alpn_protocols(["http/1.1"])
+    if listener.ciphers:
+        try:
+            context.set_ciphers(listener.ciphers)
+        except ssl.SSLError as error:
+            text = f'Unable to set TLS ciphers. Check cipher list "{listener.ciphers}": {error.args[-1]}'
+            raise OSError(0, text) from None
     try:
-        context.load_cert_chain(listener.certfile, listener.keyfile, password=_no_password)
-        if listener.require_certificate:
-            context.load_verify_locations(listener.cafile, listener.capath)
-            if listener.crlfile:
-                context.load_verify_locations(listener.crlfile)
-                context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        context.load_cert_chain(certfile, keyfile, password=_no_password)
     except OSError as error:            # includes ssl.SSLError
-        text = f'Unable to load server certificate "{listener.certfile}" and key "{listener.keyfile}": '
+        text = f'Unable to load server certificate "{certfile}" and key "{keyfile}": '
         raise OSError(error.errno or 0, f"{text}{error.strerror or error}. Check certfile and keyfile.") from None
+    if listener.require_certificate:
+        _require_certificate(context, listener)
     return context
+
+
+def _require_certificate(context: "ssl.SSLContext", listener: "Listener") -> None:
+    import ssl
+
+    context.verify_mode = ssl.CERT_REQUIRED
+    if not (listener.cafile or listener.capath):
+        raise OSError(0, f"Listener {listener.where}: require_certificate needs cafile or capath: the authorities that "
+                         "sign the certificates of clients.")
+    try:
+        context.load_verify_locations(listener.cafile, listener.capath)
+    except OSError as error:
+        raise OSError(error.errno or 0, f'Unable to load CA certificates. Check cafile "{listener.cafile or ""}" and '
+                                        f'capath "{listener.capath or ""}": {error.strerror or error}.') from None
+    if listener.crlfile:
+        try:
+            context.load_verify_locations(listener.crlfile)
+        except OSError as error:
+            raise OSError(error.errno or 0, f'Unable to load certificate revocation file "{listener.crlfile}". Check '
+                                            f"crlfile: {error.strerror or error}.") from None
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if listener.disable_client_cert_date_checks:
+        context.verify_flags |= ssl.VerifyFlags(NO_CHECK_TIME)
 
 
 def _no_password() -> str:
     return ""                           # without this, OpenSSL would prompt at the terminal and wait
-
-
-def _bind(listener: "Listener") -> list[socket.socket]:
-    if listener.path is not None:
-        return [_bound(socket.AF_UNIX, listener.path)]
-    family = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}.get(listener.socket_domain or "", 0)
-    try:
-        found = socket.getaddrinfo(listener.host, listener.port, family, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
-    except OSError as error:
-        raise OSError(error.errno, f"listener {listener.port} {listener.host}: {error.strerror}") from None
-    sockets: list[socket.socket] = []
-    try:
-        for kind, _, _, _, address in found:
-            try:
-                sockets.append(_bound(kind, address))
-            except OSError as error:
-                if kind == socket.AF_INET6 and len(found) > 1 and error.errno in (97, 99):
-                    continue            # a machine without IPv6
-                raise
-    except BaseException:
-        for one in sockets:
-            one.close()
-        raise
-    return sockets
-
-
-def _make_way(path: str) -> None:
-    """Remove a socket that an earlier broker left behind, but no other file."""
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(found.st_mode):
-        raise OSError(errno.EEXIST, "there is a file that is not a socket; it is left alone")
-    os.unlink(path)
-
-
-def _bound(family: int, address: "str | tuple[object, ...]") -> socket.socket:
-    one = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if family == socket.AF_UNIX:
-            _make_way(str(address))
-        else:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        one.bind(address)
-        one.listen(BACKLOG)
-    except OSError as error:
-        one.close()
-        where = address if isinstance(address, str) else f"{address[0]} port {address[1]}"
-        raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from None
-    return one

@@ -1,0 +1,219 @@
+"""The ASGI application of the HTTP API: the routes of pages.py behind two middlewares.
+
+  uvicorn -> Bounds: framing, body, method, path, number of requests -> Rights: login and rules (gate.py) -> route
+
+The path that Rights checks is the one that the route gets: Bounds decodes it once and refuses paths that are not the
+only name of their page.
+"""
+
+import base64
+import binascii
+from urllib.parse import unquote_to_bytes
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
+
+from mosq.server.http.connections import CLOSE_WITHIN_S, closing_headers
+from mosq.server.http.pages import (
+    BAD_REQUEST,
+    BODY_TOO_LARGE,
+    BUSY,
+    FAILED,
+    HEAD_TOO_LARGE,
+    HEALTH,
+    INVALID_METHOD,
+    NOT_AUTHORISED,
+    NOT_FOUND,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from mosq.server.http.connections import Connection
+    from mosq.server.http.gate import Gate
+    from mosq.server.http.pages import Pages
+
+    Headers = list[tuple[bytes, bytes]]
+
+HEADERS_MAX = 100
+BODY_BYTES_MAX = 1 << 20        # no page takes a body; it is read, and discarded, so that the client gets the answer
+URL_BYTES_MAX = 4096
+# requests for HEALTH do not count for these: they share one reading of the statistics
+WORKING_MAX = 32                # requests that are logged in or composed
+RUNNING_MAX = 96                # the same, and those whose answer is sent, or whose file hangs on the disk
+
+
+def application(pages: "Pages", gate: "Gate") -> Starlette:
+    """Return the application. Starlette answers 405 for a path that lacks the method."""
+    async def failed(request: "Request", error: Exception) -> "Response":
+        return FAILED
+
+    async def not_found(request: "Request", error: Exception) -> "Response":
+        return NOT_FOUND
+
+    async def invalid_method(request: "Request", error: Exception) -> "Response":
+        return INVALID_METHOD
+
+    routes = pages.routes()
+    methods = {method for route in routes for method in route.methods or ()}
+    app = Starlette(routes=routes, middleware=[Middleware(Bounds, methods), Middleware(Rights, gate)],
+                    exception_handlers={Exception: failed, 404: not_found, 405: invalid_method})
+    app.router.redirect_slashes = False     # a path has one name
+    return app
+
+
+class Bounds:
+    """Checks a request before anything else sees it, and reports to its connection which side it waits for."""
+
+    def __init__(self, app: "ASGIApp", methods: set[str]) -> None:
+        self.app, self.methods = app, methods
+        self.working = self.running = 0
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        connection: Connection = scope["state"]["connection"]
+        refusal = framing_error(scope["headers"], scope["http_version"])
+        if refusal is None:
+            try:
+                refusal = await _read_body(scope["headers"], receive)
+            except ClientDisconnect:
+                return
+        if refusal is not None:
+            connection.refuse(refusal)
+            return
+        connection.work()
+        try:
+            await self._run(connection, scope, receive, send)
+        finally:
+            connection.expect_client(CLOSE_WITHIN_S)
+
+    async def _run(self, connection: "Connection", scope: "Scope", receive: "Receive", send: "Send") -> None:
+        path = path_of(scope["raw_path"])
+        place = Place(self)
+
+        async def tracked(message: "Message") -> None:
+            if message["type"] == "http.response.start":
+                place.answering()
+                connection.expect_client()
+                message = {**message, "headers": [*closing_headers(), *message["headers"]]}
+            await send(message)
+
+        if scope["method"] not in self.methods:
+            await INVALID_METHOD(scope, receive, tracked)
+        elif path is None:
+            await NOT_FOUND(scope, receive, tracked)
+        elif path == HEALTH:
+            await self.app({**scope, "path": path, "root_path": ""}, receive, tracked)
+        elif not place.take():
+            await BUSY(scope, receive, tracked)
+        else:
+            try:
+                await self.app({**scope, "path": path, "root_path": ""}, receive, tracked)
+            finally:
+                place.leave()
+
+
+class Place:
+    """The place of one request among those that run at the same time."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.works = False
+
+    def take(self) -> bool:
+        """Return whether there was room."""
+        bounds = self.bounds
+        if bounds.working >= WORKING_MAX or bounds.running >= RUNNING_MAX:
+            return False
+        bounds.working += 1
+        bounds.running += 1
+        self.works = True
+        return True
+
+    def answering(self) -> None:
+        """From now on the request waits for its client."""
+        if self.works:
+            self.works = False
+            self.bounds.working -= 1
+
+    def leave(self) -> None:
+        self.answering()
+        self.bounds.running -= 1
+
+
+class Rights:
+    """Lets a request through if its user may read the path."""
+
+    def __init__(self, app: "ASGIApp", gate: "Gate") -> None:
+        self.app, self.gate = app, gate
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        connection: Connection = scope["state"]["connection"]
+        user, password = credentials_of(scope["headers"])
+        allowed = await self.gate.allows(connection.listener.config, user, password, connection.address,
+                                         connection.port, scope["path"], scope["path"] == HEALTH)
+        await (self.app if allowed else NOT_AUTHORISED)(scope, receive, send)
+
+
+def framing_error(headers: "Headers", version: str) -> "Response | None":
+    """Return the refusal of a request whose end two servers could see at different places (RFC 9112 6.1, 6.3), or that
+    has too many headers. h11 has already checked the headers one by one."""
+    if len(headers) > HEADERS_MAX:
+        return HEAD_TOO_LARGE
+    names = [name for name, _ in headers]
+    coded = names.count(b"transfer-encoding")
+    if coded and (b"content-length" in names or coded > 1 or version == "1.0"):
+        return BAD_REQUEST
+    return BAD_REQUEST if version not in ("1.0", "1.1") else None
+
+
+async def _read_body(headers: "Headers", receive: "Receive") -> "Response | None":
+    """Read the body and discard it; return the refusal if it is too long. The connection's deadline holds. Raises
+    ClientDisconnect if the connection has ended, or its body was refused."""
+    for name, value in headers:
+        if name == b"content-length" and int(value) > BODY_BYTES_MAX:
+            return BODY_TOO_LARGE
+        if name == b"expect":
+            return None                 # the client waits for the answer before it sends the body
+    left = BODY_BYTES_MAX
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        left -= len(message.get("body", b""))
+        if left < 0:
+            return BODY_TOO_LARGE
+        if not message.get("more_body"):
+            return None
+
+
+def path_of(target: bytes) -> str | None:
+    """Return the decoded path without query; None if the target is not a valid path. Access rules see this path, so it
+    must be the only name of its page: an empty segment, `.` or `..` makes a path invalid, and so does a backslash."""
+    raw = target.split(b"?", 1)[0].split(b"#", 1)[0]
+    if not raw.startswith(b"/") or len(raw) > URL_BYTES_MAX:
+        return None
+    try:
+        path = unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        return None
+    directories = path.split("/")[1:-1]
+    if not path.isprintable() or not {"", ".", ".."}.isdisjoint(directories) or path.rpartition("/")[2] in (".", ".."):
+        return None
+    return None if "\\" in path else path
+
+
+def credentials_of(headers: "Headers") -> tuple[str | None, bytes | None]:
+    """Return user and password of Basic authentication; (None, None) if there are none."""
+    for name, value in headers:
+        scheme, _, rest = value.partition(b" ")
+        if name == b"authorization" and scheme.lower() == b"basic":
+            try:
+                user, colon, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
+                return (user.decode(), password) if colon else (None, None)
+            except (binascii.Error, UnicodeDecodeError):
+                return None, None
+    return None, None

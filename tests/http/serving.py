@@ -1,0 +1,53 @@
+"""Serve the HTTP API in this process, with rules that let every client in."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import defaultdict
+
+from mosq.config.model import Config, Listener
+from mosq.server.http.listeners import open_listeners
+from mosq.server.http.pages import Pages
+from mosq.server.http.server import HttpApi
+
+WAIT_S = 30
+
+
+class OpenGate:
+    async def allows(self, *question):
+        return True
+
+
+class Server:
+    def __init__(self, folder, **options):
+        self.lines = []
+        self.release = threading.Event()
+        self.release.set()
+        config, listener = Config(), Listener(0, "localhost")
+        listener.protocol, listener.http_dir, listener.socket_domain = "http_api", str(folder), "ipv4"
+        for name, value in options.items():
+            setattr(listener, name, value)
+        config.listeners = [listener]
+        self.listeners = open_listeners([listener], [])
+        self.port = self.listeners[0].sockets[0].getsockname()[1]
+        self.api = HttpApi(self.listeners)
+        self.api.start(Pages(config, "version", self.stats), OpenGate(), lambda kind, line: self.lines.append(line))
+
+    def stats(self):
+        assert self.release.wait(WAIT_S)
+        return defaultdict(int)
+
+    def connect(self, data=b"", source="127.0.0.1", receive_bytes=None):
+        sock = socket.socket()
+        if receive_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        sock.settimeout(WAIT_S)
+        sock.bind((source, 0))
+        sock.connect(("127.0.0.1", self.port))
+        sock.sendall(data)
+        return sock
+
+    def status(self, path="/api/v1/health"):
+        with self.connect(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode()) as sock:
+            return int(sock.recv(12).split()[1])

@@ -1,0 +1,159 @@
+"""Test the deadlines and the places of HTTP connections, in this process, with short deadlines."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+
+from mosq.server.http import connections
+from tests.harness.certificates import server_paths
+from tests.http.serving import WAIT_S
+
+GET = b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def is_closed(sock):
+    """Wait for the end of the connection, which must come without an answer."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("half", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n1"], ids=["nothing", "head", "body"])
+def test_an_unfinished_request_has_a_deadline(serve, monkeypatch, half):
+    monkeypatch.setattr(connections, "REQUEST_WITHIN_S", 0.1)
+    with serve().connect(half) as sock:
+        assert is_closed(sock)
+
+
+def test_a_byte_now_and_then_does_not_move_the_deadline(serve, monkeypatch):
+    monkeypatch.setattr(connections, "REQUEST_WITHIN_S", 0.2)
+    with serve().connect(b"GET /") as sock, contextlib.suppress(ConnectionError):
+        sock.settimeout(0.05)
+        for _ in range(int(WAIT_S / 0.05)):
+            sock.send(b"a")
+            with contextlib.suppress(TimeoutError):
+                assert sock.recv(1) == b""
+                return
+        pytest.fail("the connection has no deadline")
+
+
+def test_a_reader_that_takes_nothing_has_a_deadline(serve, monkeypatch):
+    monkeypatch.setattr(connections, "DRAIN_WITHIN_S", 0.2)
+    server = serve()
+    with server.connect(GET, receive_bytes=4096) as sock:
+        assert sock.recv(1)
+        wait_for_no_connection(server)
+        with contextlib.suppress(ConnectionResetError):
+            size = 0
+            while more := sock.recv(1 << 20):
+                size += len(more)
+            assert size < 20 << 20
+
+
+def test_the_end_of_an_answer_has_a_deadline(serve, monkeypatch, tmp_path):
+    """The answer fits into the buffers of the server, but the client does not take it."""
+    monkeypatch.setattr(connections, "CLOSE_WITHIN_S", 0.2)
+    monkeypatch.setattr(connections, "SEND_BYTES", 4096)
+    (tmp_path / "small").write_bytes(bytes(100 << 10))
+    server = serve()
+    with server.connect(b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n", receive_bytes=4096) as sock:
+        assert sock.recv(1)
+        wait_for_no_connection(server)
+
+
+def wait_for_no_connection(server):
+    give_up = threading.Event()
+    for _ in range(int(WAIT_S / 0.01)):
+        if server.listeners[0].n == 0:
+            return
+        give_up.wait(0.01)
+    pytest.fail("the connection has no deadline")
+
+
+def test_a_refused_client_that_sends_forever_has_a_deadline(serve, monkeypatch):
+    monkeypatch.setattr(connections, "LINGER_WITHIN_S", 0.2)
+    with serve().connect(b"nonsense\r\n\r\n") as sock, contextlib.suppress(ConnectionError):
+        for _ in range(int(WAIT_S / 0.01)):
+            sock.sendall(b"x")
+            threading.Event().wait(0.01)
+        pytest.fail("the connection has no deadline")
+
+
+def test_a_handshake_has_a_deadline(serve, monkeypatch, tmp_path):
+    monkeypatch.setattr(connections, "REQUEST_WITHIN_S", 0.1)
+    with serve(**server_paths(tmp_path)).connect(b"\x16\x03\x01\x02\x00") as sock:
+        assert is_closed(sock)
+
+
+def test_an_address_with_many_connections_makes_room_among_its_own(serve):
+    server = serve()
+    with contextlib.ExitStack() as stack:
+        early = stack.enter_context(server.connect(b"GET /api/v1/version HTTP/1.1\r\n", source="127.0.0.2"))
+        others = [stack.enter_context(server.connect(b"GET / HT")) for _ in range(3 * connections.CONNECTIONS_MAX)]
+        assert server.status() == 200
+        assert is_closed(others[0])
+        early.sendall(b"Host: x\r\n\r\n")
+        assert early.recv(12) == b"HTTP/1.1 200"
+
+
+def test_the_connection_that_waits_longest_makes_room(serve):
+    server = serve()
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(server.connect(b"GET /api/v1/version HTTP/1.1\r\n", source=f"127.0.0.{i // 8 + 2}"))
+                 for i in range(connections.CONNECTIONS_MAX)]
+        assert server.status() == 200
+        assert is_closed(socks[0])
+        socks[1].sendall(b"Host: x\r\n\r\n")
+        assert socks[1].recv(12) == b"HTTP/1.1 200"
+
+
+def test_max_connections_holds_for_one_listener_and_lets_the_next_client_in(serve):
+    server = serve(max_connections=3)
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(server.connect(b"GET / HT")) for _ in range(20)]
+        assert server.status() == 200
+        assert server.listeners[0].n <= 3
+        assert is_closed(socks[0])
+
+
+def test_max_connections_0_accepts_no_client(serve):
+    with serve(max_connections=0).connect() as sock:
+        assert is_closed(sock)
+
+
+def test_new_clients_wait_their_turn_while_the_loop_answers_no_client(serve):
+    """Requests for the health page have no maximum of their own: with all places at work, no client is refused."""
+    server = serve()
+    server.release.clear()
+    health = b"GET /api/v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(server.connect(health)) for _ in range(2 * connections.CONNECTIONS_MAX)]
+        server.release.set()
+        assert all(sock.recv(12) == b"HTTP/1.1 200" for sock in socks)
+
+
+def test_other_pages_are_refused_while_many_are_at_work_and_health_is_not(serve):
+    server = serve()
+    server.release.clear()
+    tree = b"GET /api/v1/systree HTTP/1.1\r\nHost: x\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(server.connect(tree)) for _ in range(33)]
+        assert 503 in [int(sock.recv(12).split()[1]) for sock in socks[-1:]]
+        probe = stack.enter_context(server.connect(b"GET /api/v1/health HTTP/1.1\r\nHost: x\r\n\r\n"))
+        server.release.set()
+        assert probe.recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_stop_ends_answers_at_once_and_reports_nothing(serve):
+    for _ in range(5):
+        server = serve()
+        with contextlib.ExitStack() as stack:
+            for _ in range(10):
+                stack.enter_context(server.connect(GET, receive_bytes=4096))
+            server.api.stop()
+            assert not server.api._thread.is_alive()
+            assert server.lines == []
