@@ -16,9 +16,8 @@ from libc.string cimport memset
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.view cimport View
 from cext.codec.utf8 cimport utf8_check
-from cext.topic.index cimport (
-    Index, List, Match, Owner, index_add, index_free, index_match, index_new, list_entry, match_fini, match_init, match_total,
-)
+from cext.topic.index cimport Index, List, Owner, index_add, index_free, index_new, list_entry
+from cext.topic.match cimport Match, index_match, match_fini, match_init, match_total
 from cext.topic.name cimport Filter, filter_parse, name_check
 from cext.topic.options cimport INDEX_FULL, IndexOptions
 

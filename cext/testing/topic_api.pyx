@@ -9,9 +9,12 @@ from cext.base.view cimport View
 from cext.testing.topic_check cimport check_index, check_retained, index_longest_chain
 from cext.topic.explain cimport EXPLAIN_BYTES_MAX, index_explain, index_load_hundredths
 from cext.topic.index cimport (
-    Entry, Group, INDEX_ADDED, INDEX_NOT_FOUND, INDEX_REMOVED, INDEX_REPLACED, Index, IndexStats, List, Match, Owner,
-    Subscription, index_add, index_free, index_match, index_new, index_remove, index_remove_some, index_stats, list_entry,
-    list_pin, list_tidy, list_unpin, match_fini, match_init, match_total, subscription_read,
+    Entry, Group, INDEX_ADDED, INDEX_NOT_FOUND, INDEX_REMOVED, INDEX_REPLACED, Index, IndexStats, List, Owner, Subscription,
+    index_add, index_free, index_new, index_remove, index_remove_some, index_stats, list_entry, list_pin, list_tidy, list_unpin,
+    subscription_matches, subscription_read,
+)
+from cext.topic.match cimport (
+    MATCH_PART, Match, index_match, index_match_on, index_match_some, match_fini, match_init, match_leave, match_total,
 )
 from cext.topic.name cimport Filter, filter_covers, filter_matches, filter_parse, name_check
 from cext.topic.options cimport (
@@ -188,13 +191,45 @@ cdef class PyIndex:
             raise MemoryError
         return 0
 
-    def match(self, topic: bytes) -> tuple[list, list, int]:
-        """Return the entries of each plain list; (group name, entries) of each group; the number of live plain entries."""
-        self.run(topic)
+    cdef tuple found(self):
         m = &self.match_
         plain = [entries_of(m.lists[i]) for i in range(m.n_lists)]
         groups = [(m.groups[i].name.p[:m.groups[i].name.n], entries_of(&m.groups[i].members)) for i in range(m.n_groups)]
         return plain, groups, match_total(m)
+
+    def match(self, topic: bytes) -> tuple[list, list, int]:
+        """Return the entries of each plain list; (group name, entries) of each group; the number of live plain entries."""
+        self.run(topic)
+        return self.found()
+
+    def match_some(self, topic: bytes, steps: int, on: bool = False) -> tuple[list, list, int, bool, int]:
+        """Match in at most that many steps, or continue a match that was not complete (on). Return what match returns, whether the
+        match is not complete, and the steps that it took."""
+        cdef View v = block_of(topic)
+        cdef int rc = (index_match_on if on else index_match_some)(self.ix, v.p, v.n, &self.match_, steps)
+        free(<void*>v.p)
+        if rc < 0:
+            raise MemoryError
+        return *self.found(), rc == MATCH_PART, steps - self.match_.steps
+
+    def match_leave(self) -> None:
+        match_leave(self.ix, &self.match_.place)
+
+    def matching(self, owner: int, topic: bytes) -> list[bool]:
+        """Return for each subscription of the owner, newest first, whether it matches the topic."""
+        cdef View v = block_of(topic)
+        cdef Subscription* s = self.owner(owner).head
+        cdef Subscription* following
+        cdef uint8_t* buf = <uint8_t*>malloc(65535 + 1024)
+        cdef uint32_t n, sub_id
+        cdef uint8_t options
+        out = []
+        while s != NULL:
+            out.append(bool(subscription_matches(s, v)))
+            s = subscription_read(s, buf, &n, &options, &sub_id)
+        free(buf)
+        free(<void*>v.p)
+        return out
 
     def explain(self, topic: bytes, cap: int = EXPLAIN_BYTES_MAX) -> bytes:
         cdef View v = block_of(topic)

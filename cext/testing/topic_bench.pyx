@@ -13,9 +13,9 @@ from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.slab cimport Slab, SlabItem, slab_fini, slab_give, slab_init, slab_take
 from cext.base.view cimport View
 from cext.topic.index cimport (
-    INDEX_ADDED, INDEX_REMOVED, Index, IndexStats, Match, Owner, index_add, index_free, index_match, index_new, index_remove,
-    index_stats, match_fini, match_init,
+    INDEX_ADDED, INDEX_REMOVED, Index, IndexStats, Owner, index_add, index_free, index_new, index_remove, index_stats,
 )
+from cext.topic.match cimport Match, index_match, match_fini, match_init
 from cext.topic.name cimport Filter, filter_parse
 from cext.topic.options cimport (
     INDEX_FULL, INDEX_HASH, INDEX_LETTER, INDEX_SCAN, INDEX_TREE, IndexOptions, LETTERS_OFF, LETTERS_OF_MODE, LETTERS_ON,

@@ -63,36 +63,6 @@ cdef struct Group:              # a shared group: one pair of group name and fil
     Group* next                 # next group on the same filter
     void* home                  # filter node
 
-ctypedef struct Match:          # reused for every match: the arrays grow to the largest size needed and keep it
-    List** lists                # one for each matching filter with plain subscribers
-    uint32_t n_lists
-    uint32_t cap_lists
-    Group** groups              # all shared groups with members, of all matching filters
-    uint32_t n_groups
-    uint32_t cap_groups
-
-
-# Return the number of places in the lists, gaps included: the cost of a walk over them.
-cdef inline uint64_t match_places(const Match* m) noexcept nogil:
-    cdef uint64_t places = 0
-    cdef uint32_t i
-    for i in range(m.n_lists):
-        places += m.lists[i].n
-    return places
-
-
-# Return the number of subscribers in the lists. The match itself does not count them, because that reads each list,
-# which the delivery does anyway.
-cdef inline uint64_t match_total(const Match* m) noexcept nogil:
-    cdef uint64_t total = 0
-    cdef uint32_t i
-    for i in range(m.n_lists):
-        total += m.lists[i].live
-    return total
-
-cdef void match_init(Match* m) noexcept nogil
-cdef void match_fini(Match* m) noexcept nogil
-
 cdef enum:
     INDEX_ADDED = 0
     INDEX_REPLACED = 1          # same owner, filter and group: options and sub_id were replaced [v5 3.8.4-3]
@@ -107,9 +77,6 @@ cdef int index_add(Index* ix, Owner* owner, void* subscriber, const Filter* f, u
 cdef int index_remove(Index* ix, Owner* owner, const Filter* f) noexcept nogil     # INDEX_REMOVED or INDEX_NOT_FOUND
 # Remove up to max subscriptions of owner. Return how many were removed; 0 means that none was left.
 cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept nogil
-# Find all lists and groups that `topic` (a valid name) matches. Return 0, or -1 if there is no memory for the result arrays. A
-# filter with an empty plain list is not reported. Only filters that begin with `$` match topics that begin with `$` [v5 4.7.2-1].
-cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil
 # Return the entry of an owner's subscription to f, or NULL.
 cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil
 # Return the shared group of f, or NULL.
@@ -124,6 +91,8 @@ cdef bint list_tidy(Index* ix, List* l) noexcept nogil
 # Walk over an owner's subscriptions, beginning with owner.head. Write the filter as the client sent it ($share/... included) into
 # buf (65535 + 1024 bytes are always enough), and its length into *n. Return the next subscription, or NULL at the end.
 cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n, uint8_t* options, uint32_t* sub_id) noexcept nogil
+# Return whether the subscription's filter, without $share/GROUP/, matches the topic.
+cdef bint subscription_matches(Subscription* s, View topic) noexcept nogil
 # gauges of the index
 ctypedef struct IndexStats:
     uint64_t filters            # distinct filters: nodes with a list or group
@@ -212,6 +181,11 @@ cdef inline Leaf* leaf_of(List* l) noexcept nogil:
 
 cdef inline SharedGroup* group_of(List* l) noexcept nogil:
     return <SharedGroup*>l      # valid cast: the list is the first member of the first member
+
+
+# For other rooms: return the group that a list belongs to; NULL = it is the plain list of a filter.
+cdef inline Group* list_group(List* l) noexcept nogil:
+    return &group_of(l).group if l.flags & LIST_OF_GROUP else NULL
 
 
 # Return the table of whole filters that contains this filter, if it is in a table.

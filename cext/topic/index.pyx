@@ -7,24 +7,20 @@
 # The drawing shows INDEX_FULL; the other modes leave out one or both of these parts, for comparison (options.pxd).
 # Invariants: a Leaf exists while it has a subscriber, a group or a pin, and a tree node while it has a leaf or a child. So an
 # index without subscriptions owns no memory except its own struct. A failed allocation leaves everything unchanged.
-# Cost: while no wildcard filter exists, a match is one hash, one look-up and one comparison. Otherwise it also visits the tree
-# nodes that agree with the topic (at most two per level for each `+` branch), never looks at other filters, and allocates nothing
-# once the Match has grown. Add and remove are O(levels).
+# Cost: add and remove are O(levels). match.pyx finds the filters of a topic.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from cext.base.cells cimport cells_fini
-from cext.base.hash cimport HashKey, hash_bytes
+from cext.base.hash cimport HashKey
 from cext.base.view cimport View
-from cext.topic.cache cimport (
-    CACHED_LISTS_MAX, CacheEntry, cache_awake, cache_bytes, cache_fill, cache_fini, cache_init, cache_look,
-)
+from cext.topic.cache cimport cache_bytes, cache_fini, cache_init
 from cext.topic.leaf cimport (
-    exact_find, group_find, group_make, leaf_changed, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, leaf_text,
-    list_emptied, list_settle, index_root, tree_free,
+    group_find, group_make, leaf_changed, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, list_emptied, list_settle,
+    tree_free,
 )
-from cext.topic.level cimport level_find, level_tree_init
-from cext.topic.name cimport Filter, LEVELS_MAX, filter_matches
+from cext.topic.level cimport level_tree_init
+from cext.topic.name cimport Filter, filter_matches
 from cext.topic.options cimport INDEX_FULL, INDEX_HASH, INDEX_SCAN, IndexOptions, LETTERS, by_letter
 from cext.topic.subscribers cimport list_add, list_drop, list_find, tidy
 from cext.topic.table cimport Link, Table, table_buckets, table_fini, table_init, table_slot
@@ -57,192 +53,6 @@ cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept 
     table_init(&ix.groups)
     cache_init(&ix.cache, options.match_cache if options.mode == INDEX_FULL else 0)
     return ix
-
-
-# ---- a match ----
-
-cdef void match_init(Match* m) noexcept nogil:
-    memset(m, 0, sizeof(Match))
-
-
-cdef void match_fini(Match* m) noexcept nogil:
-    free(m.lists)
-    free(m.groups)
-    match_init(m)
-
-
-cdef int match_grow(void** array, uint32_t* cap) noexcept nogil:
-    cdef uint32_t more = 16 if cap[0] == 0 else 2 * cap[0]
-    cdef void* p = realloc(array[0], more * sizeof(void*))
-    if p == NULL:
-        return -1
-    array[0] = p
-    cap[0] = more
-    return 0
-
-
-cdef inline int match_list(Match* m, List* l) noexcept nogil:
-    if m.n_lists == m.cap_lists and match_grow(<void**>&m.lists, &m.cap_lists) != 0:
-        return -1
-    m.lists[m.n_lists] = l
-    m.n_lists += 1
-    return 0
-
-
-cdef inline int match_group(Match* m, Group* group) noexcept nogil:
-    if m.n_groups == m.cap_groups and match_grow(<void**>&m.groups, &m.cap_groups) != 0:
-        return -1
-    m.groups[m.n_groups] = group
-    m.n_groups += 1
-    return 0
-
-
-cdef int match_leaf(Match* m, Leaf* leaf) noexcept nogil:
-    cdef Group* group = leaf.groups
-    if leaf.plain.live and match_list(m, &leaf.plain) != 0:
-        return -1
-    while group != NULL:
-        if group.members.live and match_group(m, group) != 0:
-            return -1
-        group = group.next
-    return 0
-
-
-cdef inline uint32_t topic_level_end(const uint8_t* topic, uint32_t at, uint32_t n) noexcept nogil:
-    while at < n and topic[at] != c'/':
-        at += 1
-    return at
-
-
-cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil:
-    # Walk depth first along the text edges. If a `+` edge is open too, it waits on a stack, with at most one per level. The topic
-    # is split into levels only as far as the walk comes, because most walks end early.
-    cdef uint32_t starts[LEVELS_MAX + 1]        # starts of the levels [0, known]; past the topic's end once all are known
-    cdef uint64_t hashes[LEVELS_MAX]
-    cdef TreeNode* waiting[LEVELS_MAX]
-    cdef uint32_t depths[LEVELS_MAX]
-    cdef uint32_t n_waiting = 0
-    cdef uint32_t depth = 0
-    cdef uint32_t known = 0
-    cdef TreeNode* node = &root.top
-    cdef TreeNode* onward
-    cdef Leaf* leaf
-    starts[0] = 0
-    while True:
-        leaf = node.leaves
-        while leaf != NULL:                     # `#` also matches the parent level [v5 4.7.1.2]
-            if (leaf.link.hash == LEAF_MULTI or starts[depth] > n) and match_leaf(m, leaf) != 0:
-                return -1
-            leaf = <Leaf*>leaf.link.next
-        onward = NULL
-        if starts[depth] > n:
-            pass                                # all levels are done
-        elif node.level.n_children or node.plus != NULL:
-            if depth == known:
-                if known == LEVELS_MAX:
-                    return 0                    # not a valid name: name_check has rejected it
-                hashes[known] = 0
-                known += 1
-                starts[known] = topic_level_end(topic, starts[depth], n) + 1
-            if node.level.n_children:
-                onward = <TreeNode*>level_find(&root.tree, &node.level, topic + starts[depth],
-                                               starts[depth + 1] - starts[depth] - 1, &hashes[depth])
-            depth += 1
-            if onward == NULL:
-                onward = node.plus
-            elif node.plus != NULL:
-                waiting[n_waiting] = node.plus
-                depths[n_waiting] = depth
-                n_waiting += 1
-        if onward == NULL:
-            if n_waiting == 0:
-                return 0
-            n_waiting -= 1
-            onward = waiting[n_waiting]
-            depth = depths[n_waiting]
-        node = onward
-
-
-cdef int match_scan(Root* root, View topic, Match* m) noexcept nogil:
-    # The brute force of textbooks: without a structure, compare every filter.
-    cdef Link* link
-    cdef View filter
-    cdef uint64_t b
-    cdef int letter
-    for letter in range(LETTERS):
-        if root.exact[letter].n == 0:
-            continue
-        for b in range(table_buckets(&root.exact[letter])):
-            link = table_slot(&root.exact[letter], <uint32_t>b)[0]
-            while link != NULL:
-                filter.p = leaf_text(<Leaf*>link)
-                filter.n = link.n
-                if filter_matches(filter, topic) and match_leaf(m, <Leaf*>link) != 0:
-                    return -1
-                link = link.next
-    return 0
-
-
-cdef int match_cached(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil:
-    cdef Root* root = &ix.roots[0]
-    cdef uint64_t hash = hash_bytes(&ix.key, topic, n)
-    cdef bint hit
-    cdef uint32_t place = cache_look(&ix.cache, topic, n, hash, &hit)
-    cdef CacheEntry* e = &ix.cache.entries[place]
-    cdef Table* table
-    cdef Leaf* leaf
-    cdef uint32_t i
-    if hit:
-        for i in range(e.n_lists):
-            if match_list(m, <List*>e.found[i]) != 0:
-                return -1
-        for i in range(e.n_groups):
-            if match_group(m, <Group*>e.found[e.n_lists + i]) != 0:
-                return -1
-        return 0
-    table = exact_table(ix, root, topic, n)
-    if table.n:
-        leaf = exact_find(table, topic, n, <uint32_t>hash)
-        if leaf != NULL and match_leaf(m, leaf) != 0:
-            return -1
-    if match_tree(root, topic, n, m) != 0:
-        return -1
-    if m.n_lists + m.n_groups > CACHED_LISTS_MAX:
-        return 0
-    e = cache_fill(&ix.cache, place, topic, n, hash)
-    e.n_lists = <uint8_t>m.n_lists
-    e.n_groups = <uint8_t>m.n_groups
-    for i in range(m.n_lists):
-        e.found[i] = m.lists[i]
-    for i in range(m.n_groups):
-        e.found[m.n_lists + i] = m.groups[i]
-    return 0
-
-
-cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil:
-    cdef Root* root
-    cdef Table* table
-    cdef Leaf* leaf
-    cdef View whole
-    m.n_lists = 0
-    m.n_groups = 0
-    if n == 0:
-        return 0
-    root = index_root(ix, topic)
-    if ix.in_table & IN_TABLE_WILD:
-        whole.p = topic
-        whole.n = n
-        return match_scan(root, whole, m)
-    if root.in_tree and root == &ix.roots[0] and cache_awake(&ix.cache, n):
-        return match_cached(ix, topic, n, m)
-    table = exact_table(ix, root, topic, n)
-    if table.n:
-        leaf = exact_find(table, topic, n, <uint32_t>hash_bytes(&ix.key, topic, n))
-        if leaf != NULL and match_leaf(m, leaf) != 0:
-            return -1
-    if root.in_tree:
-        return match_tree(root, topic, n, m)
-    return 0
 
 
 # ---- add and remove ----
@@ -384,6 +194,14 @@ cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n,
         leaf = leaf_of(l)
     n[0] += leaf_read(leaf, buf + n[0])
     return s.next
+
+
+cdef bint subscription_matches(Subscription* s, View topic) noexcept nogil:
+    cdef uint8_t text[65536]
+    cdef View filter
+    filter.p = text
+    filter.n = leaf_read(<Leaf*>group_of(s.list).group.home if s.list.flags & LIST_OF_GROUP else leaf_of(s.list), text)
+    return filter_matches(filter, topic)
 
 
 cdef uint64_t index_bytes(Index* ix) noexcept nogil:

@@ -12,7 +12,8 @@ from cext.broker.core.stats cimport Average, SYS_LOADS_N, Stats
 from cext.net.conn_state cimport Reactor
 from cext.session.message cimport Messages
 from cext.session.session cimport Session, Sessions
-from cext.topic.index cimport Index, Match
+from cext.topic.index cimport Index
+from cext.topic.match cimport Match
 from cext.topic.retained cimport Retained
 
 ctypedef struct Broker

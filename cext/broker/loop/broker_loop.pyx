@@ -59,7 +59,8 @@ from cext.session.message cimport Message, message_unref
 from cext.session.session cimport (
     SESSION_ENDED, Session, session_free, sessions_fini, sessions_first, sessions_init, sessions_next, sessions_remove,
 )
-from cext.topic.index cimport index_free, index_new, index_remove_some, match_fini, match_init
+from cext.topic.index cimport index_free, index_new, index_remove_some
+from cext.topic.match cimport match_fini, match_init
 from cext.topic.retained cimport retained_free, retained_new
 
 cdef extern from "<unistd.h>" nogil:

@@ -11,7 +11,8 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.stats cimport STREAM_GAUGES
 from cext.journal.journal cimport Journal, JournalStats
-from cext.topic.index cimport Match, Owner
+from cext.topic.index cimport Owner
+from cext.topic.match cimport Match
 
 cdef enum:
     STREAMS_MAX = 32

@@ -27,7 +27,8 @@ from cext.journal.record cimport (
 )
 from cext.session.record cimport RECORD_STREAMS, record_stream_put, record_stream_size
 from cext.store.store cimport store_append
-from cext.topic.index cimport Match, list_entry
+from cext.topic.index cimport list_entry
+from cext.topic.match cimport Match
 
 
 cdef inline uint64_t now_us(Streams* t) noexcept nogil:

@@ -34,7 +34,8 @@ from cext.session.queue cimport (
     DELIVERY_SHARED, D_DONE, D_WAITING, Delivery, Queue, delivery_message, delivery_release, delivery_topic, queue_at,
 )
 from cext.session.session cimport SESSION_ENDED, Session, session_share
-from cext.topic.index cimport Entry, Group, List, Match, subscriber_entry, index_match, list_entry
+from cext.topic.index cimport Entry, Group, List, list_entry, subscriber_entry
+from cext.topic.match cimport Match, index_match
 
 cdef enum:
     NO_MEMBER = 0xFFFFFFFFu         # not a place: a list has fewer places
