@@ -47,6 +47,8 @@ STATS = (
     "pool_idle",
     "protocol_disconnects",
     "work",
+    "turn_work_max",
+    "turn_us_max",
     "auth_requests",
     "auth_requests_pending",
     "auth_requests_timed_out",

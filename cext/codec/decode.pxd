@@ -66,6 +66,8 @@ cdef int decode_ack(const Frame* f, int version, Ack* out) noexcept nogil
 # These two walk over and check the whole packet before they return 0, so the caller's walk cannot fail.
 cdef int decode_subscribe(const Frame* f, int version, Subscribe* out) noexcept nogil
 cdef int decode_unsubscribe(const Frame* f, int version, Subscribe* out) noexcept nogil
+# Decode the part that both packets begin with, without a check of the items: for a packet that was decoded before.
+cdef int decode_items_head(const Frame* f, int version, Subscribe* out) noexcept nogil
 cdef bint subscribe_next(Subscribe* s, SubscribeItem* out) noexcept nogil      # advances s.items; 0 at the end
 cdef bint unsubscribe_next(Subscribe* s, View* filter_out) noexcept nogil
 cdef int decode_disconnect(const Frame* f, int version, Disconnect* out) noexcept nogil

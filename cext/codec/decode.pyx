@@ -273,8 +273,7 @@ cdef int decode_ack(const Frame* f, int version, Ack* out) noexcept nogil:
 
 # SUBSCRIBE, UNSUBSCRIBE
 
-cdef int items_head(const Frame* f, int version, Subscribe* out) noexcept nogil:
-    # Decode the part that both packets begin with. out.items gets the payload.
+cdef int decode_items_head(const Frame* f, int version, Subscribe* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
     cdef int rc
@@ -311,7 +310,7 @@ cdef int options_check(uint8_t options, const View* topic_filter, int version) n
 
 
 cdef int decode_subscribe(const Frame* f, int version, Subscribe* out) noexcept nogil:
-    cdef int rc = items_head(f, version, out)
+    cdef int rc = decode_items_head(f, version, out)
     cdef const uint8_t* p
     cdef const uint8_t* end
     cdef View topic_filter
@@ -330,7 +329,7 @@ cdef int decode_subscribe(const Frame* f, int version, Subscribe* out) noexcept 
 
 
 cdef int decode_unsubscribe(const Frame* f, int version, Subscribe* out) noexcept nogil:
-    cdef int rc = items_head(f, version, out)
+    cdef int rc = decode_items_head(f, version, out)
     cdef const uint8_t* p
     cdef const uint8_t* end
     cdef View topic_filter

@@ -169,5 +169,9 @@ cdef void conn_resume(Reactor* r, Conn* c) noexcept nogil:
     if c.flags & (CONN_READY | CONN_CLOSED):
         return
     c.flags |= CONN_READY
-    c.ready_next = r.ready
-    r.ready = c
+    c.ready_next = NULL
+    if r.ready == NULL:
+        r.ready = c
+    else:
+        r.ready_last.ready_next = c
+    r.ready_last = c

@@ -125,7 +125,7 @@ ctypedef struct TransportContext:
 cdef enum:
     CONN_DIRTY = 1              # in the flush list
     CONN_BLOCKED = 2            # EPOLLOUT is armed
-    CONN_READY = 4              # input in in_buf waits for the next turn
+    CONN_READY = 4              # input in in_buf waits for a later turn
     CONN_CLOSED = 8             # closed; on_free is called at the end of the turn
     CONN_CLOSING = 16           # flush the present output, then close; input is ignored
     CONN_PAUSED = 32            # the owner takes no input now
@@ -163,6 +163,7 @@ ctypedef void (*lost_fn)(void* ctx, Conn* c, int err) noexcept nogil
 ctypedef void (*conn_fn)(void* ctx, Conn* c) noexcept nogil
 ctypedef void (*release_fn)(void* ctx, void* ref) noexcept nogil
 ctypedef void (*plain_fn)(void* ctx) noexcept nogil
+ctypedef bint (*late_fn)(void* ctx) noexcept nogil
 # A PROXY header has arrived (NULL: an invalid one). Return 0 to continue; otherwise the owner ends c before the turn ends.
 ctypedef int (*proxied_fn)(void* ctx, Conn* c, const Proxied* p) noexcept nogil
 # An outbound connection can be written to (err 0), or could not be opened (errno; EPROTO: its handshake failed). After an
@@ -191,6 +192,7 @@ ctypedef struct Reactor:
     proxied_fn on_proxied
     upgraded_fn on_upgraded
     error_text_fn on_transport_error
+    late_fn is_late             # whether the turn should end: input that waits stays for the next one. NULL: never
     opened_fn on_opened         # required for conn_connect (outward.pxd)
     void* layer                 # state shared by the transports of this loop; NULL = no connection has used one yet
     void (*layer_free)(void* layer) noexcept nogil
@@ -198,10 +200,12 @@ ctypedef struct Reactor:
     uint8_t* arena              # has ARENA_MARGIN bytes of room in front of it
     Buffers buffers
     Conn* dirty
-    Conn* ready
+    Conn* ready                 # connections whose input waits, in the order in which they are served
+    Conn* ready_last            # valid if `ready` is not NULL
     ListenSocket* paused
     uint64_t resume_ms
-    uint64_t now_ms
+    uint64_t now_us             # monotonic time of the turn's begin, after the wait for events
+    uint64_t now_ms             # the same in milliseconds
     int64_t now_s
     uint64_t bytes_in
     uint64_t bytes_out

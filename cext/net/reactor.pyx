@@ -1,11 +1,11 @@
 """Run the event loop's turn, with its listeners. This module knows epoll, sockets and the order of a turn. conn_input.pyx reads,
 conn_output.pyx sends, conn.pyx opens and closes. None of them knows MQTT: the callbacks know the meaning of the bytes.
 
-    reactor_turn:  epoll_wait -> input that waited -> events (accept | read -> on_input | writable -> send)
+    reactor_turn:  epoll_wait -> input that waited, until the turn is late -> events (accept | read -> on_input | writable -> send)
     (the broker runs timers and jobs)
     reactor_flush: every dirty connection once -> on_free for the closed ones
 
-Invariant: every connection in a list of the turn is handled in that turn, and freed only after all of them. Cost per turn and active
+Invariant: a connection is freed only when it is in no list of the turn. Cost per turn and active
 connection: one read and at most one write.
 """
 
@@ -15,7 +15,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from cext.base.buffer cimport buffers_fini, buffers_init
-from cext.base.clock cimport clock_monotonic_ms, clock_wall_s
+from cext.base.clock cimport clock_monotonic_us, clock_wall_s
 from cext.net.conn cimport conn_connected, conn_gone, conn_mark_dirty, conn_watch
 from cext.net.conn_input cimport conn_check_end, conn_feed, conn_read
 from cext.net.conn_output cimport conn_send
@@ -64,9 +64,14 @@ cdef int reactor_init(Reactor* r, void* ctx) noexcept nogil:
     e.data.ptr = <void*>&mosq_source_wake
     if epoll_ctl(r.ep, EPOLL_CTL_ADD, r.wake_fd, &e) != 0:
         return errno
-    r.now_ms = clock_monotonic_ms()
-    r.now_s = clock_wall_s()
+    now_read(r)
     return 0
+
+
+cdef inline void now_read(Reactor* r) noexcept nogil:
+    r.now_us = clock_monotonic_us()
+    r.now_ms = r.now_us // 1000
+    r.now_s = clock_wall_s()
 
 
 cdef int reactor_watch(Reactor* r, int fd) noexcept nogil:
@@ -111,8 +116,7 @@ cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
         timeout_ms = LISTENER_PAUSE_MS
     n = epoll_wait(r.ep, events, TURN_EVENTS_MAX, timeout_ms)
     r.turns += 1
-    r.now_ms = clock_monotonic_ms()
-    r.now_s = clock_wall_s()
+    now_read(r)
     if r.paused != NULL and r.now_ms >= r.resume_ms:
         listeners_resume(r)
     if n < 0:
@@ -153,11 +157,14 @@ cdef void serve_conn(Reactor* r, Conn* c, uint32_t events) noexcept nogil:
 
 
 cdef void serve_ready(Reactor* r) noexcept nogil:
-    cdef Conn* c = r.ready
-    cdef Conn* following
-    r.ready = NULL
-    while c != NULL:
-        following = c.ready_next
+    """Serve the connections whose input waits, each at most once, at least one. One that has more is appended again."""
+    cdef Conn* c
+    cdef Conn* last = r.ready_last
+    cdef bint is_last = r.ready == NULL
+    while not is_last:
+        c = r.ready
+        is_last = c == last or (r.is_late != NULL and r.is_late(r.ctx))
+        r.ready = c.ready_next
         c.flags &= ~<uint32_t>CONN_READY
         if c.flags & CONN_CLOSED and not c.flags & CONN_DIRTY:
             conn_mark_dirty(r, c)
@@ -168,7 +175,6 @@ cdef void serve_ready(Reactor* r) noexcept nogil:
             if c.flags & CONN_DEAF and not c.flags & (CONN_CLOSED | CONN_PAUSED | CONN_READY):
                 c.flags &= ~<uint32_t>CONN_DEAF
                 conn_watch(r, c)
-        c = following
 
 
 cdef void reactor_flush(Reactor* r) noexcept nogil:

@@ -11,7 +11,7 @@ from cext.topic.explain cimport EXPLAIN_BYTES_MAX, index_explain, index_load_hun
 from cext.topic.index cimport (
     Entry, Group, INDEX_ADDED, INDEX_NOT_FOUND, INDEX_REMOVED, INDEX_REPLACED, Index, IndexStats, List, Owner, Subscription,
     index_add, index_free, index_new, index_remove, index_remove_some, index_stats, list_entry, list_pin, list_tidy, list_unpin,
-    subscription_matches, subscription_read,
+    subscription_matches, subscription_next, subscription_read,
 )
 from cext.topic.match cimport (
     MATCH_PART, Match, index_match, index_match_on, index_match_some, match_fini, match_init, match_leave, match_total,
@@ -219,15 +219,10 @@ cdef class PyIndex:
         """Return for each subscription of the owner, newest first, whether it matches the topic."""
         cdef View v = block_of(topic)
         cdef Subscription* s = self.owner(owner).head
-        cdef Subscription* following
-        cdef uint8_t* buf = <uint8_t*>malloc(65535 + 1024)
-        cdef uint32_t n, sub_id
-        cdef uint8_t options
         out = []
         while s != NULL:
             out.append(bool(subscription_matches(s, v)))
-            s = subscription_read(s, buf, &n, &options, &sub_id)
-        free(buf)
+            s = subscription_next(s)
         free(<void*>v.p)
         return out
 

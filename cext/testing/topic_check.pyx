@@ -23,6 +23,7 @@ cdef struct Tally:              # sums of the walk
     uint64_t shared
     uint64_t nodes
     uint64_t groups
+    uint64_t identified
     uint64_t long_subs
     uint64_t crowd
     uint64_t values
@@ -150,6 +151,7 @@ cdef const char* check_leaf(Index* ix, Leaf* leaf, Tally* tally) noexcept nogil:
         if not in_table(&ix.groups, &shared.link):
             return "group: not in its table"
         tally.groups += 1
+        tally.identified += g.id != 0
         tally.bytes += cells_bytes(g, group_bytes(shared))
         tally.shared += g.members.live
         wrong = check_list(ix, &g.members, tally)
@@ -312,7 +314,11 @@ cdef const char* check_index(Index* ix) noexcept nogil:
         wrong = check_table(&ix.groups, &tally)
     if wrong != NULL:
         return wrong
-    if tally.long_subs != ix.pairs.n or tally.groups != ix.groups.n:
+    if wrong == NULL:
+        wrong = check_table(&ix.identified, &tally)
+    if wrong != NULL:
+        return wrong
+    if tally.long_subs != ix.pairs.n or tally.groups != ix.groups.n or tally.identified != ix.identified.n:
         return "index: count of pairs or groups"
     if tally.leaves != ix.stats.filters or tally.nodes != ix.stats.nodes:
         return "index: count of filters or nodes"

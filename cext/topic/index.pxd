@@ -56,7 +56,7 @@ cdef struct Group:              # a shared group: one pair of group name and fil
     List members
     uint32_t cursor             # place at which the search for a member begins (share.pyx selects; any value is valid modulo n)
     uint8_t strategy            # strategy of share.pxd; 0 = not determined yet
-    uint64_t id                 # unique while the broker runs, set with the strategy: a group may end and be created again
+    uint64_t id                 # unique while the broker runs, 0 at first; see group_identify. A group may end and be created again
     void* chosen                # strategy `sticky`: the selected subscriber, for comparison only
     uint32_t seen               # large groups: a place with a member that was online
     View name                   # group name, for logs
@@ -81,6 +81,9 @@ cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept 
 cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil
 # Return the shared group of f, or NULL.
 cdef Group* index_group(Index* ix, const Filter* f) noexcept nogil
+# Give a group its id, by which group_of_id finds it as long as it exists; NULL: it is gone.
+cdef void group_identify(Index* ix, Group* group, uint64_t id) noexcept nogil
+cdef Group* group_of_id(Index* ix, uint64_t id) noexcept nogil
 # Return the entry of an owner in a list, or NULL. A long list is not scanned.
 cdef Entry* subscriber_entry(Index* ix, List* l, Owner* owner) noexcept nogil
 # A pinned list and its node stay allocated until the last unpin, which may free them.
@@ -91,6 +94,7 @@ cdef bint list_tidy(Index* ix, List* l) noexcept nogil
 # Walk over an owner's subscriptions, beginning with owner.head. Write the filter as the client sent it ($share/... included) into
 # buf (65535 + 1024 bytes are always enough), and its length into *n. Return the next subscription, or NULL at the end.
 cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n, uint8_t* options, uint32_t* sub_id) noexcept nogil
+cdef Subscription* subscription_next(Subscription* s) noexcept nogil       # next one of its owner; NULL: it was the last
 # Return whether the subscription's filter, without $share/GROUP/, matches the topic.
 cdef bint subscription_matches(Subscription* s, View topic) noexcept nogil
 # gauges of the index
@@ -153,6 +157,7 @@ cdef enum:
 cdef struct SharedGroup:        # a shared group with its hash link; the group's name follows the struct
     Group group                 # home: the Leaf
     Link link                   # member of Index.groups
+    Link id_link                # member of Index.identified, if group.id is not 0
     Group* prev
     SingleBlock slot
 
@@ -168,6 +173,7 @@ cdef struct Index:
     Root roots[2]               # roots[1]: filters that begin with `$`
     Table pairs                 # subscriptions of long lists, keyed by (owner, list)
     Table groups                # shared groups, keyed by (filter, name)
+    Table identified            # the same, by id
     IndexStats stats            # current gauges, except bytes and buckets
     MatchCache cache            # cache for roots[0]
     uint8_t by_letter
@@ -177,6 +183,10 @@ cdef struct Index:
 # A list is a member of the struct that it belongs to.
 cdef inline Leaf* leaf_of(List* l) noexcept nogil:
     return <Leaf*>(<uint8_t*>l - <size_t>&(<Leaf*>NULL).plain)
+
+
+cdef inline SharedGroup* group_of_id_link(Link* link) noexcept nogil:
+    return <SharedGroup*>(<uint8_t*>link - <size_t>&(<SharedGroup*>NULL).id_link)
 
 
 cdef inline SharedGroup* group_of(List* l) noexcept nogil:

@@ -23,7 +23,7 @@ from cext.topic.level cimport level_tree_init
 from cext.topic.name cimport Filter, filter_matches
 from cext.topic.options cimport INDEX_FULL, INDEX_HASH, INDEX_SCAN, IndexOptions, LETTERS, by_letter
 from cext.topic.subscribers cimport list_add, list_drop, list_find, tidy
-from cext.topic.table cimport Link, Table, table_buckets, table_fini, table_init, table_slot
+from cext.topic.table cimport Link, Table, spread, table_add, table_buckets, table_chain, table_fini, table_init, table_slot
 
 cdef enum:
     LIST_TIDY_STEPS = 256       # steps of one call of list_tidy
@@ -51,6 +51,7 @@ cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept 
         level_tree_init(&ix.roots[i].tree, &ix.roots[i].top.level, key, options)
     table_init(&ix.pairs)
     table_init(&ix.groups)
+    table_init(&ix.identified)
     cache_init(&ix.cache, options.match_cache if options.mode == INDEX_FULL else 0)
     return ix
 
@@ -137,6 +138,21 @@ cdef Group* index_group(Index* ix, const Filter* f) noexcept nogil:
     return group_find(ix, leaf, f.group) if leaf != NULL else NULL
 
 
+cdef void group_identify(Index* ix, Group* group, uint64_t id) noexcept nogil:
+    cdef SharedGroup* shared = group_of(&group.members)
+    group.id = id
+    shared.id_link.hash = spread(id)
+    table_add(&ix.identified, &ix.account, &shared.id_link)
+
+
+cdef Group* group_of_id(Index* ix, uint64_t id) noexcept nogil:
+    cdef uint32_t hash = spread(id)
+    cdef Link* link = table_chain(&ix.identified, hash)
+    while link != NULL and (link.hash != hash or group_of_id_link(link).group.id != id):
+        link = link.next
+    return &group_of_id_link(link).group if link != NULL else NULL
+
+
 cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil:
     cdef Leaf* leaf
     cdef Group* group
@@ -196,6 +212,10 @@ cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n,
     return s.next
 
 
+cdef Subscription* subscription_next(Subscription* s) noexcept nogil:
+    return s.next
+
+
 cdef bint subscription_matches(Subscription* s, View topic) noexcept nogil:
     cdef uint8_t text[65536]
     cdef View filter
@@ -214,7 +234,7 @@ cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil:
     out.bytes = index_bytes(ix)
     out.cache_hits = ix.cache.hits + ix.cache.hit
     out.cache_misses = ix.cache.misses + ix.cache.looked - ix.cache.hit
-    out.buckets = table_buckets(&ix.pairs) + table_buckets(&ix.groups)
+    out.buckets = table_buckets(&ix.pairs) + table_buckets(&ix.groups) + table_buckets(&ix.identified)
     for i in range(2):
         out.buckets += table_buckets(&ix.roots[i].tree.crowd)
         for letter in range(LETTERS):
@@ -247,6 +267,7 @@ cdef void index_free(Index* ix) noexcept nogil:
         table_fini(&ix.roots[i].tree.crowd, &ix.account)
     table_fini(&ix.pairs, &ix.account)
     table_fini(&ix.groups, &ix.account)
+    table_fini(&ix.identified, &ix.account)
     cache_fini(&ix.cache)
     cells_fini(&ix.account.cells)
     free(ix)

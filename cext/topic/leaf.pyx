@@ -315,6 +315,8 @@ cdef void list_settle(Index* ix, List* l) noexcept nogil:
     if shared.group.next != NULL:
         (<SharedGroup*>shared.group.next).prev = shared.prev
     table_drop(&ix.groups, &ix.account, &shared.link)
+    if shared.group.id:
+        table_drop(&ix.identified, &ix.account, &shared.id_link)
     list_fini(ix, l)
     memory_give(&ix.account, shared, group_bytes(shared))
     leaf_settle(ix, leaf)

@@ -9,10 +9,10 @@
 # A client can subscribe to every combination of `a` and `+` over 18 levels, so the number of nodes that agree with one topic has no
 # useful bound. Therefore a match takes steps from a number that the caller grants, and stops when none is left. Its place is a path
 # of choices, text or `+`, and not a pointer: the tree may change before the match continues. The order of the walk is fixed (text
-# before `+`), so a path that has gone meanwhile still determines what follows it.
+# before `+`), so a path still determines what follows it after its node is gone.
 # Filters may also share one leaf: a client may create any number of groups on one filter. The place is then the next group, which
 # is pinned.
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, UINT64_MAX
+from libc.stdint cimport uint8_t, uint32_t, uint64_t, UINT64_MAX
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 from cext.base.hash cimport hash_bytes
@@ -141,7 +141,7 @@ cdef void place_set(MatchPlace* place, TreeNode* node, bint inside) noexcept nog
 
 
 cdef TreeNode* tree_return(Root* root, const uint8_t* topic, uint32_t n, const MatchPlace* place, TreeWalk* w) noexcept nogil:
-    """Go down the path of the place, so that the walk's state is as it was there. NULL = the node has gone: what waits is next."""
+    """Go down the path of the place, so that the walk's state is as it was there. NULL = the node has gone: the walk continues with the last waiting edge."""
     cdef TreeNode* node = &root.top
     cdef TreeNode* plus
     while w.depth < place.depth:

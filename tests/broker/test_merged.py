@@ -87,7 +87,7 @@ def test_the_cost_is_linear_in_the_filters(member: Join, budget: int) -> None:
             assert len(client.gets()) == 1
     assert work[1024] > 1024 / 8  # the work is counted
     assert work[1024] - work[512] < 2.2 * (work[512] - work[256])
-    assert work[1024] < 2 * 1024  # one entry for each subscription: it is not compared with all others
+    assert work[1024] < 8 * 1024  # the nodes of the match, and one entry for each subscription: it is not compared with all others
 
 
 @pytest.mark.parametrize("budget", [AT_ONCE, SLICED])

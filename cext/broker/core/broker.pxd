@@ -52,9 +52,13 @@ ctypedef struct Broker:
     uint32_t recheck_at                 # clients from this slab position on have not been checked against the reloaded certificates
     bint rechecks
     uint64_t work                       # appends since the start, with sends weighed in
+    uint64_t turn_work_max              # largest work of one turn since the start, and the longest turn
+    uint64_t turn_us_max
+    uint64_t turn_limit                 # value of `work` at which this turn's budget is used up; see turn.pxd
     uint8_t* shape_bytes
     Merge merge                         # merge of the fan-outs that end in one turn
     uint64_t merging_bytes              # bytes of the merges of sliced fan-outs
+    uint64_t fanout_bytes               # bytes of the lists that they remember
     uint64_t cursor_bytes               # bytes read from streams for slow clients
     uint64_t groups_met                 # id of the newest shared group
     uint64_t dice                       # state of the random strategy

@@ -87,7 +87,12 @@ ctypedef struct PendingPacket:
     uint32_t n_open                     # filters with a request and without an answer
     uint32_t n_walked                   # filters with a verdict or a request, and the bytes of the packet behind them
     uint32_t walk_left
-    uint8_t* verdicts                   # verdict of each filter
+    uint8_t* verdicts                   # verdict of each filter; NULL: no plugin decides
+    uint8_t* codes                      # reason code of each filter that is handled; NULL: the packet is not handled in slices
+    uint32_t n_done                     # number of these filters, and the bytes of the packet behind them
+    uint32_t done_left
+    uint8_t acknowledged                # 1: SUBACK is sent; retained messages follow for the filters behind the n_done first ones
+    uint64_t changes                    # changes_of before the first filter
     Owned id                            # assigned client id
     Owned text                          # user name or topic of the answer
     Owned bytes                         # authentication data or payload of the answer

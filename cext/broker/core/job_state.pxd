@@ -4,6 +4,7 @@ from cext.base.view cimport View
 from cext.session.message cimport Message
 from cext.session.session cimport Session
 from cext.topic.index cimport List
+from cext.topic.match cimport MatchPlace
 from cext.topic.retained cimport RetainedCursor
 
 cdef enum:
@@ -29,9 +30,10 @@ ctypedef struct Merge:                  # the sessions in the lists of a match, 
 
 cdef enum:
     MERGE_NOT = 0
-    MERGE_WANTED = 1
-    MERGE_GATHERS = 2
-    MERGE_DELIVERS = 3
+    MERGE_COLLECTS = 1                  # the match is not complete
+    MERGE_WANTED = 2
+    MERGE_GATHERS = 3
+    MERGE_DELIVERS = 4
 
 ctypedef struct Job:
     Job* next
@@ -45,14 +47,17 @@ ctypedef struct Job:
     Session* session                    # retained replay, cleanup: its session; counted in session.jobs
     Message* message                    # fan-out
     Session* source
-    List** lists                        # fan-out: pinned lists
-    uint32_t* ends
+    List** lists                        # fan-out: pinned lists of this round, those of shared groups included
+    uint32_t* ends                      # number of their places at the time of the match
     uint32_t n_lists
+    uint32_t cap_lists
     uint32_t list
     uint32_t position
     uint16_t released_pid               # fan-out: id of the QoS 2 message that PUBREL released; 0: none
     uint8_t merging                     # fan-out: MERGE_...
     uint8_t durability                  # fan-out: durability of the publication
+    uint8_t matching                    # fan-out: 1 = the match is not complete; it continues at `place`
+    MatchPlace place
     uint32_t merge_n                    # entries to gather, at most
     Merge merge
     RetainedCursor cursor

@@ -7,6 +7,7 @@ from cext.session.session cimport Session
 cdef Job* job_new(Broker* b, int kind, Client* owner) noexcept nogil     # NULL: no memory
 # Append a job. Its owner takes no input until the job is done.
 cdef void job_add(Broker* b, Job* j) noexcept nogil
+cdef void job_append(Broker* b, Job* j) noexcept nogil           # the same for a job that was in the list before
 # Free a job and everything it holds. The loop calls this when the job is done, and at shutdown.
 cdef void job_free(Broker* b, Job* j) noexcept nogil
 # Return the client that waits for the job; NULL: none, or it is gone.

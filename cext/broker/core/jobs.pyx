@@ -1,4 +1,4 @@
-"""Hold the list of jobs: long work in slices, one slice of each job per turn. This module knows which client waits for a job. The work of a slice
+"""Hold the list of jobs: long work in slices, which share one budget per turn. This module knows which client waits for a job. The work of a slice
 belongs to other rooms (route, retain, session_lifecycle, kick); broker_loop.pyx calls them."""
 
 from libc.stdlib cimport calloc, free
@@ -38,6 +38,10 @@ cdef void job_add(Broker* b, Job* j) noexcept nogil:
     if c != NULL:
         c.jobs += 1
         c.conn.flags |= CONN_PAUSED
+    job_append(b, j)
+
+
+cdef void job_append(Broker* b, Job* j) noexcept nogil:
     j.next = NULL
     if b.jobs_tail != NULL:
         b.jobs_tail.next = j

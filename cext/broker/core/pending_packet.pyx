@@ -49,6 +49,7 @@ cdef void pending_packet_free(Broker* b, Client* c) noexcept nogil:
         explicit_bzero(p.frame, p.frame_n)       # it may contain a password
     free(p.frame)
     free(p.verdicts)
+    free(p.codes)
     owned_free(&p.id)
     owned_free(&p.text)
     owned_free(&p.bytes)

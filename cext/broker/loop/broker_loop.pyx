@@ -11,6 +11,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from cext.base.cells cimport cells_fini
+from cext.base.clock cimport clock_monotonic_us
 from cext.base.hash cimport hash_key_init
 from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
@@ -29,11 +30,12 @@ from cext.broker.core.client_state cimport (
 )
 from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
 from cext.broker.core.job_state cimport JOB_FANOUT, JOB_KICK, JOB_REPLAY, Job
-from cext.broker.core.jobs cimport job_free, job_owner, jobs_unblock
+from cext.broker.core.jobs cimport job_append, job_free, job_owner, jobs_unblock
 from cext.broker.core.log cimport log_fini, log_init
 from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.pending_packet cimport names_free, pending_packet_free
 from cext.broker.core.session_refs cimport session_replay
+from cext.broker.core.turn cimport turn_begin, turn_is_over
 from cext.broker.lifecycle.accept cimport client_accept, descriptors_begin, no_descriptors
 from cext.broker.lifecycle.kick cimport kick_end, kick_slice
 from cext.broker.lifecycle.session_lifecycle cimport (
@@ -68,7 +70,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     SCRATCH_KEEP_BYTES = 64 * 1024
-    STOP_SLICES = 30
+    STOP_SLICES = 80             # turns of jobs: at most about a second
 
 
 # ---------------------------------------------------------------- callbacks of the reactor
@@ -97,6 +99,10 @@ cdef void on_free(void* ctx, Conn* conn) noexcept nogil:
     pending_acks_free(c)
     newcomer_leave(b, c)
     client_give(b, c)
+
+
+cdef bint is_late(void* ctx) noexcept nogil:
+    return turn_is_over(<Broker*>ctx)
 
 
 cdef void on_wake(void* ctx) noexcept nogil:
@@ -171,27 +177,27 @@ cdef void job_end(Broker* b, Job* j) noexcept nogil:
 
 
 cdef bint jobs_run(Broker* b) noexcept nogil:
-    """Run one slice of each job in the list. Returns 1 if jobs are left. The list stays valid during a slice, which may append
-    jobs. A blocked replay leaves the list, held by its session, until jobs_unblock adds it again."""
+    """Run slices of jobs until the budget is used up: at most one of each, at least one. A job that is not done goes to the end of
+    the list. Returns 1 if jobs are left. A slice may append jobs. A blocked replay leaves the list, held by its session, until
+    jobs_unblock adds it again."""
     cdef Job* last = b.jobs_tail
-    cdef Job* before = NULL
-    cdef Job** at = &b.jobs
     cdef Job* j
-    cdef bint was_last = 0
+    cdef bint is_last = b.jobs == NULL
     cdef bint done
-    while not was_last and at[0] != NULL:
-        j = at[0]
-        was_last = j == last
-        done = job_slice(b, j)
-        if not done and not j.blocked:
-            before = j
-            at = &j.next
-            continue
-        at[0] = j.next
-        if b.jobs_tail == j:
-            b.jobs_tail = before
+    turn_begin(b)
+    while not is_last:
+        j = b.jobs
+        is_last = j == last
+        done = job_slice(b, j)       # it may append jobs
+        b.jobs = j.next
+        if b.jobs == NULL:
+            b.jobs_tail = NULL
         if done:
             job_end(b, j)
+        elif not j.blocked:
+            job_append(b, j)
+        is_last |= turn_is_over(b)
+        b.work += 1
     return b.jobs != NULL
 
 
@@ -202,6 +208,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     cdef int err = durable_start(b)
     cdef bint more
     cdef uint64_t one = 1
+    cdef uint64_t work
     descriptors_begin(b)
     accounts_begin(b)
     mailbox_open(b)
@@ -209,6 +216,8 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     sys_begin(b)
     bridges_begin(b)
     while not b.stopping and not err:
+        work = b.work
+        turn_begin(b)
         err = reactor_turn(&b.reactor, timeout_ms)
         if err:
             break
@@ -233,6 +242,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
         timeout_ms = 0 if more else wheel_timeout_ms(&b.wheel, b.reactor.now_ms)
         if b.durable != NULL:
             timeout_ms = durable_timeout_ms(b, timeout_ms)
+        turn_measure(b, b.work - work)
         if b.scratch_cap > SCRATCH_KEEP_BYTES:
             free(b.scratch)
             b.scratch = NULL
@@ -243,6 +253,15 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     durable_close(b)
     c_write(event_fd, &one, 8)
     return err
+
+
+cdef inline void turn_measure(Broker* b, uint64_t work) noexcept nogil:
+    """Record the largest turn. The reactor read the clock after its wait."""
+    cdef uint64_t us = clock_monotonic_us() - b.reactor.now_us
+    if work > b.turn_work_max:
+        b.turn_work_max = work
+    if us > b.turn_us_max:
+        b.turn_us_max = us
 
 
 cdef void stop_clients(Broker* b) noexcept nogil:
@@ -291,6 +310,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_free = on_free
     b.reactor.release = release_message
     b.reactor.on_wake = on_wake
+    b.reactor.is_late = is_late
     b.reactor.on_watched = on_news
     b.reactor.on_no_descriptors = no_descriptors
     b.reactor.on_proxied = client_proxied

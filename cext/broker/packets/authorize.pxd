@@ -21,7 +21,7 @@ cdef int publish_decide(Broker* b, Client* c, Publish* p, View topic, int* allow
 # freed.
 cdef int filters_decide(Broker* b, Client* c, const Subscribe* s, uint8_t access) noexcept nogil
 cdef inline bint filter_refused(Client* c, int i) noexcept nogil:
-    return c.pending_packet != NULL and c.pending_packet.verdicts[i] == 2
+    return c.pending_packet != NULL and c.pending_packet.verdicts != NULL and c.pending_packet.verdicts[i] == 2
 
 cdef void packet_answered(Broker* b, Client* c, AuthRequest* q, int allowed) noexcept nogil     # answer to ASK_ACL
 # Apply the answer to ASK_MESSAGE_IN; NULL = no answer came.

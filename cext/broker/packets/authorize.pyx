@@ -124,6 +124,7 @@ cdef int filters_decide(Broker* b, Client* c, const Subscribe* s, uint8_t access
         k = pending_packet_new(b, c, PENDING_FILTERS)
         if k == NULL:
             return RC_QUOTA_EXCEEDED
+    if k.verdicts == NULL:
         k.verdicts = <uint8_t*>calloc(s.items.n // 2 + 1, 1)     # a filter has at least 2 bytes
         if k.verdicts == NULL:
             return RC_QUOTA_EXCEEDED

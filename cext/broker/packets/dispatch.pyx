@@ -14,6 +14,7 @@ from cext.broker.core.client cimport END_SILENT, address_text, log_line
 from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_ENDED, C_NEW, C_OPENING, Client, client_of
 from cext.broker.core.log cimport LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.pending_packet cimport PACKET_PENDING
+from cext.broker.core.turn cimport turn_input_limit
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.packets.handle_ack cimport handle_ack
 from cext.broker.packets.handle_auth cimport handle_auth
@@ -107,7 +108,7 @@ cdef size_t dispatch_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) no
     cdef Frame f
     cdef int rc
     cdef size_t used = 0
-    cdef uint64_t limit = b.work + b.settings.turn_budget
+    cdef uint64_t limit = turn_input_limit(b)
     conn.in_need = 0
     if c.pending_packet != NULL and c.pending_packet.waits:
         conn.flags |= CONN_PAUSED        # another module had resumed reading from the client

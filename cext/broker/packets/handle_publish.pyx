@@ -36,7 +36,7 @@ from cext.broker.persist.publication cimport (
     dropped, memory_short, publication_fini, publication_init, publication_of, publication_store,
 )
 from cext.broker.routing.retain cimport retain_store
-from cext.broker.routing.route cimport ROUTE_REFUSED, route, route_journalled, route_slices
+from cext.broker.routing.route cimport ROUTE_REFUSED, route, route_journalled
 from cext.broker.rules.acl cimport ACL_WRITE, topic_reserved
 from cext.codec.decode cimport Publish, decode_publish
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, V5, varint_size
@@ -288,7 +288,7 @@ cdef uint64_t release_bytes(Broker* b, const Message* m) noexcept nogil:
     of release_in_slices."""
     if m == NULL:
         return 0
-    return m.topic.n + (RECORD_ROOM + message_bytes(m) if b.streams != NULL and route_slices(b, m.topic) else 0)
+    return m.topic.n + (RECORD_ROOM + message_bytes(m) if b.streams != NULL else 0)
 
 
 cdef void release_in_slices(Broker* b, Client* c, uint16_t pid, Message* m, bint journalled) noexcept nogil:

@@ -1,23 +1,25 @@
 """Handle SUBSCRIBE and UNSUBSCRIBE [v5 3.8 to 3.11] [v3.1.1 3.8 to 3.11]. All filters of a packet take effect, then SUBACK is
-sent, then the retained messages follow in the order of the filters.
+sent, then the retained messages follow in the order of the filters. A packet of many filters is handled in slices.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport EVENT_SUBSCRIBED, EVENT_UNSUBSCRIBED, event_post
+from cext.broker.core.bounds cimport WORK_FILTER
 from cext.broker.core.access cimport access_by_roles, access_may_subscribe, session_names
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport address_text, client_id_of, client_room, client_wrote, denial_logged, log_line, log_packet
 from cext.broker.core.client_state cimport CF_REMOTE_BRIDGE, Client
-from cext.broker.core.durable cimport changes_of, durable_refuses
+from cext.broker.core.durable cimport durable_refuses
 from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
-from cext.broker.core.pending_packet cimport pending_packet_free
+from cext.broker.core.pending_packet cimport PACKET_PENDING
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.subscription cimport parse_mounted
-from cext.broker.packets.authorize cimport filter_refused, filters_decide
+from cext.broker.packets.authorize cimport filter_refused
+from cext.broker.packets.filter_slices cimport FilterSlice, filters_close, filters_open, filters_postpone, filters_rewind
 from cext.broker.persist.events cimport event_subscribed, event_unsubscribed
 from cext.broker.persist.pending_acks cimport hold_output
 from cext.broker.persist.persist cimport persist_reserve, persist_subscription, persist_subscription_end
@@ -26,7 +28,7 @@ from cext.broker.replay.cursor cimport cursor_close, cursor_open, cursor_wanted
 from cext.broker.routing.plugin_gate cimport ACL_SUBSCRIBE, ACL_UNSUBSCRIBE
 from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED
 from cext.broker.routing.retain cimport replay_begin, replay_has_room
-from cext.codec.decode cimport Subscribe, SubscribeItem, decode_subscribe, decode_unsubscribe, subscribe_next, unsubscribe_next
+from cext.codec.decode cimport SubscribeItem, subscribe_next, unsubscribe_next
 from cext.codec.encode cimport encode_suback, suback_size
 from cext.codec.frame cimport Frame, T_SUBACK, T_SUBSCRIBE, T_UNSUBACK, T_UNSUBSCRIBE, V5
 from cext.codec.properties cimport P_SUBSCRIPTION_ID, props_has
@@ -167,46 +169,35 @@ cdef void log_subscribe(Broker* b, Client* c, View filter, int qos) noexcept nog
 
 
 cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
-    cdef Subscribe s
+    cdef FilterSlice t
     cdef SubscribeItem item
-    cdef View items
     cdef uint32_t sub_id = 0
-    cdef uint32_t n = 0
-    cdef uint8_t small[64]
-    cdef uint8_t* codes = small
-    cdef uint64_t changes = changes_of(b)
-    cdef int rc = decode_subscribe(f, c.version, &s)
+    cdef int rc = filters_open(b, c, f, ACL_SUBSCRIBE, &t)
     if rc:
         return rc
-    if c.session.security != NULL and session_security(c.session).authorize:
-        rc = filters_decide(b, c, &s, ACL_SUBSCRIBE)
-        if rc:
-            return rc
-    if c.version == V5 and props_has(&s.props, P_SUBSCRIPTION_ID):
-        sub_id = s.props.sub_id
-    if log_wanted(&b.log, LOG_DEBUG):
+    if c.version == V5 and props_has(&t.packet.props, P_SUBSCRIPTION_ID):
+        sub_id = t.packet.props.sub_id
+    if t.n == 0 and not t.acknowledged and log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", T_SUBSCRIBE, -1, -1)
-    if s.items.n > 4 * sizeof(small):      # an item has at least 4 bytes
-        codes = <uint8_t*>malloc(s.items.n // 4 + 1)
-        if codes == NULL:
-            return RC_QUOTA_EXCEEDED
-    items = s.items
-    while rc == 0 and subscribe_next(&s, &item):
-        rc = subscribe_one(b, c, &item, sub_id, filter_refused(c, <int>n), &codes[n])
-        b.work += 20
-        n += 1
-    if rc == 0:
-        hold_output(b, c, changes, 0)
-        rc = suback(b, c, T_SUBACK, s.pid, codes, n)
-    s.items = items
-    n = 0
-    while rc == 0 and subscribe_next(&s, &item):
-        if codes[n] < 0x80 and codes[n] & REPLAY:
+    if not t.acknowledged:
+        while rc == 0 and b.work < t.limit and subscribe_next(&t.packet, &item):
+            rc = subscribe_one(b, c, &item, sub_id, filter_refused(c, <int>t.n), &t.codes[t.n])
+            b.work += WORK_FILTER
+            t.n += 1
+        if rc == 0 and t.packet.items.n == 0:
+            hold_output(b, c, t.changes, 0)
+            rc = suback(b, c, T_SUBACK, t.packet.pid, t.codes, t.n)
+            filters_rewind(&t, f, c.version)
+    while rc == 0 and t.acknowledged and b.work < t.limit and subscribe_next(&t.packet, &item):
+        if t.codes[t.n] < 0x80 and t.codes[t.n] & REPLAY:
             replay_retained(b, c, &item)
-        n += 1
-    pending_packet_free(b, c)
-    if codes != small:
-        free(codes)
+            b.work += WORK_FILTER
+        t.n += 1
+    if rc == 0 and t.packet.items.n:
+        rc = filters_postpone(b, c, &t)
+        if rc == PACKET_PENDING:
+            return rc
+    filters_close(b, c, &t)
     return rc
 
 
@@ -240,62 +231,57 @@ cdef void replay_retained(Broker* b, Client* c, SubscribeItem* item) noexcept no
 
 
 cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
-    cdef Subscribe s
-    cdef Filter parsed
+    cdef FilterSlice t
     cdef View filter
-    cdef View id = client_id_of(c)
-    cdef uint8_t small[64]
-    cdef uint8_t* codes = small
-    cdef uint8_t* owned = NULL
-    cdef uint32_t n = 0
-    cdef uint64_t changes = changes_of(b)
-    cdef int rc = decode_unsubscribe(f, c.version, &s)
+    cdef int rc = filters_open(b, c, f, ACL_UNSUBSCRIBE, &t)
     if rc:
         return rc
-    if c.session.security != NULL and session_security(c.session).authorize:
-        rc = filters_decide(b, c, &s, ACL_UNSUBSCRIBE)
-        if rc:
-            return rc
-    if log_wanted(&b.log, LOG_DEBUG):
+    if t.n == 0 and log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", T_UNSUBSCRIBE, -1, -1)
-    if s.items.n > 3 * sizeof(small):
-        codes = <uint8_t*>malloc(s.items.n // 3 + 1)
-        if codes == NULL:
-            return RC_QUOTA_EXCEEDED
-    while rc == 0 and unsubscribe_next(&s, &filter):
-        if parse_mounted(c, filter, &parsed, &owned) != 0:
-            rc = filter_invalid(b, c)
-        elif filter_refused(c, <int>n) or not rules_allow(
-                b, c.session, parsed.filter, mounted_filter(filter, owned, c), ACL_UNSUBSCRIBE):
-            codes[n] = RC_NOT_AUTHORIZED
-        elif parsed.group.n == 0 and cursor_wanted(b, parsed.filter):
-            codes[n] = RC_SUCCESS if cursor_close(b, c.session, parsed.filter) else RC_NO_SUBSCRIPTION_EXISTED
-            if codes[n] == RC_SUCCESS:
-                event_unsubscribed(b, c.session, parsed.whole)
-                notify_subscription(b, c, EVENT_UNSUBSCRIBED, filter)
-        elif not persist_reserve(b, c.session, RECORD_ROOM + parsed.filter.n + parsed.group.n):
-            codes[n] = RC_QUOTA_EXCEEDED
-            rc = 0 if c.version == V5 else RC_QUOTA_EXCEEDED         # protocols before 5.0 have no code for it
-        elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
-            codes[n] = RC_SUCCESS
-            persist_subscription_end(b, c.session, mounted_filter(filter, owned, c))
-            event_unsubscribed(b, c.session, mounted_filter(filter, owned, c))
+    while rc == 0 and b.work < t.limit and unsubscribe_next(&t.packet, &filter):
+        rc = unsubscribe_one(b, c, filter, filter_refused(c, <int>t.n), &t.codes[t.n])
+        b.work += WORK_FILTER
+        t.n += 1
+    if rc == 0 and t.packet.items.n:
+        rc = filters_postpone(b, c, &t)
+        if rc == PACKET_PENDING:
+            return rc
+    elif rc == 0:
+        hold_output(b, c, t.changes, 0)
+        rc = suback(b, c, T_UNSUBACK, t.packet.pid, t.codes, t.n)
+    filters_close(b, c, &t)
+    return rc
+
+
+cdef int unsubscribe_one(Broker* b, Client* c, View filter, bint refused, uint8_t* code) noexcept nogil:
+    """Handle one filter. *code gets the reason code for UNSUBACK. A result other than 0 ends the client."""
+    cdef View id = client_id_of(c)
+    cdef Filter parsed
+    cdef uint8_t* owned = NULL
+    cdef int rc = 0
+    if parse_mounted(c, filter, &parsed, &owned) != 0:
+        rc = filter_invalid(b, c)
+    elif refused or not rules_allow(b, c.session, parsed.filter, mounted_filter(filter, owned, c), ACL_UNSUBSCRIBE):
+        code[0] = RC_NOT_AUTHORIZED
+    elif parsed.group.n == 0 and cursor_wanted(b, parsed.filter):
+        code[0] = RC_SUCCESS if cursor_close(b, c.session, parsed.filter) else RC_NO_SUBSCRIPTION_EXISTED
+        if code[0] == RC_SUCCESS:
+            event_unsubscribed(b, c.session, parsed.whole)
             notify_subscription(b, c, EVENT_UNSUBSCRIBED, filter)
-        else:
-            codes[n] = RC_NO_SUBSCRIPTION_EXISTED
-        free(owned)
-        owned = NULL
-        n += 1
-        b.work += 20
-        if log_wanted(&b.log, LOG_DEBUG):
-            log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "\t%.*s", <int>filter.n, <const char*>filter.p))
-        if log_wanted(&b.log, LOG_UNSUBSCRIBE):
-            log_line(b, LOG_UNSUBSCRIBE, snprintf(b.log.line, LOG_LINE_MAX, "%.*s %.*s", <int>id.n, <const char*>id.p,
-                                                  <int>filter.n, <const char*>filter.p))
-    pending_packet_free(b, c)
-    if rc == 0:
-        hold_output(b, c, changes, 0)
-        rc = suback(b, c, T_UNSUBACK, s.pid, codes, n)
-    if codes != small:
-        free(codes)
+    elif not persist_reserve(b, c.session, RECORD_ROOM + parsed.filter.n + parsed.group.n):
+        code[0] = RC_QUOTA_EXCEEDED
+        rc = 0 if c.version == V5 else RC_QUOTA_EXCEEDED         # protocols before 5.0 have no code for it
+    elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
+        code[0] = RC_SUCCESS
+        persist_subscription_end(b, c.session, mounted_filter(filter, owned, c))
+        event_unsubscribed(b, c.session, mounted_filter(filter, owned, c))
+        notify_subscription(b, c, EVENT_UNSUBSCRIBED, filter)
+    else:
+        code[0] = RC_NO_SUBSCRIPTION_EXISTED
+    free(owned)
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "\t%.*s", <int>filter.n, <const char*>filter.p))
+    if log_wanted(&b.log, LOG_UNSUBSCRIBE):
+        log_line(b, LOG_UNSUBSCRIBE, snprintf(b.log.line, LOG_LINE_MAX, "%.*s %.*s", <int>id.n, <const char*>id.p,
+                                              <int>filter.n, <const char*>filter.p))
     return rc

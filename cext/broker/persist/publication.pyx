@@ -51,8 +51,8 @@ cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
 
 
 cdef bint memory_over(Broker* b, uint64_t reserve) noexcept nogil:
-    return (b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained) + b.merging_bytes + b.cursor_bytes
-            > b.settings.memory_limit + reserve)
+    return (b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained) + b.merging_bytes
+            + b.fanout_bytes + b.cursor_bytes > b.settings.memory_limit + reserve)
 
 
 cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil:

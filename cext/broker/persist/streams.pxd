@@ -69,7 +69,7 @@ cdef inline View stream_name(const Stream* s) noexcept nogil:
 
 # ---- for the routes
 
-# Append the message to those streams of its match that do not have it yet. `refusable`: if one of them cannot accept it, the function returns 0 and
+# Append the message to those streams of its match (NULL: to those with a filter for its topic) that do not have it yet. `refusable`: if one of them cannot accept it, the function returns 0 and
 # appends it to none; otherwise it counts it as lost there. Sets p.journalled if there are streams.
 cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusable) noexcept nogil
 

@@ -27,7 +27,7 @@ from cext.journal.record cimport (
 )
 from cext.session.record cimport RECORD_STREAMS, record_stream_put, record_stream_size
 from cext.store.store cimport store_append
-from cext.topic.index cimport list_entry
+from cext.topic.index cimport Subscription, list_entry, subscription_matches, subscription_next
 from cext.topic.match cimport Match
 
 
@@ -59,6 +59,22 @@ cdef inline void stream_lose(Streams* t, Stream* s) noexcept nogil:
 
 
 # ---------------------------------------------------------------- messages
+
+cdef Stream* streams_of_topic(Streams* t, View topic) noexcept nogil:
+    """Return the streams that have a filter for the topic, as a list."""
+    cdef Stream* first = NULL
+    cdef Subscription* filter
+    cdef uint32_t i
+    t.messages += 1
+    for i in range(t.n):
+        filter = t.at[i].owner.head
+        while filter != NULL and not subscription_matches(filter, topic):
+            filter = subscription_next(filter)
+        if filter != NULL:
+            t.at[i].hit = first
+            first = t.at[i]
+    return first
+
 
 cdef Stream* streams_of_match(Streams* t, const Match* m) noexcept nogil:
     """Return the streams of the message, each once, as a list."""
@@ -104,7 +120,7 @@ cdef void streams_release(Stream* first, const Stream* end, View topic) noexcept
 
 cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusable) noexcept nogil:
     cdef Streams* t = streams_of(b)
-    cdef Stream* first = streams_of_match(t, m)
+    cdef Stream* first = streams_of_match(t, m) if m != NULL else streams_of_topic(t, p.topic)
     cdef Stream* s = first
     cdef Durable* d = durable_of(b)
     cdef JournalRecord r

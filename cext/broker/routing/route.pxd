@@ -1,6 +1,5 @@
 # Route a publication to all sessions that have a matching subscription.
 from libc.stdint cimport uint32_t
-from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.job_state cimport Job
@@ -17,8 +16,6 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil
 # Write p to the streams that match. The caller does this first for a publication that may be refused. Returns 0 if p is in no
 # stream. After success, route does not write it again.
 cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil
-# Return whether the topic has so many subscribers that its fan-out becomes a job.
-cdef bint route_slices(Broker* b, View topic) noexcept nogil
 # Run one slice of a fan-out job. 1 = done.
 cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil
 cdef void fanout_end(Broker* b, Job* j) noexcept nogil

@@ -1,26 +1,29 @@
 """Route a publication to every matching session. This module knows the index and the options of a subscription. It does not know
 sockets or how a delivery is queued.
 
-    index_match -> streams: written, or refused        (before any session gets the message)
-                -> per list: per entry: deliver          (small: at once)
-                -> merge: one copy per session           (overlapping subscriptions, if the settings require it)
-                -> JOB_FANOUT: pinned lists, a position  (above the turn budget: in slices, the publisher waits)
-                -> per shared group: one member
+    match -> streams: written, or refused            (before any session gets the message)
+          -> per shared group: one member
+          -> per list: per entry: deliver            (small: at once)
+          -> merge: one copy per session             (overlapping subscriptions, if the settings require it)
+          -> JOB_FANOUT: pinned lists, a position    (above the turn budget: in slices, the publisher waits)
 
+A job works in rounds: a part of the match, whose lists it pins; the deliveries to them; the next part. A job that merges needs all
+lists at once, so it first collects them, up to MERGE_LISTS_MAX.
 Cost: one hash and one look-up for the match, plus the cost of each delivery.
 """
 
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, realloc
 
 from cext.base.view cimport View
-from cext.broker.core.bounds cimport MERGE_BYTES_MAX, MERGE_KEEP, WORK_SEND
+from cext.broker.core.bounds cimport MERGE_BYTES_MAX, MERGE_KEEP, MERGE_LISTS_MAX, WORK_SEND
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
-from cext.broker.core.job_state cimport JOB_FANOUT, Job, MERGE_DELIVERS, MERGE_GATHERS, MERGE_NOT, MERGE_WANTED
+from cext.broker.core.job_state cimport JOB_FANOUT, Job, MERGE_COLLECTS, MERGE_DELIVERS, MERGE_GATHERS, MERGE_NOT, MERGE_WANTED
 from cext.broker.core.jobs cimport job_add, job_new
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport SHARE_STREAM
+from cext.broker.core.turn cimport turn_fanout_max, turn_match_steps
 from cext.broker.persist.persist cimport persist_inbound_end
 from cext.broker.persist.publication cimport publication_fini, publication_of, publication_store
 from cext.broker.persist.streams cimport stream_message
@@ -30,13 +33,22 @@ from cext.broker.routing.merge cimport merge_begin, merge_bytes, merge_deliver, 
 from cext.broker.routing.share cimport share_deliver
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
-from cext.topic.index cimport (
-    Entry, List, Match, index_match, list_entry, list_pin, list_tidy, list_unpin, match_places, match_total,
+from cext.topic.index cimport Entry, Group, List, list_entry, list_group, list_pin, list_tidy, list_unpin
+from cext.topic.match cimport (
+    MATCH_PART, Match, index_match_on, index_match_some, match_leave, match_places, match_total,
 )
 
 cdef enum:
     GAPS_MAX = 1024              # allowed gaps of a pinned list beyond its number of subscribers
     RUN = 64                     # entries of a slice between two checks of the work done
+    PIN_WORK = 4                 # lists that are pinned, or unpinned, for one unit of work
+    LISTED_BYTES = 12            # memory of a pinned list in a job
+
+
+cdef int match_topic(Broker* b, View topic, uint64_t steps) noexcept nogil:
+    cdef int rc = index_match_some(b.index, topic.p, topic.n, &b.match, steps)
+    b.work += steps - b.match.steps
+    return rc
 
 
 cdef inline bint is_merged(Broker* b, Match* m, uint64_t total) noexcept nogil:
@@ -45,15 +57,14 @@ cdef inline bint is_merged(Broker* b, Match* m, uint64_t total) noexcept nogil:
 
 
 cdef inline bint is_long(const Broker* b, const Match* m) noexcept nogil:
-    return match_places(m) * (WORK_SEND + 1) > b.settings.turn_budget
-
-
-cdef bint route_slices(Broker* b, View topic) noexcept nogil:
-    return index_match(b.index, topic.p, topic.n, &b.match) == 0 and is_long(b, &b.match)
+    return (match_places(m) + m.n_groups) * (WORK_SEND + 1) > turn_fanout_max(b)
 
 
 cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil:
-    if index_match(b.index, p.topic.p, p.topic.n, &b.match) != 0 or not stream_message(b, p, &b.match, 1):
+    cdef int rc = match_topic(b, p.topic, turn_match_steps(b))
+    if rc == MATCH_PART:
+        match_leave(b.index, &b.match.place)
+    if rc < 0 or not stream_message(b, p, NULL if rc == MATCH_PART else &b.match, 1):
         return 0
     p.journalled = 1             # also if no stream wants it, so that route does not ask again
     return 1
@@ -63,26 +74,45 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     cdef Match* m = &b.match
     cdef uint32_t i, matched
     cdef uint64_t total
-    if index_match(b.index, p.topic.p, p.topic.n, m) != 0:
+    cdef int rc = match_topic(b, p.topic, turn_match_steps(b))
+    cdef bint part = rc == MATCH_PART
+    if rc < 0:
         # a stream may be among the subscribers
         return ROUTE_REFUSED if b.streams != NULL and owner != NULL and p.qos and not p.journalled else 0
     total = match_total(m)
-    matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF)
-    if m.n_groups and b.streams != NULL and not p.journalled and not stream_message(b, p, m, owner != NULL and p.qos != 0):
+    if (m.n_groups or part) and b.streams != NULL and not p.journalled \
+            and not stream_message(b, p, NULL if part else m, owner != NULL and p.qos != 0):
+        if part:
+            match_leave(b.index, &m.place)
         return ROUTE_REFUSED
+    matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF)
     for i in range(m.n_groups):
-        if m.groups[i].strategy != SHARE_STREAM:
-            share_deliver(b, p, m.groups[i])
-            matched += 1
-    if m.n_lists == 0:
-        return matched
-    if is_long(b, m) and fanout_begin(b, p, m, total, owner):
-        return matched
-    if is_merged(b, m, total) and deliver_merged(b, p, m, total):
-        return matched
+        matched += m.groups[i].strategy != SHARE_STREAM
+    if part or is_long(b, m):
+        if fanout_begin(b, p, m, part, owner):
+            return matched | part
+        while part:              # no memory for a job: at once, which delays others but loses nothing
+            deliver_match(b, p, m, 1)
+            part = index_match_on(b.index, p.topic.p, p.topic.n, m, turn_match_steps(b)) == MATCH_PART
+    deliver_match(b, p, m, 0)
+    return matched
+
+
+cdef void deliver_match(Broker* b, Publication* p, Match* m, bint part) noexcept nogil:
+    """Deliver to all lists and groups found. part: there are more of them, so copies cannot be merged."""
+    cdef uint64_t total = match_total(m)
+    cdef uint32_t i
+    for i in range(m.n_groups):
+        deliver_group(b, p, m.groups[i])
+    if not part and is_merged(b, m, total) and deliver_merged(b, p, m, total):
+        return
     for i in range(m.n_lists):
         deliver_list(b, p, m.lists[i], 0, m.lists[i].n)
-    return matched
+
+
+cdef inline void deliver_group(Broker* b, Publication* p, Group* group) noexcept nogil:
+    if group.strategy != SHARE_STREAM:
+        share_deliver(b, p, group)
 
 
 cdef void deliver_list(Broker* b, Publication* p, List* l, uint32_t start, uint32_t end) noexcept nogil:
@@ -114,32 +144,28 @@ cdef bint deliver_merged(Broker* b, Publication* p, Match* m, uint64_t total) no
 
 # ---------------------------------------------------------------- in slices
 
-cdef bint fanout_begin(Broker* b, Publication* p, Match* m, uint64_t total, Client* owner) noexcept nogil:
-    """Begin a fan-out job. Returns 0 if there is no memory for it; then the caller delivers at once, which delays others but
-    loses nothing."""
+cdef bint fanout_begin(Broker* b, Publication* p, Match* m, bint part, Client* owner) noexcept nogil:
+    """Begin a fan-out job with a match, or with the first part of one. Returns 0 if there is no memory for it, or if it is a match
+    that would keep a list from closing its gaps: then the caller delivers at once."""
     cdef Job* j
     cdef uint32_t i
-    for i in range(m.n_lists):
-        if m.lists[i].pins and m.lists[i].n > 2 * m.lists[i].live + GAPS_MAX:
-            return 0             # pinned by one fan-out after another it would never close its gaps
+    if not part:
+        for i in range(m.n_lists):
+            if m.lists[i].pins and m.lists[i].n > 2 * m.lists[i].live + GAPS_MAX:
+                return 0         # pinned by one fan-out after another it would never close its gaps
     if publication_store(b, p) == NULL:
         return 0
     j = job_new(b, JOB_FANOUT, owner)
     if j == NULL:
         return 0
-    j.lists = <List**>malloc(m.n_lists * (sizeof(List*) + sizeof(uint32_t)))
-    if j.lists == NULL:
-        free(j)
+    if not lists_take(b, j, m):
+        free(j.lists)
+        free(j)                  # it was not added: no client waits for it
         return 0
-    j.ends = <uint32_t*>(j.lists + m.n_lists)
-    j.n_lists = m.n_lists
-    for i in range(m.n_lists):
-        j.lists[i] = m.lists[i]
-        j.ends[i] = m.lists[i].n
-        list_pin(m.lists[i])
-    if is_merged(b, m, total):
-        j.merging = MERGE_WANTED
-        j.merge_n = <uint32_t>total
+    j.matching = part
+    j.place = m.place
+    if not b.settings.allow_duplicate_messages and (part or m.n_lists > 1):
+        j.merging = MERGE_COLLECTS
     j.message = message_ref(p.message)
     j.durability = p.durability
     j.session = p.source
@@ -149,35 +175,119 @@ cdef bint fanout_begin(Broker* b, Publication* p, Match* m, uint64_t total, Clie
     return 1
 
 
+cdef bint lists_take(Broker* b, Job* j, Match* m) noexcept nogil:
+    """Pin the lists and groups of the match and append them to the job's. Returns 0 if there is no memory; then nothing changed."""
+    cdef uint32_t n = m.n_lists + m.n_groups
+    cdef uint32_t i
+    cdef void* grown
+    if j.n_lists + n > j.cap_lists:
+        grown = realloc(j.lists, (j.n_lists + n) * sizeof(List*))
+        if grown == NULL:
+            return 0
+        j.lists = <List**>grown
+        grown = realloc(j.ends, (j.n_lists + n) * sizeof(uint32_t))
+        if grown == NULL:
+            return 0
+        j.ends = <uint32_t*>grown
+        b.fanout_bytes += (j.n_lists + n - j.cap_lists) * LISTED_BYTES
+        j.cap_lists = j.n_lists + n
+    for i in range(m.n_lists):
+        list_take(j, m.lists[i])
+    for i in range(m.n_groups):
+        if m.groups[i].strategy != SHARE_STREAM:
+            list_take(j, &m.groups[i].members)
+    b.work += 1 + n // PIN_WORK
+    return 1
+
+
+cdef inline void list_take(Job* j, List* l) noexcept nogil:
+    j.lists[j.n_lists] = l
+    j.ends[j.n_lists] = l.n
+    j.n_lists += 1
+    list_pin(l)
+
+
 cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
     cdef Publication p
-    cdef uint64_t limit = b.work + b.settings.turn_budget
-    if j.merging == MERGE_WANTED and not merging_begin(b, j):
-        return 0
+    cdef uint64_t limit = b.turn_limit
+    cdef bint done = 0
     publication_of(&p, j.message)
     p.source = j.session
     p.durability = j.durability
-    if j.merging != MERGE_DELIVERS:
-        walk_lists(b, &p, j, limit)
-        if j.list == j.n_lists and j.merging == MERGE_GATHERS:
-            j.merging = MERGE_DELIVERS
-            j.position = 0
-    if j.merging == MERGE_DELIVERS:
-        j.position = merge_deliver(b, &p, &j.merge, j.lists, j.position, limit)
+    while not done and b.work < limit:
+        if j.merging == MERGE_COLLECTS:
+            collect(b, j)
+        elif j.merging == MERGE_WANTED:
+            if not merging_begin(b, j):
+                break
+        elif not round_done(b, &p, j, limit):
+            break
+        elif j.matching:
+            lists_leave(b, j)
+            match_more(b, j)
+        else:
+            done = close_gaps(b, j)
     publication_fini(b, &p)
-    if j.list != j.n_lists or (j.merging == MERGE_DELIVERS and j.position != j.merge.n) or not close_gaps(b, j):
-        return 0
-    if j.released_pid and j.session != NULL and persist_inbound_end(b, j.session, j.released_pid) != 0:
+    if done and j.released_pid and j.session != NULL and persist_inbound_end(b, j.session, j.released_pid) != 0:
         return 0                 # no memory for its record: the job is not done until there is some
-    j.released_pid = 0
-    return 1
+    if done:
+        j.released_pid = 0
+    return done
+
+
+cdef bint round_done(Broker* b, Publication* p, Job* j, uint64_t limit) noexcept nogil:
+    """Deliver to the lists at hand. Returns 0 if the slice ends first."""
+    if j.merging != MERGE_DELIVERS:
+        walk_lists(b, p, j, limit)
+        if j.list != j.n_lists:
+            return 0
+        if j.merging != MERGE_GATHERS:
+            return 1
+        j.merging = MERGE_DELIVERS
+        j.position = 0
+    j.position = merge_deliver(b, p, &j.merge, j.lists, j.position, limit)
+    return j.position == j.merge.n
+
+
+cdef void match_more(Broker* b, Job* j) noexcept nogil:
+    """Take the lists of the next part of the match."""
+    cdef Match* m = &b.match
+    cdef uint64_t steps = b.settings.turn_budget // 20
+    cdef Publication p
+    cdef int rc
+    m.place = j.place
+    rc = index_match_on(b.index, j.message.topic.p, j.message.topic.n, m, steps)
+    b.work += steps - m.steps
+    j.matching = rc == MATCH_PART
+    j.place = m.place
+    if not lists_take(b, j, m):
+        publication_of(&p, j.message)
+        p.source = j.session
+        p.durability = j.durability
+        deliver_match(b, &p, m, 1)               # no memory to remember them
+        publication_fini(b, &p)
+
+
+cdef void collect(Broker* b, Job* j) noexcept nogil:
+    """Collect the lists of one more part of a match whose copies are merged. A match of more lists than MERGE_LISTS_MAX is not
+    merged."""
+    cdef uint32_t i
+    cdef uint64_t total = 0
+    if j.matching and j.n_lists < MERGE_LISTS_MAX:
+        match_more(b, j)
+        return
+    for i in range(j.n_lists):
+        total += j.lists[i].live
+    b.work += j.n_lists // PIN_WORK
+    j.merging = MERGE_NOT if j.matching or total >= UINT32_MAX else MERGE_WANTED
+    j.merge_n = <uint32_t>total
 
 
 cdef bint close_gaps(Broker* b, Job* j) noexcept nogil:
     """Close the gaps that subscribers left while this job pinned the lists. Works in slices, too: returns 0 if there is more to
     do."""
     cdef uint32_t i
-    b.work += 1 + j.n_lists // 8
+    b.work += 1 + j.n_lists // PIN_WORK
     for i in range(j.n_lists):
         if list_tidy(b.index, j.lists[i]):
             b.work += 32
@@ -188,15 +298,21 @@ cdef bint close_gaps(Broker* b, Job* j) noexcept nogil:
 cdef void walk_lists(Broker* b, Publication* p, Job* j, uint64_t limit) noexcept nogil:
     """Walk over the lists, either to deliver or to gather the sessions for merged copies."""
     cdef uint32_t end
+    cdef List* l
     while j.list < j.n_lists and b.work < limit:
+        l = j.lists[j.list]
         end = j.ends[j.list]
-        if end - j.position > RUN:
-            end = j.position + RUN
-        if j.merging == MERGE_GATHERS:
-            merge_gather(b, &j.merge, j.lists, j.list, j.position, end)
+        if list_group(l) != NULL:
+            deliver_group(b, p, list_group(l))
+            b.work += 1
         else:
-            deliver_list(b, p, j.lists[j.list], j.position, end)
-            b.work += 1 + (end - j.position) // 8     # entries without a write cost time, too
+            if end - j.position > RUN:
+                end = j.position + RUN
+            if j.merging == MERGE_GATHERS:
+                merge_gather(b, &j.merge, j.lists, j.list, j.position, end)
+            else:
+                deliver_list(b, p, l, j.position, end)
+                b.work += 1 + (end - j.position) // 8     # entries without a write cost time, too
         j.position = end
         if j.position >= j.ends[j.list]:
             j.list += 1
@@ -215,12 +331,23 @@ cdef bint merging_begin(Broker* b, Job* j) noexcept nogil:
     return 1
 
 
-cdef void fanout_end(Broker* b, Job* j) noexcept nogil:
+cdef void lists_leave(Broker* b, Job* j) noexcept nogil:
     cdef uint32_t i
+    for i in range(j.n_lists):
+        list_unpin(b.index, j.lists[i])
+    b.work += j.n_lists // PIN_WORK
+    j.n_lists = j.list = j.position = 0
+
+
+cdef void fanout_end(Broker* b, Job* j) noexcept nogil:
     if j.merging == MERGE_GATHERS or j.merging == MERGE_DELIVERS:
         b.merging_bytes -= merge_bytes(j.merge_n)
         merge_end(&j.merge)
-    for i in range(j.n_lists):
-        list_unpin(b.index, j.lists[i])
+    if j.matching:
+        match_leave(b.index, &j.place)
+    lists_leave(b, j)
+    b.fanout_bytes -= j.cap_lists * LISTED_BYTES
     free(j.lists)
+    free(j.ends)
     j.lists = NULL
+    j.ends = NULL

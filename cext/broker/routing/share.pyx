@@ -29,13 +29,13 @@ from cext.broker.persist.persist cimport pending_delivery_done
 from cext.broker.persist.publication cimport drop_unlogged, publication_fini, publication_of
 from cext.broker.routing.deliver cimport deliver
 from cext.broker.routing.delivery_rules cimport RETAIN_AS_PUBLISHED, qos_for
-from cext.session.message cimport Message, message_ref, message_unref
+from cext.session.message cimport Message
 from cext.session.queue cimport (
     DELIVERY_SHARED, D_DONE, D_WAITING, Delivery, Queue, delivery_message, delivery_release, delivery_topic, queue_at,
 )
 from cext.session.session cimport SESSION_ENDED, Session, session_share
-from cext.topic.index cimport Entry, Group, List, list_entry, subscriber_entry
-from cext.topic.match cimport Match, index_match
+from cext.topic.index cimport Entry, Group, List, group_identify, group_of_id, list_entry, subscriber_entry
+from cext.topic.match cimport MATCH_PART, index_match_some, match_leave
 
 cdef enum:
     NO_MEMBER = 0xFFFFFFFFu         # not a place: a list has fewer places
@@ -72,7 +72,7 @@ cdef uint8_t share_strategy(Broker* b, const Group* g) noexcept nogil:
 
 cdef void group_init(Broker* b, Group* g) noexcept nogil:
     b.groups_met += 1
-    g.id = b.groups_met
+    group_identify(b.index, g, b.groups_met)
     g.strategy = strategy_of(b, g.name)
 
 
@@ -297,55 +297,20 @@ cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil:
 
 # ---------------------------------------------------------------- hand-over
 
-cdef struct HandOver:               # groups that match the message handed over last
-    Message* message             # one reference; NULL = none yet
-    uint32_t at                  # place where the last group was found
-    uint64_t begun               # b.work at the first look-up, so that a slice that only searched still makes progress
-
-
-cdef Group* group_by_id(Broker* b, HandOver* h, Message* m, uint64_t id) noexcept nogil:
-    """Return the group with this id among those that match message m; NULL = it is gone. Deliveries of one message are in the
-    queue in the order of its groups. Each search continues where the last one ended, so all of them cost as much as routing the
-    message did."""
-    cdef Match* match = &b.match
-    cdef uint32_t i
-    if h.message == NULL or (h.message != m and (
-            h.message.topic.n != m.topic.n or memcmp(h.message.topic.p, m.topic.p, m.topic.n) != 0)):
-        if index_match(b.index, m.topic.p, m.topic.n, match) != 0:
-            match.n_groups = 0
-        b.work += 1 + (match.n_lists + match.n_groups) // 8
-        h.at = 0
-        if h.message == NULL:
-            h.begun = b.work
-    if h.message != m:
-        if h.message != NULL:
-            message_unref(&b.messages, &b.reactor.buffers, h.message)
-        h.message = message_ref(m)
-    for i in range(match.n_groups):
-        if h.at >= match.n_groups:
-            h.at = 0
-        if match.groups[h.at].id == id:
-            b.work += i // 8
-            return match.groups[h.at]
-        h.at += 1
-    b.work += match.n_groups // 8
-    return NULL
-
-
 cdef inline bint may_hand_over(const Delivery* d) noexcept nogil:
     if d.message == NULL or not d.qos & DELIVERY_SHARED:
         return 0
     return d.qos & 3 == 1 or d.state == D_WAITING
 
 
-cdef bint delivery_hand_over(Broker* b, Session* s, Delivery* d, HandOver* h) noexcept nogil:
+cdef bint delivery_hand_over(Broker* b, Session* s, Delivery* d) noexcept nogil:
     """Hand one delivery over to another member. Returns 0 if it may not be handed over or there is no member."""
     cdef Publication p
     cdef bint found
     cdef Group* g
     if not may_hand_over(d):
         return 0
-    g = group_by_id(b, h, d.message, s.shares[d.sub_id].group)
+    g = group_of_id(b.index, s.shares[d.sub_id].group)
     if g == NULL:
         return 0
     publication_of(&p, d.message)
@@ -358,11 +323,8 @@ cdef bint delivery_hand_over(Broker* b, Session* s, Delivery* d, HandOver* h) no
 cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil:
     cdef Queue* q = &s.queue
     cdef Delivery* d
-    cdef HandOver h
-    h.message = NULL
-    h.at = 0
-    h.begun = b.work
-    while q.floor != q.tail and b.work < h.begun + budget:
+    cdef uint64_t limit = b.work + budget
+    while q.floor != q.tail and b.work < limit:
         b.work += 1
         d = queue_at(q, q.floor)
         q.floor += 1
@@ -371,13 +333,11 @@ cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil
             account_left(b, s, d.qos, ACCOUNT_GONE)
         if d.message == NULL:
             continue
-        if not delivery_hand_over(b, s, d, &h) and d.state == D_WAITING:
+        if not delivery_hand_over(b, s, d) and d.state == D_WAITING:
             drop_unlogged(b, s, DROP_SESSION_ENDED, delivery_topic(d))
         if s.store_session_id:
             pending_delivery_done(b, s, delivery_message(d), q.floor - 1)
         delivery_release(&b.messages, &b.reactor.buffers, d)
-    if h.message != NULL:
-        message_unref(&b.messages, &b.reactor.buffers, h.message)
     return q.floor == q.tail
 
 
@@ -398,7 +358,8 @@ cdef Entry* group_of_restored(Broker* b, Session* s, uint32_t* at, Group** g) no
 cdef void share_restored(Broker* b, Session* s) noexcept nogil:
     """Restore the groups of the session's shared deliveries. A record stores that a delivery came through a group, but not which.
     The first delivery of a message came through the first matching group, the second through the second, and so on in the order
-    of the match. A delivery whose session has left its group becomes a plain one."""
+    of the match. A delivery whose session has left its group becomes a plain one, and so does one whose message matches too much for
+    one turn."""
     cdef Queue* q = &s.queue
     cdef uint32_t i = q.floor
     cdef uint32_t at = 0
@@ -406,6 +367,7 @@ cdef void share_restored(Broker* b, Session* s) noexcept nogil:
     cdef Delivery* d
     cdef Group* g = NULL
     cdef Entry* e
+    cdef int rc
     while i != q.tail:
         d = queue_at(q, i)
         i += 1
@@ -414,8 +376,11 @@ cdef void share_restored(Broker* b, Session* s) noexcept nogil:
         if delivery_message(d) != last:
             last = delivery_message(d)
             at = 0
-            if index_match(b.index, last.topic.p, last.topic.n, &b.match) != 0:
+            rc = index_match_some(b.index, last.topic.p, last.topic.n, &b.match, b.settings.turn_budget)
+            if rc:
                 b.match.n_groups = 0
+            if rc == MATCH_PART:
+                match_leave(b.index, &b.match.place)
         e = group_of_restored(b, s, &at, &g)
         if e != NULL:
             if g.strategy == 0:

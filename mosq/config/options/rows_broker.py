@@ -118,9 +118,9 @@ OWN = (
            "Seconds that a new connection has for its CONNECT, including TLS and WebSocket handshakes", 1, 3600,
            unit="seconds", own=True, reload=NEW),
     number("turn_budget", 200_000, G,
-           "Work that one client may cause in a turn of the loop before other clients have theirs. A delivery counts "
-           "1, the first delivery to a connection in a turn counts 50", 1000, INT32_MAX,
-           unit="deliveries; the first to a connection counts 50", own=True),
+           "Work of all clients together in a turn of the loop; more of it waits for the next turn. A delivery counts "
+           "1, the first delivery to a connection in a turn counts 50, a visited node of the index counts 1", 1000,
+           INT32_MAX, unit="deliveries; the first to a connection counts 50", own=True),
     # -- passwords and plugins
     number("auth_timeout", 10, G,
            "Seconds that a plugin or the password check has to decide; after that the client is refused", 1, 300,

@@ -1,0 +1,25 @@
+# The filters of a SUBSCRIBE or UNSUBSCRIBE, handled in slices. See filter_slices.pyx.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
+from cext.codec.decode cimport Subscribe
+from cext.codec.frame cimport Frame
+
+ctypedef struct FilterSlice:
+    Subscribe packet                # `items` begins with the next filter
+    uint32_t n                      # filters before that one
+    uint8_t* codes                  # reason codes of the filters
+    uint64_t changes                # changes_of before the first filter
+    uint64_t limit                  # value of b.work at which the slice ends
+    uint8_t acknowledged            # 1: the acknowledgement is sent, and the walk over the filters has begun again
+    uint8_t small[64]
+
+# Begin or continue a packet: decode it, get the verdicts of plugins, and find out where the last slice ended. access: ACL_SUBSCRIBE
+# or ACL_UNSUBSCRIBE. Returns 0, PACKET_PENDING, or a reason code.
+cdef int filters_open(Broker* b, Client* c, const Frame* f, uint8_t access, FilterSlice* t) noexcept nogil
+# Begin the walk over the filters again, for the retained messages after the acknowledgement.
+cdef void filters_rewind(FilterSlice* t, const Frame* f, int version) noexcept nogil
+# End the slice: the packet is handled again in a later turn. Returns PACKET_PENDING, or a reason code.
+cdef int filters_postpone(Broker* b, Client* c, const FilterSlice* t) noexcept nogil
+# Free what the packet needed. A packet that was postponed is not closed.
+cdef void filters_close(Broker* b, Client* c, FilterSlice* t) noexcept nogil
