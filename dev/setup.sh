@@ -210,6 +210,31 @@ compile_changed() {
     fi
 }
 
+# build_sanitized: builds a copy in build/asan with AddressSanitizer and UndefinedBehaviorSanitizer, since a sanitized build must not
+# mix with a plain one, and goes into it. Sets `preload`, the libraries that a program with this build needs in LD_PRELOAD; reports
+# go into files build/asan/report.*, since pytest hides the output of a test that dies.
+build_sanitized() {
+    local copy=build/asan
+    need_for_build
+    mkdir -p "$copy"
+    # tar keeps the times of files, so that only changed sources are compiled again; it replaces tests and Python as a whole
+    rm -rf "$copy/tests" "$copy/conf" "$copy/docs" "$copy/perf"
+    [ ! -d "$copy/mosq" ] || find "$copy/mosq" -type f ! -name '*.so' -delete
+    tar -c --exclude='*.so' --exclude=__pycache__ \
+        cext mosq tests conf docs dev perf setup.py pyproject.toml MANIFEST.in LICENSE README.md | tar -x -C "$copy"
+    (cd "$copy/cext" && find . -name '*.p[xy][xd]' | while read -r file; do [ -e "../../../cext/$file" ] || rm "$file"; done)
+    cd "$copy"
+    local sanitize="-fsanitize=address,undefined -fno-omit-frame-pointer"
+    export MOSQ_CFLAGS="$sanitize -O1 -Wno-error=maybe-uninitialized" MOSQ_LDFLAGS="$sanitize"
+    VENV=.venv
+    build_with test
+    preload="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)"
+    export MOSQ_SANITIZED=1 PYTHONMALLOC=malloc
+    export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1:log_path=$PWD/report
+    export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$PWD/report
+    rm -f report.*
+}
+
 build_for_tests() {
     need_for_tests
     build_with test

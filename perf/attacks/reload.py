@@ -9,9 +9,18 @@ from perf.attacks import wire
 from perf.attacks.attack import attack
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from perf.attacks.scene import Scene
 
 RULES = 100_000
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file so that no reload reads half of it."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
 
 
 @attack(
@@ -23,7 +32,7 @@ RULES = 100_000
 def reload_rules(scene: Scene) -> None:
     for n in range(2):
         rules = "".join(f"user u{i}\ntopic read a/{n}/{i}/#\n" for i in range(RULES // 2)) + "topic readwrite #\n"
-        (scene.folder / "acl").write_text("topic readwrite #\npattern readwrite %c/#\n" + rules)
+        replace(scene.folder / "acl", "topic readwrite #\npattern readwrite %c/#\n" + rules)
         scene.reload()
         scene.hold()
         scene.end = time.monotonic() + 1.5
@@ -40,7 +49,7 @@ def reload_storm(scene: Scene) -> None:
     config = scene.folder / "broker.conf"
     text, n = config.read_text(), 0
     while not scene.over():
-        config.write_text(text.replace("sys_interval 10", f"sys_interval {10 + n % 2}"))
+        replace(config, text.replace("sys_interval 10", f"sys_interval {10 + n % 2}"))
         scene.reload()
         n += 1
         time.sleep(0.02)
