@@ -14,6 +14,8 @@ STATS = (
     "sockets",
     "connections_room",
     "newcomers",
+    "newcomers_bytes",
+    "resident_bytes",
     "messages_in",
     "messages_out",
     "publish_in",

@@ -15,8 +15,8 @@ from libc.string cimport memcpy, memmove
 from cext.base.buffer cimport buffer_give, buffer_take
 from cext.net.conn cimport conn_drop_input, conn_gone, conn_mark_dirty, conn_report_open
 from cext.net.conn_state cimport (
-    ARENA_BYTES, ARENA_MARGIN, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_OPENING, CONN_PAUSED, CONN_READY, Conn,
-    INPUT_FIRST_BYTES, NOTHING, Reactor,
+    ARENA_BYTES, ARENA_MARGIN, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_OPENING, CONN_PAUSED, CONN_READY,
+    CONN_SMALL, Conn, INPUT_FIRST_BYTES, NOTHING, Reactor, SMALL_FIRST_BYTES, SMALL_READ_BYTES,
 )
 from cext.net.proxy cimport PROXY_V2_BYTES_MAX, Proxied
 from cext.net.system cimport MSG_PEEK, iovec, readv, recv
@@ -52,7 +52,8 @@ cdef void conn_read(Reactor* r, Conn* c) noexcept nogil:
         read_large(r, c)
         conn_check_end(r, c)
         return
-    got = conn_receive(r, c, r.arena, ARENA_BYTES)
+    # a layer of TLS gets the whole arena, because no decrypted byte may stay in it
+    got = conn_receive(r, c, r.arena, SMALL_READ_BYTES if c.flags & CONN_SMALL and c.transport == NULL else ARENA_BYTES)
     if c.flags & CONN_OPENING and c.transport != NULL and c.transport.open and conn_report_open(r, c):
         return
     if got <= 0:
@@ -128,6 +129,9 @@ cdef int room_for_frame(Reactor* r, Conn* c) noexcept nogil:
     cdef uint32_t have = c.in_len - c.in_off
     cdef uint32_t want = c.in_need if have >= INPUT_FIRST_BYTES or c.in_need <= INPUT_FIRST_BYTES else INPUT_FIRST_BYTES
     cdef uint32_t cap
+    if c.flags & CONN_SMALL:
+        cap = 2 * have if have > SMALL_FIRST_BYTES // 2 else SMALL_FIRST_BYTES
+        want = c.in_need if c.in_need < cap else cap
     cdef uint8_t* q
     if c.in_cap >= want and c.in_off == 0:
         return 0
@@ -164,7 +168,7 @@ cdef void read_large(Reactor* r, Conn* c) noexcept nogil:
     first = (c.in_need if c.in_cap >= c.in_need else c.in_cap) - c.in_len
     iov[0].iov_base = c.in_buf + c.in_len
     iov[0].iov_len = first
-    if c.in_cap >= c.in_need:
+    if c.in_cap >= c.in_need and not c.flags & CONN_SMALL:
         iov[1].iov_base = r.arena
         iov[1].iov_len = ARENA_BYTES
         n_iov = 2

@@ -14,6 +14,8 @@ cdef enum:
     FLUSH_EARLY_BYTES = 256 * 1024      # limit of output in one turn; a connection with more is flushed at once
     # First buffer of a large frame; a larger one is allocated once this many bytes have arrived.
     INPUT_FIRST_BYTES = 64 * 1024
+    SMALL_READ_BYTES = 4096     # limit of one read from a CONN_SMALL connection; the rest stays in the socket
+    SMALL_FIRST_BYTES = 1024    # first buffer of a large frame of such a connection
 
 cdef enum:
     SOURCE_LISTENER = 1
@@ -112,6 +114,7 @@ ctypedef struct TransportOps:
 ctypedef struct Transport:      # head of each layer's struct
     const TransportOps* ops
     uint32_t unsent             # encrypted bytes that the socket did not accept
+    uint32_t memory             # bytes that the layer holds beside `unsent`, until the first packet of the owner's protocol
     int32_t error               # valid if `over`: errno, or 0 after an orderly end
     uint8_t open                # 1 = the closing bytes (close_notify) are still to be sent
     uint8_t over                # 1 = no more input comes
@@ -135,6 +138,7 @@ cdef enum:
     CONN_CONNECTING = 512       # outbound, not connected yet: EPOLLOUT is armed, EPOLLIN is not
     CONN_OPENING = 1024         # outbound, on_opened not called yet: the owner must not write
     CONN_HELD = 2048            # the owner allows no output yet
+    CONN_SMALL = 4096           # not trusted yet: reads little at a time, its buffer grows with what arrived, and on_small follows each read
 
 ctypedef struct Conn:
     uint32_t source             # SOURCE_CONN
@@ -183,6 +187,7 @@ ctypedef struct Reactor:
     accept_fn on_accept
     input_fn on_input
     lost_fn on_lost
+    conn_fn on_small            # a CONN_SMALL connection has read
     conn_fn on_drained          # a CONN_HUNGRY connection has no unsent output any more
     conn_fn on_free             # end of turn: no pointers to c are left
     release_fn release

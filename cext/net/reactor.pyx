@@ -21,7 +21,7 @@ from cext.net.conn_input cimport conn_check_end, conn_feed, conn_read
 from cext.net.conn_output cimport conn_send
 from cext.net.conn_state cimport (
     ACCEPTS_MAX, ARENA_BYTES, ARENA_MARGIN, Address, CONN_BLOCKED, CONN_CLOSED, CONN_CONNECTING, CONN_DEAF, CONN_DIRTY,
-    CONN_HELD, CONN_PAUSED, CONN_READY, Conn, TURN_EVENTS_MAX, ListenSocket, Reactor, SOURCE_CONN, SOURCE_LISTENER,
+    CONN_HELD, CONN_PAUSED, CONN_READY, CONN_SMALL, Conn, TURN_EVENTS_MAX, ListenSocket, Reactor, SOURCE_CONN, SOURCE_LISTENER,
     SOURCE_WATCHED,
 )
 from cext.net.system cimport (
@@ -149,6 +149,8 @@ cdef void serve_conn(Reactor* r, Conn* c, uint32_t events) noexcept nogil:
     if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
         if not c.flags & (CONN_PAUSED | CONN_READY):
             conn_read(r, c)
+            if c.flags & CONN_SMALL:
+                r.on_small(r.ctx, c)
         elif events & (EPOLLHUP | EPOLLERR):
             conn_gone(r, c, 0)
         elif not c.flags & CONN_DEAF:

@@ -7,7 +7,7 @@ Invariant: a connection has an SSL from its first byte to its end, or until `rec
 """
 
 from libc.errno cimport ENOMEM, EPROTO
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from cext.net.conn_state cimport Conn, Reactor
 from cext.net.openssl cimport (
@@ -21,18 +21,24 @@ from cext.net.records cimport (
     RECORD_HEADER_BYTES, Suite, TYPE_DATA, records_begin, records_end, suite_find,
 )
 from cext.net.tls_layer cimport tls_fail, tls_stopped
+from cext.net.tls_memory cimport tls_memory_add, tls_memory_now
 from cext.net.tls_output cimport tls_queue_output
 from cext.net.tls_outward cimport tls_expect_name, tls_numeric, tls_peer_good
 from cext.net.tls_peer cimport peer_read
 from cext.net.tls_state cimport Tls, TlsLayer
 
+cdef enum:
+    HANDSHAKE_ESTIMATE_BYTES = 48 * 1024        # OpenSSL's memory of a connection that waits for the client's Finished, measured
+
 
 cdef int tls_ssl_new(TlsLayer* y, Tls* t) noexcept nogil:
     """Create the SSL at the first byte, so that a client that only connects costs nothing."""
+    cdef int64_t before = tls_memory_now()
     ERR_clear_error()
     t.ssl = SSL_new(t.x.ctx)
     if t.ssl == NULL:
         return -1
+    tls_memory_add(&t.base, before, HANDSHAKE_ESTIMATE_BYTES)
     SSL_set_app_data(t.ssl, t)
     BIO_up_ref(y.bio)
     SSL_set_bio(t.ssl, y.bio, y.bio)
@@ -83,9 +89,11 @@ cdef void tls_handshake(Reactor* r, Conn* c) noexcept nogil:
     """Continue the handshake as far as layer.in allows."""
     cdef Tls* t = <Tls*>c.transport
     cdef TlsLayer* y = <TlsLayer*>r.layer
+    cdef int64_t before = tls_memory_now()
     cdef int got
     ERR_clear_error()
     got = SSL_do_handshake(t.ssl)
+    tls_memory_add(&t.base, before, 0)
     if got == 1:
         t.done = t.base.open = 1
         peer_read(&t.peer, t.ssl)
@@ -117,6 +125,7 @@ cdef int hand_to_records(TlsLayer* y, Tls* t) noexcept nogil:
     SSL_set_shutdown(t.ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN)       # the session is valid: no side failed
     SSL_free(t.ssl)
     t.ssl = NULL
+    t.base.memory = 0
     return 0
 
 

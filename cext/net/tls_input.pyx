@@ -23,6 +23,7 @@ from cext.net.records cimport (
 )
 from cext.net.system cimport recv
 from cext.net.tls_handshake cimport tls_handshake, tls_ssl_new
+from cext.net.tls_hello cimport HELLO_PART, HELLO_TOO_LARGE, HELLO_WHOLE, hello_state
 from cext.net.tls_layer cimport tls_fail, tls_stopped
 from cext.net.tls_output cimport tls_put_alert, tls_queue_output
 from cext.net.tls_state cimport TLS_HANDSHAKES_PER_TURN, TLS_IN_BYTES, Tls, TlsLayer
@@ -42,14 +43,15 @@ cdef ssize_t tls_receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nog
         if got == 0 or (errno != EAGAIN and errno != EINTR):
             t.base.open = 0
         return got
-    if not t.done and t.ssl == NULL and tls_ssl_new(y, t) != 0:
-        tls_fail(r, c)
-        return NOTHING
     if t.part_n:
         memcpy(y.received, t.part, t.part_n)
+    if not t.done and t.ssl == NULL and not hello_take(r, c, <size_t>got):
+        return NOTHING
     y.in_p = y.received
     y.in_n = t.part_n + <size_t>got
     y.out_n = 0
+    if not t.done:
+        tls_part_drop(r, t)
     if not t.done:
         tls_handshake(r, c)
         tickets = y.out_n if t.ssl == NULL else 0
@@ -59,6 +61,25 @@ cdef ssize_t tls_receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nog
     if y.out_n:
         tls_queue_output(r, c, y.out_n > tickets or t.base.over)
     return <ssize_t>total if total else NOTHING
+
+
+cdef bint hello_take(Reactor* r, Conn* c, size_t got) noexcept nogil:
+    """Return whether the ClientHello is complete and the connection has its SSL. Until then the bytes wait in `part`."""
+    cdef Tls* t = <Tls*>c.transport
+    cdef TlsLayer* y = <TlsLayer*>r.layer
+    cdef size_t n = t.part_n + got
+    cdef int state = hello_state(y.received, n)
+    y.out_n = 0
+    if state == HELLO_PART and part_store(r, t, y.received, n) == 0:
+        y.steps -= 1             # it cost no calculation
+        return 0
+    if state == HELLO_TOO_LARGE:
+        ERR_clear_error()
+        ERR_raise(ERR_LIB_SSL, SSL_R_DATA_LENGTH_TOO_LONG)
+    if state != HELLO_WHOLE or tls_ssl_new(y, t) != 0:
+        tls_fail(r, c)
+        return 0
+    return 1
 
 
 cdef bint handshake_step_allowed(Reactor* r, TlsLayer* y) noexcept nogil:

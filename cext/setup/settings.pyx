@@ -52,6 +52,8 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.packet_max = setting_number(s, "max_packet_size", 2000000, 0, 268435460)
     t.message_size_limit = setting_number(s, "message_size_limit", 0, 0, 268435455)
     t.memory_limit = setting_number(s, "memory_limit", 0, 0, 2**63)
+    t.login_memory = setting_number(s, "login_memory", 64 << 20, 0, 2**63)
+    t.memory_watch = setting_number(s, "memory_watch", 0, 0, 1)
     t.global_max_clients = setting_number(s, "global_max_clients", -1, -1, 2**31)
     t.global_max_connections = setting_number(s, "global_max_connections", -1, -1, 2**31)
     t.descriptors_reserved = setting_number(s, "descriptors_reserved", DESCRIPTORS_RESERVED, 0, 1 << 20)

@@ -25,6 +25,7 @@ from cext.net.openssl cimport (
     X509_STORE_add_lookup, X509_STORE_set_flags, X509_V_FLAG_CRL_CHECK, X509_cmp, X509_load_crl_file, sk_X509_num,
 )
 from cext.net.tls cimport tls_context_new
+from cext.net.tls_memory cimport tls_memory_begin
 from cext.net.tls_state cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext
 from cext.net.tls_context cimport tls_context_callbacks, tls_context_release
 from cext.net.tls_tickets cimport SESSION_LIFE_S, ticket_keys_new, ticket_keys_ref, ticket_keys_unref
@@ -33,6 +34,7 @@ TLS_VERSIONS = {"": TLS1_2_VERSION, "tlsv1.1": TLS1_1_VERSION, "tlsv1.2": TLS1_2
 # AES-128 first: its digest makes a handshake cheaper by a tenth, its cipher everything after it by a fifth, and both are secure. The client's list
 # decides which of them are possible.
 TLS13_SUITES = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
+MEMORY_COUNTED = tls_memory_begin()      # False: OpenSSL was in use before, so sizes are estimated
 PSKS_MAX = 1_000_000
 # Versions of OpenSSL with which all tests of cext/net/records passed. The patch level does not matter: it brings fixes only.
 COMPACT_TESTED = ((3, 0),)

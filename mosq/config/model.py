@@ -136,6 +136,7 @@ class Config:
     persistent_client_expiration: int   # seconds; -1: never
     acl_refuse_subscribe: bool
     receive_maximum_policy: str
+    login_memory: int                   # 0: no limit
     max_inbound_qos2_bytes: int         # 0: no limit
     max_output_bytes: int
     max_topic_levels: int

@@ -125,6 +125,8 @@ class Control:
     def prepare(self) -> None:
         """Do the steps that need no engine and whose errors must be printed before the process goes to the background.
         Raises CannotStartError."""
+        if any(listener.certfile or listener.psk_hint for listener in self.config.listeners):
+            import mosq._tls  # noqa: F401 - before hashlib and ssl: OpenSSL's memory is counted only from its first use on
         try:
             self.user = process.find_account(self.config.user)
             process.set_umask()
@@ -277,6 +279,7 @@ class Control:
     def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
         """Return the settings of the engine for a configuration."""
         settings = engine_settings(config, self.mask(config))
+        settings["memory_watch"] = 1            # the process has nothing but the broker
         settings["log_json"] = int(config.log_format == "json")
         settings["control_topics"] = topics.names()
         return settings

@@ -70,6 +70,17 @@ ctypedef struct Broker:
     uint32_t newcomers_first            # connections that have not logged in, see newcomers.pyx
     uint32_t newcomers_last
     uint32_t newcomers_n
+    uint64_t newcomers_bytes            # memory of all newcomers, OpenSSL's included
+    int statm_fd                        # the system's count of the process's memory, see resident.pyx; -1: not watched
+    uint64_t resident                   # bytes when it was last read
+    uint64_t resident_first             # bytes when the loop started
+    uint64_t resident_next_ms           # it is read again at this time, or after this much input, or this many connections
+    uint64_t resident_next_bytes
+    uint64_t resident_next_accepted
+    uint64_t heap_peak                  # most counted bytes since free pages were last returned to the system
+    uint64_t trim_next_ms
+    int64_t memory_warned_s
+    int64_t newcomers_warned_s
     uint32_t stopping
     uint64_t started_ms
     int64_t started_s

@@ -137,6 +137,7 @@ ctypedef struct Client:
     uint32_t out_packets                # PUBLISHes written since its output was last empty
     uint32_t newcomer_prev              # neighbours in the list of newcomers, as positions in the slab + 1; 0: none
     uint32_t newcomer_next
+    uint32_t newcomer_bytes             # memory that it is counted as
     uint16_t keepalive_s
     uint16_t alias_max_in               # Topic Alias Maximum that it received; a reload does not change it
     uint16_t window                     # largest number of deliveries in flight

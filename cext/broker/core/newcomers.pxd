@@ -5,4 +5,6 @@ from cext.broker.core.client_state cimport Client
 cdef void newcomer_add(Broker* b, Client* c) noexcept nogil
 # The client has logged in, or has ended. No effect if it is no newcomer any more.
 cdef void newcomer_leave(Broker* b, Client* c) noexcept nogil
+# Count the memory of a newcomer again.
+cdef void newcomer_count(Broker* b, Client* c) noexcept nogil
 cdef Client* newcomer_oldest(Broker* b) noexcept nogil      # NULL: there is none

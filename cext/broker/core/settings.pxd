@@ -44,6 +44,8 @@ ctypedef struct Settings:
     uint32_t packet_max
     uint32_t message_size_limit
     uint64_t memory_limit
+    uint64_t login_memory               # bytes of all connections that have not logged in
+    uint8_t memory_watch                # 1: memory_limit bounds the whole process, not only what the broker counts
     int64_t global_max_clients          # -1: no limit
     int64_t global_max_connections
     uint32_t descriptors_reserved       # not for clients: the store, the log, reloads, bridges, HTTP

@@ -1,11 +1,12 @@
 # New connections: accepted by a listener, or passed in by the embedding program.
 from libc.stdint cimport uint32_t
 from cext.broker.core.broker cimport Broker
-from cext.net.conn_state cimport Address, ListenSocket
+from cext.net.conn_state cimport Address, Conn, ListenSocket
 
 # callbacks of the reactor: accept_fn and plain_fn
 cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a) noexcept nogil
 cdef void no_descriptors(void* broker) noexcept nogil
+cdef void newcomer_grew(void* broker, Conn* conn) noexcept nogil       # on_small
 cdef void descriptors_begin(Broker* b) noexcept nogil            # the loop starts
 cdef uint32_t connections_room(Broker* b) noexcept nogil         # number of connections for which there are descriptors
 # End the oldest connection that has not logged in. Returns 0 if there is none. Not while the packets of a client are handled.

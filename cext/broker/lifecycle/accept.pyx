@@ -10,17 +10,18 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport (
     END_REFUSED, address_text, client_doom, client_give, client_take, log_line, log_line_of, log_text,
 )
-from cext.broker.core.client_state cimport CF_TRUSTED, Client
+from cext.broker.core.client_state cimport CF_NEWCOMER, CF_TRUSTED, Client, client_of
 from cext.broker.core.listener cimport Listener
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
-from cext.broker.core.newcomers cimport newcomer_add, newcomer_oldest
+from cext.broker.core.newcomers cimport newcomer_add, newcomer_count, newcomer_oldest
+from cext.broker.core.resident cimport resident_check
 from cext.broker.core.stats cimport (
     REFUSED_DESCRIPTORS, REFUSED_EVICTED, REFUSED_GLOBAL, REFUSED_LISTENER, REFUSED_MEMORY,
 )
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.persist.publication cimport memory_short
 from cext.net.conn cimport conn_close, conn_open, conn_tls_context, conn_web
-from cext.net.conn_state cimport Address, Conn, ListenSocket
+from cext.net.conn_state cimport Address, CONN_CLOSED, Conn, ListenSocket
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
@@ -90,6 +91,8 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
     listener.n_connections += 1
     c.conn.rx_ms = b.reactor.now_ms
     newcomer_add(b, c)
+    newcomers_shrink(b)
+    resident_check(b)
     wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
     if listener.proxy_version:
         return                   # the proxy header will report the client's address; Mosquitto has no log line at this point
@@ -177,6 +180,29 @@ cdef bint newcomer_evict(Broker* b) noexcept nogil:
     client_end(b, c, END_REFUSED)
     conn_close(&b.reactor, &c.conn)      # its descriptor is free at once
     return 1
+
+
+cdef void newcomer_grew(void* broker, Conn* conn) noexcept nogil:
+    """Count the memory of a connection that has not logged in, and end the oldest of these while all of them have too much. The present
+    one may be among them."""
+    cdef Broker* b = <Broker*>broker
+    cdef Client* c = client_of(conn)
+    if not c.flags & CF_NEWCOMER or conn.flags & CONN_CLOSED:
+        return
+    newcomer_count(b, c)
+    newcomers_shrink(b)
+    resident_check(b)
+
+
+cdef void newcomers_shrink(Broker* b) noexcept nogil:
+    cdef uint64_t most = b.settings.login_memory
+    if b.settings.memory_limit and (most == 0 or most > b.settings.memory_limit // 4):
+        most = b.settings.memory_limit // 4
+    while most and b.newcomers_bytes > most and newcomer_evict(b):
+        if b.reactor.now_s - b.newcomers_warned_s >= WARN_EVERY_S:
+            b.newcomers_warned_s = b.reactor.now_s
+            log_text(b, LOG_WARNING, "Connections that have not logged in need more than login_memory, or a quarter of memory_limit. "
+                                     "The oldest of them end.")
 
 
 cdef void warn_of_descriptors(Broker* b) noexcept nogil:

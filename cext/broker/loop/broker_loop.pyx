@@ -34,9 +34,10 @@ from cext.broker.core.jobs cimport job_append, job_free, job_owner, jobs_unblock
 from cext.broker.core.log cimport log_fini, log_init
 from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.pending_packet cimport names_free, pending_packet_free
+from cext.broker.core.resident cimport resident_begin, resident_check, resident_end
 from cext.broker.core.session_refs cimport session_replay
 from cext.broker.core.turn cimport turn_begin, turn_is_over
-from cext.broker.lifecycle.accept cimport client_accept, descriptors_begin, no_descriptors
+from cext.broker.lifecycle.accept cimport client_accept, descriptors_begin, newcomer_grew, no_descriptors
 from cext.broker.lifecycle.kick cimport kick_end, kick_slice
 from cext.broker.lifecycle.session_lifecycle cimport (
     client_end, client_timer_fired, end_doomed_clients, drop_slice, session_timer_fired, session_will, will_free, will_send_now,
@@ -210,6 +211,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     cdef uint64_t one = 1
     cdef uint64_t work
     descriptors_begin(b)
+    resident_begin(b)
     accounts_begin(b)
     mailbox_open(b)
     auth_requests_open(b)
@@ -234,6 +236,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
             more |= durable_turn(b)
             end_doomed_clients(b)
         reactor_flush(&b.reactor)
+        resident_check(b)
         if b.log.unread or b.auth_requests_unread:
             b.log.unread = 0
             b.auth_requests_unread = 0
@@ -251,6 +254,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     auth_requests_close(b)
     stop_clients(b)
     durable_close(b)
+    resident_end(b)
     c_write(event_fd, &one, 8)
     return err
 
@@ -307,6 +311,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_input = dispatch
     b.reactor.on_lost = on_lost
     b.reactor.on_drained = on_drained
+    b.reactor.on_small = newcomer_grew
     b.reactor.on_free = on_free
     b.reactor.release = release_message
     b.reactor.on_wake = on_wake

@@ -16,7 +16,7 @@ from cext.broker.lifecycle.session_lifecycle cimport client_end, session_attach,
 from cext.broker.packets.connack cimport connect_refuse, connect_refuse_5, log_refusal
 from cext.broker.packets.connect_state cimport Connecting
 from cext.broker.persist.persist cimport persist_reserve, persist_session, persist_will, store_session_id_reserve
-from cext.broker.persist.publication cimport memory_short
+from cext.broker.persist.publication cimport memory_reserve, memory_short
 from cext.broker.routing.plugin_gate cimport plugin_gate_renew
 from cext.codec.decode cimport Connect
 from cext.codec.frame cimport V5
@@ -70,7 +70,7 @@ cdef int check_limits(Broker* b, Client* c, Connect* p) noexcept nogil:
         b.stats.refused[REFUSED_CLIENTS] += 1
         log_refusal(b, c, "global_max_clients exceeded")
         return connect_refuse_5(b, c, RC_SERVER_BUSY)
-    if existing == NULL and memory_short(b, 0):
+    if existing == NULL and memory_short(b, memory_reserve(b)):
         b.stats.refused[REFUSED_MEMORY] += 1
         log_refusal(b, c, "memory_limit reached")
         return connect_refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)

@@ -22,12 +22,13 @@ from cext.broker.packets.handle_connect cimport handle_connect
 from cext.broker.packets.handle_disconnect cimport handle_disconnect, handle_pingreq
 from cext.broker.packets.handle_publish cimport handle_publish
 from cext.broker.packets.handle_subscribe cimport handle_subscribe, handle_unsubscribe
+from cext.broker.persist.publication cimport memory_short
 from cext.codec.frame cimport (
     Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBACK, T_PUBLISH, T_SUBSCRIBE, T_UNSUBSCRIBE, frame_next,
 )
-from cext.codec.reason cimport RC_PROTOCOL_ERROR
+from cext.codec.reason cimport RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED
 from cext.net.conn cimport conn_resume
-from cext.net.conn_state cimport CONN_HUNGRY, CONN_PAUSED, Conn
+from cext.net.conn_state cimport CONN_HUNGRY, CONN_PAUSED, Conn, INPUT_FIRST_BYTES
 
 cdef enum:
     WORK_FRAME = 2               # cost of a frame in units of work, beside its deliveries
@@ -126,7 +127,9 @@ cdef size_t dispatch_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) no
             rc = frame_next(p + used, n - used, b.settings.packet_max if c.state != C_NEW else connect_max(b), &f)
             if rc == 0:
                 conn.in_need = f.total_len
-                return used
+                if f.total_len <= INPUT_FIRST_BYTES or not memory_short(b, 0):
+                    return used
+                rc = RC_QUOTA_EXCEEDED   # no room for the rest of a large packet
             if rc == 1:
                 b.stats.messages_in += 1
                 b.work += WORK_FRAME

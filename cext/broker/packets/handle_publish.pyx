@@ -33,7 +33,7 @@ from cext.broker.packets.handle_control cimport control_handle, control_topic
 from cext.broker.persist.pending_acks cimport ack_after_all, ack_now, ack_when_committed
 from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end, persist_reserve
 from cext.broker.persist.publication cimport (
-    dropped, memory_short, publication_fini, publication_init, publication_of, publication_store,
+    dropped, memory_reserve, memory_short, publication_fini, publication_init, publication_of, publication_store,
 )
 from cext.broker.routing.retain cimport retain_store
 from cext.broker.routing.route cimport ROUTE_REFUSED, route, route_journalled
@@ -523,7 +523,7 @@ cdef uint8_t publish_verdict(Broker* b, Client* c, Publish* p, Publication* out,
         allowed = not access_ruled(c.session) or access_allows(b, c.session, out.topic, ACL_WRITE)
     if not allowed:
         return publish_denied(b, c, p, out.topic)
-    if memory_short(b, 0):
+    if memory_short(b, 0 if p.retain else memory_reserve(b)):
         dropped(b, c.session, DROP_MEMORY, out.topic)
         return RC_QUOTA_EXCEEDED
     if p.qos and c.version == V5 and durable_refuses(b):

@@ -27,5 +27,10 @@ cdef inline void dropped(Broker* b, const Session* s, int reason, View topic) no
 cdef void drop_unlogged(Broker* b, const Session* s, int reason, View topic) noexcept nogil
 # Same, for a connected receiver: the first one of an episode is logged.
 cdef void drop(Broker* b, Session* s, int reason, View topic) noexcept nogil
-# Is the memory in use over memory_limit, less the reserve (bytes)?
+# Return whether the memory in use exceeds memory_limit and `reserve` bytes.
 cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil
+
+# Return the reserve of new sessions and of messages that are not retained. Retained messages, subscriptions and large packets end at the
+# limit itself, so a client that fills the memory with them does not stop the messages of the others.
+cdef inline uint64_t memory_reserve(const Broker* b) noexcept nogil:
+    return b.settings.memory_limit // 16

@@ -15,6 +15,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line_of
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.resident cimport resident_over
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.core.stats cimport DROP_ACL_READ, DROP_EXPIRED
 from cext.codec.frame cimport varint_put
@@ -51,8 +52,9 @@ cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
 
 
 cdef bint memory_over(Broker* b, uint64_t reserve) noexcept nogil:
-    return (b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained) + b.merging_bytes
-            + b.fanout_bytes + b.cursor_bytes > b.settings.memory_limit + reserve)
+    return resident_over(b, reserve) or (
+        b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained) + b.merging_bytes
+        + b.fanout_bytes + b.cursor_bytes > b.settings.memory_limit + reserve)
 
 
 cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil:
@@ -64,7 +66,7 @@ cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil:
 cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:
     if p.message != NULL:
         return p.message
-    if memory_short(b, 0):
+    if memory_short(b, 0 if p.retain else memory_reserve(b)):
         return NULL
     cdef Message* m
     if p.steal != NULL:

@@ -54,8 +54,9 @@ GENERAL = (
     flag("set_tcp_nodelay", True, G,
          "Disable Nagle's algorithm so that small packets are sent at once. Mosquitto's default is false", reload=NEW),
     number("memory_limit", 0, G,
-           "Refuse new messages when the broker's messages use more memory than this; 0 removes the limit", 0,
-           INT64_MAX, unit="bytes"),
+           "Refuse new messages, sessions and connections when the broker uses more memory than this, or when the "
+           "process does, if it had at least 16 MiB less at its start; 0 removes the limit", 0, INT64_MAX,
+           unit="bytes"),
     number("message_size_limit", 0, G,
            "Largest payload of a message in bytes; 0 removes the limit. max_packet_size is the better choice", 0,
            PACKET_MAX, unit="bytes", deprecated_by="max_packet_size"),
@@ -110,6 +111,9 @@ OWN = (
            "Bytes of QoS 2 messages per session that wait for the client's PUBREL. Above it, a further message is "
            "refused with 0x97 (3.x: the connection is closed); 0 removes the limit", 0, INT64_MAX, unit="bytes",
            own=True),
+    number("login_memory", 64 << 20, G,
+           "Memory in bytes for all connections that have not logged in, with that of TLS; at most a quarter of "
+           "memory_limit. Above it, the oldest of them end; 0 removes the limit", 0, INT64_MAX, unit="bytes", own=True),
     number("max_output_bytes", 64 << 20, G,
            "Unsent output per client in bytes. Above it, QoS 0 messages to the client are dropped and its input waits",
            65536, INT32_MAX, unit="bytes", own=True),

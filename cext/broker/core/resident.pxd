@@ -1,0 +1,10 @@
+# The memory of the whole process, as the system counts it.
+from libc.stdint cimport uint64_t
+from cext.broker.core.broker cimport Broker
+
+cdef void resident_begin(Broker* b) noexcept nogil      # the loop starts
+cdef void resident_end(Broker* b) noexcept nogil
+# Read the memory again if it may have changed much since the last time. Call it once per turn, and after unusual allocations.
+cdef void resident_check(Broker* b) noexcept nogil
+# Return whether the process holds more than memory_limit and `reserve` bytes.
+cdef bint resident_over(const Broker* b, uint64_t reserve) noexcept nogil

@@ -1,0 +1,108 @@
+"""Compare the resident memory of the process with memory_limit. This module knows the system's counters and the allocator. It does not know what
+the memory is for.
+
+The counted bytes of messages, buffers and the index are exact but not complete: sessions, OpenSSL, Python and gaps between blocks are missing.
+The resident memory has all of them. It is read when the broker has received READ_EVERY_BYTES or accepted READ_EVERY_CONNECTIONS since the last
+time, and every READ_EVERY_MS while packets arrive. Above the limit, free pages are first returned to the system, at most once a second.
+
+A limit that the process already exceeds at its start, within START_ROOM_BYTES, cannot bound the process. Then the limit bounds its growth.
+Inside another program the memory is not only the broker's: `watch` is 0, and only counted bytes are compared.
+
+Cost: two comparisons per turn; a read takes a microsecond.
+"""
+
+from libc.stdint cimport uint64_t
+from libc.stdio cimport snprintf
+
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport log_line
+from cext.broker.core.log cimport LOG_LINE_MAX, LOG_WARNING, log_wanted
+from cext.net.system cimport O_CLOEXEC, O_RDONLY, c_close, c_open
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pread(int fd, void* p, size_t n, long offset)
+    long sysconf(int name)
+    int _SC_PAGESIZE
+
+cdef extern from "<stdlib.h>" nogil:
+    unsigned long strtoul(const char* text, char** end, int base)
+
+cdef extern from "<malloc.h>" nogil:
+    int malloc_trim(size_t keep)
+
+cdef enum:
+    READ_EVERY_MS = 100
+    READ_EVERY_BYTES = 2 << 20
+    READ_EVERY_CONNECTIONS = 100
+    TRIM_EVERY_MS = 1000
+    START_ROOM_BYTES = 16 << 20
+    FALLEN_BYTES = 32 << 20     # memory that must have become free before it is returned without need
+    MEMORY_WARN_EVERY_S = 60
+
+
+cdef uint64_t resident_read(const Broker* b) noexcept nogil:
+    """Return the resident bytes of the process, or 0 if the system does not report them."""
+    cdef char text[128]
+    cdef char* end
+    cdef ssize_t n = pread(b.statm_fd, text, sizeof(text) - 1, 0) if b.statm_fd >= 0 else -1
+    if n <= 0:
+        return 0
+    text[n] = 0
+    strtoul(text, &end, 10)              # the first number is the size of the address space
+    return <uint64_t>strtoul(end, NULL, 10) * <uint64_t>sysconf(_SC_PAGESIZE)
+
+
+cdef void resident_begin(Broker* b) noexcept nogil:
+    b.statm_fd = c_open("/proc/self/statm", O_RDONLY | O_CLOEXEC) if b.settings.memory_watch else -1
+    b.resident = b.resident_first = resident_read(b)
+
+
+cdef void resident_end(Broker* b) noexcept nogil:
+    if b.statm_fd >= 0:
+        c_close(b.statm_fd)
+    b.statm_fd = -1
+
+
+cdef bint resident_over(const Broker* b, uint64_t reserve) noexcept nogil:
+    cdef uint64_t most = b.settings.memory_limit
+    if most < b.resident_first + START_ROOM_BYTES:
+        most += b.resident_first + START_ROOM_BYTES
+    return b.resident > most + reserve
+
+
+cdef void resident_check(Broker* b) noexcept nogil:
+    cdef uint64_t now_ms = b.reactor.now_ms
+    if b.statm_fd < 0 or (now_ms < b.resident_next_ms and b.reactor.bytes_in < b.resident_next_bytes
+                          and b.reactor.n_accepted < b.resident_next_accepted):
+        return
+    b.resident_next_ms = now_ms + READ_EVERY_MS
+    b.resident_next_bytes = b.reactor.bytes_in + READ_EVERY_BYTES
+    b.resident_next_accepted = b.reactor.n_accepted + READ_EVERY_CONNECTIONS
+    heap_watch(b)
+    if b.settings.memory_limit == 0:
+        return
+    b.resident = resident_read(b)
+    if not resident_over(b, 0):
+        return
+    if now_ms >= b.trim_next_ms:
+        b.trim_next_ms = now_ms + TRIM_EVERY_MS
+        malloc_trim(0)
+        b.resident = resident_read(b)
+    if resident_over(b, 0) and b.reactor.now_s - b.memory_warned_s >= MEMORY_WARN_EVERY_S:
+        b.memory_warned_s = b.reactor.now_s
+        if log_wanted(&b.log, LOG_WARNING):
+            log_line(b, LOG_WARNING, snprintf(
+                b.log.line, LOG_LINE_MAX, "memory_limit is reached: the process holds %llu bytes. New messages and sessions are refused "
+                "until there is room. If this lasts, raise memory_limit, or lower max_queued_messages or max_connections.",
+                <unsigned long long>b.resident))
+
+
+cdef void heap_watch(Broker* b) noexcept nogil:
+    """Return free pages to the system after a load has ended, which the allocator does only for the end of its heap."""
+    cdef uint64_t used = b.reactor.buffers.used_bytes + b.messages.bytes + b.newcomers_bytes
+    if used > b.heap_peak:
+        b.heap_peak = used
+    if b.heap_peak - used > FALLEN_BYTES and used < b.heap_peak // 2 and b.reactor.now_ms >= b.trim_next_ms:
+        b.heap_peak = used
+        b.trim_next_ms = b.reactor.now_ms + TRIM_EVERY_MS
+        malloc_trim(0)
