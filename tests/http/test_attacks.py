@@ -6,7 +6,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import resource
 import select
+import signal
 import socket
 import sys
 import threading
@@ -17,7 +19,7 @@ import pytest
 from mosq.auth.hashes import PBKDF2, new_hash
 from mosq.server.http.connections import CONNECTIONS_MAX, REQUEST_WITHIN_S
 from tests.harness.broker import Broker, free_port
-from tests.http.test_api import ACCESS, ACL, Site, raw
+from tests.http.test_api import ACCESS, ACL, CONFIG, Site, raw
 
 ANSWER_S = REQUEST_WITHIN_S / 2         # a place that frees itself does so later
 HEALTH = b"GET /api/v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -283,3 +285,48 @@ def test_a_broker_without_http_api_loads_no_web_server():
     config = "listener {port} 127.0.0.1\nallow_anonymous true\n"
     assert not names & modules_of(config)
     assert names <= modules_of(f"{config}listener {free_port()} 127.0.0.1\nprotocol http_api\n")
+
+
+def test_reloads_beside_slow_clients_leave_nothing_behind(site):
+    """Each reload replaces the server, and its connections end."""
+    before, log = descriptors(site), len(site.broker.log())
+    big = b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n"
+    for _ in range(5):
+        with attackers(site, 40, big, 4096):
+            site.broker.send_signal(signal.SIGHUP)
+            wait_until(lambda: healthy_beside_reload(site))
+    wait_until(lambda: descriptors(site) <= before)
+    assert "Error" not in site.broker.log()[log:]
+
+
+def healthy_beside_reload(site):
+    with contextlib.suppress(ConnectionError):          # a reload ends the connections of the server that it replaces
+        assert_healthy(site)
+        return True
+    return False
+
+
+def test_a_process_without_descriptors_answers_again_when_it_has_some():
+    with Site(CONFIG + "user root\n") as site:       # only its own user may change the limits of a process
+        assert_healthy(site)
+        pid = site.broker.process.pid
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 4, before[1]))
+        try:
+            with attackers(site, 20, b"GET /a.css HTTP/1.1\r\nHost: x\r\n"):
+                used_s = cpu_s(pid)
+                for _ in range(20):     # two for each file
+                    with contextlib.suppress(OSError):
+                        assert site.get("/a.css")[0] in (200, 503)
+                assert cpu_s(pid) - used_s < 5, "the server spins"
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        assert_healthy(site)
+        assert site.get("/a.css")[0] == 200
+        assert "Error" not in site.broker.log()
+
+
+def cpu_s(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

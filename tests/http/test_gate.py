@@ -50,3 +50,23 @@ def test_few_logins_are_checked_at_a_time_and_urgent_ones_do_not_wait_for_them()
         assert not any(await asyncio.gather(*guesses))
 
     asyncio.run(clients())
+
+
+def test_an_answer_from_before_a_reload_settles_no_later_request() -> None:
+    listener, asked = SimpleNamespace(), []
+    security = {"authenticate": True, "authorize": False, "acl": None}
+
+    async def clients() -> None:
+        old, new = (Gate(SimpleNamespace(), [security], {id(listener): 0}, asked.append, 30.0) for _ in range(2))
+        requests = [asyncio.create_task(gate.allows(listener, "ann", b"guess", "127.0.0.1", 1, "/")) for gate in (old, new)]
+        while len(asked) < 2:
+            await asyncio.sleep(0)
+        new.answered(LoginAnswer(asked[0].handle, 0))       # the control plane passes answers to the gate in force
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not any(request.done() for request in requests)
+        for gate, request in zip((old, new), asked, strict=True):
+            gate.answered(LoginAnswer(request.handle, 0x87))
+        assert await asyncio.gather(*requests) == [False, False]
+
+    asyncio.run(clients())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import ssl
 
 import pytest
@@ -129,3 +130,18 @@ def test_an_option_without_effect_is_a_warning(tmp_path):
     assert "ciphers_tls1.3 has no effect" in opened[1].warnings[0]
     for one in opened:
         one.close()
+
+
+@pytest.mark.timing
+def test_slow_readers_by_tls_cost_little_memory(serve, tmp_path):
+    server = serve(**server_paths(tmp_path))
+    assert answer(server, client_context())[0] == b"HTTP/1.1 200"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with contextlib.ExitStack() as stack:
+        for _ in range(connections.CONNECTIONS_MAX):
+            plain = stack.enter_context(server.connect(receive_bytes=4096))
+            sock = stack.enter_context(client_context().wrap_socket(plain, server_hostname="localhost"))
+            sock.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert sock.recv(1)
+        assert answer(server, client_context())[0] == b"HTTP/1.1 200"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < connections.CONNECTIONS_MAX * 1024      # both sides

@@ -7,6 +7,7 @@ If no component checks user names, allow_anonymous decides, as for MQTT clients.
 """
 
 import asyncio
+import itertools
 
 from mosq.auth.runner import filled, matches
 from mosq.reason_codes import NOT_AUTHORIZED, SUCCESS
@@ -25,6 +26,8 @@ CLIENT_ID = "http-api"
 READ = 1
 LOGINS_MAX = 4                  # checked at a time, so that guesses by HTTP do not fill the queue of MQTT's logins
 URGENT_LOGINS_MAX = 1
+# below 0, and one sequence for all gates: an answer to a request from before a reload must not settle a later one
+_handles = itertools.count(-1, -1)
 
 
 class Gate:
@@ -37,7 +40,6 @@ class Gate:
         self.config, self.securities, self.places = config, securities, places
         self.post, self.within_s = post, within_s
         self.waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = {}
-        self.last = 0
         self.logins, self.urgent_logins = asyncio.Semaphore(LOGINS_MAX), asyncio.Semaphore(URGENT_LOGINS_MAX)
 
     async def allows(self, listener: "Listener", user: str | None, password: bytes | None, address: str, port: int,
@@ -78,8 +80,7 @@ class Gate:
             places.release()
 
     def _handle(self) -> int:
-        self.last -= 1
-        return self.last
+        return next(_handles)
 
     async def _request(self, request: "Request") -> "Any":
         loop, handle = asyncio.get_running_loop(), request.handle
