@@ -43,6 +43,7 @@ cdef enum:
     RECORD_CONNECTED = 1        # flag of RecordSession.flags
     RECORD_HAS_USER = 2         # set by the encoder
     RECORD_LINK = 4             # session of a bridge
+    RECORD_HAS_ORIGIN = 8       # security and mount follow; missing in records of older versions and of imports
 
 cdef enum:
     # Flags in RecordEntry.qos. The format on disk does not change with queue.pxd, although the bits are the same today.
@@ -58,6 +59,8 @@ ctypedef struct RecordSession:
     uint64_t ends_wall_ms       # time of expiry; 0 = never, or the client is connected
     View id                     # at most 65535 bytes, like every View here except payloads and properties
     View user                   # p NULL = none
+    uint32_t security           # number of the security whose rules apply; only with RECORD_HAS_ORIGIN, as the next field
+    View mount                  # mount point; empty = none
 
 ctypedef struct RecordSub:      # SUB; also UNSUB, with options and sub_id 0
     uint32_t store_session_id

@@ -9,7 +9,7 @@ from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS, RECORD_INBOX, RECORD_INBOX_DONE,
-    RECORD_INBOX_DONE_BYTES, RECORD_KIND, RECORD_LINK, RECORD_LONG, RECORD_META, RECORD_MSG, RECORD_QOS, RECORD_RELEASED,
+    RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LONG, RECORD_META, RECORD_MSG, RECORD_QOS, RECORD_RELEASED,
     RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT,
     RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordEntry, RecordFrom,
     RecordInbox, RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_ack_put, record_check,
@@ -96,6 +96,9 @@ cdef bytes encode_session(dict f):
     s.id = view_of(short_name(f["id"], "a client id"))
     if f["user"] is not None:
         s.user = view_of(short_name(f["user"], "a user name"))
+    if "mount" in f:
+        s.flags |= RECORD_HAS_ORIGIN
+        s.security, s.mount = f["security"], view_of(short_name(f["mount"], "a mount point"))
     body = Body(record_session_size(&s))
     return body.whole(record_session_put(body.p, &s))
 
@@ -236,6 +239,8 @@ cdef dict decode_session(View body):
               "next": s.next, "id": bytes_of(s.id), "user": None if s.user.p == NULL else bytes_of(s.user)}
     if s.flags & RECORD_LINK:
         fields["link"] = True
+    if s.flags & RECORD_HAS_ORIGIN:
+        fields.update(security=s.security, mount=bytes_of(s.mount))
     return fields
 
 

@@ -16,10 +16,11 @@ cdef enum:
     SESSION_DROPPING = 2        # in a drop episode: "Outgoing messages are being dropped" was logged
     SESSION_TRUSTED = 4         # session of the embedding process: no ACL applies
     SESSION_RECHECK = 8         # resumed: queued messages are checked again before they are sent
-    SESSION_STRANGER = 16       # resumed by another user than before
+    SESSION_STRANGER = 16       # resumed by another user than its record names: the origin was unknown
     SESSION_WAITS = 32          # in the list of waiters for the open batch
     SESSION_READS = 128         # in the list of sessions that wait for their turn to read from the store
     SESSION_BRIDGE = 64         # session of a bridge: no other client gets it
+    SESSION_ORIGIN_UNKNOWN = 256        # from a record without an origin: the mount point is unknown, the user name not certain
 
 cdef enum:
     SHARES_MAX = 65535          # limit for a session; further deliveries through a group are plain deliveries
@@ -48,6 +49,7 @@ ctypedef struct Session:
     Share* shares               # one for each (group, identifier) of queued deliveries
     void* replay                # the broker's job that sends retained messages to this session; NULL = none
     char* username              # owned by the session; the ACL needs it also while the client is offline
+    char* mount_point           # owned by the session: mount point of its filters; NULL = none
     uint32_t flags
     uint32_t jobs               # number of jobs that point to this session; it is freed only at 0
     uint32_t records            # number of changes still to be recorded that point to this session; it is freed only at 0

@@ -102,6 +102,7 @@ cdef void session_free(Sessions* t, Session* s) noexcept nogil:
     inbox_fini(&s.inbox)
     free(s.shares)
     free(s.username)
+    free(s.mount_point)
     cells_give(&t.cells, s, sizeof(Session) + s.id_len)
 
 

@@ -52,6 +52,10 @@ ROWS = [
     Row(META, {b"format": b"1", b"broker": b"mosq=x"}, b"format=1\nbroker=mosq=x\n".hex()),
     Row(SESSION, {"sno": 1, "connected": True, "link": True, "expiry_s": 0xFFFFFFFF, "ends_wall_ms": 0, "next": 0, "id": b"ab", "user": None},
         "01000000 05 ffffffff 0000000000000000 00000000 0200 6162 0000"),
+    Row(SESSION, {"sno": 1, "connected": False, "expiry_s": 60, "ends_wall_ms": 0, "next": 0, "id": b"ab", "user": b"u", "security": 2, "mount": b"A/"},
+        "01000000 0a 3c000000 0000000000000000 00000000 0200 6162 0100 75 02000000 0200 412f"),
+    Row(SESSION, {"sno": 1, "connected": False, "expiry_s": 60, "ends_wall_ms": 0, "next": 0, "id": b"", "user": None, "security": 0, "mount": b""},
+        "01000000 08 3c000000 0000000000000000 00000000 0000 0000 00000000 0000"),
 ]
 
 SHORT, LONG, FLAGS, VALUE, UNKNOWN = ("ends before", "after its last", "has flags", "impossible value", "of a kind")
@@ -62,7 +66,10 @@ WRONG = [
     (SESSION, ROWS[0].body[:-1], SHORT),
     (SESSION, ROWS[1].body[:-1], SHORT),
     (SESSION, ROWS[0].body + b"x", LONG),
-    (SESSION, ROWS[0].body[:4] + b"\x08" + ROWS[0].body[5:], FLAGS),
+    (SESSION, ROWS[0].body[:4] + b"\x10" + ROWS[0].body[5:], FLAGS),
+    (SESSION, ROWS[0].body[:4] + b"\x09" + ROWS[0].body[5:], SHORT),        # an origin that is not there
+    (SESSION, ROWS[0].body[:4] + b"\x09" + ROWS[0].body[5:] + b"\0\0\0\0\1\0", SHORT),
+    (SESSION, ROWS[0].body[:4] + b"\x09" + ROWS[0].body[5:] + b"\0\0\0\0\0\0x", LONG),
     (SESSION, ROWS[1].body[:4] + b"\x00" + ROWS[1].body[5:], FLAGS),        # a user name without its flag
     (SUB, b"\x01\0\0\0\0\0\0\0\0", SHORT),                                  # no filter
     (SUB, b"\x01\0\0\0\0\0\0\0", SHORT),

@@ -90,7 +90,7 @@ def test_events_of_refused_connects() -> None:
 def test_a_take_over_and_the_end_of_a_session() -> None:
     with Kept(keeping(EVENTS)) as broker:
         old = broker.client("same", username="ann")
-        new = broker.client("same", session=True)
+        new = broker.client("same", session=True, username="ann")
         assert old.read_packet() == Disconnect(0x8E)
         old.expect_closed()
         new.send(Disconnect(0, ((P.SESSION_EXPIRY, 1),)))

@@ -6,14 +6,17 @@ fails.
 
 Invariant: a Listener and a Security keep their address while connections, sessions or listeners may point to them; only their
 contents change. One that no listener uses any more goes to the list of removed ones, and the connections of such a listener end.
-Cost: O(listeners); O(clients) when listeners are removed.
+Cost: O(listeners); O(clients) when listeners are removed or get another mount point.
 """
 
 from libc.stdint cimport uint32_t
+from libc.string cimport memcmp
 
 from cext.base.slab cimport slab_at, slab_end
+from cext.base.view cimport View
 from cext.broker.admin.sys cimport sys_again
 from cext.broker.auth.tls_identity cimport recheck_begin
+from cext.broker.core.access cimport session_mounted_at
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom
 from cext.broker.core.client_state cimport C_ENDED, Client
@@ -29,7 +32,7 @@ cdef enum:
 
 cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
     cdef uint32_t i
-    cdef bint any_removed
+    cdef bint withdrawn
     for i in range(r.n_listen_sockets):
         r.error = reactor_listen(&b.reactor, r.listen_sockets[i])
         if r.error:
@@ -45,11 +48,11 @@ cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
     b.log.json = r.log_json
     securities_swap(b, r)
     b.access_epoch += 1
-    any_removed = listeners_swap(b, r)
+    withdrawn = listeners_swap(b, r)
     settings_swap(b, r)
     recheck_begin(b)
-    if any_removed:
-        end_clients_of_gone(b)
+    if withdrawn:
+        end_withdrawn_clients(b)
 
 
 cdef void settings_swap(Broker* b, Reload* r) noexcept nogil:
@@ -91,12 +94,12 @@ cdef void securities_swap(Broker* b, Reload* r) noexcept nogil:
 
 
 cdef bint listeners_swap(Broker* b, Reload* r) noexcept nogil:
-    """Exchange the listeners. Returns 1 if a listener was removed."""
+    """Exchange the listeners. Returns 1 if a listener was removed or has another mount point."""
     cdef Listener** old = b.listeners
     cdef uint32_t n_old = b.n_listeners, i
     cdef Listener* place
     cdef Listener content
-    cdef bint any_removed = 0
+    cdef bint withdrawn = 0
     for i in range(r.n_listeners):
         place = r.listeners[i]
         r.listeners[i] = NULL
@@ -109,6 +112,7 @@ cdef bint listeners_swap(Broker* b, Reload* r) noexcept nogil:
             place.n_connections = content.n_connections
             place.port = content.port
             r.listeners[i][0] = content
+            withdrawn |= not view_same(place.mount_point, content.mount_point)
         place.security = b.securities[r.listener_security[i]]
         r.listeners_list[i] = place
     for i in range(n_old):
@@ -116,19 +120,25 @@ cdef bint listeners_swap(Broker* b, Reload* r) noexcept nogil:
             old[i].gone_next = b.gone
             b.gone = old[i]
             old[i].is_gone = 1
-            any_removed = 1
+            withdrawn = 1
     b.listeners = r.listeners_list
     b.n_listeners = r.n_listeners
     b.adopted.security = b.securities[0]
     r.listeners_list = old
-    return any_removed
+    return withdrawn
 
 
-cdef void end_clients_of_gone(Broker* b) noexcept nogil:
-    """End the clients of removed listeners, because that way of access is withdrawn."""
+cdef inline bint view_same(View a, View b) noexcept nogil:
+    return a.n == b.n and (a.n == 0 or memcmp(a.p, b.p, a.n) == 0)
+
+
+cdef void end_withdrawn_clients(Broker* b) noexcept nogil:
+    """End the clients of removed listeners, because that way of access is withdrawn, and the clients whose subscriptions are below a former mount
+    point."""
     cdef uint32_t i
     cdef Client* c
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
-        if c != NULL and c.listener.is_gone and c.state != C_ENDED:
+        if c != NULL and c.state != C_ENDED and (c.listener.is_gone or (
+                c.session != NULL and not session_mounted_at(c.session, c.listener))):
             client_doom(b, c, RC_ADMINISTRATIVE_ACTION)

@@ -2,11 +2,13 @@
 from libc.stdint cimport uint8_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.listener cimport Security
+from cext.broker.core.listener cimport Listener, Security
 from cext.broker.core.session_refs cimport session_security
 from cext.session.session cimport Session
 
 cdef void session_names(Session* s, View* id, View* user) noexcept nogil      # user.p NULL: no user name
+# Return 1 if the session began below this listener's mount point, or both have none.
+cdef bint session_mounted_at(const Session* s, const Listener* l) noexcept nogil
 # Return 1 if the session has rules.
 cdef inline bint access_ruled(const Session* s) noexcept nogil:
     return s.security != NULL and (session_security(s).acl != NULL or session_security(s).roles != NULL)

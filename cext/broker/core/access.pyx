@@ -6,11 +6,11 @@ that were freed. Trusted sessions have no security: everything is allowed to the
 """
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport strlen
+from libc.string cimport memcmp, strlen
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.listener cimport Security
+from cext.broker.core.listener cimport Listener, Security
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.rules.acl cimport acl_allows, acl_may_subscribe, acl_root
 from cext.broker.rules.roles cimport roles_profile, roles_verdict
@@ -22,6 +22,12 @@ cdef void session_names(Session* s, View* id, View* user) noexcept nogil:
     id.n = s.id_len
     user.p = <const uint8_t*>s.username
     user.n = <uint32_t>strlen(s.username) if s.username != NULL else 0
+
+
+cdef bint session_mounted_at(const Session* s, const Listener* l) noexcept nogil:
+    if s.mount_point == NULL:
+        return l.mount_point.n == 0
+    return strlen(s.mount_point) == l.mount_point.n and memcmp(s.mount_point, l.mount_point.p, l.mount_point.n) == 0
 
 
 cdef inline uint32_t rules_root(Broker* b, Session* s, const Security* security, View user) noexcept nogil:

@@ -3,13 +3,17 @@ know the login.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, strlen
 
 from cext.base.view cimport View
+from cext.broker.core.access cimport session_mounted_at
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport log_line
 from cext.broker.core.client_state cimport CF_TRUSTED, Client, TIMER_SESSION, Will
 from cext.broker.core.durable cimport durable_refuses
+from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.session_refs cimport session_client, session_security
 from cext.broker.core.stats cimport REFUSED_CLIENTS, REFUSED_DISK, REFUSED_MEMORY
 from cext.broker.lifecycle.session_lifecycle cimport client_end, session_attach, session_end, will_free
@@ -29,7 +33,7 @@ from cext.codec.reason cimport (
 )
 from cext.session.message cimport RECORD_ROOM, message_new
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add,
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ORIGIN_UNKNOWN, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add,
     sessions_find,
 )
 
@@ -46,6 +50,24 @@ cdef uint32_t expiry_of(Broker* b, Connect* p) noexcept nogil:
     elif p.clean_start:
         wanted = 0
     return wanted if wanted < b.settings.persistent_expiry_s else b.settings.persistent_expiry_s
+
+
+cdef bint same_user(const Session* s, Connect* p) noexcept nogil:
+    if s.username == NULL or not p.has_username:
+        return s.username == NULL and not p.has_username
+    return strlen(s.username) == p.username.n and memcmp(s.username, p.username.p, p.username.n) == 0
+
+
+cdef const char* mismatch_of(const Session* s, const Client* c, Connect* p) noexcept nogil:
+    """Return why the session must not go to this client; NULL = it may. Its filters and queued topics begin with the mount point of the listener
+    where it began, and the rules of its user decided about them. A session of unknown origin goes to the first client that resumes it."""
+    if s.flags & SESSION_ORIGIN_UNKNOWN:
+        return NULL
+    if not same_user(s, p):
+        return "it belongs to another user name"
+    if not session_mounted_at(s, c.listener):
+        return "it belongs to another mount point"
+    return NULL
 
 
 cdef bint session_reserve(Broker* b, Client* c, Connect* p, Session* existing) noexcept nogil:
@@ -75,7 +97,7 @@ cdef int check_limits(Broker* b, Client* c, Connect* p) noexcept nogil:
         log_refusal(b, c, "memory_limit reached")
         return connect_refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
     if b.durable != NULL and (expiry_of(b, p) or (existing != NULL and existing.store_session_id)):
-        if durable_refuses(b) and (existing == NULL or p.clean_start):
+        if durable_refuses(b) and (existing == NULL or p.clean_start or mismatch_of(existing, c, p) != NULL):
             b.stats.refused[REFUSED_DISK] += 1
             log_refusal(b, c, "the session cannot be persisted: the disk is full or fails")
             return connect_refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
@@ -141,19 +163,31 @@ cdef int will_take(Broker* b, Client* c, Connect* p) noexcept nogil:
     return 0
 
 
-cdef bint same_user(const Session* s, Connect* p) noexcept nogil:
-    if s.username == NULL or not p.has_username:
-        return s.username == NULL and not p.has_username
-    return strlen(s.username) == p.username.n and memcmp(s.username, p.username.p, p.username.n) == 0
-
-
 cdef void queue_recheck_begin(Session* s, Connect* p) noexcept nogil:
-    """Mark queued deliveries for a check of the rules, as in Mosquitto: the user and the rules may be other ones now."""
+    """Mark queued deliveries for a check of the rules, as in Mosquitto: the rules may be other ones now."""
     s.flags &= ~<uint32_t>(SESSION_RECHECK | SESSION_STRANGER)
     if s.security != NULL and session_security(s).guards and s.queue.pending:
         s.flags |= SESSION_RECHECK
-        if not same_user(s, p):
+        if not same_user(s, p):      # only with an unknown origin
             s.flags |= SESSION_STRANGER
+
+
+cdef int origin_set(Session* s, const Client* c, Connect* p) noexcept nogil:
+    """Let the session remember its user name and its mount point. Returns -1 if there is no memory."""
+    cdef View mount = c.listener.mount_point
+    if not same_user(s, p) and username_set(s, p) != 0:
+        return -1
+    if not session_mounted_at(s, c.listener):
+        free(s.mount_point)
+        s.mount_point = NULL
+        if mount.n:
+            s.mount_point = <char*>malloc(<size_t>mount.n + 1)
+            if s.mount_point == NULL:
+                return -1
+            memcpy(s.mount_point, mount.p, mount.n)
+            s.mount_point[mount.n] = 0
+    s.flags &= ~<uint32_t>SESSION_ORIGIN_UNKNOWN
+    return 0
 
 
 cdef int username_set(Session* s, Connect* p) noexcept nogil:
@@ -175,7 +209,13 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
     if s != NULL and s.client != NULL:
         client_end(b, session_client(s), RC_SESSION_TAKEN_OVER)
         s = sessions_find(&b.sessions, p.client_id)
-    if s != NULL and p.clean_start:
+    if s != NULL and not p.clean_start and mismatch_of(s, c, p) != NULL:
+        if log_wanted(&b.log, LOG_NOTICE):
+            log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "The stored session of client %.*s is discarded: %s. %u messages were queued.",
+                                             <int>s.id_len, <const char*>s.client_id, mismatch_of(s, c, p), s.queue.pending))
+        session_end(b, s)
+        s = NULL
+    elif s != NULL and p.clean_start:
         session_end(b, s)
         s = NULL
     present[0] = s != NULL
@@ -198,7 +238,7 @@ cdef Session* session_take(Broker* b, Client* c, Connecting* k) noexcept nogil:
     cdef Session* s = session_for(b, c, &k.packet, &k.connack.session_present)
     if s != NULL:
         queue_recheck_begin(s, &k.packet)
-        if username_set(s, &k.packet) == 0:
+        if origin_set(s, c, &k.packet) == 0:
             return s
     will_free(b, c.will)
     c.will = NULL

@@ -21,6 +21,7 @@ from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, batch_changed, durable_lacks_memory, durable_of
+from cext.broker.core.session_refs cimport session_security
 from cext.broker.persist.accounts cimport account_begin
 from cext.broker.persist.pending_acks cimport pending_acks_release, waiter_add
 from cext.session.message cimport (
@@ -29,13 +30,15 @@ from cext.session.message cimport (
 from cext.session.queue cimport Delivery
 from cext.session.record cimport (
     RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES,
-    RECORD_LINK, RECORD_RELEASED, RECORD_RELEASED_BYTES, RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB,
+    RECORD_HAS_ORIGIN, RECORD_LINK, RECORD_RELEASED, RECORD_RELEASED_BYTES, RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB,
     RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordInbox, RecordMessage, RecordSession, RecordSub, RecordWill,
     record_end_put, record_inbox_done_put, record_inbox_put, record_inbox_size, record_released_put, record_session_put,
     record_session_size, record_sub_put, record_sub_size, record_unsub_put, record_unsub_size, record_will_put,
     record_will_size,
 )
-from cext.session.session cimport SESSION_BRIDGE, SESSION_ENDED, SESSION_WAITS, Session, session_sub_id
+from cext.session.session cimport (
+    SESSION_BRIDGE, SESSION_ENDED, SESSION_ORIGIN_UNKNOWN, SESSION_WAITS, Session, session_sub_id,
+)
 from cext.store.store cimport store_append, store_record_bytes, store_reserve
 
 cdef enum:
@@ -192,6 +195,11 @@ cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
     if s.username != NULL:
         r.user.p = <const uint8_t*>s.username
         r.user.n = <uint32_t>strlen(s.username)
+    if not s.flags & SESSION_ORIGIN_UNKNOWN:
+        r.flags |= RECORD_HAS_ORIGIN
+        r.security = session_security(s).place if s.security != NULL else 0
+        r.mount.p = <const uint8_t*>s.mount_point
+        r.mount.n = <uint32_t>strlen(s.mount_point) if s.mount_point != NULL else 0
     out = record(b, RECORD_SESSION, record_session_size(&r))
     if out != NULL:
         record_session_put(out, &r)

@@ -38,7 +38,7 @@ from cext.session.queue cimport (
     inbox_remove, queue_at, queue_place, queue_restored,
 )
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_SHARED, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_MSG,
+    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_SHARED, RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_MSG,
     RECORD_RELEASED, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
     RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordEntry, RecordFrom, RecordInbox, RecordMessage,
     RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_end_read, record_entry_next,
@@ -46,7 +46,7 @@ from cext.session.record cimport (
     record_session_read, record_streams_check, record_sub_read, record_topic_read, record_unsub_read, record_will_read,
 )
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_BRIDGE, Session, session_free, session_new, sessions_add, sessions_find, sessions_first,
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ORIGIN_UNKNOWN, Session, session_free, session_new, sessions_add, sessions_find, sessions_first,
     sessions_next, sessions_remove,
 )
 from cext.store.state cimport STORE_WHY_MAX, StoreLoss, StoreRecord
@@ -156,10 +156,20 @@ cdef void session_forget(Load* l, Session* s) noexcept nogil:
     session_free(&l.b.sessions, s)
 
 
+cdef char* text_of(View v) noexcept nogil:
+    """Return a copy that ends with a zero byte; NULL if there is no text or no memory."""
+    cdef char* text = <char*>malloc(<size_t>v.n + 1) if v.p != NULL else NULL
+    if text != NULL:
+        memcpy(text, v.p, v.n)
+        text[v.n] = 0
+    return text
+
+
 cdef int session_apply(Load* l, View body) noexcept nogil:
     cdef RecordSession r
     cdef Session* s
-    cdef char* user = NULL
+    cdef char* user
+    cdef char* mount
     if record_session_read(body, &r) != 0 or r.store_session_id == 0 or r.store_session_id > STORE_SESSION_ID_MAX:
         return ODD
     if store_id_reserve(l.t, r.store_session_id) != 0:
@@ -176,24 +186,28 @@ cdef int session_apply(Load* l, View body) noexcept nogil:
         if s == NULL:
             return -1
         s.timer.kind = TIMER_SESSION
-        s.security = l.b.securities[0] if l.b.n_securities else NULL
         s.access_epoch = l.b.access_epoch - 1
         s.store_session_id = r.store_session_id
         l.t.sessions_by_store_id[r.store_session_id] = s
         sessions_add(&l.b.sessions, s)
-    if r.user.p != NULL:
-        user = <char*>malloc(<size_t>r.user.n + 1)
-        if user == NULL:
-            return -1
-        memcpy(user, r.user.p, r.user.n)
-        user[r.user.n] = 0
+    user = text_of(r.user)
+    mount = text_of(r.mount) if r.mount.n else NULL
+    if (r.user.p != NULL and user == NULL) or (r.mount.n and mount == NULL):
+        free(user)
+        free(mount)
+        return -1
     free(s.username)
+    free(s.mount_point)
     s.username = user
+    s.mount_point = mount
+    # the rules of its listener, also for its will, until a client resumes it
+    s.security = l.b.securities[r.security if r.security < l.b.n_securities else 0] if l.b.n_securities else NULL
     s.expiry_s = r.expiry_s
     s.unsent = r.next
     s.ends_ms = r.ends_wall_ms       # wall time until all records are read
     s.access_turn = 1 if r.flags & RECORD_CONNECTED else 0       # 1 = the client was connected, until all records are read
-    s.flags = s.flags & ~<uint32_t>SESSION_BRIDGE | (SESSION_BRIDGE if r.flags & RECORD_LINK else 0)
+    s.flags = s.flags & ~<uint32_t>(SESSION_BRIDGE | SESSION_ORIGIN_UNKNOWN) | (SESSION_BRIDGE if r.flags & RECORD_LINK else 0) | (
+        0 if r.flags & RECORD_HAS_ORIGIN else SESSION_ORIGIN_UNKNOWN)
     return 0
 
 

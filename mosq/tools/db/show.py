@@ -88,7 +88,7 @@ def record_json(kind: int, f: dict[Any, Any], with_payload: bool) -> dict[str, A
     out: dict[str, Any] = {}
     for name, value in f.items():
         if isinstance(value, bytes):
-            if name in ("id", "user", "filter"):
+            if name in ("id", "user", "filter", "mount"):
                 out[name] = plain(value)
         elif name not in ("entries", "qos", "retain", "expires_wall_ms", "source_hash"):
             out[name] = value
@@ -178,8 +178,9 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
 def _of_session(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
     if kind == kinds.SESSION:
         user = f" user {text(f['user'])}" if f["user"] is not None else ""
+        mount = f" mount point {text(f['mount'])}" if f.get("mount") else ""
         return (
-            f"{text(f['id'])}{user} {'of a bridge, ' if f.get('link') else ''}"
+            f"{text(f['id'])}{user}{mount} {'of a bridge, ' if f.get('link') else ''}"
             f"{'connected' if f['connected'] else 'offline'}, {_expiry(f)}, "
             f"sent up to {f['next']}"
         )
