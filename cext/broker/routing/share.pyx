@@ -10,6 +10,8 @@ Cost: at most SHARE_LOOK_MAX members are looked at per message, each counted as 
 therefore seen in parts: "fewest" means fewest of a part. If no member of the part is online, the member that was last seen online
 gets the message. If that member is gone, too, one member of the part queues the message although others further on may be online,
 and the next message looks further.
+A strategy does not ask the rules. If its member may not read the topic, one more walk looks for a member that may. So a member without the right
+costs a walk of at most SHARE_LOOK_MAX checks, and members without rules cost nothing.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -17,18 +19,21 @@ from libc.string cimport memcmp
 
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
+from cext.broker.core.access cimport access_allows
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.publication_state cimport Publication
-from cext.broker.core.session_refs cimport session_client
+from cext.broker.core.session_refs cimport session_client, session_security
 from cext.broker.core.settings cimport (
     SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_ROUND_ROBIN, SHARE_STICKY, ShareRule,
 )
-from cext.broker.core.stats cimport DROP_SESSION_ENDED
+from cext.broker.core.stats cimport DROP_ACL_READ, DROP_SESSION_ENDED
 from cext.broker.persist.accounts cimport ACCOUNT_GONE, account_left
 from cext.broker.persist.persist cimport pending_delivery_done
-from cext.broker.persist.publication cimport drop_unlogged, publication_fini, publication_of
-from cext.broker.routing.deliver cimport deliver
+from cext.broker.persist.publication cimport drop, drop_unlogged, publication_fini, publication_of
+from cext.broker.routing.deliver cimport deliver_readable
 from cext.broker.routing.delivery_rules cimport RETAIN_AS_PUBLISHED, qos_for
+from cext.broker.routing.plugin_gate cimport plugin_gate_verdict
+from cext.broker.rules.acl cimport ACL_READ
 from cext.session.message cimport Message
 from cext.session.queue cimport (
     DELIVERY_SHARED, D_DONE, D_WAITING, Delivery, Queue, delivery_message, delivery_release, delivery_topic, queue_at,
@@ -277,20 +282,69 @@ cdef uint32_t by_strategy(Broker* b, Publication* p, Group* g) noexcept nogil:
     return round_robin(b, g)
 
 
+cdef inline bint may_get(Broker* b, Session* s, View topic) noexcept nogil:
+    """Return whether the rules let the session read the topic. A plugin's verdict that is not known counts as allowed: the plugin gate asks."""
+    if s.security == NULL or not session_security(s).guards:
+        return 1
+    if session_security(s).authorize:
+        return plugin_gate_verdict(b, s, topic, ACL_READ) != 0
+    return access_allows(b, s, topic, ACL_READ)
+
+
+cdef uint32_t readable_member(Broker* b, Publication* p, Group* g, uint32_t refused) noexcept nogil:
+    """Return a member that may read the topic, in place of the refused one; an online one if possible. NO_MEMBER = no member of the part may."""
+    cdef List* l = &g.members
+    cdef bint hashed = g.strategy == SHARE_HASH_TOPIC or g.strategy == SHARE_HASH_CLIENT
+    cdef uint64_t key = mix_bits(share_key(b, p, g.strategy)) if hashed else 0
+    cdef uint64_t weight = 0
+    cdef uint64_t highest = 0
+    cdef uint32_t at = random_place(b, l) if g.strategy == SHARE_RANDOM else refused
+    cdef uint32_t chosen = NO_MEMBER
+    cdef Session* best = NULL
+    cdef Session* s
+    cdef int _
+    for _ in range(look_count(l)):
+        at = next_place(l, at)
+        s = member_at(l, at)
+        b.work += 1
+        if s == NULL or (best != NULL and best.client != NULL and s.client == NULL) or not may_get(b, s, p.topic):
+            continue
+        if hashed:
+            weight = mix_bits(key ^ s.hash)
+        if best != NULL and (best.client != NULL or s.client == NULL) and not (
+                weight > highest if hashed else g.strategy == SHARE_LEAST_INFLIGHT and is_less_busy(s, best)):
+            continue
+        best = s
+        chosen = at
+        highest = weight
+        if s.client != NULL and not hashed and g.strategy != SHARE_LEAST_INFLIGHT:
+            break
+    if chosen != NO_MEMBER and g.strategy == SHARE_ROUND_ROBIN:
+        g.cursor = chosen + 1
+    return chosen
+
+
 cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil:
     cdef uint32_t at = choose(b, p, g)
+    cdef uint32_t other
     cdef Entry* e
     cdef Session* s
     cdef uint8_t qos
     if at == NO_MEMBER:
         return 0
+    if not may_get(b, <Session*>list_entry(&g.members, at).subscriber, p.topic):
+        other = readable_member(b, p, g, at)
+        if other == NO_MEMBER:
+            drop(b, <Session*>list_entry(&g.members, at).subscriber, DROP_ACL_READ, p.topic)
+            return 1
+        at = other
     e = list_entry(&g.members, at)
     s = <Session*>e.subscriber
     qos = qos_for(b, p, e.options)       # [v5 4.8.2-3]
     if qos:
         # the entry remembers the place, so that the same group finds it again without a search
         e.share = p.share = session_share(s, g.id, e.sub_id, e.share)
-    deliver(b, s, p, qos, p.retain if e.options & RETAIN_AS_PUBLISHED else 0, &e.sub_id, 1 if e.sub_id else 0)
+    deliver_readable(b, s, p, qos, p.retain if e.options & RETAIN_AS_PUBLISHED else 0, &e.sub_id, 1 if e.sub_id else 0)
     p.share = 0
     return 1
 
