@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -291,6 +292,32 @@ def test_stream_filters_are_limited_with_streams_and_plain_without() -> None:
         subscribe(wire, (f"{STREAM}/first/#", 1))
         publish(broker.client("pub", clean=True), f"{STREAM}/first/x", b"plain")
         assert got(wire, 1)[0].payload == b"plain"
+
+
+def test_a_reload_that_takes_the_right_ends_the_replay() -> None:
+    """Test that the right to the stream itself is checked again, although every topic in it may still be read."""
+    config = keeping("stream all #", "acl_file {dir}/acl", "listener {port} 127.0.0.1", "allow_anonymous true")
+    broker = Kept(config)
+    acl = broker.dir / "acl"
+    acl.write_text("user writer\ntopic write #\nuser reader\ntopic read #\ntopic read $stream/all/first\n")
+    acl.chmod(0o644)
+    with broker:
+        writer, reader = broker.client("w", clean=True, username="writer"), broker.client("r", clean=True, username="reader")
+        publish(writer, "a", b"1")
+        subscribe(reader, (f"{STREAM}/first/#", 0), ("live", 0))
+        assert numbers(got(reader, 1)) == [1]
+        acl.write_text("user writer\ntopic write #\nuser reader\ntopic read #\n")
+        broker.send_signal(signal.SIGHUP)
+        while "Client r gets no more records of $stream/all/first/#" not in broker.log():
+            publish(writer, "a", b"2")
+        publish(writer, "a", b"3")
+        publish(writer, "live", b"4")
+        while (packet := got(reader, 1)[0]).topic == "a":
+            assert packet.payload == b"2"       # published before the reload
+        assert packet.payload == b"4"
+        nothing_more(reader)
+        reader.send(Unsubscribe(4, (f"{STREAM}/first/#",)))
+        assert reader.read_packet() == Unsuback(4, (0x11,))
 
 
 def test_the_acl_limits_streams_and_their_topics() -> None:

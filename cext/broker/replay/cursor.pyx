@@ -5,6 +5,8 @@ Invariants: the records of a shard are delivered in order, each once. A record i
 no longer kept or damaged. A cursor never uses the live path, so there is no seam between history and new records. Each cursor
 holds at most READ_REQUEST_BYTES and one record; memory_limit counts them. When memory is short they are discarded and read again
 later, so the cursor waits and nothing is dropped. A ReadRequest is either with the storage thread or here, never both.
+The rights are checked again: the right to `$stream/NAME/PLACE` when the rules or the session's client are other ones than before, and the right to each
+record's topic always. A cursor whose session has lost the right ends, with a line in the log.
 Cost: none for other clients. A message costs its copy out of the file and a delivery.
 """
 
@@ -20,10 +22,11 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line
 from cext.broker.core.client_state cimport Client, TIMER_CURSORS
 from cext.broker.core.durable cimport durable_of
-from cext.broker.core.log cimport LOG_LINE_MAX, LOG_WARNING
+from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client, session_security
 from cext.broker.core.settings cimport DURABILITY_NONE
+from cext.broker.persist.events cimport event_unsubscribed
 from cext.broker.persist.publication cimport memory_short, publication_fini, publication_init, publication_store
 from cext.broker.persist.streams cimport Stream, Streams, stream_name, streams_of
 from cext.broker.replay.cursor_place cimport level_take, place_take
@@ -220,6 +223,9 @@ cdef uint8_t cursor_open(Broker* b, Session* s, const Filter* f, uint8_t options
     request.cursor = c
     c.sub_id = sub_id
     c.options = options
+    c.access_epoch = b.access_epoch
+    c.access_turn = s.access_turn
+    c.right_n = topic.n
     c.filter.p = <uint8_t*>(c + 1)
     c.filter.n = f.filter.n
     memcpy(<uint8_t*>(c + 1), f.filter.p, f.filter.n)
@@ -395,12 +401,36 @@ cdef void retry_later(Broker* b, Cursors* k) noexcept nogil:
         wheel_add(&b.wheel, &k.timer, b.reactor.now_ms + AGAIN_MS)
 
 
+cdef bint has_lost_right(Broker* b, Cursor* c) noexcept nogil:
+    """Return whether the session may no longer read the stream, because the rules or its client are other ones than at the last check."""
+    cdef View topic
+    if c.access_epoch == b.access_epoch and c.access_turn == c.session.access_turn:
+        return 0
+    c.access_epoch = b.access_epoch
+    c.access_turn = c.session.access_turn
+    topic.p = c.filter.p
+    topic.n = c.right_n
+    return not may_read_record(c.session, b, topic)
+
+
+cdef void cursor_revoke(Broker* b, Cursors* k, Cursor* c) noexcept nogil:
+    if log_wanted(&b.log, LOG_NOTICE):
+        log_line(b, LOG_NOTICE, snprintf(
+            b.log.line, LOG_LINE_MAX, "Client %.*s gets no more records of %.*s: the access rules do not allow it any more.",
+            <int>c.session.id_len, <const char*>c.session.client_id, <int>c.filter.n, <const char*>c.filter.p))
+    event_unsubscribed(b, c.session, c.filter)
+    cursor_close(b, c.session, c.filter)
+
+
 cdef void cursor_continue(Broker* b, Cursors* k, Cursor* c) noexcept nogil:
-    """Deliver the records that were read while the session has room; then request more."""
+    """Deliver the records that were read while the session has room; then request more. The cursor ends here if its session has lost the right."""
     cdef ReadRequest* request = c.read_request
     cdef const ReadRecord* e
     cdef bint done
     if c.delivering or not (c.arrived or c.discarded):
+        return
+    if has_lost_right(b, c):
+        cursor_revoke(b, k, c)
         return
     uncount_waiting(b, c)                # the records here are about to become messages: they do not count as waiting
     while c.discarded or c.at < request.n:
@@ -433,10 +463,12 @@ cdef void cursors_timer(Broker* b) noexcept nogil:
     """Continue the cursors that lack memory, or lacked it while they waited for their clients."""
     cdef Cursors* k = cursors_of(b)
     cdef Cursor* c = k.first if k != NULL else NULL
+    cdef Cursor* following
     while c != NULL:
+        following = c.next
         if c.discarded:
             cursor_continue(b, k, c)
-        c = c.next
+        c = following
 
 
 cdef void log_losses(Broker* b, const Cursor* c) noexcept nogil:
@@ -483,17 +515,19 @@ cdef void cursors_receive(Broker* b) noexcept nogil:
 cdef void cursors_unblock(Broker* b, Session* s) noexcept nogil:
     cdef Cursors* k = cursors_of(b)
     cdef Cursor** at
+    cdef Cursor* c
     if k == NULL:
         return
     at = &k.first
     while at[0] != NULL:
-        if at[0].session != s:
-            at = &at[0].next
-        elif s.flags & SESSION_ENDED:
+        c = at[0]
+        if c.session == s and s.flags & SESSION_ENDED:
             cursor_end(b, k, at)
-        else:
-            cursor_continue(b, k, at[0])
-            at = &at[0].next
+            continue
+        if c.session == s:
+            cursor_continue(b, k, c)
+        if at[0] == c:           # it did not end
+            at = &c.next
 
 
 cdef void cursors_begin(Streams* t) noexcept nogil:

@@ -48,6 +48,9 @@ ctypedef struct Cursor:
     ReadRequest* read_request
     uint64_t at                 # position in the bytes that the request has read
     uint32_t sub_id
+    uint32_t access_epoch       # the right to the stream was checked in this epoch of the rules ...
+    uint32_t access_turn        # ... for this client of the session
+    uint32_t right_n            # bytes of the filter that name the right: $stream/NAME/PLACE
     uint8_t options             # options of the subscription
     uint8_t arrived             # the request has returned, and not all of its records are delivered
     uint8_t waiting_for_client               # records wait for the client, and Broker.cursor_bytes counts them
