@@ -8,6 +8,6 @@ ctypedef struct Network:
     uint8_t bits
 
 # Return whether the peer is on this machine: over a Unix socket or the loopback interface.
-cdef bint address_local(const Address* a) noexcept nogil
+cdef bint address_local(const Address* a, bint loopback) noexcept nogil
 # Return whether an IP address is in one of the networks; a mapped IPv4 address is an IPv4 address.
 cdef bint address_in(const Address* a, const Network* networks, uint32_t n) noexcept nogil

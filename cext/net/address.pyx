@@ -9,15 +9,15 @@ cdef extern from "<sys/socket.h>" nogil:
     int AF_INET, AF_INET6, AF_UNIX
 
 
-cdef bint address_local(const Address* a) noexcept nogil:
+cdef bint address_local(const Address* a, bint loopback) noexcept nogil:
     cdef int i
     if a.by_proxy:
         return False             # any client can send such a header
     if a.family == AF_UNIX:
         return True
     if a.family == AF_INET:
-        return a.ip[0] == 127
-    if a.family != AF_INET6:
+        return loopback and a.ip[0] == 127
+    if a.family != AF_INET6 or not loopback:
         return False
     for i in range(10):
         if a.ip[i]:

@@ -74,6 +74,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.retain_available = setting_number(s, "retain_available", 1, 0, 1)
     t.connection_messages = setting_number(s, "connection_messages", 1, 0, 1)
     t.acl_refuse_subscribe = setting_number(s, "acl_refuse_subscribe", 0, 0, 1)
+    t.control_loopback = setting_number(s, "control_loopback", 0, 0, 1)
     t.packet_buffer_size = setting_number(s, "packet_buffer_size", 4096, 0, 65535) or 4096
     policy = s.get("receive_maximum_policy", "disconnect")
     if policy not in ("log", "disconnect"):

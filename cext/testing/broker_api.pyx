@@ -11,14 +11,14 @@ from cext.net.conn_state cimport Address
 ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_WRITE, "deny": ACL_DENY}
 
 
-def is_local(family: int, ip: bytes) -> bool:
+def is_local(family: int, ip: bytes, loopback: bool = True) -> bool:
     cdef Address a
     if len(ip) > sizeof(a.ip):
         raise ValueError(ip)
     memset(&a, 0, sizeof(a))
     a.family = family
     memcpy(a.ip, <const char*>ip, len(ip))
-    return address_local(&a)
+    return address_local(&a, loopback)
 
 
 cdef class Rules:

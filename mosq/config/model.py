@@ -135,6 +135,7 @@ class Config:
     retain_expiry_interval: int         # minutes; 0: never
     persistent_client_expiration: int   # seconds; -1: never
     acl_refuse_subscribe: bool
+    control_loopback: bool
     receive_maximum_policy: str
     login_memory: int                   # 0: no limit
     max_inbound_qos2_bytes: int         # 0: no limit

@@ -107,11 +107,12 @@ def _converse(connection: Connection, topic: str, where: str) -> "dict[str, Any]
         return drive(explain(connection, topic), connection, give_up)
     except TimeoutError:
         raise NoAnswerError(f"The broker at {where} has not answered within {TIMEOUT_S:.0f} s. Is it a mosq broker "
-                            "that has this command?") from None
+                            "that has this command, and may your user ask? (docs/index.md, Rights)") from None
     except PublishError as refusal:
         if refusal.reason == NOT_AUTHORIZED:
-            raise NoAnswerError(f"The broker at {where} does not allow this query. Run it on the broker's machine, or "
-                                f"add `topic write {REQUEST}` to its acl_file for your user (-u, -P). A broker other "
+            raise NoAnswerError(f"The broker at {where} does not allow this query. Add `topic write {REQUEST}` to "
+                                "its acl_file for your user (-u, -P). Without an acl_file, set `control_loopback true` "
+                                "if no proxy on its machine connects to it, and run the command there. A broker other "
                                 "than mosq refuses in the same way.") from None
         raise NoAnswerError(f"The broker at {where} refused: {refusal}.") from None
     except (BrokerError, wire.Malformed) as error:

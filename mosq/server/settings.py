@@ -74,6 +74,7 @@ def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings["tls_keylog"] = config.tls_keylog or ""
     settings["log_mask"] = mask
     settings["descriptors_reserved"] = descriptors_reserved(config)
+    settings["control_loopback"] = int(config.control_loopback or config.local_only)
     # Tools look for Mosquitto's wording in $SYS/broker/version; our own name and version follow it.
     settings["version"] = f"mosquitto version {MOSQUITTO_VERSION} (mosq {VERSION})"
     return settings

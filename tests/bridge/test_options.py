@@ -547,7 +547,7 @@ def test_the_control_api_returns_the_state_of_a_bridge(world: World) -> None:
     import json
 
     remote = world.remote()
-    site = world.mosq(block(remote.port), "enable_control_api true\n")
+    site = world.mosq(block(remote.port), "enable_control_api true\ncontrol_loopback true\n")
     remote.accept().welcome()
     client = world.client(site, level=5)
     for _ in range(50):         # CONNACK arrives before the control plane learns of it

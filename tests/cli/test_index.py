@@ -125,7 +125,7 @@ def test_a_refused_connection():
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_where_only_a_lower_qos_is_allowed(qos):
-    with Broker(f"listener {{port}} 127.0.0.1\nallow_anonymous true\nmax_qos {qos}\n") as broker:
+    with Broker(f"listener {{port}} 127.0.0.1\nallow_anonymous true\ncontrol_loopback true\nmax_qos {qos}\n") as broker:
         assert explain("t", port=broker.port).returncode == 0
 
 

@@ -15,7 +15,7 @@ from tests.harness.packets import Publish
 
 LOG = "log_dest stderr\nlog_dest topic\nlog_type all\nlog_format json\n"
 OPEN = "listener {port} 127.0.0.1\nallow_anonymous true\n"
-CONTROL = "enable_control_api true\n"
+CONTROL = "enable_control_api true\ncontrol_loopback true\n"
 BRIDGE = "connection b\naddress 127.0.0.1:1 localhost:1\ntopic # both 2\nbridge_identity me\nbridge_psk 00\n"
 TLS = "certfile {dir}/server.crt\nkeyfile {dir}/server.key\n"
 

@@ -108,6 +108,7 @@ def test_the_warning(there: Answering, capsys: pytest.CaptureFixture[str]) -> No
 # ---------------------------------------------------------------- transports
 
 CONFIG = """enable_control_api true
+control_loopback true
 listener {mqtt} 127.0.0.1
 listener 0 {dir}/sock
 listener {ws} 127.0.0.1
@@ -224,7 +225,7 @@ def test_a_denied_request(capsys: pytest.CaptureFixture[str]) -> None:
     (("broker", "listClients"), "this needs mosq with `enable_control_api true`"),
 ])
 def test_a_broker_without_the_control_topic(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], remedy: str) -> None:
-    with Plane(allow_anonymous=True) as plane:
+    with Plane(settings={"control_loopback": 1}, allow_anonymous=True) as plane:
         assert main(["ctl", "-p", str(plane.port), *words]) == 1
     assert remedy in capsys.readouterr().err
 

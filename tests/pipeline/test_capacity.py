@@ -191,7 +191,7 @@ class Watched:
 
 
 def started(flags: list[str], lines: list[str]) -> Broker:
-    return Broker("\n".join(("sys_interval 1", "enable_control_api true", *lines, "")), command=[sys.executable, "-m", "mosq", *flags])
+    return Broker("\n".join(("sys_interval 1", "enable_control_api true", "control_loopback true", *lines, "")), command=[sys.executable, "-m", "mosq", *flags])
 
 
 def test_a_broker_with_the_planned_flags_meets_the_plan(advised: Plan) -> None:

@@ -148,7 +148,7 @@ def test_invalid_files(spark: SparkSession, tmp_path: Path, name: str, text: str
 
 
 def test_filters_of_a_running_broker(spark: SparkSession) -> None:
-    with Broker("enable_control_api true\n") as broker:
+    with Broker("enable_control_api true\ncontrol_loopback true\n") as broker:
         wires = [Wire(broker.port) for _ in range(3)]
         for i, wire in enumerate(wires):
             wire.send(Connect(f"c{i}"), *([Subscribe(1, tuple((f"a/{n}/+", 0) for n in range(1500 if i else 1)))] if i < 2 else []))

@@ -44,6 +44,8 @@ FLAVOURS: dict[str, str] = {
     "acl": "acl_file {dir}/acl\n",
     "acl-refuse": "acl_file {dir}/acl\nacl_refuse_subscribe true\n",
     "control-acl": "acl_file {dir}/acl\n",
+    "control": "control_loopback true\n",
+    "control-levels-3": "control_loopback true\nmax_topic_levels 3\n",
     "control-mount": _LISTENER + "mount_point below/\n",
     "one-client": "sys_interval 0\n# a process of its own\n",
     "client-expiry": "persistent_client_expiration 1s\n",

@@ -57,48 +57,49 @@ def refused(rc: int) -> list[Step]:
 
 
 CONTROL = [
-    Case("qos-0", "[docs/index.md]", ALL, "plain", [A.connects(), A.subscribes("~t"), asks("~t"), answered("~t"), A.quiet()]),
-    Case("qos-1", "[v5 4.3.2]", ALL, "plain", [A.connects(), A.subscribes("~/#"), asks("~/t", 1), answered("~/#"), A.gets(Puback(7)), A.quiet()]),
-    Case("no-match", "[docs/index.md]", ALL, "plain", [A.connects(), asks("~nobody", 1), answered(), A.gets(Puback(7)), A.quiet()]),
-    Case("not-routed", "[docs/index.md]", ALL, "plain",
+    Case("qos-0", "[docs/index.md]", ALL, "control", [A.connects(), A.subscribes("~t"), asks("~t"), answered("~t"), A.quiet()]),
+    Case("qos-1", "[v5 4.3.2]", ALL, "control", [A.connects(), A.subscribes("~/#"), asks("~/t", 1), answered("~/#"), A.gets(Puback(7)), A.quiet()]),
+    Case("no-match", "[docs/index.md]", ALL, "control", [A.connects(), asks("~nobody", 1), answered(), A.gets(Puback(7)), A.quiet()]),
+    Case("not-routed", "[docs/index.md]", ALL, "control",
          [B.connects(), B.subscribes("$CONTROL/#", "$CONTROL/mosq/index/v1", ANSWER, "$share/~/#"), A.connects(), A.subscribes(ANSWER), asks("~t", 1, retain=True),
           answered("#"), A.gets(Puback(7)), A.quiet(), B.quiet(), C.connects(), C.subscribes("$CONTROL/#"), C.quiet()]),
-    Case("shared-and-dollar", "[docs/index.md]", ALL, "plain",
+    Case("shared-and-dollar", "[docs/index.md]", ALL, "control",
          [A.connects(), A.subscribes("$share/g/$~/+", "$~/x"), asks("$~/x"), answered("$~/x", "$~/+"), A.quiet()]),
-    Case("correlation", "[v5 3.3.2.3.6]", V5, "plain",
+    Case("correlation", "[v5 3.3.2.3.6]", V5, "control",
          [A.connects(), *[s for data in (b"", b"x", bytes(range(256)), b"c" * 65_535)
                           for s in (asks("~t", 1, props=((P.CORRELATION, data),)), answered(props=((P.CORRELATION, data),), most=140_000), A.gets(Puback(7)))]]),
-    Case("other-properties-are-dropped", "[docs/index.md]", V5, "plain",
+    Case("other-properties-are-dropped", "[docs/index.md]", V5, "control",
          [B.connects(), B.subscribes("~elsewhere"), A.connects(),
           asks("~t", props=((P.RESPONSE_TOPIC, "~elsewhere"), (P.USER, ("a", "b")), (P.CORRELATION, b"7"), (P.EXPIRY, 3), (P.CONTENT_TYPE, "t"))),
           answered(props=((P.CORRELATION, b"7"),)), A.quiet(), B.quiet()]),
-    Case("by-alias", "[v5 3.3.2.3.4]", V5, "plain",
+    Case("by-alias", "[v5 3.3.2.3.4]", V5, "control",
          [A.connects(), asks("~t", props=((P.TOPIC_ALIAS, 1),)), answered(), A.sends(Publish("", b"x", props=((P.TOPIC_ALIAS, 1),))), answered(), A.quiet()]),
-    *[Case(f"not-a-topic-{n}", "[docs/index.md]", ALL, "plain",
+    *[Case(f"not-a-topic-{n}", "[docs/index.md]", ALL, "control",
            [A.connects(), A.sends(Publish(ASK, what, 1, 7)), *v5(A.gets(Puback(7, 0x99))), *v3(A.gets(Puback(7))), A.sends(Publish(ASK, what)), A.quiet()])
       for n, what in enumerate((b"", b"+", b"a/#", b"a\0b", b"\xff", b"\xed\xa0\x80", b"\x01", b"/" * 200, b"x" * 65_536))],
-    Case("longest-topic", "[docs/index.md]", ALL, "plain", [A.connects(), asks("x" * 65_535, 1), answered(), A.gets(Puback(7))]),
-    Case("qos-2-once", "[v5 4.3.3]", ALL, "plain",
+    Case("longest-topic", "[docs/index.md]", ALL, "control", [A.connects(), asks("x" * 65_535, 1), answered(), A.gets(Puback(7))]),
+    Case("qos-2-once", "[v5 4.3.3]", ALL, "control",
          [A.connects(), asks("~t", 2), answered(), A.gets(Pubrec(7)), A.sends(Publish(ASK, b"t", 2, 7, dup=True)), A.gets(Pubrec(7)), A.quiet(),
           A.sends(Pubrel(7)), A.gets(Pubcomp(7)), asks("~t", 2), answered(), A.gets(Pubrec(7)), A.quiet()]),
-    Case("qos-2-not-a-topic", "[docs/index.md]", ALL, "plain",
+    Case("qos-2-not-a-topic", "[docs/index.md]", ALL, "control",
          [A.connects(), A.sends(Publish(ASK, b"+", 2, 7)), *v5(A.gets(Pubrec(7, 0x99))), *v3(A.gets(Pubrec(7)), A.sends(Pubrel(7)), A.gets(Pubcomp(7))), A.quiet()]),
-    Case("pipelined", "[docs/index.md]", ALL, "plain",
+    Case("pipelined", "[docs/index.md]", ALL, "control",
          [A.connects(), A.subscribes("~t"), A.sends(*[Publish(ASK, b"t", 1, n) for n in range(1, 101)]),
           *[s for n in range(1, 101) for s in (answered(), A.gets(Puback(n)))], A.quiet()]),
-    Case("small-packets", "[v5 3.1.2-24]", V5, "plain",
+    Case("small-packets", "[v5 3.1.2-24]", V5, "control",
          [A.connects(props=((P.MAXIMUM_PACKET_SIZE, 1200),)), B.connects(), B.subscribes(*[f"~{'x' * n}/#" for n in range(1, 3)]), asks("~x/t"), answered("~x/#", most=1200),
           B.subscribes("~l/#", "~l/+", f"~l/{'t' * 600}"), asks("~l/" + "t" * 600), answered(truncated=True, most=1200), A.quiet()]),
-    Case("too-small-packets", "[v5 3.1.2-24]", V5, "plain",
+    Case("too-small-packets", "[v5 3.1.2-24]", V5, "control",
          [A.connects(props=((P.MAXIMUM_PACKET_SIZE, 1000),)), asks("~t", 1), A.gets(Puback(7, 0x95)), asks("~t"), A.quiet()]),
-    Case("other-control-topics", "[$CONTROL]", ALL, "plain",
+    Case("other-control-topics", "[$CONTROL]", ALL, "control",
          [B.connects(), B.subscribes("$CONTROL/#"), A.connects(),
           *[s for topic in ("$CONTROL/mosq/index/v2", "$CONTROL/mosq/index", ANSWER, "$CONTROL/dynamic-security/v1", "$CONTROL/MOSQ/index/v1", "$CONTROL/~")
             for s in (A.sends(Publish(topic, b"t", 1, 8)), A.gets_any(Puback(8), Publish(f"{topic}/response", NOBODY)),
                       A.sends(Publish(topic, b"t")), A.gets(Publish(f"{topic}/response", NOBODY)))],
           A.quiet(), B.quiet()]),
-    Case("more-levels-than-topics-may-have", "[max_topic_levels]", ALL, "levels-3", [A.connects(), asks("~/2/3/4", 1), answered(), A.gets(Puback(7))]),
+    Case("more-levels-than-topics-may-have", "[max_topic_levels]", ALL, "control-levels-3", [A.connects(), asks("~/2/3/4", 1), answered(), A.gets(Puback(7))]),
     # -- which clients may ask
+    Case("loopback-is-not-local-by-default", "[docs/control.md]", ALL, "plain", [A.connects(), *refused(0x87)]),
     Case("acl-without-a-rule", "[acl_file]", ALL, "control-acl", [A.connects(), *refused(0x87)]),
     Case("acl-with-a-rule", "[acl_file]", ALL, "control-acl",
          [A.connects(username="ann", password=b""), asks("~t", 1), answered(), A.gets(Puback(7)), A.quiet()]),
@@ -123,6 +124,7 @@ def test_control(play: Play, stage: Stage) -> None:
 ])
 def test_peers_that_count_as_local(family: int, ip: bytes, local: bool) -> None:
     assert is_local(family, ip) == local
+    assert is_local(family, ip, loopback=False) == (local and family == socket.AF_UNIX)
 
 
 def test_over_a_unix_socket(tmp_path: Path) -> None:

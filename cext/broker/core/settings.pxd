@@ -65,6 +65,7 @@ ctypedef struct Settings:
     uint8_t retain_available
     uint8_t connection_messages
     uint8_t acl_refuse_subscribe
+    uint8_t control_loopback            # clients over the loopback interface count as local for $CONTROL/mosq/
     uint16_t packet_buffer_size         # largest HTTP request that becomes a WebSocket
     uint8_t receive_maximum_disconnect
     uint8_t share_strategy              # SHARE_...; 0: the default

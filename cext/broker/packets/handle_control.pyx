@@ -80,7 +80,7 @@ cdef bint may_request(Broker* b, Client* c, View topic, int allowed) noexcept no
     if security != NULL and (security.acl != NULL or security.roles != NULL):
         return access_allows(b, c.session, topic, ACL_WRITE)
     if topic.n > 14 and memcmp(topic.p, <const char*>b"$CONTROL/mosq/", 14) == 0:
-        return address_local(&c.conn.address)
+        return address_local(&c.conn.address, b.settings.control_loopback)
     return 1                     # without rules everything is allowed, as in Mosquitto
 
 

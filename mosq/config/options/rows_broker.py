@@ -104,6 +104,9 @@ GENERAL = (
 OWN = (
     flag("acl_refuse_subscribe", False, G,
          "Refuse a SUBSCRIBE to a filter that the acl_file can never allow to deliver a message", own=True),
+    flag("control_loopback", False, G,
+         "Let clients over the loopback interface, not only over unix sockets, use $CONTROL/mosq/ while no access "
+         "rules exist. Behind a proxy on this machine, every client would count as one of them", own=True),
     choice("receive_maximum_policy", "disconnect", G,
            "Reaction to an MQTT 5 client that exceeds the Receive Maximum: disconnect it with 0x93, or only log it as "
            "Mosquitto does", ("log", "disconnect"), own=True),
