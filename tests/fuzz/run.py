@@ -1,5 +1,9 @@
 """Build the fuzz targets with clang, ASan and UBSan, and run each: ``python tests/fuzz/run.py --seconds 30``.
 
+Each target begins with the seeds of the tests and with the inputs in tests/fuzz/corpora, which earlier runs have found.
+`--corpora` runs each of these inputs once. `--save` reduces the inputs that this machine has found to a few with the same
+coverage, and packs them into tests/fuzz/corpora.
+
 Exit status: 0: all targets ran; 1: a target crashed (its input is under build/fuzz/crashes/); 2: the build failed.
 """
 
@@ -110,15 +114,9 @@ def build(cc: str) -> Path:
     return harness
 
 
-def fuzz(harness: Path, target: str, limit: list[str], expected_s: float) -> bool:
-    """Run one target and print its result; return False if it crashed."""
-    from tests.fuzz import corpus
-
-    folder = BUILD / "corpus" / target
-    corpus.write(target, folder)
-    crashes = BUILD / "crashes"
-    crashes.mkdir(exist_ok=True)
-    env = os.environ | {
+def environment(target: str) -> dict[str, str]:
+    """Return the variables that the harness reads."""
+    return os.environ | {
         "MOSQ_FUZZ_PATH": str(LIB),
         "MOSQ_FUZZ_MODULE": MODULE[target],
         "MOSQ_FUZZ_TARGET": target,
@@ -127,6 +125,39 @@ def fuzz(harness: Path, target: str, limit: list[str], expected_s: float) -> boo
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONHOME": sys.base_prefix,
     }
+
+
+def inputs(target: str) -> Path:
+    """Write the seeds and the packed inputs of a target into its folder, beside those of earlier runs here."""
+    from tests.fuzz import corpora, corpus
+
+    folder = BUILD / "corpus" / target
+    corpus.write(target, folder)
+    corpora.unpack(target, folder)
+    return folder
+
+
+def save(harness: Path, target: str) -> None:
+    """Pack the inputs of a target: the fewest with the coverage of all, the smallest first."""
+    from tests.fuzz import corpora
+
+    folder = BUILD / "merged" / target
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    command = [str(harness), "-merge=1", f"-max_len={corpora.INPUT_MAX}", "-timeout=10", str(folder), str(inputs(target))]
+    done = subprocess.run(command, env=environment(target), capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        sys.exit(f"{target}: the inputs could not be reduced:\n{done.stderr[-2000:]}")
+    found = [path.read_bytes() for path in folder.iterdir()]
+    kept, size = corpora.pack(target, found)
+    print(f"{target:14} {kept:5} of {len(found):5} inputs, {size:7,} bytes", flush=True)
+
+
+def fuzz(harness: Path, target: str, limit: list[str], expected_s: float) -> bool:
+    """Run one target and print its result; return False if it crashed."""
+    folder = inputs(target)
+    crashes = BUILD / "crashes"
+    crashes.mkdir(exist_ok=True)
     log = BUILD / f"{target}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -141,7 +172,7 @@ def fuzz(harness: Path, target: str, limit: list[str], expected_s: float) -> boo
             ],
             stdout=out,
             stderr=out,
-            env=env,
+            env=environment(target),
         )
         start = time.monotonic()
         while process.poll() is None:
@@ -169,6 +200,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=30, help="how long each target runs (default: 30)")
     parser.add_argument("--runs", type=int, help="how many inputs each target gets, instead of --seconds")
+    parser.add_argument("--corpora", action="store_true", help="run each packed input and each seed once, without new ones")
+    parser.add_argument("--save", action="store_true", help="pack the inputs of this machine into tests/fuzz/corpora")
     known = list(MODULE)
     parser.add_argument("targets", nargs="*", metavar="target", help=f"which: {', '.join(known)} (default: all)")
     args = parser.parse_args()
@@ -176,8 +209,16 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown targets: {', '.join(unknown)}")
     harness = build(clang())
-    limit = [f"-runs={args.runs}"] if args.runs else [f"-max_total_time={args.seconds}"]
-    ran = [fuzz(harness, target, limit, 0 if args.runs else args.seconds) for target in args.targets or known]
+    if args.save:
+        for target in args.targets or known:
+            save(harness, target)
+        return 0
+    if args.corpora:
+        shutil.rmtree(BUILD / "corpus", ignore_errors=True)     # inputs that only this machine has are left out
+        limit = ["-runs=0"]
+    else:
+        limit = [f"-runs={args.runs}"] if args.runs else [f"-max_total_time={args.seconds}"]
+    ran = [fuzz(harness, target, limit, 0 if args.runs or args.corpora else args.seconds) for target in args.targets or known]
     return 0 if all(ran) else 1
 
 

@@ -28,6 +28,7 @@ from tests.net.frames import BINARY, frame, read_server
 
 WAIT_S = TIMEOUT_S       # an answer that takes longer counts as none
 NOTHING_S = 0.002       # wait of a read step for messages that may not come
+HIDDEN_AFTER = 20       # attempts to remove retained messages that no subscription finds
 MOUNT = "mounted/"
 CONTROL = "$CONTROL/mosq/broker/v1"
 ENOSPC, EIO = 28, 5
@@ -155,6 +156,7 @@ class Player:
     def play(self, steps: list[Step]) -> None:
         """Play a sequence; raise Violation if an invariant does not hold."""
         known, peers = Known(), {}
+        self.hides = False
         reloaded = False
         try:
             try:
@@ -165,6 +167,7 @@ class Player:
                 for peer in peers.values():
                     peer.end()
                 self.faults.set(full=0, write_errno=0)
+            self.hides = known.strange
             self._clean(known, reloaded)
             self._honest_client_is_served()
             self._counters_balance()
@@ -297,18 +300,20 @@ class Player:
     def _clear_retained(self) -> None:
         wire = Wire(self.broker.port, 4, WAIT_S)
         wire.send(Connect("clear", keepalive=0), Subscribe(1, (("#", 0), ("$x/#", 0))), Pingreq())
-        topics = set()
-        while not isinstance(got := wire.read_packet(), packets.Pingresp):
-            if isinstance(got, Publish) and got.retain:
-                topics.add(got.topic)
-        end = time.monotonic() + WAIT_S
-        while self.stats()["retained"] != self.before["retained"]:
-            wire.send(Pingreq())
+        topics: set[str] = set()
+        end, rounds = time.monotonic() + WAIT_S, 0
+        while (now := self.stats())["retained"] != self.before["retained"] or not rounds:
+            rounds += 1
             while not isinstance(got := wire.read_packet(), packets.Pingresp):
                 if isinstance(got, Publish) and got.retain:
                     topics.add(got.topic)
-            for topic in topics:
-                wire.send(Publish(topic, b"", retain=True))
+            wire.send(*(Publish(topic, b"", retain=True) for topic in topics), Pingreq())
+            if self.hides and rounds > HIDDEN_AFTER:    # a mutated topic that begins with $: no wildcard finds it
+                hidden = now["retained"] - self.before["retained"]
+                self.before["store_bytes"] += now["store_bytes"] - self.before["store_bytes"]
+                for name in ("retained", "store_messages"):
+                    self.before[name] += hidden
+                break
             if time.monotonic() > end:
                 raise Violation(f"retained: messages of {sorted(topics)[:5]} cannot be removed")
         wire.send(b"\xe0\0")
