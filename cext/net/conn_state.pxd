@@ -22,6 +22,7 @@ cdef enum:
     SOURCE_CONN = 2
     SOURCE_WAKE = 3
     SOURCE_WATCHED = 4
+    SOURCE_LAYER = 5
 
 ctypedef struct Address:
     uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0 = none
@@ -139,6 +140,7 @@ cdef enum:
     CONN_OPENING = 1024         # outbound, on_opened not called yet: the owner must not write
     CONN_HELD = 2048            # the owner allows no output yet
     CONN_SMALL = 4096           # not trusted yet: reads little at a time, its buffer grows with what arrived, and on_small follows each read
+    CONN_SHAKING = 8192         # a thread of the layer works on its input: nothing is read
 
 ctypedef struct Conn:
     uint32_t source             # SOURCE_CONN
@@ -201,6 +203,9 @@ ctypedef struct Reactor:
     opened_fn on_opened         # required for conn_connect (outward.pxd)
     void* layer                 # state shared by the transports of this loop; NULL = no connection has used one yet
     void (*layer_free)(void* layer) noexcept nogil
+    # Return the next connection for which a thread of the layer has completed its work; NULL = none. It must be read then.
+    Conn* (*layer_next)(void* layer) noexcept nogil
+    int layer_threads           # threads of the layer; -1 = by the number of processors, 0 = the loop does the work
     uint64_t turns
     uint8_t* arena              # has ARENA_MARGIN bytes of room in front of it
     Buffers buffers

@@ -21,8 +21,8 @@ from cext.net.conn_input cimport conn_check_end, conn_feed, conn_read
 from cext.net.conn_output cimport conn_send
 from cext.net.conn_state cimport (
     ACCEPTS_MAX, ARENA_BYTES, ARENA_MARGIN, Address, CONN_BLOCKED, CONN_CLOSED, CONN_CONNECTING, CONN_DEAF, CONN_DIRTY,
-    CONN_HELD, CONN_PAUSED, CONN_READY, CONN_SMALL, Conn, TURN_EVENTS_MAX, ListenSocket, Reactor, SOURCE_CONN, SOURCE_LISTENER,
-    SOURCE_WATCHED,
+    CONN_HELD, CONN_PAUSED, CONN_READY, CONN_SHAKING, CONN_SMALL, Conn, TURN_EVENTS_MAX, ListenSocket, Reactor, SOURCE_CONN,
+    SOURCE_LAYER, SOURCE_LISTENER, SOURCE_WATCHED,
 )
 from cext.net.system cimport (
     AF_INET, AF_INET6, EFD_CLOEXEC, EFD_NONBLOCK, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLL_CLOEXEC, EPOLL_CTL_ADD,
@@ -130,6 +130,8 @@ cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
             serve_listener(r, <ListenSocket*>events[i].data.ptr)
         elif source == SOURCE_WATCHED:
             r.on_watched(r.ctx)
+        elif source == SOURCE_LAYER:
+            serve_layer(r)
         else:
             c_read(r.wake_fd, &count, 8)
             r.on_wake(r.ctx)
@@ -147,7 +149,7 @@ cdef void serve_conn(Reactor* r, Conn* c, uint32_t events) noexcept nogil:
         if c.flags & CONN_CLOSED:
             return
     if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
-        if not c.flags & (CONN_PAUSED | CONN_READY):
+        if not c.flags & (CONN_PAUSED | CONN_READY | CONN_SHAKING):
             conn_read(r, c)
             if c.flags & CONN_SMALL:
                 r.on_small(r.ctx, c)
@@ -156,6 +158,20 @@ cdef void serve_conn(Reactor* r, Conn* c, uint32_t events) noexcept nogil:
         elif not c.flags & CONN_DEAF:
             c.flags |= CONN_DEAF
             conn_watch(r, c)
+
+
+cdef void serve_layer(Reactor* r) noexcept nogil:
+    """Read the connections for which a thread of the layer has completed its work."""
+    cdef Conn* c = r.layer_next(r.layer)
+    while c != NULL:
+        c.flags &= ~<uint32_t>CONN_SHAKING
+        if c.flags & CONN_DEAF and not c.flags & (CONN_PAUSED | CONN_READY):
+            c.flags &= ~<uint32_t>CONN_DEAF
+            conn_watch(r, c)
+        conn_read(r, c)
+        if c.flags & CONN_SMALL:
+            r.on_small(r.ctx, c)
+        c = r.layer_next(r.layer)
 
 
 cdef void serve_ready(Reactor* r) noexcept nogil:

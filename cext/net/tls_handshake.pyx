@@ -1,53 +1,233 @@
 # distutils: libraries = ssl crypto
 """Run handshakes with OpenSSL, and hand a connection to `records` at the end of its handshake if its listener
-has `tls_compact_records`. This module knows OpenSSL's SSL, but no
-sockets: the bytes are in layer.in and layer.out.
+has `tls_compact_records`. This module knows OpenSSL's SSL, but no sockets: the bytes are in the Handshake.
 
-Invariant: a connection has an SSL from its first byte to its end, or until `records` takes over, where `tls_compact_records` is on.
+    loop:  input -> handshake_give -> (whole records) -> the pool, or handshake_step at once -> handshake_use -> layer.out
+
+Invariants: an unfinished record of a handshake costs its bytes; OpenSSL's SSL begins with the first whole record. While `away` is 1, the loop touches
+neither the SSL nor Peer, Records and buffers of the Handshake. A lane has at most HANDSHAKES_PER_LANE_MAX handshakes.
 """
 
-from libc.errno cimport ENOMEM, EPROTO
-from libc.stdint cimport int64_t, uint64_t
+from libc.errno cimport ENOMEM, EPROTO, ETIMEDOUT
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memmove
 
-from cext.net.conn_state cimport Conn, Reactor
+from cext.net.conn cimport conn_gone
+from cext.net.conn_state cimport CONN_SHAKING, Conn, Reactor
 from cext.net.openssl cimport (
-    BIO_up_ref, ERR_clear_error, SSL_CIPHER_get_protocol_id, SSL_EARLY_DATA_ACCEPTED,
-    SSL_ERROR_WANT_READ, SSL_RECEIVED_SHUTDOWN, SSL_SENT_SHUTDOWN, SSL_SESSION_get_max_fragment_length, SSL_do_handshake,
-    SSL_free, SSL_get_current_cipher, SSL_get_early_data_status, SSL_get_error, SSL_get_session, SSL_has_pending, SSL_new,
-    SSL_set_accept_state, SSL_set_app_data, SSL_set_bio, SSL_set_connect_state, SSL_set_shutdown, SSL_set_tlsext_host_name,
-    SSL_set_tlsext_status_type, SSL_version, TLS1_3_VERSION, TLSEXT_STATUSTYPE_ocsp,
+    BIO, BIO_METHOD, BIO_new, BIO_set_data, BIO_set_init, BIO_up_ref, ERR_clear_error, SSL_CIPHER_get_protocol_id,
+    SSL_EARLY_DATA_ACCEPTED, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN, SSL_RECEIVED_SHUTDOWN, SSL_SENT_SHUTDOWN,
+    SSL_SESSION_get_max_fragment_length, SSL_do_handshake, SSL_free, SSL_get_current_cipher, SSL_get_early_data_status,
+    SSL_get_error, SSL_get_session, SSL_has_pending, SSL_new, SSL_set_accept_state, SSL_set_app_data, SSL_set_bio,
+    SSL_set_connect_state, SSL_set_shutdown, SSL_set_tlsext_host_name, SSL_set_tlsext_status_type, SSL_version,
+    TLS1_3_VERSION, TLSEXT_STATUSTYPE_ocsp,
 )
 from cext.net.records cimport (
     RECORD_HEADER_BYTES, Suite, TYPE_DATA, records_begin, records_end, suite_find,
 )
-from cext.net.tls_layer cimport tls_fail, tls_stopped
+from cext.net.tls_layer cimport ERRORS_BYTES, tls_end, tls_errors
 from cext.net.tls_memory cimport tls_memory_add, tls_memory_now
 from cext.net.tls_output cimport tls_queue_output
 from cext.net.tls_outward cimport tls_expect_name, tls_numeric, tls_peer_good
 from cext.net.tls_peer cimport peer_read
-from cext.net.tls_state cimport Tls, TlsLayer
+from cext.net.tls_pool cimport (
+    STEP_COMPLETE, STEP_ENDED, STEP_FAILED, STEP_MORE, Handshake, lane_enter, lane_leave, pool_lane, pool_put,
+)
+from cext.net.tls_state cimport HANDSHAKES_PER_LANE_MAX, Tls, TlsLayer
+
+cdef enum:
+    TYPE_FIRST = 20             # content types of records are from this to TYPE_DATA
+    PLAIN_RECORD_MAX = 16384 + 2048     # largest record of TLS 1.2
+    EVICTION_LOOKS = 64
 
 cdef enum:
     HANDSHAKE_ESTIMATE_BYTES = 48 * 1024        # OpenSSL's memory of a connection that waits for the client's Finished, measured
 
 
-cdef int tls_ssl_new(TlsLayer* y, Tls* t) noexcept nogil:
-    """Create the SSL at the first byte, so that a client that only connects costs nothing."""
-    cdef int64_t before = tls_memory_now()
-    ERR_clear_error()
+# ---------------------------------------------------------------- begin and end
+
+cdef Handshake* handshake_new(Reactor* r, Conn* c) noexcept nogil:
+    """Begin a handshake. If too many from this address have begun, the oldest that waits for its peer ends."""
+    cdef Tls* t = <Tls*>c.transport
+    cdef TlsLayer* y = <TlsLayer*>r.layer
+    cdef Handshake* h = <Handshake*>calloc(1, sizeof(Handshake))
+    cdef Handshake* old
+    cdef int _
+    if h == NULL:
+        return NULL
+    h.conn = c
+    h.tls = t
+    h.method = y.step_method
+    t.handshake = h
+    if t.x.outward:
+        return h
+    h.lane = pool_lane(&y.pool, c)
+    lane_enter(&y.pool, h)
+    old = y.pool.lanes[h.lane].oldest
+    for _ in range(EVICTION_LOOKS if y.pool.lanes[h.lane].n_begun > HANDSHAKES_PER_LANE_MAX else 0):
+        if not old.away and not old.ready and old != h:
+            lane_leave(&y.pool, old)
+            conn_gone(r, old.conn, ETIMEDOUT)
+            break
+        old = old.newer
+        if old == NULL:
+            break
+    return h
+
+
+cdef void handshake_free(TlsLayer* y, Tls* t) noexcept nogil:
+    cdef Handshake* h = t.handshake
+    t.handshake = NULL
+    if h == NULL:
+        return
+    lane_leave(&y.pool, h)
+    free(h.received)
+    free(h.out)
+    free(h.errors)
+    free(h)
+
+
+# ---------------------------------------------------------------- one step, in the loop or in a thread
+
+cdef int ssl_new(Handshake* h) noexcept nogil:
+    cdef Tls* t = <Tls*>h.tls
+    cdef BIO* bio
     t.ssl = SSL_new(t.x.ctx)
-    if t.ssl == NULL:
+    bio = BIO_new(<const BIO_METHOD*>h.method) if t.ssl != NULL else NULL
+    if bio == NULL:
         return -1
-    tls_memory_add(&t.base, before, HANDSHAKE_ESTIMATE_BYTES)
+    BIO_set_data(bio, h)
+    BIO_set_init(bio, 1)
     SSL_set_app_data(t.ssl, t)
-    BIO_up_ref(y.bio)
-    SSL_set_bio(t.ssl, y.bio, y.bio)
+    SSL_set_bio(t.ssl, bio, bio)
     if t.x.outward:
         SSL_set_connect_state(t.ssl)
     else:
         SSL_set_accept_state(t.ssl)
     return 0
 
+
+cdef void handshake_step(Handshake* h) noexcept nogil:
+    """Continue the handshake as far as the given records allow."""
+    cdef Tls* t = <Tls*>h.tls
+    cdef int64_t before = tls_memory_now()
+    cdef int got = -1, why
+    h.n_steps += 1
+    h.result = STEP_FAILED
+    ERR_clear_error()
+    if t.ssl != NULL or ssl_new(h) == 0:
+        got = SSL_do_handshake(t.ssl)
+        why = SSL_get_error(t.ssl, got)
+        if got == 1:
+            peer_read(&t.peer, t.ssl)
+            if not t.x.outward or tls_peer_good(t.ssl, t.x):
+                h.result = STEP_COMPLETE
+        elif why == SSL_ERROR_WANT_READ:
+            h.result = STEP_MORE
+        elif why == SSL_ERROR_ZERO_RETURN:
+            h.result = STEP_ENDED
+    if h.result == STEP_FAILED:
+        h.errors = <char*>malloc(ERRORS_BYTES)
+        if h.errors != NULL:
+            tls_errors(t, h.errors, ERRORS_BYTES)
+    ERR_clear_error()
+    tls_memory_add(&h.account, before, HANDSHAKE_ESTIMATE_BYTES if h.n_steps == 1 else 0)
+
+
+# ---------------------------------------------------------------- the loop's side
+
+cdef void give_records(Handshake* h) noexcept nogil:
+    """Allow OpenSSL to read the whole records. Input that is no record is given at once: OpenSSL answers it with an alert."""
+    cdef const uint8_t* p = h.received + h.received_off
+    cdef uint32_t at = 0, size
+    while at < h.received_n:
+        if not TYPE_FIRST <= p[at] <= TYPE_DATA:
+            at = h.received_n
+            break
+        if h.received_n - at < RECORD_HEADER_BYTES:
+            break
+        size = <uint32_t>p[at + 3] << 8 | p[at + 4]
+        if size > PLAIN_RECORD_MAX:
+            at = h.received_n
+            break
+        if h.received_n - at - RECORD_HEADER_BYTES < size:
+            break
+        at += RECORD_HEADER_BYTES + size
+    h.given = at
+
+
+cdef int handshake_give(Reactor* r, Conn* c, const uint8_t* p, uint32_t n) noexcept nogil:
+    """Add input. Return 1 if handshake_use must follow, 0 if more input or a thread must come first, -1 without memory."""
+    cdef Tls* t = <Tls*>c.transport
+    cdef TlsLayer* y = <TlsLayer*>r.layer
+    cdef Handshake* h = t.handshake if t.handshake != NULL else handshake_new(r, c)
+    cdef uint8_t* bigger
+    if h == NULL:
+        return -1
+    if h.received_off:
+        memmove(h.received, h.received + h.received_off, h.received_n)
+        h.received_off = 0
+    if h.received_cap < h.received_n + n:
+        bigger = <uint8_t*>realloc(h.received, h.received_n + n)
+        if bigger == NULL:
+            return -1
+        h.received = bigger
+        h.received_cap = h.received_n + n
+    memcpy(h.received + h.received_n, p, n)
+    h.received_n += n
+    t.base.memory = h.account.memory + h.received_cap
+    give_records(h)
+    if h.given == 0:
+        return 0
+    if y.pool.n_threads == 0 or t.x.outward:
+        handshake_step(h)
+        return 1
+    h.away = 1
+    c.flags |= CONN_SHAKING
+    pool_put(&y.pool, h)
+    return 0
+
+
+cdef size_t handshake_use(Reactor* r, Conn* c) noexcept nogil:
+    """Use the result of a step: its output is in layer.out then, and after the end of the handshake the rest of its input is in layer.in.
+    Return the size of output that no peer waits for, the tickets of TLS 1.3."""
+    cdef Tls* t = <Tls*>c.transport
+    cdef TlsLayer* y = <TlsLayer*>r.layer
+    cdef Handshake* h = t.handshake
+    cdef size_t tickets = 0
+    h.ready = 0
+    t.base.memory = h.account.memory + h.received_cap
+    memcpy(y.out, h.out, h.out_n)
+    y.out_n = h.out_n
+    free(h.out)
+    h.out = NULL
+    h.out_n = h.out_cap = 0
+    y.in_n = 0
+    if h.result == STEP_FAILED:
+        tls_end(r, c, h.errors if h.errors != NULL else <char*>b"")
+    elif h.result == STEP_ENDED:
+        t.base.over = 1
+    elif h.result == STEP_MORE and h.received_n == 0:
+        free(h.received)         # a handshake that waits for its peer holds no buffer
+        h.received = NULL
+        h.received_off = h.received_cap = 0
+    elif h.result == STEP_COMPLETE:
+        memcpy(y.received, h.received + h.received_off, h.received_n)
+        y.in_p = y.received
+        y.in_n = h.received_n
+        t.done = t.base.open = 1
+        if not t.x.outward and SSL_version(t.ssl) == TLS1_3_VERSION:
+            tickets = y.out_n
+        handshake_free(y, t)
+        BIO_up_ref(y.bio)
+        SSL_set_bio(t.ssl, y.bio, y.bio)         # frees the BIO of the handshake
+        if t.x.compact and hand_to_records(y, t) != 0:
+            records_end(&t.records)
+    return tickets
+
+
+# ---------------------------------------------------------------- outbound connections
 
 cdef int tls_prepare(Reactor* r, Conn* c, const char* host) noexcept nogil:
     """Prepare an outbound connection: we send first, and the peer must have the configured name. A name is sent in SNI, a
@@ -56,7 +236,7 @@ cdef int tls_prepare(Reactor* r, Conn* c, const char* host) noexcept nogil:
     cdef bint numeric
     if not t.x.outward:
         return EPROTO
-    if tls_ssl_new(<TlsLayer*>r.layer, t) != 0:
+    if handshake_new(r, c) == NULL or ssl_new(t.handshake) != 0:
         return ENOMEM
     if host == NULL or host[0] == 0:
         return 0 if t.x.any_name else EPROTO
@@ -72,37 +252,12 @@ cdef int tls_prepare(Reactor* r, Conn* c, const char* host) noexcept nogil:
 
 cdef int tls_start(Reactor* r, Conn* c) noexcept nogil:
     cdef Tls* t = <Tls*>c.transport
-    cdef TlsLayer* y = <TlsLayer*>r.layer
-    cdef int got
-    y.in_n = 0
-    y.out_n = 0
-    ERR_clear_error()
-    got = SSL_do_handshake(t.ssl)
-    if got <= 0 and SSL_get_error(t.ssl, got) != SSL_ERROR_WANT_READ:
-        tls_fail(r, c)
+    handshake_step(t.handshake)
+    handshake_use(r, c)
+    if t.base.over:
         return EPROTO
     tls_queue_output(r, c, 1)
     return EPROTO if t.base.over else 0
-
-
-cdef void tls_handshake(Reactor* r, Conn* c) noexcept nogil:
-    """Continue the handshake as far as layer.in allows."""
-    cdef Tls* t = <Tls*>c.transport
-    cdef TlsLayer* y = <TlsLayer*>r.layer
-    cdef int64_t before = tls_memory_now()
-    cdef int got
-    ERR_clear_error()
-    got = SSL_do_handshake(t.ssl)
-    tls_memory_add(&t.base, before, 0)
-    if got == 1:
-        t.done = t.base.open = 1
-        peer_read(&t.peer, t.ssl)
-        if t.x.outward and not tls_peer_good(t.ssl, t.x):
-            tls_fail(r, c)
-        elif t.x.compact and hand_to_records(y, t) != 0:
-            records_end(&t.records)
-        return
-    tls_stopped(r, c, got)
 
 
 # ---------------------------------------------------------------- from OpenSSL to records

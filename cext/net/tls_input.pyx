@@ -1,7 +1,7 @@
 # distutils: libraries = ssl crypto
 """Receive and decrypt input. This module knows the socket, records and OpenSSL's SSL; `records` or OpenSSL decrypts.
 
-Invariants: less is received than the arena holds, so no decrypted byte is left behind. Only an unfinished record is stored. A turn
+Invariants: less is received than the arena holds, so no decrypted byte is left behind. Only an unfinished record is stored. Without threads a turn
 does at most TLS_HANDSHAKES_PER_TURN steps of handshakes.
 """
 
@@ -22,40 +22,41 @@ from cext.net.records cimport (
     records_open,
 )
 from cext.net.system cimport recv
-from cext.net.tls_handshake cimport tls_handshake, tls_ssl_new
+from cext.net.tls_handshake cimport handshake_give, handshake_use
 from cext.net.tls_hello cimport HELLO_PART, HELLO_TOO_LARGE, HELLO_WHOLE, hello_state
 from cext.net.tls_layer cimport tls_fail, tls_stopped
 from cext.net.tls_output cimport tls_put_alert, tls_queue_output
+from cext.net.tls_pool cimport Handshake
 from cext.net.tls_state cimport TLS_HANDSHAKES_PER_TURN, TLS_IN_BYTES, Tls, TlsLayer
 
 
 cdef ssize_t tls_receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil:
     cdef Tls* t = <Tls*>c.transport
     cdef TlsLayer* y = <TlsLayer*>r.layer
+    cdef Handshake* h = t.handshake
     cdef ssize_t got
     cdef size_t total = 0, tickets = 0
-    if t.base.over:
+    cdef uint32_t have = t.part_n if h == NULL else h.received_n
+    if t.base.over or (h != NULL and h.away):
         return NOTHING
-    if not t.done and not handshake_step_allowed(r, y):
-        return NOTHING          # the socket is still readable, so the next turn continues
-    got = recv(c.fd, y.received + t.part_n, TLS_IN_BYTES - t.part_n, 0)
-    if got <= 0:
-        if got == 0 or (errno != EAGAIN and errno != EINTR):
-            t.base.open = 0
-        return got
-    if t.part_n:
-        memcpy(y.received, t.part, t.part_n)
-    if not t.done and t.ssl == NULL and not hello_take(r, c, <size_t>got):
-        return NOTHING
-    y.in_p = y.received
-    y.in_n = t.part_n + <size_t>got
-    y.out_n = 0
+    if h == NULL or not h.ready:
+        if not t.done and y.pool.n_threads == 0 and not handshake_step_allowed(r, y):
+            return NOTHING      # the socket is still readable, so the next turn continues
+        got = recv(c.fd, y.received + t.part_n, TLS_IN_BYTES - have, 0)
+        if got <= 0:
+            if got == 0 or (errno != EAGAIN and errno != EINTR):
+                t.base.open = 0
+            return got
+        if t.part_n:
+            memcpy(y.received, t.part, t.part_n)
+        y.in_p = y.received
+        y.in_n = t.part_n + <size_t>got
+        y.out_n = 0
+        if not t.done and not handshake_take(r, c, <uint32_t>y.in_n):
+            return NOTHING
     if not t.done:
-        tls_part_drop(r, t)
-    if not t.done:
-        tls_handshake(r, c)
-        tickets = y.out_n if t.ssl == NULL else 0
-    if t.done and not t.base.over:
+        tickets = handshake_use(r, c)
+    if t.done and not t.base.over and y.in_n:
         total = read_records(r, c, p) if t.ssl == NULL else ssl_decrypt(r, c, p, n)
     y.in_n = 0
     if y.out_n:
@@ -63,23 +64,26 @@ cdef ssize_t tls_receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nog
     return <ssize_t>total if total else NOTHING
 
 
-cdef bint hello_take(Reactor* r, Conn* c, size_t got) noexcept nogil:
-    """Return whether the ClientHello is complete and the connection has its SSL. Until then the bytes wait in `part`."""
+cdef bint handshake_take(Reactor* r, Conn* c, uint32_t n) noexcept nogil:
+    """Take n bytes of a handshake. Return whether handshake_use must follow now. Until the ClientHello is complete, its bytes wait in
+    `part`, and there is no SSL."""
     cdef Tls* t = <Tls*>c.transport
     cdef TlsLayer* y = <TlsLayer*>r.layer
-    cdef size_t n = t.part_n + got
-    cdef int state = hello_state(y.received, n)
-    y.out_n = 0
+    cdef int state = hello_state(y.received, n) if t.handshake == NULL else HELLO_WHOLE
+    cdef int given = -1
+    y.in_n = 0
     if state == HELLO_PART and part_store(r, t, y.received, n) == 0:
-        y.steps -= 1             # it cost no calculation
+        y.steps -= 1 if y.pool.n_threads == 0 else 0     # it cost no calculation
         return 0
     if state == HELLO_TOO_LARGE:
         ERR_clear_error()
         ERR_raise(ERR_LIB_SSL, SSL_R_DATA_LENGTH_TOO_LONG)
-    if state != HELLO_WHOLE or tls_ssl_new(y, t) != 0:
+    if state == HELLO_WHOLE:
+        tls_part_drop(r, t)
+        given = handshake_give(r, c, y.received, n)
+    if given < 0:
         tls_fail(r, c)
-        return 0
-    return 1
+    return given > 0
 
 
 cdef bint handshake_step_allowed(Reactor* r, TlsLayer* y) noexcept nogil:

@@ -4,6 +4,7 @@ from cext.net.conn_state cimport ARENA_BYTES, Transport, TransportContext, Trans
 from cext.net.openssl cimport BIO, BIO_METHOD, SSL, SSL_CTX
 from cext.net.records cimport Records, Suite
 from cext.net.tls_peer cimport Peer
+from cext.net.tls_pool cimport Handshake, Pool
 from cext.net.tls_tickets cimport TicketKeys
 
 cdef enum:
@@ -35,6 +36,7 @@ ctypedef struct Tls:            # TLS state of a connection
     Transport base
     SSL* ssl                    # NULL = no bytes received yet, or `records` has taken over (TlsContext.compact)
     TlsContext* x
+    Handshake* handshake        # NULL = no bytes received yet, or the handshake is complete
     uint8_t* out                # unsent output: base.unsent bytes at out + out_off; NULL = none
     uint32_t out_off
     uint32_t out_cap
@@ -51,12 +53,16 @@ cdef enum:
     TLS_IN_BYTES = ARENA_BYTES - 20 * 1024      # leaves room in the arena for an unfinished record that OpenSSL may hold
     TLS_OUT_BYTES = 128 * 1024
     UNREAD_MAX_BYTES = 64 * 1024
-    TLS_HANDSHAKES_PER_TURN = 8
+    TLS_HANDSHAKES_PER_TURN = 8         # without threads
+    # Handshakes that have begun and not ended, of the addresses of one lane. Beyond it the oldest that waits for its peer ends.
+    HANDSHAKES_PER_LANE_MAX = 500
 
 ctypedef struct TlsLayer:       # state shared by the connections of one loop
     TransportOps ops
     BIO_METHOD* method
+    BIO_METHOD* step_method     # for the SSL of a handshake: its bytes are in its Handshake
     BIO* bio
+    Pool pool
     const Tls* reader           # connection whose records OpenSSL reads now, after its handshake; NULL = none
     const uint8_t* in_p         # received bytes of the present connection that are not decrypted yet
     size_t in_n

@@ -142,6 +142,7 @@ class Config:
     max_output_bytes: int
     max_topic_levels: int
     connect_timeout: int
+    tls_handshake_threads: int
     turn_budget: int
     auth_timeout: int
     auth_threads: int                   # 0: one per CPU core

@@ -212,6 +212,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     cdef uint64_t work
     descriptors_begin(b)
     resident_begin(b)
+    b.reactor.layer_threads = b.settings.tls_handshake_threads
     accounts_begin(b)
     mailbox_open(b)
     auth_requests_open(b)

@@ -124,6 +124,9 @@ OWN = (
     number("connect_timeout", 20, G,
            "Seconds that a new connection has for its CONNECT, including TLS and WebSocket handshakes", 1, 3600,
            unit="seconds", own=True, reload=NEW),
+    number("tls_handshake_threads", -1, G,
+           "Threads that run TLS handshakes, up to 16. -1 selects one for each processor but one, from 1 to 4; with 0 "
+           "the event loop runs them", -1, 16, reload=RESTART, own=True),
     number("turn_budget", 200_000, G,
            "Work of all clients together in a turn of the loop; more of it waits for the next turn. A delivery counts "
            "1, the first delivery to a connection in a turn counts 50, a visited node of the index counts 1", 1000,
