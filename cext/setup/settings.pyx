@@ -62,6 +62,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.connect_timeout_ms = setting_number(s, "connect_timeout", 20, 1, 86400) * 1000
     t.auth_timeout_ms = setting_number(s, "auth_timeout", 10, 1, 3600) * 1000
     t.log_denied_per_s = setting_number(s, "log_denied_per_second", 10, 0, 1_000_000)
+    t.log_connections_max = setting_number(s, "log_connections_max", 1000, 0, 1_000_000)
     expiry = setting_number(s, "persistent_client_expiration", -1, -1, 2**40)
     t.persistent_expiry_s = EXPIRY_NEVER if expiry < 0 else min(expiry, EXPIRY_NEVER - 1)
     t.sys_interval_s = setting_number(s, "sys_interval", 10, 0, 65535)

@@ -137,6 +137,7 @@ class Config:
     acl_refuse_subscribe: bool
     control_loopback: bool
     receive_maximum_policy: str
+    log_connections_max: int            # 0: no limit
     login_memory: int                   # 0: no limit
     max_inbound_qos2_bytes: int         # 0: no limit
     max_output_bytes: int

@@ -38,7 +38,8 @@ _PLAIN = (
     "persistent_client_expiration", "acl_refuse_subscribe",
     "login_memory", "receive_maximum_policy", "max_inbound_qos2_bytes", "max_output_bytes", "max_topic_levels",
     "connect_timeout", "tls_handshake_threads", "turn_budget",
-    "packet_buffer_size", "auth_timeout", "log_denied_per_second", "queue_overflow",
+    "packet_buffer_size", "auth_timeout", "log_denied_per_second", "log_connections_max",
+    "queue_overflow",
     *TUNING,
 )
 _LISTENER_FLAGS = ("use_username_as_clientid", "require_certificate", "disable_client_cert_date_checks",

@@ -268,6 +268,7 @@ def test_defaults(read):
     assert (config.connect_timeout, config.turn_budget) == (20, 200_000)
     assert (config.acl_refuse_subscribe, config.receive_maximum_policy) == (False, "disconnect")
     assert (config.max_inbound_qos2_bytes, config.login_memory) == (16 << 20, 64 << 20)
+    assert config.log_connections_max == 1000
     assert (config.auth_timeout, config.auth_threads, config.auth_backoff) == (10, 0, True)
     assert (config.auth_cache_size, config.auth_cache_seconds) == (10_000, 300)
     assert (config.log_format, config.log_denied_per_second, config.log_facility) == ("text", 10, -1)

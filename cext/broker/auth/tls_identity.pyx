@@ -7,9 +7,10 @@ from libc.stdio cimport snprintf
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport client_doom, client_id_of, log_line
+from cext.broker.core.client cimport client_doom, client_id_of, line_allowed, log_line
 from cext.broker.core.client_state cimport CF_IDENTIFIED, C_ENDED, Client
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport proxied_of
 from cext.codec.decode cimport Connect
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
@@ -74,7 +75,7 @@ cdef void log_negotiated_tls(Broker* b, Client* c) noexcept nogil:
 
 cdef void log_transport_error(void* broker, Conn* conn, const char* text) noexcept nogil:
     cdef Broker* b = <Broker*>broker
-    if log_wanted(&b.log, LOG_ERROR):
+    if log_wanted(&b.log, LOG_ERROR) and line_allowed(b, &conn.address, LINE_PROTOCOL):
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "%s", text))
 
 

@@ -100,3 +100,5 @@ ctypedef struct Broker:
     uint8_t answers_due                 # 1: there may be answers
     Timer denied_timer                  # armed while denials are counted
     uint32_t denied_n                   # denials in the current second
+    void* log_rates                     # LogRates* of log_rate.pxd; NULL: no line was counted yet
+    Timer log_rates_timer               # armed while lines are counted

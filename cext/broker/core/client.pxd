@@ -43,6 +43,9 @@ cdef void log_line_of(Broker* b, Client* c, uint32_t type, int n) noexcept nogil
 cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexcept nogil     # with the values of its CONNECT
 # Return 1 if one more denial may be logged at notice (log_denied_per_second). Others are counted, and the count is logged.
 cdef bint denial_logged(Broker* b) noexcept nogil
+# Return whether a line about a connection from this address may be logged. `kind`: LINE_ of log_rate.pxd.
+cdef bint line_allowed(Broker* b, const Address* a, int kind) noexcept nogil
+cdef void lines_sum(Broker* b) noexcept nogil       # at the end of the window: log how many lines were left out
 cdef void denials_sum(Broker* b) noexcept nogil     # at the end of the second
 cdef const char* reason_text(int reason) noexcept nogil      # NULL: a normal end
 cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil

@@ -18,8 +18,13 @@ from cext.broker.core.bridge_state cimport bridge_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport (
     AliasOut, AliasSlot, Aliases, CF_BRIDGE, CF_DOOMED, CF_REMOTE_BRIDGE, C_ENDED, Client, TIMER_CLIENT, TIMER_DENIED,
+    TIMER_LOG_RATES,
 )
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LogAbout, log_push, log_push_about, log_wanted
+from cext.broker.core.log_rate cimport (
+    LINE_ACCEPTED, LINE_CONNECTED, LINE_DENIED, LINE_ENDED, LINE_KINDS, LINE_PROTOCOL, LINE_REFUSED, LOG_RATE_SETS, LOG_RATE_WAYS,
+    LOG_RATE_WINDOW_S, LogRate, LogRates, log_rate_count, log_rates_clear, log_rates_new,
+)
 from cext.broker.core.pending_packet cimport method_of, names_free
 from cext.codec.encode cimport ACK_SIZE_MAX, DISCONNECT_SIZE_MAX, auth_size, encode_ack, encode_auth, encode_disconnect
 from cext.codec.frame cimport (
@@ -220,7 +225,8 @@ cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexc
     cdef char where[64]
     cdef View id = client_id_of(c)
     cdef View user = username_of(c)
-    if not b.settings.connection_messages or not log_wanted(&b.log, LOG_NOTICE):
+    if not b.settings.connection_messages or not log_wanted(&b.log, LOG_NOTICE) \
+            or not line_allowed(b, &c.conn.address, LINE_CONNECTED):
         return
     address_text(&c.conn.address, where, sizeof(where))
     log_line_of(b, c, LOG_NOTICE, snprintf(
@@ -301,7 +307,8 @@ cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
         if not b.log.was_refused:
             return               # an earlier line has logged the reason
         b.log.was_refused = 0
-    if not b.settings.connection_messages or not log_wanted(&b.log, LOG_NOTICE):
+    if not b.settings.connection_messages or not log_wanted(&b.log, LOG_NOTICE) \
+            or not line_allowed(b, &c.conn.address, LINE_REFUSED if reason == END_REFUSED else LINE_ENDED):
         return
     address_text(&c.conn.address, where, sizeof(where))
     if id.n == 0:
@@ -331,6 +338,60 @@ cdef void denials_sum(Broker* b) noexcept nogil:
     if b.denied_n > b.settings.log_denied_per_s:
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "%u more denials were not logged.",
                                          <unsigned int>(b.denied_n - b.settings.log_denied_per_s)))
+
+
+cdef bint line_allowed(Broker* b, const Address* a, int kind) noexcept nogil:
+    if b.settings.log_connections_max == 0:
+        return 1
+    if b.log_rates == NULL:
+        b.log_rates = log_rates_new()
+    if b.log_rates == NULL:
+        return 1
+    if not timer_armed(&b.log_rates_timer):
+        b.log_rates_timer.kind = TIMER_LOG_RATES
+        wheel_add(&b.wheel, &b.log_rates_timer, b.reactor.now_ms + LOG_RATE_WINDOW_S * 1000)
+    return log_rate_count(<LogRates*>b.log_rates, a, kind, b.settings.log_connections_max)
+
+
+cdef const char* line_kind_text(int kind) noexcept nogil:
+    if kind == LINE_ACCEPTED:
+        return "new connections"
+    if kind == LINE_DENIED:
+        return "denied connections"
+    if kind == LINE_PROTOCOL:
+        return "protocol errors"
+    if kind == LINE_CONNECTED:
+        return "connected clients"
+    return "disconnected clients" if kind == LINE_ENDED else "refused logins"
+
+
+cdef const char* mask_text(int family) noexcept nogil:
+    """Return the length of the networks that LogRate counts."""
+    if family == AF_INET:
+        return "/24"
+    return "/56" if family == AF_INET6 else ""
+
+
+cdef void log_left_out(Broker* b, uint32_t n, int kind, const char* network, const char* mask) noexcept nogil:
+    if n and log_wanted(&b.log, LOG_NOTICE):
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "%u more lines about %s from %s%s in the last %d s were not logged.",
+                                         <unsigned int>n, line_kind_text(kind), network, mask, <int>LOG_RATE_WINDOW_S))
+
+
+cdef void lines_sum(Broker* b) noexcept nogil:
+    cdef LogRates* t = <LogRates*>b.log_rates
+    cdef LogRate* slot
+    cdef char where[64]
+    cdef int i
+    for i in range(LOG_RATE_SETS * LOG_RATE_WAYS):
+        slot = &t.slots[i]
+        if slot.left_out:
+            if address_text(&slot.network, where, sizeof(where)) == 0:
+                snprintf(where, sizeof(where), "local sockets")
+            log_left_out(b, slot.left_out, slot.kind, where, mask_text(slot.network.family))
+    for i in range(LINE_KINDS):
+        log_left_out(b, t.left_out[i], i, "other networks", "")
+    log_rates_clear(t)
 
 
 cdef const char* packet_name(int packet_type) noexcept nogil:

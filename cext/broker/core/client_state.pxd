@@ -61,6 +61,7 @@ cdef enum:
     TIMER_BRIDGE = 7
     TIMER_ACCOUNTS = 8
     TIMER_CURSORS = 9
+    TIMER_LOG_RATES = 10
 
 cdef enum:
     PENDING_CONNECT = 1

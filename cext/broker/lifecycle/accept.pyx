@@ -8,11 +8,12 @@ from libc.stdio cimport snprintf
 from cext.base.wheel cimport wheel_add
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport (
-    END_REFUSED, address_text, client_doom, client_give, client_take, log_line, log_line_of, log_text,
+    END_REFUSED, address_text, client_doom, client_give, client_take, line_allowed, log_line, log_line_of, log_text,
 )
 from cext.broker.core.client_state cimport CF_NEWCOMER, CF_TRUSTED, Client, client_of
 from cext.broker.core.listener cimport Listener
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.core.log_rate cimport LINE_ACCEPTED, LINE_DENIED
 from cext.broker.core.newcomers cimport newcomer_add, newcomer_count, newcomer_oldest
 from cext.broker.core.resident cimport resident_check
 from cext.broker.core.stats cimport (
@@ -44,7 +45,7 @@ cdef enum:
 cdef void refuse_connection(Broker* b, int fd, const Address* a, int reason, const char* text) noexcept nogil:
     cdef char where[64]
     b.stats.refused[reason] += 1
-    if log_wanted(&b.log, LOG_NOTICE):
+    if log_wanted(&b.log, LOG_NOTICE) and line_allowed(b, a, LINE_DENIED):
         address_text(a, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client connection from %s denied: %s.", where, text))
     c_close(fd)
@@ -96,7 +97,7 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
     wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
     if listener.proxy_version:
         return                   # the proxy header will report the client's address; Mosquitto has no log line at this point
-    if log_wanted(&b.log, LOG_NOTICE) and b.settings.connection_messages:
+    if log_wanted(&b.log, LOG_NOTICE) and b.settings.connection_messages and line_allowed(b, a, LINE_ACCEPTED):
         address_text(a, where, sizeof(where))
         log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "New connection from %s:%d on port %d.", where,
                                                <int>a.port, <int>l.port))

@@ -23,9 +23,10 @@ from cext.broker.auth.tls_identity cimport log_transport_error, recheck_slice
 from cext.broker.core.bounds cimport SHAPES_BYTES, TIMERS_PER_TURN
 from cext.broker.core.bridge_calls cimport bridge_timer_fired, bridges_begin, conn_opened
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give, denials_sum
+from cext.broker.core.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give, denials_sum, lines_sum
 from cext.broker.core.client_state cimport (
     C_CONNECTED, C_ENDED, Client, TIMER_ACCOUNTS, TIMER_AUTH_REQUEST, TIMER_BRIDGE, TIMER_CLIENT, TIMER_CURSORS, TIMER_DENIED,
+    TIMER_LOG_RATES,
     TIMER_RETAINED, TIMER_SESSION, client_of,
 )
 from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
@@ -133,6 +134,8 @@ cdef void timer_fired(void* ctx, Timer* t) noexcept nogil:
         bridge_timer_fired(<Broker*>ctx, t)
     elif t.kind == TIMER_DENIED:
         denials_sum(<Broker*>ctx)
+    elif t.kind == TIMER_LOG_RATES:
+        lines_sum(<Broker*>ctx)
     elif t.kind == TIMER_ACCOUNTS:
         accounts_timer(<Broker*>ctx)
     elif t.kind == TIMER_CURSORS:
@@ -400,6 +403,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     mailbox_fini(b)
     auth_requests_fini(b)
     log_fini(&b.log)
+    free(b.log_rates)
     free(b.shape_bytes)
     free(b.scratch)
     merge_end(&b.merge)

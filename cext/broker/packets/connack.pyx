@@ -8,9 +8,10 @@ from libc.string cimport memset
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_REFUSED, END_SILENT, address_text, client_id_of, client_room, client_wrote, log_line
+from cext.broker.core.client cimport END_REFUSED, END_SILENT, address_text, client_id_of, client_room, client_wrote, line_allowed, log_line
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.log_rate cimport LINE_REFUSED
 from cext.broker.core.pending_packet cimport method_of, owned_view
 from cext.broker.packets.connect_state cimport Connecting
 from cext.broker.persist.events cimport event_refused
@@ -81,7 +82,7 @@ cdef int connect_refuse_5(Broker* b, Client* c, uint8_t rc5) noexcept nogil:
 
 cdef void log_refusal(Broker* b, Client* c, const char* reason) noexcept nogil:
     cdef char where[64]
-    if log_wanted(&b.log, LOG_NOTICE):
+    if log_wanted(&b.log, LOG_NOTICE) and line_allowed(b, &c.conn.address, LINE_REFUSED):
         address_text(&c.conn.address, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client from %s:%d refused: %s.", where,
                                          <int>c.conn.address.port, reason))

@@ -10,9 +10,10 @@ from libc.stdio cimport snprintf
 
 from cext.broker.core.bridge_state cimport bridges_of
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_SILENT, address_text, log_line
+from cext.broker.core.client cimport END_SILENT, address_text, line_allowed, log_line
 from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_ENDED, C_NEW, C_OPENING, Client, client_of
 from cext.broker.core.log cimport LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING
 from cext.broker.core.turn cimport turn_input_limit
 from cext.broker.lifecycle.session_lifecycle cimport client_end
@@ -83,11 +84,11 @@ cdef int first_not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef char where[64]
     address_text(&c.conn.address, where, sizeof(where))
     if f.first == 0x16:
-        if log_wanted(&b.log, LOG_NOTICE):
+        if log_wanted(&b.log, LOG_NOTICE) and line_allowed(b, &c.conn.address, LINE_PROTOCOL):
             log_line(b, LOG_NOTICE, snprintf(
                 b.log.line, LOG_LINE_MAX, "Client from %s:%d appears to be using TLS to connect to a non-TLS listener.", where,
                 <int>c.conn.address.port))
-    elif log_wanted(&b.log, LOG_INFORMATION):
+    elif log_wanted(&b.log, LOG_INFORMATION) and line_allowed(b, &c.conn.address, LINE_PROTOCOL):
         log_line(b, LOG_INFORMATION, snprintf(
             b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: First packet not CONNECT (%02X).", where,
             <int>c.conn.address.port, <int>f.first))

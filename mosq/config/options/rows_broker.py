@@ -193,6 +193,10 @@ LOG = (
     number("log_denied_per_second", 10, G,
            "Largest number of denied publishes and subscribes per second that are logged as notice; 0 logs none", 0,
            100_000, unit="lines a second", own=True),
+    number("log_connections_max", 1000, G,
+           "Largest number of log lines of one kind (new connections, refused logins, ...) about one network (IPv4 "
+           "/24, IPv6 /56) in 10 seconds. One line reports how many more there were; 0 removes the limit", 0, 1_000_000,
+           unit="lines in 10 seconds", own=True),
     Option("websockets_log_level", "anything", None, G, "Log level of libwebsockets in Mosquitto",
            ignored="it is for libwebsockets, which mosq does not use"),
 )

@@ -1,0 +1,39 @@
+# How many log lines of one kind one network causes.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from cext.base.hash cimport HashKey
+from cext.net.conn_state cimport Address
+
+cdef enum:
+    # kinds of lines that a client without an account can cause
+    LINE_ACCEPTED = 0           # New connection from
+    LINE_DENIED = 1             # Client connection from ... denied
+    LINE_PROTOCOL = 2           # Protocol error, TLS on a plain listener, errors of OpenSSL
+    LINE_CONNECTED = 3          # New client connected
+    LINE_ENDED = 4              # Client ... disconnected
+    LINE_REFUSED = 5            # a login was refused
+    LINE_KINDS = 6
+    LOG_RATE_SETS = 128
+    LOG_RATE_WAYS = 4
+    LOG_RATE_WINDOW_S = 10
+    LOG_RATE_NETWORKS = 10      # all networks together may cause as many lines of a kind as this many
+
+ctypedef struct LogRate:
+    uint64_t hash               # of kind and network; 0 = free
+    uint32_t seen               # lines in this window, also those that were not logged
+    uint32_t left_out
+    uint8_t kind
+    Address network             # the address whose last bits are 0
+
+ctypedef struct LogRates:
+    HashKey key
+    LogRate slots[512]          # LOG_RATE_SETS * LOG_RATE_WAYS
+    uint32_t logged[6]          # LINE_KINDS: lines of all networks
+    uint32_t others[6]          # LINE_KINDS: lines of networks without a slot
+    uint32_t left_out[6]        # LINE_KINDS: of these, not logged
+
+# Return a new table with a random key; NULL: no memory.
+cdef LogRates* log_rates_new() noexcept nogil
+# Count a line and return whether it may be logged: at most `most` of a kind and network in a window.
+cdef bint log_rate_count(LogRates* t, const Address* a, int kind, uint32_t most) noexcept nogil
+# Begin a new window.
+cdef void log_rates_clear(LogRates* t) noexcept nogil

@@ -1,0 +1,76 @@
+"""Count log lines by kind and source network, so that a flood of connections does not fill the disk and hide other lines. This module knows
+counters. It logs nothing.
+
+A network is an IPv4 /24 or an IPv6 /56, the least that a host can usually vary. The table has a fixed size and a keyed hash. A network that
+finds no place shares one counter per kind with others like it, and all networks together have a limit per kind. All counters end with the
+window.
+
+Cost: one hash per line.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from cext.base.hash cimport hash_bytes, hash_key_init
+from cext.net.conn_state cimport Address
+
+cdef extern from "<sys/socket.h>" nogil:
+    int RATE_INET "AF_INET"
+    int RATE_INET6 "AF_INET6"
+
+
+cdef LogRates* log_rates_new() noexcept nogil:
+    cdef LogRates* t = <LogRates*>calloc(1, sizeof(LogRates))
+    if t != NULL and hash_key_init(&t.key) != 0:
+        free(t)
+        return NULL
+    return t
+
+
+cdef void log_rates_clear(LogRates* t) noexcept nogil:
+    memset(t.slots, 0, sizeof(t.slots))
+    memset(t.logged, 0, sizeof(t.logged))
+    memset(t.others, 0, sizeof(t.others))
+    memset(t.left_out, 0, sizeof(t.left_out))
+
+
+cdef void source_network(const Address* a, Address* out) noexcept nogil:
+    cdef int i
+    memset(out, 0, sizeof(Address))
+    out.family = a.family
+    for i in range(3 if a.family == RATE_INET else 7 if a.family == RATE_INET6 else 0):
+        out.ip[i] = a.ip[i]
+
+
+cdef bint log_rate_count(LogRates* t, const Address* a, int kind, uint32_t most) noexcept nogil:
+    cdef Address network
+    cdef LogRate* slot = NULL
+    cdef LogRate* at
+    cdef uint64_t hash
+    cdef int i
+    source_network(a, &network)
+    network.by_proxy = <uint8_t>kind         # the hash covers it
+    hash = hash_bytes(&t.key, <const uint8_t*>&network, sizeof(Address)) | 1
+    network.by_proxy = 0
+    at = &t.slots[(hash >> 8) % LOG_RATE_SETS * LOG_RATE_WAYS]
+    for i in range(LOG_RATE_WAYS):
+        if at[i].hash == hash or at[i].hash == 0:
+            slot = &at[i]
+            break
+    if slot == NULL:
+        if t.others[kind] >= most or t.logged[kind] >= <uint64_t>most * LOG_RATE_NETWORKS:
+            t.left_out[kind] += 1
+            return 0
+        t.others[kind] += 1
+        t.logged[kind] += 1
+        return 1
+    slot.hash = hash
+    slot.kind = <uint8_t>kind
+    slot.network = network
+    slot.seen += 1
+    if slot.seen > most or t.logged[kind] >= <uint64_t>most * LOG_RATE_NETWORKS:
+        slot.left_out += 1
+        return 0
+    t.logged[kind] += 1
+    return 1

@@ -1,0 +1,71 @@
+"""Test that floods of connections write a bounded number of log lines, and that the broker logs how many it left out."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+import pytest
+
+from tests.harness.broker import Broker
+from tests.harness.faults import until
+from tests.harness.packets import Connack, Connect
+from tests.harness.wire import Wire
+
+LISTENER = "listener {port} 127.0.0.1\n"
+MOST = 5
+
+
+def connect_to(broker: Broker, source: str, first: bytes) -> None:
+    """Connect from this address, send the bytes, and wait until the broker closes."""
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=20, source_address=(source, 0)) as sock:
+        sock.sendall(first)
+        while sock.recv(4096):
+            pass
+
+
+@pytest.mark.parametrize(("first", "line"), [
+    (b"GET / HTTP/1.1\r\n\r\n", "Protocol error from 127.0.0.1"),
+    (b"GET / HTTP/1.1\r\n\r\n", "New connection from 127.0.0.1"),
+    (Connect("c", username="ann", password=b"wrong").encode(4), "disconnected: not authorised"),
+])
+def test_lines_of_one_kind_from_one_network_are_limited(first: bytes, line: str) -> None:
+    with Broker(LISTENER + f"allow_anonymous false\nlog_connections_max {MOST}\n") as broker:
+        for _ in range(4 * MOST):
+            connect_to(broker, "127.0.0.1", first)
+        connect_to(broker, "127.0.7.1", first)           # another network is not affected
+        other = line.replace("127.0.0.1", "127.0.7.1")
+        until(lambda: other in broker.log())
+        assert 2 <= broker.log().count(line) <= MOST + 1
+        assert broker.stop() == 0
+
+
+def test_one_line_reports_how_many_were_left_out() -> None:
+    with Broker(LISTENER + f"allow_anonymous true\nlog_connections_max {MOST}\n") as broker:
+        for _ in range(4 * MOST):
+            connect_to(broker, "127.0.0.1", b"\0\0")
+        until(lambda: "more lines about protocol errors" in broker.log())
+        found = re.search(r"(\d+) more lines about protocol errors from 127\.0\.0\.0/24 in the last 10 s were not logged\.", broker.log())
+        assert found and int(found[1]) == 3 * MOST
+        connect_to(broker, "127.0.0.1", b"\0\0")         # a new window
+        until(lambda: broker.log().count("Protocol error from 127.0.0.1") == MOST + 1)
+
+
+def test_zero_removes_the_limit() -> None:
+    with Broker(LISTENER + "allow_anonymous true\nlog_connections_max 0\n") as broker:
+        for _ in range(4 * MOST):
+            connect_to(broker, "127.0.0.1", b"\0\0")
+        until(lambda: broker.log().count("Protocol error from 127.0.0.1") == 4 * MOST)
+
+
+def test_floods_of_one_kind_leave_lines_of_refused_logins() -> None:
+    """A program such as fail2ban reads the lines of refused logins: connections with garbage do not use up their number."""
+    with Broker(LISTENER + f"allow_anonymous false\nlog_connections_max {MOST}\n") as broker:
+        for _ in range(4 * MOST):
+            connect_to(broker, "127.0.0.1", b"\0\0")
+        wire = Wire(broker.port)
+        wire.send(Connect("guess", username="ann", password=b"wrong"))
+        answer = wire.read_packet()
+        assert isinstance(answer, Connack) and answer.rc
+        wire.close()
+        until(lambda: "Client guess [127.0.0.1:" in broker.log())
