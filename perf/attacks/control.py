@@ -11,7 +11,7 @@ from perf.attacks.attack import attack
 if TYPE_CHECKING:
     from perf.attacks.scene import Client, Scene
 
-CONTROL = "mosq:enable_control_api true\n"
+CONTROL = "mosq:enable_control_api true\nmosq:control_loopback true\n"
 
 
 def _talk(scene: Scene, clients: list[Client], topic: bytes, payload: bytes) -> None:
@@ -56,7 +56,11 @@ def _index(scene: Scene) -> None:
 
 
 @attack(
-    "control-index", "requests to explain topics that many of 50,000 filters may match", mosquitto=False, prepare=_index
+    "control-index",
+    "requests to explain topics that many of 50,000 filters may match",
+    config=CONTROL,
+    mosquitto=False,
+    prepare=_index,
 )
 def control_index(scene: Scene) -> None:
     clients = scene.clients(

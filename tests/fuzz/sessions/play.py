@@ -127,7 +127,7 @@ class Player:
         self.ports["tcp"] = self.broker.port
 
     def _config(self, variant: int) -> str:
-        text = "allow_anonymous true\nenable_control_api true\nsys_interval 0\nlog_type error\nlog_type warning\n" + VARIANT[variant] + self.base
+        text = "allow_anonymous true\nenable_control_api true\ncontrol_loopback true\nsys_interval 0\nlog_type error\nlog_type warning\n" + VARIANT[variant] + self.base
         return text.replace("{ws}", str(self.ports["ws"])).replace("{mount}", str(self.ports["mount"]))
 
     def __enter__(self) -> Player:
@@ -156,7 +156,7 @@ class Player:
     def play(self, steps: list[Step]) -> None:
         """Play a sequence; raise Violation if an invariant does not hold."""
         known, peers = Known(), {}
-        self.hides = False
+        self.hides = self.disk_fails = False
         reloaded = False
         try:
             try:
@@ -193,6 +193,7 @@ class Player:
         elif kind == "reload":
             self._reload(arguments[0])
         elif kind == "disk":
+            self.disk_fails = bool(arguments[0])
             self.faults.set(full=arguments[0] == "full", write_errno=EIO if arguments[0] == "error" else 0)
         elif kind == "open":
             self._open(peers, known, *arguments)
@@ -235,7 +236,8 @@ class Player:
         elif kind == "sync":
             peer.send(Pingreq().encode(4), [])
             end = time.monotonic() + WAIT_S
-            while not peer.ended and not self._read(peer, known, "a", WAIT_S if peer.valid else NOTHING_S) and peer.valid:
+            sure = peer.valid and not self.disk_fails   # a CONNACK may wait for the disk, and packets behind it too
+            while not peer.ended and not self._read(peer, known, "a", WAIT_S if sure else NOTHING_S) and sure:
                 if time.monotonic() > end:
                     raise Violation(f"sync: client {peer.client_id!r} got no PINGRESP in {WAIT_S:g} s")
         elif kind == "close":
