@@ -238,8 +238,10 @@ cdef void serve_listener(Reactor* r, ListenSocket* l) noexcept nogil:
     cdef sockaddr_storage storage
     cdef unsigned int size
     cdef Address a
-    cdef int _, fd
-    for _ in range(ACCEPTS_MAX if l.fd >= 0 else 0):
+    cdef int i, fd
+    for i in range(ACCEPTS_MAX if l.fd >= 0 else 0):
+        if i and r.is_late != NULL and r.is_late(r.ctx):
+            return               # the others wait in the backlog
         size = sizeof(storage)
         fd = accept4(l.fd, <sockaddr*>&storage, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
         if fd < 0:

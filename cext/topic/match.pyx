@@ -85,7 +85,7 @@ cdef inline int match_leaf(Match* m, Leaf* leaf) noexcept nogil:
     return match_groups(m, leaf.groups) if leaf.groups != NULL else MATCH_WHOLE
 
 
-cdef int match_exact(Index* ix, Root* root, const uint8_t* topic, uint32_t n, uint64_t hash, Match* m) noexcept nogil:
+cdef inline int match_exact(Index* ix, Root* root, const uint8_t* topic, uint32_t n, uint64_t hash, Match* m) noexcept nogil:
     """Match the filter that is the topic itself. hash: the topic's, or 0 = not known."""
     cdef Table* table = exact_table(ix, root, topic, n)
     cdef Leaf* leaf

@@ -62,6 +62,7 @@ def test_the_store_goes_on_while_idle_connections_use_all_descriptors(small: Sma
 
 def test_the_reason_is_logged_once(small: Small, idle: list[socket.socket]) -> None:
     small.client("pub", clean=True)
+    until(lambda: "LimitNOFILE" in small.own_log())      # another thread writes the log
     log = small.own_log()
     assert log.count('Try increasing "ulimit -n" or equivalent.') == 1
     assert log.count('Of the descriptors that "ulimit -n" (LimitNOFILE of systemd) allows') == 1

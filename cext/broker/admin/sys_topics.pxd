@@ -56,6 +56,8 @@ cdef extern from *:
         {"retained messages/count", 36, 0, SYS_ALWAYS},
         {"index/pool/in_use", 40, 0, SYS_ALWAYS},
         {"index/pool/idle", 41, 0, SYS_ALWAYS},
+        {"turn/work/maximum", 44, 0, SYS_ALWAYS},
+        {"turn/time/maximum", 45, 0, SYS_ALWAYS},
         {"store/live/bytes", 52, 0, SYS_WITH_STORE},
         {"store/disk/bytes", 53, 0, SYS_WITH_STORE},
         {"store/disk/segments", 54, 0, SYS_WITH_STORE},

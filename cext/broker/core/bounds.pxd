@@ -10,6 +10,10 @@ cdef enum:
     TIMERS_PER_TURN = 200       # timers per turn: thousands may be due at once, and each may end a client; other clients must not notice
     REPLAY_WAITING_MAX = 100            # waiting deliveries of a session above which its retained replay waits
     REPLAY_BYTES_MAX = 1024 * 1024      # filters of a session whose retained messages were not sent yet, in bytes
+    WORK_ACCEPT = 200                   # cost of a new connection, in appends
+    WORK_CONNECT = 150                  # cost of a CONNECT
+    WORK_END = 400                      # cost of the end of a connection
+    WORK_RETAIN = 25                    # cost of a change of a retained message
     WORK_FILTER = 40                    # cost of a filter in SUBSCRIBE or UNSUBSCRIBE, in appends
     WORK_SEND = 50                      # cost of the first write to a connection in a turn, in appends
     LINGER_MS = 2000                    # time in which the peer may read the last bytes of a closed connection

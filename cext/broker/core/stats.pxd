@@ -150,7 +150,7 @@ cdef enum:
     STAT_DROPS = 65           # position of the first drop reason
     STAT_REFUSED = 84         # position of the first refusal
     SYS_LOADS_N = 9           # number of load averages
-    SYS_TOPICS_N = 73         # number of topics with a statistic
+    SYS_TOPICS_N = 75         # number of topics with a statistic
 # statistics: end
 
 ctypedef struct Stats:

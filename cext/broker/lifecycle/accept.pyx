@@ -6,6 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 
 from cext.base.wheel cimport wheel_add
+from cext.broker.core.bounds cimport WORK_ACCEPT
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport (
     END_REFUSED, address_text, client_doom, client_give, client_take, line_allowed, log_line, log_line_of, log_text,
@@ -67,6 +68,7 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
     cdef Client* c
     cdef char where[64]
     b.stats.sockets += 1
+    b.work += WORK_ACCEPT
     fd = descriptor_below_limit(b, fd)
     if fd < 0:
         return

@@ -10,7 +10,7 @@ from cext.session.session cimport Session
 # End a client: log line, DISCONNECT if v5 requires one, will, session. Must not be called in the middle of a fan-out; call
 # client_doom there.
 cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil
-cdef void end_doomed_clients(Broker* b) noexcept nogil                       # end all clients that client_doom has marked
+cdef void end_doomed_clients(Broker* b) noexcept nogil                       # end clients that client_doom has marked, until the turn is over
 # Ask whether a session's will may be published. FOR_WILL: it is sent with the answer. FOR_LATER: the answer is remembered.
 cdef void will_request_verdict(Broker* b, Session* s, Message* m, int purpose) noexcept nogil
 cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept nogil

@@ -22,7 +22,7 @@ from cext.broker.auth.auth_requests cimport (
     auth_request_send, client_auth_request_end, event_post,
 )
 from cext.broker.core.access cimport access_allows, session_names
-from cext.broker.core.bounds cimport DROP_SLICE, LINGER_MS
+from cext.broker.core.bounds cimport DROP_SLICE, LINGER_MS, WORK_END
 from cext.broker.core.bridge_state cimport bridges_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport (
@@ -37,6 +37,7 @@ from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.pending_packet cimport pending_packet_free
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_security
+from cext.broker.core.turn cimport turn_is_over
 from cext.broker.core.stats cimport DROP_ACL_WRITE, DROP_MEMORY, DROP_SESSION_ENDED
 from cext.broker.persist.accounts cimport account_end, account_report
 from cext.broker.persist.events cimport event_disconnected, event_expired
@@ -252,7 +253,10 @@ cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
 
 cdef void end_doomed_clients(Broker* b) noexcept nogil:
     cdef Client* c
-    while b.doomed != NULL:
+    cdef bint one = 1            # at least one per call
+    while b.doomed != NULL and (one or not turn_is_over(b)):
+        one = 0
+        b.work += WORK_END
         c = b.doomed
         b.doomed = c.doomed_next
         c.doomed_next = NULL

@@ -17,6 +17,7 @@ from cext.base.wheel cimport wheel_add
 from cext.broker.auth.auth_requests cimport AuthAnswer, EVENT_CONNECTED, FOR_LATER, client_auth_request_end, event_post
 from cext.broker.auth.tls_identity cimport log_negotiated_tls
 from cext.broker.core.access cimport session_names
+from cext.broker.core.bounds cimport WORK_CONNECT
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_LOST, address_text, aliases_begin, auth_send, log_connected, log_line, log_text
 from cext.broker.core.client_state cimport CF_PROBLEM_INFO, C_CONNECTED, C_NEW, Client
@@ -194,6 +195,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if c.state != C_NEW:         # [v5 3.1.0-2]
         log_second_connect(b, c)
         return RC_PROTOCOL_ERROR
+    b.work += WORK_CONNECT
     return connect_pass(b, c, f, LOGIN_OPEN)
 
 

@@ -14,7 +14,7 @@ from cext.base.cells cimport cells_give, cells_take_zeroed
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.core.access cimport access_of_names
-from cext.broker.core.bounds cimport HIGH_WATER_BYTES, REPLAY_BYTES_MAX, REPLAY_NODES, REPLAY_WAITING_MAX
+from cext.broker.core.bounds cimport HIGH_WATER_BYTES, REPLAY_BYTES_MAX, REPLAY_NODES, REPLAY_WAITING_MAX, WORK_RETAIN
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, TIMER_RETAINED
 from cext.broker.core.job_state cimport JOB_REPLAY, Job
@@ -164,6 +164,7 @@ cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
 cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
     cdef void* old = NULL
     cdef void* value
+    b.work += WORK_RETAIN
     if p.payload.n == 0:
         if not persist_reserve(b, NULL, p.topic.n):
             return               # the publisher gets no acknowledgement

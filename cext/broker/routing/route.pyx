@@ -92,19 +92,19 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
         if fanout_begin(b, p, m, part, owner):
             return matched | part
         while part:              # no memory for a job: at once, which delays others but loses nothing
-            deliver_match(b, p, m, 1)
+            total = 0            # not all of them, so copies cannot be merged
+            deliver_match(b, p, m, total)
             part = index_match_on(b.index, p.topic.p, p.topic.n, m, turn_match_steps(b)) == MATCH_PART
-    deliver_match(b, p, m, 0)
+    deliver_match(b, p, m, total)
     return matched
 
 
-cdef void deliver_match(Broker* b, Publication* p, Match* m, bint part) noexcept nogil:
-    """Deliver to all lists and groups found. part: there are more of them, so copies cannot be merged."""
-    cdef uint64_t total = match_total(m)
+cdef inline void deliver_match(Broker* b, Publication* p, Match* m, uint64_t total) noexcept nogil:
+    """Deliver to all lists and groups found. total: the subscribers in the lists; 0 = do not merge copies."""
     cdef uint32_t i
     for i in range(m.n_groups):
         deliver_group(b, p, m.groups[i])
-    if not part and is_merged(b, m, total) and deliver_merged(b, p, m, total):
+    if total and is_merged(b, m, total) and deliver_merged(b, p, m, total):
         return
     for i in range(m.n_lists):
         deliver_list(b, p, m.lists[i], 0, m.lists[i].n)
@@ -264,7 +264,7 @@ cdef void match_more(Broker* b, Job* j) noexcept nogil:
         publication_of(&p, j.message)
         p.source = j.session
         p.durability = j.durability
-        deliver_match(b, &p, m, 1)               # no memory to remember them
+        deliver_match(b, &p, m, 0)               # no memory to remember them
         publication_fini(b, &p)
 
 
