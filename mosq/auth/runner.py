@@ -155,10 +155,10 @@ def matches(filter: tuple[str, ...], topic: str) -> bool:
 
 
 def filled(filter: str, names: dict[str, str]) -> tuple[str, ...] | None:
-    """Return the levels of a filter, with `%u` and `%c` replaced. None: a name begins with `$` in the place of the
-    first level, where it must not give rights to `$` topics."""
-    levels = tuple(names.get(level, level) for level in filter.split("/"))
-    return levels if levels[0].startswith("$") == filter.startswith("$") else None
+    """Return the levels of a filter, with `%u` and `%c` replaced; a name with slashes becomes several levels. None: a
+    name begins with `$` in the place of the first level, where it must not give rights to `$` topics."""
+    made = "/".join(names.get(level, level) for level in filter.split("/"))
+    return tuple(made.split("/")) if made.startswith("$") == filter.startswith("$") else None
 
 
 def _where(error: BaseException) -> str:

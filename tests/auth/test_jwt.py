@@ -6,13 +6,16 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
-from mosq.auth.jwt import Jwt, covers
-from mosq.auth.plugin import ConnectRequest
+from mosq.auth.jwt import Jwt, JwtAcl, covers
+from mosq.auth.plugin import ALLOW, AclRequest, ConnectRequest
 from mosq.auth.runner import matches
 from mosq.config.errors import ConfigError
 from mosq.records import AccessRequest
+
+from tests.broker import acl_model, test_acl
+from tests.harness.effort import tries
 
 from .conftest import write_users
 from .engine import config_of, plugin_line
@@ -177,7 +180,7 @@ def test_any_password_has_a_verdict(password):
 # ---------------------------------------------------------------- rights
 
 def acl(engine, access, topic, user="ann", client_id="c"):
-    return engine.ask(AccessRequest(engine.handle(), 0, client_id, user, "192.0.2.1", access, topic, 0, False)).allowed
+    return engine.ask(AccessRequest(engine.handle(), 0, client_id, user, "192.0.2.1", access, topic, 0, False, None)).allowed
 
 
 def test_rights_of_a_token(engine):
@@ -233,3 +236,23 @@ def test_a_covering_filter_matches_every_covered_topic(own, asked, topic):
     own_levels, asked_levels = tuple(own.split("/")), tuple(asked.split("/"))
     if covers(own_levels, asked) and matches(asked_levels, topic):
         assert matches(own_levels, topic)
+
+
+@pytest.mark.again("properties")
+@settings(max_examples=tries(2000, 200))
+@given(st.sampled_from(test_acl.NAMES), st.sampled_from(test_acl.NAMES), st.lists(test_acl.patterns, max_size=4),
+       st.lists(test_acl.topics, min_size=1, max_size=4), test_acl.filters)
+def test_claims_give_the_rights_of_patterns(user, client_id, claim, topics, subscribed):
+    """A name that could act as a part of a filter is not filled in: its claims are plain rules."""
+    plugin = JwtAcl({"algorithms": "HS256", "secret": SECRET})
+    plugin.let_in(ConnectRequest(client_id, user, b"", "", 0, 4, None), {"publ": claim, "subs": claim})
+    kind, who = ("topic", user) if set("+#/") & set(user + client_id) else ("pattern", None)
+    model = acl_model.Model([(who, kind, "readwrite", filter) for filter in claim])
+    for topic in topics:
+        for access, wanted in ((WRITE, "write"), (READ, "read")):
+            allowed = plugin.authorize(AclRequest(client_id, user, "", access, topic, 0, False, None)) == ALLOW
+            assert allowed == model.allows(user, client_id, topic, wanted), (topic, wanted)
+    allowed = plugin.authorize(AclRequest(client_id, user, "", SUBSCRIBE, subscribed, 0, False, None)) == ALLOW
+    covered = any(acl_model.covers(filter, subscribed) for part in model.parts(user, client_id) for _, filter in part)
+    assert covered or not allowed
+    assert allowed == covered or "#" in subscribed          # the claim +/# does not cover #

@@ -1,4 +1,7 @@
-"""Decide access rule by rule, as Mosquitto does: a model that the tests compare the compiled rules with."""
+"""Decide access rule by rule, as Mosquitto does: a model that the tests compare the broker's decisions with.
+
+Sources: mosquitto.conf(5) on `acl_file` and `mount_point`, [v5 4.7, 4.8.2]. The model shares no code with the broker.
+"""
 
 from __future__ import annotations
 
@@ -94,3 +97,37 @@ class Model:
             if any(access in ("read", "readwrite") and overlaps(text, pattern) for access, text in part):
                 return True
         return False
+
+
+class Site:
+    """Decide what a client may do behind a listener with rules and a mount point, by topics and filters as the client writes them."""
+
+    def __init__(self, rules: Sequence[Rule], mount: str, refuses: bool) -> None:
+        self.model, self.mount, self.refuses = Model(rules), mount, refuses     # refuses: acl_refuse_subscribe
+
+    def for_the_broker(self, topic: str) -> bool:
+        """Return whether the broker answers a PUBLISH itself and routes it to no client."""
+        return not self.mount and topic.startswith("$CONTROL/")
+
+    def writes(self, user: str | None, client_id: str, topic: str) -> bool:
+        return (self.for_the_broker(topic) or not reserved(self.mount + topic)) and self.model.allows(
+            user, client_id, self.mount + topic, "write")
+
+    def subscribes(self, user: str | None, client_id: str, pattern: str) -> bool:
+        return not self.refuses or self.model.may_subscribe(user, client_id, self.mount + unshared(pattern))
+
+    def reads(self, user: str | None, client_id: str, pattern: str, whole: str) -> bool:
+        """Return whether a message whose topic has the name `whole` in the broker reaches a subscription."""
+        return (self.subscribes(user, client_id, pattern) and matches(self.mount + unshared(pattern), whole)
+                and self.model.allows(user, client_id, whole, "read"))
+
+
+def unshared(pattern: str) -> str:
+    return pattern.split("/", 2)[2] if pattern.startswith("$share/") else pattern
+
+
+def reserved(whole: str) -> bool:
+    """Return whether no client may write to a topic: of `$SYS` only bridges' states belong to clients."""
+    if whole.startswith("$SYS"):
+        return not matches("$SYS/broker/connection/+/state", whole)
+    return whole.startswith(("$share", "$CONTROL/"))

@@ -14,12 +14,12 @@ FOREVER = 0xFFFFFFFF
 
 class Member:
     def __init__(self, broker: mosq.Broker, client_id: str, *, expiry_s: int = 0, clean: bool = True, level: int = 5, window: int = 0,
-                 user: str | None = None) -> None:
+                 user: str | None = None, port: int = 0) -> None:
         self.broker, self.client_id = broker, client_id
         props: Props = ((P.SESSION_EXPIRY, expiry_s),) if expiry_s else ()
         props += ((P.RECEIVE_MAXIMUM, window),) if window else ()
         self.mids = count(1)
-        self.wire = Wire(broker.port, level, 20)
+        self.wire = Wire(port or broker.port, level, 20)
         self.wire.send(Connect(client_id, clean, props=props, username=user))
         got = self.wire.read_packet()
         assert isinstance(got, Connack) and got.rc == 0, got
