@@ -19,7 +19,7 @@ class Answering:
     """Answer commands; `answer` makes the response to a command, without correlationData."""
 
     def __init__(self, answer: Answer | None = None, topics: tuple[str, ...] = (DYNSEC, BROKER, OWN), **plane: Any) -> None:
-        self.plane = Plane(settings={"control_topics": topics}, **{"allow_anonymous": True, **plane})
+        self.plane = Plane(settings={"control_topics": topics, "control_loopback": 1}, **{"allow_anonymous": True, **plane})
         self.port = self.plane.port
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.answer: Answer = answer or (lambda command: {})

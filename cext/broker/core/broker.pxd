@@ -73,6 +73,8 @@ ctypedef struct Broker:
     uint64_t newcomers_bytes            # memory of all newcomers, OpenSSL's included
     int statm_fd                        # the system's count of the process's memory, see resident.pyx; -1: not watched
     uint64_t resident                   # bytes when it was last read
+    uint64_t resident_counted           # counted bytes at that time: growth since then is known without another look
+    uint64_t shed_next_ms               # see lifecycle/shed.pyx
     uint64_t resident_first             # bytes when the loop started
     uint64_t resident_next_ms           # it is read again at this time, or after this much input, or this many connections
     uint64_t resident_next_bytes

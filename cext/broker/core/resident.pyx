@@ -3,7 +3,7 @@ the memory is for.
 
 The counted bytes of messages, buffers and the index are exact but not complete: sessions, OpenSSL, Python and gaps between blocks are missing.
 The resident memory has all of them. It is read when the broker has received READ_EVERY_BYTES or accepted READ_EVERY_CONNECTIONS since the last
-time, and every READ_EVERY_MS while packets arrive. Above the limit, free pages are first returned to the system, at most once a second.
+time, and every READ_EVERY_MS while packets arrive. In between, the change of the counted bytes is added to it. Above the limit, free pages are first returned to the system, at most once a second.
 
 A limit that the process already exceeds at its start, within START_ROOM_BYTES, cannot bound the process. Then the limit bounds its growth.
 Inside another program the memory is not only the broker's: `watch` is 0, and only counted bytes are compared.
@@ -18,6 +18,8 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_WARNING, log_wanted
 from cext.net.system cimport O_CLOEXEC, O_RDONLY, c_close, c_open
+from cext.topic.index cimport index_bytes
+from cext.topic.retained cimport retained_bytes
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pread(int fd, void* p, size_t n, long offset)
@@ -40,21 +42,28 @@ cdef enum:
     MEMORY_WARN_EVERY_S = 60
 
 
-cdef uint64_t resident_read(const Broker* b) noexcept nogil:
-    """Return the resident bytes of the process, or 0 if the system does not report them."""
+cdef void resident_read(Broker* b) noexcept nogil:
+    """Read the resident bytes of the process; 0 if the system does not report them."""
     cdef char text[128]
     cdef char* end
     cdef ssize_t n = pread(b.statm_fd, text, sizeof(text) - 1, 0) if b.statm_fd >= 0 else -1
-    if n <= 0:
-        return 0
-    text[n] = 0
-    strtoul(text, &end, 10)              # the first number is the size of the address space
-    return <uint64_t>strtoul(end, NULL, 10) * <uint64_t>sysconf(_SC_PAGESIZE)
+    b.resident = 0
+    b.resident_counted = memory_counted(b)
+    if n > 0:
+        text[n] = 0
+        strtoul(text, &end, 10)          # the first number is the size of the address space
+        b.resident = <uint64_t>strtoul(end, NULL, 10) * <uint64_t>sysconf(_SC_PAGESIZE)
+
+
+cdef uint64_t memory_counted(Broker* b) noexcept nogil:
+    return (b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained) + b.merging_bytes
+            + b.fanout_bytes + b.cursor_bytes)
 
 
 cdef void resident_begin(Broker* b) noexcept nogil:
     b.statm_fd = c_open("/proc/self/statm", O_RDONLY | O_CLOEXEC) if b.settings.memory_watch else -1
-    b.resident = b.resident_first = resident_read(b)
+    resident_read(b)
+    b.resident_first = b.resident
 
 
 cdef void resident_end(Broker* b) noexcept nogil:
@@ -63,11 +72,12 @@ cdef void resident_end(Broker* b) noexcept nogil:
     b.statm_fd = -1
 
 
-cdef bint resident_over(const Broker* b, uint64_t reserve) noexcept nogil:
+cdef bint resident_over(Broker* b, uint64_t reserve) noexcept nogil:
     cdef uint64_t most = b.settings.memory_limit
+    cdef uint64_t now = b.resident + memory_counted(b)
     if most < b.resident_first + START_ROOM_BYTES:
         most += b.resident_first + START_ROOM_BYTES
-    return b.resident > most + reserve
+    return b.resident != 0 and now > most + reserve + b.resident_counted
 
 
 cdef void resident_check(Broker* b) noexcept nogil:
@@ -81,13 +91,13 @@ cdef void resident_check(Broker* b) noexcept nogil:
     heap_watch(b)
     if b.settings.memory_limit == 0:
         return
-    b.resident = resident_read(b)
+    resident_read(b)
     if not resident_over(b, 0):
         return
     if now_ms >= b.trim_next_ms:
         b.trim_next_ms = now_ms + TRIM_EVERY_MS
         malloc_trim(0)
-        b.resident = resident_read(b)
+        resident_read(b)
     if resident_over(b, 0) and b.reactor.now_s - b.memory_warned_s >= MEMORY_WARN_EVERY_S:
         b.memory_warned_s = b.reactor.now_s
         if log_wanted(&b.log, LOG_WARNING):

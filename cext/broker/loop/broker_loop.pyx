@@ -43,6 +43,7 @@ from cext.broker.lifecycle.kick cimport kick_end, kick_slice
 from cext.broker.lifecycle.session_lifecycle cimport (
     client_end, client_timer_fired, end_doomed_clients, drop_slice, session_timer_fired, session_will, will_free, will_send_now,
 )
+from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
 from cext.broker.packets.dispatch cimport dispatch
 from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
@@ -241,6 +242,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
             end_doomed_clients(b)
         reactor_flush(&b.reactor)
         resident_check(b)
+        shed_largest(b)
         if b.log.unread or b.auth_requests_unread:
             b.log.unread = 0
             b.auth_requests_unread = 0

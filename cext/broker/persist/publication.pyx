@@ -15,15 +15,13 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line_of
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.publication_state cimport Publication
-from cext.broker.core.resident cimport resident_over
+from cext.broker.core.resident cimport memory_counted, resident_over
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.core.stats cimport DROP_ACL_READ, DROP_EXPIRED
 from cext.codec.frame cimport varint_put
 from cext.codec.properties cimport P_SUBSCRIPTION_ID
 from cext.session.message cimport MESSAGE_JOURNALLED, Message, message_new, message_new_big, message_ref, message_unref
 from cext.session.session cimport SESSION_DROPPING, Session
-from cext.topic.index cimport index_bytes
-from cext.topic.retained cimport retained_bytes
 
 
 # ---------------------------------------------------------------- publications
@@ -52,9 +50,7 @@ cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
 
 
 cdef bint memory_over(Broker* b, uint64_t reserve) noexcept nogil:
-    return resident_over(b, reserve) or (
-        b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained) + b.merging_bytes
-        + b.fanout_bytes + b.cursor_bytes > b.settings.memory_limit + reserve)
+    return memory_counted(b) > b.settings.memory_limit + reserve or resident_over(b, reserve)
 
 
 cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Handler = Callable[["Requester", bytes], Messages | Work]
 
 TURN_S = 0.01                   # time on the control thread until other work is served
-LINE_BYTES_MAX = 64 << 20       # limit of the requests that wait on one topic
+LINE_BYTES_MAX = 8 << 20       # limit of the requests that wait on one topic
 REQUEST_BYTES = 1024            # assumed memory of a request without its texts and bytes
 BUSY, RELOADED = (b'{"responses":[{"command":"Unknown command","error":"%s"}]}' % why
                   for why in (b"Too many commands at once", b"The configuration was reloaded, ask again"))
