@@ -34,8 +34,8 @@ def payload(i: int) -> bytes:
 def fill(broker: Kept | Wire, n: int = N, qos: int = 1, topic: str = "t") -> None:
     """Publish n messages, and wait for all acknowledgements."""
     wire = broker if isinstance(broker, Wire) else broker.client("filler", clean=True)
-    for first in range(0, n, 50):
-        mids = range(first, min(first + 50, n))
+    for first in range(0, n, 20):
+        mids = range(first, min(first + 20, n))
         wire.send(b"".join(Publish(topic, payload(i), qos, i + 1).encode(5) for i in mids))
         for i in mids:
             if qos == 1:

@@ -1,8 +1,8 @@
 """End the client that holds most memory when memory_limit is exceeded.
 
-Above the limit new messages are refused, whoever sends them. Then a few clients that send parts of large packets, or that do not read,
+Above the limit the broker refuses new messages of all clients. Then a few clients that send parts of large packets, or that do not read,
 could stop all others. So the client that holds most ends first: its unfinished input, its unsent output, and the queue of a session
-that ends with it. A client that holds less than HELD_MIN_BYTES stays. A session that outlives its connection keeps its queue: its
+that ends with it. Output and queue up to HIGH_WATER_BYTES do not count: a client on a slow network has that much on its way. A session that outlives its connection keeps its queue: its
 messages are acknowledged.
 
 Cost: nothing below the limit; above it one walk over all clients per turn, or every LOOK_EVERY_MS if no client holds much.
@@ -13,6 +13,7 @@ from libc.stdio cimport snprintf
 
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
+from cext.broker.core.bounds cimport HIGH_WATER_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom, client_id_of, log_line
 from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, CF_TRUSTED, C_CONNECTED, Client
@@ -28,10 +29,10 @@ cdef enum:
 
 
 cdef inline uint64_t held_bytes(const Client* c) noexcept nogil:
-    cdef uint64_t held = <uint64_t>c.conn.in_cap + c.conn.out_bytes
+    cdef uint64_t unread = c.conn.out_bytes
     if c.session != NULL and c.session.expiry_s == 0 and c.session.store_session_id == 0:
-        held += c.session.queue.waiting_bytes + c.session.queue.inflight_bytes
-    return held
+        unread += c.session.queue.waiting_bytes + c.session.queue.inflight_bytes
+    return c.conn.in_cap + (unread - HIGH_WATER_BYTES if unread > HIGH_WATER_BYTES else 0)
 
 
 cdef void shed_largest(Broker* b) noexcept nogil:

@@ -523,7 +523,7 @@ cdef uint8_t publish_verdict(Broker* b, Client* c, Publish* p, Publication* out,
         allowed = not access_ruled(c.session) or access_allows(b, c.session, out.topic, ACL_WRITE)
     if not allowed:
         return publish_denied(b, c, p, out.topic)
-    if memory_short(b, 0 if p.retain else memory_reserve(b)):
+    if memory_short(b, 0 if p.retain and p.payload.n else memory_reserve(b)):
         dropped(b, c.session, DROP_MEMORY, out.topic)
         return RC_QUOTA_EXCEEDED
     if p.qos and c.version == V5 and durable_refuses(b):
