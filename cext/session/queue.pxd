@@ -103,16 +103,24 @@ cdef void queue_fini(Queue* q) noexcept nogil       # frees the ring; messages m
 ctypedef struct InboundQos2:
     Message* message            # NULL = nothing will be routed (refused, but a 3.x client cannot be notified)
     uint16_t pid                # 0 = free slot
+    uint16_t turn               # Inbox.turn when it was added
 
 ctypedef struct Inbox:
     InboundQos2* slots          # NULL = not allocated
     uint32_t mask
     uint32_t n
     uint64_t bytes              # sum of message_bytes
+    uint32_t inherited          # entries that an earlier connection left behind
+    uint16_t turn               # number of the connection, modulo 2^16
 
 # Add a message and take over its reference. Return -1 if there is no memory. The packet id must not be in the inbox.
 cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil
 cdef InboundQos2* inbox_find(Inbox* b, uint16_t pid) noexcept nogil
 # Remove an entry. The caller takes over its message, which must still exist. Pointers into the inbox become invalid.
 cdef void inbox_remove(Inbox* b, InboundQos2* h) noexcept nogil
+# A new connection has taken the session: the entries so far are inherited.
+cdef void inbox_inherit(Inbox* b) noexcept nogil
+# Return an entry that was left behind before the connection before this one, from slot *at on; NULL = there is none. After
+# inbox_remove, continue at the same slot.
+cdef InboundQos2* inbox_forgotten(Inbox* b, uint32_t* at) noexcept nogil
 cdef void inbox_fini(Inbox* b) noexcept nogil           # messages must have been released

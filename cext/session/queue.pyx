@@ -286,6 +286,7 @@ cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil:
         at = (at + 1) & b.mask
     b.slots[at].pid = pid
     b.slots[at].message = m
+    b.slots[at].turn = b.turn
     b.n += 1
     if m != NULL:
         b.bytes += message_bytes(m)
@@ -297,6 +298,7 @@ cdef void inbox_remove(Inbox* b, InboundQos2* h) noexcept nogil:
     cdef uint32_t gap = <uint32_t>(h - b.slots)
     cdef uint32_t at = gap
     cdef uint32_t home
+    b.inherited -= h.turn != b.turn
     if h.message != NULL:
         b.bytes -= message_bytes(h.message)
     while True:
@@ -314,6 +316,21 @@ cdef void inbox_remove(Inbox* b, InboundQos2* h) noexcept nogil:
         inbox_fini(b)
 
 
+cdef void inbox_inherit(Inbox* b) noexcept nogil:
+    b.turn += 1
+    b.inherited = b.n
+
+
+cdef InboundQos2* inbox_forgotten(Inbox* b, uint32_t* at) noexcept nogil:
+    while b.slots != NULL and at[0] <= b.mask:
+        if b.slots[at[0]].pid and <uint16_t>(b.turn - b.slots[at[0]].turn) > 1:
+            return &b.slots[at[0]]
+        at[0] += 1
+    return NULL
+
+
 cdef void inbox_fini(Inbox* b) noexcept nogil:
+    cdef uint16_t turn = b.turn
     free(b.slots)
     memset(b, 0, sizeof(Inbox))
+    b.turn = turn                # while the session goes on

@@ -45,7 +45,7 @@ def test_bytes_over_the_limit_are_refused_with_quota_exceeded(bounded: Kept) -> 
     assert hold(wire, 1, 2, 3, 4, 5, 6) == [0, 0, 0, 0, 0x97, 0x97]
     release(wire, 1)
     assert hold(wire, 7) == [0]
-    assert "Client a has exceeded max_inbound_qos2_bytes" in bounded.log()
+    until(lambda: "Client a has exceeded max_inbound_qos2_bytes" in bounded.log())
 
 
 def test_bytes_of_a_repeated_packet_id_count_once(bounded: Kept) -> None:
@@ -77,7 +77,7 @@ def test_bytes_over_the_limit_end_a_3_1_1_connection_without_a_loss(bounded: Kep
     assert hold(wire, 5) == [0]
     release(wire, 5)
     read_publishes(sub, 5)
-    assert "Client a has exceeded max_inbound_qos2_bytes" in bounded.log()
+    until(lambda: "Client a has exceeded max_inbound_qos2_bytes" in bounded.log())
 
 
 @pytest.mark.parametrize("level", [4, 5])
@@ -103,11 +103,36 @@ def test_a_client_above_receive_maximum_is_disconnected_by_default() -> None:
         wire.send(Publish("t", PAYLOAD, 2, 21))
         assert wire.expect_packet(Disconnect(0x93))
         broker.kill()
-        wire = broker.client("a", session=True)          # the number belongs to the session, too
-        wire.send(Publish("t", PAYLOAD, 2, 21))
+        wire = broker.client("a", session=True)          # the number belongs to the connection [v5 4.9]
+        assert hold(wire, *range(21, 41)) == [0] * 20
+        wire.send(Publish("t", PAYLOAD, 2, 41))
         wire.expect_packet(Disconnect(0x93))
         wire = broker.client("a", session=True)
-        release(wire, *range(1, 21))
+        release(wire, *range(1, 41))
+
+
+def test_a_client_that_lost_its_state_is_not_locked_out() -> None:
+    """Test that messages which a client never releases do not end its later connections, and that their number is bounded."""
+    with Kept(KEEP) as broker:
+        for n in range(12):
+            wire = broker.client("a", session=n > 0)
+            assert hold(wire, *range(1 + 20 * n, 21 + 20 * n)) == [0] * 20
+            if n == 6:
+                broker.kill()
+        until(lambda: "has not released QoS 2 messages of earlier connections" in broker.log())
+        assert "receive-maximum" not in broker.log()
+        wire = broker.client("a", session=True)
+        release(wire, *range(1 + 20 * 11, 1 + 20 * 12))
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_bytes_that_a_client_never_releases_do_not_lock_it_out(bounded: Kept, level: int) -> None:
+    wire = bounded.client("a", level=level)
+    assert hold(wire, 1, 2, 3, 4) == [0] * 4
+    bounded.client("a", level=level, session=True)
+    wire = bounded.client("a", level=level, session=True)
+    assert hold(wire, 9, 10) == [0, 0]
+    release(wire, 9, 10)
 
 
 def test_a_3_1_1_client_may_send_as_many_as_its_queue_holds() -> None:

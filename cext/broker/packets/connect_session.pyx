@@ -32,6 +32,7 @@ from cext.codec.reason cimport (
     RC_SESSION_TAKEN_OVER,
 )
 from cext.session.message cimport RECORD_ROOM, message_new
+from cext.session.queue cimport inbox_inherit
 from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ORIGIN_UNKNOWN, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add,
     sessions_find,
@@ -251,6 +252,7 @@ cdef Session* session_take(Broker* b, Client* c, Connecting* k) noexcept nogil:
 cdef void session_begin(Broker* b, Client* c, Session* s, Connecting* k) noexcept nogil:
     session_attach(b, s, c)
     s.access_turn += 1
+    inbox_inherit(&s.inbox)
     plugin_gate_renew(b, s)
     s.expiry_s = expiry_of(b, &k.packet)
     if props_has_expiry(&k.packet) and s.expiry_s < k.packet.props.session_expiry:

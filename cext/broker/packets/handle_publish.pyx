@@ -51,12 +51,13 @@ from cext.codec.reason cimport (
 )
 from cext.net.conn_input cimport conn_steal_input
 from cext.session.message cimport MESSAGE_JOURNALLED, Message, RECORD_ROOM, message_bytes, message_ref, message_unref
-from cext.session.queue cimport InboundQos2, Inbox, inbox_add, inbox_find, inbox_remove
+from cext.session.queue cimport InboundQos2, Inbox, inbox_add, inbox_find, inbox_forgotten, inbox_remove
 from cext.topic.lines cimport Renaming
 from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
 
 cdef enum:
     STEAL_MIN_BYTES = 32 * 1024  # payload size from which a message takes over the input buffer
+    INBOX_CONNECTIONS = 4            # unreleased messages of a session from which on old ones are dropped, in Receive Maximums
     NO_BRIDGE_LINE = 1               # result of publication_fill: no line of the bridge accepts the topic
 
 
@@ -348,12 +349,16 @@ cdef inline uint64_t inbound_maximum(Broker* b, const Client* c) noexcept nogil:
 
 cdef int check_quota(Broker* b, Client* c, View topic, uint64_t size, uint8_t* verdict) noexcept nogil:
     """Check the number and the bytes of the QoS 2 messages that wait for PUBREL, before one of `size` bytes is added
-    [v5 3.3.4-9]. Returns the reason why the connection ends, or 0; then `verdict` is the answer to the client. The bounds belong to
-    the session: they include what an earlier connection left behind."""
-    cdef const Inbox* inbox = &c.session.inbox
+    [v5 3.3.4-9]. Returns the reason why the connection ends, or 0; then `verdict` is the answer to the client. The Receive Maximum
+    belongs to the connection [v5 4.9]. What earlier connections left behind is bounded by a multiple of it, and by its bytes: above
+    that, the broker forgets what the client has not released during a whole connection, because it has lost its state."""
+    cdef Inbox* inbox = &c.session.inbox
     cdef uint64_t most = <uint64_t>b.settings.max_inflight_messages + b.settings.max_queued_messages
     cdef bint refused = 0
-    if inbox.n >= inbound_maximum(b, c):
+    if inbox.n >= INBOX_CONNECTIONS * inbound_maximum(b, c):
+        inbox_forget(b, c)
+    # twice: after a restart nothing is known to be older than the last connection
+    if inbox.n - inbox.inherited >= inbound_maximum(b, c) or inbox.n >= 2 * INBOX_CONNECTIONS * inbound_maximum(b, c):
         dropped(b, c.session, DROP_QUOTA, topic)
         log_quota(b, c, "has exceeded its receive-maximum quota. This behaviour must be fixed on the client.")
         if c.version != V5:
@@ -363,13 +368,36 @@ cdef int check_quota(Broker* b, Client* c, View topic, uint64_t size, uint8_t* v
         if b.settings.max_queued_messages and inbox.n >= most:
             refused = 1
     # a single message of any size is accepted: max_packet_size limits it
-    if verdict[0] < 0x80 and b.settings.max_inbound_qos2_bytes and inbox.bytes and inbox.bytes + size > b.settings.max_inbound_qos2_bytes:
+    if is_inbox_full(b, inbox, size):
+        inbox_forget(b, c)
+    if verdict[0] < 0x80 and is_inbox_full(b, inbox, size):
         dropped(b, c.session, DROP_QUOTA, topic)
         log_quota(b, c, "has exceeded max_inbound_qos2_bytes. It must send PUBREL for the messages that it published.")
         refused = 1
     if refused:
         verdict[0] = RC_QUOTA_EXCEEDED
     return RC_QUOTA_EXCEEDED if refused and c.version != V5 else 0
+
+
+cdef inline bint is_inbox_full(Broker* b, const Inbox* inbox, uint64_t size) noexcept nogil:
+    return b.settings.max_inbound_qos2_bytes and inbox.bytes and inbox.bytes + size > b.settings.max_inbound_qos2_bytes
+
+
+cdef void inbox_forget(Broker* b, Client* c) noexcept nogil:
+    """Drop the messages that were left behind before the connection before this one. The client could have released them since."""
+    cdef Inbox* inbox = &c.session.inbox
+    cdef uint32_t at = 0
+    cdef InboundQos2* h = inbox_forgotten(inbox, &at)
+    b.work += inbox.mask // 8
+    if h != NULL:
+        log_quota(b, c, "has not released QoS 2 messages of earlier connections. They are dropped.")
+    while h != NULL:
+        if h.message != NULL:
+            dropped(b, c.session, DROP_QUOTA, h.message.topic)
+            message_unref(&b.messages, &b.reactor.buffers, h.message)
+        persist_inbound_end(b, c.session, h.pid)
+        inbox_remove(inbox, h)
+        h = inbox_forgotten(inbox, &at)
 
 
 cdef void log_quota(Broker* b, Client* c, const char* text) noexcept nogil:
