@@ -198,7 +198,8 @@ cdef size_t handshake_use(Reactor* r, Conn* c) noexcept nogil:
     cdef size_t tickets = 0
     h.ready = 0
     t.base.memory = h.account.memory + h.received_cap
-    memcpy(y.out, h.out, h.out_n)
+    if h.out_n:                          # without bytes there may be no buffer
+        memcpy(y.out, h.out, h.out_n)
     y.out_n = h.out_n
     free(h.out)
     h.out = NULL
@@ -213,7 +214,8 @@ cdef size_t handshake_use(Reactor* r, Conn* c) noexcept nogil:
         h.received = NULL
         h.received_off = h.received_cap = 0
     elif h.result == STEP_COMPLETE:
-        memcpy(y.received, h.received + h.received_off, h.received_n)
+        if h.received_n:
+            memcpy(y.received, h.received + h.received_off, h.received_n)
         y.in_p = y.received
         y.in_n = h.received_n
         t.done = t.base.open = 1

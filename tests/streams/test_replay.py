@@ -13,6 +13,7 @@ import pytest
 from mosq.journal.stream import Stream
 from tests.durable.test_restart import FOR_LONG, Kept, nothing_more, publish, subscribe
 from tests.harness import packets
+from tests.harness.effort import SANITIZED
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 from tests.harness.properties import P
@@ -402,6 +403,7 @@ def hogged(pub: Wire) -> list[Publish]:
     raise AssertionError("40 MB fit into the memory")
 
 
+@pytest.mark.skipif(SANITIZED, reason="the sanitizer's memory is part of the process, which memory_limit bounds")
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_replay_waits_while_memory_is_short(qos: int) -> None:
     lines = ("stream all t/#", "memory_limit 4000000", "max_packet_size 10000000", "max_inflight_messages 10", "log_type all", "log_dest file {dir}/log")
@@ -431,6 +433,7 @@ def test_a_replay_waits_while_memory_is_short(qos: int) -> None:
         assert "dropped" not in (broker.dir / "log").read_text()
 
 
+@pytest.mark.skipif(SANITIZED, reason="as above")
 def test_memory_pressure_drops_read_ahead_of_slow_readers_first() -> None:
     """Test that given-up messages are counted and read again: all arrive, in order."""
     with Kept(keeping("stream all t/# shards 2", "memory_limit 4000000", "max_inflight_messages 3", "max_queued_messages 5")) as broker:
