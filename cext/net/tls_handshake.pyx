@@ -40,8 +40,6 @@ cdef enum:
     TYPE_FIRST = 20             # content types of records are from this to TYPE_DATA
     PLAIN_RECORD_MAX = 16384 + 2048     # largest record of TLS 1.2
     EVICTION_LOOKS = 64
-
-cdef enum:
     HANDSHAKE_ESTIMATE_BYTES = 48 * 1024        # OpenSSL's memory of a connection that waits for the client's Finished, measured
 
 

@@ -81,6 +81,7 @@ cdef int sessions_init(Sessions* t, const HashKey* key) noexcept nogil
 cdef void sessions_fini(Sessions* t) noexcept nogil             # the sessions themselves must have been freed
 cdef Session* sessions_find(Sessions* t, View client_id) noexcept nogil
 cdef Session* session_new(Sessions* t, View client_id) noexcept nogil          # not in the table yet; NULL = no memory
+cdef char* session_text(View v) noexcept nogil                  # a copy for Session.username or .mount_point; NULL = no memory
 cdef void session_free(Sessions* t, Session* s) noexcept nogil  # frees only the memory of the session
 cdef int sessions_add(Sessions* t, Session* s) noexcept nogil
 cdef void sessions_remove(Sessions* t, Session* s) noexcept nogil

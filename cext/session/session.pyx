@@ -6,7 +6,7 @@ so that no operation moves the whole table. A session is one cell, with the clie
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from cext.base.cells cimport cells_fini, cells_give, cells_take_zeroed
@@ -85,6 +85,15 @@ cdef Session* sessions_find(Sessions* t, View id) noexcept nogil:
             return s
         s = s.hash_next
     return NULL
+
+
+cdef char* session_text(View v) noexcept nogil:
+    cdef char* text = <char*>malloc(<size_t>v.n + 1)
+    if text != NULL:
+        if v.n:
+            memcpy(text, v.p, v.n)
+        text[v.n] = 0
+    return text
 
 
 cdef Session* session_new(Sessions* t, View id) noexcept nogil:

@@ -5,27 +5,18 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import ctypes.util
-import ssl
 import struct
 from typing import TYPE_CHECKING, Any
 
 from perf.attacks import wire
 from perf.attacks.attack import attack
 from perf.attacks.scene import Client, tls_context
+from tests.harness.wire import client_hello
 
 if TYPE_CHECKING:
     import socket
 
     from perf.attacks.scene import Scene
-
-
-def hello() -> bytes:
-    """Return the record with the ClientHello of Python's TLS."""
-    outgoing = ssl.MemoryBIO()
-    tls = tls_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
-    with contextlib.suppress(ssl.SSLWantReadError):
-        tls.do_handshake()
-    return outgoing.read()
 
 
 @attack(
@@ -49,7 +40,7 @@ def half_hello(scene: Scene) -> None:
     "half-hello-small", "3,000 connections send the first 200 bytes of a ClientHello", "7", listeners=("tls",), tls=True
 )
 def half_hello_small(scene: Scene) -> None:
-    part = hello()[:200]
+    part = client_hello(tls_context())[:200]
     scene.crowd(3000, lambda _: part, "tls")
     scene.hold()
 
@@ -62,14 +53,14 @@ def half_hello_small(scene: Scene) -> None:
     tls=True,
 )
 def half_handshakes(scene: Scene) -> None:
-    whole = hello()
+    whole = client_hello(tls_context())
     scene.crowd(1500, lambda _: whole, "tls")
     scene.hold()
 
 
 @attack("half-handshakes-many", "the same from 250 addresses", "low", listeners=("tls",), tls=True)
 def half_handshakes_many(scene: Scene) -> None:
-    whole = hello()
+    whole = client_hello(tls_context())
     scene.crowd(1500, lambda _: whole, "tls", 250)
     scene.hold()
 

@@ -20,7 +20,7 @@ from tests.harness.broker import Broker
 from tests.harness.certificates import TLS_LINES, client_context, server_files
 from tests.harness.faults import until
 from tests.harness.packets import Connack, Connect, Publish, Subscribe
-from tests.harness.wire import Wire
+from tests.harness.wire import Wire, client_hello
 
 HALF = b"\x10\xa0\x8d\x06\0\x04MQTT\x04\xc2\0\0"          # a CONNECT of 100 kB
 N = 40
@@ -47,15 +47,6 @@ def hello(announced: int, sent: int) -> bytes:
     records = [b"\x16\3\1" + struct.pack("!H", len(part)) + part
                for part in (message[at:at + 16384] for at in range(0, len(message), 16384))]
     return b"".join(records)[:sent]
-
-
-def first_flight() -> bytes:
-    """Return a whole ClientHello."""
-    outgoing = ssl.MemoryBIO()
-    client = client_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
-    with pytest.raises(ssl.SSLWantReadError):
-        client.do_handshake()
-    return outgoing.read()
 
 
 @pytest.mark.parametrize("sent", [20, 1_000, 10_000, 50_000])
@@ -124,7 +115,7 @@ def test_a_client_hello_in_pieces_is_understood(secure: mosq.Broker, opened: Ope
 
 
 def test_a_half_handshake_is_counted_with_the_memory_of_openssl(secure: mosq.Broker, opened: Open) -> None:
-    first = first_flight()
+    first = client_hello(client_context())
     for _ in range(N):
         opened(secure.port, first)
     until(lambda: secure.stats()["newcomers_bytes"] >= N * 10_000)
@@ -172,7 +163,7 @@ def resident(broker: Broker) -> int:
 @pytest.mark.parametrize("kind", ["hello", "handshake"])
 def test_the_process_stays_within_memory_limit_before_a_login(opened: Open, kind: str) -> None:
     limit = 48_000_000
-    first = hello(100_000, 99_000) if kind == "hello" else first_flight()
+    first = hello(100_000, 99_000) if kind == "hello" else client_hello(client_context())
     with Broker(LISTENER + TLS_LINES + f"memory_limit {limit}\nconnect_timeout 600\n", server_files()) as broker:
         for _ in range(600):
             with contextlib.suppress(OSError):

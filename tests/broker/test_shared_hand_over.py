@@ -4,29 +4,16 @@ QoS 2 messages that were sent."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
 
 import mosq
+from tests.broker.conftest import Join
 from tests.broker.group import FOREVER, Member
 from tests.harness.packets import Connect, Puback, Publish, Pubrec, Pubrel, Subscribe, Unsuback, Unsubscribe, Will
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 
-Join = Callable[..., Member]
-
-
-@pytest.fixture
-def member() -> Iterator[Join]:
-    with ExitStack() as stack:
-        def make(broker: mosq.Broker, client_id: str, pattern: str = "", qos: int = 1, sub_id: int = 0, **more: object) -> Member:
-            one = Member(broker, client_id, **more)  # type: ignore[arg-type]
-            stack.callback(one.close)
-            return one.joins(pattern, qos, sub_id) if pattern else one
-
-        yield make
 
 
 def publish(publisher: Member, payloads: str, qos: int = 1, topic: str = "t") -> None:

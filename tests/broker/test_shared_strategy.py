@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
 
 import mosq
+from tests.broker.conftest import Join
 from tests.broker.group import FOREVER, Member
 
-Join = Callable[..., Member]
-
-
-@pytest.fixture
-def member() -> Iterator[Join]:
-    with ExitStack() as stack:
-        def make(broker: mosq.Broker, client_id: str, pattern: str = "", qos: int = 1, **more: object) -> Member:
-            one = Member(broker, client_id, **more)  # type: ignore[arg-type]
-            stack.callback(one.close)
-            return one.joins(pattern, qos) if pattern else one
-
-        yield make
 
 
 def numbers(n: int, start: int = 0) -> list[bytes]:

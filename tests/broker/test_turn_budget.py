@@ -6,36 +6,23 @@ with many filters, many wide fan-outs at once. An honest client beside it is ser
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 import mosq
+from tests.broker.conftest import Join
 from tests.broker.group import Member
 from tests.durable.test_paged_records import plane_on
 from tests.harness.packets import Connect, Disconnect, Packet, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe, Will
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 
-Join = Callable[..., Member]
 BUDGET = 4000
 # cext/broker/core/turn.pxd: a turn has two budgets, one for input and one for jobs, and exceeds them by at most one budget; the rest
 # is for the few connections of a test.
 WORST = 3 * BUDGET + 1000
-
-
-@pytest.fixture
-def member() -> Iterator[Join]:
-    with ExitStack() as stack:
-        def make(broker: mosq.Broker, client_id: str, **more: object) -> Member:
-            one = Member(broker, client_id, **more)  # type: ignore[arg-type]
-            stack.callback(one.close)
-            return one
-
-        yield make
 
 
 def branches(levels: int) -> list[str]:

@@ -5,6 +5,7 @@ To show that no packet arrives, it sends PINGREQ and expects PINGRESP as the nex
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import time
@@ -33,6 +34,15 @@ def frame_from(sock: socket.socket | WebSocket, buffer: bytearray, timeout_s: fl
     raw = bytes(buffer[:size])
     del buffer[:size]
     return raw
+
+
+def client_hello(context: ssl.SSLContext) -> bytes:
+    """Return the first flight of a client: the record with its ClientHello."""
+    outgoing = ssl.MemoryBIO()
+    tls = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
 
 
 class Wire:

@@ -22,7 +22,7 @@ from tests.harness.broker import Broker
 from tests.harness.certificates import TLS_LINES, authority, client_context, server_files
 from tests.harness.effort import SANITIZED, TIMEOUT_S
 from tests.harness.packets import Connack, Connect, Pingreq
-from tests.harness.wire import Wire
+from tests.harness.wire import Wire, client_hello
 
 LISTENER = "log_type all\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
 PINGRESP = b"\xd0\0"
@@ -70,14 +70,6 @@ def half(broker: Broker, hello: bytes) -> socket.socket:
     sock = tcp(broker)
     sock.sendall(hello)
     return sock
-
-
-def client_hello() -> bytes:
-    outgoing = ssl.MemoryBIO()
-    tls = client_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
-    with contextlib.suppress(ssl.SSLWantReadError):
-        tls.do_handshake()
-    return outgoing.read()
 
 
 def serves(broker: Broker, client_id: str = "asks") -> None:
@@ -182,7 +174,7 @@ def test_reloads_while_handshakes_run(broker: Broker) -> None:
 @pytest.mark.parametrize("n_threads", [0, 1, 2])
 def test_the_broker_ends_while_handshakes_run(n_threads: int) -> None:
     with Broker(LISTENER + TLS_LINES + f"tls_handshake_threads {n_threads}\n", server_files()) as broker:
-        hello = client_hello()
+        hello = client_hello(client_context())
         threads = storm(broker, 2, 1000)
         halves = [half(broker, hello) for _ in range(100)]
         assert broker.stop() == 0
@@ -197,7 +189,7 @@ def test_the_broker_ends_while_handshakes_run(n_threads: int) -> None:
 
 def test_the_oldest_half_handshake_of_an_address_ends(broker: Broker) -> None:
     """Test half handshakes beyond the limit: the oldest end, the newest stay, and another client is served."""
-    hello = client_hello()
+    hello = client_hello(client_context())
     halves = []
     for _ in range(LANE_MAX + 10):
         halves.append(half(broker, hello))
@@ -224,7 +216,7 @@ def test_a_half_record_holds_no_ssl(broker: Broker, tmp_path: Path) -> None:
     def memory_kib() -> int:
         return int(status.read_text().partition("VmRSS:")[2].split()[0])
 
-    hello = client_hello()
+    hello = client_hello(client_context())
     serves(broker)
     before = memory_kib()
     halves = [half(broker, hello[:-1]) for _ in range(300)]
@@ -245,7 +237,7 @@ def test_threads_run_where_the_option_says(broker: Broker) -> None:
 def test_a_flood_from_one_address_delays_another_by_one_handshake() -> None:
     """Test the order of work: while a thousand ClientHellos of one address wait, a client with another address is served first."""
     with Broker(LISTENER + TLS_LINES + "tls_handshake_threads 1\n", server_files()) as broker:
-        hello = client_hello()
+        hello = client_hello(client_context())
         serves(broker)
         halves = [half(broker, hello) for _ in range(400)]
         tls = client_context().wrap_socket(

@@ -23,7 +23,7 @@ from cext.broker.core.client_state cimport (
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LogAbout, log_push, log_push_about, log_wanted
 from cext.broker.core.log_rate cimport (
     LINE_ACCEPTED, LINE_CONNECTED, LINE_DENIED, LINE_ENDED, LINE_KINDS, LINE_PROTOCOL, LINE_REFUSED, LOG_RATE_SETS, LOG_RATE_WAYS,
-    LOG_RATE_WINDOW_S, LogRate, LogRates, log_rate_count, log_rates_clear, log_rates_new,
+    LOG_RATE_WINDOW_S, LogRate, LogRates, log_rate_count, log_rate_mask, log_rates_clear, log_rates_new,
 )
 from cext.broker.core.pending_packet cimport method_of, names_free
 from cext.codec.encode cimport ACK_SIZE_MAX, DISCONNECT_SIZE_MAX, auth_size, encode_ack, encode_auth, encode_disconnect
@@ -365,13 +365,6 @@ cdef const char* line_kind_text(int kind) noexcept nogil:
     return "disconnected clients" if kind == LINE_ENDED else "refused logins"
 
 
-cdef const char* mask_text(int family) noexcept nogil:
-    """Return the length of the networks that LogRate counts."""
-    if family == AF_INET:
-        return "/24"
-    return "/56" if family == AF_INET6 else ""
-
-
 cdef void log_left_out(Broker* b, uint32_t n, int kind, const char* network, const char* mask) noexcept nogil:
     if n and log_wanted(&b.log, LOG_NOTICE):
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "%u more lines about %s from %s%s in the last %d s were not logged.",
@@ -388,7 +381,7 @@ cdef void lines_sum(Broker* b) noexcept nogil:
         if slot.left_out:
             if address_text(&slot.network, where, sizeof(where)) == 0:
                 snprintf(where, sizeof(where), "local sockets")
-            log_left_out(b, slot.left_out, slot.kind, where, mask_text(slot.network.family))
+            log_left_out(b, slot.left_out, slot.kind, where, log_rate_mask(slot.network.family))
     for i in range(LINE_KINDS):
         log_left_out(b, t.left_out[i], i, "other networks", "")
     log_rates_clear(t)

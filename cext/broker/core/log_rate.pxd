@@ -35,5 +35,7 @@ ctypedef struct LogRates:
 cdef LogRates* log_rates_new() noexcept nogil
 # Count a line and return whether it may be logged: at most `most` of a kind and network in a window.
 cdef bint log_rate_count(LogRates* t, const Address* a, int kind, uint32_t most) noexcept nogil
+# Return the length of the networks that are counted, as in "/24"; "" for other families.
+cdef const char* log_rate_mask(int family) noexcept nogil
 # Begin a new window.
 cdef void log_rates_clear(LogRates* t) noexcept nogil

@@ -14,10 +14,7 @@ from libc.string cimport memset
 
 from cext.base.hash cimport hash_bytes, hash_key_init
 from cext.net.conn_state cimport Address
-
-cdef extern from "<sys/socket.h>" nogil:
-    int RATE_INET "AF_INET"
-    int RATE_INET6 "AF_INET6"
+from cext.net.system cimport AF_INET, AF_INET6
 
 
 cdef LogRates* log_rates_new() noexcept nogil:
@@ -39,8 +36,14 @@ cdef void source_network(const Address* a, Address* out) noexcept nogil:
     cdef int i
     memset(out, 0, sizeof(Address))
     out.family = a.family
-    for i in range(3 if a.family == RATE_INET else 7 if a.family == RATE_INET6 else 0):
+    for i in range(3 if a.family == AF_INET else 7 if a.family == AF_INET6 else 0):
         out.ip[i] = a.ip[i]
+
+
+cdef const char* log_rate_mask(int family) noexcept nogil:
+    if family == AF_INET:
+        return "/24"
+    return "/56" if family == AF_INET6 else ""
 
 
 cdef bint log_rate_count(LogRates* t, const Address* a, int kind, uint32_t most) noexcept nogil:

@@ -72,12 +72,17 @@ cdef void resident_end(Broker* b) noexcept nogil:
     b.statm_fd = -1
 
 
-cdef bint resident_over(Broker* b, uint64_t reserve) noexcept nogil:
+cdef bint resident_over(const Broker* b, uint64_t reserve, uint64_t counted) noexcept nogil:
+    """Return whether the process holds more than the limit and `reserve`. counted: the result of memory_counted."""
     cdef uint64_t most = b.settings.memory_limit
-    cdef uint64_t now = b.resident + memory_counted(b)
     if most < b.resident_first + START_ROOM_BYTES:
         most += b.resident_first + START_ROOM_BYTES
-    return b.resident != 0 and now > most + reserve + b.resident_counted
+    return b.resident != 0 and b.resident + counted > most + reserve + b.resident_counted
+
+
+cdef bint memory_over(Broker* b, uint64_t reserve) noexcept nogil:
+    cdef uint64_t counted = memory_counted(b)
+    return counted > b.settings.memory_limit + reserve or resident_over(b, reserve, counted)
 
 
 cdef void resident_check(Broker* b) noexcept nogil:
@@ -92,13 +97,13 @@ cdef void resident_check(Broker* b) noexcept nogil:
     if b.settings.memory_limit == 0:
         return
     resident_read(b)
-    if not resident_over(b, 0):
+    if not resident_over(b, 0, memory_counted(b)):
         return
     if now_ms >= b.trim_next_ms:
         b.trim_next_ms = now_ms + TRIM_EVERY_MS
         malloc_trim(0)
         resident_read(b)
-    if resident_over(b, 0) and b.reactor.now_s - b.memory_warned_s >= MEMORY_WARN_EVERY_S:
+    if resident_over(b, 0, memory_counted(b)) and b.reactor.now_s - b.memory_warned_s >= MEMORY_WARN_EVERY_S:
         b.memory_warned_s = b.reactor.now_s
         if log_wanted(&b.log, LOG_WARNING):
             log_line(b, LOG_WARNING, snprintf(

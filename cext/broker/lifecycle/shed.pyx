@@ -1,9 +1,9 @@
 """End the client that holds most memory when memory_limit is exceeded.
 
-Above the limit the broker refuses new messages of all clients. Then a few clients that send parts of large packets, or that do not read,
-could stop all others. So the client that holds most ends first: its unfinished input, its unsent output, and the queue of a session
-that ends with it. Output and queue up to HIGH_WATER_BYTES do not count: a client on a slow network has that much on its way. A session that outlives its connection keeps its queue: its
-messages are acknowledged.
+Above the limit the broker refuses new messages of all clients. Then a few clients that send parts of large packets, or that do not
+read, could stop all others. So the client that holds most ends first: its unfinished input, its unsent output, and the queue of a
+session that ends with it. Output and queue up to HIGH_WATER_BYTES do not count: a client on a slow network has that much on its way.
+A session that outlives its connection keeps its queue: its messages are acknowledged.
 
 Cost: nothing below the limit; above it one walk over all clients per turn, or every LOOK_EVERY_MS if no client holds much.
 """

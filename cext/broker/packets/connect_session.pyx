@@ -34,7 +34,7 @@ from cext.codec.reason cimport (
 from cext.session.message cimport RECORD_ROOM, message_new
 from cext.session.queue cimport inbox_inherit
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ORIGIN_UNKNOWN, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add,
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ORIGIN_UNKNOWN, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, session_text, sessions_add,
     sessions_find,
 )
 
@@ -180,27 +180,17 @@ cdef int origin_set(Session* s, const Client* c, Connect* p) noexcept nogil:
         return -1
     if not session_mounted_at(s, c.listener):
         free(s.mount_point)
-        s.mount_point = NULL
-        if mount.n:
-            s.mount_point = <char*>malloc(<size_t>mount.n + 1)
-            if s.mount_point == NULL:
-                return -1
-            memcpy(s.mount_point, mount.p, mount.n)
-            s.mount_point[mount.n] = 0
+        s.mount_point = session_text(mount) if mount.n else NULL
+        if mount.n and s.mount_point == NULL:
+            return -1
     s.flags &= ~<uint32_t>SESSION_ORIGIN_UNKNOWN
     return 0
 
 
 cdef int username_set(Session* s, Connect* p) noexcept nogil:
     free(s.username)
-    s.username = NULL
-    if p.has_username:
-        s.username = <char*>malloc(<size_t>p.username.n + 1)
-        if s.username == NULL:
-            return -1
-        memcpy(s.username, p.username.p, p.username.n)
-        s.username[p.username.n] = 0
-    return 0
+    s.username = session_text(p.username) if p.has_username else NULL
+    return -1 if p.has_username and s.username == NULL else 0
 
 
 cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) noexcept nogil:

@@ -19,7 +19,6 @@ ctypedef struct FilterSlice:
 cdef int filters_open(Broker* b, Client* c, const Frame* f, uint8_t access, FilterSlice* t) noexcept nogil
 # Begin the walk over the filters again, for the retained messages after the acknowledgement.
 cdef void filters_rewind(FilterSlice* t, const Frame* f, int version) noexcept nogil
-# End the slice: the packet is handled again in a later turn. Returns PACKET_PENDING, or a reason code.
-cdef int filters_postpone(Broker* b, Client* c, const FilterSlice* t) noexcept nogil
-# Free what the packet needed. A packet that was postponed is not closed.
-cdef void filters_close(Broker* b, Client* c, FilterSlice* t) noexcept nogil
+# End the slice with the handler's result so far. If filters are left, the packet is handled again in a later turn. Returns the result of
+# the handler: rc, PACKET_PENDING, or a reason code.
+cdef int filters_end(Broker* b, Client* c, FilterSlice* t, int rc) noexcept nogil

@@ -91,7 +91,12 @@ cdef int filters_postpone(Broker* b, Client* c, const FilterSlice* t) noexcept n
     return PACKET_PENDING
 
 
-cdef void filters_close(Broker* b, Client* c, FilterSlice* t) noexcept nogil:
+cdef int filters_end(Broker* b, Client* c, FilterSlice* t, int rc) noexcept nogil:
+    if rc == 0 and t.packet.items.n:
+        rc = filters_postpone(b, c, t)
+        if rc == PACKET_PENDING:
+            return rc
     if t.codes != t.small and begun(c) == NULL:
         free(t.codes)
     pending_packet_free(b, c)
+    return rc

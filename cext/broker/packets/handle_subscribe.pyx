@@ -15,11 +15,10 @@ from cext.broker.core.client cimport address_text, client_id_of, client_room, cl
 from cext.broker.core.client_state cimport CF_REMOTE_BRIDGE, Client
 from cext.broker.core.durable cimport durable_refuses
 from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
-from cext.broker.core.pending_packet cimport PACKET_PENDING
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.subscription cimport parse_mounted
 from cext.broker.packets.authorize cimport filter_refused
-from cext.broker.packets.filter_slices cimport FilterSlice, filters_close, filters_open, filters_postpone, filters_rewind
+from cext.broker.packets.filter_slices cimport FilterSlice, filters_end, filters_open, filters_rewind
 from cext.broker.persist.events cimport event_subscribed, event_unsubscribed
 from cext.broker.persist.pending_acks cimport hold_output
 from cext.broker.persist.persist cimport persist_reserve, persist_subscription, persist_subscription_end
@@ -193,12 +192,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
             replay_retained(b, c, &item)
             b.work += WORK_FILTER
         t.n += 1
-    if rc == 0 and t.packet.items.n:
-        rc = filters_postpone(b, c, &t)
-        if rc == PACKET_PENDING:
-            return rc
-    filters_close(b, c, &t)
-    return rc
+    return filters_end(b, c, &t, rc)
 
 
 cdef int suback(Broker* b, Client* c, int packet_type, int pid, uint8_t* codes, uint32_t n) noexcept nogil:
@@ -242,15 +236,10 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
         rc = unsubscribe_one(b, c, filter, filter_refused(c, <int>t.n), &t.codes[t.n])
         b.work += WORK_FILTER
         t.n += 1
-    if rc == 0 and t.packet.items.n:
-        rc = filters_postpone(b, c, &t)
-        if rc == PACKET_PENDING:
-            return rc
-    elif rc == 0:
+    if rc == 0 and t.packet.items.n == 0:
         hold_output(b, c, t.changes, 0)
         rc = suback(b, c, T_UNSUBACK, t.packet.pid, t.codes, t.n)
-    filters_close(b, c, &t)
-    return rc
+    return filters_end(b, c, &t, rc)
 
 
 cdef int unsubscribe_one(Broker* b, Client* c, View filter, bint refused, uint8_t* code) noexcept nogil:

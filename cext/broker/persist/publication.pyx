@@ -15,7 +15,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line_of
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.publication_state cimport Publication
-from cext.broker.core.resident cimport memory_counted, resident_over
+from cext.broker.core.resident cimport memory_over
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.core.stats cimport DROP_ACL_READ, DROP_EXPIRED
 from cext.codec.frame cimport varint_put
@@ -47,10 +47,6 @@ cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
     if p.message != NULL:
         message_unref(&b.messages, &b.reactor.buffers, p.message)
         p.message = NULL
-
-
-cdef bint memory_over(Broker* b, uint64_t reserve) noexcept nogil:
-    return memory_counted(b) > b.settings.memory_limit + reserve or resident_over(b, reserve)
 
 
 cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil:

@@ -53,6 +53,9 @@ ctypedef struct PluginGate:
 
 # Return the remembered verdict: 1 = allowed, 0 = denied, -1 = not known.
 cdef int plugin_gate_verdict(Broker* b, Session* s, View topic, uint8_t access) noexcept nogil
+# Return whether the session may read the topic, by the plugin's remembered verdict if a plugin decides, otherwise by the rules: 1, 0, or
+# -1 = not known.
+cdef int plugin_gate_may_read(Broker* b, Session* s, View topic) noexcept nogil
 cdef void plugin_gate_learn(Broker* b, Session* s, View topic, uint8_t access, bint allowed) noexcept nogil
 # Return the meaning of a plugin's answer. 1 = allowed, 0 = denied; for -1 (no opinion) the rules decide, and without rules it is
 # denied.

@@ -88,6 +88,12 @@ cdef int plugin_gate_verdict(Broker* b, Session* s, View topic, uint8_t access) 
     return d.allowed if d != NULL else -1
 
 
+cdef int plugin_gate_may_read(Broker* b, Session* s, View topic) noexcept nogil:
+    if s.security != NULL and session_security(s).authorize:
+        return plugin_gate_verdict(b, s, topic, ACL_READ)
+    return access_allows(b, s, topic, ACL_READ)
+
+
 cdef void plugin_gate_learn(Broker* b, Session* s, View topic, uint8_t access, bint allowed) noexcept nogil:
     cdef PluginGate* g = plugin_gate_of(b, s)
     cdef uint64_t hash
@@ -175,7 +181,7 @@ cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, 
     cdef int verdict, why
     if s.client == NULL and not qos and not b.settings.queue_qos0:
         return 1                 # no client and nothing to queue
-    verdict = plugin_gate_verdict(b, s, p.topic, ACL_READ) if security.authorize else access_allows(b, s, p.topic, ACL_READ)
+    verdict = plugin_gate_may_read(b, s, p.topic)
     if verdict == 0:
         drop(b, s, DROP_ACL_READ, p.topic)
         return 1

@@ -8,12 +8,11 @@ from libc.stdint cimport uint32_t
 
 from cext.base.view cimport View
 from cext.broker.auth.bridge cimport bridge_choose_lines, bridge_default_lines
-from cext.broker.core.access cimport access_allows
 from cext.broker.core.bounds cimport HIGH_WATER_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport CF_BRIDGE, Client
 from cext.broker.core.publication_state cimport Publication
-from cext.broker.core.session_refs cimport session_client, session_security
+from cext.broker.core.session_refs cimport session_client
 from cext.broker.core.stats cimport DROP_ACL_READ, DROP_EXPIRED, DROP_NO_NAME, DROP_REASONS
 from cext.broker.persist.accounts cimport (
     ACCOUNT_ACKNOWLEDGED, ACCOUNT_DROPPED, ACCOUNT_EXPIRED, ACCOUNT_GONE, account_left, account_sent,
@@ -24,9 +23,8 @@ from cext.broker.persist.publication cimport drop, drop_unlogged, publication_fi
 from cext.broker.routing.delivery_rules cimport is_expired
 from cext.broker.routing.encode_publish cimport NO_ROOM, WROTE, publish_flags
 from cext.broker.routing.paged cimport pages_request
-from cext.broker.routing.plugin_gate cimport plugin_gate_verdict
+from cext.broker.routing.plugin_gate cimport plugin_gate_may_read
 from cext.broker.routing.write_publish cimport write_fail_reason, write_publish
-from cext.broker.rules.acl cimport ACL_READ
 from cext.codec.frame cimport T_PUBREL
 from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY
 from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_unref
@@ -60,9 +58,7 @@ cdef bint may_read_again(Broker* b, Session* s, View topic) noexcept nogil:
     cdef int verdict
     if s.queue.next + 1 == s.queue.tail:
         s.flags &= ~<uint32_t>SESSION_RECHECK
-    if s.security == NULL or not session_security(s).authorize:
-        return access_allows(b, s, topic, ACL_READ)
-    verdict = plugin_gate_verdict(b, s, topic, ACL_READ)
+    verdict = plugin_gate_may_read(b, s, topic)
     return verdict == 1 or (verdict < 0 and not s.flags & SESSION_STRANGER)
 
 

@@ -45,8 +45,14 @@ cdef enum:
     LISTED_BYTES = 12            # memory of a pinned list in a job
 
 
-cdef int match_topic(Broker* b, View topic, uint64_t steps) noexcept nogil:
-    cdef int rc = index_match_some(b.index, topic.p, topic.n, &b.match, steps)
+cdef int match_topic(Broker* b, View topic, bint on) noexcept nogil:
+    """Match, or go on from b.match.place, in as many steps as the turn allows. Each step counts as work."""
+    cdef uint64_t steps = turn_match_steps(b)
+    cdef int rc
+    if on:
+        rc = index_match_on(b.index, topic.p, topic.n, &b.match, steps)
+    else:
+        rc = index_match_some(b.index, topic.p, topic.n, &b.match, steps)
     b.work += steps - b.match.steps
     return rc
 
@@ -61,7 +67,7 @@ cdef inline bint is_long(const Broker* b, const Match* m) noexcept nogil:
 
 
 cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil:
-    cdef int rc = match_topic(b, p.topic, turn_match_steps(b))
+    cdef int rc = match_topic(b, p.topic, 0)
     if rc == MATCH_PART:
         match_leave(b.index, &b.match.place)
     if rc < 0 or not stream_message(b, p, NULL if rc == MATCH_PART else &b.match, 1):
@@ -74,7 +80,7 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     cdef Match* m = &b.match
     cdef uint32_t i, matched
     cdef uint64_t total
-    cdef int rc = match_topic(b, p.topic, turn_match_steps(b))
+    cdef int rc = match_topic(b, p.topic, 0)
     cdef bint part = rc == MATCH_PART
     if rc < 0:
         # a stream may be among the subscribers
@@ -88,13 +94,13 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF)
     for i in range(m.n_groups):
         matched += m.groups[i].strategy != SHARE_STREAM
-    if part or is_long(b, m):
-        if fanout_begin(b, p, m, part, owner):
-            return matched | part
-        while part:              # no memory for a job: at once, which delays others but loses nothing
-            total = 0            # not all of them, so copies cannot be merged
-            deliver_match(b, p, m, total)
-            part = index_match_on(b.index, p.topic.p, p.topic.n, m, turn_match_steps(b)) == MATCH_PART
+    if (part or is_long(b, m)) and fanout_begin(b, p, m, part, owner):
+        return matched | part
+    if part:
+        total = 0                # these lists are not all, so copies cannot be merged
+    while part:                  # no memory for a job: at once, which delays others but loses nothing
+        deliver_match(b, p, m, total)
+        part = match_topic(b, p.topic, 1) == MATCH_PART
     deliver_match(b, p, m, total)
     return matched
 
@@ -252,13 +258,9 @@ cdef bint round_done(Broker* b, Publication* p, Job* j, uint64_t limit) noexcept
 cdef void match_more(Broker* b, Job* j) noexcept nogil:
     """Take the lists of the next part of the match."""
     cdef Match* m = &b.match
-    cdef uint64_t steps = b.settings.turn_budget // 20
     cdef Publication p
-    cdef int rc
     m.place = j.place
-    rc = index_match_on(b.index, j.message.topic.p, j.message.topic.n, m, steps)
-    b.work += steps - m.steps
-    j.matching = rc == MATCH_PART
+    j.matching = match_topic(b, j.message.topic, 1) == MATCH_PART
     j.place = m.place
     if not lists_take(b, j, m):
         publication_of(&p, j.message)

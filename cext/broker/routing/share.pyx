@@ -19,7 +19,6 @@ from libc.string cimport memcmp
 
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
-from cext.broker.core.access cimport access_allows
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client, session_security
@@ -32,8 +31,7 @@ from cext.broker.persist.persist cimport pending_delivery_done
 from cext.broker.persist.publication cimport drop, drop_unlogged, publication_fini, publication_of
 from cext.broker.routing.deliver cimport deliver_readable
 from cext.broker.routing.delivery_rules cimport RETAIN_AS_PUBLISHED, qos_for
-from cext.broker.routing.plugin_gate cimport plugin_gate_verdict
-from cext.broker.rules.acl cimport ACL_READ
+from cext.broker.routing.plugin_gate cimport plugin_gate_may_read
 from cext.session.message cimport Message
 from cext.session.queue cimport (
     DELIVERY_SHARED, D_DONE, D_WAITING, Delivery, Queue, delivery_message, delivery_release, delivery_topic, queue_at,
@@ -284,11 +282,7 @@ cdef uint32_t by_strategy(Broker* b, Publication* p, Group* g) noexcept nogil:
 
 cdef inline bint may_get(Broker* b, Session* s, View topic) noexcept nogil:
     """Return whether the rules let the session read the topic. A plugin's verdict that is not known counts as allowed: the plugin gate asks."""
-    if s.security == NULL or not session_security(s).guards:
-        return 1
-    if session_security(s).authorize:
-        return plugin_gate_verdict(b, s, topic, ACL_READ) != 0
-    return access_allows(b, s, topic, ACL_READ)
+    return s.security == NULL or not session_security(s).guards or plugin_gate_may_read(b, s, topic) != 0
 
 
 cdef uint32_t readable_member(Broker* b, Publication* p, Group* g, uint32_t refused) noexcept nogil:

@@ -14,7 +14,7 @@ Cost: linear in the records; about 0.2 us each.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from cext.base.clock cimport clock_wall_ms
@@ -46,7 +46,7 @@ from cext.session.record cimport (
     record_session_read, record_streams_check, record_sub_read, record_topic_read, record_unsub_read, record_will_read,
 )
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ORIGIN_UNKNOWN, Session, session_free, session_new, sessions_add, sessions_find, sessions_first,
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ORIGIN_UNKNOWN, Session, session_free, session_new, session_text, sessions_add, sessions_find, sessions_first,
     sessions_next, sessions_remove,
 )
 from cext.store.state cimport STORE_WHY_MAX, StoreLoss, StoreRecord
@@ -156,15 +156,6 @@ cdef void session_forget(Load* l, Session* s) noexcept nogil:
     session_free(&l.b.sessions, s)
 
 
-cdef char* text_of(View v) noexcept nogil:
-    """Return a copy that ends with a zero byte; NULL if there is no text or no memory."""
-    cdef char* text = <char*>malloc(<size_t>v.n + 1) if v.p != NULL else NULL
-    if text != NULL:
-        memcpy(text, v.p, v.n)
-        text[v.n] = 0
-    return text
-
-
 cdef int session_apply(Load* l, View body) noexcept nogil:
     cdef RecordSession r
     cdef Session* s
@@ -190,8 +181,8 @@ cdef int session_apply(Load* l, View body) noexcept nogil:
         s.store_session_id = r.store_session_id
         l.t.sessions_by_store_id[r.store_session_id] = s
         sessions_add(&l.b.sessions, s)
-    user = text_of(r.user)
-    mount = text_of(r.mount) if r.mount.n else NULL
+    user = session_text(r.user) if r.user.p != NULL else NULL
+    mount = session_text(r.mount) if r.mount.n else NULL
     if (r.user.p != NULL and user == NULL) or (r.mount.n and mount == NULL):
         free(user)
         free(mount)

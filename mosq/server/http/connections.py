@@ -87,7 +87,7 @@ class Connection(H11Protocol):
         self._timer = None if within_s is None else self.loop.call_later(within_s, self.end)
 
     def end(self) -> None:
-        """Close the connection now and discard what was not sent."""
+        """Close the connection now, and discard the output that was not sent."""
         self.ended = True
         self.owner.forget(self)
         try:
