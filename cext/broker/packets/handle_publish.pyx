@@ -272,16 +272,21 @@ cdef bint same_message(Message* m, Publication* p) noexcept nogil:
         and memcmp(m.topic.p, p.topic.p, m.topic.n) == 0 and memcmp(m.payload.p, p.payload.p, m.payload.n) == 0
 
 
-cdef void pid_reused(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
+cdef void inbound_drop(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
+    """Forget a message that waits for PUBREL. The message is released last, because inbox_remove counts its bytes."""
     cdef Message* m = h.message
-    if log_wanted(&b.log, LOG_WARNING):
-        log_line(b, LOG_WARNING, snprintf(
-            b.log.line, LOG_LINE_MAX, "Reused message ID %d from %.*s detected. Clearing from storage.", <int>h.pid,
-            <int>c.session.id_len, <const char*>c.session.client_id))
     persist_inbound_end(b, c.session, h.pid)
     inbox_remove(&c.session.inbox, h)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
+
+
+cdef void pid_reused(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX, "Reused message ID %d from %.*s detected. Clearing from storage.", <int>h.pid,
+            <int>c.session.id_len, <const char*>c.session.client_id))
+    inbound_drop(b, c, h)
 
 
 cdef uint64_t release_bytes(Broker* b, const Message* m) noexcept nogil:
@@ -394,9 +399,7 @@ cdef void inbox_forget(Broker* b, Client* c) noexcept nogil:
     while h != NULL:
         if h.message != NULL:
             dropped(b, c.session, DROP_QUOTA, h.message.topic)
-            message_unref(&b.messages, &b.reactor.buffers, h.message)
-        persist_inbound_end(b, c.session, h.pid)
-        inbox_remove(inbox, h)
+        inbound_drop(b, c, h)
         h = inbox_forgotten(inbox, &at)
 
 
