@@ -45,7 +45,7 @@ cdef enum:
     LISTED_BYTES = 12            # memory of a pinned list in a job
 
 
-cdef int match_topic(Broker* b, View topic, bint on) noexcept nogil:
+cdef inline int match_topic(Broker* b, View topic, bint on) noexcept nogil:
     """Match, or go on from b.match.place, in as many steps as the turn allows. Each step counts as work."""
     cdef uint64_t steps = turn_match_steps(b)
     cdef int rc
