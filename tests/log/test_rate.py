@@ -25,18 +25,20 @@ def connect_to(broker: Broker, source: str, first: bytes) -> None:
 
 
 @pytest.mark.parametrize(("first", "line"), [
-    (b"GET / HTTP/1.1\r\n\r\n", "Protocol error from 127.0.0.1"),
-    (b"GET / HTTP/1.1\r\n\r\n", "New connection from 127.0.0.1"),
-    (Connect("c", username="ann", password=b"wrong").encode(4), "disconnected: not authorised"),
+    (b"GET / HTTP/1.1\r\n\r\n", r"Protocol error from {source}:"),
+    (b"GET / HTTP/1.1\r\n\r\n", r"New connection from {source}:"),
+    (Connect("c", username="ann", password=b"wrong").encode(4), r"Client c \[{source}:\d+\] disconnected: not authorised"),
 ])
 def test_lines_of_one_kind_from_one_network_are_limited(first: bytes, line: str) -> None:
+    def lines_of(source: str) -> int:
+        return len(re.findall(line.format(source=re.escape(source)), broker.log()))
+
     with Broker(LISTENER + f"allow_anonymous false\nlog_connections_max {MOST}\n") as broker:
         for _ in range(4 * MOST):
             connect_to(broker, "127.0.0.1", first)
         connect_to(broker, "127.0.7.1", first)           # another network is not affected
-        other = line.replace("127.0.0.1", "127.0.7.1")
-        until(lambda: other in broker.log())
-        assert 2 <= broker.log().count(line) <= MOST + 1
+        until(lambda: lines_of("127.0.7.1") == 1)        # the log has one order: all lines of the first network are there
+        assert MOST <= lines_of("127.0.0.1") < 4 * MOST  # on a slow machine the lines are those of two windows
         assert broker.stop() == 0
 
 
