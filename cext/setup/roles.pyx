@@ -11,6 +11,7 @@ from array import array
 from libc.stdint cimport uint8_t, uint32_t
 
 from cext.base.pybytes cimport view_of
+from cext.broker.rules.edge cimport trees_trim
 from cext.broker.rules.roles cimport (
     ROLES_UNKNOWN_USER, RULES_KINDS, RULES_SUBSCRIBE_LITERAL, Roles, roles_new, roles_rule, roles_unref, roles_user,
 )
@@ -42,6 +43,7 @@ cdef Roles* roles_read(dict spec) except NULL:
             r.plain[<uint32_t>number] = bool(plain)
             rules_read(r, number, list(kinds))
         users_read(r, spec["users"], len(profiles))
+        trees_trim(&r.trees)
     except BaseException:
         roles_unref(r)
         raise

@@ -38,11 +38,12 @@ def verdict_of_role(role: Role, topic: str, access: int, user: str | None, clien
         if access == SUB and not role.wildcards and ("+" in topic or "#" in topic):
             return False
         literal, kind = (SUBSCRIBE_LITERAL, SUBSCRIBE) if access == SUB else (UNSUBSCRIBE_LITERAL, UNSUBSCRIBE)
-        if topic in role.rules.by_kind[literal]:
-            return role.rules.by_kind[literal][topic].allow
+        rule = role.rules.find(literal, topic)
+        if rule is not None:
+            return rule.allow
     else:
         kind = RECEIVE if access == READ else SEND
-    rules = list(role.rules.by_kind[kind].values())
+    rules = list(role.rules.by_kind.get(kind, {}).values())
     rules.sort(key=lambda rule: -rule.priority)
     for rule in rules:
         if covers(rule.topic, topic, user, client_id):

@@ -19,7 +19,7 @@ from libc.string cimport memchr, memcmp
 
 from cext.base.view cimport View
 from cext.broker.rules.edge cimport (
-    Node, Trees, edge_add, edge_hash, edge_find, find_hashed, level_end, sign_add, sign_hash, node_text, trees_fini, trees_init,
+    Node, Trees, edge_add, edge_hash, edge_find, find_hashed, level_end, sign_add, sign_hash, node_text, trees_fini, trees_init, trees_trim,
 )
 from cext.topic.name cimport filter_matches
 
@@ -88,6 +88,7 @@ cdef Acl* acl_new(const View* users, const View* filters, const uint8_t* kinds, 
         if root == 0 or rule_add(&a.trees, root, filters[i], kinds[i] != 0, access[i]) != 0:
             acl_free(a)
             return NULL
+    trees_trim(&a.trees)
     return a
 
 

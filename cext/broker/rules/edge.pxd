@@ -45,10 +45,12 @@ ctypedef struct Trees:
     uint32_t cap_nodes
     EdgeSlot* slots                  # (parent, level) to node: open addressing, at most half full
     uint32_t mask
+    uint32_t n_edges             # used slots
     uint8_t blank                # each byte of the verdict of a new node
 
 cdef int trees_init(Trees* t, uint32_t roots, uint8_t blank) noexcept nogil     # -1: no memory
 cdef void trees_fini(Trees* t) noexcept nogil
+cdef void trees_trim(Trees* t) noexcept nogil       # after the last edge
 # Return the node at the end of the edge; create it if it does not exist. 0: no memory.
 cdef uint32_t edge_add(Trees* t, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil
 cdef uint32_t sign_add(Trees* t, uint32_t parent, uint8_t sign) noexcept nogil       # for `+`, `%u` (u) and `%c` (c)

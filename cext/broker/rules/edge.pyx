@@ -14,6 +14,7 @@ from libc.string cimport memcpy, memset
 
 cdef enum:
     NODES_MIN = 64
+    EDGE_SLOTS_MIN = 256
 
 
 cdef int trees_init(Trees* t, uint32_t roots, uint8_t blank) noexcept nogil:
@@ -31,6 +32,14 @@ cdef void trees_fini(Trees* t) noexcept nogil:
     free(t.nodes)
     free(t.slots)
     memset(t, 0, sizeof(Trees))
+
+
+cdef void trees_trim(Trees* t) noexcept nogil:
+    """Give back the memory of nodes that were not needed. Old and new rules exist together while a change is put in force."""
+    cdef Node* nodes = <Node*>realloc(t.nodes, <size_t>t.n_nodes * sizeof(Node)) if t.n_nodes else NULL
+    if nodes != NULL:
+        t.nodes = nodes
+        t.cap_nodes = t.n_nodes
 
 
 cdef uint32_t node_new(Trees* t, uint32_t parent) noexcept nogil:
@@ -54,12 +63,13 @@ cdef uint32_t node_new(Trees* t, uint32_t parent) noexcept nogil:
 
 
 cdef int slots_grow(Trees* t) noexcept nogil:
-    cdef uint32_t cap = 4 * t.cap_nodes
+    """Make room for one more edge than there are. Return -1 without memory."""
+    cdef uint32_t cap = 2 * (t.mask + 1) if t.slots != NULL else EDGE_SLOTS_MIN
     cdef uint32_t i, at
     cdef EdgeSlot* slots
-    if t.slots != NULL and t.mask + 1 >= 2 * t.n_nodes + 2:
+    if t.slots != NULL and t.mask + 1 >= 2 * (t.n_edges + 1):
         return 0
-    slots = <EdgeSlot*>calloc(cap, sizeof(EdgeSlot)) if cap > t.cap_nodes else NULL
+    slots = <EdgeSlot*>calloc(cap, sizeof(EdgeSlot)) if cap > t.n_edges else NULL
     if slots == NULL:
         return -1
     if t.slots != NULL:
@@ -99,6 +109,7 @@ cdef uint32_t edge_add(Trees* t, uint32_t parent, const uint8_t* p, uint32_t n) 
         at = (at + 1) & t.mask
     t.slots[at].hash = made.hash
     t.slots[at].node = node
+    t.n_edges += 1
     return node
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 LITERALS = (KINDS["subscribeLiteral"], KINDS["unsubscribeLiteral"])
 # bits of the data plane: 1 read, 2 write, 4 subscribe, 8 unsubscribe; in the order of DEFAULTS
 BITS = (2, 1, 4, 8)
+NO_RULES: list[tuple[str, bool]] = []       # one list for all: most roles have rules of one or two kinds
 
 
 def compiled(state: State) -> "dict[str, Any]":
@@ -55,6 +56,9 @@ def _rules(role: Role) -> list[list[tuple[str, bool]]]:
     """Return the rules of each kind, without those that no topic can match."""
     found = []
     for kind in range(len(KINDS)):
+        if kind not in role.rules.by_kind:
+            found.append(NO_RULES)
+            continue
         rules = [(rule.topic, rule.allow) for rule in role.rules.ordered(kind) if is_utf8(rule.topic)]
         found.append(rules if kind in LITERALS else [rule for rule in rules if is_filter(rule[0])])
     return found

@@ -53,7 +53,7 @@ def make_first(path: str, password_init_file: str | None, report: "Callable[[str
                                "client"))
     try:
         if made:
-            replace(os.path.realpath(f"{path}.pw"), "".join(f"{user} {word}\n" for user, word in made).encode())
+            replace(os.path.realpath(f"{path}.pw"), (f"{user} {word}\n".encode() for user, word in made))
         write(path, _tree(clients))
     except OSError as error:
         raise ConfigError(f"Unable to write the dynamic security file '{path}': {error.strerror}.", named_at) from None

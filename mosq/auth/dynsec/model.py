@@ -7,6 +7,8 @@ from priorities and names: higher priorities first, then names by their bytes.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from mosq.auth.hashes import Hash
 
 PRIORITY_MAX = 100_000
@@ -64,19 +66,45 @@ class Rules:
     __slots__ = ("by_kind",)
 
     def __init__(self) -> None:
-        self.by_kind: list[dict[str, Rule]] = [{} for _ in KINDS]
+        self.by_kind: dict[int, dict[str, Rule]] = {}       # only kinds with rules: most roles use one or two
 
     def add(self, kind: int, rule: Rule) -> bool:
         """Add a rule; return False if the topic has one already."""
-        return self.by_kind[kind].setdefault(rule.topic, rule) is rule
+        return self.by_kind.setdefault(kind, {}).setdefault(rule.topic, rule) is rule
+
+    def find(self, kind: int, topic: str) -> Rule | None:
+        """Return the rule of a topic, or None."""
+        return self.by_kind.get(kind, {}).get(topic)
 
     def remove(self, kind: int, topic: str) -> bool:
         """Remove a rule; return False if the topic has none."""
-        return self.by_kind[kind].pop(topic, None) is not None
+        rules = self.by_kind.get(kind, {})
+        found = rules.pop(topic, None) is not None
+        if found and not rules:
+            del self.by_kind[kind]
+        return found
 
     def ordered(self, kind: int) -> list[Rule]:
         """Return the rules by descending priority; of equal priority, the older one first."""
-        return sorted(self.by_kind[kind].values(), key=lambda rule: -rule.priority)
+        return sorted(self.by_kind.get(kind, {}).values(), key=lambda rule: -rule.priority)
+
+
+NONE: "frozenset[str]" = frozenset()        # one for all: most roles have no direct member, or no group
+
+
+def with_name(names: "Set[str]", name: str) -> "set[str]":
+    """Return the set with the name, which is the same object unless it was NONE."""
+    if not isinstance(names, set):
+        return {name}
+    names.add(name)
+    return names
+
+
+def without_name(names: "Set[str]", name: str) -> "Set[str]":
+    """Return the set without the name; NONE if it was the last."""
+    if isinstance(names, set):
+        names.discard(name)
+    return names or NONE
 
 
 class Role:
@@ -89,8 +117,8 @@ class Role:
         self.textdescription: str | None = None
         self.wildcards = True                   # whether clients with the role may subscribe with wildcards
         self.rules = Rules()
-        self.clients: set[str] = set()          # clients that have the role directly
-        self.groups: set[str] = set()
+        self.clients: Set[str] = NONE           # clients that have the role directly
+        self.groups: Set[str] = NONE
 
 
 def in_order(memberships: dict[str, int]) -> list[tuple[str, int]]:
@@ -115,23 +143,23 @@ class State:
         if role.rolename in client.roles:
             return False
         client.roles[role.rolename] = priority
-        role.clients.add(client.username)
+        role.clients = with_name(role.clients, client.username)
         return True
 
     def take_client_role(self, client: Client, role: Role) -> None:
         client.roles.pop(role.rolename, None)
-        role.clients.discard(client.username)
+        role.clients = without_name(role.clients, client.username)
 
     def give_group_role(self, group: Group, role: Role, priority: int) -> bool:
         if role.rolename in group.roles:
             return False
         group.roles[role.rolename] = priority
-        role.groups.add(group.groupname)
+        role.groups = with_name(role.groups, group.groupname)
         return True
 
     def take_group_role(self, group: Group, role: Role) -> None:
         group.roles.pop(role.rolename, None)
-        role.groups.discard(group.groupname)
+        role.groups = without_name(role.groups, group.groupname)
 
     def join(self, client: Client, group: Group, priority: int) -> bool:
         if client.username in group.clients:

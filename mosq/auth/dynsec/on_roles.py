@@ -100,7 +100,8 @@ def add_rule(context: Context) -> None:
     topic = _topic(context)
     if not add_rule_of(role, kind, context.fields, topic):
         raise RefusedError("ACL with this topic already exists")
-    rule = role.rules.by_kind[kind][topic]
+    rule = role.rules.find(kind, topic)
+    assert rule is not None
     context.changed(f"addRoleACL | rolename={role.rolename} | acltype={acltype} | topic={topic} | "
                     f"priority={rule.priority} | allow={'true' if rule.allow else 'false'}",
                     context.state.holders(role))

@@ -8,6 +8,7 @@ Cost: linear in the file, for each change.
 
 import json
 import os
+from collections.abc import Iterator
 
 from mosq.auth.dynsec.model import (
     BY_LOWER,
@@ -28,6 +29,7 @@ from mosq.config.errors import ConfigError, Origin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from mosq.auth.dynsec.reading import Object
@@ -219,15 +221,22 @@ def shown(name: str) -> str:
 
 # ---------------------------------------------------------------- writing
 
-def tree_of(state: State, with_clients: bool = True) -> "Object":
+def tree_of(state: State) -> "Object":
     """Return the JSON tree of the state."""
-    tree: Object = {"changeIndex": state.change_index, "defaultACLAccess": dict(state.defaults)}
-    tree["clients"] = [client_tree(state.clients[name]) for name in sorted(state.clients)] if with_clients else []
-    tree["groups"] = [group_tree(state.groups[name]) for name in sorted(state.groups)]
+    return {name: list(value) if isinstance(value, Iterator) else value for name, value in members_of(state)}
+
+
+def members_of(state: State) -> "Iterator[tuple[str, Any]]":
+    """Return names and values of the file's object.
+
+    Lists are iterators: the tree of all objects needs several times the memory of the file."""
+    yield "changeIndex", state.change_index
+    yield "defaultACLAccess", dict(state.defaults)
+    yield "clients", (client_tree(state.clients[name]) for name in sorted(state.clients))
+    yield "groups", (group_tree(state.groups[name]) for name in sorted(state.groups))
     if state.anonymous is not None:
-        tree["anonymousGroup"] = state.anonymous
-    tree["roles"] = [role_tree(state.roles[name]) for name in sorted(state.roles)]
-    return tree
+        yield "anonymousGroup", state.anonymous
+    yield "roles", (role_tree(state.roles[name]) for name in sorted(state.roles))
 
 
 def client_tree(client: Client) -> "Object":
@@ -301,7 +310,6 @@ class Writer:
 
     def write(self, state: State) -> None:
         """Write the file. Raises OSError, and then the old file is unchanged."""
-        tree = tree_of(state, with_clients=False)
         before, self._lines = self._lines, {}
         for name in sorted(state.clients):
             client = state.clients[name]
@@ -311,20 +319,31 @@ class Writer:
             if line is None or line[0] != key:
                 line = key, raw(dumped(client_tree(client)))
             self._lines[name] = line
-        replace(os.path.realpath(self.path), document(tree, [line for _, line in self._lines.values()]))
+        lines = (line for _, line in self._lines.values())
+        replace(os.path.realpath(self.path), document(members_of(state), lines))
 
 
-def document(tree: "Object", clients: "list[bytes]") -> bytes:
-    """Return the file's contents, with each client, group and role on its own line for readers and diffs."""
-    parts = []
-    for name, value in tree.items():
-        if isinstance(value, list):
-            lines = clients if name == "clients" else [raw(dumped(one)) for one in value]
-            encoded = b"[\n\t\t" + b",\n\t\t".join(lines) + b"\n\t]" if lines else b"[]"
+def document(members: "Iterable[tuple[str, Any]]", clients: "Iterable[bytes]") -> "Iterator[bytes]":
+    """Return the file's contents in parts, with each client, group and role on its own line for readers and diffs."""
+    yield b"{"
+    between = b"\n\t"
+    for name, value in members:
+        yield between + raw(dumped(name)) + b": "
+        if isinstance(value, list | Iterator):
+            yield from listed(clients if name == "clients" else (raw(dumped(one)) for one in value))
         else:
-            encoded = raw(dumped(value))
-        parts.append(b"\t" + raw(dumped(name)) + b": " + encoded)
-    return b"{\n" + b",\n".join(parts) + b"\n}\n"
+            yield raw(dumped(value))
+        between = b",\n\t"
+    yield b"\n}\n"
+
+
+def listed(lines: "Iterable[bytes]") -> "Iterator[bytes]":
+    """Return a JSON list in parts, one line for each item."""
+    between = b"[\n\t\t"
+    for line in lines:
+        yield between + line
+        between = b",\n\t\t"
+    yield b"[]" if between[:1] == b"[" else b"\n\t]"
 
 
 def dumped(value: "Any") -> str:
@@ -333,10 +352,10 @@ def dumped(value: "Any") -> str:
 
 def write(path: str, tree: "Object") -> None:
     """Write a tree to a file. Raises OSError, and then the old file is unchanged."""
-    replace(os.path.realpath(path), document(tree, [raw(dumped(client)) for client in tree.get("clients", ())]))
+    replace(os.path.realpath(path), document(tree.items(), (raw(dumped(client)) for client in tree.get("clients", ()))))
 
 
-def replace(path: str, content: bytes) -> None:
+def replace(path: str, content: "Iterable[bytes]") -> None:
     """Replace a file atomically; only the owner may read it. Raises OSError, and then the old file is unchanged."""
     new = f"{path}.new"
     try:
@@ -346,7 +365,7 @@ def replace(path: str, content: bytes) -> None:
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(fd, "wb") as file:
-            file.write(content)
+            file.writelines(content)
             file.flush()
             os.fsync(file.fileno())
         os.rename(new, path)
