@@ -15,15 +15,31 @@ and `%c` in the filters, as whole levels, are replaced by user name and client i
 place of the first level gives no right.
 
 A token that expires while its client is connected does not end the connection.
+
+JwtAcl keeps the rights of connected clients, also over a reload. The table is bounded: a client whose rights were
+removed from it is denied, and is never left to the next plugin or the acl_file.
 """
 
+import os
 import threading
+from hashlib import blake2b
 from typing import Any
 
 import jwt
 from cachetools import LRUCache
 
-from mosq.auth.plugin import ALLOW, DEFER, DENY, UNSUBSCRIBE, WRITE, AclRequest, ConnectRequest, Plugin, Verdict
+from mosq.auth.plugin import (
+    ALLOW,
+    DEFER,
+    DENY,
+    UNSUBSCRIBE,
+    WRITE,
+    AclRequest,
+    ClientEvent,
+    ConnectRequest,
+    Plugin,
+    Verdict,
+)
 from mosq.auth.runner import filled, matches
 
 OPTIONS = ("algorithms", "public_key_file", "secret_file", "secret", "audience", "issuer", "username_claim", "leeway")
@@ -31,8 +47,12 @@ SECRET_BYTES_MIN = {"HS256": 32, "HS384": 48, "HS512": 64}      # [RFC 7518 3.2]
 PUBLIC = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "ES256K", "EdDSA"))
 RSA_BITS_MIN = 2048
 LEEWAY_MAX_S = 3600
-CLIENTS_MAX = 1_000_000                 # clients whose rights are remembered
+CLIENTS_MAX = 1_000_000                 # connected clients whose rights are remembered
+OTHERS_MAX = 100_000                    # the same, for clients that are not connected yet or no longer, and for HTTP
+REMOVED_BITS = 1 << 26                  # 8 MiB, and nothing before the first removal
 FILTERS_MAX = 1000                      # filters of one token that are used
+
+Client = tuple[str, str]                # client id, user name
 
 
 class Jwt(Plugin):
@@ -71,28 +91,110 @@ class Jwt(Plugin):
             return None                 # the client does not learn the reason
 
 
+class Removed:
+    """Remembers clients whose rights were removed: a bit of a keyed hash each. It never forgets one; `in` may be true
+    for another client too."""
+
+    def __init__(self) -> None:
+        self._bits = bytearray()        # empty until the first client
+        self._key = os.urandom(16)
+
+    def add(self, client: Client) -> None:
+        self._bits = self._bits or bytearray(REMOVED_BITS // 8)
+        place, bit = self._place(client)
+        self._bits[place] |= bit
+
+    def __contains__(self, client: Client) -> bool:
+        place, bit = self._place(client)
+        return bool(self._bits) and bool(self._bits[place] & bit)
+
+    def _place(self, client: Client) -> tuple[int, int]:
+        name = b"%d:%b%b" % (len(client[0].encode()), client[0].encode(), client[1].encode())
+        n = int.from_bytes(blake2b(name, digest_size=8, key=self._key).digest()) % REMOVED_BITS
+        return n >> 3, 1 << (n & 7)
+
+
+class Known(LRUCache[Client, "Rights"]):
+    """The rights of some clients. The one that was used least recently makes room."""
+
+    def __init__(self, most: int, removed: Removed) -> None:
+        super().__init__(most)
+        self._removed = removed
+
+    def popitem(self) -> "tuple[Client, Rights]":
+        client, rights = super().popitem()
+        if rights.connections or not rights.was_connected:      # otherwise it is known to be disconnected
+            self._removed.add(client)
+        return client, rights
+
+
+class Rights:
+    """The filters of a client's token, and the number of its open connections: two during a take-over."""
+
+    __slots__ = ("filters", "connections", "was_connected")
+
+    def __init__(self, filters: dict[str, list[tuple[str, ...]]]) -> None:
+        self.filters, self.connections, self.was_connected = filters, 0, False
+
+
 class JwtAcl(Jwt):
     """Also grants the topic rights in the token's claims."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._lock = threading.Lock()
-        self._rights: LRUCache[tuple[str, str], dict[str, list[tuple[str, ...]]]] = LRUCache(CLIENTS_MAX)
+        self._removed = Removed()
+        self._connected = Known(CLIENTS_MAX, self._removed)
+        self._others = Known(OTHERS_MAX, self._removed)
+
+    def reload(self, options: dict[str, str]) -> None:
+        """Continue with the rights of connected clients. Options that are no longer valid do not come into force."""
+        try:
+            super().__init__(options)
+        except ValueError as error:
+            self.broker.log(f"The options that were read again are not valid, so the old ones stay in force: {error}")
 
     def let_in(self, request: ConnectRequest, claims: dict[str, Any]) -> None:
         user = request.username or ""
-        rights = {name: _filters(claims.get(name), user, request.client_id) for name in ("publ", "subs")}
+        filters = {name: _filters(claims.get(name), user, request.client_id) for name in ("publ", "subs")}
+        client = request.client_id, user
         with self._lock:
-            self._rights[request.client_id, user] = rights
+            known = self._known(client)
+            if known is None:
+                self._others[client] = Rights(filters)
+            else:
+                known.filters = filters
+
+    def connected(self, event: ClientEvent) -> None:
+        client = event.client_id, event.username or ""
+        with self._lock:
+            known = self._others.pop(client, None) or self._connected.get(client)
+            if known is not None:
+                known.connections += 1
+                known.was_connected = True
+                self._connected[client] = known
+
+    def disconnected(self, event: ClientEvent) -> None:
+        client = event.client_id, event.username or ""
+        with self._lock:
+            known = self._connected.get(client)
+            if known is not None:
+                known.connections -= 1
+                if not known.connections:
+                    self._others[client] = self._connected.pop(client)
+
+    def _known(self, client: Client) -> "Rights | None":
+        return self._connected.get(client) or self._others.get(client)
 
     def authorize(self, request: AclRequest) -> Verdict:
-        with self._lock:
-            rights = self._rights.get((request.client_id, request.username or ""))
         if request.access == UNSUBSCRIBE:
             return ALLOW
-        if rights is None:
-            return DEFER                # another plugin accepted this client
-        filters = rights["publ" if request.access == WRITE else "subs"]
+        client = request.client_id, request.username or ""
+        with self._lock:
+            known = self._known(client)
+            if known is None:           # another plugin accepted this client, or its rights were removed
+                return DENY if client in self._removed else DEFER
+            filters = known.filters["publ" if request.access == WRITE else "subs"]
         allowed = any(covers(filter, request.topic) for filter in filters)
         return ALLOW if allowed else DENY
 

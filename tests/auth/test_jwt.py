@@ -1,6 +1,7 @@
 """Test the JWT plugin with real tokens."""
 
 import time
+from types import SimpleNamespace
 
 import jwt
 import pytest
@@ -8,8 +9,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import given, settings, strategies as st
 
+import mosq.auth.jwt
 from mosq.auth.jwt import Jwt, JwtAcl, covers
-from mosq.auth.plugin import ALLOW, AclRequest, ConnectRequest
+from mosq.auth.plugin import ALLOW, DENY, AclRequest, ClientEvent, ConnectRequest
 from mosq.auth.runner import matches
 from mosq.config.errors import ConfigError
 from mosq.records import AccessRequest
@@ -209,6 +211,78 @@ def test_missing_or_malformed_lists_allow_nothing(engine):
 def test_clients_without_a_token_are_left_to_other_plugins(engine):
     start(engine, "JwtAcl")
     assert acl(engine, READ, "x") is None
+
+
+def plugin_of_few(monkeypatch, most=2, **options):
+    monkeypatch.setattr(mosq.auth.jwt, "CLIENTS_MAX", most)
+    monkeypatch.setattr(mosq.auth.jwt, "OTHERS_MAX", most, raising=False)
+    return JwtAcl({"algorithms": "HS256", "secret": SECRET, **options})
+
+
+def let_in(plugin, client_id, **claims):
+    assert plugin.authenticate(ConnectRequest(client_id, "ann", token(**claims), "", 0, 5, None)) == ALLOW
+
+
+def decision(plugin, client_id, topic):
+    return plugin.authorize(AclRequest(client_id, "ann", "", WRITE, topic, 0, False, None)).decision
+
+
+def test_rights_that_were_removed_are_denied_and_not_left_to_others(monkeypatch):
+    plugin = plugin_of_few(monkeypatch)
+    for i in range(5):
+        let_in(plugin, f"c{i}", publ=["a"])
+    assert [decision(plugin, f"c{i}", "a") for i in range(5)] == ["deny"] * 3 + ["allow"] * 2
+    assert decision(plugin, "other", "a") == "defer"
+    let_in(plugin, "c0", publ=["a"])
+    assert decision(plugin, "c0", "a") == "allow"
+
+
+def test_connected_clients_keep_their_rights_beside_many_logins(monkeypatch):
+    plugin = plugin_of_few(monkeypatch)
+    let_in(plugin, "c", publ=["a"])
+    plugin.connected(ClientEvent("c", "ann", ""))
+    for i in range(10):
+        let_in(plugin, f"c{i}", publ=["a"])
+    assert (decision(plugin, "c", "a"), decision(plugin, "c", "b")) == ("allow", "deny")
+
+
+@pytest.mark.parametrize("order", ["dc", "cd"])
+def test_rights_survive_a_take_over_in_either_order_of_events(monkeypatch, order):
+    plugin = plugin_of_few(monkeypatch)
+    event = ClientEvent("c", "ann", "")
+    let_in(plugin, "c", publ=["a"])
+    plugin.connected(event)
+    let_in(plugin, "c", publ=["b"])
+    for kind in order:
+        (plugin.connected if kind == "c" else plugin.disconnected)(event)
+    for i in range(10):
+        let_in(plugin, f"c{i}", publ=["a"])
+    assert (decision(plugin, "c", "b"), decision(plugin, "c", "a")) == ("allow", "deny")
+    plugin.disconnected(event)
+    for i in range(10, 20):
+        let_in(plugin, f"c{i}", publ=["a"])
+    assert decision(plugin, "c", "b") != "allow"
+
+
+def test_a_reload_keeps_rights_and_refuses_bad_options(monkeypatch):
+    plugin, lines = plugin_of_few(monkeypatch), []
+    plugin.broker = SimpleNamespace(log=lines.append)
+    let_in(plugin, "c", publ=["a"])
+    plugin.reload({"algorithms": "HS256", "secret": "t" * 32})
+    assert (decision(plugin, "c", "a"), decision(plugin, "c", "b")) == ("allow", "deny")
+    assert plugin.authenticate(ConnectRequest("d", "ann", token(), "", 0, 5, None)) == DENY
+    plugin.reload({"algorithms": "HS256", "secret": "short"})
+    assert "the secret has 5 bytes" in lines[0]
+    assert plugin.authenticate(ConnectRequest("d", "ann", token(key="t" * 32), "", 0, 5, None)) == ALLOW
+
+
+def test_a_reload_with_other_options_leaves_no_connected_client_to_others(engine):
+    start(engine, "JwtAcl")
+    assert engine.login("ann", token(publ=["a"])) == LET_IN
+    before, line = engine.access, plugin_line("python:mosq.auth.jwt:JwtAcl", algorithms="HS256", secret="t" * 32)
+    engine.access = before.reload(config_of(None, [line], auth_backoff=False))
+    before.close()
+    assert (acl(engine, WRITE, "a"), acl(engine, WRITE, "b")) == (True, False)
 
 
 def test_a_name_cannot_widen_its_rights(engine):
