@@ -20,7 +20,7 @@ class OpenGate:
 
 
 class Server:
-    def __init__(self, folder, **options):
+    def __init__(self, folder, gate=None, **options):
         self.lines = []
         self.release = threading.Event()
         self.release.set()
@@ -32,7 +32,7 @@ class Server:
         self.listeners = open_listeners([listener], [])
         self.port = self.listeners[0].sockets[0].getsockname()[1]
         self.api = HttpApi(self.listeners)
-        self.api.start(Pages(config, "version", self.stats), OpenGate(), lambda kind, line: self.lines.append(line))
+        self.api.start(Pages(config, "version", self.stats), gate or OpenGate(), lambda kind, line: self.lines.append(line))
 
     def stats(self):
         assert self.release.wait(WAIT_S)

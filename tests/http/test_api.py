@@ -200,6 +200,9 @@ user bob
 topic deny /api/v1/version
 topic readwrite /api/v1/#
 topic write /a.css
+user cat
+topic deny /sub/index.html
+topic read /#
 """
 
 
@@ -207,7 +210,7 @@ topic write /a.css
 def guarded(tmp_path_factory):
     path = tmp_path_factory.mktemp("passwords") / "p"
     path.touch()
-    for user in ("ann", "bob"):
+    for user in ("ann", "bob", "cat"):
         subprocess.run([os.sys.executable, "-m", "mosq", "passwd", "-b", str(path), user, f"{user}s"], check=True, capture_output=True)
     with Site(ACCESS, {"passwords": path.read_text(), "acl": ACL}) as running:
         yield running
@@ -216,6 +219,7 @@ def guarded(tmp_path_factory):
 @pytest.mark.parametrize(("user", "path", "status"), [
     (None, "/api/v1/version", 401), ("ann:anns", "/api/v1/systree", 200), ("ann:bobs", "/api/v1/systree", 401), ("eve:x", "/a.css", 401),
     ("ann:anns", "/a.css", 200), ("ann:anns", "/sub/", 401), ("ann:anns", "/api/v1/version", 401), ("bob:bobs", "/api/v1/version", 401),
+    ("cat:cats", "/sub/index.html", 401), ("cat:cats", "/sub/", 401), ("cat:cats", "/", 200), ("ann:anns", "/", 200),
     ("bob:bobs", "/api/v1/health", 200), ("bob:bobs", "/a.css", 401), (":", "/a.css", 401), ("ann", "/a.css", 401),
 ])
 def test_users_and_rules_are_the_same_as_for_mqtt(guarded, user, path, status):

@@ -13,11 +13,12 @@ import socket
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from mosq.auth.hashes import PBKDF2, new_hash
-from mosq.server.http.connections import CONNECTIONS_MAX, REQUEST_WITHIN_S
+from mosq.server.http.connections import CONNECTIONS_MAX, REQUEST_WITHIN_S, Connection
 from tests.harness.broker import Broker, free_port
 from tests.http.test_api import ACCESS, ACL, CONFIG, Site, raw
 
@@ -56,10 +57,10 @@ def wait_until(condition, within_s=30.0):
         time.sleep(0.01)
 
 
-def assert_healthy(site):
+def assert_healthy(site, source="127.0.0.1", request=HEALTH):
     begin = time.monotonic()
-    with socket.create_connection(("127.0.0.1", site.web), timeout=ANSWER_S) as sock:
-        sock.sendall(HEALTH)
+    with socket.create_connection(("127.0.0.1", site.web), timeout=ANSWER_S, source_address=(source, 0)) as sock:
+        sock.sendall(request)
         out = b""
         while more := sock.recv(65536):
             out += more
@@ -69,13 +70,14 @@ def assert_healthy(site):
 
 
 @contextlib.contextmanager
-def attackers(site, n, data=b"", receive_bytes=None):
+def attackers(site, n, data=b"", receive_bytes=None, sources=("127.0.0.1",)):
     """Open n connections that send `data` and then nothing."""
     socks = []
     try:
-        for _ in range(n):
+        for i in range(n):
             sock = socket.socket()
             socks.append(sock)
+            sock.bind((sources[i % len(sources)], 0))
             if receive_bytes is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
             sock.settimeout(ANSWER_S)
@@ -168,7 +170,7 @@ def test_health_answers_beside_a_flood_of_connections(site, request_):
     try:
         wait_until(lambda: sent[0] > 200)
         for _ in range(5):
-            assert_healthy(site)
+            assert_healthy(site, source="127.0.0.2")
     finally:
         stopped.set()
         for thread in threads:
@@ -188,6 +190,7 @@ CL, TE = b"Content-Length: ", b"Transfer-Encoding: chunked\r\n"
     (TE, b"3\r\nabcdef\r\n0\r\n\r\n", 400), (b"Host: y\r\n", b"", 400), (b"X\x00: y\r\n", b"", 400), (b"X: \x00\r\n", b"", 400), (b" folded\r\n", b"", None),
     (b"".join(b"X%d: y\r\n" % i for i in range(101)), b"", 431), (b"X: " + b"y" * 20_000 + b"\r\n", b"", 431), (b"X: y\r\n" * 3000, b"", 431),
     (b"X: " + b"y" * 500_000 + b"\r\n", b"", 431), (b"X-\xff: y\r\n", b"", 400), (b"X: a\rHost: b\r\n", b"", 400), (b": y\r\n", b"", 400),
+    (b"X: a\nY: b\r\n", b"", 400), (b"X: a\n\r\n", b"", 400), (b"X: a\n\n", b"", 400), (b"X: a\r\r\nY: b\r\n", b"", 400),
 ])
 @pytest.mark.parametrize("method", [b"GET", b"POST"])
 def test_a_request_with_two_meanings_is_refused_and_closed(site, method, head, body, status):
@@ -205,12 +208,24 @@ def test_a_request_with_two_meanings_is_refused_and_closed(site, method, head, b
     (b"GET /a.css HTTP/1.2", 400), (b"GET  /a.css HTTP/1.1", 400), (b"GET /a.css", 400), (b"GET /a\xc3\xa4 HTTP/1.1", 400), (b"G\x00T / HTTP/1.1", 400),
     (b"GET /a b HTTP/1.1", 400), (b"PRI * HTTP/2.0", 400), (b"GET /a.css%5c HTTP/1.1", 404), (b"GET /..%5ca.css HTTP/1.1", 404),
     (b"GET /..\\a.css HTTP/1.1", 404), (b"GET /%c0%ae%c0%ae/mosq.conf HTTP/1.1", 404), (b"GET /%252e%252e/mosq.conf HTTP/1.1", 404),
-    (b"GET /%e2%80%ae HTTP/1.1", 404), (b"GET /api%2fv1%2fversion HTTP/1.1", 200), (b"GET /a.css;x HTTP/1.1", 404), (b"GET /a.css#/../x HTTP/1.1", 200),
+    (b"GET /%e2%80%ae HTTP/1.1", 404), (b"GET /api%2fv1%2fversion HTTP/1.1", 404), (b"GET /sub%2Findex.html HTTP/1.1", 404), (b"GET /a.css;x HTTP/1.1", 404), (b"GET /a.css#/../x HTTP/1.1", 404),
     (b"GET ?/a.css HTTP/1.1", 404), (b"GET /a.css%2f HTTP/1.1", 404), (b"GET %2fa.css HTTP/1.1", 404), (b"GET //x/a.css HTTP/1.1", 404),
 ])
 def test_request_lines(site, line, status):
     out = raw(site, line + b"\r\nHost: x\r\n\r\n")
     assert int(out.split()[1]) == status
+
+
+@pytest.mark.parametrize("data", [b"GET /a.css HTTP/1.1\nHost: x\n\n", b"GET /a.css HTTP/1.1\r\nHost: x\n\r\n", b"GET /a.css HTTP/1.1\nHost: x\r\n\r\n"])
+def test_a_line_that_ends_without_cr_is_refused_however_it_is_cut(site, data):
+    for at in range(1, len(data)):
+        connection = SimpleNamespace(_head_end=b"")
+        assert Connection._has_bare_line_feed(connection, data[:at]) | Connection._has_bare_line_feed(connection, data[at:])
+        good = SimpleNamespace(_head_end=b"")
+        lines = data.replace(b"\r", b"").replace(b"\n", b"\r\n") + b"\na body\n"
+        assert not Connection._has_bare_line_feed(good, lines[:at])
+        assert not Connection._has_bare_line_feed(good, lines[at:])     # the head ends here
+    assert raw(site, data).startswith(b"HTTP/1.1 400")
 
 
 def test_an_upgrade_and_forwarded_headers_have_no_effect(site):
@@ -261,7 +276,7 @@ def test_all_pages_come_while_many_clients_read_the_statistics(site):
 def test_logins_by_mqtt_are_answered_beside_a_flood_of_guesses_by_http():
     with Site(ACCESS + "auth_backoff false\n", {"passwords": hashed("ann", "anns", 100_000) + hashed("bob", "bobs", 1000), "acl": ACL}) as running:
         guess = b"GET /a.css HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YW5uOmd1ZXNz\r\n\r\n"      # ann:guess
-        with attackers(running, CONNECTIONS_MAX // 2, guess) as socks:
+        with attackers(running, CONNECTIONS_MAX // 2, guess, sources=("127.0.0.1", "127.0.0.2")) as socks:
             with socket.create_connection(("127.0.0.1", running.broker.port), timeout=ANSWER_S) as client:
                 client.sendall(b"\x10\x18\x00\x04MQTT\x04\xc2\x00\x00\x00\x01b\x00\x03bob\x00\x04bobs")
                 assert client.recv(4) == b"\x20\x02\x00\x00"
@@ -271,6 +286,19 @@ def test_logins_by_mqtt_are_answered_beside_a_flood_of_guesses_by_http():
             for sock in socks:
                 sock.settimeout(30)
                 assert sock.recv(12) == b"HTTP/1.1 401"
+
+
+def test_health_answers_another_address_beside_guesses_with_a_slow_hash():
+    """Guesses at the health page do not use up the places of connections and logins. A hash takes some tenths of a second."""
+    passwords = hashed("ann", "anns", 400_000) + hashed("bob", "bobs", 1000)
+    with Site(ACCESS + "auth_backoff false\n", {"passwords": passwords, "acl": ACL}) as running:
+        guess = HEALTH.removesuffix(b"\r\n") + b"Authorization: Basic YW5uOmd1ZXNz\r\n\r\n"      # ann:guess
+        probe = HEALTH.removesuffix(b"\r\n") + b"Authorization: Basic Ym9iOmJvYnM=\r\n\r\n"      # bob:bobs
+        with attackers(running, 100, guess) as socks:
+            for _ in range(2):
+                assert_healthy(running, source="127.0.0.2", request=probe)
+            refused = [sock.recv(12) for sock in select.select(socks, [], [], 0)[0]]
+            assert refused.count(b"HTTP/1.1 503") >= CONNECTIONS_MAX // 2, "a network's guesses are not bounded"
 
 
 def modules_of(config):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import select
 import threading
 
 import pytest
 
-from mosq.server.http import connections
+from mosq.auth.backoff import place
+from mosq.server.http import app, connections
 from tests.harness.certificates import server_paths
 from tests.http.serving import WAIT_S
 
 GET = b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n"
+HEALTH = b"GET /api/v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
+HEALTH_MAX = getattr(app, "HEALTH_MAX", 16)
 
 
 def is_closed(sock):
@@ -126,14 +131,91 @@ def test_max_connections_0_accepts_no_client(serve):
 
 
 def test_new_clients_wait_their_turn_while_the_loop_answers_no_client(serve):
-    """Requests for the health page have no maximum of their own: with all places at work, no client is refused."""
+    """With all places at work for requests of few per network, no client is refused."""
     server = serve()
     server.release.clear()
     health = b"GET /api/v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
     with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(server.connect(health)) for _ in range(2 * connections.CONNECTIONS_MAX)]
+        socks = [stack.enter_context(server.connect(health, source=f"127.0.0.{i // 8 + 2}")) for i in range(2 * connections.CONNECTIONS_MAX)]
         server.release.set()
         assert all(sock.recv(12) == b"HTTP/1.1 200" for sock in socks)
+
+
+def test_health_requests_of_one_network_are_bounded(serve):
+    server = serve()
+    server.release.clear()
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(server.connect(HEALTH, source="127.0.0.2")) for _ in range(HEALTH_MAX + 5)]
+        refused = set()
+        while len(refused) < 5:         # the loop does not answer, so nothing else can answer
+            readable = select.select(set(socks) - refused, [], [], WAIT_S)[0]
+            assert [sock.recv(12) for sock in readable] == [b"HTTP/1.1 503"] * len(readable) != []
+            refused.update(readable)
+        assert len(refused) == 5
+        probe = stack.enter_context(server.connect(HEALTH, source="127.0.0.3"))
+        server.release.set()
+        assert probe.recv(12) == b"HTTP/1.1 200"
+
+
+class SlowGate:
+    """Let clients in without a user; check the passwords of others for ever."""
+
+    async def allows(self, listener, user, *question):
+        if user is not None:
+            await asyncio.get_running_loop().create_future()
+        return True
+
+
+def test_clients_whose_password_is_checked_make_room(serve):
+    server = serve(gate=SlowGate())
+    guess = HEALTH.removesuffix(b"\r\n") + b"Authorization: Basic YW5uOmd1ZXNz\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        for i in range(2 * connections.CONNECTIONS_MAX):
+            stack.enter_context(server.connect(guess, source=f"127.0.1.{i // 8 + 1}"))
+        for _ in range(3):
+            with server.connect(HEALTH, source="127.0.0.2") as probe:
+                assert probe.recv(12) == b"HTTP/1.1 200"
+
+
+def test_addresses_of_one_ipv6_network_make_room_among_their_own(serve, monkeypatch):
+    def network_of(address):
+        return place(address.replace("127.0.1.", "2001:db8::"))
+
+    monkeypatch.setattr(connections, "network_of", network_of, raising=False)
+    server = serve()
+    with contextlib.ExitStack() as stack:
+        early = stack.enter_context(server.connect(b"GET /api/v1/version HTTP/1.1\r\n", source="127.0.0.2"))
+        for i in range(3 * connections.CONNECTIONS_MAX):
+            stack.enter_context(server.connect(b"GET / HT", source=f"127.0.1.{i + 1}"))
+        assert server.status() == 200
+        early.sendall(b"Host: x\r\n\r\n")
+        assert early.recv(12) == b"HTTP/1.1 200"
+
+
+def test_the_network_with_most_connections_makes_room(serve):
+    server = serve()
+    with contextlib.ExitStack() as stack:
+        few = [stack.enter_context(server.connect(b"GET /api/v1/version HTTP/1.1\r\n", source=f"127.0.0.{i + 2}"))
+               for i in range(connections.CONNECTIONS_MAX - 5)]
+        many = [stack.enter_context(server.connect(b"GET / HT", source="127.0.1.1")) for _ in range(5)]
+        assert server.status() == 200
+        assert is_closed(many[0])
+        few[0].sendall(b"Host: x\r\n\r\n")
+        assert few[0].recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_flood_from_many_networks_ends_no_new_request(serve, monkeypatch):
+    monkeypatch.setattr(connections, "GUARANTEED_S", 2.0 * WAIT_S, raising=False)
+    monkeypatch.setattr(connections, "REQUEST_WITHIN_S", 2.0 * WAIT_S)
+    server = serve()
+    with contextlib.ExitStack() as stack:
+        early = [stack.enter_context(server.connect(b"GET /api/v1/version HTTP/1.1\r\n", source=f"127.0.0.{i + 2}"))
+                 for i in range(connections.CONNECTIONS_MAX)]
+        for i in range(connections.CONNECTIONS_MAX // 2):
+            stack.enter_context(server.connect(b"GET / HT", source=f"127.0.1.{i + 1}"))
+        for sock in reversed(early):
+            sock.sendall(b"Host: x\r\n\r\n")
+            assert sock.recv(12) == b"HTTP/1.1 200"
 
 
 def test_other_pages_are_refused_while_many_are_at_work_and_health_is_not(serve):

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 
-from mosq.server.http.gate import CLIENT_ID, LOGINS_MAX, Gate, may_read
+from mosq.server.http.gate import CLIENT_ID, LOGINS_MAX, Gate, may_read, network_of
+from mosq.server.http.logins import BusyError, Logins
 from mosq.records import LoginAnswer, LoginRequest
 from tests.broker.acl_model import Model, Rule
 from tests.broker.test_acl import rules, topics, users
@@ -26,7 +27,7 @@ def test_plugins_decide_about_clients_without_a_user_name(asks: bool, verdict: i
 
     security = {"authenticate": True, "login_anonymous": asks, "authorize": False, "acl": None}
     gate = Gate(SimpleNamespace(allows_anonymous=lambda listener: True), [security], {id(listener): 0}, post, 5.0)
-    assert asyncio.run(gate.allows(listener, None, None, "127.0.0.1", 1, "/")) is allowed
+    assert asyncio.run(gate.allows(listener, None, None, ("127.0.0.1", 1), "/")) is allowed
     assert [request.username for request in asked] == ([None] if asks else [])
 
 
@@ -36,8 +37,8 @@ def test_few_logins_are_checked_at_a_time_and_urgent_ones_do_not_wait_for_them()
 
     async def clients() -> None:
         gate = Gate(SimpleNamespace(), [security], {id(listener): 0}, asked.append, 30.0)
-        guesses = [asyncio.create_task(gate.allows(listener, "ann", b"guess", "127.0.0.1", 1, "/")) for _ in range(20)]
-        probe = asyncio.create_task(gate.allows(listener, "ann", b"anns", "127.0.0.1", 1, "/health", True))
+        guesses = [asyncio.create_task(gate.allows(listener, "ann", b"guess", ("127.0.0.1", 1), "/")) for _ in range(20)]
+        probe = asyncio.create_task(gate.allows(listener, "ann", b"anns", ("127.0.0.1", 1), "/health", True))
         while len(asked) < LOGINS_MAX + 1:
             await asyncio.sleep(0)
         for _ in range(100):
@@ -56,13 +57,67 @@ def test_few_logins_are_checked_at_a_time_and_urgent_ones_do_not_wait_for_them()
     asyncio.run(clients())
 
 
+def test_logins_of_another_network_wait_for_one_check_and_a_network_for_few() -> None:
+    async def clients() -> None:
+        logins, places, order = Logins(1, 3, 30.0), [], []
+
+        async def login(address: str) -> None:
+            await logins.enter(network_of(address), places.append)
+            order.append(address)
+
+        await login("192.0.2.1")
+        flood = [asyncio.create_task(login(f"2001:db8::{i}")) for i in range(5)]
+        probe = asyncio.create_task(login("192.0.2.9"))
+        while len(places) < 4:
+            await asyncio.sleep(0)
+        for _ in range(6):
+            await asyncio.sleep(0)
+        assert [isinstance(one.exception(), BusyError) for one in flood if one.done()] == [True, True]
+        places[0].set_result(False)         # its client has gone, so it gets no turn
+        for _ in range(3):
+            logins.leave()
+            for _ in range(6):
+                await asyncio.sleep(0)
+        assert order == ["192.0.2.1", "2001:db8::1", "192.0.2.9", "2001:db8::2"]
+        await probe
+        with pytest.raises(BusyError):
+            await flood[0]
+        assert not logins.waiting
+        logins.leave()
+        assert logins.free == 1
+
+    asyncio.run(clients())
+
+
+def test_a_login_that_is_cancelled_or_waits_too_long_keeps_no_place() -> None:
+    async def clients() -> None:
+        logins = Logins(1, 9, 0.01)
+        await logins.enter(b"a", lambda place: None)
+        with pytest.raises(BusyError):
+            await logins.enter(b"b", lambda place: None)
+        waiting = asyncio.create_task(logins.enter(b"b", lambda place: None))
+        await asyncio.sleep(0)
+        logins.leave()                      # it gets the place, and is cancelled before it notices
+        waiting.cancel()
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            pass
+        else:
+            logins.leave()                  # Python 3.11 does not cancel a wait that has ended
+        assert logins.free == 1
+        assert not logins.waiting
+
+    asyncio.run(clients())
+
+
 def test_an_answer_from_before_a_reload_settles_no_later_request() -> None:
     listener, asked = SimpleNamespace(), []
     security = {"authenticate": True, "authorize": False, "acl": None}
 
     async def clients() -> None:
         old, new = (Gate(SimpleNamespace(), [security], {id(listener): 0}, asked.append, 30.0) for _ in range(2))
-        requests = [asyncio.create_task(gate.allows(listener, "ann", b"guess", "127.0.0.1", 1, "/")) for gate in (old, new)]
+        requests = [asyncio.create_task(gate.allows(listener, "ann", b"guess", ("127.0.0.1", 1), "/")) for gate in (old, new)]
         while len(asked) < 2:
             await asyncio.sleep(0)
         new.answered(LoginAnswer(asked[0].handle, 0))       # the control plane passes answers to the gate in force

@@ -8,13 +8,15 @@ only name of their page.
 
 import base64
 import binascii
+from collections import Counter
 from urllib.parse import unquote_to_bytes
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
-from mosq.server.http.connections import CLOSE_WITHIN_S, closing_headers
+from mosq.server.http.connections import CLOSE_WITHIN_S, CONNECTIONS_MAX, closing_headers
+from mosq.server.http.logins import BusyError
 from mosq.server.http.pages import (
     BAD_REQUEST,
     BODY_TOO_LARGE,
@@ -42,7 +44,9 @@ if TYPE_CHECKING:
 HEADERS_MAX = 100
 BODY_BYTES_MAX = 1 << 20        # no page takes a body; it is read, and discarded, so that the client gets the answer
 URL_BYTES_MAX = 4096
-# requests for HEALTH do not count for these: they share one reading of the statistics
+INDEX = "index.html"            # the page of a path that ends with `/`
+# requests for HEALTH share one reading of the statistics, so they only count for the first of these
+HEALTH_MAX = CONNECTIONS_MAX // 4   # of one network
 WORKING_MAX = 32                # requests that are logged in or composed
 RUNNING_MAX = 96                # the same, and those whose answer is sent, or whose file hangs on the disk
 
@@ -72,6 +76,7 @@ class Bounds:
     def __init__(self, app: "ASGIApp", methods: set[str]) -> None:
         self.app, self.methods = app, methods
         self.working = self.running = 0
+        self.health: Counter[bytes] = Counter()     # network -> its requests for HEALTH
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         connection: Connection = scope["state"]["connection"]
@@ -92,7 +97,7 @@ class Bounds:
 
     async def _run(self, connection: "Connection", scope: "Scope", receive: "Receive", send: "Send") -> None:
         path = path_of(scope["raw_path"])
-        place = Place(self)
+        place: Place | HealthPlace = HealthPlace(self, connection.network) if path == HEALTH else Place(self)
 
         async def tracked(message: "Message") -> None:
             if message["type"] == "http.response.start":
@@ -105,8 +110,6 @@ class Bounds:
             await INVALID_METHOD(scope, receive, tracked)
         elif path is None:
             await NOT_FOUND(scope, receive, tracked)
-        elif path == HEALTH:
-            await self.app({**scope, "path": path, "root_path": ""}, receive, tracked)
         elif not place.take():
             await BUSY(scope, receive, tracked)
         else:
@@ -144,6 +147,28 @@ class Place:
         self.bounds.running -= 1
 
 
+class HealthPlace:
+    """The place of one request for HEALTH among those of its network."""
+
+    def __init__(self, bounds: Bounds, network: bytes) -> None:
+        self.health, self.network = bounds.health, network
+
+    def take(self) -> bool:
+        """Return whether there was room."""
+        if self.health[self.network] >= HEALTH_MAX:
+            return False
+        self.health[self.network] += 1
+        return True
+
+    def answering(self) -> None:
+        """The answer is short, so nothing changes."""
+
+    def leave(self) -> None:
+        self.health[self.network] -= 1
+        if not self.health[self.network]:
+            del self.health[self.network]
+
+
 class Rights:
     """Lets a request through if its user may read the path."""
 
@@ -153,8 +178,15 @@ class Rights:
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         connection: Connection = scope["state"]["connection"]
         user, password = credentials_of(scope["headers"])
-        allowed = await self.gate.allows(connection.listener.config, user, password, connection.address,
-                                         connection.port, scope["path"], scope["path"] == HEALTH)
+        connection.expect_client()      # a client whose password is checked may be evicted
+        try:
+            allowed = await self.gate.allows(
+                connection.listener.config, user, password, (connection.address, connection.port), scope["path"],
+                scope["path"] == HEALTH, connection.wait_for_login)
+        except BusyError:
+            await BUSY(scope, receive, send)
+            return
+        connection.work()
         await (self.app if allowed else NOT_AUTHORISED)(scope, receive, send)
 
 
@@ -192,9 +224,11 @@ async def _read_body(headers: "Headers", receive: "Receive") -> "Response | None
 
 def path_of(target: bytes) -> str | None:
     """Return the decoded path without query; None if the target is not a valid path. Access rules see this path, so it
-    must be the only name of its page: an empty segment, `.` or `..` makes a path invalid, and so does a backslash."""
-    raw = target.split(b"?", 1)[0].split(b"#", 1)[0]
-    if not raw.startswith(b"/") or len(raw) > URL_BYTES_MAX:
+    must be the only name of its page: an empty segment, `.` or `..` makes a path invalid, and so does a backslash. A
+    path that ends with `/` is another name of its index.html. An encoded slash and a fragment are no part of a path,
+    but a proxy in front may see them as one."""
+    raw = target.split(b"?", 1)[0]
+    if not raw.startswith(b"/") or len(raw) > URL_BYTES_MAX or b"#" in target or b"%2f" in raw.lower():
         return None
     try:
         path = unquote_to_bytes(raw).decode()
@@ -203,7 +237,9 @@ def path_of(target: bytes) -> str | None:
     directories = path.split("/")[1:-1]
     if not path.isprintable() or not {"", ".", ".."}.isdisjoint(directories) or path.rpartition("/")[2] in (".", ".."):
         return None
-    return None if "\\" in path else path
+    if "\\" in path:
+        return None
+    return f"{path}{INDEX}" if path.endswith("/") else path
 
 
 def credentials_of(headers: "Headers") -> tuple[str | None, bytes | None]:

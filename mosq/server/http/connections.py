@@ -8,7 +8,10 @@ While a connection waits for its client it has a deadline, and the one that has 
 room for a new one. Bytes of an unfinished request are no progress; an answer that drains is. A connection is not
 evicted while the server works for it, nor in the first turns of a wait, in which its request is read or its answer
 sent. If no connection can go, accepting pauses: new clients wait in the kernel's queue, in their order. app.py bounds
-the number of connections for which the server works a long time.
+the number of connections for which the server works a long time. A check of a password counts as a wait.
+
+The network with most connections loses one; an IPv6 /64 is one network. The first GUARANTEED_PART of the places that a
+network holds are not taken before GUARANTEED_S, so a flood from other networks cannot end a request on its way.
 
 Memory: HEAD_BYTES_MAX of a request; WRITE_BUFFER_BYTES of an answer plus one piece of it; SEND_BYTES in the kernel.
 """
@@ -26,10 +29,11 @@ from time import time
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from mosq.auth.backoff import place as network_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
-    from collections.abc import Callable
     from typing import Any
 
     from starlette.responses import Response
@@ -39,7 +43,9 @@ if TYPE_CHECKING:
     from mosq.server.http.listeners import HttpListener
 
 CONNECTIONS_MAX = 64
-ADDRESS_MAX = CONNECTIONS_MAX // 4      # an address with more connections makes room among its own
+NETWORK_MAX = CONNECTIONS_MAX // 4      # a network with more connections makes room among its own
+GUARANTEED_PART = 1 / 16                # of the places; at least one for each network
+GUARANTEED_S = 0.5                      # since accept or the last progress, for the first REQUEST_WITHIN_S only
 HEAD_BYTES_MAX = 16 << 10               # request line and headers
 REQUEST_WITHIN_S = 10.0                 # TLS handshake, head and body
 DRAIN_WITHIN_S = 15.0                   # until the client has taken a piece of the answer
@@ -62,10 +68,14 @@ class Connection(H11Protocol):
         super().__init__(config, state, {"connection": self})
         self.owner, self.listener, self.sock = owner, listener, sock
         self.address, self.port = address, port     # of the client; "" and 0 for a unix socket
+        self.network = network_of(address)
         self.opening: asyncio.Task[None] | None = None
+        self.login: asyncio.Future[bool] | None = None     # its place among the logins, while it waits for one
+        self.accepted_s = self.progress_s = owner.loop.time()
         self.waits_since = 0                # turn of accepting
         self.opened = self.refused = self.ended = False
         self._head_bytes = self._discarded = 0
+        self._head_end = b""                # the last bytes of the head that have arrived
         self._timer: asyncio.TimerHandle | None = None
 
     # ---- bounds
@@ -109,6 +119,14 @@ class Connection(H11Protocol):
 
     def forgotten(self) -> None:
         self._deadline(None)
+        if self.login is not None and not self.login.done():
+            self.login.set_result(False)
+
+    def wait_for_login(self, login: "asyncio.Future[bool]") -> None:
+        """Give up the place among the logins when the connection ends."""
+        self.login = login
+        if self not in self.owner.open:
+            login.set_result(False)
 
     # ---- events of the transport
 
@@ -137,6 +155,9 @@ class Connection(H11Protocol):
             if self._discarded > LINGER_BYTES_MAX:
                 self.end()
             return
+        if self.conn.their_state is h11.IDLE and self._has_bare_line_feed(data):
+            self.refuse(self.owner.bad_request)
+            return
         room = HEAD_BYTES_MAX + 1 - self._head_bytes
         self._head_bytes += len(data)
         if self.conn.their_state is h11.IDLE and len(data) > room:
@@ -146,6 +167,16 @@ class Connection(H11Protocol):
                 return
             data = data[room:]
         super().data_received(data)
+
+    def _has_bare_line_feed(self, data: bytes) -> bool:
+        """Return whether a line of the head ends without CR. h11 accepts that, but a proxy in front may see other
+        lines [RFC 9112 2.2]."""
+        n = len(self._head_end)
+        head = self._head_end + data
+        end = head.find(b"\r\n\r\n")
+        new = head[max(n - 1, 0):len(head) if end < 0 else end]
+        self._head_end = head[-3:]
+        return new.count(b"\n", min(n, 1)) != new.count(b"\r\n")
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Keep a connection whose client only reads from now on; close it if the request is incomplete."""
@@ -193,7 +224,7 @@ class Connections:
         self.config, self.state = config, state
         self.bad_request, self.too_large = bad_request, too_large
         self.open: set[Connection] = set()
-        self.addresses: Counter[str] = Counter()
+        self.networks: Counter[bytes] = Counter()
         self.waiting: dict[Connection, None] = {}   # for their clients; in front the one that waits longest
         self.loop = asyncio.get_running_loop()
         self.turn = 0                               # of accepting
@@ -230,7 +261,7 @@ class Connections:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:                 # no descriptor or no memory is left
-                self._evict(lambda one: True)
+                self._evict(self._largest(self.open))
                 self._pause(listener, bound)
                 return
             self._admit(listener, socket.socket(bound.family, bound.type, bound.proto, fd), peer)
@@ -247,7 +278,7 @@ class Connections:
 
     def _admit(self, listener: "HttpListener", sock: socket.socket, peer: "Any") -> None:
         address, port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("", 0)
-        if not self._make_room(listener, address):
+        if not self._make_room(listener, network_of(address)):
             sock.close()
             return
         sock.setblocking(False)
@@ -256,7 +287,7 @@ class Connections:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * CLOSE_WITHIN_S))
         connection = Connection(self, listener, sock, address, port, self.config, self.state)
         self.open.add(connection)
-        self.addresses[address] += 1
+        self.networks[connection.network] += 1
         listener.n += 1
         connection.expect_client(REQUEST_WITHIN_S)
         connection.opening = self.loop.create_task(self._open(connection))
@@ -274,38 +305,51 @@ class Connections:
     # ---- bounds
 
     def _can_admit(self, listener: "HttpListener") -> bool:
+        full = self._full(listener)
+        return full is None or self._largest(*full) is not None
+
+    def _make_room(self, listener: "HttpListener", network: bytes) -> bool:
+        """Return whether one more connection may be open; evict another one for it if need be."""
+        if listener.config.max_connections == 0:
+            return False
+        full = self._full(listener)
+        if full is None:
+            return True
+        among, most = full
+        if among is self.open and self.networks[network] > NETWORK_MAX:
+            return self._evict(self._largest({one for one in among if one.network == network}, most))
+        return self._evict(self._largest(among, most))
+
+    def _full(self, listener: "HttpListener") -> "tuple[set[Connection], int] | None":
+        """Return the connections of which one must go for a new one, and how many may be open; None: there is room."""
         most = listener.config.max_connections
         if 0 < most <= listener.n:
-            return self._first(lambda one: one.listener is listener) is not None
-        return len(self.open) < CONNECTIONS_MAX or self._first(lambda one: True) is not None
+            return {one for one in self.open if one.listener is listener}, most
+        return None if len(self.open) < CONNECTIONS_MAX else (self.open, CONNECTIONS_MAX)
 
-    def _make_room(self, listener: "HttpListener", address: str) -> bool:
-        """Return whether one more connection may be open; evict another one for it if need be."""
-        most = listener.config.max_connections
-        if 0 <= most <= listener.n:
-            return most > 0 and self._evict(lambda one: one.listener is listener)
-        if len(self.open) < CONNECTIONS_MAX:
-            return True
-        if self.addresses[address] > ADDRESS_MAX:
-            return self._evict(lambda one: one.address == address)
-        return self._evict(lambda one: True)
+    def _largest(self, among: "set[Connection]", most: int = CONNECTIONS_MAX) -> Connection | None:
+        """Return the connection that may go: of the network with most, the one that waits longest for its client."""
+        n = self.networks if among is self.open else Counter(one.network for one in among)
+        guaranteed, now_s = max(1, int(most * GUARANTEED_PART)), self.loop.time()
 
-    def _first(self, may_go: "Callable[[Connection], bool]") -> Connection | None:
-        """Return the connection that has waited longest for its client."""
-        return next((one for one in self.waiting if self.turn - one.waits_since >= TURNS_MIN and may_go(one)), None)
+        def may_go(one: Connection) -> bool:
+            until_s = min(one.progress_s + GUARANTEED_S, one.accepted_s + REQUEST_WITHIN_S)
+            return one in among and self.turn - one.waits_since >= TURNS_MIN and (
+                n[one.network] > guaranteed or now_s >= until_s)
 
-    def _evict(self, may_go: "Callable[[Connection], bool]") -> bool:
-        first = self._first(may_go)
-        if first is not None:
-            first.end()
-        return first is not None
+        return max(filter(may_go, self.waiting), key=lambda one: n[one.network], default=None)
+
+    def _evict(self, connection: Connection | None) -> bool:
+        if connection is not None:
+            connection.end()
+        return connection is not None
 
     def waits(self, connection: Connection) -> None:
         """Put the connection behind all others that wait for their clients."""
         if connection in self.open:
             self.waiting.pop(connection, None)
             self.waiting[connection] = None
-            connection.waits_since = self.turn
+            connection.waits_since, connection.progress_s = self.turn, self.loop.time()
 
     def works(self, connection: Connection) -> None:
         self.waiting.pop(connection, None)
@@ -317,9 +361,9 @@ class Connections:
         self.open.discard(connection)
         self.waiting.pop(connection, None)
         connection.listener.n -= 1
-        self.addresses[connection.address] -= 1
-        if not self.addresses[connection.address]:
-            del self.addresses[connection.address]
+        self.networks[connection.network] -= 1
+        if not self.networks[connection.network]:
+            del self.networks[connection.network]
         connection.forgotten()
         if self.paused:
             self._accept_again()

@@ -77,7 +77,7 @@ def open_file(folder: str | None, path: str) -> Opened | None:
     if not folder or "\0" in path or not path.startswith("/"):
         return None
     root = os.path.realpath(folder)
-    real = os.path.realpath(os.path.join(root, path.lstrip("/") + ("index.html" if path.endswith("/") else "")))
+    real = os.path.realpath(os.path.join(root, path.lstrip("/")))
     if os.path.commonpath((root, real)) != root or real == root:
         return None
     try:

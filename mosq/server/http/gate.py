@@ -9,9 +9,11 @@ If no component checks user names, allow_anonymous decides, as for MQTT clients.
 import asyncio
 import itertools
 
+from mosq.auth.backoff import place as network_of
 from mosq.auth.runner import filled, matches
 from mosq.reason_codes import NOT_AUTHORIZED, SUCCESS
 from mosq.records import NO_OPINION, AccessRequest, LoginAnswer, LoginRequest, RolesRequest
+from mosq.server.http.logins import Logins
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 CLIENT_ID = "http-api"
 READ = 1
 LOGINS_MAX = 4                  # checked at a time, so that guesses by HTTP do not fill the queue of MQTT's logins
+LOGINS_WAITING_MAX = 16         # of one network
 URGENT_LOGINS_MAX = 1
+URGENT_LOGINS_WAITING_MAX = 4
 # below 0, and one sequence for all gates: an answer to a request from before a reload must not settle a later one
 _handles = itertools.count(-1, -1)
 
@@ -40,18 +44,21 @@ class Gate:
         self.config, self.securities, self.places = config, securities, places
         self.post, self.within_s = post, within_s
         self.waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = {}
-        self.logins, self.urgent_logins = asyncio.Semaphore(LOGINS_MAX), asyncio.Semaphore(URGENT_LOGINS_MAX)
+        self.logins = Logins(LOGINS_MAX, LOGINS_WAITING_MAX, within_s)
+        self.urgent_logins = Logins(URGENT_LOGINS_MAX, URGENT_LOGINS_WAITING_MAX, within_s)
 
-    async def allows(self, listener: "Listener", user: str | None, password: bytes | None, address: str, port: int,
-                     path: str, urgent: bool = False) -> bool:
+    async def allows(self, listener: "Listener", user: str | None, password: bytes | None, peer: tuple[str, int],
+                     path: str, urgent: bool = False,
+                     waits: "Callable[[asyncio.Future[bool]], None]" = lambda place: None) -> bool:
         """Return whether the client may log in and read the page. A missing answer counts as refusal. An `urgent`
-        login does not wait for the others."""
-        place = self.places[id(listener)]
+        login does not wait for the others. `waits` gets the place of a login that waits (logins.py). Raises BusyError
+        if the login got none."""
+        (address, port), place = peer, self.places[id(listener)]
         security = self.securities[place]
         user = user or None
         verdict = NO_OPINION
         if security["authenticate"] and (user is not None or security.get("login_anonymous")):
-            verdict = await self._login(urgent, LoginRequest(
+            verdict = await self._login(self.urgent_logins if urgent else self.logins, waits, LoginRequest(
                 self._handle(), place, CLIENT_ID, user, password, address, port, 4, None, None, None))
         if verdict == NO_OPINION:
             verdict = SUCCESS if self.config.allows_anonymous(listener) else NOT_AUTHORIZED
@@ -68,16 +75,13 @@ class Gate:
                 return bool(allowed)
         return security["acl"] is None or may_read(security["acl"], user, path)
 
-    async def _login(self, urgent: bool, request: LoginRequest) -> int:
-        places = self.urgent_logins if urgent else self.logins
-        try:
-            await asyncio.wait_for(places.acquire(), self.within_s)
-        except TimeoutError:
-            return NOT_AUTHORIZED
+    async def _login(self, logins: Logins, waits: "Callable[[asyncio.Future[bool]], None]", request: LoginRequest
+                     ) -> int:
+        await logins.enter(network_of(request.address), waits)
         try:
             return int(await self._request(request))
         finally:
-            places.release()
+            logins.leave()
 
     def _handle(self) -> int:
         return next(_handles)
