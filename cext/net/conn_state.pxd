@@ -123,7 +123,7 @@ ctypedef struct Transport:      # head of each layer's struct
 # Reference-counted settings for the connections of a listener; head of each layer's struct.
 ctypedef struct TransportContext:
     Transport* (*begin)(TransportContext* x, Reactor* r, Conn* c) noexcept nogil     # NULL = no memory
-    bint (*verifies)(TransportContext* x, const Conn* c) noexcept nogil  # whether c's certificate would still be accepted
+    bint (*verifies)(TransportContext* x, const Conn* c) noexcept nogil  # whether c's certificate or key would still be accepted
     void (*release)(TransportContext* x) noexcept nogil     # may run in any thread
 
 cdef enum:
@@ -167,6 +167,8 @@ ctypedef size_t (*input_fn)(void* ctx, Conn* c, const uint8_t* p, size_t n) noex
 # The peer closed (err 0) or the socket failed (errno). The owner calls conn_close.
 ctypedef void (*lost_fn)(void* ctx, Conn* c, int err) noexcept nogil
 ctypedef void (*conn_fn)(void* ctx, Conn* c) noexcept nogil
+# Return the settings that are in force for c's listener now; NULL = it has none.
+ctypedef TransportContext* (*context_fn)(void* ctx, Conn* c) noexcept nogil
 ctypedef void (*release_fn)(void* ctx, void* ref) noexcept nogil
 ctypedef void (*plain_fn)(void* ctx) noexcept nogil
 ctypedef bint (*late_fn)(void* ctx) noexcept nogil
@@ -200,12 +202,14 @@ ctypedef struct Reactor:
     upgraded_fn on_upgraded
     error_text_fn on_transport_error
     late_fn is_late             # whether the turn should end: input that waits stays for the next one. NULL: never
+    context_fn context_of       # NULL: a connection keeps the settings with which it began
     opened_fn on_opened         # required for conn_connect (outward.pxd)
     void* layer                 # state shared by the transports of this loop; NULL = no connection has used one yet
     void (*layer_free)(void* layer) noexcept nogil
     # Return the next connection for which a thread of the layer has completed its work; NULL = none. It must be read then.
     Conn* (*layer_next)(void* layer) noexcept nogil
     int layer_threads           # threads of the layer; -1 = by the number of processors, 0 = the loop does the work
+    uint32_t layer_per_network  # limit of handshakes of one network that began and did not end; 0 = none
     uint64_t turns
     uint8_t* arena              # has ARENA_MARGIN bytes of room in front of it
     Buffers buffers

@@ -136,6 +136,11 @@ cdef extern from "<openssl/ssl.h>" nogil:
     int SSL_version(const SSL* s)
     const char* SSL_get_version(const SSL* s)
     const SSL_CIPHER* SSL_get_current_cipher(const SSL* s)
+    const SSL_CIPHER* SSL_get_pending_cipher(const SSL* s)
+    int SSL_CIPHER_get_kx_nid(const SSL_CIPHER* c)
+    int NID_kx_ecdhe
+    int NID_kx_ecdhe_psk
+    int NID_kx_psk
     const char* SSL_CIPHER_get_name(const SSL_CIPHER* c)
     uint16_t SSL_CIPHER_get_protocol_id(const SSL_CIPHER* c)
     X509* SSL_get1_peer_certificate(const SSL* s)
@@ -148,6 +153,8 @@ cdef extern from "<openssl/ssl.h>" nogil:
     long SSL_SESS_CACHE_OFF
     int SSL_VERIFY_NONE, SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
     int SSL3_RT_HANDSHAKE
+    int SSL3_MT_SERVER_DONE
+    int SSL3_MT_FINISHED
     int SSL_EARLY_DATA_ACCEPTED, SSL_SENT_SHUTDOWN, SSL_RECEIVED_SHUTDOWN
     int SSL_AD_REASON_OFFSET, SSL_R_UNEXPECTED_MESSAGE, SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_DATA_LENGTH_TOO_LONG
     int SSL_R_BAD_LENGTH, SSL_R_BAD_VALUE, SSL_R_TOO_MANY_KEY_UPDATES

@@ -28,12 +28,12 @@ from cext.net.openssl cimport (
 )
 from cext.net.records cimport ALERT_CLOSE_NOTIFY, records_end
 from cext.net.system cimport EPOLLIN, EPOLL_CTL_ADD, MSG_MORE, MSG_NOSIGNAL, epoll_ctl, epoll_event, send
-from cext.net.tls_context cimport tls_context_release
+from cext.net.tls_context cimport context_accepts, tls_context_release
 from cext.net.tls_handshake cimport handshake_free, handshake_step, tls_prepare, tls_start
 from cext.net.tls_input cimport tls_part_drop, tls_receive
 from cext.net.tls_layer cimport tls_layer_free, tls_layer_new
 from cext.net.tls_output cimport tls_out_drop, tls_put_alert, tls_send
-from cext.net.tls_peer cimport peer_clear, peer_verifies, peer_write
+from cext.net.tls_peer cimport peer_clear, peer_write
 from cext.net.tls_pool cimport Handshake, lane_leave, pool_cancel, pool_rest, pool_stop, pool_take, pool_threads
 from cext.net.tls_state cimport Tls, TlsContext, TlsLayer
 
@@ -152,12 +152,10 @@ cdef int tls_describe(const Conn* c, int what, uint8_t* out, uint32_t n) noexcep
 
 
 cdef bint tls_verifies(TransportContext* context, const Conn* c) noexcept nogil:
-    """Check the certificate by the trust settings of `context`, which may be newer than the connection's own."""
+    """Check the certificate or key by the settings of `context`, which may be newer than the connection's own."""
     cdef TlsContext* x = <TlsContext*>context
     cdef const Tls* t = <const Tls*>c.transport
-    if not x.wants_certificate or t == NULL or not t.done:
-        return 1                # no certificate is requested, or the handshake checks it
-    return t.peer.identity != NULL or peer_verifies(&t.peer, x.ctx, x.any_date)
+    return t == NULL or not t.done or context_accepts(x, t)      # the end of a handshake checks it too
 
 
 # ---------------------------------------------------------------- contexts

@@ -5,7 +5,7 @@ OpenSSL's callbacks, but not sockets or records.
 Invariant: a secret goes only to its own connection, and into a file only with --tls-keylog.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, strlen
 
@@ -13,13 +13,14 @@ from cext.net.conn_state cimport TransportContext
 from cext.net.system cimport c_close, iovec, writev
 from cext.net.tls_state cimport Psk, Tls, TlsContext
 from cext.net.openssl cimport (
-    OPENSSL_cleanse, SSL, SSL3_RT_HANDSHAKE, SSL_CTX_free, SSL_CTX_get_app_data, SSL_CTX_set_keylog_callback, SSL_CTX_set_msg_callback,
+    CRYPTO_memcmp, NID_kx_ecdhe, NID_kx_ecdhe_psk, NID_kx_psk, OPENSSL_cleanse, SSL, SSL3_MT_FINISHED, SSL3_MT_SERVER_DONE, SSL3_RT_HANDSHAKE,
+    SSL_CIPHER_get_kx_nid, SSL_CTX_free, SSL_CTX_get_app_data, SSL_CTX_set_keylog_callback, SSL_CTX_set_msg_callback,
     SSL_CTX_set_psk_server_callback, SSL_CTX_set_verify, SSL_VERIFY_FAIL_IF_NO_PEER_CERT, SSL_VERIFY_NONE, SSL_VERIFY_PEER,
-    SSL_get_SSL_CTX, SSL_get_app_data, verify_fn,
+    SSL_get_SSL_CTX, SSL_get_app_data, SSL_get_pending_cipher, verify_fn,
 )
 from cext.net.records cimport records_learn
 from cext.net.tls_outward cimport tls_outward_callbacks
-from cext.net.tls_peer cimport peer_any_date
+from cext.net.tls_peer cimport peer_any_date, peer_verifies
 from cext.net.tls_resumption cimport tickets_callbacks
 from cext.net.tls_tickets cimport ticket_keys_unref
 
@@ -83,6 +84,17 @@ cdef unsigned int psk_server(SSL* ssl, const char* identity, unsigned char* key,
     return k.key_n
 
 
+cdef bint context_accepts(const TlsContext* x, const Tls* t) noexcept nogil:
+    """Check the certificate, or that the identity of a pre-shared key still has the same key. Cost: a verification of a certificate, or O(log keys)."""
+    cdef const Psk* used
+    cdef const Psk* k
+    if t.peer.identity == NULL:
+        return not x.wants_certificate or peer_verifies(&t.peer, x.ctx, x.any_date)
+    used = psk_find(t.x, t.peer.identity)
+    k = psk_find(x, t.peer.identity)
+    return used != NULL and k != NULL and k.key_n == used.key_n and CRYPTO_memcmp(k.key, used.key, k.key_n) == 0
+
+
 # ---------------------------------------------------------------- the key log
 
 cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
@@ -102,14 +114,32 @@ cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
     writev(x.keylog_fd, iov, 2)
 
 
-# ---------------------------------------------------------------- messages after the handshake
+# ---------------------------------------------------------------- messages of a handshake, and after it
 
-cdef void count_late(int written, int version, int kind, const void* p, size_t n, SSL* ssl, void* _) noexcept nogil:
-    """Count the messages that a client sends after the end of its handshake: KeyUpdate, and attempts to renegotiate. OpenSSL
-    has no limit of them, and each costs about as much as a record of 16 KiB. tls_bio_read stops at the limit."""
+cdef void see_message(int written, int version, int kind, const void* p, size_t n, SSL* ssl, void* _) noexcept nogil:
+    """Note when our flight with its signature is written. Count the messages that a client sends after the end of its handshake: KeyUpdate, and
+    attempts to renegotiate. OpenSSL has no limit of them, and each costs about as much as a record of 16 KiB. tls_bio_read stops at
+    the limit."""
     cdef Tls* t = <Tls*>SSL_get_app_data(ssl)
-    if kind == SSL3_RT_HANDSHAKE and not written and t != NULL and t.done and t.late < 255:
-        t.late += 1
+    if kind != SSL3_RT_HANDSHAKE or t == NULL or n == 0:
+        return
+    if not written:
+        t.late += 1 if t.done and t.late < 255 else 0
+    elif t.handshake != NULL and no_private_key_after(ssl, (<const uint8_t*>p)[0]):
+        t.handshake.light = 1
+
+
+cdef bint no_private_key_after(SSL* ssl, uint8_t message) noexcept nogil:
+    """Return whether our message of this type ends our part of the expensive work. Finished does: in TLS 1.3 it follows the signature, and in a
+    resumption of TLS 1.2 there is none. ServerHelloDone does if the key exchange is signed and over an elliptic curve, or by a pre-shared
+    key only. With RSA the private-key operation is still to come, and with a group of DHE an expensive power."""
+    cdef int exchange
+    if message == SSL3_MT_FINISHED:
+        return 1
+    if message != SSL3_MT_SERVER_DONE:
+        return 0
+    exchange = SSL_CIPHER_get_kx_nid(SSL_get_pending_cipher(ssl))
+    return exchange == NID_kx_ecdhe or exchange == NID_kx_ecdhe_psk or exchange == NID_kx_psk
 
 
 cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
@@ -124,6 +154,6 @@ cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
         SSL_CTX_set_psk_server_callback(x.ctx, psk_server)
     if x.tickets != NULL:
         tickets_callbacks(x.ctx)
-    SSL_CTX_set_msg_callback(x.ctx, count_late)
+    SSL_CTX_set_msg_callback(x.ctx, see_message)
     if x.compact or x.keylog_fd >= 0:
         SSL_CTX_set_keylog_callback(x.ctx, keylog)

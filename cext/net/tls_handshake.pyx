@@ -5,16 +5,19 @@ has `tls_compact_records`. This module knows OpenSSL's SSL, but no sockets: the 
     loop:  input -> handshake_give -> (whole records) -> the pool, or handshake_step at once -> handshake_use -> layer.out
 
 Invariants: an unfinished record of a handshake costs its bytes; OpenSSL's SSL begins with the first whole record. While `away` is 1, the loop touches
-neither the SSL nor Peer, Records and buffers of the Handshake. A lane has at most HANDSHAKES_PER_LANE_MAX handshakes.
+neither the SSL nor Peer, Records and buffers of the Handshake. A network has at most layer_per_network handshakes that began and did not end, those
+that wait for a thread included. Beyond that the one that waits longest for its peer ends, if it has waited for IDLE_S; otherwise the new one
+ends. So a burst of many clients behind one address does not end handshakes that are about to complete.
 """
 
 from libc.errno cimport ENOMEM, EPROTO, ETIMEDOUT
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
 from cext.net.conn cimport conn_gone
-from cext.net.conn_state cimport CONN_SHAKING, Conn, Reactor
+from cext.net.conn_state cimport CONN_SHAKING, Conn, Reactor, TransportContext
 from cext.net.openssl cimport (
     BIO, BIO_METHOD, BIO_new, BIO_set_data, BIO_set_init, BIO_up_ref, ERR_clear_error, SSL_CIPHER_get_protocol_id,
     SSL_EARLY_DATA_ACCEPTED, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN, SSL_RECEIVED_SHUTDOWN, SSL_SENT_SHUTDOWN,
@@ -26,52 +29,71 @@ from cext.net.openssl cimport (
 from cext.net.records cimport (
     RECORD_HEADER_BYTES, Suite, TYPE_DATA, records_begin, records_end, suite_find,
 )
+from cext.net.tls_context cimport context_accepts
 from cext.net.tls_layer cimport ERRORS_BYTES, tls_end, tls_errors
 from cext.net.tls_memory cimport tls_memory_add, tls_memory_now
 from cext.net.tls_output cimport tls_queue_output
 from cext.net.tls_outward cimport tls_expect_name, tls_numeric, tls_peer_good
 from cext.net.tls_peer cimport peer_read
 from cext.net.tls_pool cimport (
-    STEP_COMPLETE, STEP_ENDED, STEP_FAILED, STEP_MORE, Handshake, lane_enter, lane_leave, pool_lane, pool_put,
+    PLACE_LOOP, STEP_COMPLETE, STEP_ENDED, STEP_FAILED, STEP_MORE, Handshake, Lane, lane_busy, lane_enter, lane_idle, lane_leave, lane_of,
+    pool_put,
 )
-from cext.net.tls_state cimport HANDSHAKES_PER_LANE_MAX, Tls, TlsLayer
+from cext.net.tls_state cimport Tls, TlsContext, TlsLayer
 
 cdef enum:
     TYPE_FIRST = 20             # content types of records are from this to TYPE_DATA
     PLAIN_RECORD_MAX = 16384 + 2048     # largest record of TLS 1.2
-    EVICTION_LOOKS = 64
+    IDLE_S = 2                  # of a whole clock: 1 to 2 seconds, more than the round trip of any usual client
     HANDSHAKE_ESTIMATE_BYTES = 48 * 1024        # OpenSSL's memory of a connection that waits for the client's Finished, measured
 
 
 # ---------------------------------------------------------------- begin and end
 
 cdef Handshake* handshake_new(Reactor* r, Conn* c) noexcept nogil:
-    """Begin a handshake. If too many from this address have begun, the oldest that waits for its peer ends."""
+    """Begin a handshake. Return NULL without memory."""
     cdef Tls* t = <Tls*>c.transport
     cdef TlsLayer* y = <TlsLayer*>r.layer
     cdef Handshake* h = <Handshake*>calloc(1, sizeof(Handshake))
-    cdef Handshake* old
-    cdef int _
+    cdef Lane* lane
     if h == NULL:
         return NULL
     h.conn = c
     h.tls = t
     h.method = y.step_method
+    h.place = PLACE_LOOP
+    if not t.x.outward:
+        lane = lane_of(&y.pool, c)
+        if lane == NULL:
+            free(h)
+            return NULL
+        lane_enter(lane, h)
+        lane_idle(h, r.now_s)
     t.handshake = h
-    if t.x.outward:
-        return h
-    h.lane = pool_lane(&y.pool, c)
-    lane_enter(&y.pool, h)
-    old = y.pool.lanes[h.lane].oldest
-    for _ in range(EVICTION_LOOKS if y.pool.lanes[h.lane].n_begun > HANDSHAKES_PER_LANE_MAX else 0):
-        if not old.away and not old.ready and old != h:
-            lane_leave(&y.pool, old)
-            conn_gone(r, old.conn, ETIMEDOUT)
-            break
-        old = old.newer
-        if old == NULL:
-            break
     return h
+
+
+cdef bint handshake_allowed(Reactor* r, Conn* c) noexcept nogil:
+    """Apply the limit of the network to a connection whose handshake has just begun. Return 0 if the connection must end."""
+    cdef TlsLayer* y = <TlsLayer*>r.layer
+    cdef Handshake* h = (<Tls*>c.transport).handshake
+    cdef Lane* lane = h.lane
+    cdef Handshake* old
+    cdef char text[160]
+    if lane == NULL or r.layer_per_network == 0 or lane.n_begun <= r.layer_per_network:
+        return 1
+    old = lane.oldest           # exists, because h waits for its peer
+    snprintf(text, sizeof(text), "More than %u TLS handshakes of one address have begun and not ended (tls_handshakes_per_address). %s",
+             r.layer_per_network, <const char*>b"This one ends." if r.now_s - old.idle_s < IDLE_S else <const char*>b"The oldest of them ends.")
+    if r.now_s - old.idle_s < IDLE_S:
+        lane_leave(&y.pool, h)
+        tls_end(r, c, text)
+        return 0
+    lane_leave(&y.pool, old)
+    (<Tls*>old.tls).base.over = 1       # nothing more is read
+    r.on_transport_error(r.ctx, old.conn, text)
+    conn_gone(r, old.conn, ETIMEDOUT)
+    return 1
 
 
 cdef void handshake_free(TlsLayer* y, Tls* t) noexcept nogil:
@@ -159,10 +181,14 @@ cdef int handshake_give(Reactor* r, Conn* c, const uint8_t* p, uint32_t n) noexc
     """Add input. Return 1 if handshake_use must follow, 0 if more input or a thread must come first, -1 without memory."""
     cdef Tls* t = <Tls*>c.transport
     cdef TlsLayer* y = <TlsLayer*>r.layer
-    cdef Handshake* h = t.handshake if t.handshake != NULL else handshake_new(r, c)
+    cdef Handshake* h = t.handshake
     cdef uint8_t* bigger
     if h == NULL:
-        return -1
+        h = handshake_new(r, c)
+        if h == NULL:
+            return -1
+        if not handshake_allowed(r, c):
+            return 0
     if h.received_off:
         memmove(h.received, h.received + h.received_off, h.received_n)
         h.received_off = 0
@@ -178,6 +204,7 @@ cdef int handshake_give(Reactor* r, Conn* c, const uint8_t* p, uint32_t n) noexc
     give_records(h)
     if h.given == 0:
         return 0
+    lane_busy(h)
     if y.pool.n_threads == 0 or t.x.outward:
         handshake_step(h)
         return 1
@@ -194,7 +221,11 @@ cdef size_t handshake_use(Reactor* r, Conn* c) noexcept nogil:
     cdef TlsLayer* y = <TlsLayer*>r.layer
     cdef Handshake* h = t.handshake
     cdef size_t tickets = 0
+    cdef TransportContext* now = NULL
+    cdef char outdated[200]
     h.ready = 0
+    if h.result == STEP_COMPLETE and not t.x.outward and r.context_of != NULL:
+        now = r.context_of(r.ctx, c)         # a reload may have exchanged it since the handshake began
     t.base.memory = h.account.memory + h.received_cap
     if h.out_n:                          # without bytes there may be no buffer
         memcpy(y.out, h.out, h.out_n)
@@ -207,10 +238,17 @@ cdef size_t handshake_use(Reactor* r, Conn* c) noexcept nogil:
         tls_end(r, c, h.errors if h.errors != NULL else <char*>b"")
     elif h.result == STEP_ENDED:
         t.base.over = 1
-    elif h.result == STEP_MORE and h.received_n == 0:
-        free(h.received)         # a handshake that waits for its peer holds no buffer
-        h.received = NULL
-        h.received_off = h.received_cap = 0
+    elif h.result == STEP_MORE:
+        lane_idle(h, r.now_s)
+        if h.received_n == 0:
+            free(h.received)         # a handshake that waits for its peer holds no buffer
+            h.received = NULL
+            h.received_off = h.received_cap = 0
+    elif now != NULL and now != &t.x.base and not context_accepts(<TlsContext*>now, t):
+        y.out_n = 0
+        snprintf(outdated, sizeof(outdated), "The certificate or pre-shared key of a client is no longer valid since a reload "
+                 "that came during its TLS handshake.")
+        tls_end(r, c, outdated)
     elif h.result == STEP_COMPLETE:
         if h.received_n:
             memcpy(y.received, h.received + h.received_off, h.received_n)

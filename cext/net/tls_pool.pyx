@@ -5,23 +5,27 @@ the order of work. It does not know OpenSSL (`step`) or sockets.
     thread:  the next handshake -> step -> done
 
 Ownership: a handshake belongs to the loop, or to the pool from pool_put until pool_take or pool_cancel returns it. One lock guards
-all lists and `place`; no step runs under it. A connection that closes sets `conn` to NULL, and the loop frees the rest when the handshake comes
+all queues and `place`; no step runs under it. A connection that closes sets `conn` to NULL, and the loop frees the rest when the handshake comes
 back.
 
-Order: a handshake that has had its first step goes first, because its private-key operation is done, and a peer waits for little. The others
-wait in lanes by address, and the threads serve the lanes in turn, so a flood from one address delays another by one handshake.
-In a long lane the newest goes first: its peer still waits, while the oldest has often given up.
+Order: each network has a lane (an IPv4 address, or a /64 of IPv6), and the threads serve the lanes in turn, so a flood from one address
+delays another by one step. In a lane the oldest goes first. A step is light if our signature is written: the peer waits for
+little, and the handshake is nearly complete, so light steps go first. All others are heavy, also the second step after a HelloRetryRequest, and all
+steps of key exchanges without a signature, where the peer's answer costs the private-key operation. A peer can cause many light steps
+by small records. So after LIGHT_STEPS_IN_A_ROW of them a heavy one has its turn; a usual handshake has one of each.
 
-Invariants: a connection has at most one handshake in the pool, so the lists are as short as the number of connections. Cost: a
-lock and a wake-up for each step; O(1).
+Invariants: a connection has at most one handshake in the pool, so the queues are as short as the number of connections. A queue is in its ring
+while a handshake waits in it. A lane exists while it has a handshake, so the threads see only lanes that exist. Cost: a lock and a
+wake-up for each step; O(1).
 """
 
 from libc.errno cimport errno
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memset
 
 from cext.base.hash cimport hash_bytes, hash_key_init
-from cext.net.conn_state cimport Conn
+from cext.net.conn_state cimport Address, Conn
 from cext.net.system cimport AF_INET6, EFD_CLOEXEC, EFD_NONBLOCK, c_close, c_read, c_write, eventfd
 
 cdef extern from * nogil:
@@ -93,38 +97,58 @@ cdef void list_remove(List* s, Handshake* h) noexcept nogil:
     s.n -= 1
 
 
-cdef void ring_append(Pool* p, uint8_t at) noexcept nogil:
-    p.lanes[at].listed = 1
-    if p.ring_n:
-        p.lanes[p.ring_last].next = at
+cdef void ring_append(Ring* ring, Queue* q) noexcept nogil:
+    q.next = NULL
+    q.before = ring.last
+    if ring.last != NULL:
+        ring.last.next = q
     else:
-        p.ring_first = at
-    p.ring_last = at
-    p.ring_n += 1
+        ring.first = q
+    ring.last = q
+
+
+cdef void ring_remove(Ring* ring, Queue* q) noexcept nogil:
+    if q.next != NULL:
+        q.next.before = q.before
+    else:
+        ring.last = q.before
+    if q.before != NULL:
+        q.before.next = q.next
+    else:
+        ring.first = q.next
+    q.before = q.next = NULL
+
+
+cdef void queue_append(Pool* p, Handshake* h, uint8_t place) noexcept nogil:
+    cdef Queue* q = &h.lane.queues[place]
+    if q.waiting.first == NULL:
+        ring_append(&p.rings[place], q)
+    list_append(&q.waiting, h)
+    h.place = place
+
+
+cdef void queue_remove(Pool* p, Handshake* h) noexcept nogil:
+    cdef Queue* q = &h.lane.queues[h.place]
+    list_remove(&q.waiting, h)
+    if q.waiting.first == NULL:
+        ring_remove(&p.rings[h.place], q)
 
 
 cdef Handshake* next_work(Pool* p) noexcept nogil:
-    """Return the handshake whose turn it is, removed from its list; NULL = none. A lane that is empty by now leaves the ring."""
-    cdef Handshake* h = p.later.first
-    cdef Lane* lane
-    cdef uint8_t at
-    if h != NULL:
-        list_remove(&p.later, h)
-        return h
-    while p.ring_n:
-        at = p.ring_first
-        lane = &p.lanes[at]
-        p.ring_first = lane.next
-        p.ring_n -= 1
-        lane.listed = 0
-        h = lane.waiting.last if lane.waiting.n > LANE_ORDERED_MAX else lane.waiting.first
-        if h == NULL:
-            continue
-        list_remove(&lane.waiting, h)
-        if lane.waiting.first != NULL:
-            ring_append(p, at)
-        return h
-    return NULL
+    """Return the handshake whose turn it is, removed from its queue; NULL = none."""
+    cdef bint light = p.rings[PLACE_LIGHT].first != NULL and (p.rings[PLACE_HEAVY].first == NULL or p.light_steps < LIGHT_STEPS_IN_A_ROW)
+    cdef Ring* ring = &p.rings[PLACE_LIGHT if light else PLACE_HEAVY]
+    cdef Queue* q = ring.first
+    cdef Handshake* h
+    if q == NULL:
+        return NULL
+    p.light_steps = p.light_steps + 1 if light else 0
+    h = q.waiting.first
+    queue_remove(p, h)
+    if q.waiting.first != NULL and q.next != NULL:       # the lane's next turn comes after those of the others
+        ring_remove(ring, q)
+        ring_append(ring, q)
+    return h
 
 
 # ---------------------------------------------------------------- threads
@@ -207,16 +231,8 @@ cdef void pool_fini(Pool* p) noexcept nogil:
 # ---------------------------------------------------------------- the loop's side
 
 cdef void pool_put(Pool* p, Handshake* h) noexcept nogil:
-    cdef Lane* lane = &p.lanes[h.lane]
     pthread_mutex_lock(&p.lock)
-    if h.n_steps:
-        h.place = PLACE_LATER
-        list_append(&p.later, h)
-    else:
-        h.place = PLACE_LANE
-        list_append(&lane.waiting, h)
-        if not lane.listed:
-            ring_append(p, h.lane)
+    queue_append(p, h, PLACE_LIGHT if h.light else PLACE_HEAVY)
     pthread_cond_signal(&p.work)
     pthread_mutex_unlock(&p.lock)
 
@@ -224,10 +240,8 @@ cdef void pool_put(Pool* p, Handshake* h) noexcept nogil:
 cdef bint pool_cancel(Pool* p, Handshake* h) noexcept nogil:
     cdef bint ours = 1
     pthread_mutex_lock(&p.lock)
-    if h.place == PLACE_LANE:
-        list_remove(&p.lanes[h.lane].waiting, h)         # an empty lane stays in the ring until its turn
-    elif h.place == PLACE_LATER:
-        list_remove(&p.later, h)
+    if h.place == PLACE_HEAVY or h.place == PLACE_LIGHT:
+        queue_remove(p, h)
     elif h.place == PLACE_DONE:
         list_remove(&p.done, h)
     else:
@@ -260,15 +274,61 @@ cdef Handshake* pool_rest(Pool* p) noexcept nogil:
     return h
 
 
-cdef uint8_t pool_lane(const Pool* p, const Conn* c) noexcept nogil:
-    """Return the lane of an address; of IPv6 only the network counts, because a host may have all addresses in it. Listeners for both
-    families get IPv4 addresses as ::ffff:a.b.c.d."""
-    cdef bint network = c.address.family == AF_INET6 and memcmp(c.address.ip, b"\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) != 0
-    return <uint8_t>hash_bytes(&p.key, c.address.ip, 8 if network else 16)
+# ---------------------------------------------------------------- lanes
+
+cdef uint64_t network_of(const Pool* p, const Address* a) noexcept nogil:
+    """Return a keyed hash. Of IPv6 only the network counts, because a host may have all addresses in it. Listeners for both families get
+    IPv4 addresses as ::ffff:a.b.c.d. All peers over unix sockets are one network."""
+    if a.family != AF_INET6:
+        return hash_bytes(&p.key, a.ip, 4)
+    if memcmp(a.ip, b"\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) == 0:
+        return hash_bytes(&p.key, a.ip + 12, 4)
+    return hash_bytes(&p.key, a.ip, 8)
 
 
-cdef void lane_enter(Pool* p, Handshake* h) noexcept nogil:
-    cdef Lane* lane = &p.lanes[h.lane]
+cdef Lane* lane_of(Pool* p, const Conn* c) noexcept nogil:
+    cdef uint64_t network = network_of(p, &c.address)
+    cdef Lane** bucket = &p.lanes[network % LANE_BUCKETS]
+    cdef Lane* lane = bucket[0]
+    while lane != NULL and lane.network != network:
+        lane = lane.next
+    if lane == NULL:
+        lane = <Lane*>calloc(1, sizeof(Lane))
+        if lane != NULL:
+            lane.network = network
+            lane.next = bucket[0]
+            bucket[0] = lane
+    return lane
+
+
+cdef void lane_enter(Lane* lane, Handshake* h) noexcept nogil:
+    h.lane = lane
+    lane.n_begun += 1
+
+
+cdef void lane_leave(Pool* p, Handshake* h) noexcept nogil:
+    cdef Lane* lane = h.lane
+    cdef Lane** at
+    if lane == NULL:
+        return
+    lane_busy(h)
+    h.lane = NULL
+    lane.n_begun -= 1
+    if lane.n_begun:
+        return
+    at = &p.lanes[lane.network % LANE_BUCKETS]
+    while at[0] != lane:
+        at = &at[0].next
+    at[0] = lane.next
+    free(lane)
+
+
+cdef void lane_idle(Handshake* h, int64_t now_s) noexcept nogil:
+    cdef Lane* lane = h.lane
+    if lane == NULL or h.idle:
+        return
+    h.idle = 1
+    h.idle_s = now_s
     h.older = lane.newest
     h.newer = NULL
     if lane.newest != NULL:
@@ -276,15 +336,13 @@ cdef void lane_enter(Pool* p, Handshake* h) noexcept nogil:
     else:
         lane.oldest = h
     lane.newest = h
-    lane.n_begun += 1
-    h.begun = 1
 
 
-cdef void lane_leave(Pool* p, Handshake* h) noexcept nogil:
-    cdef Lane* lane = &p.lanes[h.lane]
-    if not h.begun:
+cdef void lane_busy(Handshake* h) noexcept nogil:
+    cdef Lane* lane = h.lane
+    if lane == NULL or not h.idle:
         return
-    h.begun = 0
+    h.idle = 0
     if h.older != NULL:
         h.older.newer = h.newer
     else:
@@ -293,4 +351,3 @@ cdef void lane_leave(Pool* p, Handshake* h) noexcept nogil:
         h.newer.older = h.older
     else:
         lane.newest = h.older
-    lane.n_begun -= 1

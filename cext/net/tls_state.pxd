@@ -54,8 +54,6 @@ cdef enum:
     TLS_OUT_BYTES = 128 * 1024
     UNREAD_MAX_BYTES = 64 * 1024
     TLS_HANDSHAKES_PER_TURN = 8         # without threads
-    # Handshakes that have begun and not ended, of the addresses of one lane. Beyond it the oldest that waits for its peer ends.
-    HANDSHAKES_PER_LANE_MAX = 500
 
 ctypedef struct TlsLayer:       # state shared by the connections of one loop
     TransportOps ops

@@ -59,6 +59,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.descriptors_reserved = setting_number(s, "descriptors_reserved", DESCRIPTORS_RESERVED, 0, 1 << 20)
     t.max_keepalive_s = setting_number(s, "max_keepalive", 0, 0, 65535)
     t.tls_handshake_threads = setting_number(s, "tls_handshake_threads", -1, -1, 16)
+    t.tls_handshakes_per_address = <uint32_t>setting_number(s, "tls_handshakes_per_address", 500, 0, 1_000_000)
     t.connect_timeout_ms = setting_number(s, "connect_timeout", 20, 1, 86400) * 1000
     t.auth_timeout_ms = setting_number(s, "auth_timeout", 10, 1, 3600) * 1000
     t.log_denied_per_s = setting_number(s, "log_denied_per_second", 10, 0, 1_000_000)

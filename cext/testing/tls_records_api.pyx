@@ -1,13 +1,18 @@
-# Test API of TLS records and of the keys of tickets: thin functions over them. No message of a broker passes through here. Input is copied into memory of
+# Test API of TLS records, of the keys of tickets, and of the order of handshakes: thin functions over them. No message of a broker passes through here. Input is copied into memory of
 # exactly its size, so that ASan detects a read beyond it.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
+from cext.net.conn_state cimport Conn
 from cext.net.records cimport (
     ENDED_BY_CLOSE, ENDED_BY_PEER, ENDED_BY_US, OPENING, RECORD_EXTRA, RECORD_HEADER_BYTES, Records, SEALING, SUITES,
     Suite, TYPE_DATA, records_begin, records_end, records_learn, records_open, records_renew, records_alert,
     records_seal, suite_find, suites_fini, suites_init,
+)
+from cext.net.system cimport AF_INET, AF_INET6
+from cext.net.tls_pool cimport (
+    LANE_BUCKETS, PLACE_LOOP, Handshake, Lane, Pool, lane_enter, lane_leave, lane_of, pool_cancel, pool_fini, pool_init, pool_put, pool_rest,
 )
 from cext.net.tls_tickets cimport (
     TICKET_NAME_BYTES, TicketKey, TicketKeys, ticket_key_for_opening, ticket_key_for_sealing, ticket_keys_new, ticket_keys_unref,
@@ -159,3 +164,76 @@ cdef class Keys:
     def holds(self, bytes secret):
         """Return whether the memory of the keys contains this secret."""
         return secret in (<char*>self.p)[:sizeof(TicketKeys)]
+
+
+cdef void no_step(Handshake* h) noexcept nogil:
+    pass
+
+
+cdef class Steps:
+    """Steps of handshakes that wait for a thread. There are no threads and no handshakes here: a step is a number."""
+    cdef Pool p
+    cdef list all               # addresses of the handshakes, by number
+
+    def __cinit__(self):
+        self.all = []
+        if pool_init(&self.p, 0, no_step) != 0:
+            raise MemoryError
+
+    def __dealloc__(self):
+        for one in self.all:
+            lane_leave(&self.p, <Handshake*><size_t>one)
+            free(<void*><size_t>one)
+        pool_fini(&self.p)
+
+    def begin(self, bytes address):
+        """Begin a handshake of a peer with this address of 4 or 16 bytes. Return its number."""
+        cdef Conn c
+        cdef Handshake* h = <Handshake*>calloc(1, sizeof(Handshake))
+        cdef Lane* lane
+        if h == NULL:
+            raise MemoryError
+        memset(&c, 0, sizeof(c))
+        c.address.family = AF_INET if len(address) == 4 else AF_INET6
+        memcpy(c.address.ip, <const char*>address, <size_t>min(len(address), 16))
+        lane = lane_of(&self.p, &c)
+        if lane == NULL:
+            free(h)
+            raise MemoryError
+        lane_enter(lane, h)
+        h.place = PLACE_LOOP
+        self.all.append(<size_t>h)
+        return len(self.all) - 1
+
+    def put(self, number, bint light=False):
+        """Let a handshake wait for its next step. light: its private-key operation is done."""
+        cdef Handshake* h = <Handshake*><size_t>self.all[number]
+        h.light = light
+        pool_put(&self.p, h)
+
+    def cancel(self, number):
+        return pool_cancel(&self.p, <Handshake*><size_t>self.all[number])
+
+    def take(self):
+        """Return the number of the handshake whose step is next; None = no step waits."""
+        cdef Handshake* h = pool_rest(&self.p)
+        if h == NULL:
+            return None
+        h.place = PLACE_LOOP
+        return self.all.index(<size_t>h)
+
+    def end(self, number):
+        """End a handshake that does not wait."""
+        lane_leave(&self.p, <Handshake*><size_t>self.all[number])
+
+    def lanes(self):
+        """Return the number of lanes."""
+        cdef uint32_t n = 0
+        cdef int i
+        cdef Lane* lane
+        for i in range(LANE_BUCKETS):
+            lane = self.p.lanes[i]
+            while lane != NULL:
+                n += 1
+                lane = lane.next
+        return n

@@ -144,6 +144,7 @@ class Config:
     max_topic_levels: int
     connect_timeout: int
     tls_handshake_threads: int
+    tls_handshakes_per_address: int     # 0: no limit
     turn_budget: int
     auth_timeout: int
     auth_threads: int                   # 0: one per CPU core

@@ -37,7 +37,7 @@ _PLAIN = (
     "queue_qos0_messages", "global_max_clients", "global_max_connections", "retain_available",
     "persistent_client_expiration", "acl_refuse_subscribe",
     "login_memory", "receive_maximum_policy", "max_inbound_qos2_bytes", "max_output_bytes", "max_topic_levels",
-    "connect_timeout", "tls_handshake_threads", "turn_budget",
+    "connect_timeout", "tls_handshake_threads", "tls_handshakes_per_address", "turn_budget",
     "packet_buffer_size", "auth_timeout", "log_denied_per_second", "log_connections_max",
     "queue_overflow",
     *TUNING,

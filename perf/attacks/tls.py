@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import ctypes.util
+import select
 import struct
 from typing import TYPE_CHECKING, Any
 
 from perf.attacks import wire
 from perf.attacks.attack import attack
 from perf.attacks.scene import Client, tls_context
+from tests.harness.hellos import retried
 from tests.harness.wire import client_hello
 
 if TYPE_CHECKING:
@@ -62,6 +64,35 @@ def half_handshakes(scene: Scene) -> None:
 def half_handshakes_many(scene: Scene) -> None:
     whole = client_hello(tls_context())
     scene.crowd(1500, lambda _: whole, "tls", 250)
+    scene.hold()
+
+
+@attack(
+    "half-handshakes-retry",
+    "1,300 connections from 4 addresses send a ClientHello without key share, then a second one, so the broker signs",
+    "low",
+    listeners=("tls",),
+    tls=True,
+)
+def half_handshakes_retry(scene: Scene) -> None:
+    flights = [retried() for _ in range(1300)]
+    socks = scene.crowd(1300, lambda i: flights[i][0], "tls", 4)
+    poll = select.epoll()
+    number = {sock.fileno(): i for i, sock in enumerate(socks)}
+    for sock in socks:
+        poll.register(sock, select.EPOLLIN)
+    n = 0
+    while n < len(socks) and not scene.over():
+        ready = poll.poll(0.2)
+        if not ready:
+            break  # the others were refused
+        for fd, _ in ready:
+            poll.unregister(fd)
+            n += 1
+    for sock in socks:
+        with contextlib.suppress(OSError):
+            sock.send(flights[number[sock.fileno()]][1])
+    scene.note(f"{n} answers to the first")
     scene.hold()
 
 

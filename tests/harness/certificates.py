@@ -11,18 +11,19 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 NOW = datetime.datetime.now(datetime.UTC)
 DAY = datetime.timedelta(days=1)
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def key_new() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def key_pem(key: ec.EllipticCurvePrivateKey, password: bytes | None = None) -> str:
+def key_pem(key: Key, password: bytes | None = None) -> str:
     encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if password is not None:
         encryption = serialization.BestAvailableEncryption(password)
@@ -51,7 +52,7 @@ class Authority:
         self.pem = self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def _builder(
-        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, begins: datetime.datetime, ends: datetime.datetime
+        self, name: x509.Name, key: Key, begins: datetime.datetime, ends: datetime.datetime
     ) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
@@ -67,7 +68,7 @@ class Authority:
         self,
         common_name: str | None,
         expired: bool = False,
-        key: ec.EllipticCurvePrivateKey | None = None,
+        key: Key | None = None,
         ends: datetime.datetime | None = None,
     ) -> tuple[x509.Certificate, str, str]:
         """Return (certificate, its PEM, PEM of its key), valid for 127.0.0.1 and localhost."""

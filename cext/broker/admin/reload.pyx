@@ -58,6 +58,7 @@ cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
 cdef void settings_swap(Broker* b, Reload* r) noexcept nogil:
     cdef Settings old = b.settings
     b.settings = r.settings
+    b.reactor.layer_per_network = b.settings.tls_handshakes_per_address
     b.fd_limit = 0                           # the next connection reads it, with the new reserve
     b.settings.index = old.index             # the index was built with these settings
     b.settings.pool_grow = old.pool_grow

@@ -3,7 +3,7 @@ from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.codec.decode cimport Connect
-from cext.net.conn_state cimport Conn
+from cext.net.conn_state cimport Conn, TransportContext
 from libc.stdint cimport uint8_t
 
 cdef enum:
@@ -16,6 +16,7 @@ cdef bint tls_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil
 cdef void tls_identity_fields(Client* c, View* fields, uint8_t* room) noexcept nogil
 cdef void log_negotiated_tls(Broker* b, Client* c) noexcept nogil
 cdef void log_transport_error(void* broker, Conn* conn, const char* text) noexcept nogil      # wrong_fn of the reactor
-# After a reload, check the certificates of clients in slices, and end clients that the new settings do not accept. 1: some clients are left.
+cdef TransportContext* listener_context(void* broker, Conn* conn) noexcept nogil      # context_fn of the reactor
+# After a reload, check the certificates and keys of clients in slices, and end clients that the new settings do not accept. 1: some clients are left.
 cdef void recheck_begin(Broker* b) noexcept nogil
 cdef bint recheck_slice(Broker* b) noexcept nogil

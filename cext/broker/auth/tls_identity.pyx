@@ -8,7 +8,7 @@ from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom, client_id_of, line_allowed, log_line
-from cext.broker.core.client_state cimport CF_IDENTIFIED, C_ENDED, Client
+from cext.broker.core.client_state cimport CF_IDENTIFIED, C_ENDED, Client, client_of
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport proxied_of
@@ -16,7 +16,7 @@ from cext.codec.decode cimport Connect
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.codec.utf8 cimport utf8_check
 from cext.net.conn_state cimport (
-    CONN_CLOSED, Conn, PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER_PROTOCOL, PEER_SUBJECT,
+    CONN_CLOSED, Conn, PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER_PROTOCOL, PEER_SUBJECT, TransportContext,
 )
 
 cdef enum:
@@ -80,6 +80,10 @@ cdef void log_transport_error(void* broker, Conn* conn, const char* text) noexce
 
 
 # ---------------------------------------------------------------- after a reload
+
+cdef TransportContext* listener_context(void* broker, Conn* conn) noexcept nogil:
+    return client_of(conn).listener.tls_context
+
 
 cdef void recheck_begin(Broker* b) noexcept nogil:
     b.rechecks = 1

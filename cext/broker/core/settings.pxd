@@ -52,6 +52,7 @@ ctypedef struct Settings:
     uint32_t max_keepalive_s
     uint32_t connect_timeout_ms
     int32_t tls_handshake_threads       # -1: by the number of processors
+    uint32_t tls_handshakes_per_address  # 0 = no limit
     uint32_t auth_timeout_ms            # limit for answers of the control plane
     uint32_t log_denied_per_s           # denials logged at notice; 0: none
     uint32_t log_connections_max        # lines of a kind and network in 10 s, see log_rate.pyx; 0: no limit

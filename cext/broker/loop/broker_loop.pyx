@@ -19,7 +19,7 @@ from cext.broker.admin.mailbox cimport mailbox_close, mailbox_fini, mailbox_init
 from cext.broker.admin.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
 from cext.broker.auth.auth_requests cimport auth_requests_close, auth_requests_fini, auth_requests_init, auth_requests_open
 from cext.broker.auth.proxy_info cimport client_proxied, client_upgraded
-from cext.broker.auth.tls_identity cimport log_transport_error, recheck_slice
+from cext.broker.auth.tls_identity cimport listener_context, log_transport_error, recheck_slice
 from cext.broker.core.bounds cimport SHAPES_BYTES, TIMERS_PER_TURN
 from cext.broker.core.bridge_calls cimport bridge_timer_fired, bridges_begin, conn_opened
 from cext.broker.core.broker cimport Broker
@@ -217,6 +217,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     descriptors_begin(b)
     resident_begin(b)
     b.reactor.layer_threads = b.settings.tls_handshake_threads
+    b.reactor.layer_per_network = b.settings.tls_handshakes_per_address
     accounts_begin(b)
     mailbox_open(b)
     auth_requests_open(b)
@@ -327,6 +328,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_proxied = client_proxied
     b.reactor.on_upgraded = client_upgraded
     b.reactor.on_transport_error = log_transport_error
+    b.reactor.context_of = listener_context
     b.reactor.on_opened = conn_opened
     b.replay.discard = cursors_discard
     b.replay.unblock = cursors_unblock

@@ -127,6 +127,11 @@ OWN = (
     number("tls_handshake_threads", -1, G,
            "Threads that run TLS handshakes, up to 16. -1 selects one for each processor but one, from 1 to 4; with 0 "
            "the event loop runs them", -1, 16, reload=RESTART, own=True),
+    number("tls_handshakes_per_address", 500, G,
+           "TLS handshakes of one IPv4 address, or of one /64 of IPv6, that have begun and not ended. Above it, the "
+           "one that has waited longest for its client ends, if it has waited for 2 seconds; otherwise the new one "
+           "ends. 0 removes the limit. Raise it if very many clients come from one address, as behind a proxy without "
+           "PROXY headers", 0, 1_000_000, own=True, reload=NEW),
     number("turn_budget", 200_000, G,
            "Work of all clients together in a turn of the loop; more of it waits for the next turn. A delivery counts "
            "1, the first delivery to a connection in a turn counts 50, a visited node of the index counts 1", 1000,
