@@ -5,7 +5,7 @@ The remote broker sends its retained messages again after every SUBSCRIBE, which
 session, and with it the subscription and its queue, a 5.0 broker is asked for retained messages only if the subscription is new (Retain Handling
 1), and a 3.x broker gets no second SUBSCRIBE. Lines of QoS 0 are an exception, because no side stores anything for them.
 
-Packet ids: the notification, SUBSCRIBE and UNSUBSCRIBE take ids from the far side of the circle of the queue's ids.
+Packet ids: the notification, SUBSCRIBE and UNSUBSCRIBE take the next ids of the queue, as in Mosquitto: one sequence over all connections.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
@@ -35,12 +35,12 @@ from cext.codec.properties cimport (
     P_MAXIMUM_PACKET_SIZE, P_MAXIMUM_QOS, P_RECEIVE_MAXIMUM, P_RETAIN_AVAILABLE, P_SERVER_KEEP_ALIVE, P_TOPIC_ALIAS_MAXIMUM,
     props_has,
 )
+from cext.session.queue cimport queue_take_pid
 from cext.session.session cimport SESSION_DROPPING, Session
 from cext.topic.lines cimport LINE_IN, Line, NOT_GRANTED
 
 cdef enum:
     ONLY_IF_NEW = 1 << 4        # Retain Handling 1 [v5 3.8.3.1]
-    FAR_PID = 32768
 
 
 cdef void bridge_up(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcept nogil:
@@ -63,7 +63,6 @@ cdef void bridge_up(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcep
         b.stats.clients_max = b.sessions.count
     if l.local_qos != l.max_qos:
         local_subscribe(b, l)
-    l.first_pid = <uint16_t>(1 + (<uint32_t>s.queue.last_pid + FAR_PID) % 65535)
     remote_notice(b, l, c)
     local_notice(b, l, b"1")
     remote_subscribe(b, l, c, present)
@@ -116,10 +115,6 @@ cdef void bridge_watch(Broker* b, Bridge* l, Client* c) noexcept nogil:
 
 # ---------------------------------------------------------------- packets to the remote broker
 
-cdef inline uint16_t pid_of(const Bridge* l, uint32_t i) noexcept nogil:
-    return <uint16_t>(1 + (<uint32_t>l.first_pid - 1 + i) % 65535)
-
-
 cdef void remote_notice(Broker* b, Bridge* l, Client* c) noexcept nogil:
     """Publish the notification beside the queue, so that no limit drops it and nothing waits before it. A place in the window is reserved for it."""
     cdef PublishHead h
@@ -132,7 +127,7 @@ cdef void remote_notice(Broker* b, Bridge* l, Client* c) noexcept nogil:
     h.qos = 1 if l.max_qos and c.window > 1 else 0
     h.retain = l.retain_ok
     h.dup = 0
-    h.pid = pid_of(l, spec.lines.n)
+    h.pid = queue_take_pid(&l.session.queue) if h.qos else 0
     h.alias = 0
     h.has_expiry = 0
     h.topic = spec.notice
@@ -166,19 +161,20 @@ cdef void remote_subscribe(Broker* b, Bridge* l, Client* c, bint present) noexce
     cdef Line* line
     for i in range(l.spec.lines.n):
         line = &l.spec.lines.at[i]
+        line.pid = 0
         if line.ways & LINE_IN:
-            subscribe_send(b, l, c, line, pid_of(l, i), present)
+            subscribe_send(b, l, c, line, present)
         elif l.spec.attempt_unsubscribe and not spec_has_filter(l.spec, line.remote_whole):
-            unsubscribe_send(b, l, c, line.remote_whole, pid_of(l, i))
+            unsubscribe_send(b, l, c, line.remote_whole)
     if l.old_spec == NULL:
         return
     for i in range(l.old_spec.lines.n):
         line = &l.old_spec.lines.at[i]
         if line.ways & LINE_IN and not spec_has_filter(l.spec, line.remote_whole):
-            unsubscribe_send(b, l, c, line.remote_whole, pid_of(l, l.spec.lines.n + 1 + i))
+            unsubscribe_send(b, l, c, line.remote_whole)
 
 
-cdef void subscribe_send(Broker* b, Bridge* l, Client* c, Line* line, uint16_t pid, bint present) noexcept nogil:
+cdef void subscribe_send(Broker* b, Bridge* l, Client* c, Line* line, bint present) noexcept nogil:
     cdef uint8_t options = line.qos if line.qos < l.max_qos else l.max_qos
     cdef uint8_t* p
     cdef bint kept = present and line.qos != 0
@@ -194,19 +190,22 @@ cdef void subscribe_send(Broker* b, Bridge* l, Client* c, Line* line, uint16_t p
     p = client_room(b, c, subscribe_size(c.version, line.remote_whole))
     if p == NULL:
         return
-    client_wrote(b, c, encode_subscribe(p, c.version, pid, line.remote_whole, options), p)
+    line.pid = queue_take_pid(&l.session.queue)
+    client_wrote(b, c, encode_subscribe(p, c.version, line.pid, line.remote_whole, options), p)
     if log_wanted(&b.log, LOG_DEBUG):
         log_line(b, LOG_DEBUG, snprintf(
             b.log.line, LOG_LINE_MAX, "Bridge %.*s sending SUBSCRIBE (Mid: %d, Topic: %.*s, QoS: %d, Options: 0x%02x)", <int>l.spec.local_id.n,
-            <const char*>l.spec.local_id.p, <int>pid, <int>line.remote_whole.n, <const char*>line.remote_whole.p, <int>(options & 3),
+            <const char*>l.spec.local_id.p, <int>line.pid, <int>line.remote_whole.n, <const char*>line.remote_whole.p, <int>(options & 3),
             <int>(options & 0xFC)))
 
 
-cdef void unsubscribe_send(Broker* b, Bridge* l, Client* c, View filter, uint16_t pid) noexcept nogil:
+cdef void unsubscribe_send(Broker* b, Bridge* l, Client* c, View filter) noexcept nogil:
     """Unsubscribe from a filter that another configuration may have subscribed to."""
     cdef uint8_t* p = client_room(b, c, unsubscribe_size(c.version, filter))
+    cdef uint16_t pid
     if p == NULL:
         return
+    pid = queue_take_pid(&l.session.queue)
     client_wrote(b, c, encode_unsubscribe(p, c.version, pid, filter), p)
     if log_wanted(&b.log, LOG_DEBUG):
         log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Bridge %.*s sending UNSUBSCRIBE (Mid: %d, Topic: %.*s)",
@@ -214,20 +213,32 @@ cdef void unsubscribe_send(Broker* b, Bridge* l, Client* c, View filter, uint16_
                                         <const char*>filter.p))
 
 
+cdef Line* line_of_suback(Bridge* l, uint16_t pid) noexcept nogil:
+    """Return the line that a SUBACK answers; NULL: none. Answers come in the order of the lines, so the search begins behind the last one."""
+    cdef uint32_t n = l.spec.lines.n
+    cdef uint32_t i = l.granted_line if l.granted_line < n else 0
+    cdef uint32_t _
+    for _ in range(n):
+        if l.spec.lines.at[i].pid == pid:
+            l.granted_line = i + 1
+            return &l.spec.lines.at[i]
+        i = i + 1 if i + 1 < n else 0
+    return NULL
+
+
 cdef int handle_suback(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Suback s
     cdef Bridge* l = bridge_of(c)
     cdef Line* line
-    cdef uint32_t i
     cdef int rc = decode_suback(f, c.version, &s)
     if rc:
         return rc
     if log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", f.first >> 4, -1, -1)
-    i = (<uint32_t>s.pid + 65535 - l.first_pid) % 65535
-    if f.first >> 4 != T_SUBACK or i >= l.spec.lines.n or not l.spec.lines.at[i].ways & LINE_IN:
+    line = line_of_suback(l, s.pid) if f.first >> 4 == T_SUBACK else NULL
+    if line == NULL:
         return 0
-    line = &l.spec.lines.at[i]
+    line.pid = 0
     line.granted = s.codes.p[0]
     if line.granted > 2 and log_wanted(&b.log, LOG_WARNING):
         log_line(b, LOG_WARNING, snprintf(

@@ -29,6 +29,7 @@ from cext.broker.core.client cimport END_LOST, END_NORMAL, client_room, client_w
 from cext.broker.core.client_state cimport C_OPENING, Client, TIMER_BRIDGE
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.lifecycle.session_lifecycle cimport client_end
+from cext.broker.packets.handle_disconnect cimport handle_pingreq
 from cext.codec.as_client cimport PINGREQ_SIZE, ServerDisconnect, decode_server_disconnect, encode_pingreq
 from cext.codec.decode cimport decode_empty
 from cext.codec.encode cimport DISCONNECT_SIZE_MAX, encode_disconnect
@@ -48,6 +49,8 @@ cdef int bridge_packet(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return handle_connack(b, c, f) if kind == T_CONNACK else RC_PROTOCOL_ERROR
     if kind == T_PINGRESP:
         return handle_pingresp(b, c, f)
+    if kind == T_PINGREQ:        # only clients send it, but a remote broker that does so wants an answer, as Mosquitto's bridges give it
+        return handle_pingreq(b, c, f)
     if kind == T_SUBACK or kind == T_UNSUBACK:
         return handle_suback(b, c, f)
     if kind == T_DISCONNECT:
@@ -78,18 +81,19 @@ cdef int handle_remote_disconnect(Broker* b, Client* c, const Frame* f) noexcept
 
 cdef uint8_t disconnect_code_of(const Bridge* l, int reason) noexcept nogil:
     """Return a reason code that a client may send [v5 3.14.2.1]. With 0x04 the remote broker publishes the will, which reports state 0."""
-    if (reason == RC_MALFORMED or reason == RC_PROTOCOL_ERROR or reason == RC_TOPIC_NAME_INVALID or reason == RC_TOPIC_ALIAS_INVALID
-            or reason == RC_PACKET_TOO_LARGE or reason == RC_QUOTA_EXCEEDED):
+    if (reason == RC_PROTOCOL_ERROR or reason == RC_TOPIC_ALIAS_INVALID or reason == RC_PACKET_TOO_LARGE
+            or reason == RC_QUOTA_EXCEEDED):
         return <uint8_t>reason
     return RC_DISCONNECT_WITH_WILL if l.spec.notifications and not l.spec.notify_local_only else RC_SUCCESS
 
 
 cdef void bridge_disconnect_send(Broker* b, Client* c, int reason) noexcept nogil:
-    """Send DISCONNECT. A 3.x DISCONNECT cancels the will, so if there is a will, the broker closes the connection without DISCONNECT."""
+    """Send DISCONNECT. A 3.x DISCONNECT cancels the will, so if there is a will, the broker closes the connection without DISCONNECT.
+    A malformed packet ends the connection without DISCONNECT, as in Mosquitto [v5 4.13.1 makes it optional]."""
     cdef Bridge* l = bridge_of(c)
     cdef uint8_t code = disconnect_code_of(l, reason)
     cdef uint8_t* p
-    if c.version != V5 and code != RC_SUCCESS:
+    if (c.version != V5 and code != RC_SUCCESS) or reason == RC_MALFORMED or reason == RC_TOPIC_NAME_INVALID:
         return
     p = client_room(b, c, DISCONNECT_SIZE_MAX)
     if p == NULL:
@@ -185,6 +189,7 @@ cdef void bridge_begin(Broker* b, Bridge* l) noexcept nogil:
     l.listener.security = b.adopted.security
     l.timer.kind = TIMER_BRIDGE
     l.event_waiting = NO_EVENT_WAITING
+    l.version = l.spec.version
     l.will_qos = 1
     l.will_retain = l.spec.outgoing_retain
     local_begin(b, l)            # if it failed, it is tried again before the next connection, which reports why
@@ -251,9 +256,12 @@ cdef void spec_take(Broker* b, Bridge* l) noexcept nogil:
         l.old_spec = old
     else:
         spec_free(old)           # it never subscribed there
+    l.version = l.spec.version
     l.will_qos = 1
     l.will_retain = l.spec.outgoing_retain
     l.was_up = l.retained_sent = l.wanted = 0
+    if l.session != NULL and l.session.queue.floor == l.session.queue.tail:
+        l.session.queue.last_pid = 0         # packet ids begin again, unless deliveries have theirs already
     if l.session == NULL:
         local_begin(b, l)
     elif l.spec.local_clean:

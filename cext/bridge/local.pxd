@@ -11,6 +11,6 @@ cdef void local_clear(Broker* b, Bridge* l) noexcept nogil         # local_clean
 cdef void local_replay(Broker* b, Bridge* l, bint all) noexcept nogil      # sends retained messages out; not all: only those of QoS 0 lines
 cdef void local_notice(Broker* b, Bridge* l, const char* state) noexcept nogil     # "0", "1"
 cdef void local_publish(Broker* b, Session* source, Message* m) noexcept nogil
-# The remote broker has lost the session: send the notifications again, and take over the QoS 2 messages that it had sent.
+# The remote broker has lost the session: take over the QoS 2 messages that it had sent.
 cdef void local_session_lost(Broker* b, Bridge* l) noexcept nogil
 cdef void local_lower(Broker* b, Bridge* l) noexcept nogil         # lowers queued deliveries to the QoS that the remote broker accepts

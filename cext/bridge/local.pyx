@@ -6,8 +6,8 @@ after a reload that gives one bridge the id of another: the old one keeps it unt
 offline session: deliveries wait in its queue, within the limits.
 
     session present 1: the queue continues in order, with the same packet ids (DUP), as after any lost connection
-    session present 0: deliveries that were sent and not acknowledged are sent as new; those that waited for PUBCOMP had arrived, and are done;
-        inbound QoS 2 messages that waited for PUBREL will not be sent again: this broker takes them over, and routes them now
+    session present 0: the same, as in Mosquitto: a remote broker that has forgotten the session takes a PUBLISH with DUP for a new message and
+        answers PUBREL with PUBCOMP. Inbound QoS 2 messages that waited for PUBREL will not be sent again: this broker routes them now
 """
 
 from libc.errno cimport EBUSY, ENOMEM
@@ -39,7 +39,7 @@ from cext.broker.routing.route cimport route
 from cext.codec.reason cimport RC_SESSION_TAKEN_OVER
 from cext.session.message cimport Message, message_new, message_unref
 from cext.session.queue cimport (
-    D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, delivery_message, delivery_release, inbox_fini, queue_at,
+    D_DONE, D_RELEASED, D_WAITING, Delivery, Queue, delivery_message, delivery_release, inbox_fini, queue_at,
 )
 from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_BRIDGE, SESSION_TRUSTED, Session, session_free, session_new, sessions_add, sessions_find,
@@ -231,21 +231,8 @@ cdef void local_notice(Broker* b, Bridge* l, const char* state) noexcept nogil:
 # ---------------------------------------------------------------- lost sessions and lower QoS
 
 cdef void local_session_lost(Broker* b, Bridge* l) noexcept nogil:
-    cdef Session* s = l.session
-    cdef uint32_t at = s.queue.floor
-    cdef Delivery* d
-    while at != s.queue.tail:
-        d = queue_at(&s.queue, at)
-        at += 1
-        if d.state == D_SENT:
-            d.state = D_WAITING
-        elif d.state == D_RELEASED:
-            delivery_done(b, s, d, ACCOUNT_ACKNOWLEDGED)
-    inbox_release(b, s)
-
-
-cdef void inbox_release(Broker* b, Session* s) noexcept nogil:
     """Route the inbound messages in the order of their packet ids, which is the order of their arrival, except where the ids begin again."""
+    cdef Session* s = l.session
     cdef uint32_t i
     cdef Message* m
     if s.inbox.slots == NULL:

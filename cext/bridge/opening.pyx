@@ -26,7 +26,7 @@ from cext.broker.core.client_state cimport CF_BRIDGE, C_OPENING, Client
 from cext.broker.core.log cimport LOG_DEBUG, LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.codec.as_client cimport ConnackIn, ConnectOut, connect_size, decode_connack, encode_connect
-from cext.codec.frame cimport Frame, V5
+from cext.codec.frame cimport Frame, V311, V5
 from cext.codec.reason cimport (
     CONNACK3_BAD_CREDENTIALS, CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
     CONNACK3_SERVER_UNAVAILABLE, RC_BAD_USERNAME_OR_PASSWORD, RC_BANNED, RC_CLIENTID_NOT_VALID, RC_NOT_AUTHORIZED,
@@ -55,7 +55,7 @@ cdef int bridge_open(Broker* b, Bridge* l, BridgeCommand* a) noexcept nogil:
     if c == NULL:
         return ENOMEM
     c.listener = &l.listener
-    c.version = l.spec.version
+    c.version = l.version
     if log_wanted(&b.log, LOG_NOTICE):
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Connecting bridge %.*s (%s:%d)", <int>l.spec.name.n,
                                          <const char*>l.spec.name.p, a.host, <int>a.remote.port))
@@ -69,7 +69,7 @@ cdef int bridge_open(Broker* b, Bridge* l, BridgeCommand* a) noexcept nogil:
     l.listener.n_connections += 1
     l.client = c
     l.state = BRIDGE_OPENING
-    l.as_bridge = a.as_bridge and l.spec.version != V5
+    l.as_bridge = a.as_bridge and l.version != V5
     wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + l.spec.connect_timeout_ms)
     if a.fd >= 0:
         bridge_opened(b, c, 0)
@@ -107,20 +107,20 @@ cdef void bridge_opened(Broker* b, Client* c, int err) noexcept nogil:
 cdef void connect_fill(Broker* b, Bridge* l, ConnectOut* k) noexcept nogil:
     cdef const BridgeSpec* spec = l.spec
     memset(k, 0, sizeof(ConnectOut))
-    k.version = spec.version
+    k.version = l.version
     k.bridge = l.as_bridge
     k.clean_start = spec.clean_start
     k.keepalive = spec.keepalive_s
     k.client_id = spec.remote_id
     k.has_username = spec.username.p != NULL
     k.username = spec.username
-    k.has_password = spec.password.p != NULL and (k.has_username or spec.version == V5)
+    k.has_password = spec.password.p != NULL and (k.has_username or l.version == V5)
     k.password = spec.password
-    if spec.version == V5:
+    if l.version == V5:
         k.session_expiry = spec.session_expiry_s
         k.receive_max = spec.receive_max
         k.alias_max = spec.alias_max
-        k.packet_max = b.settings.packet_max
+        k.packet_max = spec.packet_max_in
     if spec.notifications and not spec.notify_local_only:
         k.has_will = 1
         k.will_topic = spec.notice
@@ -164,6 +164,9 @@ cdef void report_refused(Broker* b, Bridge* l, const ConnackIn* k) noexcept nogi
     """Report a refusal. The detail of the event: the code as it came, a blank, the reason."""
     cdef char detail[128]
     cdef const char* why = refusal5(k.rc) if k.version == V5 else refusal3(k.rc)
+    if k.version != V5 and l.version == V5 and k.rc == CONNACK3_PROTOCOL_VERSION:
+        refused_v5(b, l)
+        return
     if k.rc == RC_RETAIN_NOT_SUPPORTED:
         l.will_retain = 0        # the next attempt requests less
     elif k.rc == RC_QOS_NOT_SUPPORTED and l.will_qos:
@@ -173,6 +176,17 @@ cdef void report_refused(Broker* b, Bridge* l, const ConnackIn* k) noexcept nogi
     snprintf(detail, sizeof(detail), "%d %s", <int>k.rc, why)
     l.state = BRIDGE_DOWN          # so that its end is not reported as well
     bridge_notify(b, l, BRIDGE_EVENT_REFUSED, text_view(detail))
+
+
+cdef void refused_v5(Broker* b, Bridge* l) noexcept nogil:
+    """Use 3.1.1 from now on, until the configuration of the bridge changes: the remote broker answered in the format of 3.x."""
+    if log_wanted(&b.log, LOG_NOTICE):
+        log_line(b, LOG_NOTICE, snprintf(
+            b.log.line, LOG_LINE_MAX, "Warning: Remote bridge %.*s does not support MQTT v5.0, reconnecting using MQTT v3.1.1.",
+            <int>l.spec.name.n, <const char*>l.spec.name.p))
+    l.version = V311
+    l.state = BRIDGE_DOWN
+    bridge_notify(b, l, BRIDGE_EVENT_REFUSED, text_view(b"1 MQTT v5.0 is not supported (will retry)"))
 
 
 cdef const char* refusal3(uint8_t rc) noexcept nogil:

@@ -69,14 +69,14 @@ cdef uint8_t* encode_connect(uint8_t* out, const ConnectOut* c) noexcept nogil:
     out = u16_put(out + 2, c.keepalive)
     if c.version == V5:
         out = varint_put(out, connect_props_size(c))
+        if c.alias_max:                     # the order of Mosquitto's bridges
+            out = prop_u16_put(out, P_TOPIC_ALIAS_MAXIMUM, c.alias_max)
         if c.session_expiry:
             out = prop_u32_put(out, P_SESSION_EXPIRY, c.session_expiry)
         if c.receive_max:
             out = prop_u16_put(out, P_RECEIVE_MAXIMUM, c.receive_max)
         if c.packet_max:
             out = prop_u32_put(out, P_MAXIMUM_PACKET_SIZE, c.packet_max)
-        if c.alias_max:
-            out = prop_u16_put(out, P_TOPIC_ALIAS_MAXIMUM, c.alias_max)
     out = view_put(out, c.client_id)
     if c.has_will:
         if c.version == V5:
@@ -145,7 +145,7 @@ cdef int decode_connack(const Frame* f, int version, ConnackIn* out) noexcept no
     if out.rc and out.session_present:      # [v5 3.2.2-6] [v3.1.1 3.2.2-4]
         return RC_PROTOCOL_ERROR
     if version != V5 or f.body_len == 2:
-        if f.body_len != 2 or (version != V5 and out.rc > 5):
+        if f.body_len != 2:
             return RC_MALFORMED
         if version == V5:
             out.version = V311              # a server that does not support 5.0

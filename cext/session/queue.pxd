@@ -77,6 +77,11 @@ cdef inline uint32_t queue_position(const Queue* q, const Delivery* d) noexcept 
 cdef Delivery* queue_push(Queue* q, Message* m, uint8_t qos, uint8_t retain, uint32_t sub_id) noexcept nogil
 # Return the delivery in [floor, next) with this packet id and the state D_SENT or D_RELEASED; NULL if there is none.
 cdef Delivery* queue_find(Queue* q, uint16_t pid) noexcept nogil
+# Return the next packet id of the session for a packet that is not in the queue (SUBSCRIBE of a bridge), different from the ids
+# of the deliveries near the floor, which may be in flight.
+cdef uint16_t queue_take_pid(Queue* q) noexcept nogil
+# Is the packet id of the delivery at `next` (QoS 1 or 2) behind the ids of [floor, next)? If not, the ids have come full circle.
+cdef bint queue_pid_rises(Queue* q) noexcept nogil
 # Remove the delivery that was pushed last and has not changed since.
 cdef void queue_pop(Queue* q) noexcept nogil
 # Mark a delivery of [floor, next) as done and let the floor advance. The caller has released its message.

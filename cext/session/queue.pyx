@@ -19,7 +19,8 @@ not packets, sockets or limits.
     store, and takes only its 16 bytes.
 
 Invariant: packet ids rise (cyclically, 1..65535) along the ring, so an acknowledgement finds its delivery by arithmetic; QoS
-0 deliveries repeat the id before them and are never looked up. Cost: O(1); with QoS 0 deliveries in between O(log n).
+0 deliveries repeat the id before them and are never looked up. A bridge also takes ids for SUBSCRIBE and UNSUBSCRIBE, which
+leaves gaps. Cost: O(1); with QoS 0 deliveries or gaps in between O(log n).
 Memory: 16 bytes per delivery.
 """
 
@@ -35,6 +36,7 @@ cdef enum:
     QUEUE_RING_KEEP = 64        # capacity above which an empty ring or inbox is freed
     INBOX_MIN = 8
     QUEUE_PLACES_MAX = 1 << 26  # limit of the distance between the first and the last restored delivery
+    PIDS_AHEAD = 32767          # deliveries behind the floor whose packet ids no other packet gets
     PAGED = 1                   # flag in Delivery.message, which then holds: lsn / 4 (52 bits), size (10 bits), PAGED_ONLY, PAGED
     PAGED_ONLY = 2              # flag in Delivery.message: this delivery counts the whole record in recorded_bytes
 
@@ -57,12 +59,16 @@ cdef int queue_grow(Queue* q) noexcept nogil:
     return 0
 
 
+cdef inline uint16_t pid_after(uint16_t pid) noexcept nogil:
+    return pid + 1 if pid != 65535 else 1
+
+
 cdef Delivery* queue_push(Queue* q, Message* m, uint8_t qos, uint8_t retain, uint32_t sub_id) noexcept nogil:
     if q.ring == NULL or q.tail - q.floor > q.mask:
         if queue_grow(q) != 0:
             return NULL
     if qos:
-        q.last_pid = q.last_pid + 1 if q.last_pid != 65535 else 1
+        q.last_pid = pid_after(q.last_pid)
     cdef Delivery* d = queue_at(q, q.tail)
     d.message = m
     d.sub_id = sub_id
@@ -97,12 +103,11 @@ cdef Delivery* queue_find(Queue* q, uint16_t pid) noexcept nogil:
         return NULL
     cdef uint16_t start = queue_at(q, q.floor).pid
     distance = pid_distance(start, pid)
-    low = distance              # the result if no QoS 0 delivery is in between
-    if low >= n:
-        return NULL
-    d = queue_at(q, q.floor + low)
-    if d.pid != pid or not d.qos & 3:
-        high = n                # search the first position in [low, n) whose id is not before pid
+    low = distance              # the result if no QoS 0 delivery and no gap is in between
+    d = queue_at(q, q.floor + low) if low < n else NULL
+    if d == NULL or d.pid != pid or not d.qos & 3:
+        low = 0                 # search the first position in [0, n) whose id is not before pid
+        high = n
         while low < high:
             middle = (low + high) // 2
             if pid_distance(start, queue_at(q, q.floor + middle).pid) < distance:
@@ -115,8 +120,28 @@ cdef Delivery* queue_find(Queue* q, uint16_t pid) noexcept nogil:
         if d.pid != pid:
             return NULL
         if not d.qos & 3:
-            return NULL         # a QoS 0 delivery at the floor repeats an id that is done
+            return NULL         # a QoS 0 delivery repeats an id that is done, or that another packet took
     return d if d.state == D_SENT or d.state == D_RELEASED else NULL
+
+
+cdef uint16_t queue_take_pid(Queue* q) noexcept nogil:
+    cdef uint32_t n = q.tail - q.floor
+    cdef uint16_t start, last
+    q.last_pid = pid_after(q.last_pid)
+    if n:
+        start = queue_at(q, q.floor).pid
+        last = queue_at(q, q.floor + (n if n < PIDS_AHEAD else PIDS_AHEAD) - 1).pid
+        if pid_distance(start, q.last_pid) <= pid_distance(start, last):
+            q.last_pid = pid_after(last)
+    return q.last_pid
+
+
+cdef bint queue_pid_rises(Queue* q) noexcept nogil:
+    cdef uint16_t start
+    if q.next == q.floor:
+        return 1
+    start = queue_at(q, q.floor).pid
+    return pid_distance(start, queue_at(q, q.next).pid) > pid_distance(start, queue_at(q, q.next - 1).pid)
 
 
 cdef void queue_done(Queue* q, Delivery* d) noexcept nogil:

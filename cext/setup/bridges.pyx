@@ -121,13 +121,14 @@ cdef int spec_numbers_set(BridgeSpec* s, dict spec) except -1:
     s.notify_local_only = bool(spec["notifications_local_only"])
     s.attempt_unsubscribe = bool(spec["attempt_unsubscribe"])
     s.outgoing_retain = bool(spec.get("outgoing_retain", True))
-    s.loop_guard = bool(spec.get("loop_guard", True)) and s.version == V5
+    s.loop_guard = bool(spec.get("loop_guard", False)) and s.version == V5
     s.reload_lazy = bool(spec.get("reload_lazy", True))
     s.keepalive_s = bridge_number(spec, "keepalive_s", 60, 0, 65535)
     s.receive_max = bridge_number(spec, "receive_maximum", 0, 0, 65535)
     s.alias_max = bridge_number(spec, "topic_alias_max", 10, 0, 65535)
     s.session_expiry_s = bridge_number(spec, "session_expiry_s", 0, 0, 0xFFFFFFFF)
     s.packet_max = bridge_number(spec, "packet_max", 0, 0, 0xFFFFFFFF)
+    s.packet_max_in = bridge_number(spec, "packet_max_in", 0, 0, 0xFFFFFFFF)
     s.threshold = bridge_number(spec, "threshold", 0, 0, 0xFFFFFFFF)
     s.idle_ms = bridge_number(spec, "idle_ms", 0, 0, 0xFFFFFFFF)
     s.connect_timeout_ms = bridge_number(spec, "connect_timeout_ms", 20_000, 1, 3_600_000)

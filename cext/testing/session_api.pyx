@@ -10,8 +10,8 @@ from cext.base.view cimport View
 from cext.session.message cimport Message, Messages, message_bytes, message_new, message_new_big, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, Delivery, Inbox, Queue, delivery_page, delivery_release, delivery_unpage, inbox_add, inbox_find,
-    inbox_fini, inbox_remove, is_paged, paged_bytes, paged_lsn, queue_at, queue_done, queue_find, queue_fini, queue_push,
-    queue_rewind,
+    inbox_fini, inbox_remove, is_paged, paged_bytes, paged_lsn, queue_at, queue_done, queue_find, queue_fini, queue_pid_rises, queue_push,
+    queue_rewind, queue_take_pid,
 )
 from cext.session.session cimport (
     Session, Sessions, session_free, session_new, session_share, sessions_add, sessions_find, sessions_fini, sessions_first,
@@ -66,6 +66,12 @@ cdef class PyQueue:
         cdef bytes payload = b"%0*d" % (size, number)       # a local name keeps the payload alive, which the view does not
         cdef Message* m = message_new(&self.store, view_of(b"t"), view_of(b""), view_of(payload))
         return queue_push(&self.queue, m, <uint8_t>qos, 0, 0).pid
+
+    def take_pid(self):
+        return queue_take_pid(&self.queue)
+
+    def rises(self):
+        return bool(queue_pid_rises(&self.queue))
 
     def send_next(self):
         """Send the next delivery, skipping finished ones. Return ('publish' | 'again', number, qos, pid), ('pubrel', pid) or

@@ -1,5 +1,5 @@
 # Topic lines of a bridge: which topics go in which direction, and under which names. See lines.pyx.
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
 
 cdef enum:
@@ -19,6 +19,7 @@ ctypedef struct Line:
     uint8_t qos
     uint8_t granted             # the remote broker's answer to the subscription: 0..2, 0x80 and above = refused; NOT_GRANTED
     uint8_t maps                # 1 = one of the prefixes is not empty
+    uint16_t pid                # packet id of its SUBSCRIBE in this connection; 0 = none
 
 cdef enum:
     NOT_GRANTED = 0xFF

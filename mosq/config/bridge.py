@@ -52,6 +52,7 @@ class Bridge:
     origins: dict[str, Origin]
     addresses: list[tuple[str, int]]
     topics: list[BridgeTopic]
+    duplicates: list[str]               # patterns of `topic` lines that repeat an earlier line
     restart_base_s: int                 # shortest pause between attempts, in seconds
     restart_cap_s: int                  # longest pause, in seconds; equal to the shortest: constant pause
     restart_stable_s: int               # a connection of at least this length resets the pause; 0: any length
@@ -102,7 +103,7 @@ class Bridge:
         for option, default in _DEFAULTS.items():
             setattr(self, option, default)
         self.name, self.origin, self.origins = name, origin, {}
-        self.addresses, self.topics = [], []
+        self.addresses, self.topics, self.duplicates = [], [], []
         self._topic_keys: set[tuple[object, ...]] = set()
         self.restart_base_s, self.restart_cap_s, self.restart_stable_s = 5, RESTART_CAP_S, 0
         self.tcp_keepalive_s = None
@@ -151,6 +152,8 @@ class Bridge:
         if topic.key() not in self._topic_keys:         # Mosquitto ignores a second equal line too
             self._topic_keys.add(topic.key())
             self.topics.append(topic)
+        else:
+            self.duplicates.append(topic.pattern or "")
 
     def _take_restart(self, text: str) -> None:
         numbers = [_whole("restart_timeout", word) for word in words_before_comment(text)[:3]]

@@ -89,6 +89,9 @@ def add_warnings(config: Config) -> None:
     """Append the warnings about options that do not have the effect that the user may expect."""
     _warn_of_duplicates(config)
     for bridge in config.bridges:
+        config.notices += [f"Duplicate bridge topic '{pattern}', skipping" for pattern in bridge.duplicates]
+        if bridge.bridge_insecure:
+            config.warnings.append(f"Bridge '{bridge.name}' using insecure mode.")      # Mosquitto's wording
         if (bridge.bridge_certfile or bridge.bridge_keyfile) and not bridge.tls:
             config.warnings.append(f"The bridge '{bridge.name}' ({bridge.origin}) connects without TLS, although it "
                                    "has a certificate: TLS is turned on by bridge_cafile, bridge_capath or "

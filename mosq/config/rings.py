@@ -27,8 +27,8 @@ def may_go_round(bridges: list[Bridge]) -> list[str]:
                     found.append(
                         f"The bridges '{other.name}' and '{bridge.name}' ({bridge.origin}) connect to one broker "
                         f"({address[0]}:{address[1]}), and one sends out what the other receives: messages may "
-                        "circulate for ever. Use `bridge_protocol_version mqttv50` for both, or topics that do not "
-                        "overlap.")
+                        "circulate for ever. Use `bridge_protocol_version mqttv50` and `bridge_loop_guard true` "
+                        "for both, or topics that do not overlap.")
                     is_reported = True
             at[address].append(bridge)
     return found

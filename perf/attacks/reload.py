@@ -61,7 +61,6 @@ connection loop
 address 127.0.0.1:{port}
 topic # both 0
 try_private false
-mosq:bridge_loop_guard false
 bridge_protocol_version mqttv311
 """
 

@@ -189,7 +189,7 @@ def ring(world: World, n: int, version: str = "mqttv50") -> list[Broker]:
     sites: list[Broker] = []
     for i, port in enumerate(ports):
         site = Site(f"user root\nlog_type all\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
-                    + block(ports[(i + 1) % n], f"bridge_protocol_version {version}", f"remote_clientid from{i}", topics=("# both 2",)))
+                    + block(ports[(i + 1) % n], f"bridge_protocol_version {version}", "bridge_loop_guard true", f"remote_clientid from{i}", topics=("# both 2",)))
         site.port = port
         sites.append(site)
     for site in reversed(sites):        # reversed, so that most brokers find the next one at once

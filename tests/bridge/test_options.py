@@ -84,10 +84,33 @@ def test_connect(world: World, line: str, field: tuple[str, ...], value: tuple[A
     ("", P.RECEIVE_MAXIMUM, 20),
     ("bridge_max_topic_alias 3", P.TOPIC_ALIAS_MAXIMUM, 3),
     ("", P.TOPIC_ALIAS_MAXIMUM, 10),
+    ("", P.MAXIMUM_PACKET_SIZE, None),
+    ("bridge_max_packet_size 5000", P.MAXIMUM_PACKET_SIZE, None),
 ])
-def test_connect_properties(world: World, line: str, name: P, value: int) -> None:
+def test_connect_properties(world: World, line: str, name: P, value: int | None) -> None:
     got = connect_of(world, "bridge_protocol_version mqttv50", *([line] if line else []))
-    assert dict(got.props)[name] == value
+    assert dict(got.props).get(name) == value
+
+
+def test_connect_has_the_maximum_packet_size_if_it_is_configured(world: World) -> None:
+    remote = world.remote()
+    world.mosq(block(remote.port, "bridge_protocol_version mqttv50"), "max_packet_size 70000\n")
+    assert dict(remote.accept().connect.props)[P.MAXIMUM_PACKET_SIZE] == 70000
+
+
+def test_a_bridge_of_5_0_falls_back_to_3_1_1(world: World) -> None:
+    site, remote, peer = linked(world, "bridge_protocol_version mqttv50", "restart_timeout 1000", topics=("# both 1",))
+    assert peer.connect.level_byte == 5
+    peer.level = 4
+    peer.send(Connack(False, 1))
+    peer = remote.accept()
+    assert peer.connect.level_byte == 0x84
+    site.logged(r"Warning: Remote bridge b does not support MQTT v5\.0, reconnecting using MQTT v3\.1\.1\.")
+    peer.welcome("#")
+    world.client(site).publish("t", b"x", 1)
+    got = peer.answered()
+    assert isinstance(got, Publish)
+    assert got.payload == b"x"
 
 
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv31"])
@@ -259,7 +282,7 @@ def test_bridge_max_topic_alias(world: World) -> None:
 
 @pytest.mark.parametrize("guard", [True, False])
 def test_bridge_loop_guard(world: World, guard: bool) -> None:
-    site, _, peer = linked(world, "bridge_protocol_version mqttv50", *([] if guard else ["bridge_loop_guard false"]), topics=("# both 1",))
+    site, _, peer = linked(world, "bridge_protocol_version mqttv50", *(["bridge_loop_guard true"] if guard else []), topics=("# both 1",))
     peer.welcome()
     client = world.client(site, level=5)
     client.publish("t", b"x", 1)

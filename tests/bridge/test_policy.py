@@ -536,7 +536,7 @@ def test_a_spec_by_default(tmp_path: Any) -> None:
         "topics": [{"direction": "both", "qos": 1, "local": "l/a/#", "remote": "r/a/#", "local_prefix": "l/", "remote_prefix": "r/", "whole": False}],
         "notifications": True, "notifications_local_only": False, "notification_topic": "$SYS/broker/connection/host.b/state",
         "attempt_unsubscribe": True, "outgoing_retain": True, "receive_maximum": 20, "topic_alias_max": 10, "session_expiry_s": 0,
-        "packet_max": 0, "threshold": 0, "idle_ms": 0, "tls": None, "user_timeout_ms": 0, "tcp_keepalive": None, "bind": None, "loop_guard": True, "reload_lazy": True}
+        "packet_max": 0, "packet_max_in": 0, "threshold": 0, "idle_ms": 0, "tls": None, "user_timeout_ms": 0, "tcp_keepalive": None, "bind": None, "loop_guard": False, "reload_lazy": True}
 
 
 @pytest.mark.parametrize(("lines", "name", "value"), [
@@ -555,7 +555,7 @@ def test_a_spec_by_default(tmp_path: Any) -> None:
     (["bridge_tcp_user_timeout 700"], "user_timeout_ms", 700),
     (["bridge_tcp_keepalive 1 2 3"], "tcp_keepalive", (1, 2, 3)),
     (["bridge_bind_address ::1"], "bind", "::1"),
-    (["bridge_loop_guard false"], "loop_guard", False),
+    (["bridge_loop_guard true"], "loop_guard", True),
     (["bridge_reload_type immediate"], "reload_lazy", False),
     (['topic "" in 2 here there'], "topics", [{"direction": "in", "qos": 2, "local": "here", "remote": "there", "local_prefix": "here",
                                                "remote_prefix": "there", "whole": True}]),

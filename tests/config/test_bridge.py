@@ -121,6 +121,16 @@ def test_an_incomplete_bridge_is_refused(lines, said, line, refuse):
     assert refuse(*lines, line=line).startswith(said)
 
 
+def test_a_bridge_without_a_check_of_names_causes_a_warning(read):
+    lines = (*HEAD, "topic #", "bridge_cafile /x")
+    assert read(*lines, "bridge_insecure true").warnings[0] == "Bridge 'b' using insecure mode."
+    assert not any("insecure" in line for line in read(*lines, "bridge_insecure false").warnings)
+
+
+def test_a_repeated_topic_line_is_reported(read):
+    assert read(*HEAD, "topic a/# out 1", "topic a/# out", "topic a/# out 1").notices == ["Duplicate bridge topic 'a/#', skipping"]
+
+
 @pytest.mark.parametrize("option", ["bridge_cafile", "bridge_capath", "bridge_certfile", "bridge_keyfile"])
 def test_certificates_or_a_key(option, refuse):
     assert refuse(*HEAD, "bridge_psk 00", f"{option} /x").startswith(

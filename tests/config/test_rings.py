@@ -5,6 +5,7 @@ import pytest
 from mosq.config.rings import meet
 
 FIVE = "bridge_protocol_version mqttv50"
+GUARD = "bridge_loop_guard true"
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def warned(read):
 
 @pytest.mark.parametrize(("first", "second"), [
     (["topic # both"], ["topic # both"]), (["topic # in"], ["topic a/b out"]), (["topic a/+ out"], ["topic +/b in"]),
-    (["topic # both", FIVE], ["topic # both"]), (["topic # both", FIVE], ["topic # both", FIVE, "bridge_loop_guard false"]),
+    (["topic # both", FIVE, GUARD], ["topic # both"]), (["topic # both", FIVE, GUARD], ["topic # both", FIVE]),
     (["topic x in 0 l/ r/"], ["topic # out 0 l/ r/"]), (["topic a out", 'topic "" in 0 here there'], ["topic b in", 'topic "" out 0 here there']),
 ])
 def test_bridges_that_may_form_a_ring_cause_a_warning(warned, first, second):
@@ -29,7 +30,7 @@ def test_bridges_that_may_form_a_ring_cause_a_warning(warned, first, second):
 
 
 @pytest.mark.parametrize(("first", "second", "address"), [
-    (["topic # both", FIVE], ["topic # both", FIVE], "h"), (["topic # both"], ["topic # both"], "h:1884"), (["topic # both"], ["topic # both"], "other"),
+    (["topic # both", FIVE, GUARD], ["topic # both", FIVE, GUARD], "h"), (["topic # both"], ["topic # both"], "h:1884"), (["topic # both"], ["topic # both"], "other"),
     (["topic # in"], ["topic # in"], "h"), (["topic # out"], ["topic # out"], "h"), (["topic a/# both"], ["topic b/# both"], "h"),
     (["topic # both"], ["topic $SYS/# both"], "h"), (["topic # in 0 l/ r/"], ["topic # out 0 l/ s/"], "h"), (["topic # in 0 l/ r/"], ["topic # out 0 m/ r/"], "h"),
 ])

@@ -43,7 +43,7 @@ def test_connect_has_the_configured_fields(level: int) -> None:
             b"$SYS/broker/connection/remote.b/state", b"0", 1, 1)
         if level == 5:
             props = got["props"]
-            assert (props[17], props[33], props[34], props[39]) == (99, 7, 3, 2000000)
+            assert (props[17], props[33], props[34], props.get(39)) == (99, 7, 3, None)
 
 
 @pytest.mark.parametrize("level", [3, 4])
@@ -104,6 +104,30 @@ def test_messages_outside_of_the_topic_lines_are_dropped() -> None:
         assert (got.topic, got.payload) == ("l/good", b"z")
 
 
+def test_connect_5_sends_the_properties_in_the_order_of_mosquitto() -> None:
+    link = spec(version=5, receive_maximum=7, topic_alias_max=3, session_expiry_s=99, packet_max_in=50_000)
+    with Plane(bridges=[link], allow_anonymous=True) as plane:
+        raw = Remote(plane, level=5).read_frame()
+        assert raw is not None
+        assert b"\x22\x00\x03" b"\x11\x00\x00\x00\x63" b"\x21\x00\x07" b"\x27\x00\x00\xc3\x50" in raw
+
+
+@LEVELS
+@pytest.mark.parametrize("qos", [1, 2])
+def test_unwanted_messages_are_acknowledged_with_success(level: int, qos: int) -> None:
+    with Plane(bridges=[spec(line("a", "out", 2), version=level)], allow_anonymous=True) as plane:
+        remote = up(plane, level)
+        wire = client(plane, ("#", 0))
+        remote.send(Publish("other", b"x", qos, 180))
+        answer = remote.hears("puback" if qos == 1 else "pubrec")
+        assert (answer["pid"], answer["rc"]) == (180, 0)
+        if qos == 2:
+            remote.send(Pubrel(180))
+            assert remote.hears("pubcomp")["pid"] == 180
+        wire.expect_nothing()
+        assert plane.stats()["drops_acl_write"] == 1
+
+
 @LEVELS
 def test_a_refusal_is_reported_with_its_code(level: int) -> None:
     with Plane(bridges=[spec(version=level)], allow_anonymous=True) as plane:
@@ -117,12 +141,100 @@ def test_a_refusal_is_reported_with_its_code(level: int) -> None:
         up(plane, level)
 
 
-def test_a_server_of_3_refuses_5_with_a_connack_of_3() -> None:
-    with Plane(bridges=[spec(version=5)], allow_anonymous=True) as plane:
-        remote = Remote(plane, level=5)
+@pytest.mark.parametrize(("code", "reason"), [(1, "unacceptable protocol version"), (2, "identifier rejected"), (3, "broker unavailable"),
+                                              (4, "bad user name or password"), (5, "not authorised"), (6, "unknown reason"), (128, "unknown reason")])
+def test_refusals_of_3_are_logged(code: int, reason: str) -> None:
+    with Plane(bridges=[spec()], allow_anonymous=True) as plane:
+        remote = Remote(plane)
         remote.hears("connect")
+        remote.send(bytes((0x20, 2, 0, code)))
+        assert linked(plane) == BridgeEvent("b", "refused", f"{code} {reason}")
+        plane.until(lambda: f"Connection Refused: {reason}" in plane.lines)
+
+
+def test_a_bridge_of_5_uses_3_1_1_after_a_connack_of_3_refuses_it() -> None:
+    link = spec(line("#", "out", 1), version=5)
+    with Plane(bridges=[link], allow_anonymous=True) as plane:
+        remote = Remote(plane, level=5, private=True)
+        assert remote.hears("connect")["version"] == 5
         remote.send(b"\x20\x02\x00\x01")
-        assert linked(plane) == BridgeEvent("b", "refused", "1 unacceptable protocol version")
+        assert linked(plane) == BridgeEvent("b", "refused", "1 MQTT v5.0 is not supported (will retry)")
+        plane.until(lambda: "Warning: Remote bridge b does not support MQTT v5.0, reconnecting using MQTT v3.1.1." in plane.lines)
+        for _ in range(2):              # it stays with 3.1.1
+            remote = Remote(plane, private=True)
+            got = remote.accept_connect()
+            assert (got["version"], got["bridge"]) == (4, 1)
+            assert linked(plane).event == "up"
+            publish(client(plane), "t", b"x", 1)
+            remote.send(Puback(remote.hears("publish")["pid"]))
+            remote.close()
+            assert linked(plane).event == "down"
+        reload(plane, {**link, "keepalive_s": 61})
+        assert Remote(plane, level=5, private=True).hears("connect")["version"] == 5
+
+
+# ---------------------------------------------------------------- packet ids
+
+
+def pids_of(remote: Remote, n: int) -> list[tuple[str, int]]:
+    found = []
+    for _ in range(n):
+        kind, fields = remote.heard()
+        found.append((kind, fields["pid"]))
+        if kind == "subscribe":
+            remote.send(Suback(fields["pid"], (1,)))
+    return found
+
+
+@pytest.mark.parametrize("level", [4, 5])        # 3.1 has no Session Present: no second SUBSCRIBE
+def test_packet_ids_are_one_sequence_over_all_connections(level: int) -> None:
+    link = spec(line("a", "both", 1), line("b", "out", 1), version=level, attempt_unsubscribe=True, notifications=True)
+    with Plane(bridges=[link], allow_anonymous=True) as plane:
+        wire = client(plane)
+        for first in (1, 5):
+            remote = Remote(plane, level=level)
+            remote.accept_connect()
+            assert pids_of(remote, 3) == [("publish", first), ("subscribe", first + 1), ("unsubscribe", first + 2)]
+            publish(wire, "a", b"x", 1)
+            assert pids_of(remote, 1) == [("publish", first + 3)]
+            remote.send(Puback(first + 3))
+            plane.until(lambda: plane.engine.bridges()[0]["pending"] == 0)
+            remote.close()
+            assert [linked(plane).event for _ in range(2)] == ["up", "down"]
+        reload(plane, {**link, "keepalive_s": 61})
+        remote = Remote(plane, level=level)
+        remote.accept_connect()
+        assert pids_of(remote, 3) == [("publish", 1), ("subscribe", 2), ("unsubscribe", 3)]
+
+
+def test_queued_messages_keep_their_packet_ids_over_a_reload() -> None:
+    link = spec(line("a", "both", 1))
+    with Plane(bridges=[link], allow_anonymous=True) as plane:
+        wire = client(plane)
+        for _ in range(3):
+            publish(wire, "a", b"x", 1)
+        reload(plane, {**link, "keepalive_s": 61})
+        remote = Remote(plane)
+        remote.accept_connect()
+        assert pids_of(remote, 4) == [("subscribe", 4), ("publish", 1), ("publish", 2), ("publish", 3)]
+        publish(wire, "a", b"x", 1)
+        assert pids_of(remote, 1) == [("publish", 5)]
+        for pid in (5, 2, 1, 3):        # also across the gap
+            remote.send(Puback(pid))
+        plane.until(lambda: plane.engine.bridges()[0]["pending"] == 0)
+
+
+def test_each_suback_is_of_its_line_in_any_order() -> None:
+    with Plane(bridges=[spec(*(line(f"t/{i}", "in", 1) for i in range(5)))], allow_anonymous=True) as plane:
+        remote = Remote(plane)
+        remote.accept_connect()
+        pids = [remote.hears("subscribe")["pid"] for _ in range(5)]
+        for i in (3, 0, 4, 1, 2):
+            remote.send(Suback(pids[i], (0x80,)))
+            plane.until(lambda i=i: f"Warning: Bridge b: the remote broker refused the subscription to t/{i} (128)." in plane.lines)
+        remote.send(Suback(pids[0], (0x80,)), Suback(60_000, (0x80,)))       # no line waits for them
+        plane.stats()
+        assert sum("refused the subscription" in text for text in plane.lines) == 5
 
 
 @LEVELS
@@ -155,12 +267,11 @@ def test_outgoing_qos_2_after_a_lost_connection(present: bool) -> None:
         remote.close()
         assert linked(plane).event == "down"
         remote = up(plane, present=present)
-        if present:
-            assert remote.hears("pubrel")["pid"] == first["pid"]
-            remote.send(Pubcomp(first["pid"]))
+        assert remote.hears("pubrel")["pid"] == first["pid"]       # also if the remote broker has forgotten the session
+        remote.send(Pubcomp(first["pid"]))
         for old in (second, third):
             got = remote.hears("publish")
-            assert (got["payload"], got["pid"], got["dup"]) == (old["payload"], old["pid"], int(present))
+            assert (got["payload"], got["pid"], got["dup"]) == (old["payload"], old["pid"], 1)
         for old in (second, third):
             remote.send(Pubrec(old["pid"]))
             assert remote.hears("pubrel")["pid"] == old["pid"]
@@ -211,7 +322,7 @@ def publish(wire: Wire, topic: str, payload: bytes = b"", qos: int = 0, retain: 
 
 
 def test_limits_of_the_remote_broker_lower_qos_and_retain() -> None:
-    with Plane(bridges=[spec(line("#", "both", 2), version=5, loop_guard=False)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "both", 2), version=5)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "before", b"x", 2)
         remote = Remote(plane, level=5)
@@ -364,7 +475,7 @@ def test_a_remote_broker_that_never_sends_connack() -> None:
 
 
 @pytest.mark.parametrize(("level", "raw"), [
-    (4, b"\x30\x03\x00\x01a"), (4, b"\x20\x02\x02\x00"), (4, b"\x20\x02\x00\x06"), (5, b"\x20\x03\x01\x80\x00"), (4, b"\xd0\x00"),
+    (4, b"\x30\x03\x00\x01a"), (4, b"\x20\x02\x02\x00"), (4, b"\x20\x03\x00\x06\x00"), (5, b"\x20\x03\x01\x80\x00"), (4, b"\xd0\x00"),
     (5, b"\x20\x06\x00\x00\x03\x21\x00\x00"), (4, b"\x10\x00"),
 ])
 def test_invalid_bytes_in_place_of_connack(level: int, raw: bytes) -> None:
@@ -376,7 +487,7 @@ def test_invalid_bytes_in_place_of_connack(level: int, raw: bytes) -> None:
         assert remote.heard()[0] == "closed"
 
 
-@pytest.mark.parametrize("raw", [b"\x90\x00", b"\x82\x06\x00\x01\x00\x01a\x00", b"\xc0\x00", b"\xe0\x00", b"\x10\x00", b"\xf0\x00", b"\x00\x00",
+@pytest.mark.parametrize("raw", [b"\x90\x00", b"\x82\x06\x00\x01\x00\x01a\x00", b"\xc0\x01a", b"\xe0\x00", b"\x10\x00", b"\xf0\x00", b"\x00\x00",
                                  b"\x40\x02\x00\x00", b"\x30\x01a"])
 def test_invalid_bytes_on_an_open_connection(raw: bytes) -> None:
     with Plane(bridges=[spec(line("#", "in"))], allow_anonymous=True) as plane:
@@ -384,6 +495,24 @@ def test_invalid_bytes_on_an_open_connection(raw: bytes) -> None:
         remote.send(raw)
         assert linked(plane).event == "down"
         up(plane, n_in=1)
+
+
+@LEVELS
+def test_a_pingreq_of_the_remote_broker_is_answered(level: int) -> None:
+    with Plane(bridges=[spec(version=level)], allow_anonymous=True) as plane:
+        remote = up(plane, level)
+        remote.send(b"\xc0\x00")
+        assert remote.read_frame() == b"\xd0\x00"
+
+
+@pytest.mark.parametrize(("raw", "answer"), [(b"\x32\x0c\x00\x06++++++\x00\x04\x00x", None), (b"\x36\x06\x00\x01t\x00\x01\x00", None),
+                                             (b"\x82\x00", b"\xe0\x01\x82")])
+def test_a_malformed_packet_ends_the_connection_without_disconnect(raw: bytes, answer: bytes | None) -> None:
+    with Plane(bridges=[spec(line("#", "in", 1), version=5)], allow_anonymous=True) as plane:
+        remote = up(plane, 5, n_in=1)
+        remote.send(raw)
+        assert remote.read_frame() == answer
+        assert linked(plane).event == "down"
 
 
 def test_a_disconnect_of_the_remote_broker() -> None:

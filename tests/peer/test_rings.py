@@ -60,7 +60,7 @@ def test_two_brokers_in_both_directions(level: int) -> None:
 
 
 def ring(n: int, direction: str, **more: Any) -> list[Plane]:
-    planes = [Plane(bridges=[spec(line("#", direction, 1), version=5, **{"remote_clientid": f"ring{i}", **more})], allow_anonymous=True)
+    planes = [Plane(bridges=[spec(line("#", direction, 1), version=5, loop_guard=True, **{"remote_clientid": f"ring{i}", **more})], allow_anonymous=True)
               for i in range(n)]
     for i, plane in enumerate(planes):
         connect(plane, planes[(i + 1) % n])

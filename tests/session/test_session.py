@@ -32,7 +32,10 @@ def test_queue_against_the_model(seed: int) -> None:
     delivered: list[int] = []
     for _ in range(5000):
         action = r.random()
-        if action < 0.4:
+        if action < 0.05:                       # a packet of a bridge takes an id
+            model.last_pid = model.last_pid % 65535 + 1
+            assert queue.take_pid() == model.last_pid
+        elif action < 0.4:
             qos = r.choice((0, 1, 1, 2, 2))
             model.push(number, qos)
             assert queue.push(number, qos) == model.last_pid
@@ -97,6 +100,29 @@ def test_a_paged_delivery_stores_its_lsn_and_size(size: int, lsn: int) -> None:
     assert queue.send_next() is not None
     queue.done(1)
     assert queue.counts() == (0, 0, 0, 0, 0, 0)
+
+
+def test_taken_ids_skip_the_deliveries_near_the_floor() -> None:
+    """Test a queue that is longer than the circle of ids, whose next id is in flight."""
+    queue = PyQueue()
+    for n in range(70_000):
+        pid = queue.push(n, 1)
+    assert pid == 70_000 - 65_535
+    sent = {queue.send_next()[3] for _ in range(10_000)}
+    taken = [queue.take_pid() for _ in range(10_000)]
+    assert taken == list(range(32_768, 42_768))
+    assert not sent & set(taken)
+
+
+def test_a_delivery_waits_while_its_id_is_in_flight() -> None:
+    queue = PyQueue()
+    assert queue.push(0, 1) == 1 and queue.rises()
+    queue.send_next()
+    for _ in range(65_534):
+        queue.take_pid()
+    assert queue.push(1, 1) == 1 and not queue.rises()
+    queue.done(1)
+    assert queue.rises()
 
 
 @pytest.mark.parametrize("lsn", [1, 2, 2**54, 2**63])

@@ -44,6 +44,7 @@ ctypedef struct BridgeSpec:       # the configuration of a bridge: one block of 
     uint16_t receive_max
     uint16_t alias_max
     uint32_t session_expiry_s
+    uint32_t packet_max_in      # Maximum Packet Size of CONNECT; 0: left out
     uint32_t packet_max         # bytes of the largest packet that is sent; 0: no limit
     uint32_t threshold          # lazy bridge: waiting deliveries that request a connection; 0: not lazy
     uint32_t idle_ms            # lazy bridge: idle time before it disconnects; 0: never
@@ -81,7 +82,8 @@ ctypedef struct Bridge:
     Timer timer                 # TIMER_BRIDGE: an event to report again, idle time
     uint64_t active_ms          # time of the last message in either direction
     uint64_t pinged_ms          # time of a PINGREQ without an answer; 0: none
-    uint16_t first_pid          # packet id of the first SUBSCRIBE: line i has first_pid + i, cyclically
+    uint32_t granted_line       # line behind the last one that SUBACK answered: usually the next that it answers
+    uint8_t version             # of the next attempt: spec.version, or V311 after the remote broker refused 5.0
     uint8_t state
     uint8_t as_bridge           # 1: the level carries 0x80 in this attempt
     uint8_t was_up              # 1: it was connected with these lines since the start

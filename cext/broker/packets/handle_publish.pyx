@@ -66,7 +66,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Publication out
     cdef uint8_t verdict
     cdef uint64_t changes
-    cdef bint looped = 0       # the message came back through bridges: acknowledged and dropped
+    cdef bint looped = 0, unwanted = 0   # came back through bridges; or no line of the bridge wants it: acknowledged and dropped
     cdef int allowed = BY_RULES
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
@@ -94,19 +94,24 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if rc == 0:
         verdict = publish_verdict(b, c, &p, &out, allowed)
         looped = verdict < 0x80 and props_has(&p.props, P_USER_PROPERTY) and bridge_seen(b, p.props.raw)
+        unwanted = looped
+    elif rc == NO_BRIDGE_LINE:
+        publish_denied(b, c, &p, p.topic)
+        verdict = RC_SUCCESS
+        unwanted = 1
     else:
-        verdict = publish_denied(b, c, &p, p.topic) if rc == NO_BRIDGE_LINE else RC_QUOTA_EXCEEDED
-    rc = 0
+        verdict = RC_QUOTA_EXCEEDED
     if c.pending_packet != NULL and c.pending_packet.replaced:
         replace_by_plugin(c, &out)
-    if verdict < 0x80 and log_wanted(&b.log, LOG_DEBUG):
+    if verdict < 0x80 and rc == 0 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:
-        rc = qos2_receive(b, c, &p, &out, verdict, looped)
+        rc = qos2_receive(b, c, &p, &out, verdict, unwanted)
     else:
+        rc = 0
         changes = changes_of(b)
         out.durability = durability_of(b, c, out.topic)
-        if verdict < 0x80 and not is_taken_by_plugin(c) and not looped:
+        if verdict < 0x80 and not is_taken_by_plugin(c) and not unwanted:
             verdict = publish_accepted(b, c, &out)
         if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
             rc = RC_QUOTA_EXCEEDED               # 3.x has no code for it: end the connection, so that the client sends it again
@@ -227,7 +232,7 @@ cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nog
 
 # ---------------------------------------------------------------- QoS 2
 
-cdef int qos2_receive(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict, bint looped) noexcept nogil:
+cdef int qos2_receive(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict, bint unwanted) noexcept nogil:
     cdef Inbox* inbox = &c.session.inbox
     cdef InboundQos2* h = inbox_find(inbox, p.pid)
     cdef Message* m = NULL
@@ -240,7 +245,7 @@ cdef int qos2_receive(Broker* b, Client* c, Publish* p, Publication* out, uint8_
     rc = check_quota(b, c, out.topic, out.topic.n + out.props.n + out.payload.n, &verdict)
     if rc:
         return rc
-    if verdict < 0x80 and not is_taken_by_plugin(c) and not looped:
+    if verdict < 0x80 and not is_taken_by_plugin(c) and not unwanted:
         m = publication_store(b, out)
         if m == NULL:
             dropped(b, c.session, DROP_MEMORY, out.topic)

@@ -30,7 +30,7 @@ from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY
 from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, delivery_bytes, delivery_message, delivery_release,
-    delivery_topic, inbox_fini, is_paged, queue_at, queue_done, queue_position,
+    delivery_topic, inbox_fini, is_paged, queue_at, queue_done, queue_pid_rises, queue_position,
 )
 from cext.session.session cimport SESSION_DROPPING, SESSION_RECHECK, SESSION_STRANGER, Session, session_sub_id
 
@@ -46,6 +46,8 @@ cdef void delivery_done(Broker* b, Session* s, Delivery* d, int way) noexcept no
 
 cdef bint window_open(Broker* b, Client* c, Queue* q, Delivery* d) noexcept nogil:
     if q.inflight >= c.window or q.next - q.floor >= 65534:
+        return 0
+    if c.flags & CF_BRIDGE and not queue_pid_rises(q):
         return 0
     if b.settings.max_inflight_bytes and q.inflight and d.message != NULL:
         return q.inflight_bytes + message_bytes(d.message) <= b.settings.max_inflight_bytes

@@ -63,9 +63,9 @@ BRIDGES = (
            "Seconds for which the other broker stores the bridge's session after a disconnect", 0, INT32_MAX,
            unit="seconds", error_text="bridge_session_expiry_interval must not be negative."),
     flag("bridge_outgoing_retain", True, B, "Send the retain flag with outgoing messages"),
-    flag("bridge_loop_guard", True, B,
+    flag("bridge_loop_guard", False, B,
          "Mark messages with the brokers that they passed (MQTT 5.0), so that messages do not circulate in a ring of "
-         "bridges", own=True),
+         "bridges. Subscribers see the mark as a user property", own=True),
     choice("bridge_reload_type", "lazy", B,
            "When a changed configuration applies to a connected bridge after SIGHUP: at its next connection (lazy), or "
            "at once (immediate)", ("lazy", "immediate"),

@@ -45,6 +45,7 @@ def bridge_spec(config: Config, bridge: Bridge, hostname: str) -> "dict[str, Any
         "topic_alias_max": bridge.bridge_max_topic_alias,
         "session_expiry_s": bridge.bridge_session_expiry_interval,
         "packet_max": bridge.bridge_max_packet_size,
+        "packet_max_in": config.max_packet_size if "max_packet_size" in config.origins else 0,
         "threshold": bridge.threshold if lazy else 0,
         "idle_ms": 1000 * bridge.idle_timeout if lazy else 0,
         "tls": _tls(bridge),
