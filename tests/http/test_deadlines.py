@@ -125,6 +125,17 @@ def test_max_connections_holds_for_one_listener_and_lets_the_next_client_in(serv
         assert is_closed(socks[0])
 
 
+def test_a_listener_with_few_places_takes_the_next_client_soon(serve, monkeypatch):
+    """The guaranteed time is shorter there."""
+    monkeypatch.setattr(connections, "GUARANTEED_S", 2.0 * WAIT_S)
+    monkeypatch.setattr(connections, "REQUEST_WITHIN_S", 4.0 * WAIT_S)
+    server = serve(max_connections=2)
+    with contextlib.ExitStack() as stack:
+        for i in range(2):
+            stack.enter_context(server.connect(b"GET / HT", source=f"127.0.0.{i + 2}"))
+        assert server.status() == 200
+
+
 def test_max_connections_0_accepts_no_client(serve):
     with serve(max_connections=0).connect() as sock:
         assert is_closed(sock)

@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 64
 NETWORK_MAX = CONNECTIONS_MAX // 4      # a network with more connections makes room among its own
 GUARANTEED_PART = 1 / 16                # of the places; at least one for each network
-GUARANTEED_S = 0.5                      # since accept or the last progress, for the first REQUEST_WITHIN_S only
+GUARANTEED_S = 0.5                      # since accept or the last progress; less on a listener with fewer places
 HEAD_BYTES_MAX = 16 << 10               # request line and headers
+CHUNKED_BYTES_MAX = 32 << 10            # a request with a body in chunks: each chunk costs CPU, however short it is
 REQUEST_WITHIN_S = 10.0                 # TLS handshake, head and body
 DRAIN_WITHIN_S = 15.0                   # until the client has taken a piece of the answer
 CLOSE_WITHIN_S = 15.0                   # until the client has taken the rest of it
@@ -74,7 +75,7 @@ class Connection(H11Protocol):
         self.accepted_s = self.progress_s = owner.loop.time()
         self.waits_since = 0                # turn of accepting
         self.opened = self.refused = self.ended = False
-        self._head_bytes = self._discarded = 0
+        self._received_bytes = self._discarded = 0
         self._head_end = b""                # the last bytes of the head that have arrived
         self._timer: asyncio.TimerHandle | None = None
 
@@ -158,15 +159,21 @@ class Connection(H11Protocol):
         if self.conn.their_state is h11.IDLE and self._has_bare_line_feed(data):
             self.refuse(self.owner.bad_request)
             return
-        room = HEAD_BYTES_MAX + 1 - self._head_bytes
-        self._head_bytes += len(data)
+        room = HEAD_BYTES_MAX + 1 - self._received_bytes
+        self._received_bytes += len(data)
         if self.conn.their_state is h11.IDLE and len(data) > room:
             # h11 looks at the size of incomplete heads only, and a read may be larger than a head may be
             super().data_received(data[:room])
             if self.refused:
                 return
             data = data[room:]
+        if self._received_bytes > CHUNKED_BYTES_MAX and self.conn.their_state is h11.SEND_BODY and self._is_chunked():
+            self.refuse(self.owner.body_too_large)
+            return
         super().data_received(data)
+
+    def _is_chunked(self) -> bool:
+        return any(name == b"transfer-encoding" for name, _ in self.headers)
 
     def _has_bare_line_feed(self, data: bytes) -> bool:
         """Return whether a line of the head ends without CR. h11 accepts that, but a proxy in front may see other
@@ -219,10 +226,10 @@ class Connection(H11Protocol):
 class Connections:
     """All HTTP connections of a broker."""
 
-    def __init__(self, config: "Config", state: "ServerState", bad_request: "Response", too_large: "Response"
-                 ) -> None:
+    def __init__(self, config: "Config", state: "ServerState", bad_request: "Response", too_large: "Response",
+                 body_too_large: "Response") -> None:
         self.config, self.state = config, state
-        self.bad_request, self.too_large = bad_request, too_large
+        self.bad_request, self.too_large, self.body_too_large = bad_request, too_large, body_too_large
         self.open: set[Connection] = set()
         self.networks: Counter[bytes] = Counter()
         self.waiting: dict[Connection, None] = {}   # for their clients; in front the one that waits longest
@@ -331,9 +338,10 @@ class Connections:
         """Return the connection that may go: of the network with most, the one that waits longest for its client."""
         n = self.networks if among is self.open else Counter(one.network for one in among)
         guaranteed, now_s = max(1, int(most * GUARANTEED_PART)), self.loop.time()
+        guaranteed_s = GUARANTEED_S * most / CONNECTIONS_MAX
 
         def may_go(one: Connection) -> bool:
-            until_s = min(one.progress_s + GUARANTEED_S, one.accepted_s + REQUEST_WITHIN_S)
+            until_s = min(one.progress_s + guaranteed_s, one.accepted_s + REQUEST_WITHIN_S)
             return one in among and self.turn - one.waits_since >= TURNS_MIN and (
                 n[one.network] > guaranteed or now_s >= until_s)
 

@@ -22,7 +22,7 @@ from mosq.log_types import ERROR
 from mosq.server.http.app import application
 from mosq.server.http.connections import HEAD_BYTES_MAX, Connections
 from mosq.server.http.files import FILE_THREADS
-from mosq.server.http.pages import BAD_REQUEST, HEAD_TOO_LARGE
+from mosq.server.http.pages import BAD_REQUEST, BODY_TOO_LARGE, HEAD_TOO_LARGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class HttpApi:
         self._errors.listen()
         anyio.to_thread.current_default_thread_limiter().total_tokens = FILE_THREADS
         state = ServerState()
-        connections = Connections(_config(app), state, BAD_REQUEST, HEAD_TOO_LARGE)
+        connections = Connections(_config(app), state, BAD_REQUEST, HEAD_TOO_LARGE, BODY_TOO_LARGE)
         for listener in self.listeners:
             connections.serve(listener)
         started.set()
