@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import signal
 import socket
@@ -19,6 +20,7 @@ from tests.harness.broker import command
 from tests.harness.faults import until
 from tests.harness.packets import Connack, Connect, Publish
 from tests.harness.properties import P
+from tests.harness.wire import Wire
 
 LIMIT = 128
 LOG = "log_dest file {dir}/own.log\nlog_type error warning notice information\n"
@@ -86,6 +88,18 @@ def keepalive(broker: Kept) -> object:
     connack = wire.read_packet()
     assert isinstance(connack, Connack)
     return dict(connack.props).get(P.SERVER_KEEPALIVE)
+
+
+def test_a_flood_of_idle_connections_ends_its_own(small: Small) -> None:
+    """The older connection of another network stays, though each new one of the flood ends one."""
+    with contextlib.closing(Wire(small.port, source="127.0.7.1")) as other, ExitStack() as stack:
+        other.send(Connect("other").encode(4)[:5])
+        for _ in range(LIMIT + 100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", small.port)))
+        small.client("pub", clean=True)
+        other.send(Connect("other").encode(4)[5:])
+        assert isinstance(other.read_packet(), Connack)
+    until(lambda: "Client connection from 127.0.0.1 denied: no descriptor is left, and it had not logged in." in small.own_log())
 
 
 def test_clients_that_have_logged_in_stay(small: Small) -> None:

@@ -27,14 +27,14 @@ N = 40
 LISTENER = "listener {port} 127.0.0.1\nallow_anonymous true\n"
 CLIENT_BYTES = 700      # a connection itself
 
-Open = Callable[[int, bytes], socket.socket]
+Open = Callable[..., socket.socket]
 
 
 @pytest.fixture
 def opened() -> Iterator[Open]:
     with contextlib.ExitStack() as stack:
-        def open_(port: int, first: bytes) -> socket.socket:
-            sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        def open_(port: int, first: bytes, source: str = "127.0.0.1") -> socket.socket:
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0)))
             sock.sendall(first)
             return sock
 
@@ -130,19 +130,65 @@ def test_the_command_counts_the_allocations_of_openssl() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-def test_the_oldest_connections_end_when_all_need_too_much(opened: Open) -> None:
+FIRST = (HALF + bytes(20_000))[:20_000]
+
+
+def has_ended(sock: socket.socket) -> bool:
+    """Wait for the end of the connection. The system resets one whose bytes the broker had not read."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_flood_ends_its_own_connections(opened: Open) -> None:
+    """The connections of a network that holds much end, the oldest first, and not the older one of another network."""
     with mosq.Broker(login_memory=200_000) as broker:
-        early = opened(broker.port, (HALF + bytes(20_000))[:20_000])
+        other = Wire(broker.port, source="127.0.7.1")
+        other.send(Connect("c").encode(4)[:10])
         until(lambda: broker.stats()["newcomers"] == 1)
+        early = opened(broker.port, FIRST)
+        until(lambda: broker.stats()["newcomers"] == 2)
         for _ in range(N):
-            opened(broker.port, (HALF + bytes(20_000))[:20_000])
-        assert early.recv(1) == b""
+            opened(broker.port, FIRST)
+        assert has_ended(early)
         until(lambda: broker.stats()["refused_evicted"] >= N // 2)
         assert broker.stats()["newcomers_bytes"] <= 200_000
-        wire = Wire(broker.port)
-        wire.send(Connect("c"))
-        assert isinstance(wire.read_packet(), Connack)
-        wire.close()
+        other.send(Connect("c").encode(4)[10:])
+        assert isinstance(other.read_packet(), Connack)
+        other.close()
+
+
+def test_the_oldest_connection_ends_if_no_network_holds_much(opened: Open) -> None:
+    with mosq.Broker(login_memory=200_000) as broker:
+        early = opened(broker.port, FIRST, "127.0.1.1")
+        until(lambda: broker.stats()["newcomers"] == 1)
+        for n in range(N):
+            opened(broker.port, FIRST, f"127.0.{n + 2}.1")
+        assert has_ended(early)
+        until(lambda: broker.stats()["refused_evicted"] >= N // 2)
+        assert broker.stats()["newcomers_bytes"] <= 200_000
+
+
+def test_clients_behind_a_proxy_count_by_their_own_networks(opened: Open) -> None:
+    """A PROXY header replaces the address: the flood of one client ends its own connections, and not those of others behind the proxy."""
+    with mosq.Broker("listener 1883 127.0.0.1\nenable_proxy_protocol 1\nallow_anonymous true\n", port=0, login_memory=200_000) as broker:
+        other = Wire(broker.port)
+        other.send(b"PROXY TCP4 198.51.100.1 192.0.2.1 1000 1883\r\n" + Connect("c").encode(4)[:10])
+        until(lambda: broker.stats()["newcomers"] == 1)
+        for _ in range(N):
+            opened(broker.port, b"PROXY TCP4 203.0.113.1 192.0.2.1 1000 1883\r\n" + FIRST)
+        until(lambda: broker.stats()["refused_evicted"] >= N // 2)
+        other.send(Connect("c").encode(4)[10:])
+        assert isinstance(other.read_packet(), Connack)
+        other.close()
+
+
+def test_an_evicted_connection_has_a_log_line(opened: Open) -> None:
+    with Broker(LISTENER + "login_memory 200000\nlog_connections_max 5\n") as broker:
+        for _ in range(N):
+            opened(broker.port, FIRST)
+        until(lambda: broker.log().count("Client connection from 127.0.0.1 denied: login_memory exceeded before its login.") == 5)
 
 
 def test_a_login_ends_the_count(opened: Open) -> None:

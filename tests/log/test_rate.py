@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 
@@ -51,6 +52,34 @@ def test_one_line_reports_how_many_were_left_out() -> None:
         assert found and int(found[1]) == 3 * MOST
         connect_to(broker, "127.0.0.1", b"\0\0")         # a new window
         until(lambda: broker.log().count("Protocol error from 127.0.0.1") == MOST + 1)
+
+
+@pytest.mark.parametrize(("first", "line"), [
+    (b"GET / HTTP/1.1\r\n\r\n", "Protocol error from 127.0.0.{}:"),
+    (Connect("c", username="ann", password=b"wrong").encode(4), "Client c [127.0.0.{}:"),
+])
+def test_a_flood_does_not_hide_the_first_line_of_a_neighbour(first: bytes, line: str) -> None:
+    with Broker(LISTENER + f"allow_anonymous false\nlog_connections_max {MOST}\n") as broker:
+        for _ in range(4 * MOST):
+            connect_to(broker, "127.0.0.1", first)
+        for last in (2, 3):
+            for _ in range(3):
+                connect_to(broker, f"127.0.0.{last}", first)
+        connect_to(broker, "127.0.7.1", first)
+        until(lambda: "127.0.7.1:" in broker.log() and all(line.format(last) in broker.log() for last in (2, 3)))
+        assert all(broker.log().count(line.format(last)) < 3 for last in (2, 3))     # 1, or 2 at the border of two windows
+
+
+def test_first_lines_are_bounded_too() -> None:
+    """A flood from very many addresses fills the table of addresses; the lines beyond it are only counted."""
+    with Broker(LISTENER + "allow_anonymous true\nlog_connections_max 1\nlog_type notice\n") as broker:
+        for n in range(6000):
+            with contextlib.closing(socket.socket()) as sock:
+                sock.bind((f"127.{n // 250 % 250 + 1}.{n % 250}.1", 0))
+                sock.connect(("127.0.0.1", broker.port))
+        until(lambda: "new connections from other networks" in broker.log())
+        windows = broker.log().count("new connections from other networks")
+        assert broker.log().count("New connection from 127.") <= (windows + 1) * (2048 + 10)
 
 
 def test_zero_removes_the_limit() -> None:

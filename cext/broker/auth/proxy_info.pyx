@@ -16,6 +16,7 @@ from cext.broker.core.client cimport END_REFUSED, END_UPGRADE, address_text, cli
 from cext.broker.core.client_state cimport CF_IDENTIFIED, Client, client_of
 from cext.broker.core.listener cimport Listener
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.newcomers cimport newcomer_moved
 from cext.broker.core.pending_packet cimport names_take, owned_set, proxied_of
 from cext.codec.decode cimport Connect
 from cext.codec.utf8 cimport utf8_check
@@ -79,6 +80,7 @@ cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nog
         conn.address.family = p.family
         conn.address.port = p.port
         memcpy(conn.address.ip, p.ip, sizeof(p.ip))
+        newcomer_moved(b, c)
     if listener.proxy_version != 2:
         return 0
     if listener.proxy_require_tls and not (p.has_tls and p.tls & PROXY_TLS):
@@ -160,3 +162,4 @@ cdef void client_upgraded(void* broker, Conn* conn, const Upgrade* u, const uint
         value.p = text + u.forwarded_at
         value.n = u.forwarded_n
         forwarded_read(c.listener, value, &conn.address)
+        newcomer_moved(<Broker*>broker, c)

@@ -23,6 +23,14 @@ ctypedef struct ReplayOps:
     bint (*discard)(Broker* b) noexcept nogil                   # frees what was read for slow readers; 0 = there was nothing
     void (*unblock)(Broker* b, Session* s) noexcept nogil       # called when the session has room, has another client, or has ended
 
+ctypedef struct NewcomerNetwork:
+    # the newcomers of the source networks that have one hash, from the oldest to the newest, as positions in the slab + 1; 0: none
+    uint64_t bytes                      # memory that they are counted as
+    uint32_t n
+    uint32_t first
+    uint32_t last
+    uint32_t first_met                  # number of the first one
+
 ctypedef struct Broker:
     Reactor reactor
     Wheel wheel
@@ -67,9 +75,9 @@ ctypedef struct Broker:
     int64_t descriptors_warned_s
     int fd_limit                        # new connections get descriptors below this one; 0: not read from the system yet
     int fd_first                        # lowest free descriptor when the loop started
-    uint32_t newcomers_first            # connections that have not logged in, see newcomers.pyx
-    uint32_t newcomers_last
+    NewcomerNetwork newcomer_networks[512]  # NEWCOMER_NETWORKS: connections that have not logged in, see newcomers.pyx
     uint32_t newcomers_n
+    uint32_t newcomers_met              # number of all newcomers so far
     uint64_t newcomers_bytes            # memory of all newcomers, OpenSSL's included
     int statm_fd                        # the system's count of the process's memory, see resident.pyx; -1: not watched
     uint64_t resident                   # bytes when it was last read

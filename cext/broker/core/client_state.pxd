@@ -136,9 +136,11 @@ ctypedef struct Client:
     uint64_t auth_request                   # handle of the request about its CONNECT, AUTH exchange or PUBLISH; 0: none
     uint32_t packet_max                 # largest packet that the client accepts; 0: no limit
     uint32_t out_packets                # PUBLISHes written since its output was last empty
-    uint32_t newcomer_prev              # neighbours in the list of newcomers, as positions in the slab + 1; 0: none
+    uint32_t newcomer_prev              # neighbours among the newcomers of its network, as positions in the slab + 1; 0: none
     uint32_t newcomer_next
     uint32_t newcomer_bytes             # memory that it is counted as
+    uint32_t newcomer_met               # its number: older newcomers have smaller ones
+    uint16_t newcomer_network           # place in newcomer_networks
     uint16_t keepalive_s
     uint16_t alias_max_in               # Topic Alias Maximum that it received; a reload does not change it
     uint16_t window                     # largest number of deliveries in flight

@@ -5,7 +5,10 @@ A network is an IPv4 /24 or an IPv6 /56, the least that a host can usually vary.
 finds no place shares one counter per kind with others like it, and all networks together have a limit per kind. All counters end with the
 window.
 
-Cost: one hash per line.
+The first line of each address (IPv4, or IPv6 /64) and kind is logged beyond these limits, so that a flood does not hide its neighbours. The
+table of addresses has a fixed size: an address that finds no place has no such right.
+
+Cost: two hashes per line.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -30,14 +33,38 @@ cdef void log_rates_clear(LogRates* t) noexcept nogil:
     memset(t.logged, 0, sizeof(t.logged))
     memset(t.others, 0, sizeof(t.others))
     memset(t.left_out, 0, sizeof(t.left_out))
+    memset(t.met, 0, sizeof(t.met))
 
 
-cdef void source_network(const Address* a, Address* out) noexcept nogil:
+cdef inline void address_begin(const Address* a, int bytes_4, int bytes_6, Address* out) noexcept nogil:
     cdef int i
     memset(out, 0, sizeof(Address))
     out.family = a.family
-    for i in range(3 if a.family == AF_INET else 7 if a.family == AF_INET6 else 0):
+    for i in range(bytes_4 if a.family == AF_INET else bytes_6 if a.family == AF_INET6 else 0):
         out.ip[i] = a.ip[i]
+
+
+cdef void source_network(const Address* a, Address* out) noexcept nogil:
+    address_begin(a, 3, 7, out)
+
+
+cdef bint first_of_address(LogRates* t, const Address* a, int kind) noexcept nogil:
+    """Note that the address causes a line; return whether it is the first one of its kind in this window."""
+    cdef Address source
+    cdef uint64_t hash
+    cdef uint64_t* at
+    cdef int i
+    address_begin(a, 4, 8, &source)
+    source.by_proxy = <uint8_t>kind          # the hash covers it
+    hash = hash_bytes(&t.key, <const uint8_t*>&source, sizeof(Address)) | 1
+    at = &t.met[(hash >> 8) % LOG_FIRST_SETS * LOG_RATE_WAYS]
+    for i in range(LOG_RATE_WAYS):
+        if at[i] == hash:
+            return 0
+        if at[i] == 0:
+            at[i] = hash
+            return 1
+    return 0
 
 
 cdef const char* log_rate_mask(int family) noexcept nogil:
@@ -52,6 +79,7 @@ cdef bint log_rate_count(LogRates* t, const Address* a, int kind, uint32_t most)
     cdef LogRate* at
     cdef uint64_t hash
     cdef int i
+    cdef bint first = first_of_address(t, a, kind)
     source_network(a, &network)
     network.by_proxy = <uint8_t>kind         # the hash covers it
     hash = hash_bytes(&t.key, <const uint8_t*>&network, sizeof(Address)) | 1
@@ -62,7 +90,7 @@ cdef bint log_rate_count(LogRates* t, const Address* a, int kind, uint32_t most)
             slot = &at[i]
             break
     if slot == NULL:
-        if t.others[kind] >= most or t.logged[kind] >= <uint64_t>most * LOG_RATE_NETWORKS:
+        if not first and (t.others[kind] >= most or t.logged[kind] >= <uint64_t>most * LOG_RATE_NETWORKS):
             t.left_out[kind] += 1
             return 0
         t.others[kind] += 1
@@ -72,7 +100,7 @@ cdef bint log_rate_count(LogRates* t, const Address* a, int kind, uint32_t most)
     slot.kind = <uint8_t>kind
     slot.network = network
     slot.seen += 1
-    if slot.seen > most or t.logged[kind] >= <uint64_t>most * LOG_RATE_NETWORKS:
+    if not first and (slot.seen > most or t.logged[kind] >= <uint64_t>most * LOG_RATE_NETWORKS):
         slot.left_out += 1
         return 0
     t.logged[kind] += 1

@@ -35,7 +35,7 @@ cdef enum:
     REFUSED_ACCESS = 5                 # CONNECT was not authorised
     REFUSED_AUTH_TIMEOUT = 6           # the control plane did not answer within auth_timeout
     REFUSED_DISK = 7                   # a durable session, while the disk of the store is full
-    REFUSED_EVICTED = 8                # had not logged in, and was the oldest such connection when descriptors or memory ran out
+    REFUSED_EVICTED = 8                # had not logged in when descriptors or memory ran out, and its network held much of it
     REFUSED_REASONS = 9                # number of REFUSED reasons
 
 cdef enum:

@@ -9,7 +9,5 @@ cdef void no_descriptors(void* broker) noexcept nogil
 cdef void newcomer_grew(void* broker, Conn* conn) noexcept nogil       # on_small
 cdef void descriptors_begin(Broker* b) noexcept nogil            # the loop starts
 cdef uint32_t connections_room(Broker* b) noexcept nogil         # number of connections for which there are descriptors
-# End the oldest connection that has not logged in. Returns 0 if there is none. Not while the packets of a client are handled.
-cdef bint newcomer_evict(Broker* b) noexcept nogil
 # Adopt a connected socket of the embedding program; trusted, without limits. Returns 0 or errno; then the caller still owns fd.
 cdef int client_adopt(Broker* b, int fd) noexcept nogil

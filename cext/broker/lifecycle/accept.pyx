@@ -6,7 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 
 from cext.base.wheel cimport wheel_add
-from cext.broker.core.bounds cimport WORK_ACCEPT
+from cext.broker.core.bounds cimport WORK_ACCEPT, WORK_END
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport (
     END_REFUSED, address_text, client_doom, client_give, client_take, line_allowed, log_line, log_line_of, log_text,
@@ -15,7 +15,7 @@ from cext.broker.core.client_state cimport CF_NEWCOMER, CF_TRUSTED, Client, clie
 from cext.broker.core.listener cimport Listener
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.core.log_rate cimport LINE_ACCEPTED, LINE_DENIED
-from cext.broker.core.newcomers cimport newcomer_add, newcomer_count, newcomer_oldest
+from cext.broker.core.newcomers cimport newcomer_add, newcomer_count, newcomer_to_end
 from cext.broker.core.resident cimport resident_check
 from cext.broker.core.stats cimport (
     REFUSED_DESCRIPTORS, REFUSED_EVICTED, REFUSED_GLOBAL, REFUSED_LISTENER, REFUSED_MEMORY,
@@ -43,12 +43,16 @@ cdef enum:
     WARN_EVERY_S = 60
 
 
-cdef void refuse_connection(Broker* b, int fd, const Address* a, int reason, const char* text) noexcept nogil:
+cdef void count_refused(Broker* b, const Address* a, int reason, const char* text) noexcept nogil:
     cdef char where[64]
     b.stats.refused[reason] += 1
     if log_wanted(&b.log, LOG_NOTICE) and line_allowed(b, a, LINE_DENIED):
         address_text(a, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client connection from %s denied: %s.", where, text))
+
+
+cdef void refuse_connection(Broker* b, int fd, const Address* a, int reason, const char* text) noexcept nogil:
+    count_refused(b, a, reason, text)
     c_close(fd)
 
 
@@ -154,7 +158,7 @@ cdef uint32_t connections_room(Broker* b) noexcept nogil:
 
 cdef int descriptor_below_limit(Broker* b, int fd) noexcept nogil:
     """Return the descriptor that a new connection keeps, or -1 after closing it. Connections have only numbers below fd_limit, so the
-    numbers above are the reserve. A connection with a higher number gets that of the oldest newcomer, which ends."""
+    numbers above are the reserve. A connection with a higher number gets that of a newcomer, which ends."""
     cdef int lower = -1
     if fd < b.fd_limit:
         return fd
@@ -162,7 +166,7 @@ cdef int descriptor_below_limit(Broker* b, int fd) noexcept nogil:
     if fd < b.fd_limit:
         return fd
     warn_of_descriptors(b)
-    if newcomer_evict(b):
+    if newcomer_evict(b, 0):
         lower = fcntl(fd, F_DUPFD_CLOEXEC, 0)
         if lower >= b.fd_limit:      # another thread was faster
             c_close(lower)
@@ -173,20 +177,23 @@ cdef int descriptor_below_limit(Broker* b, int fd) noexcept nogil:
     return lower
 
 
-cdef bint newcomer_evict(Broker* b) noexcept nogil:
-    """End the oldest connection that has not logged in. Returns 0 if there is none."""
-    cdef Client* c = newcomer_oldest(b)
+cdef bint newcomer_evict(Broker* b, bint by_bytes) noexcept nogil:
+    """End a connection that has not logged in: the oldest of a network that holds much memory (by_bytes) or many descriptors. Returns 0 if there
+    is none."""
+    cdef Client* c = newcomer_to_end(b, by_bytes)
     if c == NULL:
         return 0
-    b.stats.refused[REFUSED_EVICTED] += 1
-    b.log.was_refused = 0        # no line for each: a flood would fill the log
+    b.work += WORK_END
+    count_refused(b, &c.conn.address, REFUSED_EVICTED, "login_memory exceeded before its login" if by_bytes
+                  else "no descriptor is left, and it had not logged in")
+    b.log.was_refused = 0        # this was its line
     client_end(b, c, END_REFUSED)
     conn_close(&b.reactor, &c.conn)      # its descriptor is free at once
     return 1
 
 
 cdef void newcomer_grew(void* broker, Conn* conn) noexcept nogil:
-    """Count the memory of a connection that has not logged in, and end the oldest of these while all of them have too much. The present
+    """Count the memory of a connection that has not logged in, and end some of these while all of them have too much. The present
     one may be among them."""
     cdef Broker* b = <Broker*>broker
     cdef Client* c = client_of(conn)
@@ -201,11 +208,11 @@ cdef void newcomers_shrink(Broker* b) noexcept nogil:
     cdef uint64_t most = b.settings.login_memory
     if b.settings.memory_limit and (most == 0 or most > b.settings.memory_limit // 4):
         most = b.settings.memory_limit // 4
-    while most and b.newcomers_bytes > most and newcomer_evict(b):
+    while most and b.newcomers_bytes > most and newcomer_evict(b, 1):
         if b.reactor.now_s - b.newcomers_warned_s >= WARN_EVERY_S:
             b.newcomers_warned_s = b.reactor.now_s
             log_text(b, LOG_WARNING, "Connections that have not logged in need more than login_memory, or a quarter of memory_limit. "
-                                     "The oldest of them end.")
+                                     "The oldest of the networks that hold most of it end.")
 
 
 cdef void warn_of_descriptors(Broker* b) noexcept nogil:
@@ -225,4 +232,4 @@ cdef void no_descriptors(void* broker) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     b.stats.refused[REFUSED_DESCRIPTORS] += 1
     warn_of_descriptors(b)
-    newcomer_evict(b)
+    newcomer_evict(b, 0)

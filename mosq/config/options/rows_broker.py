@@ -116,7 +116,8 @@ OWN = (
            own=True),
     number("login_memory", 64 << 20, G,
            "Memory in bytes for all connections that have not logged in, with that of TLS; at most a quarter of "
-           "memory_limit. Above it, the oldest of them end; 0 removes the limit", 0, INT64_MAX, unit="bytes", own=True),
+           "memory_limit. Above it, connections of the networks that hold most end; 0 removes the limit", 0, INT64_MAX,
+           unit="bytes", own=True),
     number("max_output_bytes", 64 << 20, G,
            "Unsent output per client in bytes. Above it, QoS 0 messages to the client are dropped and its input waits",
            65536, INT32_MAX, unit="bytes", own=True),
@@ -200,7 +201,8 @@ LOG = (
            100_000, unit="lines a second", own=True),
     number("log_connections_max", 1000, G,
            "Largest number of log lines of one kind (new connections, refused logins, ...) about one network (IPv4 "
-           "/24, IPv6 /56) in 10 seconds. One line reports how many more there were; 0 removes the limit", 0, 1_000_000,
+           "/24, IPv6 /56) in 10 seconds, apart from the first one of each address. One line reports how many more "
+           "there were; 0 removes the limit", 0, 1_000_000,
            unit="lines in 10 seconds", own=True),
     Option("websockets_log_level", "anything", None, G, "Log level of libwebsockets in Mosquitto",
            ignored="it is for libwebsockets, which mosq does not use"),
