@@ -1,11 +1,13 @@
 """Measure what TLS handshakes cost clients that are connected already, and how many a broker makes per second.
 
     python -m perf.tls.flood                                        # mosq of this checkout
+    python -m perf.tls.flood --loop                                 # and with handshakes in the loop, in turns
     python -m perf.tls.flood --other "/tmp/old/.venv/bin/mosq"      # and another one, in turns
 
-A victim on a plain listener sends PINGREQ each millisecond, alone and then during 500 half handshakes per second: a
-recorded ClientHello, for which the broker makes its private-key operation (RSA 2048), and a close. So the flood costs
-the client's side almost nothing. Then handshakes are begun as fast as the broker answers, 32 at a time.
+A victim on a plain listener sends PINGREQ each millisecond, in turns of a second alone and a second during 500 half
+handshakes per second, so that other work on the machine disturbs both alike. A half handshake is a recorded
+ClientHello, for which the broker makes its private-key operation (RSA 2048), and a close. So the flood costs the
+client's side almost nothing. Then handshakes are begun as fast as the broker answers, 32 at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pathlib import Path
 from perf.lock import bench_lock
 from perf.tls.__main__ import KEYS, certify
 
-SECONDS, RATE, AT_ONCE = 5.0, 500, 32
+SECONDS, TURNS, RATE, AT_ONCE = 5.0, 8, 500, 32
 CONFIG = """\
 log_dest none
 user root
@@ -37,6 +39,7 @@ listener {tls} 127.0.0.1
 certfile {dir}/s.crt
 keyfile {dir}/s.key
 """
+LOOP = "tls_handshake_threads 0\n"
 CONNECT = b"\x10\x12\x00\x04MQTT\x04\x02\x00\x00\x00\x06victim"
 
 
@@ -94,9 +97,9 @@ def flood(port: int, seconds: float, rate: float) -> int:
     return n
 
 
-def measure(command: str, folder: Path) -> dict[str, float]:
+def measure(command: str, folder: Path, extra: str) -> dict[str, float]:
     plain, tls = free_port(), free_port()
-    (folder / "f.conf").write_text(CONFIG.format(plain=plain, tls=tls, dir=folder))
+    (folder / "f.conf").write_text(CONFIG.format(plain=plain, tls=tls, dir=folder) + extra)
     process = subprocess.Popen([*shlex.split(command), "-c", str(folder / "f.conf")],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -107,11 +110,16 @@ def measure(command: str, folder: Path) -> dict[str, float]:
             except OSError:
                 time.sleep(0.02)
         flood(tls, 0.3, RATE)
-        alone = sorted(victim(plain, SECONDS))
+        alone, under, n = [], [], 0
         with multiprocessing.Pool(1) as pool:
-            answered = pool.apply_async(flood, (tls, SECONDS, RATE))
-            under = sorted(victim(plain, SECONDS))
-            rate = answered.get() / SECONDS
+            for _ in range(TURNS):
+                alone += victim(plain, 1)
+                answered = pool.apply_async(flood, (tls, 1, RATE))
+                under += victim(plain, 1)
+                n += answered.get()
+            alone.sort()
+            under.sort()
+            rate = n / TURNS
             per_second = pool.apply(flood, (tls, SECONDS, 0)) / SECONDS
     finally:
         process.terminate()
@@ -125,9 +133,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mosq", default=f"{sys.executable} -m mosq", help="command of mosq (default: this one)")
     parser.add_argument("--other", default="", help="command of another broker")
+    parser.add_argument("--loop", action="store_true", help="also measure mosq with tls_handshake_threads 0")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    brokers = {name: command for name, command in (("mosq", args.mosq), ("other", args.other)) if command}
+    loop = args.mosq if args.loop else ""
+    named = (("mosq", args.mosq), ("loop", loop), ("other", args.other))
+    brokers = {name: command for name, command in named if command}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in brokers}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -135,7 +146,7 @@ def main() -> int:
         for turn in range(args.rounds):
             with bench_lock():
                 for one in list(brokers)[:: 1 if turn % 2 else -1]:
-                    found[one].append(measure(brokers[one], folder))
+                    found[one].append(measure(brokers[one], folder, LOOP if one == "loop" else ""))
     for one, runs in found.items():
         print(one, {key: f"{statistics.median(run[key] for run in runs):.2f}" for key in runs[0]},
               "ratios:", " ".join(f"{run['ratio']:.2f}" for run in runs))
