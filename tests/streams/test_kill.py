@@ -10,7 +10,7 @@ import pytest
 
 from mosq.journal.stream import Stream
 from tests.durable.test_disk import spare_written
-from tests.durable.test_restart import Kept, subscribe
+from tests.durable.test_restart import Kept, offline_subscriber, publish, read_publishes, subscribe
 from tests.harness import packets
 from tests.harness.effort import tries
 from tests.harness.faults import Faults, until
@@ -147,6 +147,45 @@ def test_a_message_released_twice_is_in_the_stream_once(retain: bool) -> None:
         pub.send(Publish("a", b"once only", 2, 1), Pubrel(1))         # another message
         assert [pub.read_packet(), pub.read_packet()] == [Pubrec(1), Pubcomp(1)]
         assert [r.payload for r in stopped(broker)] == [b"once only"] * 2
+
+
+def test_a_kill_during_a_fan_out_loses_no_delivery() -> None:
+    """Subscribers of the first slice get the QoS 2 message again, as docs/storage.md says; no subscriber misses it."""
+    faults = Faults()
+    with closing(faults), Kept(keeping("turn_budget 1000", "durability_interval 0", "sys_interval 0"), faults.env) as broker:
+        for n in range(5):
+            offline_subscriber(broker, ("a", 2), name=f"early{n}")
+        for n in range(70):              # a slice is of 64
+            subscribe(broker.client(f"sub{n}", clean=True, level=4), ("a", 0))
+        for n in range(5):
+            offline_subscriber(broker, ("a", 2), name=f"late{n}")
+        pub = broker.client("pub", level=4)
+        pub.send(Publish("a", b"all", 2, 1))
+        assert pub.read_packet() == Pubrec(1)
+        before = store_bytes(broker)
+        faults.set(sends=1)
+        pub.send(Pubrel(1))
+        until(lambda: faults.waiting and store_bytes(broker) != before)
+        broker.die()
+        faults.heal()
+        broker.start()
+        pub = broker.client("pub", level=4)
+        pub.send(Pubrel(1))
+        assert pub.read_packet() == Pubcomp(1)
+        publish(pub, "a", b"end", 2)
+        copies = {name: queued(broker, name) for name in (*(f"early{n}" for n in range(5)), *(f"late{n}" for n in range(5)))}
+        assert {copies[f"early{n}"] for n in range(5)} <= {1, 2}
+        assert {copies[f"late{n}"] for n in range(5)} == {1}
+
+
+def queued(broker: Kept, name: str) -> int:
+    """Return the number of messages that wait for the session before the last one."""
+    wire = broker.client(name, session=True)
+    got = read_publishes(wire, 1)
+    while got[-1].payload != b"end":
+        got += read_publishes(wire, 1)
+    assert {packet.payload for packet in got[:-1]} <= {b"all"}
+    return len(got) - 1
 
 
 def test_a_packet_id_reused_during_a_fan_out_stays() -> None:
