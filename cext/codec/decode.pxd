@@ -6,8 +6,18 @@ from cext.base.view cimport View
 from cext.codec.frame cimport Frame
 from cext.codec.properties cimport Props
 
+cdef enum:
+    # parts of CONNECT in their order: which of them is wrong decides how the client is refused
+    CONNECT_HEAD = 0            # protocol name, level, flags, keepalive
+    CONNECT_PROPERTIES = 1
+    CONNECT_ID = 2
+    CONNECT_WILL = 3
+    CONNECT_LOGIN = 4           # user name and password
+    CONNECT_END = 5             # bytes after the last field
+
 ctypedef struct Connect:
     uint8_t version             # V31, V311 or V5, without the bridge bit 0x80
+    uint8_t part                # CONNECT_: the part that was decoded last. After an error: where it is
     uint8_t bridge              # 1 = the level byte carried 0x80, as with Mosquitto's try_private
     uint8_t clean_start
     uint8_t will                # 1 = a will follows
@@ -59,7 +69,9 @@ ctypedef struct Auth:
     Props props
 
 # Return RC_UNSUPPORTED_PROTOCOL_VERSION for an unknown level under a known protocol name (then only out.version is set, to the
-# level as sent), RC_PROTOCOL_ERROR for an unknown name, and RC_MALFORMED for all other errors.
+# level as sent), RC_PROTOCOL_ERROR for an unknown name, RC_CLIENTID_NOT_VALID for a client id that is no UTF-8 of MQTT, and
+# RC_MALFORMED or RC_PROTOCOL_ERROR for all other errors. Decoders of other packets may add COMPAT_MALFORMED or
+# COMPAT_PROTOCOL_ERROR to the code.
 cdef int decode_connect(const Frame* f, Connect* out) noexcept nogil
 cdef int decode_publish(const Frame* f, int version, Publish* out) noexcept nogil
 cdef int decode_ack(const Frame* f, int version, Ack* out) noexcept nogil

@@ -3,26 +3,30 @@
 # sessions, limits or earlier packets.
 # Invariant: a decoder accounts for every byte of the frame and reads nothing outside it. Cost: linear; no allocation.
 #
-# Differences from Mosquitto 2.1 (both end the client in each case):
+# Where the standard names the reason code, it decides; COMPAT_ adds the code that Mosquitto sends (both end the client):
 #   - SUBSCRIBE with QoS 3, with Retain Handling 3 or without a filter, and UNSUBSCRIBE without a filter: Protocol Error
 #     [v5 3.8.3-2, 3.10.3-2, 3.8.3.1]; Mosquitto: Malformed.
-#   - Wrong flags of PUBREL and DISCONNECT, bytes after DISCONNECT: Malformed [v5 2.1.3-1]; Mosquitto: Protocol Error.
-#   - Reason codes of DISCONNECT are checked [v5 3.14.2-1]; Mosquitto accepts any.
-#   - A client id with bad UTF-8 is Malformed [v5 1.5.4-1]; Mosquitto: 0x85.
-#   - AUTH without a reason code means Success, which only servers send; Mosquitto takes it as a continuation.
-#   - Level 0x85 (bridge bit with 5.0) is an unknown level; Mosquitto misreads the properties.
-# Where the standard leaves a choice, the decoders do as Mosquitto does: packet id 0 is a Protocol Error, in
-# SUBSCRIBE and UNSUBSCRIBE Malformed.
+#   - PUBLISH without topic and alias: Protocol Error [v5 3.3.2.1]; Mosquitto: Malformed.
+#   - Wrong flags of DISCONNECT: Malformed [v5 3.14.1]; Mosquitto: Protocol Error.
+# Where the standard leaves a choice, the decoders do as Mosquitto does:
+#   - Packet id 0 is a Protocol Error, in SUBSCRIBE and UNSUBSCRIBE Malformed. Wrong flags of PUBREL are a Protocol Error.
+#   - A block of properties that is cut short is Malformed, also if a property before the end does not belong there.
+#   - A client id with bad UTF-8 gets 0x85 [v5 3.1.3-8].
+#   - DISCONNECT may carry any reason code: the client is gone in any case.
+# Two differences remain: AUTH without a reason code means Success, which only servers send (Mosquitto takes it as a
+# continuation); level 0x85 (bridge bit with 5.0) is an unknown level (Mosquitto misreads the properties).
 # MQTT 3.1 has no reserved flags ("not used"), and its SUBSCRIBE, UNSUBSCRIBE and PUBREL may carry DUP [v3.1 2.1].
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp
 from cext.base.view cimport View
 from cext.codec.field cimport be16, binary_take
-from cext.codec.frame cimport Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PUBLISH, V31, V311, V5
+from cext.codec.frame cimport Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PUBLISH, T_PUBREL, V31, V311, V5
 from cext.codec.properties cimport (
     IN_WILL, P_AUTH_DATA, P_AUTH_METHOD, P_TOPIC_ALIAS, Props, props_decode, props_has, props_last, props_none,
 )
-from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR, RC_UNSUPPORTED_PROTOCOL_VERSION
+from cext.codec.reason cimport (
+    RC_CLIENTID_NOT_VALID, RC_MALFORMED, COMPAT_MALFORMED, COMPAT_PROTOCOL_ERROR, RC_PROTOCOL_ERROR, RC_UNSUPPORTED_PROTOCOL_VERSION,
+)
 from cext.codec.utf8 cimport utf8_check
 
 cdef extern from *:
@@ -32,13 +36,11 @@ cdef extern from *:
     static const unsigned char mosq_flags_ignored_31[16] = { [1] = 15, [6] = 15, [8] = 8, [10] = 8, [14] = 15 };
     /* Bit i set = the flags i are wrong in a PUBLISH: QoS 3 [v5 3.3.1-4] or DUP with QoS 0 [v5 3.3.1-2]. */
     #define mosq_publish_flags_bad (1u << 6 | 1u << 7 | 1u << 14 | 1u << 15 | 1u << 8 | 1u << 9)
-    /* Reason codes that a client may send, one bit per packet type
-       [v5 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.14.2.1, 3.15.2.1]. */
-    enum { A = 1 << 4 | 1 << 5, R = 1 << 6 | 1 << 7, D = 1 << 14, X = 1 << 15 };
+    /* Reason codes that a client may send, one bit per packet type [v5 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.15.2.1]. */
+    enum { A = 1 << 4 | 1 << 5, R = 1 << 6 | 1 << 7, X = 1 << 15 };
     static const unsigned short mosq_reason_places[256] = {
-        [0x00] = A | R | D, [0x04] = D, [0x10] = A, [0x18] = X, [0x19] = X, [0x80] = A | D, [0x81] = D, [0x82] = D,
-        [0x83] = A | D, [0x87] = A, [0x90] = A | D, [0x91] = A, [0x92] = R, [0x93] = D, [0x94] = D, [0x95] = D,
-        [0x96] = D, [0x97] = A | D, [0x98] = D, [0x99] = A | D
+        [0x00] = A | R, [0x10] = A, [0x18] = X, [0x19] = X, [0x80] = A, [0x83] = A, [0x87] = A, [0x90] = A, [0x91] = A,
+        [0x92] = R, [0x97] = A, [0x99] = A
     };
     """
     const uint8_t mosq_flags_must[16]
@@ -158,10 +160,20 @@ cdef int connect_credentials(const uint8_t** p, const uint8_t* end, Connect* out
     return 0
 
 
+cdef int connect_id(const uint8_t** p, const uint8_t* end, Connect* out) noexcept nogil:
+    # Read the client id. A field that is cut short is part of the head's errors: there is no id that could be refused.
+    if not binary_take(p, end, &out.client_id):
+        out.part = CONNECT_HEAD
+        return RC_MALFORMED
+    return RC_CLIENTID_NOT_VALID if utf8_check(out.client_id.p, out.client_id.n) != 0 else 0
+
+
 cdef int decode_connect(const Frame* f, Connect* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
-    cdef int rc = connect_protocol(&p, end, out)
+    cdef int rc
+    out.part = CONNECT_HEAD
+    rc = connect_protocol(&p, end, out)
     if rc != 0:
         return rc
     if flags_wrong(f, out.version) or end - p < 3:
@@ -171,6 +183,7 @@ cdef int decode_connect(const Frame* f, Connect* out) noexcept nogil:
         return rc
     out.keepalive = be16(p + 1)
     p += 3
+    out.part = CONNECT_PROPERTIES
     if out.version == V5:
         rc = props_decode(&p, end, T_CONNECT, &out.props)
         if rc != 0:
@@ -179,14 +192,20 @@ cdef int decode_connect(const Frame* f, Connect* out) noexcept nogil:
             return RC_PROTOCOL_ERROR
     else:
         props_none(&out.props)
-    if not string_take(&p, end, &out.client_id):
-        return RC_MALFORMED
+    out.part = CONNECT_ID
+    rc = connect_id(&p, end, out)
+    if rc != 0:
+        return rc
+    out.part = CONNECT_WILL
     rc = connect_will(&p, end, out)
-    if rc == 0:
-        rc = connect_credentials(&p, end, out)
-    if rc == 0 and p != end:
-        rc = RC_MALFORMED
-    return rc
+    if rc != 0:
+        return rc
+    out.part = CONNECT_LOGIN
+    rc = connect_credentials(&p, end, out)
+    if rc != 0:
+        return rc
+    out.part = CONNECT_END
+    return 0 if p == end else RC_MALFORMED
 
 
 # PUBLISH
@@ -196,7 +215,7 @@ cdef int publish_props(const uint8_t* p, const uint8_t* end, Publish* out) noexc
     if rc != 0:
         return rc
     if out.topic.n == 0 and not props_has(&out.props, P_TOPIC_ALIAS):     # [v5 3.3.2.1]
-        return RC_PROTOCOL_ERROR
+        return RC_PROTOCOL_ERROR | COMPAT_MALFORMED
     out.payload.p = p
     out.payload.n = <uint32_t>(end - p)
     return 0
@@ -245,7 +264,7 @@ cdef inline bint reason_allowed(uint8_t rc, int packet_type) noexcept nogil:
 cdef int reason_decode(const uint8_t* p, const uint8_t* end, int packet_type, uint8_t* reason, Props* props) noexcept nogil:
     # Decode the end of a packet: a reason code, then properties unless the packet ends there [v5 3.4.2.2.1, 3.14.2.2.1].
     reason[0] = p[0]
-    if not reason_allowed(reason[0], packet_type):
+    if packet_type != T_DISCONNECT and not reason_allowed(reason[0], packet_type):
         return RC_PROTOCOL_ERROR
     p += 1
     return 0 if p == end else props_last(p, end, packet_type, props)
@@ -257,7 +276,9 @@ cdef int decode_ack(const Frame* f, int version, Ack* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
     cdef int t = f.first >> 4
-    if flags_wrong(f, version) or f.body_len < 2:
+    if flags_wrong(f, version):             # [v5 3.6.1-1]
+        return RC_PROTOCOL_ERROR if t == T_PUBREL else RC_MALFORMED
+    if f.body_len < 2:
         return RC_MALFORMED
     out.pid = be16(p)
     out.rc = 0
@@ -290,7 +311,7 @@ cdef int decode_items_head(const Frame* f, int version, Subscribe* out) noexcept
     else:
         props_none(&out.props)
     if p == end and version != V31:                 # [v5 3.8.3-2, 3.10.3-2] [v3.1.1 3.8.3-3, 3.10.3-2]
-        return RC_PROTOCOL_ERROR
+        return RC_PROTOCOL_ERROR | COMPAT_MALFORMED
     out.items.p = p
     out.items.n = <uint32_t>(end - p)
     return 0
@@ -303,7 +324,7 @@ cdef int options_check(uint8_t options, const View* topic_filter, int version) n
     if options & 0xC0:                              # [v5 3.8.3-5]
         return RC_MALFORMED
     if options & 0x03 == 0x03 or options & 0x30 == 0x30:
-        return RC_PROTOCOL_ERROR
+        return RC_PROTOCOL_ERROR | COMPAT_MALFORMED
     if options & 0x04 and topic_filter.n >= 7 and memcmp(topic_filter.p, b"$share/", 7) == 0:   # [v5 3.8.3-4]
         return RC_PROTOCOL_ERROR
     return 0
@@ -371,7 +392,7 @@ cdef int decode_disconnect(const Frame* f, int version, Disconnect* out) noexcep
     out.rc = 0
     props_none(&out.props)
     if flags_wrong(f, version):             # [v5 3.14.1-1] [v3.1.1 3.14.1-1]
-        return RC_MALFORMED
+        return RC_MALFORMED | COMPAT_PROTOCOL_ERROR
     if f.body_len == 0:
         return 0
     if version != V5:

@@ -29,6 +29,7 @@ ctypedef struct Connack:
     uint8_t max_qos
 
 cdef uint32_t connack_size(const Connack* c) noexcept nogil          # upper bound in bytes
+cdef uint32_t connack_bytes(const Connack* c) noexcept nogil       # the exact size
 cdef uint8_t* encode_connack(uint8_t* out, const Connack* c) noexcept nogil
 
 # PUBACK, PUBREC, PUBREL, PUBCOMP. A v5 packet leaves out a reason code of 0 [v5 3.4.2.1].

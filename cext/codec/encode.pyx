@@ -97,11 +97,18 @@ cdef uint32_t connack_size(const Connack* c) noexcept nogil:
     return 12 + c.assigned_client_id.n + auth_props_size(c.auth_method, c.auth_data) + 32
 
 
+cdef uint32_t connack_remaining(const Connack* c) noexcept nogil:
+    cdef uint32_t n = connack_props_size(c)
+    return 2 + varint_size(n) + n if c.version == V5 else 2
+
+
+cdef uint32_t connack_bytes(const Connack* c) noexcept nogil:
+    cdef uint32_t remaining = connack_remaining(c)
+    return 1 + varint_size(remaining) + remaining
+
+
 cdef uint8_t* encode_connack(uint8_t* out, const Connack* c) noexcept nogil:
-    cdef uint32_t n = 0, remaining = 2
-    if c.version == V5:
-        n = connack_props_size(c)
-        remaining += varint_size(n) + n
+    cdef uint32_t n = connack_props_size(c), remaining = connack_remaining(c)
     out[0] = T_CONNACK << 4
     out = varint_put(out + 1, remaining)
     out[0] = 1 if c.session_present else 0

@@ -164,10 +164,11 @@ cdef void value_store(Props* out, int prop, uint32_t number, View text) noexcept
 cdef int props_walk(const uint8_t* at, const uint8_t* end, int place, Props* out) noexcept nogil:
     # Decode the properties of one block, which must fill [at, end).
     cdef const mosq_property_rule* rule
+    # A block that is cut short is malformed, whatever it contains before: as Mosquitto, which reads all before it checks.
     cdef uint64_t present = 0, bit
     cdef uint32_t number = 0
     cdef View text
-    cdef int prop, rc
+    cdef int prop, rc, wrong = 0
     text.p = at
     text.n = 0
     while at < end:
@@ -176,22 +177,24 @@ cdef int props_walk(const uint8_t* at, const uint8_t* end, int place, Props* out
         if prop > P_SHARED_AVAILABLE or mosq_property_rules[prop].kind == K_NONE:
             return RC_MALFORMED
         rule = &mosq_property_rules[prop]
-        if not (rule.places >> place) & 1:
-            return RC_MALFORMED if place == T_SUBSCRIBE or place == T_UNSUBSCRIBE else RC_PROTOCOL_ERROR
         bit = <uint64_t>1 << prop
-        if present & bit and prop != P_USER_PROPERTY:
-            return RC_PROTOCOL_ERROR
+        if wrong != 0:
+            pass                    # the first error counts
+        elif not (rule.places >> place) & 1:
+            wrong = RC_MALFORMED if place == T_SUBSCRIBE or place == T_UNSUBSCRIBE else RC_PROTOCOL_ERROR
+        elif present & bit and prop != P_USER_PROPERTY:
+            wrong = RC_PROTOCOL_ERROR
         present |= bit
         rc = value_take(rule.kind, &at, end, &number, &text)
         if rc != 0:
             return rc
-        if prop == P_USER_PROPERTY:
+        if prop == P_USER_PROPERTY or wrong != 0:
             continue
         if rule.rule != R_ANY and value_forbidden(rule.rule, number, text):
-            return RC_PROTOCOL_ERROR
+            wrong = RC_PROTOCOL_ERROR
         value_store(out, prop, number, text)
     out.present = present
-    return 0
+    return wrong
 
 
 cdef int props_decode(const uint8_t** p, const uint8_t* end, int place, Props* out) noexcept nogil:

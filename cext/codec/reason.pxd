@@ -44,6 +44,12 @@ cdef enum:
     RC_WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2
 
 cdef enum:
+    # Added to a reason code of a decoder: Mosquitto answers 0x81, or 0x82, where the standard names the other of the two. The
+    # option `compat` decides (`reason_choose` of broker/packets/dispatch.pyx).
+    COMPAT_MALFORMED = 0x10000
+    COMPAT_PROTOCOL_ERROR = 0x20000
+
+cdef enum:
     CONNACK3_ACCEPTED = 0
     CONNACK3_PROTOCOL_VERSION = 1
     CONNACK3_IDENTIFIER_REJECTED = 2

@@ -109,6 +109,8 @@ ctypedef struct InboundQos2:
     Message* message            # NULL = nothing will be routed (refused, but a 3.x client cannot be notified)
     uint16_t pid                # 0 = free slot
     uint16_t turn               # Inbox.turn when it was added
+    uint16_t copies_turn        # Inbox.turn when the last copy came
+    uint8_t copies              # how often that connection has sent the message
 
 ctypedef struct Inbox:
     InboundQos2* slots          # NULL = not allocated
@@ -121,6 +123,8 @@ ctypedef struct Inbox:
 # Add a message and take over its reference. Return -1 if there is no memory. The packet id must not be in the inbox.
 cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil
 cdef InboundQos2* inbox_find(Inbox* b, uint16_t pid) noexcept nogil
+# Count another copy of the message. Return how often this connection has sent it.
+cdef int inbox_count_copy(Inbox* b, InboundQos2* h) noexcept nogil
 # Remove an entry. The caller takes over its message, which must still exist. Pointers into the inbox become invalid.
 cdef void inbox_remove(Inbox* b, InboundQos2* h) noexcept nogil
 # A new connection has taken the session: the entries so far are inherited.

@@ -312,10 +312,21 @@ cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil:
     b.slots[at].pid = pid
     b.slots[at].message = m
     b.slots[at].turn = b.turn
+    b.slots[at].copies_turn = b.turn
+    b.slots[at].copies = 1
     b.n += 1
     if m != NULL:
         b.bytes += message_bytes(m)
     return 0
+
+
+cdef int inbox_count_copy(Inbox* b, InboundQos2* h) noexcept nogil:
+    if h.copies_turn != b.turn:
+        h.copies_turn = b.turn
+        h.copies = 0
+    if h.copies < 255:
+        h.copies += 1
+    return h.copies
 
 
 cdef void inbox_remove(Inbox* b, InboundQos2* h) noexcept nogil:

@@ -8,7 +8,7 @@ from cext.base.view cimport View
 from cext.broker.core.settings cimport (
     DURABILITY_ASYNC, DURABILITY_GROUP, DURABILITY_NONE, DURABILITY_STRICT, DurabilityRule, OVERFLOW_LAST_VALUE,
     OVERFLOW_NEWEST, OVERFLOW_OLDEST, SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM,
-    SHARE_ROUND_ROBIN, SHARE_STICKY, Settings, ShareRule,
+    SHARE_ROUND_ROBIN, SHARE_STICKY, Settings, ShareRule, TAKEOVER_WILL_ALL, TAKEOVER_WILL_NONE, TAKEOVER_WILL_V5,
 )
 from cext.session.session cimport EXPIRY_NEVER
 from cext.setup.views cimport view_keep
@@ -16,6 +16,7 @@ from cext.topic.options cimport (
     CHILD_HASH_THRESHOLD, INDEX_FULL, INDEX_HASH, INDEX_LETTER, INDEX_SCAN, INDEX_TREE, LETTERS_OFF, LETTERS_OF_MODE,
     LETTERS_ON, NEVER_HASHED,
 )
+from cext.topic.name cimport LEVELS_MAX
 
 DESCRIPTORS_RESERVED = 32       # enough for a store, a log and a reload; the control plane computes it from the configuration
 
@@ -23,6 +24,7 @@ MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree":
 LETTER_CHOICES = {"": LETTERS_OF_MODE, "27": LETTERS_ON, "off": LETTERS_OFF}
 DURABILITY_LEVELS = {"": 0, "none": DURABILITY_NONE, "async": DURABILITY_ASYNC, "group": DURABILITY_GROUP, "strict": DURABILITY_STRICT}
 OVERFLOWS = {"drop_newest": OVERFLOW_NEWEST, "drop_oldest": OVERFLOW_OLDEST, "last_value": OVERFLOW_LAST_VALUE}
+TAKEOVER_WILLS = {"none": TAKEOVER_WILL_NONE, "v5": TAKEOVER_WILL_V5, "all": TAKEOVER_WILL_ALL}
 SHARE_STRATEGIES = {"round_robin": SHARE_ROUND_ROBIN, "random": SHARE_RANDOM, "sticky": SHARE_STICKY,
                     "least_inflight": SHARE_LEAST_INFLIGHT, "hash_topic": SHARE_HASH_TOPIC, "hash_client": SHARE_HASH_CLIENT}
 
@@ -69,9 +71,11 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.sys_interval_s = setting_number(s, "sys_interval", 10, 0, 65535)
     t.max_output_bytes = setting_number(s, "max_output_bytes", 64 << 20, 65536, 2**31)
     t.turn_budget = setting_number(s, "turn_budget", 200_000, 1000, 2**31)
-    t.topic_levels_max = setting_number(s, "max_topic_levels", 200, 1, 200)
+    t.topic_levels_max = setting_number(s, "max_topic_levels", LEVELS_MAX, 1, LEVELS_MAX)
     t.queue_qos0 = setting_number(s, "queue_qos0_messages", 0, 0, 1)
     t.upgrade_outgoing_qos = setting_number(s, "upgrade_outgoing_qos", 0, 0, 1)
+    t.compat = setting_number(s, "compat", 0, 0, 1)
+    t.takeover_will = choice(s, "takeover_will", "v5", TAKEOVER_WILLS)
     t.allow_duplicate_messages = setting_number(s, "allow_duplicate_messages", 1, 0, 1)
     t.check_retain_source = setting_number(s, "check_retain_source", 0, 0, 1)
     t.retain_available = setting_number(s, "retain_available", 1, 0, 1)

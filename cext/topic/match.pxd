@@ -6,7 +6,7 @@ ctypedef struct MatchPlace:     # the place in the index where a match that is n
     Group* group                # a pinned group: continue with it; NULL: continue at a node of the tree
     uint8_t inside              # 1: the filters that end at the node are done
     uint16_t depth              # levels of the path from the root to the node
-    uint8_t plus[25]            # LEVELS_MAX / 8; bit i: level i of the path is `+`, otherwise it is the topic's level
+    uint8_t plus[26]            # LEVELS_MAX / 8, rounded up; bit i: level i of the path is `+`, otherwise it is the topic's level
 
 ctypedef struct Match:          # reused for every match: the arrays grow to the largest size needed and keep it
     List** lists                # one for each matching filter with plain subscribers

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from cext.base.view cimport View
 
 cdef enum:
-    LEVELS_MAX = 200            # limit of levels, as in Mosquitto
+    LEVELS_MAX = 201            # limit of levels, as in Mosquitto: 200 separators
 
 # Return 0, or RC_TOPIC_NAME_INVALID: empty, over 65535 bytes, contains `+` or `#`, or has more than LEVELS_MAX
 # levels. The codec checks UTF-8.

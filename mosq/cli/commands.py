@@ -95,8 +95,8 @@ def tuning_flags(command: "Command") -> "Command":
 @click.option("-v", "--verbose", is_flag=True, help="Log everything; overrides the configuration.")
 @click.option("--tls-keylog", "tls_keylog", metavar="FILE", help="Write TLS keys to this file, for Wireshark; never in "
               "production.")
-@click.option("--compat", is_flag=True, help="At a reload with a bad acl_file or password_file, end with status 3 "
-              "as Mosquitto does, instead of keeping the old one.")
+@click.option("--compat", is_flag=True, help="Do as Mosquitto does also where the standard or good sense ask "
+              "for something else; the same as the option `compat true`.")
 @click.option("--test-config", "test_config", is_flag=True,
               help="Check the configuration file without starting; needs -c.")
 @tuning_flags

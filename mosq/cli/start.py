@@ -58,6 +58,7 @@ def run(start: Start) -> int:
     def load() -> "Config":
         config = load_config(start.config_file, start.ports, start.overrides)
         config.tls_keylog = start.tls_keylog
+        config.compat |= start.compat
         return config
 
     wrong = problem()
@@ -72,4 +73,4 @@ def run(start: Start) -> int:
     from mosq.server.control import serve
 
     return serve(config, quiet=start.quiet, verbose=start.verbose, background=start.background,
-                 compat=start.compat, load=load)
+                 load=load)

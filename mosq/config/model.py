@@ -112,6 +112,8 @@ class Config:
     pid_file: str | None
     sys_interval: int
     allow_duplicate_messages: bool
+    compat: bool
+    takeover_will: str
     check_retain_source: bool
     connection_messages: bool
     clientid_prefixes: str | None

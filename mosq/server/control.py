@@ -71,11 +71,11 @@ class CannotStartError(Exception):
 
 
 def serve(config: Config, *, quiet: bool = False, verbose: bool = False, background: bool = False,
-          compat: bool = False, load: "Callable[[], Config] | None" = None,
+          load: "Callable[[], Config] | None" = None,
           make_engine: "Callable[..., Engine]" = new_engine) -> int:
     """Run a broker until it is stopped; return the exit status of the process. `load` reads the configuration again at
-    SIGHUP. With `compat` a reload with a bad acl_file ends the broker, as in Mosquitto."""
-    control = Control(config, quiet, verbose, compat, load)
+    SIGHUP."""
+    control = Control(config, quiet, verbose, load)
     try:
         try:
             control.prepare()
@@ -103,9 +103,9 @@ class Control:
     signals: Signals
     loop: "DataPlane"
 
-    def __init__(self, config: Config, quiet: bool, verbose: bool, compat: bool,
+    def __init__(self, config: Config, quiet: bool, verbose: bool,
                  load: "Callable[[], Config] | None") -> None:
-        self.config, self.quiet, self.verbose, self.compat, self.load = config, quiet, verbose, compat, load
+        self.config, self.quiet, self.verbose, self.load = config, quiet, verbose, load
         self.log: Log = log_of(config, log_mask(config, quiet, verbose))
         self.securities: list[Security] = []
         self.access: Access | None = None       # checks passwords and runs plugins; None if no security needs it

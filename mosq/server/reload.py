@@ -2,7 +2,7 @@
 
   read -> check access -> open log files -> data plane (all or nothing, between two turns) -> log
 
-If a step fails, one line at level error says why, and the old state stays in force. With --compat a bad acl_file or
+If a step fails, one line at level error says why, and the old state stays in force. With `compat` a bad acl_file or
 password_file ends the broker with status 3, as in Mosquitto.
 """
 
@@ -41,7 +41,7 @@ def reload(control: "Control") -> int:
     try:
         access, securities = control.access_of(config)
     except ConfigError as error:
-        return _refused(control.log, error, EXIT_CONFIG if control.compat else 0)
+        return _refused(control.log, error, EXIT_CONFIG if control.config.compat else 0)
     except Exception as error:
         return _refused(control.log, error)
     try:

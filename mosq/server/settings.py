@@ -39,7 +39,7 @@ _PLAIN = (
     "login_memory", "receive_maximum_policy", "max_inbound_qos2_bytes", "max_output_bytes", "max_topic_levels",
     "connect_timeout", "tls_handshake_threads", "tls_handshakes_per_address", "turn_budget",
     "packet_buffer_size", "auth_timeout", "log_denied_per_second", "log_connections_max",
-    "queue_overflow",
+    "queue_overflow", "compat",
     *TUNING,
 )
 _LISTENER_FLAGS = ("use_username_as_clientid", "require_certificate", "disable_client_cert_date_checks",
@@ -72,6 +72,7 @@ def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings["clientid_prefixes"] = config.clientid_prefixes or ""
     settings["shared_strategy"] = "\n".join(config.shared_strategy)
     settings["durability_topic"] = "\n".join(config.durability_topic)
+    settings["takeover_will"] = "none" if config.compat else config.takeover_will
     settings["tls_keylog"] = config.tls_keylog or ""
     settings["log_mask"] = mask
     settings["descriptors_reserved"] = descriptors_reserved(config)

@@ -2,6 +2,9 @@
 
 from tests.codec.packets import (
     BAD_VERSION,
+    CLIENTID_NOT_VALID,
+    COMPAT_MALFORMED,
+    COMPAT_PROTOCOL_ERROR,
     MALFORMED,
     PROPERTY,
     PROTOCOL_ERROR,
@@ -55,8 +58,9 @@ CONNECTS: list[Row] = [
     ("v3.1 both missing", V31, connect(A, name="MQIsdp", level=3, flags=0xC2), 0),
     ("v3.1 password missing", V31, connect(A, A, name="MQIsdp", level=3, flags=0xC2), 0),
     ("v3.1 username truncated", V31, connect(A, b"\x00", name="MQIsdp", level=3, flags=0x82), MALFORMED),
-    ("v5 1.5.4-1 client id", V5, connect(text(b"\xff"), level=5), MALFORMED),
-    ("v5 1.5.4-2 client id", V5, connect(text(b"a\x00"), level=5), MALFORMED),
+    ("v5 1.5.4-1 client id", V5, connect(text(b"\xff"), level=5), CLIENTID_NOT_VALID),
+    ("v5 1.5.4-2 client id", V5, connect(text(b"a\x00"), level=5), CLIENTID_NOT_VALID),
+    ("v5 client id beyond the packet", V5, connect(u16(5), level=5), MALFORMED),
     ("v5 1.5.4-1 will topic", V5, connect(A, EMPTY, text(b"\xff"), A, level=5, flags=6), MALFORMED),
     ("v5 1.5.4-1 username", V5, connect(A, text(b"\xff"), level=5, flags=0x82), MALFORMED),
     ("will payload is binary", V5, connect(A, EMPTY, A, text(b"\xff\x00"), level=5, flags=6), 0),
@@ -79,7 +83,7 @@ PUBLISHES: list[Row] = [
     ("topic beyond the packet", V311, packet(0x30, u16(2), b"a"), MALFORMED),
     ("v5 1.5.4-1 topic", V5, packet(0x30, text(b"a\xed\xa0\x80"), EMPTY), MALFORMED),
     ("v3.1.1 1.5.3-2 topic", V311, packet(0x30, text(b"a\x00")), MALFORMED),
-    ("v5 3.3.2.1 no topic, no alias", V5, packet(0x30, text(""), EMPTY), PROTOCOL_ERROR),
+    ("v5 3.3.2.1 no topic, no alias", V5, packet(0x30, text(""), EMPTY), PROTOCOL_ERROR | COMPAT_MALFORMED),
     ("v5 3.3.2.1 no topic, alias", V5, packet(0x30, text(""), block(PROPERTY[35])), 0),
     ("empty topic is the name's affair in 3.x", V311, packet(0x30, text("")), 0),
     ("v5 3.3.4-6 subscription identifier", V5, packet(0x30, A, block(PROPERTY[11])), PROTOCOL_ERROR),
@@ -101,16 +105,19 @@ ACKS: list[Row] = [
     *(
         ("v5 2.1.3-1 flags", v, packet(first | 1, ID), MALFORMED)
         for v in (V311, V5)
-        for first in (0x40, 0x50, 0x62, 0x70)
+        for first in (0x40, 0x50, 0x70)
     ),
-    ("v5 3.6.1-1 flags", V5, packet(0x60, ID), MALFORMED),
-    ("v3.1.1 3.6.1-1 flags", V311, packet(0x60, ID), MALFORMED),
+    ("v5 3.6.1-1 flags", V5, packet(0x60, ID), PROTOCOL_ERROR),
+    ("v5 3.6.1-1 flags", V5, packet(0x63, ID), PROTOCOL_ERROR),
+    ("v3.1.1 3.6.1-1 flags", V311, packet(0x60, ID), PROTOCOL_ERROR),
     ("v3.1 2.1 DUP", V31, packet(0x6A, ID), 0),
     ("v5 3.4.2.2.1 3 bytes", V5, packet(0x40, ID, b"\x10"), 0),
     ("4 bytes", V5, packet(0x40, ID, b"\x10", EMPTY), 0),
     ("bytes after the packet", V5, packet(0x40, ID, b"\x10", EMPTY, b"\x00"), MALFORMED),
     ("truncated properties", V5, packet(0x40, ID, b"\x10", b"\x01"), MALFORMED),
     ("property of another packet", V5, packet(0x40, ID, b"\x00", block(PROPERTY[17])), PROTOCOL_ERROR),
+    ("property of another packet, cut", V5, packet(0x40, ID, b"\x00", block(PROPERTY[17][:3])), MALFORMED),
+    ("property twice, the second cut", V5, packet(0x40, ID, b"\x00", block(PROPERTY[31], PROPERTY[31][:2])), MALFORMED),
 ]
 SUBSCRIBES: list[Row] = [
     *(
@@ -121,21 +128,21 @@ SUBSCRIBES: list[Row] = [
     ("v3.1 2.1 DUP", V31, packet(0x8A, ID, A, b"\x00"), 0),
     ("v3.1 qos 0", V31, packet(0x80, ID, A, b"\x00"), MALFORMED),
     *(("v5 2.2.1-3 pid 0", v, packet(0x82, u16(0), EMPTY[: v // 5], A, b"\x00"), MALFORMED) for v in (V31, V311, V5)),
-    ("v5 3.8.3-2 no filter", V5, packet(0x82, ID, EMPTY), PROTOCOL_ERROR),
-    ("v3.1.1 3.8.3-3 no filter", V311, packet(0x82, ID), PROTOCOL_ERROR),
+    ("v5 3.8.3-2 no filter", V5, packet(0x82, ID, EMPTY), PROTOCOL_ERROR | COMPAT_MALFORMED),
+    ("v3.1.1 3.8.3-3 no filter", V311, packet(0x82, ID), PROTOCOL_ERROR | COMPAT_MALFORMED),
     ("v3.1 no filter", V31, packet(0x82, ID), 0),
     ("no options", V311, packet(0x82, ID, A), MALFORMED),
     ("filter beyond the packet", V311, packet(0x82, ID, u16(5), b"a", b"\x00"), MALFORMED),
     ("v5 1.5.4-1 filter", V5, packet(0x82, ID, EMPTY, text(b"\xff"), b"\x00"), MALFORMED),
     ("v3.1.1 3.8.3-4 qos 3", V311, packet(0x82, ID, A, b"\x03"), MALFORMED),
     ("v3.1.1 3.8.3-4 reserved", V311, packet(0x82, ID, A, b"\x04"), MALFORMED),
-    ("v5 3.8.3.1 qos 3", V5, packet(0x82, ID, EMPTY, A, b"\x03"), PROTOCOL_ERROR),
+    ("v5 3.8.3.1 qos 3", V5, packet(0x82, ID, EMPTY, A, b"\x03"), PROTOCOL_ERROR | COMPAT_MALFORMED),
     ("v5 3.8.3-5 reserved", V5, packet(0x82, ID, EMPTY, A, b"\x40"), MALFORMED),
     ("v5 3.8.3-5 reserved", V5, packet(0x82, ID, EMPTY, A, b"\x80"), MALFORMED),
-    ("v5 3.8.3.1 retain handling 3", V5, packet(0x82, ID, EMPTY, A, b"\x30"), PROTOCOL_ERROR),
+    ("v5 3.8.3.1 retain handling 3", V5, packet(0x82, ID, EMPTY, A, b"\x30"), PROTOCOL_ERROR | COMPAT_MALFORMED),
     ("v5 3.8.3-4 no local, shared", V5, packet(0x82, ID, EMPTY, text("$share/g/a"), b"\x04"), PROTOCOL_ERROR),
     ("v5 3.8.3-4 no local, not shared", V5, packet(0x82, ID, EMPTY, text("$share"), b"\x04"), 0),
-    ("second filter is checked", V5, packet(0x82, ID, EMPTY, A, b"\x00", A, b"\x03"), PROTOCOL_ERROR),
+    ("second filter is checked", V5, packet(0x82, ID, EMPTY, A, b"\x00", A, b"\x40"), MALFORMED),
     ("v5 3.8.2.1.2 identifier 0", V5, packet(0x82, ID, block(b"\x0b\x00"), A, b"\x00"), PROTOCOL_ERROR),
     (
         "v5 3.8.2.1.2 identifier twice",
@@ -148,8 +155,8 @@ SUBSCRIBES: list[Row] = [
         for v in (V311, V5)
         for first in (0xA0, 0xA3, 0xAA)
     ),
-    ("v5 3.10.3-2 no filter", V5, packet(0xA2, ID, EMPTY), PROTOCOL_ERROR),
-    ("v3.1.1 3.10.3-2 no filter", V311, packet(0xA2, ID), PROTOCOL_ERROR),
+    ("v5 3.10.3-2 no filter", V5, packet(0xA2, ID, EMPTY), PROTOCOL_ERROR | COMPAT_MALFORMED),
+    ("v3.1.1 3.10.3-2 no filter", V311, packet(0xA2, ID), PROTOCOL_ERROR | COMPAT_MALFORMED),
     ("pid 0", V311, packet(0xA2, u16(0), A), MALFORMED),
     ("bytes after the packet", V311, packet(0xA2, ID, A, b"\x00"), MALFORMED),
     ("v5 1.5.4-1 filter", V5, packet(0xA2, ID, EMPTY, text(b"\xff")), MALFORMED),
@@ -157,8 +164,9 @@ SUBSCRIBES: list[Row] = [
 OTHERS: list[Row] = [
     ("v5 3.12.1 flags", V5, packet(0xC1), MALFORMED),
     ("v5 3.12.1 body", V5, packet(0xC0, b"\x00"), MALFORMED),
-    ("v5 3.14.1-1 flags", V5, packet(0xE1), MALFORMED),
-    ("v3.1.1 3.14.1-1 flags", V311, packet(0xE8), MALFORMED),
+    ("v5 3.14.1-1 flags", V5, packet(0xE1), MALFORMED | COMPAT_PROTOCOL_ERROR),
+    ("v3.1.1 3.14.1-1 flags", V311, packet(0xE8), MALFORMED | COMPAT_PROTOCOL_ERROR),
+    ("v5 3.14.2.1 any reason code", V5, packet(0xE0, b"\x9f"), 0),
     ("v3.1 flags are not used", V31, packet(0xE8), 0),
     ("v3.1.1 body", V311, packet(0xE0, b"\x00"), MALFORMED),
     ("v5 3.14.2.1 reason only", V5, packet(0xE0, b"\x04"), 0),

@@ -6,6 +6,9 @@ from typing import Any
 from tests.codec.packets import (
     AUTH,
     BAD_VERSION,
+    CLIENTID_NOT_VALID,
+    COMPAT_MALFORMED,
+    COMPAT_PROTOCOL_ERROR,
     CONNECT,
     DISCONNECT,
     MALFORMED,
@@ -36,7 +39,7 @@ REASONS = {
     PUBREC: PUB_REASONS,
     PUBREL: {0, 0x92},
     PUBCOMP: {0, 0x92},
-    DISCONNECT: {0, 4, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99},
+    DISCONNECT: set(range(256)),
     AUTH: {0x18, 0x19},
 }
 
@@ -100,14 +103,15 @@ def properties(r: Reader, place: int) -> dict[Any, Any]:
     out: dict[Any, Any] = {"raw": raw}
     present: set[int] = set()
     p = Reader(raw)
+    wrong = 0
     while p.rest:
         i = p.number(1)
         if i not in WIDTH and i not in STRINGS | BINARIES and i not in (11, 38):
             raise Refused(MALFORMED)
         if i not in PLACES[place]:
-            raise Refused(MALFORMED if place in (SUBSCRIBE, UNSUBSCRIBE) else PROTOCOL_ERROR)
+            wrong = wrong or (MALFORMED if place in (SUBSCRIBE, UNSUBSCRIBE) else PROTOCOL_ERROR)
         if i in present and i != 38:
-            raise Refused(PROTOCOL_ERROR)
+            wrong = wrong or PROTOCOL_ERROR
         present.add(i)
         if i == 38:
             p.string(), p.string()
@@ -122,11 +126,13 @@ def properties(r: Reader, place: int) -> dict[Any, Any]:
             else p.number(WIDTH[i])
         )
         if (i in BOOLS and value > 1) or (i in NOT_0 and value == 0):
-            raise Refused(PROTOCOL_ERROR)
+            wrong = wrong or PROTOCOL_ERROR
         if i == 8 and (not value or b"+" in value or b"#" in value):
-            raise Refused(PROTOCOL_ERROR)
+            wrong = wrong or PROTOCOL_ERROR
         if i in KEPT:
             out[i] = value
+    if wrong:
+        raise Refused(wrong)
     return out | {"present": sorted(present)}
 
 
@@ -170,7 +176,9 @@ def connect(flags: int, r: Reader) -> Any:
         out["props"] = properties(r, CONNECT)
         if 22 in out["props"] and 21 not in out["props"]:
             raise Refused(PROTOCOL_ERROR)
-    out["client_id"] = r.string()
+    out["client_id"] = r.binary()
+    if not utf8_ok(out["client_id"]):
+        raise Refused(CLIENTID_NOT_VALID)
     if will:
         if v == V5:
             out["will_props"] = properties(r, WILL)
@@ -201,7 +209,7 @@ def publish(flags: int, r: Reader, v: int) -> Any:
         raise Refused(MALFORMED)
     props = properties(r, PUBLISH) if v == V5 else NO_PROPS
     if v == V5 and not topic and 35 not in props:
-        raise Refused(PROTOCOL_ERROR)
+        raise Refused(PROTOCOL_ERROR | COMPAT_MALFORMED)
     return 0, {
         "qos": qos,
         "retain": flags & 1,
@@ -215,7 +223,7 @@ def publish(flags: int, r: Reader, v: int) -> Any:
 
 def ack(t: int, flags: int, r: Reader, v: int) -> Any:
     if flags != (2 if t == PUBREL else 0) and not (v == V31 and t == PUBREL):
-        raise Refused(MALFORMED)
+        raise Refused(PROTOCOL_ERROR if t == PUBREL else MALFORMED)
     out: dict[str, Any] = {"pid": r.number(2), "rc": 0, "props": NO_PROPS}
     if out["pid"] == 0:
         raise Refused(PROTOCOL_ERROR)
@@ -232,7 +240,9 @@ def ack(t: int, flags: int, r: Reader, v: int) -> Any:
 def option(byte: int, topic_filter: bytes, v: int) -> int:
     if byte > 2 if v != V5 else byte & 0xC0:
         raise Refused(MALFORMED)
-    if byte & 3 == 3 or byte & 0x30 == 0x30 or (byte & 4 and topic_filter.startswith(b"$share/")):
+    if byte & 3 == 3 or byte & 0x30 == 0x30:
+        raise Refused(MALFORMED if v != V5 else PROTOCOL_ERROR | COMPAT_MALFORMED)
+    if byte & 4 and topic_filter.startswith(b"$share/"):
         raise Refused(PROTOCOL_ERROR)
     return byte
 
@@ -245,7 +255,7 @@ def subscribe(t: int, flags: int, r: Reader, v: int) -> Any:
         raise Refused(MALFORMED)
     props = properties(r, t) if v == V5 else NO_PROPS
     if not r.rest and v != V31:
-        raise Refused(PROTOCOL_ERROR)
+        raise Refused(PROTOCOL_ERROR | COMPAT_MALFORMED)
     items: list[Any] = []
     while r.rest:
         topic_filter = r.string()
@@ -258,7 +268,7 @@ def leave(t: int, flags: int, r: Reader, v: int) -> Any:
     if t == AUTH and v != V5:
         raise Refused(PROTOCOL_ERROR)
     if flags and not (t == DISCONNECT and v == V31):
-        raise Refused(MALFORMED)
+        raise Refused(MALFORMED | COMPAT_PROTOCOL_ERROR if t == DISCONNECT else MALFORMED)
     if v == V5:
         if r.rest:
             out["rc"] = r.number(1)

@@ -264,7 +264,7 @@ def test_defaults(read):
     assert config.persistent_client_expiration == NEVER_S
     assert (config.max_inflight_messages, config.max_queued_messages, config.max_packet_size) == (20, 1000, 2_000_000)
     assert (config.set_tcp_nodelay, config.check_retain_source, config.allow_duplicate_messages) == (True, False, True)
-    assert (config.max_output_bytes, config.max_topic_levels) == (67108864, 200)
+    assert (config.max_output_bytes, config.max_topic_levels) == (67108864, 201)
     assert (config.connect_timeout, config.turn_budget) == (20, 200_000)
     assert (config.acl_refuse_subscribe, config.receive_maximum_policy) == (False, "disconnect")
     assert (config.max_inbound_qos2_bytes, config.login_memory) == (16 << 20, 64 << 20)

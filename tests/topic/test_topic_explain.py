@@ -189,7 +189,7 @@ def test_too_small_an_answer_is_empty() -> None:
 
 def test_the_deepest_filters() -> None:
     index = PyIndex()
-    filters = [b"/".join([b"+"] * 199 + [b"#"]), b"/".join([b"x"] * 199 + [b"+"]), b"/".join([b"x"] * 200)]
+    filters = [b"/".join([b"+"] * 200 + [b"#"]), b"/".join([b"x"] * 200 + [b"+"]), b"/".join([b"x"] * 201)]
     for filter_ in filters:
         index.add(1, filter_)
     explained = explain(index, filters[2])

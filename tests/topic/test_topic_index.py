@@ -175,12 +175,12 @@ def test_branching_at_every_level() -> None:
     for owner in range(1, 60):
         filter_ = b"/".join(rng.choice([b"+", b"x"]) for _ in range(12)) + rng.choice([b"", b"/#", b"/+"])
         add(index, brute, owner, filter_, 0, 0)
-    for i in range(200):
-        add(index, brute, 100 + i, b"/".join([b"x"] * i + [b"+"] + [b"x"] * (199 - i)), 0, 0)
+    for i in range(201):
+        add(index, brute, 100 + i, b"/".join([b"x"] * i + [b"+"] + [b"x"] * (200 - i)), 0, 0)
     index.check()
-    for depth in (11, 12, 13, 199, 200):
+    for depth in (11, 12, 13, 200, 201):
         assert_match(index, brute, b"/".join([b"x"] * depth))
-    assert index.match(b"/".join([b"x"] * 200))[2] >= 200
+    assert index.match(b"/".join([b"x"] * 201))[2] >= 201
 
 
 @each_switch

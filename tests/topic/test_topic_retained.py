@@ -168,15 +168,15 @@ def test_a_wide_level_adds_no_cost_to_an_exact_filter() -> None:
 
 def test_depth() -> None:
     tree = PyRetained()
-    deep = b"/".join([b"x"] * 200)
-    for n in range(1, 201):
+    deep = b"/".join([b"x"] * 201)
+    for n in range(1, 202):
         tree.set(b"/".join([b"x"] * n), n)
     tree.set(b"y" * 65535, 0)
     tree.check()
-    assert tree.get(deep) == 200 and tree.get(b"y" * 65535) == 0
-    assert sorted(read_all(tree, b"#", 3)) == list(range(201))
-    assert read_all(tree, b"/".join([b"+"] * 200)) == [200]
-    assert tree.free() == 201
+    assert tree.get(deep) == 201 and tree.get(b"y" * 65535) == 0
+    assert sorted(read_all(tree, b"#", 3)) == list(range(202))
+    assert read_all(tree, b"/".join([b"+"] * 201)) == [201]
+    assert tree.free() == 202
 
 
 @pytest.mark.parametrize("topic", [b"a", b"a/b/c", b"n0/new", b"fresh/b/c"])

@@ -164,14 +164,13 @@ def test_truncated_connect(broker: Broker, level: int) -> None:
     """Send a CONNECT whose length is smaller than its fields, at every length."""
     body = FULL_CONNECT.encode(level)[2:] if len(FULL_CONNECT.encode(level)) < 130 else b""
     assert body
-    known = 2 + (6 if level == 3 else 4) + 1  # from this length the broker knows the level, and sends a code to 5.0
     for size in range(len(body)):
         if level == 3 and (size in (len(body) - 12, len(body) - 6) or is_reference()):
             continue  # [v3.1 3.1] the length has precedence over the flags: username or password may just be missing
         wire = Wire(broker.port, level)
         wire.send(frame(0x10, body[:size]))
         try:
-            ended(wire, told=size >= known)
+            ended(wire, told=False)  # which of them get a CONNACK: test_answers.py
         except (AssertionError, TimeoutError) as error:
             raise AssertionError(f"{size} of {len(body)} bytes: {error}") from error
 
@@ -256,19 +255,21 @@ def test_anything_before_connect(broker: Broker, level: int) -> None:
 @LEVELS
 def test_remaining_length_of_five_bytes(broker: Broker, level: int) -> None:
     """Test [v5 2.1.4]."""
-    refused(broker, level, b"\x30\xff\xff\xff\xff\x7f", 0x81, 0x95)
-    wire = Wire(broker.port, level)
-    wire.send(b"\x10\xff\xff\xff\xff\x7f")
-    ended(wire, told=False)
+    for wire, first in ((open_client(broker, level), b"\x30"), (Wire(broker.port, level), b"\x10")):
+        wire.send(first + b"\xff\xff\xff\xff\x7f")
+        ended(wire, told=False)
 
 
 @differs("ignores bytes behind an acknowledgement")
 @LEVELS
 def test_trailing_bytes(broker: Broker, level: int) -> None:
     """Send bytes after the last field."""
-    for packet in (Puback(5), Pubrec(6), Pubrel(7), Pubcomp(8), Pingreq(), Disconnect()):
+    for packet in (Puback(5), Pubrec(6), Pubrel(7), Pubcomp(8), Disconnect()):
         raw = packet.encode(level)
         refused(broker, level, frame(raw[0], raw[2:] + b"\x00" * 9), 0x81, 0x82)
+    wire = open_client(broker, level)
+    wire.send(frame(0xC0, b"\x00" * 9))
+    ended(wire, told=False)
     wire = Wire(broker.port, level)
     wire.send(frame(0x10, Connect("bad").encode(level)[2:] + b"\0"))
     ended(wire)
@@ -291,7 +292,7 @@ def test_utf8(broker: Broker, level: int, bad: bytes) -> None:
     for flags, payload in connects:
         wire = Wire(broker.port, level)
         wire.send(frame(0x10, name + bytes([level, flags, 0, 60]) + none + payload))
-        ended(wire, 0x81, 0x82, 0x85, 0x90)
+        ended(wire, 0x81, 0x82, 0x85, 0x90, told=flags != 0x82)
 
 
 def test_property_twice(broker: Broker) -> None:

@@ -16,6 +16,12 @@ cdef enum:
     OVERFLOW_LAST_VALUE = 2     # one message of each topic waits, the last
 
 cdef enum:
+    # which clients' wills are sent when another connection takes over the session and continues it
+    TAKEOVER_WILL_NONE = 0
+    TAKEOVER_WILL_V5 = 1
+    TAKEOVER_WILL_ALL = 2
+
+cdef enum:
     # strategy of a shared group; 0: not looked up yet
     SHARE_ROUND_ROBIN = 1
     SHARE_RANDOM = 2
@@ -64,6 +70,8 @@ ctypedef struct Settings:
     uint8_t queue_qos0
     uint8_t upgrade_outgoing_qos
     uint8_t allow_duplicate_messages
+    uint8_t compat                      # Mosquitto's way where the standard has another
+    uint8_t takeover_will               # TAKEOVER_WILL_...: wills of sessions that a new connection continues
     uint8_t check_retain_source
     uint8_t retain_available
     uint8_t connection_messages

@@ -15,6 +15,7 @@ cdef void end_doomed_clients(Broker* b) noexcept nogil                       # e
 cdef void will_request_verdict(Broker* b, Session* s, Message* m, int purpose) noexcept nogil
 cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept nogil
 cdef void will_free(Broker* b, Will* w) noexcept nogil
+cdef void will_discard(Broker* b, Client* c) noexcept nogil         # as if its client had disconnected normally
 cdef void will_send_now(Broker* b, Client* c) noexcept nogil      # at shutdown: send the will regardless of its delay
 cdef void session_will(Broker* b, Session* s) noexcept nogil         # send the delayed will that waits, if any
 cdef void session_watch(Broker* b, Session* s) noexcept nogil        # arm the timer of an offline session for its will or its end

@@ -139,6 +139,13 @@ cdef void will_send_now(Broker* b, Client* c) noexcept nogil:
     will_free(b, w)
 
 
+cdef void will_discard(Broker* b, Client* c) noexcept nogil:
+    if c.will != NULL:
+        will_free(b, c.will)
+        c.will = NULL
+        persist_will_end(b, c.session)
+
+
 cdef void will_at_disconnect(Broker* b, Client* c, int reason) noexcept nogil:
     """Handle the will of a client that disconnected: discard it, send it, or leave it with the session until its delay is
     over."""

@@ -15,8 +15,9 @@ from cext.broker.core.log_rate cimport LINE_REFUSED
 from cext.broker.core.pending_packet cimport method_of, owned_view
 from cext.broker.packets.connect_state cimport Connecting
 from cext.broker.persist.events cimport event_refused
-from cext.codec.encode cimport Connack, connack_size, encode_connack
-from cext.codec.frame cimport V5, V31
+from cext.codec.encode cimport Connack, connack_bytes, connack_size, encode_connack
+from cext.codec.frame cimport V5
+from cext.codec.reason cimport RC_PACKET_TOO_LARGE
 
 
 cdef void log_connack(Broker* b, Client* c, const Connack* k) noexcept nogil:
@@ -29,9 +30,16 @@ cdef void log_connack(Broker* b, Client* c, const Connack* k) noexcept nogil:
                                     <int>k.session_present, <int>k.rc))
 
 
+cdef bint too_large(const Client* c, const Connack* k) noexcept nogil:
+    """Return whether the packet exceeds the client's Maximum Packet Size."""
+    return c.packet_max != 0 and connack_bytes(k) > c.packet_max
+
+
 cdef int connack_send(Broker* b, Client* c, Connack* k) noexcept nogil:
     cdef uint8_t* p
     k.version = c.version
+    if too_large(c, k):          # [v5 3.1.2-24]
+        return -1
     p = client_room(b, c, connack_size(k))
     if p == NULL:
         return -1
@@ -41,11 +49,10 @@ cdef int connack_send(Broker* b, Client* c, Connack* k) noexcept nogil:
     return 0
 
 
-cdef void connack_accept(Broker* b, Client* c, Connecting* k) noexcept nogil:
+cdef int connack_prepare(Broker* b, Client* c, Connecting* k) noexcept nogil:
     cdef Connack* a = &k.connack
-    if k.packet.version == V31:
-        a.session_present = 0    # 3.1 has no such flag
-    a.alias_max = c.alias_max_in
+    a.version = c.version
+    a.alias_max = c.listener.alias_max_in
     a.packet_max = b.settings.packet_max
     c.receive_max = a.receive_max = <uint16_t>b.settings.receive_maximum
     a.retain_unavailable = not b.settings.retain_available
@@ -57,7 +64,10 @@ cdef void connack_accept(Broker* b, Client* c, Connecting* k) noexcept nogil:
     if c.listener.max_qos < 2:
         a.has_max_qos = 1
         a.max_qos = c.listener.max_qos
-    connack_send(b, c, a)
+    if not too_large(c, a):
+        return 0
+    log_refusal(b, c, "the Maximum Packet Size is less than CONNACK needs")
+    return connect_refuse_silently(b, c, RC_PACKET_TOO_LARGE)
 
 
 cdef int connect_refuse(Broker* b, Client* c, uint8_t rc5, uint8_t rc3) noexcept nogil:

@@ -10,6 +10,8 @@ from cext.session.session cimport Session
 cdef int check_limits(Broker* b, Client* c, Connect* p) noexcept nogil
 # Check and set the keepalive. Returns 0 or the reason to end the client.
 cdef int check_keepalive(Broker* b, Client* c, Connecting* k) noexcept nogil
+# Put the session expiry into CONNACK if the client gets less than it requested.
+cdef void expiry_announce(Broker* b, Connecting* k) noexcept nogil
 # Copy the will: its topic under the mount point and its forwardable properties. Returns -1 if there is no memory.
 cdef int will_take(Broker* b, Client* c, Connect* p) noexcept nogil
 # Return the session of this client id [v5 3.1.2-4..6, 3.1.4-3] with the user name; a connection that has it is taken over. NULL =

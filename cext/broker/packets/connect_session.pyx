@@ -15,8 +15,9 @@ from cext.broker.core.client_state cimport CF_TRUSTED, Client, TIMER_SESSION, Wi
 from cext.broker.core.durable cimport durable_refuses
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.session_refs cimport session_client, session_security
+from cext.broker.core.settings cimport TAKEOVER_WILL_ALL, TAKEOVER_WILL_V5
 from cext.broker.core.stats cimport REFUSED_CLIENTS, REFUSED_DISK, REFUSED_MEMORY
-from cext.broker.lifecycle.session_lifecycle cimport client_end, session_attach, session_end, will_free
+from cext.broker.lifecycle.session_lifecycle cimport client_end, session_attach, session_end, will_discard, will_free
 from cext.broker.packets.connack cimport connect_refuse, connect_refuse_5, log_refusal
 from cext.broker.packets.connect_state cimport Connecting
 from cext.broker.persist.persist cimport persist_reserve, persist_session, persist_will, store_session_id_reserve
@@ -123,6 +124,13 @@ cdef int check_keepalive(Broker* b, Client* c, Connecting* k) noexcept nogil:
     return 0
 
 
+cdef void expiry_announce(Broker* b, Connecting* k) noexcept nogil:
+    cdef uint32_t expiry_s = expiry_of(b, &k.packet)
+    if props_has_expiry(&k.packet) and expiry_s < k.packet.props.session_expiry:
+        k.connack.has_session_expiry = 1         # [v5 3.2.2.3.2] less than the client requested
+        k.connack.session_expiry = expiry_s
+
+
 cdef int will_take(Broker* b, Client* c, Connect* p) noexcept nogil:
     cdef View topic, props
     cdef uint8_t* bytes
@@ -193,11 +201,21 @@ cdef int username_set(Session* s, Connect* p) noexcept nogil:
     return -1 if p.has_username and s.username == NULL else 0
 
 
+cdef bint will_sent_at_takeover(const Broker* b, const Client* c) noexcept nogil:
+    """Return whether the will of a client is sent when a new connection takes over its session and continues it. The client is
+    still there in the eyes of its users: Mosquitto sends no will. [v5 3.1.4-3] asks for it, and [v3.1.1 3.1.2-8] can be read so."""
+    if b.settings.takeover_will == TAKEOVER_WILL_V5:
+        return c.version == V5
+    return b.settings.takeover_will == TAKEOVER_WILL_ALL
+
+
 cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) noexcept nogil:
     """Return the session of this client id [v5 3.1.2-4..6, 3.1.4-3]; a connection that has it is taken over. NULL = no memory.
     *present is set to 1 if the session existed."""
     cdef Session* s = sessions_find(&b.sessions, p.client_id)
     if s != NULL and s.client != NULL:
+        if not p.clean_start and s.expiry_s and not will_sent_at_takeover(b, session_client(s)):
+            will_discard(b, session_client(s))
         client_end(b, session_client(s), RC_SESSION_TAKEN_OVER)
         s = sessions_find(&b.sessions, p.client_id)
     if s != NULL and not p.clean_start and mismatch_of(s, c, p) != NULL:
@@ -245,9 +263,6 @@ cdef void session_begin(Broker* b, Client* c, Session* s, Connecting* k) noexcep
     inbox_inherit(&s.inbox)
     plugin_gate_renew(b, s)
     s.expiry_s = expiry_of(b, &k.packet)
-    if props_has_expiry(&k.packet) and s.expiry_s < k.packet.props.session_expiry:
-        k.connack.has_session_expiry = 1         # [v5 3.2.2.3.2] less than the client requested
-        k.connack.session_expiry = s.expiry_s
     persist_session(b, s)
     if c.will != NULL:
         persist_will(b, s, c.will.message, c.will.delay_s, 0)

@@ -12,11 +12,12 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_REFUSED
 from cext.broker.core.client_state cimport CF_IDENTIFIED, CF_REMOTE_BRIDGE, CF_TRUSTED, Client
 from cext.broker.core.pending_packet cimport owned_view
-from cext.broker.packets.connack cimport connect_refuse, connect_refuse_5, log_refusal
+from cext.broker.packets.connack cimport connect_refuse, connect_refuse_5, connect_refuse_silently, log_refusal
 from cext.broker.packets.connect_lines cimport log_malformed_connect, log_protocol_error
 from cext.broker.packets.connect_state cimport Connecting, LOGIN_OPEN
-from cext.codec.decode cimport Connect, decode_connect
+from cext.codec.decode cimport CONNECT_HEAD, CONNECT_LOGIN, Connect, decode_connect
 from cext.codec.frame cimport V5, V31, V311
+from cext.codec.properties cimport P_MAXIMUM_PACKET_SIZE, props_has
 from cext.codec.reason cimport (
     CONNACK3_BAD_CREDENTIALS, CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
     CONNACK3_SERVER_UNAVAILABLE, RC_BAD_USERNAME_OR_PASSWORD, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR,
@@ -44,9 +45,12 @@ cdef int check_version(Broker* b, Client* c, Connecting* k) noexcept nogil:
     if rc:
         c.version = V5 if p.version == V5 else V311
         log_malformed_connect(b, c, k.frame)
-        # [v5 3.1.4-1, 4.13.1] [v3.1.1 3.1.4-1]
+        # [v5 3.1.4-1, 4.13.1] [v3.1.1 3.1.4-1] A CONNACK is optional; which errors get one is as in Mosquitto.
+        if p.part == CONNECT_HEAD or p.part == CONNECT_LOGIN:
+            return connect_refuse_silently(b, c, <uint8_t>rc)
         return connect_refuse_5(b, c, <uint8_t>rc)
     c.version = p.version
+    c.packet_max = p.props.packet_max if c.version == V5 and props_has(&p.props, P_MAXIMUM_PACKET_SIZE) else 0
     if not (c.listener.versions >> p.version) & 1:
         return connect_refuse(b, c, RC_UNSUPPORTED_PROTOCOL_VERSION, CONNACK3_PROTOCOL_VERSION)
     return 0

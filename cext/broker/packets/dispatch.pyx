@@ -25,9 +25,10 @@ from cext.broker.packets.handle_publish cimport handle_publish
 from cext.broker.packets.handle_subscribe cimport handle_subscribe, handle_unsubscribe
 from cext.broker.persist.publication cimport memory_short
 from cext.codec.frame cimport (
-    Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBACK, T_PUBLISH, T_SUBSCRIBE, T_UNSUBSCRIBE, frame_next,
+    Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PINGRESP, T_PUBACK, T_PUBLISH, T_SUBACK, T_SUBSCRIBE, T_UNSUBACK,
+    T_UNSUBSCRIBE, frame_next,
 )
-from cext.codec.reason cimport RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED
+from cext.codec.reason cimport RC_MALFORMED, COMPAT_MALFORMED, COMPAT_PROTOCOL_ERROR, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED
 from cext.net.conn cimport conn_resume
 from cext.net.conn_state cimport CONN_HUNGRY, CONN_PAUSED, Conn, INPUT_FIRST_BYTES
 
@@ -35,6 +36,7 @@ cdef enum:
     WORK_FRAME = 2               # cost of a frame in units of work, beside its deliveries
     # a Remaining Length of 100,000, as in Mosquitto: the packet may be stored while the control plane decides
     CONNECT_BYTES_MAX = 100_004
+    TLS_HANDSHAKE = 0x16         # the first byte of a TLS connection
 
 
 cdef int handle_packet(Broker* b, Client* c, const Frame* f) noexcept nogil:
@@ -63,7 +65,23 @@ cdef int handle_packet(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return handle_auth(b, c, f)
     if kind == T_CONNECT:
         return handle_connect(b, c, f)
-    return RC_PROTOCOL_ERROR if kind else reserved_packet(b, c)     # a packet that only a server sends
+    return server_packet(f)
+
+
+cdef int server_packet(const Frame* f) noexcept nogil:
+    """Return the reason code for a packet that only a server sends. The answers are those of Mosquitto: wrong flags are malformed,
+    and a PINGRESP with a body is closed without a packet."""
+    cdef int kind = f.first >> 4
+    if kind == T_PINGRESP and f.body_len:
+        return END_SILENT
+    return RC_MALFORMED if f.first & 15 and (kind == T_PINGRESP or kind == T_SUBACK or kind == T_UNSUBACK) else RC_PROTOCOL_ERROR
+
+
+cdef inline int reason_choose(Broker* b, int rc) noexcept nogil:
+    """Return the reason to end a client: where Mosquitto names another reason code than the standard, `compat` decides."""
+    if b.settings.compat and rc & (COMPAT_MALFORMED | COMPAT_PROTOCOL_ERROR):
+        return RC_MALFORMED if rc & COMPAT_MALFORMED else RC_PROTOCOL_ERROR
+    return rc & ~(COMPAT_MALFORMED | COMPAT_PROTOCOL_ERROR)
 
 
 cdef inline uint32_t connect_max(Broker* b) noexcept nogil:
@@ -83,7 +101,7 @@ cdef int reserved_packet(Broker* b, Client* c) noexcept nogil:
 cdef int first_not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef char where[64]
     address_text(&c.conn.address, where, sizeof(where))
-    if f.first == 0x16:
+    if f.first == TLS_HANDSHAKE:
         if log_wanted(&b.log, LOG_NOTICE) and line_allowed(b, &c.conn.address, LINE_PROTOCOL):
             log_line(b, LOG_NOTICE, snprintf(
                 b.log.line, LOG_LINE_MAX, "Client from %s:%d appears to be using TLS to connect to a non-TLS listener.", where,
@@ -120,10 +138,12 @@ cdef size_t dispatch_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) no
         if b.work >= limit:
             conn_resume(&b.reactor, conn)    # the rest next turn: other connections come first
             return used
-        if c.state == C_NEW and p[used] != T_CONNECT << 4:
+        # also before the frame is complete: the broker does not wait for a packet that is wrong in any case
+        if c.state == C_NEW and (p[used] >> 4 != T_CONNECT or p[used] == TLS_HANDSHAKE):
             f.first = p[used]
-            # also before the frame is complete: the broker does not wait for a packet that is wrong in any case
             rc = first_not_connect(b, c, &f)
+        elif p[used] < 16:
+            rc = reserved_packet(b, c)
         else:
             rc = frame_next(p + used, n - used, b.settings.packet_max if c.state != C_NEW else connect_max(b), &f)
             if rc == 0:
@@ -131,6 +151,8 @@ cdef size_t dispatch_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) no
                 if f.total_len <= INPUT_FIRST_BYTES or not memory_short(b, 0):
                     return used
                 rc = RC_QUOTA_EXCEEDED   # no room for the rest of a large packet
+            if rc == RC_MALFORMED:
+                rc = END_SILENT          # a Remaining Length of five bytes: closed without a packet, as in Mosquitto
             if rc == 1:
                 b.stats.messages_in += 1
                 b.work += WORK_FRAME
@@ -140,7 +162,7 @@ cdef size_t dispatch_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) no
                     return used
                 used += f.total_len
         if rc:
-            client_end(b, c, rc)
+            client_end(b, c, reason_choose(b, rc))
         if c.state == C_ENDED or c.flags & CF_DOOMED:
             return n
         if conn.out_bytes > b.settings.max_output_bytes:

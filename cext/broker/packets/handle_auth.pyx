@@ -50,15 +50,15 @@ cdef int handle_auth(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Auth a
     cdef View method
     cdef int rc
-    if c.version != V5:
+    method = method_of(c)
+    if c.version != V5 or method.p == NULL:     # [v5 4.12.0-6] the client has not begun an authentication
         return RC_PROTOCOL_ERROR
     rc = decode_auth(f, c.version, &a)
     if rc:
         return rc
     if log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", T_AUTH, -1, -1)
-    method = method_of(c)
-    if method.p == NULL or a.props.auth_method.n != method.n or memcmp(a.props.auth_method.p, method.p, method.n) != 0:
+    if a.props.auth_method.n != method.n or memcmp(a.props.auth_method.p, method.p, method.n) != 0:
         return RC_PROTOCOL_ERROR         # [v5 4.12.0-5, 4.12.0-7]
     rc = check_turn(c, &a)
     return rc if rc else auth_request_step(b, c, &a)

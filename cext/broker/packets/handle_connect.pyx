@@ -30,9 +30,9 @@ from cext.broker.core.pending_packet cimport PACKET_PENDING, method_of, owned_se
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.stats cimport REFUSED_AUTH_TIMEOUT
 from cext.broker.lifecycle.session_lifecycle cimport client_end, client_watch, will_request_verdict
-from cext.broker.packets.connack cimport connack_accept, connect_refuse, log_refusal
+from cext.broker.packets.connack cimport connack_prepare, connack_send, connect_refuse, log_refusal
 from cext.broker.packets.connect_login cimport login_check, login_refuse, peer_has_closed
-from cext.broker.packets.connect_session cimport check_keepalive, check_limits, session_begin, session_take, will_take
+from cext.broker.packets.connect_session cimport check_keepalive, check_limits, expiry_announce, session_begin, session_take, will_take
 from cext.broker.packets.connect_state cimport Connecting, LOGIN_ALLOWED, LOGIN_NO_OPINION, LOGIN_OPEN
 from cext.broker.packets.connect_validate cimport connect_validate
 from cext.broker.persist.events cimport event_connected
@@ -42,8 +42,8 @@ from cext.broker.routing.pump cimport pump
 from cext.broker.rules.acl cimport Acl, acl_name_unsafe, acl_patterned
 from cext.codec.decode cimport Connect
 from cext.codec.encode cimport Connack
-from cext.codec.frame cimport Frame, V5, frame_next
-from cext.codec.properties cimport P_MAXIMUM_PACKET_SIZE, P_RECEIVE_MAXIMUM, P_REQUEST_PROBLEM, P_TOPIC_ALIAS_MAXIMUM, props_has
+from cext.codec.frame cimport Frame, V5, V31, frame_next
+from cext.codec.properties cimport P_RECEIVE_MAXIMUM, P_REQUEST_PROBLEM, P_TOPIC_ALIAS_MAXIMUM, props_has
 from cext.codec.reason cimport (
     CONNACK3_SERVER_UNAVAILABLE, RC_CONTINUE_AUTHENTICATION, RC_PROTOCOL_ERROR, RC_SERVER_BUSY, RC_SERVER_UNAVAILABLE,
 )
@@ -51,16 +51,13 @@ from cext.session.session cimport Session
 
 
 cdef void apply_client_limits(Broker* b, Client* c, Connect* p) noexcept nogil:
-    """Apply the client's limits: window, packet size, topic aliases [v5 3.1.2.11]."""
+    """Apply the client's limits: window, topic aliases [v5 3.1.2.11]. Its packet size is in force from the check of CONNECT on."""
     c.window = <uint16_t>b.settings.max_inflight_messages
-    c.packet_max = 0
     c.alias_max_in = c.listener.alias_max_in
     if c.version != V5:
         return
     if props_has(&p.props, P_RECEIVE_MAXIMUM) and p.props.receive_max < c.window:
         c.window = p.props.receive_max
-    if props_has(&p.props, P_MAXIMUM_PACKET_SIZE):
-        c.packet_max = p.props.packet_max
     if not props_has(&p.props, P_REQUEST_PROBLEM) or p.props.request_problem:
         c.flags |= CF_PROBLEM_INFO
     if props_has(&p.props, P_TOPIC_ALIAS_MAXIMUM) and p.props.alias_max and c.listener.alias_max_out:
@@ -148,6 +145,10 @@ cdef int connect_admit(Broker* b, Client* c, Connecting* k) noexcept nogil:
     rc = rc or check_keepalive(b, c, k)
     if rc:
         return rc
+    expiry_announce(b, k)
+    rc = connack_prepare(b, c, k)
+    if rc:
+        return rc
     if will_take(b, c, &k.packet) != 0:
         return connect_refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
     k.changes = changes_of(b)
@@ -161,7 +162,9 @@ cdef int connect_admit(Broker* b, Client* c, Connecting* k) noexcept nogil:
     # session, that its client is connected. Otherwise, after a kill, the deliveries sent from here on would count as never sent
     # and be sent again without DUP. On a full disk the broker accepts that rather than sending nothing.
     hold_output(b, c, k.changes, k.connack.session_present)
-    connack_accept(b, c, k)
+    if c.version == V31:
+        k.connack.session_present = 0    # 3.1 has no such flag
+    connack_send(b, c, &k.connack)
     session_continue(b, c, s)
     return 0
 

@@ -1,7 +1,7 @@
 """Handle DISCONNECT and PINGREQ from a client [v5 3.14, 3.12] [v3.1.1 3.14, 3.12]."""
 
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_NORMAL, END_WITH_WILL, client_room, client_wrote, log_packet
+from cext.broker.core.client cimport END_NORMAL, END_SILENT, END_WITH_WILL, client_room, client_wrote, log_packet
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.log cimport LOG_DEBUG, log_wanted
 from cext.codec.decode cimport Disconnect, decode_disconnect, decode_empty
@@ -33,7 +33,7 @@ cdef int handle_pingreq(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef int rc = decode_empty(f)
     cdef uint8_t* p
     if rc:
-        return rc
+        return END_SILENT if f.body_len else rc      # a body: closed without a packet, as in Mosquitto
     if log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", T_PINGREQ, -1, -1)
         log_packet(b, c, "Sending", T_PINGRESP, -1, -1)

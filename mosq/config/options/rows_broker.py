@@ -43,6 +43,14 @@ GENERAL = (
     flag("allow_duplicate_messages", True, G,
          "If true, a client with overlapping subscriptions receives one copy per subscription. If false, it receives "
          "one merged copy", deprecated="The behaviour will default to true."),
+    flag("compat", False, G,
+         "Do as Mosquitto does also where the standard asks for something else: reason codes, wills at a take-over. "
+         "The page docs/differences.md names each place. The option --compat of the command line is the same",
+         own=True),
+    choice("takeover_will", "v5", G,
+           "Send the will of a client whose session a new connection takes over and continues: for clients with MQTT "
+           "5.0 (v5), for all, or for none, as Mosquitto does. A will with a delay is not sent in any case",
+           ("none", "v5", "all"), own=True),
     flag("check_retain_source", False, G,
          "Send a retained message only while its publisher may still write to the topic"),
     flag("connection_messages", True, G, "Log clients when they connect and disconnect"),
@@ -121,7 +129,7 @@ OWN = (
     number("max_output_bytes", 64 << 20, G,
            "Unsent output per client in bytes. Above it, QoS 0 messages to the client are dropped and its input waits",
            65536, INT32_MAX, unit="bytes", own=True),
-    number("max_topic_levels", 200, G, "Largest number of levels of a topic or filter", 1, 200, own=True),
+    number("max_topic_levels", 201, G, "Largest number of levels of a topic or filter", 1, 201, own=True),
     number("connect_timeout", 20, G,
            "Seconds that a new connection has for its CONNECT, including TLS and WebSocket handshakes", 1, 3600,
            unit="seconds", own=True, reload=NEW),
