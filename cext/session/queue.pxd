@@ -102,6 +102,9 @@ cdef void delivery_release(Messages* store, Buffers* buffers, Delivery* d) noexc
 # once. Return NULL if there is no memory, or if the distance exceeds what a queue can hold.
 cdef Delivery* queue_place(Queue* q, uint32_t position) noexcept nogil
 cdef void queue_restored(Queue* q) noexcept nogil
+# For recovery: the session has used this packet id. The last call counts if `last`; otherwise the id counts if it is behind the
+# last one on the circle, and not before it.
+cdef void queue_pid_used(Queue* q, uint16_t pid, bint last) noexcept nogil
 cdef void queue_fini(Queue* q) noexcept nogil       # frees the ring; messages must have been released
 
 # Inbound QoS 2 messages, which wait for PUBREL [v5 4.3.3]: packet id to message. Open addressing, at most half full.

@@ -19,8 +19,8 @@ not packets, sockets or limits.
     store, and takes only its 16 bytes.
 
 Invariant: packet ids rise (cyclically, 1..65535) along the ring, so an acknowledgement finds its delivery by arithmetic; QoS
-0 deliveries repeat the id before them and are never looked up. A bridge also takes ids for SUBSCRIBE and UNSUBSCRIBE, which
-leaves gaps. Cost: O(1); with QoS 0 deliveries or gaps in between O(log n).
+0 deliveries repeat the id before them and are never looked up. Gaps are possible: a bridge takes ids for SUBSCRIBE and
+UNSUBSCRIBE, and after a restart the ids of finished deliveries are missing. Cost: O(1); with QoS 0 deliveries or gaps in between O(log n).
 Memory: 16 bytes per delivery.
 """
 
@@ -241,15 +241,29 @@ cdef Delivery* queue_place(Queue* q, uint32_t position) noexcept nogil:
     return queue_at(q, position)
 
 
+cdef void queue_pid_used(Queue* q, uint16_t pid, bint last) noexcept nogil:
+    if last or q.last_pid == 0 or (pid != 0 and 0 < pid_distance(q.last_pid, pid) < 32768):
+        q.last_pid = pid
+
+
 cdef void queue_restored(Queue* q) noexcept nogil:
-    """Count the restored deliveries. A hole repeats the packet id before it, as a QoS 0 delivery does."""
+    """Count the restored deliveries. A hole repeats the packet id before it, as a QoS 0 delivery does. The ids continue behind the last one that
+    was used."""
     cdef uint32_t i
     cdef Delivery* d
+    cdef uint16_t used = q.last_pid
     while q.floor != q.tail and queue_at(q, q.floor).state == D_DONE:
         q.floor += 1
     q.next = q.floor
     q.inflight = q.pending = 0
     q.waiting_bytes = q.inflight_bytes = 0
+    i = q.floor
+    while i != q.tail:
+        d = queue_at(q, i)
+        i += 1
+        if d.state != D_DONE and d.qos & 3:
+            q.last_pid = d.pid - 1 if d.pid > 1 else 65535       # of QoS 0 deliveries before it
+            break
     i = q.floor
     while i != q.tail:
         d = queue_at(q, i)
@@ -260,6 +274,7 @@ cdef void queue_restored(Queue* q) noexcept nogil:
             q.pending += 1
         q.waiting_bytes += delivery_bytes(d)
         i += 1
+    queue_pid_used(q, used, 0)
 
 
 cdef void queue_fini(Queue* q) noexcept nogil:

@@ -44,6 +44,7 @@ cdef enum:
     RECORD_HAS_USER = 2         # set by the encoder
     RECORD_LINK = 4             # session of a bridge
     RECORD_HAS_ORIGIN = 8       # security and mount follow; missing in records of older versions and of imports
+    RECORD_HAS_PID = 16         # set by the encoder: last_pid follows
 
 cdef enum:
     # Flags in RecordEntry.qos. The format on disk does not change with queue.pxd, although the bits are the same today.
@@ -61,6 +62,7 @@ ctypedef struct RecordSession:
     View user                   # p NULL = none
     uint32_t security           # number of the security whose rules apply; only with RECORD_HAS_ORIGIN, as the next field
     View mount                  # mount point; empty = none
+    uint16_t last_pid           # last packet id that the session used; 0 = none, or an older version
 
 ctypedef struct RecordSub:      # SUB; also UNSUB, with options and sub_id 0
     uint32_t store_session_id

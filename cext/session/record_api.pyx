@@ -99,6 +99,7 @@ cdef bytes encode_session(dict f):
     if "mount" in f:
         s.flags |= RECORD_HAS_ORIGIN
         s.security, s.mount = f["security"], view_of(short_name(f["mount"], "a mount point"))
+    s.last_pid = f.get("last_pid", 0)
     body = Body(record_session_size(&s))
     return body.whole(record_session_put(body.p, &s))
 
@@ -241,6 +242,8 @@ cdef dict decode_session(View body):
         fields["link"] = True
     if s.flags & RECORD_HAS_ORIGIN:
         fields.update(security=s.security, mount=bytes_of(s.mount))
+    if s.last_pid:
+        fields["last_pid"] = s.last_pid
     return fields
 
 

@@ -56,6 +56,11 @@ ROWS = [
         "01000000 0a 3c000000 0000000000000000 00000000 0200 6162 0100 75 02000000 0200 412f"),
     Row(SESSION, {"sno": 1, "connected": False, "expiry_s": 60, "ends_wall_ms": 0, "next": 0, "id": b"", "user": None, "security": 0, "mount": b""},
         "01000000 08 3c000000 0000000000000000 00000000 0000 0000 00000000 0000"),
+    Row(SESSION, {"sno": 1, "connected": False, "expiry_s": 60, "ends_wall_ms": 0, "next": 0, "id": b"", "user": None, "security": 0, "mount": b"",
+                  "last_pid": 0x0102},
+        "01000000 18 3c000000 0000000000000000 00000000 0000 0000 00000000 0000 0201"),
+    Row(SESSION, {"sno": 1, "connected": False, "expiry_s": 60, "ends_wall_ms": 0, "next": 0, "id": b"", "user": None, "last_pid": 65535},
+        "01000000 10 3c000000 0000000000000000 00000000 0000 0000 ffff"),
 ]
 
 SHORT, LONG, FLAGS, VALUE, UNKNOWN = ("ends before", "after its last", "has flags", "impossible value", "of a kind")
@@ -66,7 +71,10 @@ WRONG = [
     (SESSION, ROWS[0].body[:-1], SHORT),
     (SESSION, ROWS[1].body[:-1], SHORT),
     (SESSION, ROWS[0].body + b"x", LONG),
-    (SESSION, ROWS[0].body[:4] + b"\x10" + ROWS[0].body[5:], FLAGS),
+    (SESSION, ROWS[0].body[:4] + b"\x20" + ROWS[0].body[5:], FLAGS),
+    (SESSION, ROWS[0].body[:4] + b"\x11" + ROWS[0].body[5:], SHORT),        # a last packet id that is not there
+    (SESSION, ROWS[0].body[:4] + b"\x11" + ROWS[0].body[5:] + b"\0\0", VALUE),
+    (SESSION, ROWS[0].body[:4] + b"\x11" + ROWS[0].body[5:] + b"\0\1x", LONG),
     (SESSION, ROWS[0].body[:4] + b"\x09" + ROWS[0].body[5:], SHORT),        # an origin that is not there
     (SESSION, ROWS[0].body[:4] + b"\x09" + ROWS[0].body[5:] + b"\0\0\0\0\1\0", SHORT),
     (SESSION, ROWS[0].body[:4] + b"\x09" + ROWS[0].body[5:] + b"\0\0\0\0\0\0x", LONG),

@@ -200,6 +200,7 @@ cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
         r.security = session_security(s).place if s.security != NULL else 0
         r.mount.p = <const uint8_t*>s.mount_point
         r.mount.n = <uint32_t>strlen(s.mount_point) if s.mount_point != NULL else 0
+    r.last_pid = s.queue.last_pid
     out = record(b, RECORD_SESSION, record_session_size(&r))
     if out != NULL:
         record_session_put(out, &r)

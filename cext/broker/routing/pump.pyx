@@ -47,7 +47,7 @@ cdef void delivery_done(Broker* b, Session* s, Delivery* d, int way) noexcept no
 cdef bint window_open(Broker* b, Client* c, Queue* q, Delivery* d) noexcept nogil:
     if q.inflight >= c.window or q.next - q.floor >= 65534:
         return 0
-    if c.flags & CF_BRIDGE and not queue_pid_rises(q):
+    if not queue_pid_rises(q):
         return 0
     if b.settings.max_inflight_bytes and q.inflight and d.message != NULL:
         return q.inflight_bytes + message_bytes(d.message) <= b.settings.max_inflight_bytes

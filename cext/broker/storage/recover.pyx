@@ -35,7 +35,7 @@ from cext.broker.routing.share cimport share_restored
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_JOURNALLED, Message, message_new, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, InboundQos2, Queue, delivery_page, delivery_release, inbox_add, inbox_find,
-    inbox_remove, queue_at, queue_place, queue_restored,
+    inbox_remove, queue_at, queue_pid_used, queue_place, queue_restored,
 )
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_SHARED, RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_MSG,
@@ -125,6 +125,8 @@ cdef int owner_apply(Load* l, const StoreRecord* r) noexcept nogil:
         else:
             history.ends += 1
     history.owner = owner
+    if l.second_walk and owner and owner_of(l, store_session_id) != NULL:
+        queue_pid_used(&owner_of(l, store_session_id).queue, record.last_pid, 1)
     return 0
 
 
@@ -256,6 +258,8 @@ cdef int entry_apply(Load* l, const RecordEntry* e, const RecordMessage* r, uint
         l.out.odd += 1
         return 0
     delivery_gone(l, d)          # an older copy
+    if e.qos & 3:
+        queue_pid_used(&s.queue, e.pid, 0)
     d.sub_id = e.sub_id
     d.pid = e.pid
     d.qos = e.qos

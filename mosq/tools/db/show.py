@@ -179,10 +179,11 @@ def _of_session(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
     if kind == kinds.SESSION:
         user = f" user {text(f['user'])}" if f["user"] is not None else ""
         mount = f" mount point {text(f['mount'])}" if f.get("mount") else ""
+        pid = f", last packet id {f['last_pid']}" if f.get("last_pid") else ""
         return (
             f"{text(f['id'])}{user}{mount} {'of a bridge, ' if f.get('link') else ''}"
             f"{'connected' if f['connected'] else 'offline'}, {_expiry(f)}, "
-            f"sent up to {f['next']}"
+            f"sent up to {f['next']}{pid}"
         )
     if kind == kinds.SUB:
         return f"{text(f['filter'])} {_options(f['options'])}" + (f", id {f['sub_id']}" if f["sub_id"] else "")
