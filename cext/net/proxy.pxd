@@ -22,13 +22,14 @@ cdef enum:
 ctypedef struct Proxied:
     uint32_t size               # PROXY_DONE: bytes of the header; PROXY_MORE: bytes that the header needs, 0 = unknown
     uint8_t local               # 1 = the connection is the proxy's own: LOCAL, UNKNOWN or no address
-    uint8_t family              # AF_INET, AF_INET6, AF_UNIX (without an address); 0 = none
+    uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0 = none
     uint8_t has_tls             # 1 = there was an SSL TLV
     uint8_t tls                 # mask of PROXY_TLS, PROXY_CERT_CONN, PROXY_CERT_SESS
     uint32_t verify             # 0 = the client's certificate is valid
     uint16_t port               # the client's port
     uint8_t ip[16]
-    View tls_version            # this and the two below: views into the header; n 0 = not reported
+    View path                   # AF_UNIX: the client's socket; this and the three below: views into the header; n 0 = not reported
+    View tls_version
     View cipher
     View common_name
 

@@ -23,10 +23,10 @@ cdef extern from "<arpa/inet.h>" nogil:
 cdef enum:
     V2_LOCAL = 0x20
     V2_PROXY = 0x21
-    V2_UNSPEC = 0x00
     V2_TCP4 = 0x11
     V2_TCP6 = 0x21
     V2_UNIX_STREAM = 0x31
+    UNIX_PATH_BYTES = 108
     TLV_CRC32C = 0x03
     TLV_SSL = 0x20
     TLV_SSL_VERSION = 0x21
@@ -93,7 +93,7 @@ cdef bint v1_addresses(const uint8_t* p, const uint8_t* end, int family, Proxied
         return 0
     out.family = <uint8_t>family
     return (text_address_read(family, source, out.ip) and text_address_read(family, destination, here) and port_read(port, &out.port)
-            and port_read(port_here, &number))
+            and out.port and port_read(port_here, &number) and number)
 
 
 cdef int v1_read(const uint8_t* p, size_t n, Proxied* out) noexcept nogil:
@@ -189,17 +189,25 @@ cdef bint tlvs_read(const uint8_t* start, const uint8_t* p, const uint8_t* end, 
 
 
 cdef int v2_addresses_size(int family) noexcept nogil:
-    """Return the size of the addresses, or -1 if the family is unknown or not a stream."""
+    """Return the size of the addresses, or -1 if the family is unspecified, unknown or not a stream."""
     if family == V2_TCP4:
         return 12
     if family == V2_TCP6:
         return 36
     if family == V2_UNIX_STREAM:
-        return 216
-    return 0 if family == V2_UNSPEC else -1
+        return 2 * UNIX_PATH_BYTES
+    return -1
 
 
-cdef void v2_addresses(int family, const uint8_t* p, Proxied* out) noexcept nogil:
+cdef int v2_addresses_min(int family) noexcept nogil:
+    """Return the least size of the addresses. A header that ends within the paths of Unix sockets has no TLVs: some proxies
+    send the client's path without padding, and Mosquitto accepts that."""
+    return 1 if family == V2_UNIX_STREAM else v2_addresses_size(family)
+
+
+cdef void v2_addresses(int family, const uint8_t* p, uint32_t n, Proxied* out) noexcept nogil:
+    cdef const uint8_t* end
+    cdef uint32_t most
     if family == V2_TCP4:
         out.family = <uint8_t>AF_INET
         memcpy(out.ip, p, 4)
@@ -210,8 +218,10 @@ cdef void v2_addresses(int family, const uint8_t* p, Proxied* out) noexcept nogi
         out.port = <uint16_t>be16(p + 32)
     elif family == V2_UNIX_STREAM:
         out.family = <uint8_t>AF_UNIX
-    else:
-        out.local = 1           # unknown family: use the connection's own addresses
+        most = n if n < UNIX_PATH_BYTES else UNIX_PATH_BYTES
+        end = <const uint8_t*>memchr(p, 0, most)
+        out.path.p = p
+        out.path.n = <uint32_t>(end - p) if end != NULL else most
 
 
 cdef int v2_head(const uint8_t* p, size_t n, Proxied* out) noexcept nogil:
@@ -227,7 +237,7 @@ cdef int v2_head(const uint8_t* p, size_t n, Proxied* out) noexcept nogil:
     out.size = PROXY_V2_HEAD_BYTES + be16(p + 14)
     if out.size > PROXY_V2_BYTES_MAX:
         return PROXY_BAD
-    if p[12] == V2_PROXY and <int>be16(p + 14) < v2_addresses_size(p[13]):
+    if p[12] == V2_PROXY and <int>be16(p + 14) < v2_addresses_min(p[13]):
         return PROXY_BAD
     return PROXY_DONE if n >= out.size else PROXY_MORE
 
@@ -241,7 +251,9 @@ cdef int v2_read(const uint8_t* p, size_t n, Proxied* out) noexcept nogil:
         out.local = 1           # health check of the proxy itself; the contents of the header must be ignored
         return PROXY_DONE
     size = v2_addresses_size(p[13])
-    v2_addresses(p[13], p + PROXY_V2_HEAD_BYTES, out)
+    if size > <int>be16(p + 14):
+        size = <int>be16(p + 14)
+    v2_addresses(p[13], p + PROXY_V2_HEAD_BYTES, <uint32_t>size, out)
     if not tlvs_read(p, p + PROXY_V2_HEAD_BYTES + size, p + out.size, out):
         return PROXY_BAD
     return PROXY_DONE

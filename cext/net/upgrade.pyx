@@ -341,7 +341,7 @@ cdef uint8_t* upgrade_answer(uint8_t* out, const Upgrade* u, int status) noexcep
     if status == UPGRADE_DONE:
         ws_accept(accept, u.key)
         n = snprintf(<char*>out, UPGRADE_ANSWER_MAX,
-                     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %.28s\r\n"
+                     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %.28s\r\n"
                      "Sec-WebSocket-Protocol: %s\r\n\r\n", <const char*>accept,
                      <const char*>b"mqttv3.1" if u.subprotocol == SUBPROTOCOL_MQTTV31 else <const char*>b"mqtt")
     else:

@@ -29,6 +29,8 @@ ctypedef struct Messages:
     uint64_t count
     uint64_t bytes              # sum of message_bytes
     uint64_t recorded_bytes     # approximate size of the records of messages in memory and of paged messages
+    uint64_t paged              # paged messages in recorded_bytes, and the bytes there that are not their payload
+    uint64_t paged_rooms
 
 
 # Return the number of bytes that a message is counted as.

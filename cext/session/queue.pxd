@@ -1,8 +1,8 @@
 # A session's outgoing deliveries: one queue with one send position. See queue.pyx.
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from cext.base.buffer cimport Buffers
 from cext.base.view cimport View
-from cext.session.message cimport Message, Messages, message_bytes
+from cext.session.message cimport Message, Messages
 
 cdef enum:
     # states of a delivery
@@ -32,8 +32,8 @@ ctypedef struct Queue:
     uint32_t pending            # all deliveries that are not done
     uint16_t last_pid
     uint16_t reserved
-    uint64_t waiting_bytes      # bytes of messages of the deliveries in [next, tail)
-    uint64_t inflight_bytes     # bytes of messages of the deliveries in [floor, next)
+    uint64_t waiting_bytes      # payload bytes of the deliveries in [next, tail)
+    uint64_t inflight_bytes     # payload bytes of the deliveries in [floor, next)
 
 cdef inline Delivery* queue_at(Queue* q, uint32_t position) noexcept nogil:
     return &q.ring[position & q.mask]
@@ -41,7 +41,7 @@ cdef inline Delivery* queue_at(Queue* q, uint32_t position) noexcept nogil:
 cdef inline bint is_paged(const Delivery* d) noexcept nogil:
     return <uintptr_t>d.message & 1
 
-# Return, for a paged message, the position of its record, and the message's bytes with an error of at most 1/32.
+# Return, for a paged message, the position of its record, and the payload's bytes with an error of at most 1/32.
 cdef inline uint64_t paged_lsn(const Delivery* d) noexcept nogil:
     return <uintptr_t>d.message >> 12 << 2
 
@@ -63,7 +63,7 @@ cdef inline View delivery_topic(const Delivery* d) noexcept nogil:      # empty 
 cdef inline uint32_t delivery_bytes(const Delivery* d) noexcept nogil:
     if d.message == NULL:
         return 0
-    return paged_bytes(d) if is_paged(d) else message_bytes(d.message)
+    return paged_bytes(d) if is_paged(d) else d.message.payload.n
 
 cdef inline uint32_t queue_waiting(Queue* q) noexcept nogil:
     return q.tail - q.next
@@ -88,10 +88,10 @@ cdef void queue_pop(Queue* q) noexcept nogil
 cdef void queue_done(Queue* q, Delivery* d) noexcept nogil
 # Rewind, because the connection is lost or new: all deliveries that are not done are sent again from the floor, in order.
 cdef void queue_rewind(Queue* q) noexcept nogil
-# Page the message of a delivery in [next, tail): release its reference, if it has one, and store the position (lsn) and size
-# (n_bytes) of its record instead. `only` is true if no other delivery of that record counts it in recorded_bytes. Return 0 if
-# this lsn cannot be stored (above 2^54, or not a multiple of 4); then nothing changed.
-cdef bint delivery_page(Messages* store, Buffers* buffers, Queue* q, Delivery* d, uint64_t lsn, uint32_t n_bytes, bint only) noexcept nogil
+# Page the message of a delivery in [next, tail): release its reference, if it has one, and store the position (lsn) of its record
+# and the size of its payload instead. `room` is the size of its topic and properties if no other delivery of that record counts
+# it in recorded_bytes, else -1. Return 0 if this lsn cannot be stored (above 2^54, or not a multiple of 4); then nothing changed.
+cdef bint delivery_page(Messages* store, Buffers* buffers, Queue* q, Delivery* d, uint64_t lsn, uint32_t n_bytes, int64_t room) noexcept nogil
 cdef void delivery_moved(Delivery* d, uint64_t lsn) noexcept nogil       # of a paged message whose record was copied
 # Undo delivery_page with the message that was read back, and take over its reference.
 cdef void delivery_unpage(Messages* store, Queue* q, Delivery* d, Message* m) noexcept nogil

@@ -24,7 +24,7 @@ UNSUBSCRIBE, and after a restart the ids of finished deliveries are missing. Cos
 Memory: 16 bytes per delivery.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
@@ -77,7 +77,7 @@ cdef Delivery* queue_push(Queue* q, Message* m, uint8_t qos, uint8_t retain, uin
     d.state = D_WAITING
     q.tail += 1
     q.pending += 1
-    q.waiting_bytes += message_bytes(m)
+    q.waiting_bytes += m.payload.n
     return d
 
 
@@ -173,16 +173,34 @@ cdef inline uint32_t size_code(uint32_t n_bytes) noexcept nogil:
     return n_bytes if n_bytes < 32 else (shift + 1) << 5 | (n_bytes >> shift & 31)
 
 
-cdef bint delivery_page(Messages* store, Buffers* buffers, Queue* q, Delivery* d, uint64_t lsn, uint32_t n_bytes, bint only) noexcept nogil:
-    cdef uintptr_t word = lsn >> 2 << 12 | <uintptr_t>size_code(n_bytes) << 2 | (PAGED_ONLY if only else 0) | PAGED
+cdef inline void recorded_add(Messages* store, const Delivery* d, int64_t room) noexcept nogil:
+    """Count the record of a paged message. A delivery has no place for the size of its topic and properties, so they leave the sum
+    with their mean: the sum is right when the last one leaves."""
+    store.paged += 1
+    store.paged_rooms += RECORD_ROOM + room
+    store.recorded_bytes += paged_bytes(d) + RECORD_ROOM + room
+
+
+cdef inline void recorded_leave(Messages* store, const Delivery* d) noexcept nogil:
+    cdef uint64_t mean
+    if not <uintptr_t>d.message & PAGED_ONLY:
+        return
+    mean = store.paged_rooms // store.paged
+    store.paged -= 1
+    store.paged_rooms -= mean
+    store.recorded_bytes -= paged_bytes(d) + mean
+
+
+cdef bint delivery_page(Messages* store, Buffers* buffers, Queue* q, Delivery* d, uint64_t lsn, uint32_t n_bytes, int64_t room) noexcept nogil:
+    cdef uintptr_t word = lsn >> 2 << 12 | <uintptr_t>size_code(n_bytes) << 2 | (PAGED_ONLY if room >= 0 else 0) | PAGED
     if lsn >> 54 or lsn & 3:
         return 0
     q.waiting_bytes -= delivery_bytes(d)
     delivery_release(store, buffers, d)
     d.message = <Message*>word
     q.waiting_bytes += paged_bytes(d)
-    if only:
-        store.recorded_bytes += paged_bytes(d) + RECORD_ROOM
+    if room >= 0:
+        recorded_add(store, d, room)
     return 1
 
 
@@ -192,17 +210,15 @@ cdef void delivery_moved(Delivery* d, uint64_t lsn) noexcept nogil:
 
 cdef void delivery_unpage(Messages* store, Queue* q, Delivery* d, Message* m) noexcept nogil:
     q.waiting_bytes -= paged_bytes(d)
-    if <uintptr_t>d.message & PAGED_ONLY:
-        store.recorded_bytes -= paged_bytes(d) + RECORD_ROOM
+    recorded_leave(store, d)
     d.message = m
-    q.waiting_bytes += message_bytes(m)
+    q.waiting_bytes += m.payload.n
 
 
 cdef void delivery_release(Messages* store, Buffers* buffers, Delivery* d) noexcept nogil:
     cdef uintptr_t word = <uintptr_t>d.message
     if word & PAGED:
-        if word & PAGED_ONLY:
-            store.recorded_bytes -= paged_bytes(d) + RECORD_ROOM
+        recorded_leave(store, d)
     elif word:
         message_unref(store, buffers, d.message)
     d.message = NULL

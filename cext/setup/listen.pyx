@@ -150,7 +150,7 @@ def _bind(family: int, address, nodelay: bool) -> Socket:
         s.listen(BACKLOG)
     except OSError as error:
         s.close()
-        raise OSError(error.errno, f"cannot listen on {address[0]} port {address[1]}: {error.strerror}") from None
+        raise OSError(error.errno, f"{error.strerror}: cannot listen on {address[0]} port {address[1]}.") from None
     return s
 
 

@@ -2,7 +2,8 @@
 """Make a TlsContext from a listener's TLS options. This module knows files and Mosquitto's error texts about them. It runs at the start and at each
 reload, and reads everything again: certificates, trusted authorities, revocations and keys of identities.
 
-Errors: OSError and ValueError, whose text names the option, the file and the expected content. No error contains a key or a passphrase. The first
+Errors, ValueError for a psk_file, OSError for everything else. The text names the option, the file and the
+expected content. No error contains a key or a passphrase. The first
 listener with TLS loads this module.
 """
 
@@ -110,8 +111,6 @@ cdef int listener_context_fill(TlsContext* x, dict spec, str keylog_path) except
         certificate_load(x, text["certfile"], text["keyfile"])
     if text["cafile"] or text["capath"]:
         authorities_load(x, text["cafile"], text["capath"])
-    elif x.wants_certificate:
-        raise ValueError("require_certificate needs cafile or capath: the authorities that sign the certificates of clients.")
     if text["crlfile"]:
         revocations_load(x, text["crlfile"])
     chain_find(x)
@@ -126,16 +125,16 @@ cdef int listener_context_fill(TlsContext* x, dict spec, str keylog_path) except
 
 cdef int version_set(TlsContext* x, str version) except -1:
     if version not in TLS_VERSIONS:
-        raise ValueError(f'Unsupported tls_version "{version}". Expected tlsv1.2 or tlsv1.3.')
+        raise OSError(f'Unsupported tls_version "{version}". Expected tlsv1.2 or tlsv1.3.')
     SSL_CTX_set_min_proto_version(x.ctx, <int>TLS_VERSIONS[version])
     return 0
 
 
 cdef int ciphers_set(TlsContext* x, str ciphers, str suites) except -1:
     if ciphers and SSL_CTX_set_cipher_list(x.ctx, ciphers.encode()) != 1:
-        raise ValueError(f'Unable to set TLS ciphers. Check cipher list "{ciphers}".{openssl_reason()}')
+        raise OSError(f'Unable to set TLS ciphers. Check cipher list "{ciphers}".{openssl_reason()}')
     if suites and SSL_CTX_set_ciphersuites(x.ctx, suites.encode()) != 1:
-        raise ValueError(f'Unable to set TLS 1.3 ciphersuites. Check cipher_tls13 list "{suites}".{openssl_reason()}')
+        raise OSError(f'Unable to set TLS 1.3 ciphersuites. Check cipher_tls13 list "{suites}".{openssl_reason()}')
     return 0
 
 
@@ -280,7 +279,7 @@ def identities_read(path):
         with open(path, "rb") as file:
             content = file.read(PSK_FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise OSError(error.errno, f'Error opening psk file "{path}": {error.strerror}.') from None
+        raise ValueError(f'Unable to open pwfile "{path}": {error.strerror}. Expected a psk_file that can be read.') from None
     if len(content) > PSK_FILE_BYTES_MAX:
         raise ValueError(f'psk file "{path}" is larger than {PSK_FILE_BYTES_MAX} bytes.')
     found = {}

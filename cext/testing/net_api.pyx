@@ -163,4 +163,4 @@ def proxy(int version, bytes read):
         return rc, {"size": out.size} if rc == PROXY_MORE else {}
     return rc, {"size": out.size, "local": bool(out.local), "family": out.family, "ip": bytes(out.ip[:16]), "port": out.port,
                 "tls": out.tls if out.has_tls else None, "verify": out.verify, "version": text(out.tls_version),
-                "cipher": text(out.cipher), "common_name": text(out.common_name)}
+                "cipher": text(out.cipher), "common_name": text(out.common_name), "path": text(out.path)}

@@ -7,7 +7,7 @@ from cext.base.buffer cimport Buffers, buffer_take, buffers_fini, buffers_init
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
-from cext.session.message cimport Message, Messages, message_bytes, message_new, message_new_big, message_unref
+from cext.session.message cimport Message, Messages, message_new, message_new_big, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, Delivery, Inbox, Queue, delivery_page, delivery_release, delivery_unpage, inbox_add, inbox_find,
     inbox_fini, inbox_remove, is_paged, paged_bytes, paged_lsn, queue_at, queue_done, queue_find, queue_fini, queue_pid_rises, queue_push,
@@ -47,7 +47,7 @@ cdef class PyQueue:
         cdef Delivery* d = queue_at(&self.queue, self.queue.next + n)
         if is_paged(d):
             return False
-        return delivery_page(&self.store, &self.buffers, &self.queue, d, lsn, message_bytes(d.message), only)
+        return delivery_page(&self.store, &self.buffers, &self.queue, d, lsn, d.message.payload.n, d.message.topic.n if only else -1)
 
     def paged(self, uint32_t n):
         """Return the place of a paged message, (lsn, bytes); None = it is in memory."""
@@ -86,8 +86,8 @@ cdef class PyQueue:
                 self.queue.inflight += 1
                 return "pubrel", d.pid
             number = int((<const char*>d.message.payload.p)[:d.message.payload.n])
-            self.queue.waiting_bytes -= message_bytes(d.message)
-            self.queue.inflight_bytes += message_bytes(d.message)
+            self.queue.waiting_bytes -= d.message.payload.n
+            self.queue.inflight_bytes += d.message.payload.n
             out = ("again" if d.state == D_SENT else "publish", number, d.qos & 3, d.pid if d.qos & 3 else 0)
             if d.qos & 3:
                 d.state = D_SENT
@@ -99,7 +99,7 @@ cdef class PyQueue:
 
     cdef void _done(self, Delivery* d):
         if d.message != NULL:
-            self.queue.inflight_bytes -= message_bytes(d.message)
+            self.queue.inflight_bytes -= d.message.payload.n
         self._release(d)
         queue_done(&self.queue, d)
 
@@ -111,7 +111,7 @@ cdef class PyQueue:
     def release(self, uint16_t pid):
         """Handle PUBREC."""
         cdef Delivery* d = queue_find(&self.queue, pid)
-        self.queue.inflight_bytes -= message_bytes(d.message)
+        self.queue.inflight_bytes -= d.message.payload.n
         self._release(d)
         d.state = D_RELEASED
 

@@ -40,7 +40,8 @@ def load_passwords(path: str, named_at: Origin | None = None) -> Passwords:
             content = file.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"Unable to open password_file '{path}': {reason}.", named_at) from None
+        raise ConfigError(f"Unable to open pwfile \"{path}\": {reason}. Expected a password_file that can be read.",
+                          named_at) from None
     passwords = parse_passwords(content, path)
     if status.st_mode & ALL_OTHERS:
         passwords.warnings.append(f"File {path} has world readable permissions. To fix this, use `chmod 0700 {path}`.")
@@ -56,11 +57,12 @@ def parse_passwords(content: bytes, path: str) -> Passwords:
         if raw.startswith(b"#") or not raw.strip(BLANKS):
             continue
         try:
-            entry = _entry(raw)
+            entry = _entry(raw, path)
             if entry is None:
                 skipped.append(f"{path}:{number} is skipped: it has no ':'; expected `user:hash`.")
             elif entry[0] in hashes:
-                raise ValueError(f"Duplicate user '{entry[0][:80]}' in password_file; expected each user once.")
+                raise ValueError(f"Duplicate user '{entry[0][:80]}' in password file '{path}'; expected each user "
+                                 "once.")
             else:
                 hashes[entry[0]] = entry[1]
                 if entry[1].kind == ARGON2ID and not argon2_there:
@@ -73,35 +75,38 @@ def parse_passwords(content: bytes, path: str) -> Passwords:
     return Passwords(path, hashes, skipped)
 
 
-def _entry(raw: bytes) -> tuple[str, Hash] | None:
-    """Return a user and the hash; None if the line is skipped. Raises ValueError."""
+def _entry(raw: bytes, path: str) -> tuple[str, Hash] | None:
+    """Return a user and the hash; None if the line is skipped. Raises ValueError; its text begins with Mosquitto's
+    words."""
+    invalid, undecoded = f"Invalid line in password file '{path}'", f"Unable to decode line in password file '{path}'"
     if b":" not in raw:
         return None
     fields = [field.strip(BLANKS) for field in raw.split(b":") if field]
-    if not fields or not fields[0]:
-        raise ValueError("Empty user name in password_file; expected `user:hash`.")
-    name = user_name(fields[0])
+    if not fields or not fields[0] or (raw.startswith(b":") and len(fields) == 1):
+        raise ValueError(f"{invalid}: the user name is empty; expected `user:hash`.")
+    try:
+        name = user_name(fields[0])
+    except ValueError as error:
+        raise ValueError(f"{invalid}: {error}") from None
     if len(fields) < 2 or not fields[1]:
-        raise ValueError(f"Invalid line in password_file: user '{name[:80]}' has no hash; expected `user:hash`.")
+        raise ValueError(f"{undecoded}: user '{name[:80]}' has no hash; expected `user:hash`.")
     try:
         return name, read_hash(fields[1].decode("ascii", "replace"))
     except ValueError as error:
         if not fields[1].startswith(b"$"):
-            raise ValueError(f"Invalid line in password_file: the password of user '{name[:80]}' is not hashed; "
-                             "expected `user:hash`. If all of the file is plain text, `mosq passwd -U FILE` hashes "
-                             "it.") from None
-        raise ValueError(f"Invalid line in password_file: the hash of user '{name[:80]}' cannot be used: "
-                         f"{error}.") from None
+            raise ValueError(f"{undecoded}: the password of user '{name[:80]}' is not hashed; expected `user:hash`. "
+                             "If all of the file is plain text, `mosq passwd -U FILE` hashes it.") from None
+        raise ValueError(f"{undecoded}: the hash of user '{name[:80]}' cannot be used: {error}.") from None
 
 
 def user_name(raw: bytes) -> str:
     """Decode a user name. Raises ValueError."""
     if len(raw) > NAME_BYTES_MAX:
-        raise ValueError(f"Invalid line in password_file: the user name is longer than {NAME_BYTES_MAX} bytes.")
+        raise ValueError(f"the user name is longer than {NAME_BYTES_MAX} bytes.")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"Invalid line in password_file: the user name is not UTF-8 (byte {error.start + 1}); "
+        raise ValueError(f"the user name is not UTF-8 (byte {error.start + 1}); "
                          "expected UTF-8, as clients send it.") from None
 
 

@@ -13,17 +13,27 @@ from mosq.cli.lazy_command import LazyCommand
 from mosq.cli.start import EXIT_CONFIG, Start, run
 from mosq.config.options import BY_KEYWORD, TUNING, Option
 from mosq.tools.db.commands import db
-from mosq.version import VERSION
+from mosq.version import MOSQUITTO_VERSION, VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, NoReturn
 
     Command = Callable[..., Any]
 
 EXIT_OK = 0
 EXIT_FAILED = 1
+
+PORT_MAX = 65535
+PORT_DIGITS_MAX = 20
+SHOWN_MAX = 40
+MOSQUITTO_USAGE = "Usage: mosquitto [-c config_file] [-d] [-h] [-p port] [-v]"
+# Mosquitto's words for an option without its value
+WITHOUT_VALUE = {"-c": "-c argument given, but no config file specified.",
+                 "-p": "-p argument given, but no port specified.",
+                 "--tls-keylog": "--tls-keylog argument given, but no file specified."}
+SAME_OPTION = {"--config-file": "-c", "--port": "-p"}
 
 EPILOG = """\b
 Examples:
@@ -84,10 +94,41 @@ def tuning_flags(command: "Command") -> "Command":
     return command
 
 
-@click.group(invoke_without_command=True, subcommand_metavar="", epilog=EPILOG,
+class Port(click.ParamType):            # type: ignore[type-arg]  # generic only since click 8.2
+    """Accept a port; the error begins with Mosquitto's words."""
+
+    name = "port"
+
+    def convert(self, value: "Any", param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the port. Raises click.UsageError."""
+        if not isinstance(value, int):
+            text = str(value)
+            if not text.isascii() or not text.isdigit() or len(text) > PORT_DIGITS_MAX:
+                self._refuse(text, ctx)
+            value = int(text)
+        if not 0 < value <= PORT_MAX:
+            self._refuse(str(value), ctx)
+        return int(value)
+
+    def _refuse(self, text: str, context: click.Context | None) -> "NoReturn":
+        raise click.UsageError(f"Invalid port specified ({text[:SHOWN_MAX]}). Expected a number from 1 to {PORT_MAX}.",
+                               context)
+
+
+class Broker(click.Group):
+    """The command without a subcommand. Scripts read the first lines of its help, and its errors, in Mosquitto's
+    words."""
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the version, Mosquitto's usage, and that of mosq."""
+        formatter.write(f"mosquitto version {MOSQUITTO_VERSION} (mosq {VERSION})\n\n{MOSQUITTO_USAGE}\n")
+        super().format_usage(ctx, formatter)
+
+
+@click.group(cls=Broker, invoke_without_command=True, subcommand_metavar="", epilog=EPILOG,
              context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("-c", "--config-file", "config_file", metavar="FILE", help="Configuration file (mosquitto.conf).")
-@click.option("-p", "--port", "ports", metavar="PORT", type=click.IntRange(1, 65535), multiple=True,
+@click.option("-p", "--port", "ports", metavar="PORT", type=Port(), multiple=True,
               help="Listen on this port for clients of this machine; up to 10 times. Ignored if the configuration "
                    "has a listener.")
 @click.option("-d", "--daemon", "background", is_flag=True, help="Run in the background after the broker listens.")
@@ -193,9 +234,23 @@ def main(arguments: list[str]) -> int:
     try:
         status = mosq.main(arguments, prog_name="mosq", standalone_mode=False)
     except click.ClickException as error:
-        click.echo(f"Error: {error.format_message()}\nTry '{_help_of(error)}' for help.", err=True)
+        click.echo(f"Error: {_text_of(error)}\nTry '{_help_of(error)}' for help.", err=True)
         return EXIT_CONFIG
     return status if isinstance(status, int) else EXIT_OK
+
+
+def _text_of(error: click.ClickException) -> str:
+    """Return the text of an error in the command line; those about a broker's start begin with Mosquitto's words."""
+    text = error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None and context.parent is not None:
+        return text
+    if isinstance(error, click.NoSuchOption):
+        near = f" Did you mean {' or '.join(sorted(error.possibilities))}?" if error.possibilities else ""
+        return f"Unknown option '{error.option_name}'.{near}"
+    if isinstance(error, click.BadOptionUsage):
+        return WITHOUT_VALUE.get(SAME_OPTION.get(error.option_name, error.option_name), text)
+    return text
 
 
 def _help_of(error: click.ClickException) -> str:

@@ -257,7 +257,8 @@ def _pattern(text: str) -> tuple[str | None, str]:
     if first[0].startswith('"') and not first[0].startswith('""'):
         pattern, quote, rest = text[1:].partition('"')
         if not quote:
-            raise ValueError(f"Missing closing quote in topic value ({text[1:][:SHOWN_MAX]}). Expected \"PATTERN\".")
+            shown = first[1] if len(first) > 1 else text[1:]        # Mosquitto shows what follows the first word
+            raise ValueError(f"Missing closing quote in topic value ({shown[:SHOWN_MAX]}). Expected \"PATTERN\".")
         return pattern, rest
     return (None if first[0] == '""' else first[0]), (first[1] if len(first) > 1 else "")
 

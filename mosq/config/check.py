@@ -101,6 +101,11 @@ def add_warnings(config: Config) -> None:
 
         config.warnings += may_go_round(config.bridges)
     for listener in config.listeners:
+        if listener.require_certificate and listener.certfile and not listener.cafile and not listener.capath:
+            origin = listener.origins["require_certificate"]
+            config.warnings.append(f"'require_certificate' without cafile or capath ({origin}): "
+                                   f"no client can connect to the listener {listener.where}, because no authority is "
+                                   "trusted.")
         if listener.tls_keyform == "engine":
             config.warnings.append(f"'tls_keyform engine' ({listener.origins['tls_keyform']}) has no effect: OpenSSL "
                                    "no longer supports engines; the key is read from its file.")

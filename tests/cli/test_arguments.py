@@ -19,6 +19,9 @@ def test_help_is_on_stdout_with_examples_and_status_0(flag, mosq):
     for word in ("-c", "-p", "-d", "-q", "-v", "--test-config", "--version", "-h", "Examples:", "Exit status:"):
         assert word in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
+    # scripts look for the version in the first line, and for the usage
+    assert done.stdout.startswith("mosquitto version 2.")
+    assert "\nUsage: mosquitto [-c config_file] [-d] [-h] [-p port] [-v]\n" in done.stdout
 
 
 def test_version(mosq):
@@ -27,8 +30,14 @@ def test_version(mosq):
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    (["--foo"], "No such option '--foo'"), (["-p", "0"], "0 is not in the range"), (["-p", "65536"], "65536 is not in the range"),
-    (["-p", "x"], "'x' is not a valid integer"), (["-p"], "requires an argument"), (["-c"], "requires an argument"),
+    (["--foo"], "Error: Unknown option '--foo'."), (["--prot", "1"], "Error: Unknown option '--prot'. Did you mean"),
+    (["-p", "0"], "Error: Invalid port specified (0)."), (["-p", "65536"], "Error: Invalid port specified (65536)."),
+    (["-p", "x"], "Error: Invalid port specified (x). Expected a number from 1 to 65535."),
+    (["-p", "9" * 5000], f"Error: Invalid port specified ({'9' * 40})."), (["-p", "٣"], "Error: Invalid port specified"),
+    (["-p"], "Error: -p argument given, but no port specified."), (["--port"], "Error: -p argument given, but no port specified."),
+    (["-c"], "Error: -c argument given, but no config file specified."),
+    (["-v", "--config-file"], "Error: -c argument given, but no config file specified."),
+    (["--tls-keylog"], "Error: --tls-keylog argument given, but no file specified."),
     (["--test-config"], "expected `-c FILE`"), (["what"], "what"), (["-c", ""], "Unable to open config file"),
     (["-c", "missing.conf"], "Unable to open config file 'missing.conf'. Expected a file that can be read: No such file or directory."),
     (["-p", "2000"] * 11, "Only 10 ports"),

@@ -73,7 +73,7 @@ def test_a_port_in_use():
         done = run("-c", broker.config)
         assert time.monotonic() - began < AT_ONCE_S
         assert done.returncode == 1
-        assert f"Error: cannot listen on 127.0.0.1 port {broker.port}: Address already in use" in done.stderr
+        assert f"Error: Address already in use: cannot listen on 127.0.0.1 port {broker.port}." in done.stderr
 
 
 def test_an_address_of_another_machine(tmp_path):
@@ -81,7 +81,7 @@ def test_an_address_of_another_machine(tmp_path):
     path.write_text("listener 1883 192.0.2.1\n")
     done = run("-c", path)
     assert done.returncode == 1
-    assert "cannot listen on 192.0.2.1 port 1883: Cannot assign requested address" in done.stderr
+    assert "Error: Cannot assign requested address: cannot listen on 192.0.2.1 port 1883." in done.stderr
 
 
 def test_local_only_mode_listens_on_the_loopback_only():

@@ -78,7 +78,7 @@ def test_a_failed_address_closes_the_others(monkeypatch: pytest.MonkeyPatch) -> 
     with listening(host="127.0.0.2") as taken:
         port = listen.port_of(taken[0])
         resolves_to(monkeypatch, "127.0.0.1", "127.0.0.2")
-        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.2 port {port}: Address already in use"), listening(host="x", port=port):
+        with pytest.raises(OSError, match=f"Address already in use: cannot listen on 127.0.0.2 port {port}"), listening(host="x", port=port):
             pass
     with listening(host="127.0.0.1", port=port):  # the first address is free again
         pass

@@ -22,7 +22,7 @@ HEADERS = {
     "Sec-WebSocket-Protocol": "mqtt",
 }
 GOOD_101 = (
-    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Accept: " + ACCEPT + b"\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
 )
 

@@ -378,7 +378,10 @@ def proxied(run: Run, dial: Dial, head: bytes, **options: object) -> tuple[Runni
         (1, b"PROXY UNKNOWN\r\n", None),
         (2, v2(), "10.1.2.3:4321"),
         (2, v2(b"", command=0x20, family=0), None),
-        (2, v2(UNIX, family=0x31), ":0"),
+        (2, v2(UNIX, family=0x31), "/tmp/a:0"),
+        (2, v2(b"/path", family=0x31), "/path:0"),
+        (2, v2(b"/p\n as q", family=0x31), ":0"),       # a line shows no path that could forge one
+        (2, v2(b"/\xff", family=0x31), ":0"),
         (2, v2(tlvs=ssl(7, 0, *CN)), "10.1.2.3:4321"),
     ],
 )
@@ -411,7 +414,9 @@ def test_proxy_header_and_connect_byte_by_byte(run: Run, dial: Dial) -> None:
 def test_a_bad_header(run: Run, dial: Dial, version: int, head: bytes) -> None:
     broker, sock = proxied(run, dial, head, enable_proxy_protocol=version)
     assert to_the_end(sock) == b""
-    assert broker.log("rejected") == f"Connection from 127.0.0.1:{sock.getsockname()[1]} rejected, corrupt PROXY header."
+    where = f"127.0.0.1:{sock.getsockname()[1]}"
+    assert broker.log("rejected") == (f"Connection rejected, corrupt PROXY header. It is from {where}." if version == 1
+                                      else f"Connection from {where} rejected, corrupt PROXY header.")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset, strlen
 from cext.base.view cimport View
 from cext.broker.admin.control_request cimport ControlRequest
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport address_text
+from cext.broker.core.client cimport ADDRESS_TEXT_MAX, client_address
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.session_refs cimport session_client
 from cext.session.queue cimport queue_waiting
@@ -64,12 +64,12 @@ cdef int session_put(Broker* b, ControlRequest* a, Session* s) noexcept nogil:
     waiting, inflight, inbox, expiry, seconds until its end; bytes; texts. Returns -1 if there is no memory."""
     cdef uint32_t v[14]
     cdef uint64_t n_bytes = s.queue.waiting_bytes + s.queue.inflight_bytes
-    cdef char address[64]
+    cdef char address[ADDRESS_TEXT_MAX]
     cdef int address_n = 0
     memset(v, 0, sizeof(v))
     if s.client != NULL:
         client_numbers(session_client(s), v)
-        address_n = address_text(&session_client(s).conn.address, address, sizeof(address))
+        address_n = client_address(session_client(s), address, sizeof(address))
     elif s.will != NULL:
         v[0] |= INSPECT_WILL
     v[7] = s.owner.n

@@ -18,7 +18,7 @@ from cext.broker.admin.reload cimport Reload, reload_apply
 from cext.broker.admin.statistics cimport stats_collect
 from cext.broker.core.bridge_state cimport BridgeCommand, bridges_of
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport address_text, username_of
+from cext.broker.core.client cimport ADDRESS_TEXT_MAX, client_address, username_of
 from cext.broker.core.client_state cimport C_CONNECTED, Client
 from cext.broker.core.log cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
@@ -203,10 +203,10 @@ cdef void roles_swap(Broker* b, ControlRequest* a) noexcept nogil:
 cdef int client_put(ControlRequest* a, Client* c) noexcept nogil:
     """Append a client's record: version, keepalive, subscriptions, pending deliveries, unsent bytes, port; client id, user name,
     address. Returns -1 if there is no memory."""
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     cdef uint32_t numbers[6]
     cdef View user = username_of(c)
-    cdef int n = address_text(&c.conn.address, where, sizeof(where))
+    cdef int n = client_address(c, where, sizeof(where))
     numbers[0] = c.version
     numbers[1] = c.keepalive_s
     numbers[2] = c.session.owner.n

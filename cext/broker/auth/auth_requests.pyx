@@ -21,7 +21,7 @@ from cext.base.wheel cimport wheel_add, wheel_remove
 from cext.broker.auth.proxy_info cimport proxied_identity
 from cext.broker.auth.tls_identity cimport IDENTITY_BYTES, TLS_NAME_MAX, tls_identity, tls_identity_fields
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport address_text
+from cext.broker.core.client cimport ADDRESS_TEXT_MAX, client_address
 from cext.broker.core.client_state cimport Client, TIMER_AUTH_REQUEST
 from cext.broker.core.listener cimport Security
 from cext.broker.core.log cimport (
@@ -357,7 +357,7 @@ cdef bint auth_request_put(Broker* b, AuthRequest* q) noexcept nogil:
     """Append an auth request to the ring as bytes. Return 0 if there is no room now. A request whose client is gone is not sent and times out."""
     cdef AuthRequestHead head
     cdef View fields[AUTH_FIELDS_MAX]
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     cdef Client* c = auth_request_client(b, q)
     cdef Session* s = q.session
     if q.kind == ASK_CONTROL:
@@ -373,7 +373,7 @@ cdef bint auth_request_put(Broker* b, AuthRequest* q) noexcept nogil:
     where[0] = 0
     if c != NULL:
         head.security = c.listener.security.place
-        address_text(&c.conn.address, where, sizeof(where))
+        client_address(c, where, sizeof(where))
     elif s != NULL and s.security != NULL:
         head.security = session_security(s).place
     if q.kind == ASK_CONNECT or q.kind == ASK_AUTH:
@@ -444,7 +444,7 @@ cdef bint connect_put(Broker* b, Client* c, AuthRequest* q, AuthRequestHead* hea
     proxied_identity(c, &p)
     if p.has_username and p.username.n:
         fields[1] = p.username
-    if p.has_password:
+    if p.has_password and p.password.n:
         fields[2] = view_over(p.password.p, p.password.n)
     fields[3] = view_of_text(where)
     if p.version == V5 and props_has(&p.props, P_AUTH_METHOD):
@@ -489,9 +489,9 @@ cdef bint bridge_event_post(Broker* b, View name, int event, View detail) noexce
 cdef bint control_post(Broker* b, Client* c, View topic, View payload, View correlation) noexcept nogil:
     cdef AuthRequestHead head
     cdef View fields[6]
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     memset(&head, 0, sizeof(head))
-    address_text(&c.conn.address, where, sizeof(where))
+    client_address(c, where, sizeof(where))
     head.kind = ASK_CONTROL
     head.handle = client_handle(c)
     head.security = c.listener.security.place

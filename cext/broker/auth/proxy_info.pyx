@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_REFUSED, END_UPGRADE, address_text, client_doom, log_line
+from cext.broker.core.client cimport END_REFUSED, END_UPGRADE, client_address, client_doom, log_line
 from cext.broker.core.client_state cimport CF_IDENTIFIED, Client, client_of
 from cext.broker.core.listener cimport Listener
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
@@ -33,7 +33,6 @@ cdef extern from "<arpa/inet.h>" nogil:
 
 cdef enum:
     COMMON_NAME_MAX = 1024       # RFC 5280 A.1 allows 64; longer names exist
-    ADDRESS_TEXT_MAX = 64
 
 
 # ---------------------------------------------------------------- PROXY
@@ -41,9 +40,22 @@ cdef enum:
 cdef int proxy_rejected(Broker* b, Client* c, const char* why) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
     if log_wanted(&b.log, LOG_NOTICE):
-        address_text(&c.conn.address, where, sizeof(where))
+        client_address(c, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Connection from %s:%d rejected, %s.", where,
                                          <int>c.conn.address.port, why))
+    client_doom(b, c, END_REFUSED)
+    return -1
+
+
+cdef int proxy_corrupt(Broker* b, Client* c) noexcept nogil:
+    """Reject a header. Mosquitto's words for version 1 do not name the proxy, so its address follows them."""
+    cdef char where[ADDRESS_TEXT_MAX]
+    if c.listener.proxy_version == 2:
+        return proxy_rejected(b, c, "corrupt PROXY header")
+    if log_wanted(&b.log, LOG_NOTICE):
+        client_address(c, where, sizeof(where))
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Connection rejected, corrupt PROXY header. It is from %s:%d.", where,
+                                         <int>c.conn.address.port))
     client_doom(b, c, END_REFUSED)
     return -1
 
@@ -54,7 +66,7 @@ cdef void log_proxied_tls(Broker* b, Client* c, const Proxied* p) noexcept nogil
         return
     if utf8_check(p.tls_version.p, p.tls_version.n) != 0 or utf8_check(p.cipher.p, p.cipher.n) != 0:
         return
-    address_text(&c.conn.address, where, sizeof(where))
+    client_address(c, where, sizeof(where))
     log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Connection from %s:%d negotiated %.*s cipher %.*s", where,
                                      <int>c.conn.address.port, <int>p.tls_version.n, <const char*>p.tls_version.p,
                                      <int>p.cipher.n, <const char*>p.cipher.p))
@@ -68,19 +80,32 @@ cdef int proxy_name_store(Client* c, const Proxied* p) noexcept nogil:
     return -1 if names_take(c) == NULL or owned_set(&c.names.proxied, p.common_name) != 0 else 0
 
 
+cdef int proxy_path_store(Client* c, View path) noexcept nogil:
+    """Store the path for log lines. A path with blanks or control characters is left out: it could forge a line."""
+    cdef uint32_t i
+    if path.n == 0 or utf8_check(path.p, path.n) != 0:
+        return 0
+    for i in range(path.n):
+        if path.p[i] <= c' ' or path.p[i] == 0x7F:
+            return 0
+    return -1 if names_take(c) == NULL or owned_set(&c.names.path, path) != 0 else 0
+
+
 cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     cdef Client* c = client_of(conn)
     cdef Listener* listener = c.listener
     cdef bint has_certificate
     if p == NULL:
-        return proxy_rejected(b, c, "corrupt PROXY header")
+        return proxy_corrupt(b, c)
     conn.address.by_proxy = 1
     if not p.local:
         conn.address.family = p.family
         conn.address.port = p.port
         memcpy(conn.address.ip, p.ip, sizeof(p.ip))
         newcomer_moved(b, c)
+        if proxy_path_store(c, p.path) != 0:
+            return proxy_rejected(b, c, "out of memory")
     if listener.proxy_version != 2:
         return 0
     if listener.proxy_require_tls and not (p.has_tls and p.tls & PROXY_TLS):

@@ -87,6 +87,7 @@ ctypedef struct Broker:
     uint64_t resident_next_ms           # it is read again at this time, or after this much input, or this many connections
     uint64_t resident_next_bytes
     uint64_t resident_next_accepted
+    uint64_t heap_max                   # largest heap_bytes at the end of a turn since the start
     uint64_t heap_peak                  # most counted bytes since free pages were last returned to the system
     uint64_t trim_next_ms
     int64_t memory_warned_s

@@ -15,6 +15,9 @@ cdef enum:
     END_UPGRADE = 0x200         # + the error of the HTTP request (WRONG_ of net/upgrade); the HTTP response has carried it
     END_ERRNO = 0x1000          # + errno
 
+cdef enum:
+    ADDRESS_TEXT_MAX = 112      # bytes of an address in a line: a path of a Unix socket has at most 108
+
 cdef Client* client_take(Broker* b) noexcept nogil
 cdef void client_give(Broker* b, Client* c) noexcept nogil          # at the end of a turn, when nothing points to it
 # Request the end of a client, from anywhere, also in the middle of a fan-out. The client ends before the flush of the turn.
@@ -37,6 +40,8 @@ cdef View username_of(Client* c) noexcept nogil                     # p NULL: no
 
 # log lines
 cdef int address_text(const Address* a, char* out, uint32_t n) noexcept nogil     # "A"; log lines add ":P"
+# address_text of a client: behind a proxy that has got it over a Unix socket, the path of that socket
+cdef int client_address(const Client* c, char* out, uint32_t n) noexcept nogil
 cdef void log_text(Broker* b, uint32_t type, const char* text) noexcept nogil
 cdef void log_line(Broker* b, uint32_t type, int n) noexcept nogil   # logs b.log.line; n: result of snprintf
 cdef void log_line_of(Broker* b, Client* c, uint32_t type, int n) noexcept nogil     # about a client other than the one whose packet is handled

@@ -25,7 +25,7 @@ from cext.broker.core.log_rate cimport (
     LINE_ACCEPTED, LINE_CONNECTED, LINE_DENIED, LINE_ENDED, LINE_KINDS, LINE_PROTOCOL, LINE_REFUSED, LOG_RATE_SETS, LOG_RATE_WAYS,
     LOG_RATE_WINDOW_S, LogRate, LogRates, log_rate_count, log_rate_mask, log_rates_clear, log_rates_new,
 )
-from cext.broker.core.pending_packet cimport method_of, names_free
+from cext.broker.core.pending_packet cimport method_of, names_free, path_of
 from cext.codec.encode cimport ACK_SIZE_MAX, DISCONNECT_SIZE_MAX, auth_size, encode_ack, encode_auth, encode_disconnect
 from cext.codec.frame cimport (
     T_AUTH, T_CONNACK, T_DISCONNECT, T_PINGREQ, T_PINGRESP, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL, T_SUBACK, T_SUBSCRIBE,
@@ -33,7 +33,7 @@ from cext.codec.frame cimport (
 )
 from cext.codec.reason cimport (
     RC_ADMINISTRATIVE_ACTION, RC_BAD_AUTHENTICATION_METHOD, RC_BAD_USERNAME_OR_PASSWORD, RC_KEEP_ALIVE_TIMEOUT, RC_MALFORMED,
-    RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED,
+    RC_BANNED, RC_CONNECTION_RATE_EXCEEDED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED,
     RC_RETAIN_NOT_SUPPORTED, RC_SERVER_BUSY, RC_SERVER_SHUTTING_DOWN, RC_SERVER_UNAVAILABLE, RC_SESSION_TAKEN_OVER,
     RC_TOPIC_ALIAS_INVALID, RC_TOPIC_FILTER_INVALID, RC_TOPIC_NAME_INVALID, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
@@ -186,6 +186,14 @@ cdef int address_text(const Address* a, char* out, uint32_t n) noexcept nogil:
     return snprintf(out, n, "%s", <const char*>b"")
 
 
+cdef int client_address(const Client* c, char* out, uint32_t n) noexcept nogil:
+    cdef View path = path_of(c)
+    if path.p == NULL:
+        return address_text(&c.conn.address, out, n)
+    snprintf(out, n, "%.*s", <int>path.n, <const char*>path.p)
+    return <int>strlen(out)
+
+
 cdef void log_text(Broker* b, uint32_t type, const char* text) noexcept nogil:
     if log_wanted(&b.log, type):
         log_put(b, type, text, <int>strlen(text))
@@ -203,7 +211,7 @@ cdef void log_line_of(Broker* b, Client* c, uint32_t type, int n) noexcept nogil
 
 
 cdef void log_put(Broker* b, uint32_t type, const char* text, int n) noexcept nogil:
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     cdef LogAbout about
     cdef View id
     cdef Client* c = <Client*>b.log.client
@@ -217,18 +225,18 @@ cdef void log_put(Broker* b, uint32_t type, const char* text, int n) noexcept no
         about.id_n = <uint16_t>id.n
         about.port = c.conn.address.port
         about.listener = <uint16_t>c.listener.port
-        about.address_n = <uint16_t>address_text(&c.conn.address, where, sizeof(where))
+        about.address_n = <uint16_t>client_address(c, where, sizeof(where))
     log_push_about(&b.log, type, text, n, &about, id.p, where)
 
 
 cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexcept nogil:
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     cdef View id = client_id_of(c)
     cdef View user = username_of(c)
     if not b.settings.connection_messages or not log_wanted(&b.log, LOG_NOTICE) \
             or not line_allowed(b, &c.conn.address, LINE_CONNECTED):
         return
-    address_text(&c.conn.address, where, sizeof(where))
+    client_address(c, where, sizeof(where))
     log_line_of(b, c, LOG_NOTICE, snprintf(
         b.log.line, LOG_LINE_MAX, "New %s connected from %s:%d as %.*s (p%d, c%d, k%d%s%.*s%s).",
         <const char*>b"bridge" if c.flags & CF_REMOTE_BRIDGE else <const char*>b"client", where, <int>c.conn.address.port,
@@ -284,7 +292,8 @@ cdef const char* refusal_text(uint8_t rc) noexcept nogil:
     """Return why a CONNECT was refused, for the reason code that a v5 client receives."""
     if rc == RC_UNSUPPORTED_PROTOCOL_VERSION or rc == RC_BAD_AUTHENTICATION_METHOD or rc == RC_QOS_NOT_SUPPORTED or rc == RC_RETAIN_NOT_SUPPORTED:
         return "used disallowed feature (QoS too high, retain not supported, or bad AUTH method)"
-    if rc == RC_BAD_USERNAME_OR_PASSWORD:
+    # scanners of logs that ban an address look for these words
+    if rc == RC_BAD_USERNAME_OR_PASSWORD or rc == RC_CONNECTION_RATE_EXCEEDED or rc == RC_BANNED:
         return "not authorised"
     if rc == RC_PACKET_TOO_LARGE:
         return "oversize payload"
@@ -298,7 +307,7 @@ cdef const char* refusal_text(uint8_t rc) noexcept nogil:
 
 
 cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     cdef const char* why = refusal_text(b.log.refused) if reason == END_REFUSED else reason_text(reason)
     cdef View id = client_id_of(c) if c.session != NULL or b.log.connecting.p == NULL else b.log.connecting
     if c.flags & CF_BRIDGE and c.session == NULL:
@@ -310,7 +319,7 @@ cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
     if not b.settings.connection_messages or not log_wanted(&b.log, LOG_NOTICE) \
             or not line_allowed(b, &c.conn.address, LINE_REFUSED if reason == END_REFUSED else LINE_ENDED):
         return
-    address_text(&c.conn.address, where, sizeof(where))
+    client_address(c, where, sizeof(where))
     if id.n == 0:
         id.p = <const uint8_t*>where     # no id yet: its address
         id.n = <uint32_t>strlen(where)
@@ -374,7 +383,7 @@ cdef void log_left_out(Broker* b, uint32_t n, int kind, const char* network, con
 cdef void lines_sum(Broker* b) noexcept nogil:
     cdef LogRates* t = <LogRates*>b.log_rates
     cdef LogRate* slot
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     cdef int i
     for i in range(LOG_RATE_SETS * LOG_RATE_WAYS):
         slot = &t.slots[i]

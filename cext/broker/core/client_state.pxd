@@ -101,6 +101,7 @@ ctypedef struct PendingPacket:
 ctypedef struct Names:
     Owned method                        # authentication method
     Owned proxied                       # name of the certificate in a PROXY header, for CONNECT
+    Owned path                          # the client's Unix socket in a PROXY header
 
 ctypedef struct PendingAck:        # an acknowledgement that waits for a batch
     uint32_t serial             # serial of the batch; 0: waits only for the acknowledgements before it

@@ -35,3 +35,10 @@ cdef inline View proxied_of(const Client* c) noexcept nogil:        # p NULL: no
     none.p = NULL
     none.n = 0
     return owned_view(&c.names.proxied) if c.names != NULL else none
+
+
+cdef inline View path_of(const Client* c) noexcept nogil:           # p NULL: none
+    cdef View none
+    none.p = NULL
+    none.n = 0
+    return owned_view(&c.names.path) if c.names != NULL else none

@@ -86,5 +86,6 @@ cdef void names_free(Client* c) noexcept nogil:
     if c.names != NULL:
         owned_free(&c.names.method)
         owned_free(&c.names.proxied)
+        owned_free(&c.names.path)
         free(c.names)
         c.names = NULL

@@ -8,5 +8,7 @@ cdef void resident_end(Broker* b) noexcept nogil
 cdef void resident_check(Broker* b) noexcept nogil
 # Return whether the counted bytes, or the process, exceed memory_limit and `reserve` bytes.
 cdef bint memory_over(Broker* b, uint64_t reserve) noexcept nogil
+# Return the bytes of $SYS/broker/heap/current: messages, buffers and the index.
+cdef uint64_t heap_bytes(Broker* b) noexcept nogil
 # Return the bytes that the broker counts: messages, buffers, the index, retained messages.
 cdef uint64_t memory_counted(Broker* b) noexcept nogil

@@ -55,8 +55,12 @@ cdef void resident_read(Broker* b) noexcept nogil:
         b.resident = <uint64_t>strtoul(end, NULL, 10) * <uint64_t>sysconf(_SC_PAGESIZE)
 
 
+cdef uint64_t heap_bytes(Broker* b) noexcept nogil:
+    return b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index)
+
+
 cdef uint64_t memory_counted(Broker* b) noexcept nogil:
-    return (b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained) + b.merging_bytes
+    return (heap_bytes(b) + retained_bytes(b.retained) + b.merging_bytes
             + b.fanout_bytes + b.cursor_bytes)
 
 

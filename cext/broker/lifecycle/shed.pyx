@@ -25,13 +25,14 @@ from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 cdef enum:
     HELD_MIN_BYTES = 48 * 1024
     LOOK_EVERY_MS = 100
+    MESSAGE_ROOM = 128           # bytes of a queued message beside its payload
     LOOKS_PER_WORK = 8           # clients looked at for one unit of work
 
 
 cdef inline uint64_t held_bytes(const Client* c) noexcept nogil:
     cdef uint64_t unread = c.conn.out_bytes
     if c.session != NULL and c.session.expiry_s == 0 and c.session.store_session_id == 0:
-        unread += c.session.queue.waiting_bytes + c.session.queue.inflight_bytes
+        unread += c.session.queue.waiting_bytes + c.session.queue.inflight_bytes + <uint64_t>c.session.queue.pending * MESSAGE_ROOM
     return c.conn.in_cap + (unread - HIGH_WATER_BYTES if unread > HIGH_WATER_BYTES else 0)
 
 

@@ -35,7 +35,7 @@ from cext.broker.core.jobs cimport job_append, job_free, job_owner, jobs_unblock
 from cext.broker.core.log cimport log_fini, log_init
 from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.pending_packet cimport names_free, pending_packet_free
-from cext.broker.core.resident cimport resident_begin, resident_check, resident_end
+from cext.broker.core.resident cimport heap_bytes, resident_begin, resident_check, resident_end
 from cext.broker.core.session_refs cimport session_replay
 from cext.broker.core.turn cimport turn_begin, turn_is_over
 from cext.broker.lifecycle.accept cimport client_accept, descriptors_begin, newcomer_grew, no_descriptors
@@ -273,6 +273,8 @@ cdef inline void turn_measure(Broker* b, uint64_t work) noexcept nogil:
         b.turn_work_max = work
     if us > b.turn_us_max:
         b.turn_us_max = us
+    if heap_bytes(b) > b.heap_max:
+        b.heap_max = heap_bytes(b)
 
 
 cdef void stop_clients(Broker* b) noexcept nogil:

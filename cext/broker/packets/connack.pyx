@@ -8,7 +8,7 @@ from libc.string cimport memset
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_REFUSED, END_SILENT, address_text, client_id_of, client_room, client_wrote, line_allowed, log_line
+from cext.broker.core.client cimport ADDRESS_TEXT_MAX, END_REFUSED, END_SILENT, client_address, client_id_of, client_room, client_wrote, line_allowed, log_line
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.log_rate cimport LINE_REFUSED
@@ -21,11 +21,11 @@ from cext.codec.reason cimport RC_PACKET_TOO_LARGE
 
 
 cdef void log_connack(Broker* b, Client* c, const Connack* k) noexcept nogil:
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     cdef View id = client_id_of(c) if c.session != NULL else b.log.connecting
     if id.p == NULL:
         id.p = <const uint8_t*>where         # no client id yet: its address
-        id.n = <uint32_t>address_text(&c.conn.address, where, sizeof(where))
+        id.n = <uint32_t>client_address(c, where, sizeof(where))
     log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Sending CONNACK to %.*s (%d, %d)", <int>id.n, <const char*>id.p,
                                     <int>k.session_present, <int>k.rc))
 
@@ -91,8 +91,8 @@ cdef int connect_refuse_5(Broker* b, Client* c, uint8_t rc5) noexcept nogil:
 
 
 cdef void log_refusal(Broker* b, Client* c, const char* reason) noexcept nogil:
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     if log_wanted(&b.log, LOG_NOTICE) and line_allowed(b, &c.conn.address, LINE_REFUSED):
-        address_text(&c.conn.address, where, sizeof(where))
+        client_address(c, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client from %s:%d refused: %s.", where,
                                          <int>c.conn.address.port, reason))

@@ -7,16 +7,16 @@ from libc.stdio cimport snprintf
 from libc.string cimport memcmp
 
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport address_text, log_line
+from cext.broker.core.client cimport ADDRESS_TEXT_MAX, client_address, log_line
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.log cimport LOG_ERROR, LOG_INFORMATION, LOG_LINE_MAX, log_wanted
 from cext.codec.frame cimport Frame, V31, V311, V5
 
 
 cdef void log_protocol_error(Broker* b, Client* c, const char* text) noexcept nogil:
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     if log_wanted(&b.log, LOG_INFORMATION):
-        address_text(&c.conn.address, where, sizeof(where))
+        client_address(c, where, sizeof(where))
         log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: %s.", where,
                                               <int>c.conn.address.port, text))
 

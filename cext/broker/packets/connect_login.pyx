@@ -132,5 +132,7 @@ cdef void login_refuse(Broker* b, Client* c, int rc) noexcept nogil:
         rc3 = CONNACK3_BAD_CREDENTIALS
     b.stats.refused[REFUSED_ACCESS] += 1
     log_name_of_pending(b, c)
+    if rc5 == RC_CONNECTION_RATE_EXCEEDED:
+        log_refusal(b, c, "too many logins of its user name or address have failed, see auth_backoff")
     client_end(b, c, connect_refuse(b, c, rc5, rc3))
     b.log.connecting.p = NULL

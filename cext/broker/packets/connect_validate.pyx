@@ -61,6 +61,8 @@ cdef int check_identity(Broker* b, Client* c, Connecting* k) noexcept nogil:
     cdef Connect* p = &k.packet
     if p.has_username and p.username.n == 0:
         p.has_username = 0       # an empty user name is none, as in Mosquitto
+    if p.has_password and p.password.n == 0:
+        p.has_password = 0       # nor is an empty password one: it must not fit the hash of an empty text
     c.flags &= ~<uint8_t>CF_IDENTIFIED       # checked again: a reload may have happened since the first pass
     if not tls_identity(c, p, k.tls_name) and not proxied_identity(c, p):
         return 0
@@ -100,12 +102,10 @@ cdef int assign_id(Broker* b, Client* c, uint8_t* out, View* id) noexcept nogil:
 
 
 cdef int check_id(Broker* b, Client* c, Connecting* k) noexcept nogil:
-    """Check the client id [v5 3.1.3-4..8] [v3.1.1 3.1.3-6..9] [v3.1 3.1] and set p.client_id to the id that the session gets."""
+    """Check the client id [v5 3.1.3-4..8] [v3.1.1 3.1.3-6..9] [v3.1 3.1] and set p.client_id to the id that the session gets. As in
+    Mosquitto, the rules apply to the id that was sent or assigned, also if the user name then replaces it."""
     cdef Connect* p = &k.packet
-    if c.listener.use_username_as_clientid:
-        if not p.has_username:
-            return connect_refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_NOT_AUTHORIZED)
-        p.client_id = p.username
+    cdef bint by_username = c.listener.use_username_as_clientid
     if p.client_id.n == 0:
         if p.version == V31 or (p.version == V311 and not p.clean_start) or not c.listener.allow_zero_length_clientid:
             log_protocol_error(b, c, "v3.1 CONNECT with zero length clientid" if p.version == V31 else
@@ -115,10 +115,15 @@ cdef int check_id(Broker* b, Client* c, Connecting* k) noexcept nogil:
             p.client_id = owned_view(&c.pending_packet.id)       # the id that the auth request contained
         elif assign_id(b, c, k.assigned, &p.client_id) != 0:
             return connect_refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
-        return 0
-    if not prefix_allowed(b, p.client_id) and not c.flags & CF_TRUSTED:
+    # With use_username_as_clientid the pending packet has the user name, and the first pass has checked the assigned id.
+    if not (k.id_was_empty and by_username and k.login != LOGIN_OPEN) and not prefix_allowed(b, p.client_id) \
+            and not c.flags & CF_TRUSTED:
         log_refusal(b, c, "client identifier without an allowed prefix")
         return connect_refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_NOT_AUTHORIZED)
+    if by_username:
+        if not p.has_username:
+            return connect_refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_NOT_AUTHORIZED)
+        p.client_id = p.username
     return 0
 
 

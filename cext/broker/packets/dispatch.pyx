@@ -10,7 +10,7 @@ from libc.stdio cimport snprintf
 
 from cext.broker.core.bridge_state cimport bridges_of
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_SILENT, address_text, line_allowed, log_line
+from cext.broker.core.client cimport ADDRESS_TEXT_MAX, END_SILENT, client_address, line_allowed, log_line
 from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_ENDED, C_NEW, C_OPENING, Client, client_of
 from cext.broker.core.log cimport LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
@@ -90,17 +90,17 @@ cdef inline uint32_t connect_max(Broker* b) noexcept nogil:
 
 cdef int reserved_packet(Broker* b, Client* c) noexcept nogil:
     """Log a packet of the reserved type 0 [v5 2.1.2] and return the reason code."""
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     if log_wanted(&b.log, LOG_INFORMATION):
-        address_text(&c.conn.address, where, sizeof(where))
+        client_address(c, where, sizeof(where))
         log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: RESERVED packet.", where,
                                               <int>c.conn.address.port))
     return RC_PROTOCOL_ERROR
 
 
 cdef int first_not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
-    cdef char where[64]
-    address_text(&c.conn.address, where, sizeof(where))
+    cdef char where[ADDRESS_TEXT_MAX]
+    client_address(c, where, sizeof(where))
     if f.first == TLS_HANDSHAKE:
         if log_wanted(&b.log, LOG_NOTICE) and line_allowed(b, &c.conn.address, LINE_PROTOCOL):
             log_line(b, LOG_NOTICE, snprintf(

@@ -19,7 +19,7 @@ from cext.broker.auth.tls_identity cimport log_negotiated_tls
 from cext.broker.core.access cimport session_names
 from cext.broker.core.bounds cimport WORK_CONNECT
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_LOST, address_text, aliases_begin, auth_send, log_connected, log_line, log_text
+from cext.broker.core.client cimport ADDRESS_TEXT_MAX, END_LOST, aliases_begin, auth_send, client_address, log_connected, log_line, log_text
 from cext.broker.core.client_state cimport CF_PROBLEM_INFO, C_CONNECTED, C_NEW, Client
 from cext.broker.core.durable cimport changes_of
 from cext.broker.core.jobs cimport jobs_follow, jobs_unblock
@@ -96,12 +96,12 @@ cdef void log_unsafe_names(Broker* b, Session* s) noexcept nogil:
 cdef void security_begin(Broker* b, Client* c, Session* s) noexcept nogil:
     cdef Security* security = session_security(s)
     cdef View id, user, where
-    cdef char text[64]
+    cdef char text[ADDRESS_TEXT_MAX]
     log_unsafe_names(b, s)
     if security.events:
         session_names(s, &id, &user)
         where.p = <const uint8_t*>text
-        where.n = <uint32_t>address_text(&c.conn.address, text, sizeof(text))
+        where.n = <uint32_t>client_address(c, text, sizeof(text))
         event_post(b, security, EVENT_CONNECTED, id, user, where)
     if security.authorize and c.will != NULL:
         will_request_verdict(b, s, c.will.message, FOR_LATER)    # so that the verdict is known when the broker stops
@@ -170,9 +170,9 @@ cdef int connect_admit(Broker* b, Client* c, Connecting* k) noexcept nogil:
 
 
 cdef void log_second_connect(Broker* b, Client* c) noexcept nogil:
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     if log_wanted(&b.log, LOG_NOTICE):
-        address_text(&c.conn.address, where, sizeof(where))
+        client_address(c, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Bad client %s:%d sending multiple CONNECT messages.", where,
                                          <int>c.conn.address.port))
 

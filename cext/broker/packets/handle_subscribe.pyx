@@ -11,7 +11,7 @@ from cext.broker.auth.auth_requests cimport EVENT_SUBSCRIBED, EVENT_UNSUBSCRIBED
 from cext.broker.core.bounds cimport WORK_FILTER
 from cext.broker.core.access cimport access_by_roles, access_may_subscribe, session_names
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport address_text, client_id_of, client_room, client_wrote, denial_logged, log_line, log_packet
+from cext.broker.core.client cimport ADDRESS_TEXT_MAX, client_address, client_id_of, client_room, client_wrote, denial_logged, log_line, log_packet
 from cext.broker.core.client_state cimport CF_REMOTE_BRIDGE, Client
 from cext.broker.core.durable cimport durable_refuses
 from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
@@ -146,9 +146,9 @@ cdef bint rules_allow(Broker* b, Session* s, View filter, View whole, uint8_t ac
 
 
 cdef int filter_invalid(Broker* b, Client* c) noexcept nogil:
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     if log_wanted(&b.log, LOG_INFORMATION):
-        address_text(&c.conn.address, where, sizeof(where))
+        client_address(c, where, sizeof(where))
         log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %s, disconnecting.",
                                               where))
     return RC_MALFORMED          # [v5 4.7.1-1] [v3.1.1 4.7.1-2]; 0x8F is for well-formed filters [v5 3.14.2.1]

@@ -12,7 +12,7 @@ from libc.string cimport strlen
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_ERRNO, END_LOST, END_NORMAL, END_WITH_WILL, address_text
+from cext.broker.core.client cimport ADDRESS_TEXT_MAX, END_ERRNO, END_LOST, END_NORMAL, END_WITH_WILL, client_address
 from cext.broker.core.client_state cimport CF_BRIDGE, CF_REMOTE_BRIDGE, Client
 from cext.broker.persist.streams cimport stream_event
 from cext.codec.reason cimport RC_DISCONNECT_WITH_WILL, RC_SESSION_TAKEN_OVER, RC_SUCCESS, RC_UNSPECIFIED
@@ -57,9 +57,9 @@ cdef const char* role_of(const Client* c) noexcept nogil:
 
 
 cdef void event_connected_write(Broker* b, Client* c, bint clean, bint present) noexcept nogil:
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     cdef char text[EVENT_PAYLOAD_MAX]
-    address_text(&c.conn.address, where, sizeof(where))
+    client_address(c, where, sizeof(where))
     event_put(b, JOURNAL_CONNECT, c.session, no_view(), RC_SUCCESS, text, snprintf(
         text, sizeof(text), "{\"version\":%d,\"clean\":%s,\"keepalive_s\":%d,\"expiry_s\":%u,\"present\":%s,\"role\":\"%s\",\"address\":\"%s\",\"listener\":%d}",
         <int>c.version, <const char*>b"true" if clean else <const char*>b"false", <int>c.keepalive_s, <unsigned int>c.session.expiry_s,
@@ -67,11 +67,11 @@ cdef void event_connected_write(Broker* b, Client* c, bint clean, bint present) 
 
 
 cdef void event_refused_write(Broker* b, Client* c, uint8_t rc) noexcept nogil:
-    cdef char where[64]
+    cdef char where[ADDRESS_TEXT_MAX]
     cdef char text[EVENT_PAYLOAD_MAX]
     cdef View payload
     cdef View id = b.log.connecting if b.log.connecting.p != NULL else no_view()
-    address_text(&c.conn.address, where, sizeof(where))
+    client_address(c, where, sizeof(where))
     payload.p = <const uint8_t*>text
     payload.n = <uint32_t>snprintf(text, sizeof(text), "{\"version\":%d,\"address\":\"%s\",\"listener\":%d}", <int>c.version, <const char*>where,
                                    <int>c.listener.port)

@@ -9,6 +9,8 @@ from cext.session.session cimport Session
 # Make room for one delivery under the overflow policy. Returns 0 if there is no room: then the new delivery is dropped. Each drop
 # is counted.
 cdef bint make_room(Broker* b, Session* s, const Publication* p, uint8_t qos) noexcept nogil
+# Return whether max_queued_bytes allows no further delivery.
+cdef bint queue_bytes_full(Broker* b, Session* s) noexcept nogil
 # Replace a waiting delivery of the same topic that was never sent by message m, if there is one among the last LAST_VALUES_MAX.
 # Returns 1 if it did; then the queue owns the caller's reference to m.
 cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p, uint8_t qos, uint32_t sub_id) noexcept nogil

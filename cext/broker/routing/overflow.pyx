@@ -20,33 +20,50 @@ from cext.broker.persist.persist cimport (
     pending_delivery_done, pending_delivery_record, pending_delivery_wait,
 )
 from cext.broker.persist.publication cimport drop, dropped
-from cext.session.message cimport MESSAGE_SPREAD, Message, message_bytes, message_unref
+from cext.session.message cimport MESSAGE_SPREAD, Message, message_unref
 from cext.session.queue cimport (
     D_DONE, D_WAITING, Delivery, Queue, delivery_bytes, delivery_message, delivery_release, delivery_topic, is_paged,
-    queue_at, queue_done, queue_position,
+    queue_at, queue_done, queue_position, queue_waiting,
 )
 from cext.session.session cimport SESSION_BRIDGE, Session
 
 
+cdef bint queue_bytes_full(Broker* b, Session* s) noexcept nogil:
+    """Return whether max_queued_bytes is reached. As in Mosquitto it counts payloads beyond the inflight window, and
+    max_inflight_bytes is added while the client is connected. An offline session has nothing in flight. Deliveries that are in the
+    window and wait for the socket count as in flight; they have the mean size of those that wait."""
+    cdef Queue* q = &s.queue
+    cdef Client* c = session_client(s)
+    cdef uint64_t most = b.settings.max_queued_bytes
+    cdef uint64_t bytes = q.waiting_bytes
+    cdef uint32_t waiting = queue_waiting(q)
+    cdef uint32_t room
+    if most == 0:
+        return 0
+    if c != NULL:
+        most += b.settings.max_inflight_bytes
+        room = c.window - q.inflight if c.window > q.inflight else 0
+        if waiting <= room:
+            return b.settings.max_inflight_bytes != 0 and bytes >= most
+        bytes -= bytes // waiting * room
+    return bytes >= most
+
+
 cdef bint queue_has_room(Broker* b, Session* s, const Publication* p, int* why) noexcept nogil:
     """Return whether the queue has room for one more delivery. max_queued_messages and max_queued_bytes limit the deliveries that
-    wait beyond the inflight window. An offline session has nothing in flight."""
+    wait beyond the inflight window."""
     cdef Queue* q = &s.queue
     cdef Client* c = session_client(s)
     cdef uint64_t count = b.settings.max_queued_messages
-    cdef uint64_t bytes = b.settings.max_queued_bytes
     if count:
         if c != NULL:
             count += c.window
         if q.pending >= count:
             why[0] = DROP_QUEUE_MESSAGES
             return 0
-    if bytes:
-        if c != NULL:
-            bytes += b.settings.max_inflight_bytes
-        if q.waiting_bytes + q.inflight_bytes >= bytes:
-            why[0] = DROP_QUEUE_BYTES
-            return 0
+    if queue_bytes_full(b, s):
+        why[0] = DROP_QUEUE_BYTES
+        return 0
     return 1
 
 
@@ -120,8 +137,8 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
         if d.state == D_WAITING and (d.qos & 3 != 0) == (qos & 3 != 0) and has_topic(d, m.topic):
             dropped(b, s, DROP_REPLACED, m.topic)
             account_refused(b, s, qos, ACCOUNT_DROPPED)      # one dropped for one queued
-            q.waiting_bytes += message_bytes(m)
-            q.waiting_bytes -= message_bytes(d.message)
+            q.waiting_bytes += m.payload.n
+            q.waiting_bytes -= d.message.payload.n
             if s.store_session_id and <int>(i - s.logged) >= 0:
                 pending_delivery_done(b, s, d.message, i)    # its record, if any, is replaced
             message_unref(&b.messages, &b.reactor.buffers, d.message)

@@ -71,7 +71,7 @@ cdef void page_out(Broker* b, Session* s, uint32_t steps) noexcept nogil:
         if m != NULL and (m.lsn & PENDING or m.lsn >= written):
             break                # the scan continues here when the message is written
         if m != NULL and may_page_out(s, i, d):
-            delivery_page(&b.messages, &b.reactor.buffers, q, d, m.lsn, message_bytes(m), m.refs == 1)
+            delivery_page(&b.messages, &b.reactor.buffers, q, d, m.lsn, m.payload.n, m.topic.n + m.props.n if m.refs == 1 else -1)
         i += 1
         steps -= 1
     s.paged = i

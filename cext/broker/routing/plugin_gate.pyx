@@ -33,7 +33,7 @@ from cext.broker.core.stats cimport DROP_ACL_READ, DROP_MEMORY, DROP_QUEUE_BYTES
 from cext.broker.persist.accounts cimport ACCOUNT_DROPPED, ACCOUNT_GONE, account_turned_away
 from cext.broker.persist.publication cimport drop, drop_unlogged, publication_message
 from cext.broker.rules.acl cimport ACL_ANONYMOUS, ACL_READ, acl_allows
-from cext.session.message cimport Message, message_bytes, message_ref, message_unref
+from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.session cimport Session
 
 cdef enum:
@@ -221,7 +221,7 @@ cdef bint gate_push(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t 
     h.group = s.shares[p.share - 1].group if p.share else 0
     h.state = GATED_ASKED
     g.tail += 1
-    g.bytes += message_bytes(m)
+    g.bytes += m.payload.n
     return 1
 
 
@@ -309,8 +309,8 @@ cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) 
         if keep:
             account_turned_away(b, q.session, h.qos, ACCOUNT_DROPPED)
         return
-    g.bytes += message_bytes(m)
-    g.bytes -= message_bytes(h.message)
+    g.bytes += m.payload.n
+    g.bytes -= h.message.payload.n
     message_unref(&b.messages, &b.reactor.buffers, h.message)
     h.message = message_ref(m)
     h.qos = m.qos
@@ -323,7 +323,7 @@ cdef bint plugin_gate_next(Session* s, GatedDelivery* out) noexcept nogil:
     if g == NULL or g.head == g.tail or gated_at(g, g.head).state < GATED_READY:
         return 0
     out[0] = gated_at(g, g.head)[0]
-    g.bytes -= message_bytes(out.message)
+    g.bytes -= out.message.payload.n
     g.head += 1
     return 1
 

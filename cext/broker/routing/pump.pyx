@@ -27,7 +27,7 @@ from cext.broker.routing.plugin_gate cimport plugin_gate_may_read
 from cext.broker.routing.write_publish cimport write_fail_reason, write_publish
 from cext.codec.frame cimport T_PUBREL
 from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY
-from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, delivery_bytes, delivery_message, delivery_release,
     delivery_topic, inbox_fini, is_paged, queue_at, queue_done, queue_pid_rises, queue_position,
@@ -50,7 +50,7 @@ cdef bint window_open(Broker* b, Client* c, Queue* q, Delivery* d) noexcept nogi
     if not queue_pid_rises(q):
         return 0
     if b.settings.max_inflight_bytes and q.inflight and d.message != NULL:
-        return q.inflight_bytes + message_bytes(d.message) <= b.settings.max_inflight_bytes
+        return q.inflight_bytes + d.message.payload.n <= b.settings.max_inflight_bytes
     return 1
 
 
@@ -68,7 +68,7 @@ cdef void release_unnamed(Broker* b, Session* s, Delivery* d) noexcept nogil:
     """Release a QoS 2 delivery whose topic has no name on this bridge any more. If the PUBLISH has arrived at the remote broker,
     it counts there under the name that it had."""
     drop(b, s, DROP_NO_NAME, d.message.topic)
-    s.queue.waiting_bytes -= message_bytes(d.message)
+    s.queue.waiting_bytes -= d.message.payload.n
     message_unref(&b.messages, &b.reactor.buffers, d.message)
     d.message = NULL
     d.state = D_RELEASED
@@ -96,8 +96,8 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
         why = DROP_NO_NAME
     if why >= 0:
         q.next += 1
-        q.waiting_bytes -= message_bytes(m)
-        q.inflight_bytes += message_bytes(m)
+        q.waiting_bytes -= m.payload.n
+        q.inflight_bytes += m.payload.n
         drop(b, s, why, m.topic)
         delivery_done(b, s, d, ACCOUNT_EXPIRED if why == DROP_EXPIRED else ACCOUNT_DROPPED)
         return 1
@@ -114,8 +114,8 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     if wrote == NO_ROOM:
         return 0
     q.next += 1
-    q.waiting_bytes -= message_bytes(m)
-    q.inflight_bytes += message_bytes(m)
+    q.waiting_bytes -= m.payload.n
+    q.inflight_bytes += m.payload.n
     if wrote != WROTE:           # [v5 3.1.2-24, 3.1.2-25] treated as if it had been completed
         drop(b, s, write_fail_reason(wrote), m.topic)
         delivery_done(b, s, d, ACCOUNT_DROPPED)

@@ -26,6 +26,7 @@ from cext.broker.persist.persist cimport persist_reserve, persist_retained, pers
 from cext.broker.persist.publication cimport drop, drop_unlogged, dropped, publication_fini, publication_of, publication_store
 from cext.broker.routing.deliver cimport deliver
 from cext.broker.routing.delivery_rules cimport NO_LOCAL
+from cext.broker.routing.overflow cimport queue_bytes_full
 from cext.broker.routing.plugin_gate cimport plugin_gate_waiting
 from cext.broker.rules.acl cimport ACL_WRITE
 from cext.net.conn_state cimport CONN_BLOCKED, CONN_HUNGRY
@@ -274,8 +275,7 @@ cdef bint sending_congested(Broker* b, Session* s) noexcept nogil:
         most = b.settings.max_queued_messages
     if queue_waiting(&s.queue) >= most or plugin_gate_waiting(s) >= most:
         return 1
-    return b.settings.max_queued_bytes != 0 and (
-        s.queue.waiting_bytes + s.queue.inflight_bytes >= b.settings.max_queued_bytes + b.settings.max_inflight_bytes)
+    return queue_bytes_full(b, s)
 
 
 cdef bint replay_open(Broker* b, Job* j) noexcept nogil:

@@ -265,7 +265,8 @@ cdef int entry_apply(Load* l, const RecordEntry* e, const RecordMessage* r, uint
     d.qos = e.qos
     d.state = D_WAITING
     if l.b.settings.overflow != OVERFLOW_LAST_VALUE and not e.qos & RECORD_ENTRY_SHARED and delivery_page(
-            &l.b.messages, &l.b.reactor.buffers, &s.queue, d, lsn, r.topic.n + r.props.n + r.payload.n, is_only and m[0] == NULL):
+            &l.b.messages, &l.b.reactor.buffers, &s.queue, d, lsn, r.payload.n,
+            r.topic.n + r.props.n if is_only and m[0] == NULL else -1):
         return 1
     if m[0] == NULL:
         m[0] = message_of(l, r, lsn)
