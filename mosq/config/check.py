@@ -2,7 +2,7 @@
 
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
-from mosq.config.plugin import has_store
+from mosq.config.plugin import PERSIST_SQLITE, all_plugins, has_store, sqlite_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,6 +88,10 @@ def _warn_of_duplicates(config: Config) -> None:
 def add_warnings(config: Config) -> None:
     """Append the warnings about options that do not have the effect that the user may expect."""
     _warn_of_duplicates(config)
+    for plugin in all_plugins(config):
+        if plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin) is None:      # Mosquitto's wording
+            config.warnings.append("Sqlite persistence plugin has no plugin_opt_db_file defined. The plugin will not "
+                                   "be activated.")
     for bridge in config.bridges:
         config.notices += [f"Duplicate bridge topic '{pattern}', skipping" for pattern in bridge.duplicates]
         if bridge.bridge_insecure:

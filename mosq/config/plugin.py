@@ -89,6 +89,22 @@ def refuse(plugins: list[Plugin]) -> None:
 
 
 def has_store(config: "Config") -> bool:
-    """Return whether this configuration has a store. The plugin that asks for one counts as much as the option."""
-    asked = config.persistence or any(plugin.kind == PERSIST_SQLITE for plugin in all_plugins(config))
+    """Return whether this configuration has a store. The plugin that asks for one counts as much as the option, if it
+    knows a place."""
+    asked = config.persistence or any(plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin) is not None
+                                      for plugin in all_plugins(config))
     return asked and config.durability != "none"
+
+
+def sqlite_place(config: "Config", plugin: Plugin) -> str | None:
+    """Return the place that persist-sqlite uses: persistence_location or, without that, its file; None: neither is
+    set. Mosquitto keeps nothing then."""
+    return config.persistence_location or plugin.option("db_file") or None
+
+
+def sqlite_file(config: "Config") -> str | None:
+    """Return the file of persist-sqlite if it names the store; None: persistence_location and persistence_file do."""
+    if config.persistence_location:
+        return None
+    return next((plugin.option("db_file") for plugin in all_plugins(config)
+                 if plugin.kind == PERSIST_SQLITE and plugin.option("db_file")), None)

@@ -3,7 +3,7 @@ files (cext/store, cext/session/record)."""
 
 import os
 
-from mosq.config.plugin import has_store
+from mosq.config.plugin import has_store, sqlite_file
 from mosq.log_types import INFORMATION, WARNING
 from mosq.server.settings import stream_specs
 
@@ -22,7 +22,13 @@ def store_directory(config: "Config") -> str | None:
     """Return the store's folder; None if the configuration persists nothing."""
     if not has_store(config):
         return None
-    return os.path.join(config.persistence_location or "", config.persistence_file + SUFFIX)
+    return sqlite_store(config) or os.path.join(config.persistence_location or "", config.persistence_file + SUFFIX)
+
+
+def sqlite_store(config: "Config") -> str | None:
+    """Return the store's folder beside the file of persist-sqlite; None if that does not name the store."""
+    file = sqlite_file(config)
+    return None if file is None else file + SUFFIX
 
 
 def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str], None]") -> None:
@@ -31,7 +37,10 @@ def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str],
     if directory is None:
         return
     before = directory.removesuffix(SUFFIX)
-    if os.path.isfile(before) and not os.path.isdir(directory):
+    if os.path.isfile(before) and directory == sqlite_store(config):
+        report(WARNING, f"Warning: {before} is a database of Mosquitto's persist-sqlite, which mosq neither reads nor "
+                        f"changes. Its own store is {directory}.")
+    elif os.path.isfile(before) and not os.path.isdir(directory):
         report(WARNING, f"Warning: {before} is a Mosquitto database, which mosq does not read. To import it, stop "
                         f"mosq and run: mosq db import {_config_of(config)}{before} {directory}")
     found = engine.persist(directory, config.durability, config.durability_interval, streams=stream_specs(config))

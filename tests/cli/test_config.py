@@ -142,7 +142,8 @@ def test_findings_of_doctor(lines, said, run, write):
 
 
 def test_persist_sqlite_needs_no_plugin(run, write):
-    status, out, _ = run("doctor", write("m.conf", "listener 1883 127.0.0.1", "plugin /usr/lib/mosquitto_persist_sqlite.so"))
+    status, out, _ = run("doctor", write("m.conf", "listener 1883 127.0.0.1", "plugin /usr/lib/mosquitto_persist_sqlite.so",
+                                        "plugin_opt_db_file /tmp/m.sqlite3"))
     assert "persist-sqlite: mosq keeps durable sessions in a store of its own" in out
     assert status == 0
 

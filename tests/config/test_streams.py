@@ -61,7 +61,7 @@ def test_lines_of_streams(read, refuse):
 def test_a_stream_needs_a_store(line, read, refuse):
     assert f"'{line.split()[0]}' needs a store" in refuse(line) and "`persistence true`" in refuse(line)
     assert "a durability other than none" in refuse(KEEP, "durability none", line)
-    assert read("plugin /x/mosquitto_persist_sqlite.so", line)
+    assert read("plugin /x/mosquitto_persist_sqlite.so", "plugin_opt_db_file /x/y", line)
 
 
 @pytest.mark.parametrize(("line", "age_s", "size"), [

@@ -50,6 +50,42 @@ def test_the_store_is_in_the_configured_folder() -> None:
         assert f"Store {broker.dir}/other.db.store: 0 sessions" in broker.log()
 
 
+SQLITE = "plugin /usr/lib/mosquitto_persist_sqlite.so\n"
+
+
+def test_the_file_of_persist_sqlite_names_the_store() -> None:
+    """Test that two brokers in one folder have two stores, if their files differ."""
+    with Kept(SQLITE + "plugin_opt_db_file {dir}/a.sqlite3\n") as broker:
+        assert [path.name for path in store_of(broker)] == ["a.sqlite3.store"]
+        offline_subscriber(broker, ("a", 1))
+        publish(broker.client("pub", clean=True), "a", b"x")
+        broker.kill()
+        assert read_publishes(broker.client("sub", session=True), 1)[0].payload == b"x"
+        with Kept(SQLITE + f"plugin_opt_db_file {broker.dir}/b.sqlite3\n"):
+            assert [path.name for path in store_of(broker)] == ["a.sqlite3.store", "b.sqlite3.store"]
+
+
+def test_persistence_location_counts_before_the_file_of_persist_sqlite() -> None:
+    with Kept(IN_DIR + SQLITE + "plugin_opt_db_file {dir}/a.sqlite3\n") as broker:
+        assert [path.name for path in store_of(broker)] == ["mosquitto.db.store"]
+
+
+def test_persist_sqlite_without_a_place_keeps_nothing() -> None:
+    with Kept(SQLITE) as broker:
+        offline_subscriber(broker, ("a", 1))
+        assert "Warning: Sqlite persistence plugin has no plugin_opt_db_file defined. The plugin will not be activated." in broker.log()
+        broker.kill()
+        broker.client("sub", session=False)
+
+
+def test_a_database_of_persist_sqlite_stays_as_it_is() -> None:
+    broker = Kept(SQLITE + "plugin_opt_db_file {dir}/a.sqlite3\n")
+    (broker.dir / "a.sqlite3").write_bytes(b"theirs")
+    with broker:
+        assert "a.sqlite3 is a database of Mosquitto's persist-sqlite, which mosq neither reads nor changes." in broker.log()
+        assert (broker.dir / "a.sqlite3").read_bytes() == b"theirs"
+
+
 def test_a_mosquitto_database_causes_a_log_line() -> None:
     broker = Kept("persistence true\npersistence_location {dir}\n")
     (broker.dir / "mosquitto.db").write_bytes(b"")
