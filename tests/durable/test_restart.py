@@ -14,6 +14,7 @@ from tests.harness.broker import Broker
 from tests.harness.packets import (
     Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe, Will,
 )
+from tests.harness.plane import Plane
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 
@@ -323,6 +324,36 @@ def test_another_broker_on_the_same_store_is_refused(broker: Kept) -> None:
         assert str(broker.dir) in str(refused.value) and str(broker.process and broker.process.pid) in str(refused.value)
     finally:
         other.close()
+
+
+class Early(Plane):
+    """Have a client at the door before the first turn of the loop."""
+
+    def before_run(self) -> None:
+        self.early = self.wire(5)
+        self.early.send(Connect("dying", clean=False, props=FOR_LONG))
+
+
+@pytest.mark.parametrize("delay_s", [0, 3600])
+def test_a_restored_will_without_delay_is_sent_before_clients_are_let_in(broker: Kept, delay_s: int) -> None:
+    """Test a client that returns at once: it cancels only a will whose delay is not over [v5 3.1.3-9]."""
+    watcher = broker.client("watcher")
+    subscribe(watcher, ("w", 1))
+    watcher.send(Disconnect())
+    watcher.expect_closed()
+    broker.client("dying", will=Will("w", b"last words", 1, props=((P.WILL_DELAY, delay_s),) if delay_s else ()))
+    broker.die()
+    with Early(store=str(broker.dir / "mosquitto.db.store"), allow_anonymous=True) as plane:
+        connack = plane.early.read_packet()
+        assert isinstance(connack, Connack) and connack.session
+        watcher = plane.connect(Connect("watcher", clean=False, props=FOR_LONG), 5)
+        assert isinstance(watcher.read_packet(), Connack)
+        if delay_s:
+            watcher.expect_nothing()
+        else:
+            got = watcher.read_packet()
+            assert isinstance(got, Publish) and got.payload == b"last words"
+    broker.start()
 
 
 # ---------------------------------------------------------------- packet ids

@@ -40,10 +40,14 @@ class Plane:
         self.wires: list[Wire] = []
         self._poll = select.poll()
         self._poll.register(self.engine.event_fd(), select.POLLIN)
+        self.before_run()
         started = threading.Event()
         self._loop = threading.Thread(target=self.engine.run, args=(started.set,), daemon=True)
         self._loop.start()
         started.wait()
+
+    def before_run(self) -> None:
+        """Do something between the opening of the listeners and the first turn of the loop."""
 
     def __enter__(self) -> Self:
         return self

@@ -57,7 +57,9 @@ from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, Conn, conn_close_pend
 from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
-from cext.session.session cimport EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, Session, sessions_remove
+from cext.session.session cimport (
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, Session, sessions_first, sessions_next, sessions_remove,
+)
 from cext.topic.index cimport index_remove_some
 
 
@@ -125,6 +127,15 @@ cdef void session_will(Broker* b, Session* s) noexcept nogil:
     will_publish(b, m, s)
     persist_will_end(b, s)
     message_unref(&b.messages, &b.reactor.buffers, m)
+
+
+cdef void restored_wills_send(Broker* b) noexcept nogil:
+    cdef uint64_t at = 0
+    cdef Session* s = sessions_first(&b.sessions, &at)
+    while s != NULL:
+        if s.will != NULL and s.will_due_ms <= b.reactor.now_ms:
+            session_will(b, s)
+        s = sessions_next(&b.sessions, s, &at)
 
 
 cdef void will_send_now(Broker* b, Client* c) noexcept nogil:

@@ -41,7 +41,8 @@ from cext.broker.core.turn cimport turn_begin, turn_is_over
 from cext.broker.lifecycle.accept cimport client_accept, descriptors_begin, newcomer_grew, no_descriptors
 from cext.broker.lifecycle.kick cimport kick_end, kick_slice
 from cext.broker.lifecycle.session_lifecycle cimport (
-    client_end, client_timer_fired, end_doomed_clients, drop_slice, session_timer_fired, session_will, will_free, will_send_now,
+    client_end, client_timer_fired, end_doomed_clients, drop_slice, restored_wills_send, session_timer_fired, session_will, will_free,
+    will_send_now,
 )
 from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
@@ -223,6 +224,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     auth_requests_open(b)
     sys_begin(b)
     bridges_begin(b)
+    restored_wills_send(b)       # before any client can return and cancel a will that was due
     while not b.stopping and not err:
         work = b.work
         turn_begin(b)

@@ -407,7 +407,7 @@ cdef int will_apply(Load* l, View body, bint is_set) noexcept nogil:
         return 0
     s.will = message_of(l, &r.message, 0)
     # If the client was connected, the delay begins now: its connection ended with the process.
-    s.will_due_ms = l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000 + 1
+    s.will_due_ms = l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000      # restored_wills_send sends it if it is due
     if r.due_wall_ms:
         s.will_due_ms = min(s.will_due_ms, monotonic_of(l.b, r.due_wall_ms, l.now_wall_ms))
     return 0 if s.will != NULL else -1
