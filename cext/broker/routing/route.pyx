@@ -35,7 +35,7 @@ from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
 from cext.topic.index cimport Entry, Group, List, list_entry, list_group, list_pin, list_tidy, list_unpin
 from cext.topic.match cimport (
-    MATCH_PART, Match, index_match_on, index_match_some, match_leave, match_places, match_total,
+    MATCH_PART, MATCH_WHOLE, Match, index_match_on, index_match_some, match_leave, match_places, match_total,
 )
 
 cdef enum:
@@ -78,9 +78,20 @@ cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil:
 
 cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     cdef Match* m = &b.match
+    cdef uint32_t matched
+    cdef int rc = match_topic(b, p.topic, 0)
+    if rc == MATCH_WHOLE and m.n_lists == 1 and m.n_groups == 0 and not is_long(b, m):       # the most frequent case
+        matched = m.lists[0].live
+        deliver_list(b, p, m.lists[0], 0, m.lists[0].n)
+        return matched
+    return route_match(b, p, owner, rc)
+
+
+cdef uint32_t route_match(Broker* b, Publication* p, Client* owner, int rc) noexcept nogil:
+    """Route to what was found with the result rc: several lists or groups, a long list, a part of a match, or no memory."""
+    cdef Match* m = &b.match
     cdef uint32_t i, matched
     cdef uint64_t total
-    cdef int rc = match_topic(b, p.topic, 0)
     cdef bint part = rc == MATCH_PART
     if rc < 0:
         # a stream may be among the subscribers
