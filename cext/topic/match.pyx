@@ -171,7 +171,8 @@ cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m, cons
     # Walk depth first along the text edges. If a `+` edge is open too, it waits on a stack. The topic is split into levels only as
     # far as the walk comes, because most walks end early. place: where to continue; NULL = at the root.
     cdef TreeWalk w
-    cdef uint32_t depth
+    cdef uint32_t depth, known, n_waiting       # of w: a local variable stays in a register
+    cdef uint64_t steps = m.steps
     cdef bint inside = 0
     cdef TreeNode* node = &root.top
     cdef TreeNode* onward
@@ -181,50 +182,61 @@ cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m, cons
     w.known = w.depth = w.n_waiting = 0
     if place != NULL:
         node = tree_return(root, topic, n, place, &w)
-        inside = place.inside
-    depth = w.depth
-    while True:
-        onward = NULL
-        if node != NULL:
-            if not inside:
-                if m.steps == 0:
-                    place_set(&m.place, node, 0)
-                    return MATCH_PART
-                m.steps -= 1
-                leaf = node.leaves
-                while leaf != NULL:             # `#` also matches the parent level [v5 4.7.1.2]
-                    if leaf.link.hash == LEAF_MULTI or w.starts[depth] > n:
-                        rc = match_leaf(m, leaf)
-                        if rc:
-                            return rc
-                    leaf = <Leaf*>leaf.link.next
-            inside = 0
-            if w.starts[depth] > n:
-                pass                            # all levels are done
-            elif node.level.n_children or node.plus != NULL:
-                if depth == w.known:
-                    if w.known == LEVELS_MAX:
-                        return 0                # not a valid name: name_check has rejected it
-                    w.hashes[w.known] = 0
-                    w.known += 1
-                    w.starts[w.known] = topic_level_end(topic, w.starts[depth], n) + 1
-                if node.level.n_children:
-                    onward = <TreeNode*>level_find(&root.tree, &node.level, topic + w.starts[depth],
-                                                   w.starts[depth + 1] - w.starts[depth] - 1, &w.hashes[depth])
-                depth += 1
-                if onward == NULL:
-                    onward = node.plus
-                elif node.plus != NULL:
-                    w.waiting[w.n_waiting] = node.plus
-                    w.depths[w.n_waiting] = depth
-                    w.n_waiting += 1
-        if onward == NULL:
+        inside = place.inside and node != NULL
+        if node == NULL:
             if w.n_waiting == 0:
                 return MATCH_WHOLE
             w.n_waiting -= 1
-            onward = w.waiting[w.n_waiting]
-            depth = w.depths[w.n_waiting]
-        inside = 0
+            node = w.waiting[w.n_waiting]
+            w.depth = w.depths[w.n_waiting]
+    depth = w.depth
+    known = w.known
+    n_waiting = w.n_waiting
+    while True:
+        if inside:
+            inside = 0
+        elif steps == 0:
+            m.steps = 0
+            place_set(&m.place, node, 0)
+            return MATCH_PART
+        else:
+            steps -= 1
+            leaf = node.leaves
+            while leaf != NULL:                 # `#` also matches the parent level [v5 4.7.1.2]
+                if leaf.link.hash == LEAF_MULTI or w.starts[depth] > n:
+                    m.steps = steps
+                    rc = match_leaf(m, leaf)
+                    if rc:
+                        return rc
+                    steps = m.steps
+                leaf = <Leaf*>leaf.link.next
+        onward = NULL
+        if w.starts[depth] > n:
+            pass                                # all levels are done
+        elif node.level.n_children or node.plus != NULL:
+            if depth == known:
+                if known == LEVELS_MAX:
+                    return 0                    # not a valid name: name_check has rejected it
+                w.hashes[known] = 0
+                known += 1
+                w.starts[known] = topic_level_end(topic, w.starts[depth], n) + 1
+            if node.level.n_children:
+                onward = <TreeNode*>level_find(&root.tree, &node.level, topic + w.starts[depth],
+                                               w.starts[depth + 1] - w.starts[depth] - 1, &w.hashes[depth])
+            depth += 1
+            if onward == NULL:
+                onward = node.plus
+            elif node.plus != NULL:
+                w.waiting[n_waiting] = node.plus
+                w.depths[n_waiting] = depth
+                n_waiting += 1
+        if onward == NULL:
+            if n_waiting == 0:
+                m.steps = steps
+                return MATCH_WHOLE
+            n_waiting -= 1
+            onward = w.waiting[n_waiting]
+            depth = w.depths[n_waiting]
         node = onward
 
 
