@@ -10,6 +10,7 @@ cdef class Engine:
     cdef list sockets           # per listener: a list
     cdef list watched           # per listener: a list of addresses of ListenSockets
     cdef int event
+    cdef int reload_fd          # signalfd of watch_reload(); -1: not used
     cdef bint made
     cdef list open_ports
     cdef list keep_adopted

@@ -16,7 +16,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.broker.admin.control_request cimport (
-    CONTROL_ADOPT, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_RELOAD, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS,
+    CONTROL_ADOPT, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS,
     CONTROL_STATS, CONTROL_STOP, CONTROL_SUBSCRIPTIONS, ControlRequest,
 )
 from cext.broker.admin.mailbox cimport mailbox_open, mailbox_post
@@ -26,6 +26,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.listener cimport Listener, Security
 from cext.broker.core.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
+from cext.broker.lifecycle.reload_hold cimport reload_hold_put
 from cext.broker.loop.broker_loop cimport broker_fini, broker_init, broker_run
 from cext.broker.rules.roles cimport Roles, roles_unref
 from cext.net.conn_state cimport ListenSocket
@@ -40,6 +41,16 @@ from cext.setup.settings cimport settings_free, settings_read
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int value, int flags)
     int EFD_CLOEXEC, EFD_NONBLOCK
+
+cdef extern from "<signal.h>" nogil:
+    ctypedef struct sigset_t:
+        pass
+    int sigemptyset(sigset_t* signals)
+    int sigaddset(sigset_t* signals, int number)
+
+cdef extern from "<sys/signalfd.h>" nogil:
+    int signalfd(int fd, const sigset_t* signals, int flags)
+    int SFD_CLOEXEC, SFD_NONBLOCK
 
 # bytes of the pool for a connection
 CONTEXT_BYTES = (sizeof(Client) + 15) & ~15
@@ -64,7 +75,7 @@ cdef class Engine:
         self.specs = specs_of(settings, listeners)
         self.sockets = [[] for _ in self.specs]
         self.watched = [[] for _ in self.specs]
-        self.event = -1
+        self.event = self.reload_fd = -1
         memset(&self.b, 0, sizeof(Broker))
         self.b.reactor.ep = self.b.reactor.wake_fd = self.b.reactor.spare_fd = -1
         settings_read(&self.b.settings, dict(settings), self.keep)
@@ -97,8 +108,9 @@ cdef class Engine:
         for addresses in [*(self.watched or ()), self.gone or ()]:
             for address in addresses:
                 free(<void*><size_t>address)
-        if self.event >= 0:
-            os.close(self.event)
+        for fd in (self.event, self.reload_fd):
+            if fd >= 0:
+                os.close(fd)
 
     # ------------------------------------------------------------ set-up
 
@@ -170,6 +182,28 @@ cdef class Engine:
         Renewal(self, dict(settings), specs_of(settings, listeners), list(securities or [{}])).run()
         if fresh is not None:
             fresh.apply(self)
+
+    def watch_reload(self, number):
+        """Hold CONNECT packets from the arrival of the signal `number` on, until hold_connects(False) or for three seconds. Return a
+        descriptor that is readable while the signal is pending; reading from it takes the signal. All threads must block the signal. Call
+        this before run(). Raises OSError."""
+        cdef sigset_t signals
+        sigemptyset(&signals)
+        sigaddset(&signals, number)
+        self.reload_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)
+        if self.reload_fd < 0:
+            raise OSError(errno, os.strerror(errno))
+        self.b.reload_signal = number
+        return self.reload_fd
+
+    def hold_connects(self, bint held):
+        """Begin or end a reload. Begin before the signal is taken from its descriptor."""
+        cdef ControlRequest a
+        reload_hold_put(&self.b, held)
+        if not held:
+            memset(&a, 0, sizeof(a))
+            a.kind = CONTROL_RELOAD_OVER
+            self._request(&a)
 
     cdef int _reload(self, Reload* r) except -1:
         cdef ControlRequest a

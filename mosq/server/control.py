@@ -56,6 +56,7 @@ EXIT_CONFIG = 3
 
 STOP_AGAIN_S = 0.05
 STOP_WITHIN_S = 0.8             # part of the one second that a stop may take
+SIGNALS_BYTES = 1024          # of one read from a signalfd
 TICK_S = 1.0                    # period of time-outs, for example of plugins
 
 # in Mosquitto's wording and order
@@ -76,6 +77,7 @@ def serve(config: Config, *, quiet: bool = False, verbose: bool = False, backgro
     """Run a broker until it is stopped; return the exit status of the process. `load` reads the configuration again at
     SIGHUP."""
     control = Control(config, quiet, verbose, load)
+    before = signals.block_reload()
     try:
         try:
             control.prepare()
@@ -93,6 +95,7 @@ def serve(config: Config, *, quiet: bool = False, verbose: bool = False, backgro
         finally:
             control.remove_pid_file()
     finally:
+        signals.unblock(before)
         control.log.flush()
 
 
@@ -185,6 +188,7 @@ class Control:
                 self.log.report(INFORMATION, line)
         self.http_listeners = self.open_http_listeners(self.config)
         self._open_store(engine)
+        self.reload_fd = engine.watch_reload(signals.RELOAD)
         engine.open()
         return engine
 
@@ -343,10 +347,15 @@ class Control:
         poll = select.poll()
         poll.register(self.engine.event_fd(), select.POLLIN)
         poll.register(self.signals.read_fd, select.POLLIN)
+        poll.register(self.reload_fd, select.POLLIN)
         tick_s = time.monotonic() + TICK_S
         while not self.loop.ended:
-            poll.poll(self._wait_ms(tick_s))
+            readable = [fd for fd, _ in poll.poll(self._wait_ms(tick_s))]
             taken = self.signals.taken()        # read first: a wake-up after this is served in the next turn
+            if self.reload_fd in readable:
+                self.engine.hold_connects(True)         # before the kernel forgets the signal
+                os.read(self.reload_fd, SIGNALS_BYTES)
+                taken += bytes([signals.RELOAD])
             self._drain()
             self._serve_requests()
             if self.access is not None and time.monotonic() >= tick_s:
@@ -415,7 +424,10 @@ class Control:
         from mosq.server.reload import reload
 
         systemd.reloading()
-        self.status = reload(self)
+        try:
+            self.status = reload(self)
+        finally:
+            self.engine.hold_connects(False)
         self._publish_log()
         systemd.notify("READY=1")
 

@@ -9,6 +9,17 @@ RELOAD, SAVE, PRINT_TREES, REOPEN_LOG = signal.SIGHUP, signal.SIGUSR1, signal.SI
 TAKEN = (*STOP, RELOAD, SAVE, PRINT_TREES, REOPEN_LOG)
 
 
+def block_reload() -> "set[int]":
+    """Block SIGHUP in this thread and in those that it starts, so that it stays pending until a reload begins: the loop
+    holds CONNECT packets from then on (Engine.watch_reload). Return the mask before."""
+    return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, (RELOAD,))}
+
+
+def unblock(before: "set[int]") -> None:
+    """Restore the mask that `block_reload` returned."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Signals:
     """Inside `with Signals() as signals:` signals arrive as bytes. After it the signals that end the process have
     their old handlers again; the others are ignored, so that a late SIGHUP does not end a broker with status 129."""

@@ -10,6 +10,7 @@ cdef enum:
     CONTROL_KICK = 4
     CONTROL_ADOPT = 5
     CONTROL_RELOAD = 6
+    CONTROL_RELOAD_OVER = 22         # the clients that wait for a reload go on
     CONTROL_BRIDGE = 21               # reload of bridges: BridgeCommand* of bridge_state.pxd
     CONTROL_ROLES = 20              # `swap`: n_swap new Roles, one for each security, NULL = unchanged; the loop puts the old ones there
     # table of sessions from `cursor` on (0 = begin; afterwards 0 = complete): out gets records, left_out = subscriptions that are missing

@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.admin.control_request cimport (
-    CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_RELOAD, CONTROL_ROLES, CONTROL_SESSION,
+    CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION,
     CONTROL_SESSIONS, CONTROL_STATS, CONTROL_STOP, CONTROL_SUBSCRIPTIONS, ControlRequest, SUBSCRIPTIONS_BYTES,
     SUBSCRIPTIONS_OF_ONE, SUBSCRIPTIONS_SLICE,
 )
@@ -25,6 +25,7 @@ from cext.broker.core.log cimport (
 )
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.lifecycle.accept cimport client_adopt
+from cext.broker.lifecycle.reload_hold cimport reload_hold_over
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.rules.roles cimport Roles
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
@@ -151,6 +152,8 @@ cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:
     elif a.kind == CONTROL_RELOAD:
         reload_apply(b, <Reload*>a.reload)
         a.result = (<Reload*>a.reload).error
+    elif a.kind == CONTROL_RELOAD_OVER:
+        reload_hold_over(b)
     elif a.kind == CONTROL_BRIDGE:
         answer_bridge(b, a)
     elif a.kind == CONTROL_ROLES:

@@ -106,6 +106,10 @@ ctypedef struct Broker:
     void* mailbox
     void* auth_requests                        # requests to the control plane, see auth/auth_requests.pyx
     void* bridges                         # Bridges* of bridge_state.pxd; NULL: none
+    uint8_t reload_held                 # 1: a reload is under way; read and written by two threads, see lifecycle/reload_hold.pyx
+    int reload_signal                   # number of the signal for a reload; 0: none holds CONNECT packets
+    uint64_t reload_hold_ms             # when the first CONNECT began to wait; 0: none waits
+    Timer reload_hold_timer
     uint32_t access_epoch               # number of the rules in force; a reload increments it and so makes remembered verdicts invalid
     uint8_t auth_requests_unread                  # 1: the loop wakes the reader at the end of the turn
     uint8_t answers_due                 # 1: there may be answers

@@ -62,6 +62,7 @@ cdef enum:
     TIMER_ACCOUNTS = 8
     TIMER_CURSORS = 9
     TIMER_LOG_RATES = 10
+    TIMER_RELOAD_HOLD = 11
 
 cdef enum:
     PENDING_CONNECT = 1

@@ -9,5 +9,7 @@ cdef void newcomer_leave(Broker* b, Client* c) noexcept nogil
 cdef void newcomer_moved(Broker* b, Client* c) noexcept nogil
 # Count the memory of a newcomer again.
 cdef void newcomer_count(Broker* b, Client* c) noexcept nogil
+# Resume the newcomers that wait for the end of a reload.
+cdef void newcomers_resume(Broker* b) noexcept nogil
 # Return the newcomer that ends first if memory (by_bytes) or descriptors run out; NULL: there is none. Cost: two passes over a fixed table.
 cdef Client* newcomer_to_end(Broker* b, bint by_bytes) noexcept nogil

@@ -14,9 +14,10 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.hash cimport hash_bytes
 from cext.base.slab cimport slab_at
 from cext.broker.core.broker cimport Broker, NewcomerNetwork
-from cext.broker.core.client_state cimport CF_NEWCOMER, Client, PendingPacket
+from cext.broker.core.client_state cimport CF_NEWCOMER, C_NEW, Client, PendingPacket
 from cext.broker.core.log_rate cimport source_network
-from cext.net.conn_state cimport Address, CONN_SMALL, Conn, Web
+from cext.net.conn cimport conn_resume
+from cext.net.conn_state cimport Address, CONN_PAUSED, CONN_SMALL, Conn, Web
 
 cdef enum:
     TRANSPORT_BYTES = 512       # approximate state of a TLS connection in addition to OpenSSL's memory
@@ -92,6 +93,17 @@ cdef void newcomer_moved(Broker* b, Client* c) noexcept nogil:
     if c.flags & CF_NEWCOMER:
         newcomer_unlink(b, c)
         newcomer_link(b, c)
+
+
+cdef void newcomers_resume(Broker* b) noexcept nogil:
+    cdef Client* c
+    cdef int i
+    for i in range(NEWCOMER_NETWORKS):
+        c = client_at(b, b.newcomer_networks[i].first)
+        while c != NULL:
+            if c.state == C_NEW and c.conn.flags & CONN_PAUSED and c.pending_packet == NULL:
+                conn_resume(&b.reactor, &c.conn)
+            c = client_at(b, c.newcomer_next)
 
 
 cdef void newcomer_count(Broker* b, Client* c) noexcept nogil:

@@ -27,7 +27,7 @@ from cext.broker.core.client cimport END_ERRNO, END_LOST, aliases_free, client_d
 from cext.broker.core.client_state cimport (
     C_CONNECTED, C_ENDED, Client, TIMER_ACCOUNTS, TIMER_AUTH_REQUEST, TIMER_BRIDGE, TIMER_CLIENT, TIMER_CURSORS, TIMER_DENIED,
     TIMER_LOG_RATES,
-    TIMER_RETAINED, TIMER_SESSION, client_of,
+    TIMER_RELOAD_HOLD, TIMER_RETAINED, TIMER_SESSION, client_of,
 )
 from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
 from cext.broker.core.job_state cimport JOB_FANOUT, JOB_KICK, JOB_REPLAY, Job
@@ -40,6 +40,7 @@ from cext.broker.core.session_refs cimport session_replay
 from cext.broker.core.turn cimport turn_begin, turn_is_over
 from cext.broker.lifecycle.accept cimport client_accept, descriptors_begin, newcomer_grew, no_descriptors
 from cext.broker.lifecycle.kick cimport kick_end, kick_slice
+from cext.broker.lifecycle.reload_hold cimport reload_hold_over
 from cext.broker.lifecycle.session_lifecycle cimport (
     client_end, client_timer_fired, end_doomed_clients, drop_slice, restored_wills_send, session_timer_fired, session_will, will_free,
     will_send_now,
@@ -138,6 +139,8 @@ cdef void timer_fired(void* ctx, Timer* t) noexcept nogil:
         denials_sum(<Broker*>ctx)
     elif t.kind == TIMER_LOG_RATES:
         lines_sum(<Broker*>ctx)
+    elif t.kind == TIMER_RELOAD_HOLD:
+        reload_hold_over(<Broker*>ctx)
     elif t.kind == TIMER_ACCOUNTS:
         accounts_timer(<Broker*>ctx)
     elif t.kind == TIMER_CURSORS:

@@ -16,6 +16,7 @@ from cext.broker.core.log cimport LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING
 from cext.broker.core.turn cimport turn_input_limit
+from cext.broker.lifecycle.reload_hold cimport connect_held
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.packets.handle_ack cimport handle_ack
 from cext.broker.packets.handle_auth cimport handle_auth
@@ -153,6 +154,9 @@ cdef size_t dispatch_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) no
                 rc = RC_QUOTA_EXCEEDED   # no room for the rest of a large packet
             if rc == RC_MALFORMED:
                 rc = END_SILENT          # a Remaining Length of five bytes: closed without a packet, as in Mosquitto
+            if rc == 1 and c.state == C_NEW and connect_held(b):
+                conn.flags |= CONN_PAUSED
+                return used
             if rc == 1:
                 b.stats.messages_in += 1
                 b.work += WORK_FRAME

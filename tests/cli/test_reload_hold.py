@@ -1,0 +1,129 @@
+"""Test that a client which connects after SIGHUP meets the new rules, and that it never waits long for them.
+
+The tests make a reload slow with a FIFO in place of the acl_file: reading it ends when the test has written the rules.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness.broker import Broker
+from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish
+from tests.harness.wire import Wire
+
+NOT_AUTHORIZED = 0x87
+CONFIG = "listener {port} 127.0.0.1\nallow_anonymous true\nacl_file {dir}/acl\n"
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(CONFIG, {"acl": "topic readwrite old\n"}) as running:
+        yield running
+
+
+def connected(broker: Broker, client_id: str = "c") -> Wire:
+    wire = asked(broker, client_id)
+    answered(wire)
+    return wire
+
+
+def asked(broker: Broker, client_id: str = "c") -> Wire:
+    wire = Wire(broker.port, 5)
+    wire.send(Connect(client_id))
+    return wire
+
+
+def answered(wire: Wire) -> None:
+    got = wire.read_packet()
+    assert isinstance(got, Connack) and got.rc == 0, got
+
+
+def allowed(wire: Wire, topic: str) -> bool:
+    wire.send(Publish(topic, b"x", 1, 7))
+    got = wire.read_packet()
+    assert isinstance(got, Puback), got
+    return got.rc != NOT_AUTHORIZED
+
+
+def pinged(wire: Wire) -> None:
+    wire.send(Pingreq())
+    assert isinstance(wire.read_packet(), Pingresp)
+
+
+def slow_reload(broker: Broker) -> None:
+    (broker.dir / "acl").unlink()
+    os.mkfifo(broker.dir / "acl")
+    (broker.dir / "acl").chmod(0o644)
+    broker.send_signal(signal.SIGHUP)
+
+
+def end_reload(broker: Broker, rules: str) -> None:
+    with (broker.dir / "acl").open("w") as fifo:        # waits until the broker reads
+        fifo.write(rules)
+
+
+def test_a_connect_waits_until_the_reload_is_applied(broker: Broker) -> None:
+    witness = connected(broker, "witness")
+    slow_reload(broker)
+    late = [asked(broker, f"c{i}") for i in range(100)]
+    for _ in range(3):
+        pinged(witness)                                 # connected clients notice nothing, and the loop has read each CONNECT
+    assert allowed(witness, "old")
+    assert select.select([wire.sock for wire in late], [], [], 0)[0] == []
+    end_reload(broker, "topic readwrite new\n")
+    for wire in late:
+        answered(wire)
+        assert allowed(wire, "new") and not allowed(wire, "old")
+        wire.close()
+    witness.close()
+
+
+def test_a_connect_waits_until_the_reload_is_refused(broker: Broker) -> None:
+    slow_reload(broker)
+    late = asked(broker)
+    end_reload(broker, "nonsense\n")
+    answered(late)
+    assert allowed(late, "old")
+    late.close()
+
+
+@pytest.mark.timing
+def test_a_connect_does_not_wait_for_a_reload_that_hangs(broker: Broker) -> None:
+    slow_reload(broker)
+    first = asked(broker, "first")
+    answered(first)                                     # after three seconds
+    second = connected(broker, "second")                # the time is over for all
+    assert allowed(first, "old") and allowed(second, "old")
+    end_reload(broker, "topic readwrite new\n")
+    deadline = time.monotonic() + 10
+    while allowed(second, "old"):
+        assert time.monotonic() < deadline
+    for wire in (first, second, connected(broker, "third")):
+        assert allowed(wire, "new")
+        wire.close()
+
+
+def test_two_reloads_at_once_are_applied_before_the_client(broker: Broker) -> None:
+    slow_reload(broker)
+    end_reload(broker, "topic readwrite first\n")
+    (broker.dir / "acl").unlink()
+    (broker.dir / "acl").write_text("topic readwrite last\n")
+    broker.send_signal(signal.SIGHUP)
+    wire = connected(broker)
+    assert allowed(wire, "last") and not allowed(wire, "first")
+    wire.close()
+
+
+def test_each_client_that_connects_right_after_the_signal_meets_the_new_rules(broker: Broker) -> None:
+    for n in range(30):
+        (broker.dir / "acl").write_text(f"topic readwrite t{n}\n")
+        broker.send_signal(signal.SIGHUP)
+        wire = connected(broker)
+        assert allowed(wire, f"t{n}") and not allowed(wire, f"t{n - 1}")
+        wire.close()
