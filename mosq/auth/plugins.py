@@ -24,7 +24,7 @@ from mosq.auth.plugin import (
     Verdict,
 )
 from mosq.auth.runner import PluginBroker, PluginFailedError, Runner
-from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, PASSWORD_FILE, PERSIST_SQLITE
+from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, PASSWORD_FILE, PERSIST_SQLITE, SPARKPLUG_AWARE
 from mosq.log_types import INFORMATION, NOTICE, WARNING
 from mosq.reason_codes import (
     BAD_AUTHENTICATION_METHOD,
@@ -50,7 +50,7 @@ from mosq.records import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from mosq.auth.dynsec.directory import Directory
@@ -63,6 +63,13 @@ if TYPE_CHECKING:
 
 EXCHANGES_MAX, EXCHANGE_S = 10_000, 120.0
 STRING_BYTES_MAX = 65535
+# Mosquitto's names of the events that its plugins receive, and of those that methods of Python plugins are
+EVENTS_OF_BUILT_IN = {ACL_FILE: ("acl-check", "reload"), PASSWORD_FILE: ("basic-auth", "reload"),
+                      DYNAMIC_SECURITY: ("basic-auth", "acl-check", "tick")}
+EVENT_OF_METHOD = {"authenticate": "basic-auth", "extended": "auth-start", "authorize": "acl-check",
+                   "message_in": "message-in", "message_out": "message-out", "connected": "connect",
+                   "disconnected": "disconnect", "subscribed": "subscribe", "unsubscribed": "unsubscribe",
+                   "tick": "tick", "reload": "reload"}
 SPECIAL = frozenset("+#/")
 LOG_SPECIAL_EVERY_S = 10.0
 
@@ -75,6 +82,7 @@ class Plugins:
         self._send, self._flush, self._report = send, flush, report
         self._exchanges_lock: threading.Lock
         self._runners: dict[object, Runner] = {}                # identity of a plugin line -> its runner
+        self._is_reload, self._logged = earlier is not None, set[int]()
         self._kept = list(earlier._runners.values()) if earlier else []
         self._to_reload: list[tuple[Runner, dict[str, str]]] = []
         # handle of an auth request -> the runner that answered its last step, and that step
@@ -89,6 +97,7 @@ class Plugins:
             directory: "Callable[[Line], Directory]") -> None:
         """Add the plugins of these lines to a realm. Raises ConfigError."""
         for line in lines:
+            self._log_built_in(line)
             if line.kind == PASSWORD_FILE:
                 realm.deciders.append(users(option_of(line, "password_file"), line.origin))
             elif line.kind == ACL_FILE:
@@ -101,6 +110,23 @@ class Plugins:
                 realm.directory = made
             elif line.kind != PERSIST_SQLITE:       # mosq/server/storage.py handles that plugin
                 self._place(realm, self._runner(line))
+
+    def _log_built_in(self, line: "Line") -> None:
+        """Log a built-in plugin once, as Mosquitto does when it loads the plugin; a reload loads none again."""
+        name = line.kind
+        if name not in EVENTS_OF_BUILT_IN or self._is_reload or id(line) in self._logged:
+            return
+        self._logged.add(id(line))
+        self._report(INFORMATION, f"Loading plugin: {line.path}")
+        if name == DYNAMIC_SECURITY:
+            self._report(INFORMATION, f"Plugin {name} has registered to receive 'control' events on topic "
+                                      "$CONTROL/dynamic-security/v1.")
+        self._log_loaded(name, EVENTS_OF_BUILT_IN[name])
+
+    def _log_loaded(self, name: str, events: "Iterable[str]") -> None:
+        for event in events:
+            self._report(INFORMATION, f"Plugin {name} has registered to receive '{event}' events.")
+        self._report(INFORMATION, f"Plugin {name} loaded.")
 
     def _place(self, realm: "Realm", runner: Runner) -> None:
         realm.plugins.append(runner)
@@ -129,11 +155,15 @@ class Plugins:
         return None
 
     def _new(self, line: "Line", options: dict[str, str]) -> Runner:
+        self._report(INFORMATION, f"Loading plugin: {line.path}")
         instance = make_plugin(line)
         name = line.name or line.path.rpartition("/")[2].removeprefix("python:")
         instance.broker = PluginBroker(name, self._publish, partial(self._report, INFORMATION))
-        return Runner(name, line.path, instance, options, line.deny_special_chars, self._flush,
-                      partial(self._report, WARNING))
+        runner = Runner(name, line.path, instance, options, line.deny_special_chars, self._flush,
+                        partial(self._report, WARNING))
+        shown = line.kind if line.kind == SPARKPLUG_AWARE else name
+        self._log_loaded(shown, [event for method, event in EVENT_OF_METHOD.items() if method in runner.does])
+        return runner
 
     def _publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         self._send(PublishCommand(topic, payload, qos, retain))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
+    from mosq.server import process
+
     Command = Callable[..., Any]
 
 EXIT_OK = 0
@@ -162,25 +164,47 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
     """Check a configuration and its acl_file; return the exit status. Writes nothing to disk. Problems in files that
     Mosquitto does not check, such as certificates, cause warnings only."""
     from mosq.auth.dynsec.check import readable_directory
+    from mosq.config.acl import acl_warnings
     from mosq.config.errors import ConfigError
     from mosq.config.files import file_problems, readable_acls
     from mosq.config.parser import load_config
     from mosq.config.plugin import all_plugins, refusal
+    from mosq.server import process
+    from mosq.server.unkept import must_stop, unkept_line, unusable
 
     if config_file is None:
         raise click.UsageError("--test-config needs a file to check; expected `-c FILE`.")
     try:
         config = load_config(config_file, overrides=overrides)
-        readable_acls(config)
-        readable_directory(config)
+        acls = readable_acls(config)
+        with process.Acting(_account_of(config.user)):
+            readable_directory(config)
+            wrong, unkept = must_stop(config), unusable(config)
     except ConfigError as error:
         click.echo(str(error), err=True)
         return EXIT_CONFIG
+    if wrong is not None:
+        click.echo(f"Error: {wrong}", err=True)
+        return EXIT_FAILED
     native = [f"{why} ({plugin.origin})" for plugin in all_plugins(config) if (why := refusal(plugin)) is not None]
-    for warning in (*config.warnings, *native, *file_problems(config)):
+    patterns = [line for rules in acls.values() for line in acl_warnings(rules)]
+    store = [] if unkept is None else [unkept_line(unkept)]
+    for _, notice in config.notices:
+        click.echo(notice, err=True)
+    for warning in (*config.warnings, *patterns, *store, *native, *file_problems(config)):
         click.echo(f"Warning: {warning}", err=True)
     click.echo("Configuration file is OK.")
     return EXIT_OK
+
+
+def _account_of(user: str) -> "process.Account | None":
+    """Return the account that a broker started now would take; None: this one, also if there is no such account."""
+    from mosq.server.process import find_account
+
+    try:
+        return find_account(user)
+    except (LookupError, ValueError):
+        return None
 
 
 mosq.add_command(config)

@@ -7,6 +7,7 @@ from mosq.config.errors import ConfigError, Origin
 
 ACCESS = ("read", "write", "readwrite", "deny")
 FILTER_BYTES_MAX = 65535        # [v5 1.5.4] the length of a string is two bytes
+WARNINGS_MAX = 10
 BLANKS = b" \t\r\n\v\f"
 
 # user (None: clients without a user name; for a pattern: all clients), "topic" | "pattern", one of ACCESS, filter
@@ -40,6 +41,15 @@ def load_acl(path: str, named_at: Origin | None = None) -> list[AclRule]:
         except ValueError as error:
             raise ConfigError(str(error), Origin(path, number)) from None
     return rules
+
+
+def acl_warnings(rules: list[AclRule]) -> list[str]:
+    """Return a line for each pattern that is the same for all clients, in Mosquitto's words; at most WARNINGS_MAX."""
+    lines = [f"ACL pattern '{topic}' does not contain '%c' or '%u'." for _, kind, _, topic in rules
+             if kind == "pattern" and "%c" not in topic and "%u" not in topic]
+    if len(lines) > WARNINGS_MAX:
+        lines[WARNINGS_MAX:] = [f"{len(lines) - WARNINGS_MAX} more ACL patterns do not contain '%c' or '%u'."]
+    return lines
 
 
 def _decode(raw: bytes) -> str:

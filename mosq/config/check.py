@@ -3,6 +3,7 @@
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
 from mosq.config.plugin import PERSIST_SQLITE, all_plugins, has_store, sqlite_place
+from mosq.log_types import INFORMATION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def add_warnings(config: Config) -> None:
             config.warnings.append("Sqlite persistence plugin has no plugin_opt_db_file defined. The plugin will not "
                                    "be activated.")
     for bridge in config.bridges:
-        config.notices += [f"Duplicate bridge topic '{pattern}', skipping" for pattern in bridge.duplicates]
+        config.notices += [(INFORMATION, f"Duplicate bridge topic '{pattern}', skipping")
+                           for pattern in bridge.duplicates]
         if bridge.bridge_insecure:
             config.warnings.append(f"Bridge '{bridge.name}' using insecure mode.")      # Mosquitto's wording
         if (bridge.bridge_certfile or bridge.bridge_keyfile) and not bridge.tls:

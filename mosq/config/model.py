@@ -103,7 +103,8 @@ class Config:
     local_only: bool                    # no listener configured: 127.0.0.1 and ::1 for anonymous clients
     origins: dict[str, Origin]          # the last line that set each global option
     warnings: list[str]                 # one line each, for the log
-    notices: list[str]                  # lines about deprecated options, for the log
+    notices: list[tuple[int, str]]      # (type of line, text) of lines without "Warning:", in Mosquitto's words
+    without_store: str                  # why the broker runs without its store; "": it has one, or none is configured
     file: str | None                    # path of the file; None: defaults
     tls_keylog: str | None              # --tls-keylog of the command line
 
@@ -192,6 +193,7 @@ class Config:
             setattr(self, name, default)
         self.listeners, self.plugins, self.named_plugins, self.bridges = [], [], {}, []
         self.origins, self.warnings, self.notices = {}, [], []
+        self.without_store = ""
         self.local_only, self.file, self.tls_keylog = False, None, None
 
     def security_of(self, listener: Listener, name: str) -> Value | None:

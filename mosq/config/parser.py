@@ -38,6 +38,7 @@ from mosq.config.special import (
     unknown_keyword,
     versions,
 )
+from mosq.log_types import INFORMATION, NOTICE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -237,22 +238,22 @@ class Reader:
                 shown = keyword if option.kind in ("string", "path") else f"{keyword} {str(value).lower()}"
                 self._warn(f"'{shown}' ({origin}) has no effect: {option.ignored}.")
         if option.deprecated is not None:
-            self._note(f"The '{keyword}' option is now deprecated and will be removed in version 3.0. "
-                       f"{option.deprecated}".rstrip())
+            self._note(NOTICE, f"The '{keyword}' option is now deprecated and will be removed in version 3.0. "
+                               f"{option.deprecated}".rstrip())
         if option.name == "message_size_limit":
-            self._note("Note: It is recommended to replace `message_size_limit` with `max_packet_size`.")
+            self._note(NOTICE, "Note: It is recommended to replace `message_size_limit` with `max_packet_size`.")
         if option.name == "allow_anonymous" and self.config.per_listener_settings:
-            self._note("You are using the 'allow_anonymous' option with 'per_listener_settings true'. Please replace "
-                       "this with 'listener_allow_anonymous'.")
+            self._note(NOTICE, "You are using the 'allow_anonymous' option with 'per_listener_settings true'. Please "
+                               "replace this with 'listener_allow_anonymous'.")
 
     def _warn(self, text: str) -> None:
         if len(self.config.warnings) < WARNINGS_MAX:
             self.config.warnings.append(text)
 
-    def _note(self, text: str) -> None:
-        if text not in self.reported:
+    def _note(self, type_bit: int, text: str) -> None:
+        if text not in self.reported and len(self.config.notices) < WARNINGS_MAX:
             self.reported.add(text)
-            self.config.notices.append(text)
+            self.config.notices.append((type_bit, text))
 
     # ---- each kind of option
 
@@ -338,9 +339,9 @@ class Reader:
         if self.default is None:
             self.default = Listener(DEFAULT_PORT, origin=origin)
             self.config.listeners.append(self.default)
-            self._note(f"Creating default listener due to '{keyword}' option.")
-            self._note(f"It is best practice to define a 'listener' first. Using the '{keyword}' option without a "
-                       "listener will be disabled in the future.")
+            self._note(INFORMATION, f"Creating default listener due to '{keyword}' option.")
+            self._note(INFORMATION, f"It is best practice to define a 'listener' first. Using the '{keyword}' option "
+                                    "without a listener will be disabled in the future.")
         return self.default
 
     def _take_default_listener(self, option: Option, value: Value, origin: Origin) -> None:
@@ -436,7 +437,9 @@ class Reader:
             raise ConfigError(f"Unable to open include_dir '{folder}'. Expected a folder that can be read: {reason}.",
                               origin) from None
         for name in sorted(names, key=_include_order):
-            self.read_file(os.path.join(folder, name), main=False, included_at=origin)
+            path = os.path.join(folder, name)
+            self._note(INFORMATION, f"Loading config file '{path}'")
+            self.read_file(path, main=False, included_at=origin)
 
 
 def _include_order(name: str) -> tuple[tuple[str, str], ...]:

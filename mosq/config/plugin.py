@@ -93,7 +93,7 @@ def has_store(config: "Config") -> bool:
     knows a place."""
     asked = config.persistence or any(plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin) is not None
                                       for plugin in all_plugins(config))
-    return asked and config.durability != "none"
+    return asked and config.durability != "none" and not config.without_store
 
 
 def sqlite_place(config: "Config", plugin: Plugin) -> str | None:

@@ -108,6 +108,7 @@ class Access:
         self._earlier_directory = earlier.directory if earlier else None
         self.realms = self._make_realms(config, earlier)
         self._share(config, earlier)
+        self._write_log()           # the lines about its files and plugins come before the broker's "running"
 
     # ------------------------------------------------------------ construction
 

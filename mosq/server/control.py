@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from mosq.server.bridge.bridges import Bridges
     from mosq.server.http.listeners import HttpListener
     from mosq.server.http.server import HttpApi
+    from mosq.server.unkept import Unkept
 
 EXIT_OK = 0
 EXIT_CANNOT_START = 1
@@ -118,6 +119,7 @@ class Control:
         self.http_requests: collections.deque[Request] = collections.deque()  # auth requests of the HTTP API
         self.user: process.Account | None = None
         self.topics = ControlTopics(self.log.report, self._wake)  # answers messages on $CONTROL/ topics
+        self.unkept: Unkept | None = None       # the broker runs without the store that it should have
         self.printer: Stream | None = None
         self.alive = False              # whether the loop has answered the watchdog
         self.pid_file: str | None = None
@@ -147,6 +149,7 @@ class Control:
         self._report_start()
         try:
             self.access, self.securities = self.access_of(self.config)
+            self.report_patterns(self.securities)
             self.engine = self._open(make_engine)
         except ConfigError as error:
             raise CannotStartError(str(error), EXIT_CONFIG) from None
@@ -168,8 +171,7 @@ class Control:
         log.report(INFORMATION, f"Config loaded from {config.file}." if config.file else "Using default config.")
         for name, there in FEATURES:
             log.report(INFORMATION, f"{name} support {'' if there else 'NOT '}available.")
-        for warning in config.warnings:
-            log.report(WARNING, f"Warning: {warning}")
+        report_remarks(log, config)
         for line in compact_lines(config):
             log.report(WARNING, line)
         if config.local_only:
@@ -197,9 +199,25 @@ class Control:
         if not has_store(self.config):
             return
         from mosq.server.storage import open_store
+        from mosq.server.unkept import Unkept, must_stop, unusable
 
         with process.Acting(self.user):
-            open_store(engine, self.config, self.log.report)
+            wrong = must_stop(self.config)
+            if wrong is not None:
+                raise OSError(wrong)
+            self.config.without_store = unusable(self.config) or ""
+            if not self.config.without_store:
+                open_store(engine, self.config, self.log.report)
+        if self.config.without_store:
+            self.unkept = Unkept(self.config, self.log.report, time.monotonic())
+
+    def report_patterns(self, securities: "list[Security]") -> None:
+        """Report patterns in ACL files that are the same for all clients."""
+        from mosq.config.acl import acl_warnings
+
+        lines = [line for security in securities for line in acl_warnings(security["acl"] or [])]
+        for line in dict.fromkeys(lines):
+            self.log.report(WARNING, f"Warning: {line}")
 
     def access_of(self, config: Config) -> "tuple[Access | None, list[Security]]":
         """Return the Access for a configuration (None if no security needs one) and the securities for the data plane.
@@ -361,6 +379,8 @@ class Control:
             if self.access is not None and time.monotonic() >= tick_s:
                 tick(self.access, self.log.report)
                 tick_s = time.monotonic() + TICK_S
+            if self.unkept is not None:
+                self.unkept.look(time.monotonic())
             for number in taken:
                 if number in signals.STOP:
                     return True
@@ -386,6 +406,8 @@ class Control:
         due_s = None if self.bridges is None else self.bridges.due_in_s()
         if due_s is not None:
             waits.append(due_s)
+        if self.unkept is not None:
+            waits.append(self.unkept.due_in_s(time.monotonic()))
         return 1000 * min(waits) if waits else None
 
     def _serve_requests(self) -> None:
@@ -432,6 +454,11 @@ class Control:
         systemd.notify("READY=1")
 
     def _save(self) -> None:
+        if self.config.without_store:
+            from mosq.server.unkept import unkept_line
+
+            self.log.report(ERROR, f"Error: {unkept_line(self.config.without_store)}")
+            return
         why = "the store already holds all that was acknowledged" if has_store(self.config) else "persistence is off"
         self.log.report(NOTICE, f"Nothing to save: {why}.")
 
@@ -497,6 +524,14 @@ class DataPlane(threading.Thread):
         if self.ready is not None:
             self.ready.set()
         self.signals.wake()
+
+
+def report_remarks(log: Log, config: Config) -> None:
+    """Report what the reader of the configuration has noticed."""
+    for type_bit, text in config.notices:
+        log.report(type_bit, text)
+    for warning in config.warnings:
+        log.report(WARNING, f"Warning: {warning}")
 
 
 def _reason_of(error: Exception) -> str:

@@ -36,6 +36,7 @@ def reload(control: "Control") -> int:
         return 0
     try:
         config = reachable(control.load())
+        config.without_store = control.config.without_store
     except Exception as error:
         return _refused(control.log, error)
     try:
@@ -84,8 +85,11 @@ def _take(control: "Control", config: "Config", access: "Access | None", securit
     control.http, control.http_listeners = None, http_listeners
     control.start_http()
     control.start_bridges()
+    for type_bit, text in config.notices:
+        log.report(type_bit, text)
     for warning in config.warnings:
         log.report(WARNING, f"Warning: {warning}")
+    control.report_patterns(securities)
     for line in compact_lines(config):
         log.report(WARNING, line)
     for listener in config.listeners:

@@ -9,6 +9,7 @@ from mosq.config.model import Config, Listener
 from mosq.records import LoginRequest, LoginWait
 
 WAIT_S = 20.0
+LOADING = ("Loading plugin: ", "Plugin ")       # lines about the plugins when they are loaded
 
 
 def plugin_line(path, deny_special_chars=True, number=1, **options):
@@ -46,6 +47,7 @@ class FakeEngine:
 
     def start(self, config):
         self.access = Access(config, lambda kind, text: self.lines.append(text), self.answer)
+        self.lines = [line for line in self.lines if not line.startswith(LOADING)]
         return self
 
     def answer(self, answers):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from mosq.log_types import INFORMATION
+
 HEAD = ("connection b", "address h")
 
 
@@ -129,7 +131,8 @@ def test_a_bridge_without_a_check_of_names_causes_a_warning(read):
 
 
 def test_a_repeated_topic_line_is_reported(read):
-    assert read(*HEAD, "topic a/# out 1", "topic a/# out", "topic a/# out 1").notices == ["Duplicate bridge topic 'a/#', skipping"]
+    assert read(*HEAD, "topic a/# out 1", "topic a/# out", "topic a/# out 1").notices == [
+        (INFORMATION, "Duplicate bridge topic 'a/#', skipping")]
 
 
 @pytest.mark.parametrize("option", ["bridge_cafile", "bridge_capath", "bridge_certfile", "bridge_keyfile"])

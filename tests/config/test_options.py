@@ -24,6 +24,7 @@ from mosq.config.options import (
     find_option,
 )
 from mosq.server.settings import engine_listeners, engine_settings
+from mosq.log_types import INFORMATION
 from tests.config.keywords import KEYWORDS, ROWS
 
 TYPED = [o for o in OPTIONS if o.kind not in ("special", "anything")]
@@ -220,7 +221,7 @@ def test_other_listener_options_create_the_default_listener(option, read):
     need = {"certfile": "keyfile 1", "keyfile": "certfile 1", "capath": "certfile 1\nkeyfile 1"}.get(option.name, "")
     config = read(f"{option.name} {value}", need)
     assert config.local_only and [x.port for x in config.listeners] == [1883, 1883]
-    assert f"Creating default listener due to '{option.name}' option." in config.notices
+    assert (INFORMATION, f"Creating default listener due to '{option.name}' option.") in config.notices
     config = read(f"{option.name} {value}", need, "listener 1884")
     assert [x.port for x in config.listeners] == [1883, 1884] and not config.local_only
 

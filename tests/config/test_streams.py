@@ -62,6 +62,7 @@ def test_a_stream_needs_a_store(line, read, refuse):
     assert f"'{line.split()[0]}' needs a store" in refuse(line) and "`persistence true`" in refuse(line)
     assert "a durability other than none" in refuse(KEEP, "durability none", line)
     assert read("plugin /x/mosquitto_persist_sqlite.so", "plugin_opt_db_file /x/y", line)
+    assert "needs a store" in refuse("plugin /x/mosquitto_persist_sqlite.so", line)     # without its file it keeps nothing
 
 
 @pytest.mark.parametrize(("line", "age_s", "size"), [

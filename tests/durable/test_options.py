@@ -16,7 +16,7 @@ def store_of(broker: Kept) -> list[Path]:
     return sorted(broker.dir.glob("*.store"))
 
 
-@pytest.mark.parametrize("lines", ["persistence true\n", "retained_persistence true\n", "plugin /usr/lib/mosquitto_persist_sqlite.so\n",
+@pytest.mark.parametrize("lines", ["persistence true\n", "retained_persistence true\n", "plugin /usr/lib/mosquitto_persist_sqlite.so\nplugin_opt_db_file x\n",
                                    "persistence true\ndurability strict\n", "persistence true\ndurability_interval 0\n"])
 def test_options_that_record_messages(lines: str) -> None:
     with Kept(IN_DIR + lines) as broker:
@@ -87,15 +87,15 @@ def test_a_database_of_persist_sqlite_stays_as_it_is() -> None:
 
 
 def test_a_mosquitto_database_causes_a_log_line() -> None:
-    broker = Kept("persistence true\npersistence_location {dir}\n")
+    broker = Kept("persistence true\ndurability group\npersistence_location {dir}\n")
     (broker.dir / "mosquitto.db").write_bytes(b"")
     with broker:
         assert "mosq db import" in broker.log()
 
 
 def test_a_folder_that_cannot_be_written() -> None:
-    broker = Kept("persistence true\npersistence_location {dir}/none/\n")
-    with pytest.raises(RuntimeError, match=r"none/mosquitto\.db\.store"):
+    broker = Kept("persistence true\ndurability group\npersistence_location {dir}/none/\n")
+    with pytest.raises(RuntimeError, match=r"none: No such file or directory\), and 'durability' promises"):
         broker.start()
     broker.close()
 

@@ -11,7 +11,8 @@ from mosq.config.files import pointers, readable_acls
 from mosq.config.model import Config, Listener
 from mosq.config.options import BY_KEYWORD
 from mosq.config.parser import load_config
-from mosq.config.plugin import all_plugins, refusal
+from mosq.config.plugin import PERSIST_SQLITE, all_plugins, refusal, sqlite_place
+from mosq.server.unkept import must_stop, unkept_line, unusable
 from mosq.tools.doctor.tls import tls_findings
 
 SAME, BETTER, ATTENTION = "same", "better", "attention"
@@ -39,10 +40,18 @@ def examine(path: str) -> tuple[Config, list[Finding]]:
         readable_directory(config)
     except ConfigError as error:
         found.append(Finding(ATTENTION, error.text, error.origin, "The broker will not start with it."))
-    found += [*_same(config), *_better(config), *_ignored(config), *_plugins(config), *_files(config),
+    found += [*_store(config), *_same(config), *_better(config), *_ignored(config), *_plugins(config), *_files(config),
               *_public_listeners(config), *_passwords(config), *_acls(acls)]
     found += [Finding(ATTENTION, text, origin, advice) for text, origin, advice in tls_findings(config)]
     return config, found
+
+
+def _store(config: Config) -> list[Finding]:
+    wrong, unkept = must_stop(config), unusable(config)
+    origin = config.origins.get("persistence_location") or config.origins.get("persistence")
+    if wrong is not None:
+        return [Finding(ATTENTION, wrong, origin, "The broker will not start with it.")]
+    return [] if unkept is None else [Finding(ATTENTION, unkept_line(unkept), origin)]
 
 
 # ---- what stays
@@ -106,7 +115,7 @@ def _plugins(config: Config) -> list[Finding]:
             text, _, advice = why.partition(". Expected ")
             found.append(Finding(ATTENTION, text, plugin.origin,
                                  f"The broker will not start with it. Expected {advice}"))
-        elif plugin.kind == "persist-sqlite":
+        elif plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin):
             found.append(Finding(BETTER, "persist-sqlite: mosq keeps durable sessions in a store of its own (see "
                                        "persistence, durability)", plugin.origin))
     return found
