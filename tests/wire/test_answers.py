@@ -6,6 +6,7 @@ option `compat` gives Mosquitto's answers everywhere.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -165,6 +166,20 @@ def test_the_will_of_a_session_that_another_connection_continues(brokers: Broker
 @pytest.mark.parametrize("level", [4, 5])
 def test_the_will_of_a_session_that_ends_at_a_take_over(brokers: Brokers, level: int, choice: str, clean: tuple[bool, bool]) -> None:
     assert takeover(brokers.get("sys_interval 0\n" + choice).port, level, clean)
+
+
+@pytest.mark.parametrize(("version", "header"), [(1, b"PROXY UNKNOWN\r\n"), (2, b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0")])
+@pytest.mark.parametrize("compat", [False, True], ids=["", "compat"])
+def test_a_health_check_of_a_proxy(brokers: Brokers, version: int, header: bytes, compat: bool) -> None:
+    config = f"listener {{port}} 127.0.0.1\nallow_anonymous true\nenable_proxy_protocol {version}\ncompat {str(compat).lower()}\n"
+    wire = Wire(brokers.get(config).port, 4)
+    wire.send(header, Connect("health"))
+    if compat and version == 2:
+        with contextlib.suppress(ConnectionResetError):
+            assert wire.read_frame() is None
+    else:
+        assert wire.read_frame() == b"\x20\2\0\0"
+    wire.close()
 
 
 def takeover(port: int, level: int, clean: tuple[bool, bool]) -> bool:

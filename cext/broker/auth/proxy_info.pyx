@@ -98,6 +98,8 @@ cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nog
     cdef bint has_certificate
     if p == NULL:
         return proxy_corrupt(b, c)
+    if p.local and listener.proxy_version == 2 and b.settings.compat:
+        return proxy_corrupt(b, c)       # a health check of the proxy: Mosquitto refuses it
     conn.address.by_proxy = 1
     if not p.local:
         conn.address.family = p.family
