@@ -164,6 +164,9 @@ finish_installing() {
         tail -n +1 -f --pid="$INSTALLING" build/install.log >&2
     fi
     wait "$INSTALLING" || { cat build/install.log >&2; report "pip failed; its output is above"; exit 1; }
+    # A broker does not always store bytecode: its user may not write here, or PYTHONDONTWRITEBYTECODE is set. To compile the sources
+    # at each start takes longer than all the rest of it.
+    env -u PYTHONPYCACHEPREFIX "$VENV/bin/python" -m compileall -q mosq || true
     unlock
 }
 
@@ -221,7 +224,7 @@ build_sanitized() {
     rm -rf "$copy/tests" "$copy/conf" "$copy/docs" "$copy/perf"
     [ ! -d "$copy/mosq" ] || find "$copy/mosq" -type f ! -name '*.so' -delete
     tar -c --exclude='*.so' --exclude=__pycache__ \
-        cext mosq tests conf docs dev perf setup.py pyproject.toml MANIFEST.in LICENSE README.md | tar -x -C "$copy"
+        bin cext mosq tests conf docs dev perf setup.py pyproject.toml MANIFEST.in LICENSE README.md | tar -x -C "$copy"
     (cd "$copy/cext" && find . -name '*.p[xy][xd]' | while read -r file; do [ -e "../../../cext/$file" ] || rm "$file"; done)
     cd "$copy"
     local sanitize="-fsanitize=address,undefined -fno-omit-frame-pointer"

@@ -13,7 +13,7 @@ Engine received. `username` is None for a client without a user name.
 
 from __future__ import annotations
 
-from operator import itemgetter
+from _operator import itemgetter  # `operator` is slow to load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ without knowing its content.
 The first bridge loads this module: a broker without bridges does not load the room.
 """
 
-import ipaddress
 import os
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -97,6 +96,7 @@ cdef int address_set(dict spec, Address* a) except -1:
     memset(a, 0, sizeof(Address))
     if not text:
         return 0
+    import ipaddress  # takes 1 ms, and few brokers need it
     try:
         address = ipaddress.ip_address(text)
     except ValueError as error:

@@ -86,8 +86,10 @@ def _addresses(spec: dict, port: int) -> list:
     """Return the addresses to listen on: [(family, address)], each once."""
     host = spec.get("host") or None
     domain = FAMILIES.get(spec.get("socket_domain") or "", 0)
+    # Python converts a str with encodings.idna, whose import takes as long as the rest of this function
+    name = host.encode() if host is not None and host.isascii() else host
     try:
-        found = _socket.getaddrinfo(host, port, domain, _socket.SOCK_STREAM, 0, _socket.AI_PASSIVE)
+        found = _socket.getaddrinfo(name, port, domain, _socket.SOCK_STREAM, 0, _socket.AI_PASSIVE)
     except _socket.gaierror as error:
         raise OSError(error.errno, f"cannot listen on {host or '*'} port {port}: {error.strerror}") from None
     addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))

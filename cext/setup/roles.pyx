@@ -6,8 +6,6 @@
     users: name -> position of a profile;  anonymous: the same for clients without a user name, or -1
 """
 
-from array import array
-
 from libc.stdint cimport uint8_t, uint32_t
 
 from cext.base.pybytes cimport view_of
@@ -22,6 +20,7 @@ RULES_MAX = 1 << 30                      # rules of one kind of a role: a place 
 cdef Roles* roles_read(dict spec) except NULL:
     cdef list roles = list(spec["roles"])
     cdef list profiles = list(spec["profiles"])
+    from array import array  # only brokers with roles load it
     starts = array("I", [0])
     lists = array("I")
     for profile in profiles:

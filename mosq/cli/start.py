@@ -1,5 +1,5 @@
-"""The entry point of the `mosq` command. The broker must listen within 100 ms, and `click` takes 35 of them, so this
-module parses a plain start of a broker itself. All other command lines (help, subcommands, usage errors, spellings such
+"""The entry point of the `mosq` command. The broker must listen within 30 ms, and `click` takes 35, so this module
+parses a plain start of a broker itself. All other command lines (help, subcommands, usage errors, spellings such
 as `-vc FILE`) go to `mosq.cli.commands`."""
 
 import sys
@@ -12,6 +12,7 @@ FLAGS = {"-d": "background", "--daemon": "background", "-q": "quiet", "--quiet":
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.config.model import Config
+    from mosq.server.signals import Signals
 
 
 class Start:
@@ -51,6 +52,13 @@ def _is_port(text: str) -> bool:
 
 def run(start: Start) -> int:
     """Run a broker until it is stopped; return the exit status."""
+    from mosq.server.signals import Signals
+
+    with Signals() as taken:
+        return _run(start, taken)
+
+
+def _run(start: Start, taken: "Signals") -> int:
     from mosq.cli.built import problem
     from mosq.config.errors import ConfigError
     from mosq.config.parser import load_config
@@ -72,5 +80,5 @@ def run(start: Start) -> int:
         return EXIT_CONFIG
     from mosq.server.control import serve
 
-    return serve(config, quiet=start.quiet, verbose=start.verbose, background=start.background,
+    return serve(config, taken=taken, quiet=start.quiet, verbose=start.verbose, background=start.background,
                  load=load)

@@ -9,10 +9,12 @@ that fails (full disk, closed pipe) loses its own lines only.
 Cost: one write for a batch of lines; one thread for each stream, started with its first line, so after any fork.
 """
 
-import errno
 import os
+import signal
 import threading
 import time
+
+from mosq.log.files import open_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 QUEUE_BYTES_MAX = 1 << 20       # per stream; the same amount may wait in the data plane
 WRITE_BYTES_MAX = 1 << 16       # per write, so that one failure of a slow pipe does not lose all lines
-FILE_MODE = 0o600               # topics and client ids are private; as in Mosquitto
 
 SYSLOG_SOCKET = "/dev/log"
 SYSLOG_NAME = "mosquitto"       # the name that filters of syslog servers expect
@@ -210,22 +211,6 @@ class Topic:
         self.publish = None
 
 
-def open_file(path: str) -> int:
-    """Open a file for appending; create it if needed. Raises OSError. A pipe without a reader does not block, and
-    symbolic links are not followed: other users who may write in the folder must not choose the broker's file."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-    if not os.environ.get("MOSQUITTO_UNSAFE_ALLOW_SYMLINKS"):
-        flags |= os.O_NOFOLLOW
-    try:
-        fd = os.open(path, flags, FILE_MODE)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a symbolic link") from None
-        raise
-    os.set_blocking(fd, True)       # the writer thread may wait
-    return fd
-
-
 def lost_line(lines: int) -> bytes:
     """Return a log line with the number of lost lines."""
     return b"%d: Warning: %d log lines were lost, the log could not be written fast enough.\n" % (time.time(), lines)
@@ -253,6 +238,4 @@ def _close(fd: int) -> None:
 
 def block_signals() -> None:
     """Block all signals in the calling thread; the main thread handles them."""
-    import signal
-
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

@@ -4,12 +4,15 @@ any number of destinations (destinations.py).
 A record comes from the data plane's ring or from `report`. A line written here never causes another record: publishing
 a line to $SYS/broker/log causes only lines of type debug, and those are never published.
 Invariant: nothing here waits or raises because of a destination; each destination counts the lines it loses.
+
+At a start the lines are held until the broker serves clients (`release`), because the destinations and what they
+import take longer than the rest of the start.
 """
 
 import os
 import time
 
-from mosq.log.destinations import Stream, Syslog, Topic, open_file
+from mosq.log.files import open_file
 from mosq.log_types import (
     DEBUG,
     ERROR,
@@ -21,13 +24,14 @@ from mosq.log_types import (
     WARNING,
     WEBSOCKETS,
 )
-from mosq.records import LogLine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mosq.config.model import Config
+    from mosq.log.destinations import Stream, Syslog, Topic
+    from mosq.records import LogLine
 
 # Control characters are replaced, so that a text from a client cannot begin another line.
 _CONTROL = dict.fromkeys((*range(9), *range(10, 32), 127, *range(128, 160), 0x2028, 0x2029), "?")
@@ -45,10 +49,13 @@ class Log:
     """The destinations of the log and the format of its lines."""
 
     def __init__(self, dests: tuple[str, ...] = (), mask: int = 0, timestamp: bool = True,
-                 timestamp_format: str | None = None, facility: int = -1, form: str = "text") -> None:
+                 timestamp_format: str | None = None, facility: int = -1, form: str = "text",
+                 hold: bool = False) -> None:
         """`dests`: of none, stdout, stderr, syslog, topic, `file PATH`; empty means stderr. `mask`: the enabled type
-        bits. `form`: text or json. `open` opens the files."""
+        bits. `form`: text or json. `open` opens the files. With `hold`, lines wait for `release`."""
         self.mask = mask
+        self._held: list[tuple[float, int, str]] | None = [] if hold else None     # time, type bit, text
+        self._files: dict[str, int] = {}        # open descriptors, while lines are held
         self.streams: dict[str, Stream] = {}
         self.syslog: Syslog | None = None
         self.topic: Topic | None = None
@@ -66,6 +73,12 @@ class Log:
 
     def _set_destinations(self, dests: tuple[str, ...], facility: int, files: dict[str, int]) -> None:
         """Set the destinations. `files`: open descriptors of files."""
+        self.dests, self.facility = dests, facility
+        if self._held is not None:
+            self._files = files
+            return
+        from mosq.log.destinations import Stream, Syslog, Topic
+
         old, self.streams = self.streams, {}
         for dest in dests:
             if dest in old and dest not in files:
@@ -74,7 +87,6 @@ class Log:
                 self.streams[dest] = Stream(STDOUT_FD if dest == "stdout" else STDERR_FD)
             elif dest in files:
                 self.streams[dest] = Stream(files[dest], dest.removeprefix("file "))
-        self.dests, self.facility = dests, facility
         self.syslog = Syslog(facility) if "syslog" in dests else None
         publish = self.topic.publish if self.topic else None
         self.topic = Topic() if "topic" in dests else None
@@ -100,6 +112,16 @@ class Log:
         self._set_destinations(left or ("stderr",), self.facility, files)
         return wrong
 
+    def release(self) -> None:
+        """Write the lines that were held, and no longer hold lines."""
+        if self._held is None:
+            return
+        from mosq.records import LogLine
+
+        held, self._held = self._held, None
+        self._set_destinations(self.dests, self.facility, self._files)
+        self.write([LogLine(int(at), type_bit, text, int(at * 1000) % 1000) for at, type_bit, text in held])
+
     def reopen(self) -> None:
         """Open the files again under their names, for log rotation. If one cannot be opened, log that and continue in
         the old file."""
@@ -123,6 +145,7 @@ class Log:
 
     def flush(self) -> None:
         """Wait briefly until the lines so far are written."""
+        self.release()
         until = time.monotonic() + FLUSH_WITHIN_S
         for stream in self.streams.values():
             stream.flush(until)
@@ -132,11 +155,18 @@ class Log:
     def report(self, type_bit: int, text: str) -> None:
         """Log one line of the control plane, now."""
         now = time.time()
+        if self._held is not None:
+            self._held.append((now, type_bit, text))
+            return
+        from mosq.records import LogLine
+
         self.write([LogLine(int(now), type_bit, text, int(now * 1000) % 1000)])
 
     def publish(self, type_bit: int, text: str) -> None:
         """Publish one line of the control plane to subscribers only. It is the last line that they get."""
         if self.topic and type_bit & self.mask:
+            from mosq.records import LogLine
+
             now = time.time()
             record = LogLine(int(now), type_bit, text, int(now * 1000) % 1000)
             self.topic.put(_KINDS[type_bit][1], self._json(record) if self._json else self._line(record.seconds, text))
@@ -178,9 +208,9 @@ class Log:
 
 
 def log_of(config: "Config", mask: int) -> Log:
-    """Return the log of a configuration; its files are not open yet."""
+    """Return the log of a configuration; its files are not open yet, and it holds its lines."""
     return Log(config.log_dest, mask, config.log_timestamp, config.log_timestamp_format,
-               config.log_facility, config.log_format)
+               config.log_facility, config.log_format, hold=True)
 
 
 def _once(dests: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,13 +4,12 @@ requests of the data plane. No message passes through here: a wait here (a slow 
     start -> open (bind) -> pid file -> drop rights -> run ... SIGTERM or SIGINT -> stop -> last log lines -> exit 0
                                                         |
                 SIGHUP: reload.py   SIGRTMIN: reopen log files   SIGUSR2: print trees   SIGUSR1: log a line
+
+The loop begins to serve clients before the rest of the control plane is loaded: what a plain start does not need until
+then is imported in the functions that need it, and log lines are held (tests/cli/test_start.py counts the modules).
 """
 
-import collections
 import os
-import select
-import signal
-import threading
 import time
 
 from mosq.config.errors import ConfigError
@@ -19,12 +18,9 @@ from mosq.config.plugin import has_store
 from mosq.engine import new_engine
 from mosq.log.log import Log, log_of
 from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
-from mosq.records import PublishCommand
-from mosq.server import process, signals, systemd
-from mosq.server.admin.control import ControlTopics
-from mosq.server.admin.topics import topics_of
+from mosq.server import process, signals
+from mosq.server.loop import DataPlane
 from mosq.server.opening import compact_lines, opening_lines, reachable
-from mosq.server.serving import hand_out, tick
 from mosq.server.settings import (
     engine_listeners,
     engine_securities,
@@ -33,11 +29,11 @@ from mosq.server.settings import (
     log_mask,
     needs_access,
 )
-from mosq.server.signals import Signals
 from mosq.version import MOSQUITTO_VERSION, VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable
     from typing import Any
 
@@ -45,9 +41,11 @@ if TYPE_CHECKING:
     from mosq.log.destinations import Stream
     from mosq.records import Answer, Request
     from mosq.server.access import Access
+    from mosq.server.admin.control import ControlTopics
     from mosq.server.bridge.bridges import Bridges
     from mosq.server.http.listeners import HttpListener
     from mosq.server.http.server import HttpApi
+    from mosq.server.signals import Signals
     from mosq.server.unkept import Unkept
 
 EXIT_OK = 0
@@ -72,22 +70,21 @@ class CannotStartError(Exception):
         self.text, self.status = text, status
 
 
-def serve(config: Config, *, quiet: bool = False, verbose: bool = False, background: bool = False,
+def serve(config: Config, *, taken: "Signals", quiet: bool = False, verbose: bool = False, background: bool = False,
           load: "Callable[[], Config] | None" = None,
           make_engine: "Callable[..., Engine]" = new_engine) -> int:
     """Run a broker until it is stopped; return the exit status of the process. `load` reads the configuration again at
-    SIGHUP."""
-    control = Control(config, quiet, verbose, load)
+    SIGHUP. `taken`: the signals of the process, in force since before the configuration was read."""
+    control = Control(config, taken, quiet, verbose, load)
     before = signals.block_reload()
     try:
         try:
             control.prepare()
             in_background = process.Background() if background else None
             process.room_for_descriptors()
-            with Signals() as taken:
-                control.signals = taken
-                control.start(make_engine)
-                return control.run(in_background)
+            taken.defer()
+            control.start(make_engine)
+            return control.run(in_background)
         except CannotStartError as error:
             control.log.flush()
             # The log may be switched off, so the reason is printed too.
@@ -104,21 +101,21 @@ class Control:
     """The control plane of one broker."""
 
     engine: "Engine"
-    signals: Signals
-    loop: "DataPlane"
+    loop: DataPlane
 
-    def __init__(self, config: Config, quiet: bool, verbose: bool,
+    def __init__(self, config: Config, taken: "Signals", quiet: bool, verbose: bool,
                  load: "Callable[[], Config] | None") -> None:
         self.config, self.quiet, self.verbose, self.load = config, quiet, verbose, load
+        self.signals = taken
         self.log: Log = log_of(config, log_mask(config, quiet, verbose))
         self.securities: list[Security] = []
         self.access: Access | None = None       # checks passwords and runs plugins; None if no security needs it
         self.bridges: Bridges | None = None     # None if no bridge is configured
         self.http_listeners: list[HttpListener] = []
         self.http: HttpApi | None = None
-        self.http_requests: collections.deque[Request] = collections.deque()  # auth requests of the HTTP API
+        self.http_requests: deque[Request] | None = None        # auth requests of the HTTP API
         self.user: process.Account | None = None
-        self.topics = ControlTopics(self.log.report, self._wake)  # answers messages on $CONTROL/ topics
+        self._topics: ControlTopics | None = None
         self.unkept: Unkept | None = None       # the broker runs without the store that it should have
         self.printer: Stream | None = None
         self.alive = False              # whether the loop has answered the watchdog
@@ -181,8 +178,8 @@ class Control:
             log.report(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
 
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
-        self.topics = self.topics_of(self.config, self.access)
-        settings = self.settings(self.config, self.topics)
+        has_topics = self.config.enable_control_api or self.access is not None
+        settings = self.settings(self.config, self.topics if has_topics else None)
         engine = make_engine(settings, engine_listeners(reachable(self.config)), self.securities,
                              *self.bridge_specs(self.config))
         for listener in self.config.listeners:
@@ -201,6 +198,7 @@ class Control:
         from mosq.server.storage import open_store
         from mosq.server.unkept import Unkept, must_stop, unusable
 
+        self.log.release()              # to read a large store takes long
         with process.Acting(self.user):
             wrong = must_stop(self.config)
             if wrong is not None:
@@ -224,6 +222,7 @@ class Control:
         Raises ConfigError."""
         if not needs_access(config):
             return None, engine_securities(config)
+        self.log.release()              # plugins are foreign code
         if self.access is not None:
             access = self.access.reload(config)
         else:
@@ -249,8 +248,7 @@ class Control:
         elif self.config.bridges:
             from mosq.server.bridge.bridges import Bridges
 
-            if self.loop.ready is not None:
-                self.loop.ready.wait()          # until the data plane accepts commands to bridges
+            self.loop.wait_ready()              # until the data plane accepts commands to bridges
             self.bridges = Bridges(self.engine, self.log.report, self.signals.wake)
             self.bridges.reload(self.config)
 
@@ -267,6 +265,8 @@ class Control:
         """Start the HTTP API if it has a listener."""
         if not self.http_listeners:
             return
+        from collections import deque
+
         from mosq.config.security import places_of, securities_of
         from mosq.server.http.gate import Gate
         from mosq.server.http.pages import Pages
@@ -275,14 +275,29 @@ class Control:
         for one in self.http_listeners:
             for line in one.warnings:
                 self.log.report(WARNING, f"Warning: {line}")
+        if self.http_requests is None:
+            self.http_requests = deque()
         self.http = HttpApi(self.http_listeners)
         gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._request_access,
                           self.config.auth_timeout)
         pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {VERSION})", self.engine.stats)
         self.http.start(pages, gate, self.log.report)
 
-    def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
+    @property
+    def topics(self) -> "ControlTopics":
+        """The control topics that the configuration in force answers."""
+        if self._topics is None:
+            self._topics = self.topics_of(self.config, self.access)
+        return self._topics
+
+    @topics.setter
+    def topics(self, topics: "ControlTopics") -> None:
+        self._topics = topics
+
+    def topics_of(self, config: Config, access: "Access | None") -> "ControlTopics":
         """Return the control topics that this configuration answers."""
+        from mosq.server.admin.topics import topics_of
+
         topics = topics_of(config, lambda: self.engine, self.log.report, self._wake, self._bridge_states)
         if access is not None:
             access.answer_on(topics, lambda: self.engine, lambda: self.access)
@@ -298,12 +313,12 @@ class Control:
 
         return states(self.bridges)
 
-    def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
+    def settings(self, config: Config, topics: "ControlTopics | None") -> "dict[str, SettingValue]":
         """Return the settings of the engine for a configuration."""
         settings = engine_settings(config, self.mask(config))
         settings["memory_watch"] = 1            # the process has nothing but the broker
         settings["log_json"] = int(config.log_format == "json")
-        settings["control_topics"] = topics.names()
+        settings["control_topics"] = topics.names() if topics is not None else ()
         return settings
 
     def mask(self, config: Config) -> int:
@@ -339,8 +354,12 @@ class Control:
 
     def run(self, in_background: process.Background | None) -> int:
         """Start the loop, serve until the end, and stop; return the exit status."""
-        self.loop = DataPlane(self.engine, self.signals, threading.Event() if self.config.bridges else None)
+        self.loop = DataPlane(self.engine, self.signals, bool(self.config.bridges))
         self.loop.start()
+        # from here on clients are served
+        from mosq.server import systemd
+
+        self.log.release()
         self._publish_log()
         self.start_http()
         self.start_bridges()
@@ -360,6 +379,11 @@ class Control:
 
     def _serve(self) -> bool:
         """Serve until a signal asks the broker to stop (True) or the data plane has ended by itself (False)."""
+        import select
+
+        from mosq.server import systemd
+        from mosq.server.serving import tick
+
         does = {signals.RELOAD: self._reload, signals.SAVE: self._save, signals.PRINT_TREES: self._print_trees,
                 signals.REOPEN_LOG: self.log.reopen}
         poll = select.poll()
@@ -385,7 +409,7 @@ class Control:
                 if number in signals.STOP:
                     return True
                 if number in does:
-                    does[signal.Signals(number)]()
+                    does[number]()
                 if self.status:
                     return True
             if self.alive:
@@ -411,12 +435,15 @@ class Control:
         return 1000 * min(waits) if waits else None
 
     def _serve_requests(self) -> None:
+        from mosq.server.serving import hand_out
+
         requests = self.engine.requests()
         while self.access is not None and self.http_requests:
             requests.append(self.http_requests.popleft())
         hand_out(requests, self.engine, self.log.report, self.bridges, self.topics, self.access)
 
     def _request_access(self, request: "Request") -> None:
+        assert self.http_requests is not None
         self.http_requests.append(request)  # called by the thread of the HTTP API
         self.signals.wake()
 
@@ -438,11 +465,14 @@ class Control:
             self.log.topic.publish = self._publish
 
     def _publish(self, topic: str, payload: bytes) -> None:
+        from mosq.records import PublishCommand
+
         self.engine.answer([PublishCommand(topic, payload, qos=2)])
 
     # ---- signals
 
     def _reload(self) -> None:
+        from mosq.server import systemd
         from mosq.server.reload import reload
 
         systemd.reloading()
@@ -498,32 +528,6 @@ class Control:
         if loop.is_alive():
             log.report(ERROR, "Error: The data plane did not stop in time.")
         return self.status
-
-
-class DataPlane(threading.Thread):
-    """The thread of the loop. The main thread handles all signals; they must not interrupt the loop."""
-
-    def __init__(self, engine: "Engine", taken: Signals, ready: threading.Event | None = None) -> None:
-        super().__init__(name="mosq-loop", daemon=True)
-        self.engine, self.signals = engine, taken
-        self.ready = ready              # set when the loop accepts control requests, or has failed
-        self.ended = False              # set before the wake-up; is_alive() stays true for a moment after it
-        self.failure: BaseException | None = None
-
-    def run(self) -> None:
-        """Run the loop; keep its exception in `failure`."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals.TAKEN)
-        try:
-            if self.ready is None:
-                self.engine.run()
-            else:
-                self.engine.run(self.ready.set)
-        except BaseException as failure:     # the main thread logs it and ends the process
-            self.failure = failure
-        self.ended = True
-        if self.ready is not None:
-            self.ready.set()
-        self.signals.wake()
 
 
 def report_remarks(log: Log, config: Config) -> None:

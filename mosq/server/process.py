@@ -5,7 +5,9 @@ import os
 FALLBACK_USER = "nobody"        # used if the default user does not exist, as in Mosquitto
 DEFAULT_USER = "mosquitto"
 STDERR_FD = 2
-LOADED_LATER = ("mosq.server.reload", "mosq.server.tree", "mosq.log.json_lines", "difflib", "_socket",
+LOADED_LATER = ("mosq.log.destinations", "mosq.records", "mosq.server.systemd", "mosq.server.serving",
+                "mosq.server.admin.topics", "select", "collections",
+                "mosq.server.reload", "mosq.server.tree", "mosq.log.json_lines", "difflib", "_socket",
                 "mosq._tls", "mosq.server.access", "mosq.auth.plugins", "mosq.auth.loading", "mosq.auth.sparkplug",
                 "argon2.low_level", "mosq.auth.dynsec.directory", "mosq.auth.dynsec.commands",
                 "mosq.server.admin.broker", "mosq.server.admin.inspect",
@@ -37,7 +39,10 @@ class Background:
             os.dup2(null_fd, fd)
         if null_fd > 2:
             os.close(null_fd)
-        os.write(self._ready_fd, b"1")
+        try:
+            os.write(self._ready_fd, b"1")
+        except BrokenPipeError:
+            pass                # a signal has ended the waiting command
         os.close(self._ready_fd)
 
 

@@ -1,11 +1,23 @@
 """Turns the signals of the process into numbers. The main thread reads them from a descriptor between two pieces of
-work, never in the middle of one."""
+work, never in the middle of one.
+
+    Signals() -> reading files: SIGTERM and SIGINT end the process with status 0; other signals wait in the pipe
+      defer() -> from the first file or socket of the broker on, SIGTERM and SIGINT wait in the pipe too
+
+Imported first of all, so that a signal during the start has a defined result. It uses `_signal`, of which `signal` is
+a copy with names for the numbers: those names come from `enum`, whose import takes longer than the start's own code.
+"""
 
 import os
-import signal
 
-STOP = (signal.SIGTERM, signal.SIGINT)
-RELOAD, SAVE, PRINT_TREES, REOPEN_LOG = signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGRTMIN
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal
+
+STOP = (int(signal.SIGTERM), int(signal.SIGINT))
+RELOAD, SAVE, PRINT_TREES, REOPEN_LOG = map(int, (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGRTMIN))
 TAKEN = (*STOP, RELOAD, SAVE, PRINT_TREES, REOPEN_LOG)
 
 
@@ -28,17 +40,26 @@ class Signals:
         self.read_fd, self.write_fd = os.pipe()
         os.set_blocking(self.read_fd, False)
         os.set_blocking(self.write_fd, False)
+        self._deferred = False
         self.old_wakeup_fd = signal.set_wakeup_fd(self.write_fd, warn_on_full_buffer=False)
-        self.old = {number: signal.signal(number, lambda number, frame: None) for number in TAKEN}
+        self.old = {number: signal.signal(number, self._arrived) for number in TAKEN}
         return self
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self.old.items():
-            late = handler is signal.SIG_DFL and number not in STOP
+            late = handler == signal.SIG_DFL and number not in STOP
             signal.signal(number, signal.SIG_IGN if late else handler)
         signal.set_wakeup_fd(self.old_wakeup_fd)
         os.close(self.read_fd)
         os.close(self.write_fd)
+
+    def _arrived(self, number: int, frame: object) -> None:
+        if number in STOP and not self._deferred:
+            raise SystemExit(0)         # also where the start waits, for example for a file on a network
+
+    def defer(self) -> None:
+        """Let SIGTERM and SIGINT wait until `taken` returns them: the broker has something to clean up now."""
+        self._deferred = True
 
     def wake(self) -> None:
         """Make `read_fd` readable without a signal. Any thread may call this."""
@@ -53,3 +74,8 @@ class Signals:
             return bytes(dict.fromkeys(os.read(self.read_fd, 4096)))
         except BlockingIOError:
             return b""
+
+
+def block() -> None:
+    """Block the signals of the broker in the calling thread."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)

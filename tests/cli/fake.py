@@ -6,6 +6,7 @@ Started as a program it is `mosq` with that engine: `python -m tests.cli.fake WA
 import errno
 import json
 import os
+import signal
 import sys
 import threading
 
@@ -35,6 +36,8 @@ class FakeEngine:
     def open(self):
         if self.way == "busy":
             raise OSError(errno.EADDRINUSE, "cannot listen on 127.0.0.1 port 1883: Address already in use")
+        if self.way in ("stopped", "parent"):
+            os.kill(os.getpid() if self.way == "stopped" else os.getppid(), signal.SIGTERM)
 
     def run(self):
         if self.way == "late":

@@ -1,8 +1,6 @@
 """Test accepted and refused command lines, and their exit status."""
 
 import json
-import subprocess
-import sys
 
 import click
 import pytest
@@ -129,14 +127,6 @@ def test_further_commands_have_a_place(monkeypatch):
     monkeypatch.setitem(commands.mosq.commands, "passwd", click.Command("passwd", callback=lambda: ran.append(1)))
     assert commands.main(["passwd"]) == 0
     assert ran == [1]
-
-
-def test_imports_before_the_broker_listens_are_few():
-    code = "import sys, mosq.cli.start, mosq.config.parser, mosq.server.control; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    slow = {"click", "typing", "dataclasses", "inspect", "argparse", "asyncio", "socket", "logging", "subprocess", "re", "difflib"}
-    assert not slow & set(loaded)
-    assert not [name for name in loaded if name.startswith(("cext", "mosq._core"))]
 
 
 def test_a_file_for_tls_keys(start, tmp_path):

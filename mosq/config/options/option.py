@@ -1,7 +1,7 @@
 """The type of a row of the option table, and short functions to write one. Knows no option by name.
 
 Modules that run before the broker listens import no `typing`, `dataclasses` or `enum` at run time: each costs 5 to 15
-ms of the 70 ms in which the broker must be listening.
+ms of the 30 ms in which the broker must be listening.
 """
 
 Default = bool | int | str | tuple[str, ...] | None
