@@ -20,7 +20,9 @@ cdef enum:
     RECORD_META = 13            # text: lines of key=value
     RECORD_RETAINED_FROM = 14   # publisher of a topic's retained message, where that decides which client gets the message
     RECORD_STREAMS = 15         # position of each journal at this batch
-    RECORD_KIND_MAX = 15
+    RECORD_CLIENT_WILL = 16     # the will of a connected client whose session is not stored; the latest record of its client id counts
+    RECORD_CLIENT_WILL_GONE = 17        # it is sent or discarded
+    RECORD_KIND_MAX = 17
 
 cdef enum:
     # results of a *_read; 0 = the body is valid
@@ -108,6 +110,15 @@ ctypedef struct RecordWill:
     uint64_t due_wall_ms        # 0 = the client is connected
     RecordMessage message
 
+ctypedef struct RecordClientWill:      # its session ends with its connection, so there is no delay [v5 3.1.3.2.2]
+    uint32_t security           # number of the security whose rules apply
+    uint32_t expiry_s           # message expiry interval from the sending on; only with has_expiry
+    uint8_t has_expiry
+    View id
+    View user                   # p NULL = none
+    View mount                  # empty = none
+    RecordMessage message
+
 ctypedef struct RecordFrom:
     uint32_t security           # number of the security whose rules apply
     View topic
@@ -168,6 +179,11 @@ cdef int record_inbox_done_read(View body, RecordInbox* out) noexcept nogil
 cdef uint64_t record_will_size(const RecordWill* w) noexcept nogil
 cdef uint8_t* record_will_put(uint8_t* out, const RecordWill* w) noexcept nogil
 cdef int record_will_read(View body, RecordWill* out) noexcept nogil
+
+cdef uint64_t record_client_will_size(const RecordClientWill* w) noexcept nogil
+cdef uint8_t* record_client_will_put(uint8_t* out, const RecordClientWill* w) noexcept nogil
+cdef int record_client_will_read(View body, RecordClientWill* out) noexcept nogil
+cdef int record_client_id_read(View body) noexcept nogil                        # CLIENT_WILL_GONE: the body is the client id
 
 cdef uint64_t record_from_size(const RecordFrom* f) noexcept nogil
 cdef uint8_t* record_from_put(uint8_t* out, const RecordFrom* f) noexcept nogil

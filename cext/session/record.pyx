@@ -14,6 +14,8 @@ cdef enum:
     SESSION_FLAGS = RECORD_CONNECTED | RECORD_HAS_USER | RECORD_LINK | RECORD_HAS_ORIGIN | RECORD_HAS_PID
     MESSAGE_FLAGS = RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET | RECORD_HAS_EXPIRY | RECORD_HAS_SOURCE | RECORD_AGAIN
     STREAM_SHARDS_MAX = 64
+    CLIENT_WILL_HAS_USER = 1
+    CLIENT_WILL_HAS_EXPIRY = 2
     ENTRY_FLAGS = 3 | RECORD_ENTRY_RETAIN | RECORD_ENTRY_SHARED | RECORD_ENTRY_HAS_SUB_ID
 
 
@@ -434,6 +436,52 @@ cdef int record_will_read(View body, RecordWill* out) noexcept nogil:
     return message_read(body, &out.message)
 
 
+cdef uint64_t record_client_will_size(const RecordClientWill* w) noexcept nogil:
+    return 11 + (4 if w.has_expiry else 0) + <uint64_t>w.id.n + w.user.n + w.mount.n + message_size(&w.message)
+
+
+cdef uint8_t* record_client_will_put(uint8_t* out, const RecordClientWill* w) noexcept nogil:
+    out[0] = (CLIENT_WILL_HAS_USER if w.user.p != NULL else 0) | (CLIENT_WILL_HAS_EXPIRY if w.has_expiry else 0)
+    out = put32(out + 1, w.security)
+    if w.has_expiry:
+        out = put32(out, w.expiry_s)
+    out = put_view(put16(out, <uint16_t>w.id.n), w.id)
+    out = put_view(put16(out, <uint16_t>w.user.n), w.user)
+    out = put_view(put16(out, <uint16_t>w.mount.n), w.mount)
+    return message_tail_put(message_head_put(out, &w.message), &w.message)
+
+
+cdef int record_client_will_read(View body, RecordClientWill* out) noexcept nogil:
+    cdef uint8_t flags
+    if body.n < 5:
+        return RECORD_SHORT
+    flags = cut(&body, 1).p[0]
+    if flags & ~(CLIENT_WILL_HAS_USER | CLIENT_WILL_HAS_EXPIRY):
+        return RECORD_FLAGS
+    out.security = get32(cut(&body, 4).p)
+    out.has_expiry = flags & CLIENT_WILL_HAS_EXPIRY != 0
+    out.expiry_s = 0
+    if out.has_expiry:
+        if body.n < 4:
+            return RECORD_SHORT
+        out.expiry_s = get32(cut(&body, 4).p)
+    if text_read(&body, &out.id) != 0 or text_read(&body, &out.user) != 0 or text_read(&body, &out.mount) != 0:
+        return RECORD_SHORT
+    if out.id.n == 0:
+        return RECORD_VALUE
+    if not flags & CLIENT_WILL_HAS_USER:
+        if out.user.n:
+            return RECORD_FLAGS
+        out.user.p = NULL
+    return message_read(body, &out.message)
+
+
+cdef int record_client_id_read(View body) noexcept nogil:
+    if body.n == 0:
+        return RECORD_SHORT
+    return RECORD_LONG if body.n > 65535 else 0
+
+
 # -- publishers of retained messages
 
 cdef uint64_t record_from_size(const RecordFrom* f) noexcept nogil:
@@ -532,6 +580,7 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
     cdef RecordInbox inbox
     cdef RecordWill will
     cdef RecordFrom source
+    cdef RecordClientWill client_will
     cdef uint32_t store_session_id
     if kind == RECORD_SESSION:
         return record_session_read(body, &session)
@@ -559,4 +608,8 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
         return record_from_read(body, &source)
     if kind == RECORD_STREAMS:
         return record_streams_check(body)
+    if kind == RECORD_CLIENT_WILL:
+        return record_client_will_read(body, &client_will)
+    if kind == RECORD_CLIENT_WILL_GONE:
+        return record_client_id_read(body)
     return 0 if kind == RECORD_META else RECORD_KIND

@@ -57,6 +57,22 @@ STORE = [
 ]
 
 
+def client_will(id: bytes, payload: bytes) -> tuple[int, dict[str, Any]]:
+    return kinds.CLIENT_WILL, {**message(payload)[1], "id": id, "user": b"ann", "security": 0, "mount": b"", "expiry_s": None}
+
+
+WILLS = [
+    (kinds.META, {b"format": b"1", b"broker": b"mosq test"}),
+    client_will(b"gone", b"discarded"),
+    client_will(b"stays", b"replaced"),
+    client_will(b"stored", b"of a client that has a stored session since then"),
+    (kinds.CLIENT_WILL_GONE, {"id": b"gone"}),
+    (kinds.CLIENT_WILL_GONE, {"id": b"never seen"}),
+    client_will(b"stays", b"last words"),
+    session(1, b"stored"),
+]
+
+
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run `mosq db ...` on a list of records."""
@@ -183,13 +199,32 @@ def test_export_sqlite(cli: Any, tmp_path: Path) -> None:
     found.close()
 
 
+def test_wills_of_clients_without_a_stored_session(cli: Any, tmp_path: Path) -> None:
+    """Test that the last record of a client id counts, in each command."""
+    state, _, _ = state_of(FakeSource(WILLS))
+    assert not state.problems and list(state.client_wills) == [b"stays"] and len(state.live) == 1
+    assert cli(WILLS, "check").return_value == 0
+    assert "wills            1" in cli(WILLS, "stats").output
+    assert '"stays" user "ann": "a/b" qos 1, 10 B "last words"' in cli(WILLS, "dump", "--payload").output
+    assert [line.split()[1] for line in cli(WILLS, "dump", "--client", "gone").output.splitlines()] == ["client_will", "client_will_gone"]
+    out = tmp_path / "out"
+    assert cli(WILLS, "export", "--jsonl", str(out)).return_value == 0
+    (row,) = (row for row in map(json.loads, out.read_text().splitlines()) if row["type"] == "will")
+    assert (row["sno"], row["id"], row["user"], row["topic"], row["payload"]) == (None, "stays", "ann", "a/b", "last words")
+    assert cli(WILLS, "export", "--sqlite", str(out), "--force").return_value == 0
+    with sqlite3.connect(out) as found:
+        assert found.execute("SELECT sno, client_id, username, payload FROM wills JOIN messages USING (lsn)").fetchall() == [
+            (None, "stays", "ann", b"last words")]
+    found.close()
+
+
 @pytest.mark.parametrize(("filter", "topic", "is_it"), [("a/+", "a/b", True), ("#", "a", True), ("#", "$SYS/a", False), ("a/#", "a", True),
                                                           ("a", "a/b", False), ("+/b", "a/b", True), ("a/b", "a", False)])
 def test_matches(filter: str, topic: str, is_it: bool) -> None:
     assert matches(filter, topic) == is_it
 
 
-BODIES = st.binary(max_size=40) | st.tuples(st.sampled_from(STORE), st.integers(0, 60), st.integers(0, 255))
+BODIES = st.binary(max_size=40) | st.tuples(st.sampled_from([*STORE, *WILLS]), st.integers(0, 60), st.integers(0, 255))
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), BODIES), max_size=12))

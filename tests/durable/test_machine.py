@@ -1,4 +1,4 @@
-"""Test the invariants I1 to I9 of durable sessions, over a real broker that is killed.
+"""Test the invariants I1 to I10 of durable sessions, over a real broker that is killed.
 
 Sessions connect, disconnect, take each other over, acknowledge out of order and end, publishers stop in the middle, the clock steps; a naive model
 computes what each session must receive next.
@@ -13,6 +13,7 @@ I6 A QoS 2 message arrives once.
 I7 No two messages in flight share a packet id, and a repeated message keeps its own.
 I8 Only the last connection has the session.
 I9 The store holds the pending records and no more.
+I10 The will of a client without a stored session is sent once, also after a kill, unless the client disconnected.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.durable.test_restart import KEEP, Kept, subscribe
 from tests.harness.effort import tries
 from tests.harness.faults import Faults, until
 from tests.harness.packets import (
-    Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe,
+    Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe, Will,
 )
 from tests.harness.properties import P
 from tests.harness.wire import Wire
@@ -110,12 +111,16 @@ class Machine(RuleBasedStateMachine):
         self.numbers = itertools.count(1)
         self.held: dict[int, tuple[str, bytes, bool]] = {}      # at QoS 2, between PUBREC and PUBREL; and whether a kill followed
         self.pub_exists = False
+        self.dying: tuple[Wire, str, bytes] | None = None       # a client without a stored session, its will's topic and payload
         self.publisher()
 
     def teardown(self) -> None:
         for s in self.sessions:
             if s.wire is not None:
                 s.wire.close()
+        if self.dying is not None:
+            self.dying[0].send(Disconnect())
+            self.dying[0].close()
         self.pub.close()
 
     # ---- connections
@@ -244,6 +249,31 @@ class Machine(RuleBasedStateMachine):
     def release_one(self) -> None:
         self.release(next(iter(self.held)))
 
+    # ---- wills of clients without a stored session: at most one, because several have no order
+
+    @precondition(lambda self: self.dying is None)
+    @rule(topic=TOPIC, level=st.integers(4, 5))
+    def will_begins(self, topic: str, level: int) -> None:
+        payload = b"%d" % next(self.numbers)
+        wire = Wire(World.broker.port, level)
+        wire.send(Connect(f"{self.prefix}-dying", clean=True, will=Will(f"{self.prefix}/{topic}", payload, 1)))
+        assert isinstance(wire.read_packet(), Connack)
+        self.dying = wire, topic, payload
+
+    @precondition(lambda self: self.dying is not None)
+    @rule(sends=st.booleans())
+    def will_ends(self, sends: bool) -> None:
+        assert self.dying is not None
+        wire, topic, payload = self.dying
+        sends = sends and wire.level == 5
+        wire.send(Disconnect(4 if sends else 0))
+        wire.expect_closed()
+        wire.close()
+        self.dying = None
+        if sends:
+            self.owe(topic, payload, 1)
+        self.barrier()
+
     # ---- received packets
 
     @rule(who=WHO)
@@ -333,7 +363,7 @@ class Machine(RuleBasedStateMachine):
             payload, packet = self.message(topic, 1, 7)
             self.pub.send(packet)
             self.owe(topic, payload, 1, maybe=True, dup=True)
-        elif unread and self.held:
+        elif unread and self.held and self.dying is None:        # a will has no order with this message
             again = next(iter(self.held))
             self.pub.send(Pubrel(again))
         World.broker.die()
@@ -345,6 +375,11 @@ class Machine(RuleBasedStateMachine):
             World.broker.start()
         for s in self.sessions:
             self.killed(s, later)
+        if self.dying is not None:
+            wire, topic, payload = self.dying
+            wire.close()
+            self.owe(topic, payload, 1)
+            self.dying = None
         self.held = {mid: (topic, payload, True) for mid, (topic, payload, _) in self.held.items()}
         self.pub.close()
         self.publisher()

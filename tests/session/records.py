@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS = range(1, 16)
+CLIENT_WILL, CLIENT_WILL_GONE = 16, 17
 
 MESSAGE = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": b"a/b",
            "props": b"", "payload": b"hi"}
@@ -45,6 +46,13 @@ ROWS = [
     Row(WILL, {"sno": 1, "due_wall_ms": 2, "delay_s": 3, **MESSAGE, "topic": b"", "payload": b""},
         "01000000 0200000000000000 03000000 0100 0000 00000000"),
     Row(WILL_GONE, {"sno": 1}, "01000000"),
+    Row(CLIENT_WILL, {"id": b"ab", "user": None, "security": 1, "mount": b"", "expiry_s": None, **MESSAGE},
+        "00 01000000 0200 6162 0000 0000 0100 0300 00000000 612f62 6869"),
+    Row(CLIENT_WILL, {"id": b"ab", "user": b"u", "security": 0x01020304, "mount": b"m/", "expiry_s": 60, **MESSAGE, "retain": True},
+        "03 04030201 3c000000 0200 6162 0100 75 0200 6d2f 0500 0300 00000000 612f62 6869"),
+    Row(CLIENT_WILL, {"id": b"a", "user": b"", "security": 0, "mount": b"", "expiry_s": 0, **MESSAGE, "payload": b""},
+        "03 00000000 00000000 0100 61 0000 0000 0100 0300 00000000 612f62"),
+    Row(CLIENT_WILL_GONE, {"id": b"ab"}, "6162"),
     Row(RETAINED_FROM, {"security": 1, "topic": b"a/b", "id": b"me", "user": b"u"}, "01000000" "0300612f62" "02006d65" "75"),
     Row(STREAMS, {"streams": [{"name": b"a", "seqs": [1, 0x0102030405060708]}, {"name": b"events", "seqs": [2]}]},
         "0100 61 0200 0100000000000000 0807060504030201" "0600 6576656e7473 0100 0200000000000000"),
@@ -126,6 +134,12 @@ WRONG = [
     (STREAMS, b"\0\0\1\0" + b"\0" * 8, VALUE),
     (STREAMS, b"\1\0a\x41\0" + b"\0" * 8 * 65, VALUE),
     (0, b"", UNKNOWN),
-    (16, b"", UNKNOWN),
+    (CLIENT_WILL, b"\0" * 4, SHORT),
+    (CLIENT_WILL, bytes.fromhex("04 00000000 0100 61 0000 0000 0100 0300 00000000 612f62"), FLAGS),
+    (CLIENT_WILL, bytes.fromhex("00 00000000 0100 61 0100 75 0000 0100 0300 00000000 612f62"), FLAGS),      # a user name that the flags deny
+    (CLIENT_WILL, bytes.fromhex("00 00000000 0000 0000 0000 0100 0300 00000000 612f62"), VALUE),
+    (CLIENT_WILL_GONE, b"", SHORT),
+    (CLIENT_WILL_GONE, b"a" * 65536, LONG),
+    (18, b"", UNKNOWN),
     (255, b"abc", UNKNOWN),
 ]

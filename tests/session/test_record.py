@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from mosq._core import KINDS, meta_value, record_decode, record_encode, record_verdict
 from tests.session.records import (
-    ACKS, END, INBOX, INBOX_DONE, META, MSG, RELEASED, RETAINED_FROM, RETAINED_GONE, ROWS, SESSION, STREAMS, SUB, UNSUB, WILL, WILL_GONE, WRONG, Row,
+    ACKS, CLIENT_WILL, CLIENT_WILL_GONE, END, INBOX, INBOX_DONE, META, MSG, RELEASED, RETAINED_FROM, RETAINED_GONE, ROWS, SESSION, STREAMS, SUB, UNSUB, WILL, WILL_GONE,
+    WRONG, Row,
 )
 
 U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
@@ -31,6 +32,9 @@ FIELDS = {
     RETAINED_GONE: st.fixed_dictionaries({"topic": NAME}),
     WILL: st.fixed_dictionaries({"sno": U32, "due_wall_ms": U64, "delay_s": U32, **MESSAGE}),
     WILL_GONE: st.fixed_dictionaries({"sno": U32}),
+    CLIENT_WILL: st.fixed_dictionaries({**MESSAGE, "id": NAME, "user": st.none() | st.binary(max_size=40), "security": U32,
+                                        "mount": st.binary(max_size=40), "expiry_s": st.none() | U32}),
+    CLIENT_WILL_GONE: st.fixed_dictionaries({"id": NAME}),
     RETAINED_FROM: st.fixed_dictionaries({"security": U32, "topic": NAME, "id": NAME, "user": NAME}),
     STREAMS: st.fixed_dictionaries({"streams": st.lists(st.fixed_dictionaries({"name": NAME, "seqs": st.lists(U64, min_size=1, max_size=64)}), max_size=3)}),
     META: st.dictionaries(st.sampled_from([b"format", b"f", b"made"]), st.sampled_from([b"", b"1", b"a=b"])),
@@ -50,7 +54,8 @@ def test_invalid_bodies_are_refused(kind: int, body: bytes, said: str) -> None:
         record_decode(kind, body)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.kind not in (ACKS, RELEASED, META, RETAINED_FROM, STREAMS, UNSUB, SUB, RETAINED_GONE)],
+@pytest.mark.parametrize("row", [row for row in ROWS if row.kind not in (ACKS, RELEASED, META, RETAINED_FROM, STREAMS, UNSUB, SUB, RETAINED_GONE,
+                                                                       CLIENT_WILL_GONE)],
                          ids=lambda row: f"{KINDS[row.kind]}-{len(row.body)}")
 def test_every_cut(row: Row) -> None:
     # a cut of a payload at the end gives a shorter payload; all bytes before it are required
@@ -67,7 +72,7 @@ def test_round_trip(data: Any) -> None:
     assert record_decode(kind, body) == fields
 
 
-@given(st.integers(0, 17), st.binary(max_size=80))
+@given(st.integers(0, 19), st.binary(max_size=80))
 def test_any_bytes(kind: int, body: bytes) -> None:
     """Test that an accepted body equals the encoding of its decoded fields."""
     if kind != META and record_verdict(kind, body) is None:

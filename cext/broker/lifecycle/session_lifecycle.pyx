@@ -58,7 +58,7 @@ from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, Session, sessions_first, sessions_next, sessions_remove,
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, SESSION_WILL_STORED, Session, sessions_first, sessions_next, sessions_remove,
 )
 from cext.topic.index cimport index_remove_some
 
@@ -132,10 +132,14 @@ cdef void session_will(Broker* b, Session* s) noexcept nogil:
 cdef void restored_wills_send(Broker* b) noexcept nogil:
     cdef uint64_t at = 0
     cdef Session* s = sessions_first(&b.sessions, &at)
+    cdef Session* following
     while s != NULL:
-        if s.will != NULL and s.will_due_ms <= b.reactor.now_ms:
+        following = sessions_next(&b.sessions, s, &at)       # the end of a session does not move others
+        if s.flags & SESSION_WILL_STORED and s.client == NULL:
+            session_end(b, s)    # it stands for a client that was connected, and sends its will
+        elif s.will != NULL and s.will_due_ms <= b.reactor.now_ms:
             session_will(b, s)
-        s = sessions_next(&b.sessions, s, &at)
+        s = following
 
 
 cdef void will_send_now(Broker* b, Client* c) noexcept nogil:

@@ -20,7 +20,7 @@ from cext.broker.core.stats cimport REFUSED_CLIENTS, REFUSED_DISK, REFUSED_MEMOR
 from cext.broker.lifecycle.session_lifecycle cimport client_end, session_attach, session_end, will_discard, will_free
 from cext.broker.packets.connack cimport connect_refuse, connect_refuse_5, log_refusal
 from cext.broker.packets.connect_state cimport Connecting
-from cext.broker.persist.persist cimport persist_reserve, persist_session, persist_will, store_session_id_reserve
+from cext.broker.persist.persist cimport persist_client_will, persist_reserve, persist_session, store_session_id_reserve
 from cext.broker.persist.publication cimport memory_reserve, memory_short
 from cext.broker.routing.plugin_gate cimport plugin_gate_renew
 from cext.codec.decode cimport Connect
@@ -265,4 +265,4 @@ cdef void session_begin(Broker* b, Client* c, Session* s, Connecting* k) noexcep
     s.expiry_s = expiry_of(b, &k.packet)
     persist_session(b, s)
     if c.will != NULL:
-        persist_will(b, s, c.will.message, c.will.delay_s, 0)
+        persist_client_will(b, s, c.will)

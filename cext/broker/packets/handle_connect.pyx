@@ -47,7 +47,7 @@ from cext.codec.properties cimport P_RECEIVE_MAXIMUM, P_REQUEST_PROBLEM, P_TOPIC
 from cext.codec.reason cimport (
     CONNACK3_SERVER_UNAVAILABLE, RC_CONTINUE_AUTHENTICATION, RC_PROTOCOL_ERROR, RC_SERVER_BUSY, RC_SERVER_UNAVAILABLE,
 )
-from cext.session.session cimport Session
+from cext.session.session cimport Session, sessions_find
 
 
 cdef void apply_client_limits(Broker* b, Client* c, Connect* p) noexcept nogil:
@@ -141,6 +141,7 @@ cdef void session_continue(Broker* b, Client* c, Session* s) noexcept nogil:
 cdef int connect_admit(Broker* b, Client* c, Connecting* k) noexcept nogil:
     """Give the client its session, and answer. This is the second half of a pass, after the login."""
     cdef Session* s
+    cdef bint was_stored
     cdef int rc = check_limits(b, c, &k.packet)
     rc = rc or check_keepalive(b, c, k)
     if rc:
@@ -152,6 +153,8 @@ cdef int connect_admit(Broker* b, Client* c, Connecting* k) noexcept nogil:
     if will_take(b, c, &k.packet) != 0:
         return connect_refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
     k.changes = changes_of(b)
+    s = sessions_find(&b.sessions, k.packet.client_id) if b.durable != NULL else NULL
+    was_stored = s != NULL and s.store_session_id != 0
     s = session_take(b, c, k)
     if s == NULL:
         return connect_refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
@@ -160,8 +163,9 @@ cdef int connect_admit(Broker* b, Client* c, Connecting* k) noexcept nogil:
     log_admitted(b, c, s, k)
     # Hold the output until the changes are committed: the end of the old session and the begin of a new one; and for an existing
     # session, that its client is connected. Otherwise, after a kill, the deliveries sent from here on would count as never sent
-    # and be sent again without DUP. On a full disk the broker accepts that rather than sending nothing.
-    hold_output(b, c, k.changes, k.connack.session_present)
+    # and be sent again without DUP. On a full disk the broker accepts that rather than sending nothing. The same is true for the will
+    # of a client without a stored session, which must not depend on the disk.
+    hold_output(b, c, k.changes, k.connack.session_present or not (was_stored or s.store_session_id != 0))
     if c.version == V31:
         k.connack.session_present = 0    # 3.1 has no such flag
     connack_send(b, c, &k.connack)

@@ -4,6 +4,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Will
 from cext.broker.core.durable cimport Durable
 from cext.session.message cimport Message
 from cext.session.queue cimport Delivery
@@ -28,9 +29,12 @@ cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept no
 cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m) noexcept nogil     # m NULL: refused
 cdef int persist_inbound_end(Broker* b, Session* s, uint16_t pid) noexcept nogil     # -1: no memory
 cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil
+# The will of a connected client. If the session is not stored, the will has a record of its own, unless the store accepts nothing.
+cdef void persist_client_will(Broker* b, Session* s, const Will* w) noexcept nogil
 cdef void persist_will_end(Broker* b, Session* s) noexcept nogil
 # for clean.pyx and recover.pyx
 cdef void session_recorded(Broker* b, Session* s) noexcept nogil
+cdef void client_will_recorded(Broker* b, Session* s, const Will* w) noexcept nogil
 cdef void message_recorded(Broker* b, const Message* m, RecordMessage* out) noexcept nogil
 cdef uint8_t* record_room(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil
 cdef int pending_ends_record(Durable* t) noexcept nogil

@@ -19,8 +19,8 @@ from cext.base.clock cimport clock_wall_ms
 from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client_state cimport Client
-from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, batch_changed, durable_lacks_memory, durable_of
+from cext.broker.core.client_state cimport Client, Will
+from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, batch_changed, durable_lacks_memory, durable_of, durable_refuses
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.persist.accounts cimport account_begin
 from cext.broker.persist.pending_acks cimport pending_acks_release, waiter_add
@@ -29,15 +29,16 @@ from cext.session.message cimport (
 )
 from cext.session.queue cimport Delivery
 from cext.session.record cimport (
-    RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES,
-    RECORD_HAS_ORIGIN, RECORD_LINK, RECORD_RELEASED, RECORD_RELEASED_BYTES, RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB,
-    RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordInbox, RecordMessage, RecordSession, RecordSub, RecordWill,
-    record_end_put, record_inbox_done_put, record_inbox_put, record_inbox_size, record_released_put, record_session_put,
-    record_session_size, record_sub_put, record_sub_size, record_unsub_put, record_unsub_size, record_will_put,
-    record_will_size,
+    RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX,
+    RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_LINK, RECORD_RELEASED, RECORD_RELEASED_BYTES,
+    RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck,
+    RecordClientWill, RecordInbox, RecordMessage, RecordSession, RecordSub, RecordWill, record_client_will_put,
+    record_client_will_size, record_end_put, record_inbox_done_put, record_inbox_put, record_inbox_size, record_released_put,
+    record_session_put, record_session_size, record_sub_put, record_sub_size, record_unsub_put, record_unsub_size,
+    record_will_put, record_will_size,
 )
 from cext.session.session cimport (
-    SESSION_BRIDGE, SESSION_ENDED, SESSION_ORIGIN_UNKNOWN, SESSION_WAITS, Session, session_sub_id,
+    SESSION_BRIDGE, SESSION_ENDED, SESSION_ORIGIN_UNKNOWN, SESSION_WAITS, SESSION_WILL_STORED, Session, session_sub_id,
 )
 from cext.store.store cimport store_append, store_record_bytes, store_reserve
 
@@ -432,6 +433,40 @@ cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s
         record_will_put(out, &r)
 
 
+cdef void persist_client_will(Broker* b, Session* s, const Will* w) noexcept nogil:
+    if s.store_session_id:
+        persist_will(b, s, w.message, w.delay_s, 0)
+    elif b.durable != NULL and not durable_refuses(b):       # a client without a stored session must not depend on the disk
+        client_will_recorded(b, s, w)
+
+
+cdef void client_will_recorded(Broker* b, Session* s, const Will* w) noexcept nogil:
+    cdef RecordClientWill r
+    cdef uint8_t* out
+    memset(&r, 0, sizeof(r))
+    r.security = session_security(s).place if s.security != NULL else 0
+    r.has_expiry = w.has_expiry
+    r.expiry_s = w.expiry_s
+    r.id.p = s.client_id
+    r.id.n = s.id_len
+    if s.username != NULL:
+        r.user.p = <const uint8_t*>s.username
+        r.user.n = <uint32_t>strlen(s.username)
+    r.mount.p = <const uint8_t*>s.mount_point
+    r.mount.n = <uint32_t>strlen(s.mount_point) if s.mount_point != NULL else 0
+    message_recorded(b, w.message, &r.message)
+    out = record(b, RECORD_CLIENT_WILL, record_client_will_size(&r))
+    if out != NULL:
+        record_client_will_put(out, &r)
+        s.flags |= SESSION_WILL_STORED
+
+
 cdef void persist_will_end(Broker* b, Session* s) noexcept nogil:
+    cdef uint8_t* out
     if s.store_session_id:
         end_recorded(b, RECORD_WILL_GONE, s.store_session_id)
+    elif s.flags & SESSION_WILL_STORED:
+        s.flags &= ~<uint32_t>SESSION_WILL_STORED
+        out = record(b, RECORD_CLIENT_WILL_GONE, s.id_len)
+        if out != NULL:
+            memcpy(out, s.client_id, s.id_len)

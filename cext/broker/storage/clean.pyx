@@ -20,7 +20,7 @@ from cext.broker.core.durable cimport Durable, MEMORY_PAUSE_MS, PENDING, Pending
 from cext.broker.core.job_state cimport JOB_FANOUT, Job
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.persist.persist cimport (
-    pending_delivery_release, persist_inbound, persist_reserve, persist_subscription, persist_will, record_room, session_recorded,
+    client_will_recorded, pending_delivery_release, persist_inbound, persist_reserve, persist_subscription, persist_will, record_room, session_recorded,
 )
 from cext.broker.persist.streams cimport streams_again
 from cext.broker.routing.retain cimport retained_from_bytes, retained_from_record, retained_message
@@ -29,12 +29,13 @@ from cext.session.queue cimport (
     D_DONE, D_RELEASED, Delivery, InboundQos2, delivery_message, delivery_moved, inbox_find, is_paged, paged_lsn, queue_at,
 )
 from cext.session.record cimport (
-    RECORD_INBOX, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS, RECORD_SUB, RECORD_WILL,
-    RecordAck, RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_entry_next,
-    record_entry_put, record_entry_size, record_inbox_read, record_msg_end_put, record_msg_put, record_msg_read,
-    record_msg_size, record_released_check, record_released_next, record_session_read, record_sub_read, record_will_read,
+    RECORD_CLIENT_WILL, RECORD_INBOX, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
+    RECORD_SUB, RECORD_WILL, RecordAck, RecordClientWill, RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession,
+    RecordSub, RecordWill, record_client_will_read, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
+    record_msg_end_put, record_msg_put, record_msg_read, record_msg_size, record_released_check, record_released_next,
+    record_session_read, record_sub_read, record_will_read,
 )
-from cext.session.session cimport Session
+from cext.session.session cimport SESSION_WILL_STORED, Session, sessions_find
 from cext.store.state cimport StoreRecord
 from cext.store.store cimport store_clean_again, store_clean_chunk, store_clean_done
 from cext.topic.index cimport Entry, index_entry
@@ -285,6 +286,18 @@ cdef void will_copy(Broker* b, Durable* t, View body) noexcept nogil:
         persist_will(b, s, c.will.message, c.will.delay_s, 0)
 
 
+cdef void client_will_copy(Broker* b, Durable* t, View body) noexcept nogil:
+    cdef RecordClientWill r
+    cdef Session* s
+    cdef Client* c
+    if record_client_will_read(body, &r) != 0:
+        return
+    s = sessions_find(&b.sessions, r.id)
+    c = session_client(s) if s != NULL and s.flags & SESSION_WILL_STORED else NULL
+    if c != NULL and c.will != NULL and is_first(b, t, RECORD_CLIENT_WILL, r.id):
+        client_will_recorded(b, s, c.will)
+
+
 # ---------------------------------------------------------------- the walk over the segment
 
 cdef void record_copy(Broker* b, Durable* t, const StoreRecord* r) noexcept nogil:
@@ -300,6 +313,8 @@ cdef void record_copy(Broker* b, Durable* t, const StoreRecord* r) noexcept nogi
         inbox_copy(b, t, r.body)
     elif r.kind == RECORD_WILL:
         will_copy(b, t, r.body)
+    elif r.kind == RECORD_CLIENT_WILL:
+        client_will_copy(b, t, r.body)
     elif r.kind == RECORD_STREAMS and b.streams != NULL:
         streams_again(b)
 

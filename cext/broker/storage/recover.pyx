@@ -38,16 +38,18 @@ from cext.session.queue cimport (
     inbox_remove, queue_at, queue_pid_used, queue_place, queue_restored,
 )
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_SHARED, RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_MSG,
-    RECORD_RELEASED, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
-    RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordEntry, RecordFrom, RecordInbox, RecordMessage,
-    RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_end_read, record_entry_next,
-    record_from_read, record_inbox_done_read, record_inbox_read, record_msg_read, record_released_check, record_released_next,
-    record_session_read, record_streams_check, record_sub_read, record_topic_read, record_unsub_read, record_will_read,
+    RECORD_ACKS, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_SHARED,
+    RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_FROM,
+    RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_WILL,
+    RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg,
+    RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_client_id_read, record_client_will_read,
+    record_end_read, record_entry_next, record_from_read, record_inbox_done_read, record_inbox_read, record_msg_read,
+    record_released_check, record_released_next, record_session_read, record_streams_check, record_sub_read, record_topic_read,
+    record_unsub_read, record_will_read,
 )
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ORIGIN_UNKNOWN, Session, session_free, session_new, session_text, sessions_add, sessions_find, sessions_first,
-    sessions_next, sessions_remove,
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ORIGIN_UNKNOWN, SESSION_WILL_STORED, Session, session_free, session_new,
+    session_text, sessions_add, sessions_find, sessions_first, sessions_next, sessions_remove,
 )
 from cext.store.state cimport STORE_WHY_MAX, StoreLoss, StoreRecord
 from cext.store.store cimport store_recover, store_scan
@@ -147,8 +149,9 @@ cdef int store_id_reserve(Durable* t, uint32_t store_session_id) noexcept nogil:
 
 
 cdef void session_forget(Load* l, Session* s) noexcept nogil:
-    l.t.sessions_by_store_id[s.store_session_id] = NULL
-    s.store_session_id = 0
+    if s.store_session_id:
+        l.t.sessions_by_store_id[s.store_session_id] = NULL
+        s.store_session_id = 0
     sessions_remove(&l.b.sessions, s)
     session_clear(l.b, s, -1)
     if s.will != NULL:
@@ -413,6 +416,52 @@ cdef int will_apply(Load* l, View body, bint is_set) noexcept nogil:
     return 0 if s.will != NULL else -1
 
 
+cdef Session* will_owner_of(Load* l, View id) noexcept nogil:
+    """Return the session that stands for a client without a stored session; NULL = none."""
+    cdef Session* s = sessions_find(&l.b.sessions, id)
+    return s if s != NULL and s.store_session_id == 0 else NULL
+
+
+cdef int client_will_apply(Load* l, View body) noexcept nogil:
+    """Make a session that ends at once and then sends the will: restored_wills_send."""
+    cdef RecordClientWill r
+    cdef Session* s
+    if record_client_will_read(body, &r) != 0:
+        return ODD
+    s = sessions_find(&l.b.sessions, r.id)
+    if s != NULL and s.store_session_id:
+        return 0                 # the client has a stored session since then: the record of the will's end is missing
+    if s != NULL:
+        session_forget(l, s)
+    s = session_new(&l.b.sessions, r.id)
+    if s == NULL:
+        return -1
+    s.timer.kind = TIMER_SESSION
+    s.access_epoch = l.b.access_epoch - 1
+    s.flags |= SESSION_WILL_STORED
+    sessions_add(&l.b.sessions, s)
+    s.security = l.b.securities[r.security if r.security < l.b.n_securities else 0] if l.b.n_securities else NULL
+    s.username = session_text(r.user) if r.user.p != NULL else NULL
+    s.mount_point = session_text(r.mount) if r.mount.n else NULL
+    s.will = message_of(l, &r.message, 0)
+    if s.will == NULL or (r.user.p != NULL and s.username == NULL) or (r.mount.n and s.mount_point == NULL):
+        return -1
+    if r.has_expiry:
+        s.will.expires_ms = l.b.reactor.now_ms + <uint64_t>r.expiry_s * 1000
+    s.will_due_ms = l.b.reactor.now_ms
+    return 0
+
+
+cdef int client_will_gone_apply(Load* l, View body) noexcept nogil:
+    cdef Session* s
+    if record_client_id_read(body) != 0:
+        return ODD
+    s = will_owner_of(l, body)
+    if s != NULL:
+        session_forget(l, s)
+    return 0
+
+
 cdef int publisher_apply(Load* l, View body) noexcept nogil:
     cdef RecordFrom r
     if record_from_read(body, &r) != 0:
@@ -478,6 +527,10 @@ cdef int record_apply(void* ctx, const StoreRecord* r) noexcept nogil:
         rc = publisher_apply(l, r.body)
     elif r.kind == RECORD_STREAMS:
         rc = streams_apply(l, r.body)
+    elif r.kind == RECORD_CLIENT_WILL:
+        rc = client_will_apply(l, r.body)
+    elif r.kind == RECORD_CLIENT_WILL_GONE:
+        rc = client_will_gone_apply(l, r.body)
     if rc > 0:
         l.out.odd += 1
         return 0
@@ -512,6 +565,8 @@ cdef void session_restore(Load* l, Session* s) noexcept nogil:
     if s.flags & SESSION_BRIDGE:
         s.ends_ms = 1           # ends now, unless its bridge still exists, which takes the session before any timer (local_begin)
     elif was_connected:
+        if s.expiry_s == 0:
+            s.will_due_ms = l.b.reactor.now_ms       # a session that has ended waits for no delay
         s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else last_ms
     elif s.ends_ms:
         s.ends_ms = min(last_ms, monotonic_of(l.b, s.ends_ms, l.now_wall_ms))
@@ -565,7 +620,8 @@ cdef int durable_recover(Broker* b, StoreLoss* loss, Recovered* out) noexcept no
         return -1
     s = sessions_first(&b.sessions, &at)
     while s != NULL:
-        session_restore(&l, s)
+        if s.store_session_id:
+            session_restore(&l, s)
         s = sessions_next(&b.sessions, s, &at)
     out.subscriptions = b.index.stats.subscriptions + b.index.stats.shared
     out.retained = b.retained.count

@@ -37,19 +37,21 @@ def matches(filter: str, topic: str) -> bool:
     return len(levels) == len(names)
 
 
-def numbers_of(source: "Source", client: str) -> set[int]:
+def numbers_of(source: "Source", client: bytes) -> set[int]:
     """Return the store session ids of a client; a record may come before the one that names its session's client."""
-    wanted, found = client.encode(errors="surrogateescape"), set()
+    found = set()
 
     def record(_lsn: int, kind: int, f: dict[Any, Any], _bytes: int) -> None:
-        if kind == kinds.SESSION and f["id"] == wanted:
+        if kind == kinds.SESSION and f["id"] == client:
             found.add(f["sno"])
 
     walk(source, record)
     return found
 
 
-def belongs(f: dict[Any, Any], numbers: set[int]) -> bool:
+def belongs(kind: int, f: dict[Any, Any], numbers: set[int], client: bytes) -> bool:
+    if kind in (kinds.CLIENT_WILL, kinds.CLIENT_WILL_GONE):
+        return bool(f["id"] == client)
     if "sno" in f:
         return f["sno"] in numbers
     return any(delivery[0] in numbers for delivery in f.get("entries", f.get("acks", ())))
@@ -59,14 +61,15 @@ def dump_to(
     source: "Source", choice: Choice, out: "Callable[[str], object]", payload: bool, as_json: bool
 ) -> list[str]:
     """Print the records; return lines about lost and unreadable ones."""
-    numbers = None if choice.client is None else numbers_of(source, choice.client)
+    client = b"" if choice.client is None else choice.client.encode(errors="surrogateescape")
+    numbers = None if choice.client is None else numbers_of(source, client)
     left = choice.limit
 
     def record(lsn: int, kind: int, f: dict[Any, Any], _bytes: int) -> None:
         nonlocal left
         if lsn < choice.from_lsn or (choice.kinds and kind not in choice.kinds):
             return
-        if numbers is not None and not belongs(f, numbers):
+        if numbers is not None and not belongs(kind, f, numbers, client):
             return
         if choice.topic is not None and not ("topic" in f and matches(choice.topic, show.plain(f["topic"]))):
             return

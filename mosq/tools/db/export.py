@@ -32,7 +32,8 @@ CREATE TABLE messages (lsn INTEGER PRIMARY KEY, topic TEXT, qos INTEGER, retain 
 CREATE TABLE deliveries (sno INTEGER REFERENCES sessions, position INTEGER, lsn INTEGER REFERENCES messages,
                          pid INTEGER, qos INTEGER, retain INTEGER, sub_id INTEGER, state TEXT);
 CREATE TABLE inbox (sno INTEGER REFERENCES sessions, pid INTEGER, lsn INTEGER REFERENCES messages);
-CREATE TABLE wills (sno INTEGER REFERENCES sessions, due_at TEXT, delay_s INTEGER, lsn INTEGER REFERENCES messages);
+CREATE TABLE wills (sno INTEGER REFERENCES sessions, due_at TEXT, delay_s INTEGER, lsn INTEGER REFERENCES messages,
+                    client_id TEXT, username TEXT, expiry_s INTEGER);
 """
 
 
@@ -44,6 +45,7 @@ class Sink(Protocol):
     def released(self, sno: int, position: int, pid: int) -> None: ...
     def inbox(self, lsn: int, f: dict[str, Any]) -> None: ...
     def will(self, lsn: int, f: dict[str, Any]) -> None: ...
+    def client_will(self, lsn: int, f: dict[str, Any]) -> None: ...
 
 
 def export(source: "Source", sink: Sink, progress: "Progress | None" = None) -> tuple[int, int]:
@@ -76,6 +78,8 @@ def _live(state: "State", sink: Sink, lsn: int, kind: int, f: dict[str, Any]) ->
         sink.inbox(lsn, f)
     elif kind == kinds.WILL:
         sink.will(lsn, f)
+    elif kind == kinds.CLIENT_WILL:
+        sink.client_will(lsn, f)
 
 
 class Lines:
@@ -124,6 +128,9 @@ class Lines:
 
     def will(self, lsn: int, f: dict[str, Any]) -> None:
         self._put("will", {"lsn": lsn, **show.record_json(kinds.WILL, f, True)})
+
+    def client_will(self, lsn: int, f: dict[str, Any]) -> None:
+        self._put("will", {"lsn": lsn, "sno": None, **show.record_json(kinds.CLIENT_WILL, f, True)})
 
 
 class Sqlite:
@@ -212,7 +219,14 @@ class Sqlite:
 
     def will(self, lsn: int, f: dict[str, Any]) -> None:
         self._body(lsn, f, False)
-        self._put("wills", f["sno"], show.when(f["due_wall_ms"]) if f["due_wall_ms"] else None, f["delay_s"], lsn)
+        due = show.when(f["due_wall_ms"]) if f["due_wall_ms"] else None
+        self._put("wills", f["sno"], due, f["delay_s"], lsn, None, None, None)
+
+    def client_will(self, lsn: int, f: dict[str, Any]) -> None:
+        """Write the will of a client without a stored session; such rows have a client id and no session."""
+        self._body(lsn, f, False)
+        user = None if f["user"] is None else show.plain(f["user"])
+        self._put("wills", None, None, 0, lsn, show.plain(f["id"]), user, f["expiry_s"])
 
 
 def export_file(

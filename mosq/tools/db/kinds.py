@@ -1,7 +1,7 @@
 """Define the kinds of records, with the numbers of cext/session/record.pxd."""
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE = range(1, 10)
-RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS = range(10, 16)
+RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS, CLIENT_WILL, CLIENT_WILL_GONE = range(10, 18)
 NAMES = {
     SESSION: "session",
     SUB: "sub",
@@ -18,5 +18,7 @@ NAMES = {
     META: "meta",
     RETAINED_FROM: "retained_from",
     STREAMS: "streams",
+    CLIENT_WILL: "client_will",
+    CLIENT_WILL_GONE: "client_will_gone",
 }
 BY_NAME = {name: kind for kind, name in NAMES.items()}

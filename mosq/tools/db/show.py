@@ -167,6 +167,12 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
         return text(f["topic"])
     if kind == kinds.RETAINED_FROM:
         return f"{text(f['topic'])} of {text(f['id'])}" + (f" user {text(f['user'])}" if f["user"] else "")
+    if kind == kinds.CLIENT_WILL:
+        user = f" user {text(f['user'])}" if f["user"] is not None else ""
+        mount = f" mount point {text(f['mount'])}" if f["mount"] else ""
+        return f"{text(f['id'])}{user}{mount}: {_message(f, with_payload)}"
+    if kind == kinds.CLIENT_WILL_GONE:
+        return text(f["id"])
     if kind == kinds.STREAMS:
         return ", ".join(f"{text(s['name'])} up to {' '.join(map(str, s['seqs']))}" for s in f["streams"])
     if kind == kinds.MSG:

@@ -128,7 +128,8 @@ class State:
         self.bytes_by_kind: dict[int, int] = {}
         self.problems: list[tuple[int, str]] = []  # the first problems as (lsn or -1, text)
         self.n_problems = 0
-        # of each MSG, INBOX and WILL: lsn: number of uses times 2 ** 32, plus the record's size
+        self.client_wills: dict[bytes, int] = {}  # of connected clients without a stored session: client id: lsn
+        # of each MSG, INBOX, WILL and CLIENT_WILL: lsn: number of uses times 2 ** 32, plus the record's size
         self.live: dict[int, int] = {}
         self._size = 0  # size of the current record
 
@@ -191,6 +192,7 @@ class State:
             self.problem(lsn, f"session {s.sno} has the client id {f['id']!r}, and had {s.id!r} before")
         s.id, s.user, s.connected, s.next, s.lsn = f["id"], f["user"], f["connected"], f["next"], lsn
         s.expiry_s, s.ends_wall_ms = f["expiry_s"], f["ends_wall_ms"]
+        self._client_will_gone(lsn, f)  # a broker ignores it, too: the client has a stored session since then
 
     def _sub(self, lsn: int, f: dict[Any, Any]) -> None:
         self._session_of(f["sno"]).subscriptions[f["filter"]] = (f["options"], f["sub_id"], lsn)
@@ -284,3 +286,13 @@ class State:
         if s is not None and s.will is not None:
             self._unref(s.will[0])
             s.will = None
+
+    def _client_will(self, lsn: int, f: dict[Any, Any]) -> None:
+        self._client_will_gone(lsn, f)
+        self.client_wills[f["id"]] = lsn
+        self._ref(lsn)
+
+    def _client_will_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
+        lsn = self.client_wills.pop(f["id"], None)
+        if lsn is not None:
+            self._unref(lsn)
