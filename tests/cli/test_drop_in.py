@@ -149,6 +149,24 @@ def test_max_queued_bytes_counts_payloads_that_are_not_in_flight(limits, online,
         assert queued(broker, False, offline) == offline
 
 
+@pytest.mark.parametrize(("limit", "sent"), [(200, 1), (201, 2), (300, 2), (400, 2), (401, 3)])
+def test_messages_are_sent_until_max_inflight_bytes_is_reached(limit, sent):
+    """As in Mosquitto, the message that reaches the limit may exceed it."""
+    with Broker(f"max_inflight_bytes {limit}\n") as broker:
+        reader, writer = Wire(broker.port), Wire(broker.port)
+        reader.send(Connect("reader"), Subscribe(1, (("t", 1),)))
+        reader.read_packet(), reader.read_packet()
+        writer.send(Connect("writer"), *(Publish("t", b"x" * 200, 1, i + 1) for i in range(5)))
+        for _ in range(6):
+            writer.read_packet()
+        for i in range(sent):
+            assert reader.read_packet().mid == i + 1
+        reader.expect_nothing()
+        reader.send(Puback(1))
+        assert sent == 5 or reader.read_packet().mid == sent + 1
+        reader.close(), writer.close()
+
+
 # ---------------------------------------------------------------- exit statuses
 
 CERTIFIED = "listener 1 127.0.0.1\n" + PAIR

@@ -110,6 +110,16 @@ def test_a_wrong_connect_is_answered(brokers: Brokers, raw: bytes, wanted: bytes
     assert answer(brokers.get("sys_interval 0\n").port, raw, connected=False) == wanted
 
 
+@pytest.mark.parametrize(("option", "first", "code"), [("max_qos 1\n", 0x34, b"\x9b"), ("retain_available false\n", 0x31, b"\x9a")])
+def test_limits_of_connack_count_before_the_topic_alias(brokers: Brokers, option: str, first: int, code: bytes) -> None:
+    """A PUBLISH that exceeds two limits gets the code that Mosquitto sends; [v5 3.2.2-11, 3.2.2-14, 3.3.2-9] leave the order open."""
+    port = brokers.get("listener {port} 127.0.0.1\nallow_anonymous true\nmax_topic_alias 2\nsys_interval 0\n" + option).port
+    body = text("t") + (ID if first & 6 else b"") + b"\3\x23\0\3x"
+    assert answer(port, frame(first, body), connected=True) == b"\xe0\1" + code
+    known = text("t") + (ID if first & 6 else b"") + b"\0x"
+    assert answer(port, frame(first, known), connected=True) == b"\xe0\1" + code
+
+
 def test_a_connack_that_just_fits_is_sent(brokers: Brokers) -> None:
     wire = Wire(brokers.get("sys_interval 0\n").port, 5)
     wire.send(Connect("fits", props=((P.MAXIMUM_PACKET_SIZE, 16),)))

@@ -75,11 +75,10 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return rc
     b.stats.publish_in += 1
     b.stats.publish_bytes_in += p.payload.n
-    if c.version == V5:
+    rc = check_announced(b, c, &p)
+    if rc == 0 and c.version == V5:
         rc = alias_resolve(c, &p)
-        if rc:
-            return rc
-    rc = check_publish(b, c, &p)
+    rc = rc or check_publish(b, c, &p)
     if rc:
         return rc
     if control_topic(c, p.topic):
@@ -420,6 +419,16 @@ cdef void log_quota(Broker* b, Client* c, const char* text) noexcept nogil:
 
 # ---------------------------------------------------------------- checks that end the client
 
+cdef inline int check_announced(Broker* b, Client* c, const Publish* p) noexcept nogil:
+    """Check what CONNACK has announced. As in Mosquitto, it comes before the topic and its alias."""
+    if p.qos > c.listener.max_qos:
+        log_bad(b, c, "Too high QoS in PUBLISH")
+        return RC_QOS_NOT_SUPPORTED      # [v5 3.2.2-11]
+    if p.retain and not b.settings.retain_available:
+        return RC_RETAIN_NOT_SUPPORTED   # [v5 3.2.2-14]
+    return 0
+
+
 cdef int alias_resolve(Client* c, Publish* p) noexcept nogil:
     """Set the topic from the alias, or the alias from the topic [v5 3.3.2.3.4]."""
     cdef AliasIn* a
@@ -457,11 +466,6 @@ cdef int check_publish(Broker* b, Client* c, Publish* p) noexcept nogil:
     if b.settings.topic_levels_max < LEVELS_MAX and level_count(p.topic.p, p.topic.n) > b.settings.topic_levels_max \
             and not control_topic(c, p.topic):
         return RC_TOPIC_NAME_INVALID     # well-formed, but not accepted here
-    if p.qos > c.listener.max_qos:
-        log_bad(b, c, "Too high QoS in PUBLISH")
-        return RC_QOS_NOT_SUPPORTED      # [v5 3.2.2-11]
-    if p.retain and not b.settings.retain_available:
-        return RC_RETAIN_NOT_SUPPORTED   # [v5 3.2.2-14]
     if c.version == V5 and props_has(&p.props, P_RESPONSE_TOPIC) \
             and name_check(p.props.response_topic.p, p.props.response_topic.n) != 0:
         return RC_PROTOCOL_ERROR         # [v5 3.3.2-14]

@@ -44,14 +44,13 @@ cdef void delivery_done(Broker* b, Session* s, Delivery* d, int way) noexcept no
     queue_done(&s.queue, d)
 
 
-cdef bint window_open(Broker* b, Client* c, Queue* q, Delivery* d) noexcept nogil:
+cdef bint window_open(Broker* b, Client* c, Queue* q) noexcept nogil:
     if q.inflight >= c.window or q.next - q.floor >= 65534:
         return 0
     if not queue_pid_rises(q):
         return 0
-    if b.settings.max_inflight_bytes and q.inflight and d.message != NULL:
-        return q.inflight_bytes + d.message.payload.n <= b.settings.max_inflight_bytes
-    return 1
+    # As in Mosquitto, messages are sent until the limit is reached: the last one may exceed it.
+    return b.settings.max_inflight_bytes == 0 or q.inflight == 0 or q.inflight_bytes < b.settings.max_inflight_bytes
 
 
 cdef bint may_read_again(Broker* b, Session* s, View topic) noexcept nogil:
@@ -146,7 +145,7 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
         elif is_paged(d):
             pages_request(b, s)
             return               # until the storage thread has read it
-        elif d.qos & 3 and not window_open(b, c, q, d):
+        elif d.qos & 3 and not window_open(b, c, q):
             return
         elif d.qos & 3 == 2 and d.state == D_WAITING and not is_sendable(s, q.next):
             return               # until its record is committed
