@@ -1,5 +1,5 @@
 # The verbs of this project. What each of them does is in the script of the same name in dev/.
-.PHONY: help run build build-separate test quick lint clean test-all switches asan fuzz attacks chaos conformance bench paper relay bench-index ablation results load load-ui pipeline-demo
+.PHONY: help run build build-separate test quick lint clean test-all switches asan fuzz attacks chaos differential conformance bench paper relay bench-index ablation results load load-ui pipeline-demo
 
 help:
 	@awk -F ': *## *' '/^##@/ { print (n++ ? "\n" : "") substr($$0, 5) } /^[a-z-]+: *##/ { printf "  make %-15s%s\n", $$1, $$2 }' Makefile
@@ -50,6 +50,9 @@ chaos:  ## kill the broker under load KILLS (200) times and count what is lost
 
 conformance: ## run Mosquitto's own broker tests, and write docs/conformance.md (SUITE=folder of a built Mosquitto; RUNNER=)
 	@SUITE="$(SUITE)" $(if $(RUNNER),RUNNER="$(RUNNER)") dev/conformance
+
+differential: ## compare random sessions with Debian's Mosquitto for SECONDS (60), or with the Mosquitto at the path MOSQUITTO
+	@dev/differential $(if $(SECONDS),--seconds $(SECONDS)) $(if $(MOSQUITTO),--mosquitto '$(MOSQUITTO)')
 
 ##@ Measuring
 bench:  ## compare mosq with other brokers: every scenario, and the vendors' suite (QUICK=1: two minutes; DIR=)
