@@ -31,7 +31,7 @@ from tests.differential.show import cause_of, shown
 from tests.fuzz.sessions.shrink import shrink
 from tests.fuzz.sessions.steps import Step
 
-ROUND = 100            # sessions for one pair of brokers
+ROUND = 40            # sessions for one pair of brokers
 DEBIANS = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin") or "mosquitto"
 
 
