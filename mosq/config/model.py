@@ -179,6 +179,8 @@ class Config:
     durability_interval: int            # milliseconds
     stream: tuple[str, ...]             # each `NAME FILTER... OPTION VALUE...`; see streams.py
     stream_events: tuple[str, ...]      # `true OPTION VALUE...`; (): false
+    mosquitto_db: bool
+    mosquitto_db_seconds: int
     autosave_interval: int
     autosave_on_changes: bool
     allow_anonymous: bool | None        # None: only in local only mode

@@ -3,7 +3,7 @@ requests of the data plane. No message passes through here: a wait here (a slow 
 
     start -> open (bind) -> pid file -> drop rights -> run ... SIGTERM or SIGINT -> stop -> last log lines -> exit 0
                                                         |
-                SIGHUP: reload.py   SIGRTMIN: reopen log files   SIGUSR2: print trees   SIGUSR1: log a line
+                SIGHUP: reload.py   SIGRTMIN: reopen log files   SIGUSR2: print trees   SIGUSR1: saving.py
 
 The loop begins to serve clients before the rest of the control plane is loaded: what a plain start does not need until
 then is imported in the functions that need it, and log lines are held (tests/cli/test_start.py counts the modules).
@@ -17,7 +17,7 @@ from mosq.config.model import Config
 from mosq.config.plugin import has_store
 from mosq.engine import new_engine
 from mosq.log.log import Log, log_of
-from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
+from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server import process, signals
 from mosq.server.loop import DataPlane
 from mosq.server.opening import compact_lines, opening_lines, reachable
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mosq.server.bridge.bridges import Bridges
     from mosq.server.http.listeners import HttpListener
     from mosq.server.http.server import HttpApi
+    from mosq.server.saving import Saver
     from mosq.server.signals import Signals
     from mosq.server.unkept import Unkept
 
@@ -102,6 +103,7 @@ class Control:
 
     engine: "Engine"
     loop: DataPlane
+    saver: "Saver"                  # writes mosquitto.db
 
     def __init__(self, config: Config, taken: "Signals", quiet: bool, verbose: bool,
                  load: "Callable[[], Config] | None") -> None:
@@ -195,10 +197,11 @@ class Control:
         """Open the store before a client can connect. Its files belong to the broker's user."""
         if not has_store(self.config):
             return
-        from mosq.server.storage import open_store
+        from mosq.server.storage import load, open_store
         from mosq.server.unkept import Unkept, must_stop, unusable
 
         self.log.release()              # to read a large store takes long
+        load(self.config)
         with process.Acting(self.user):
             wrong = must_stop(self.config)
             if wrong is not None:
@@ -358,8 +361,10 @@ class Control:
         self.loop.start()
         # from here on clients are served
         from mosq.server import systemd
+        from mosq.server.saving import Saver
 
         self.log.release()
+        self.saver = Saver(self.config, self.engine, self.log.report, self._wake)
         self._publish_log()
         self.start_http()
         self.start_bridges()
@@ -384,7 +389,7 @@ class Control:
         from mosq.server import systemd
         from mosq.server.serving import tick
 
-        does = {signals.RELOAD: self._reload, signals.SAVE: self._save, signals.PRINT_TREES: self._print_trees,
+        does = {signals.RELOAD: self._reload, signals.SAVE: self.saver.save, signals.PRINT_TREES: self._print_trees,
                 signals.REOPEN_LOG: self.log.reopen}
         poll = select.poll()
         poll.register(self.engine.event_fd(), select.POLLIN)
@@ -400,6 +405,7 @@ class Control:
                 taken += bytes([signals.RELOAD])
             self._drain()
             self._serve_requests()
+            self.saver.serve()
             if self.access is not None and time.monotonic() >= tick_s:
                 tick(self.access, self.log.report)
                 tick_s = time.monotonic() + TICK_S
@@ -432,6 +438,9 @@ class Control:
             waits.append(due_s)
         if self.unkept is not None:
             waits.append(self.unkept.due_in_s(time.monotonic()))
+        save_s = self.saver.due_in_s()
+        if save_s is not None:
+            waits.append(max(0.0, save_s))
         return 1000 * min(waits) if waits else None
 
     def _serve_requests(self) -> None:
@@ -480,17 +489,9 @@ class Control:
             self.status = reload(self)
         finally:
             self.engine.hold_connects(False)
+        self.saver.config = self.config
         self._publish_log()
         systemd.notify("READY=1")
-
-    def _save(self) -> None:
-        if self.config.without_store:
-            from mosq.server.unkept import unkept_line
-
-            self.log.report(ERROR, f"Error: {unkept_line(self.config.without_store)}")
-            return
-        why = "the store already holds all that was acknowledged" if has_store(self.config) else "persistence is off"
-        self.log.report(NOTICE, f"Nothing to save: {why}.")
 
     def _print_trees(self) -> None:
         from mosq.log.destinations import Stream
@@ -527,6 +528,8 @@ class Control:
         log.report(INFORMATION, last)
         if loop.is_alive():
             log.report(ERROR, "Error: The data plane did not stop in time.")
+        else:
+            self.saver.finish()
         return self.status
 
 

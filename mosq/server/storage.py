@@ -5,6 +5,7 @@ import os
 
 from mosq.config.plugin import has_store, sqlite_file
 from mosq.log_types import INFORMATION, WARNING
+from mosq.server import handover
 from mosq.server.settings import stream_specs
 
 TYPE_CHECKING = False
@@ -31,18 +32,20 @@ def sqlite_store(config: "Config") -> str | None:
     return None if file is None else file + SUFFIX
 
 
+def load(config: "Config") -> None:
+    """Import what `open_store` may need, while the process has root's rights."""
+    directory = store_directory(config)
+    if directory is not None:
+        handover.load(config, directory)
+
+
 def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str], None]") -> None:
-    """Load the store's contents into the engine. Raises OSError with the path, the problem and what to do."""
+    """Load the store's contents into the engine. Raises OSError with the path, the problem and what to do, and
+    ValueError for a file of Mosquitto that cannot be taken over."""
     directory = store_directory(config)
     if directory is None:
         return
-    before = directory.removesuffix(SUFFIX)
-    if os.path.isfile(before) and directory == sqlite_store(config):
-        report(WARNING, f"Warning: {before} is a database of Mosquitto's persist-sqlite, which mosq neither reads nor "
-                        f"changes. Its own store is {directory}.")
-    elif os.path.isfile(before) and not os.path.isdir(directory):
-        report(WARNING, f"Warning: {before} is a Mosquitto database, which mosq does not read. To import it, stop "
-                        f"mosq and run: mosq db import {_config_of(config)}{before} {directory}")
+    handover.settle(config, directory, report)
     found = engine.persist(directory, config.durability, config.durability_interval, streams=stream_specs(config))
     report(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
                         f"{found['messages']} queued and {found['retained']} retained messages "
@@ -55,12 +58,6 @@ def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str],
         report(INFORMATION, f"Stream {stream['name']}: {shards} in {path}.")
         for line in stream_losses(stream):
             report(WARNING, f"Warning: {line}")
-
-
-def _config_of(config: "Config") -> str:
-    """Return the -c option for the printed command. The configuration file names the sessions that belong to
-    bridges."""
-    return f"-c {config.file} " if config.bridges and config.file else ""
 
 
 def stream_losses(stream: "dict[str, Any]") -> list[str]:

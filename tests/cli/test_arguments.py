@@ -57,10 +57,10 @@ def test_check_of_a_good_file(mosq, tmp_path):
 
 def test_test_config_prints_warnings_and_writes_nothing(mosq, tmp_path):
     path = tmp_path / "m.conf"
-    path.write_text(f"persistence true\nautosave_interval 9\npersistence_location {tmp_path}/\npid_file {tmp_path}/pid\n")
+    path.write_text(f"persistence true\nretry_interval 9\npersistence_location {tmp_path}/\npid_file {tmp_path}/pid\n")
     done = mosq("-c", path, "--test-config")
     assert (done.returncode, done.stdout) == (0, "Configuration file is OK.\n")
-    assert "autosave_interval" in done.stderr
+    assert "retry_interval" in done.stderr
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -365,6 +365,7 @@ ELSEWHERE: dict[str, str] = {
     "memory_limit": "tests/broker/test_bounds.py",
     "socket_domain": "tests/net/test_listen.py",
     **dict.fromkeys(("persistence", "retained_persistence", "persistence_location", "persistence_file"), "tests/durable/test_options.py"),
+    **dict.fromkeys(("autosave_interval", "autosave_on_changes"), "tests/durable/test_handover.py"),
     "user": "tests/cli/test_process.py",
     "log_facility": "tests/log/test_log.py",
     "set_tcp_nodelay": "tests/broker/test_reload.py",
@@ -378,11 +379,9 @@ ELSEWHERE: dict[str, str] = {
         "tests/bridge/test_mosquitto.py"),
 }
 
-_AUTOSAVE = "nothing to see: every change is written at once"
 _OBSOLETE = "nothing to see: a warning, in test_options.py"
 _LOCAL = "nothing to see: nobody checks a bridge here, as in Mosquitto; tests/bridge/test_mosquitto.py, test_local_username_..., shows both"
 NOT_YET: dict[str, str] = {
-    **dict.fromkeys(("autosave_interval", "autosave_on_changes"), _AUTOSAVE),
     **dict.fromkeys(("retry_interval", "dhparamfile", "tls_engine", "tls_engine_kpass_sha1", "websockets_log_level"), _OBSOLETE),
     "retain_expiry_interval": "nothing to see: each message goes when it is due",
     **dict.fromkeys(("local_username", "local_password"), _LOCAL),

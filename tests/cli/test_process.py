@@ -64,12 +64,12 @@ def test_start_lines_of_local_only_mode(start, until):
 
 def test_start_lines_of_a_file(start, until, tmp_path):
     path = tmp_path / "m.conf"
-    path.write_text("autosave_interval 60\nuser root\nallow_anonymous true\nlistener 1891\nsocket_domain ipv4\nlistener 1892 ::1\nlistener 0 /tmp/x.sock\n")
+    path.write_text("websockets_log_level 60\nuser root\nallow_anonymous true\nlistener 1891\nsocket_domain ipv4\nlistener 1892 ::1\nlistener 0 /tmp/x.sock\n")
     lines = [line.split(": ", 1) for line in until(start("-c", path), "0.1.0 running")]
     assert all(stamp.isdigit() for stamp, _ in lines)
     text = [line for _, line in lines]
     assert text[:2] == ["mosq version 0.1.0 starting", f"Config loaded from {path}."]
-    assert text[7].startswith(f"Warning: 'autosave_interval 60' ({path}:1) has no effect: ")
+    assert text[7].startswith(f"Warning: 'websockets_log_level 60' ({path}:1) has no effect: ")
     assert text[8:11] == ["Opening ipv4 listen socket on port 1891.", "Opening ipv6 listen socket on port 1892.",
                           "Opening unix listen socket on path /tmp/x.sock."]
     assert text[11].startswith("Info: running mosq as user: ")

@@ -40,7 +40,7 @@ def test_acl_files_of_other_projects_load():
 FILES = Path(__file__).parent / "files"
 KINDS = {
     "container": (["port 1883"], []),
-    "home-automation": (["0.0.0.0:1883", "port 9001"], ["autosave_interval 900"]),
+    "home-automation": (["0.0.0.0:1883", "port 9001"], []),
     "gateway": (["192.168.1.10:1883", "127.0.0.1:1884"], []),
     "mtls": (["port 8883", "127.0.0.1:1883", "port 8884"], []),
     "bridges": (["port 1883"], []),

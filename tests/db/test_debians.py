@@ -26,10 +26,10 @@ EXPIRY = ((P.SESSION_EXPIRY, 3600), (P.RECEIVE_MAXIMUM, 3))
 
 
 class Mosquitto:
-    """Run Debian's Mosquitto, with its persistence in a folder of the test."""
+    """Run Debian's Mosquitto, or another one, with its persistence in a folder of the test."""
 
-    def __init__(self, folder: Path, bridge: str = "") -> None:
-        program = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    def __init__(self, folder: Path, bridge: str = "", program: str | None = None) -> None:
+        program = program or shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
         assert program, "the Debian package mosquitto is missing"
         self.folder, self.port = folder, free_port()
         config = folder / "mosquitto.conf"

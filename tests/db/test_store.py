@@ -40,7 +40,7 @@ def test_import_and_read_back(tmp_path: Path, saved: Path) -> None:
     lines = run("dump", "--payload", store).stdout.splitlines()
     assert [line.split()[1] for line in lines] == ["meta", "session", "sub"] + ["msg"] * 6
     assert '"t/1" qos 1, 2 B "m1" -> 1:0 qos 1 pid 4' in lines[3]
-    assert {path.name.split(".")[0] for path in store.iterdir()} == {"lock", "segment"}
+    assert {path.name.split(".")[0] for path in store.iterdir()} == {"lock", "segment", "mosquitto"}
 
 
 def test_import_replaces_nothing_unasked(tmp_path: Path, saved: Path) -> None:

@@ -78,21 +78,6 @@ def test_persist_sqlite_without_a_place_keeps_nothing() -> None:
         broker.client("sub", session=False)
 
 
-def test_a_database_of_persist_sqlite_stays_as_it_is() -> None:
-    broker = Kept(SQLITE + "plugin_opt_db_file {dir}/a.sqlite3\n")
-    (broker.dir / "a.sqlite3").write_bytes(b"theirs")
-    with broker:
-        assert "a.sqlite3 is a database of Mosquitto's persist-sqlite, which mosq neither reads nor changes." in broker.log()
-        assert (broker.dir / "a.sqlite3").read_bytes() == b"theirs"
-
-
-def test_a_mosquitto_database_causes_a_log_line() -> None:
-    broker = Kept("persistence true\ndurability group\npersistence_location {dir}\n")
-    (broker.dir / "mosquitto.db").write_bytes(b"")
-    with broker:
-        assert "mosq db import" in broker.log()
-
-
 def test_a_folder_that_cannot_be_written() -> None:
     broker = Kept("persistence true\ndurability group\npersistence_location {dir}/none/\n")
     with pytest.raises(RuntimeError, match=r"none: No such file or directory\), and 'durability' promises"):

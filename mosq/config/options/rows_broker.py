@@ -25,7 +25,6 @@ SHARED_STRATEGIES = ("round_robin", "random", "sticky", "least_inflight", "hash_
 DURABILITIES = ("none", "async", "group", "strict")
 LOG_DESTS = ("none", "stdout", "stderr", "syslog", "topic", "dlt", "android", "file PATH")
 
-_AUTOSAVE = "every change is written at once (see durability), so no periodic save is needed"
 
 G, S = GLOBAL, SECURITY
 
@@ -223,7 +222,8 @@ PERSISTENCE = (
     text("persistence_location", G,
          "Folder in which the store is created. The default is the folder in which the broker was started", "path",
          once=True, reload=RESTART),
-    text("persistence_file", G, "Name of the store. The store is a folder with this name and `.store` appended",
+    text("persistence_file", G,
+         "Name of Mosquitto's database. The store is a folder with this name and `.store` appended",
          default="mosquitto.db", once=True, reload=RESTART),
     choice("durability", "group", G,
            "When an acknowledgement is sent: none stores nothing; async writes within durability_interval after it; "
@@ -243,10 +243,17 @@ PERSISTENCE = (
            "true [retain_age TIME] [retain_bytes SIZE]: writes connects, subscribes, disconnects and drops into the "
            "stream `events`, of at most 1G by default; needs persistence true. The default is false",
            choices=("true", "false"), own=True, reload=RESTART),
-    number("autosave_interval", 1800, G, "Seconds, or number of changes, between saves of Mosquitto's database", 0,
-           INT32_MAX, below=0, unit="seconds", ignored=_AUTOSAVE),
-    flag("autosave_on_changes", False, G, "If true, autosave_interval counts changes instead of seconds",
-         ignored=_AUTOSAVE),
+    flag("mosquitto_db", True, G,
+         "With persistence true, also write Mosquitto's own database to persistence_file: at the end, on SIGUSR1 and "
+         "by autosave_interval. Mosquitto can start from it; mosq itself starts from the store. See storage.md",
+         own=True),
+    number("mosquitto_db_seconds", 8, G,
+           "Longest time in seconds for writing Mosquitto's database at the end; after it the old file stays", 0, 86400,
+           unit="seconds", own=True),
+    number("autosave_interval", 1800, G,
+           "Seconds, or number of changes, between saves of Mosquitto's database; 0: no automatic saves. A save that "
+           "took long is followed by a pause of 20 times that time", 0, INT32_MAX, below=0, unit="seconds"),
+    flag("autosave_on_changes", False, G, "If true, autosave_interval counts changes instead of seconds"),
 )
 
 ACCESS = (

@@ -9,7 +9,7 @@ import click
 from mosq.tools.terminal import progress_bar, silence_broken_pipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from mosq.tools.db.store import Source
 
@@ -22,6 +22,7 @@ Examples:
   mosq db check /var/lib/mosquitto                          look for damage
   mosq db dump --client meter-7 --payload /var/lib/mosquitto
   mosq db export --sqlite mosq.sqlite /var/lib/mosquitto
+  mosq db export --mosquitto mosquitto.db /var/lib/mosquitto   a file for Mosquitto itself
   mosq db import /var/lib/mosquitto/mosquitto.db            take over Mosquitto's data
   mosq db import -c mosquitto.conf mosquitto.db             also the queues of its bridges
 
@@ -166,12 +167,15 @@ def dump(                               # parameters: one for each option of the
 @directory_argument
 @click.option("--sqlite", metavar="FILE", type=click.Path(), help="Write an SQLite database.")
 @click.option("--jsonl", metavar="FILE", type=click.Path(), help="Write a line of JSON for each object; - for stdout.")
+@click.option("--mosquitto", metavar="FILE", type=click.Path(), help="Write a file for Mosquitto 2.0 and 2.1.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @quiet_option
-def export(directory: str, sqlite: str | None, jsonl: str | None, force: bool, quiet: bool) -> int:
+def export(                             # parameters: one for each option of the command
+    directory: str, sqlite: str | None, jsonl: str | None, mosquitto: str | None, force: bool, quiet: bool
+) -> int:
     """Write the current content of the store in DIR (not its history) into a file that other programs read."""
-    if (sqlite is None) == (jsonl is None):
-        raise click.UsageError("Expected either --sqlite FILE or --jsonl FILE.")
+    if sum(one is not None for one in (sqlite, jsonl, mosquitto)) != 1:
+        raise click.UsageError("Expected one of --sqlite FILE, --jsonl FILE and --mosquitto FILE.")
 
     def run() -> int:
         from mosq.tools.db.export import Lines, export_file
@@ -179,6 +183,8 @@ def export(directory: str, sqlite: str | None, jsonl: str | None, force: bool, q
 
         source = open_store(directory)
         with progress_bar("exporting", 2 * source.total_bytes(), quiet) as bar:
+            if mosquitto is not None:
+                return _export_mosquitto(source, mosquitto, force, bar.update)
             if jsonl == "-":
                 written, missing = export_to(source, Lines(sys.stdout), bar.update)
             else:
@@ -194,6 +200,23 @@ def export(directory: str, sqlite: str | None, jsonl: str | None, force: bool, q
         return EXIT_OK
 
     return guarded(run)
+
+
+def _export_mosquitto(source: "Source", path: str, force: bool, progress: "Callable[[int], None]") -> int:
+    import os
+
+    from mosq.tools.db.mosquitto_save import put_in_place, write_file
+    from mosq.tools.db.store import StoreError
+
+    if os.path.exists(path) and not force:
+        raise StoreError(f"{path}: exists already; expected a new file, or --force")
+    written = write_file(source, path, {}, progress)
+    put_in_place(path)
+    click.echo(f"{written.text()} exported.", err=True)
+    if written.missing:
+        click.echo(f"Warning: {written.missing:,} messages were acknowledged during the export; stop the broker for a "
+                   "complete one.", err=True)
+    return EXIT_OK
 
 
 def bridges_of(config: str | None) -> list[str]:
@@ -224,19 +247,22 @@ def import_(
     bridges: tuple[str, ...],
     quiet: bool,
 ) -> int:
-    """Make a store in DIR from a persistence file of Mosquitto 1.6, 2.0 or 2.1: its sessions, subscriptions, queued and
-    retained messages. The default DIR is MOSQUITTO.DB.store, where a broker with the same persistence_location and
-    persistence_file finds it. Stop Mosquitto first, so that the file is complete. If there are bridges, give the
-    configuration: a file of 2.1 does not mark their sessions.
+    """Make a store in DIR from a persistence file of Mosquitto 1.6, 2.0 or 2.1, or from the database of its plugin
+    persist-sqlite: sessions, subscriptions, queued and retained messages, and wills of a database. The default DIR is
+    MOSQUITTO.DB.store, where a broker with the same persistence_location and persistence_file finds it. Stop Mosquitto
+    first, so that the file is complete. If there are bridges, give the configuration: a file of 2.1 does not mark their
+    sessions.
     """
 
     def run() -> int:
-        from mosq.tools.db.mosquitto_file import MosquittoFile
-        from mosq.tools.db.mosquitto_import import Import
-        from mosq.tools.db.store import STORE, write_store
+        import os
+
+        from mosq.tools.db.mosquitto_import import Import, import_file, open_file
+        from mosq.tools.db.store import STORE
 
         ids = [bridge.encode("utf-8", "surrogateescape") for bridge in (*bridges, *bridges_of(config))]
-        with MosquittoFile(file) as source, progress_bar("importing", 2 * source.size, quiet) as bar:
+        kept = None
+        with progress_bar("importing", 2 * os.stat(file).st_size, quiet) as bar:
             reached = 0
 
             def progress(done: int, _total: int) -> None:
@@ -244,21 +270,20 @@ def import_(
                 bar.update(done - reached)
                 reached = done
 
-            kept = None
-            imported = Import(source, time.time(), progress, ids)
-            records: Iterator[tuple[int, bytes]] = imported.records()
             if dry_run:
-                for _ in records:
-                    pass
+                with open_file(file) as source:
+                    imported = Import(source, time.time(), progress, ids)
+                    for _ in imported.records():
+                        pass
+                    counts, warnings = imported.counts, [*source.warnings, *imported.counts.refused]
             else:
-                kept = write_store(
-                    directory or f"{file}{STORE}", records, f"mosq db import of format {source.format}", force, file
-                )
-        for warning in (*source.warnings, *imported.counts.refused):
+                store = directory or f"{file}{STORE}"
+                counts, kept, warnings = import_file(file, store, time.time(), ids, force, progress)
+        for warning in warnings:
             click.echo(f"Warning: {warning}", err=True)
         if kept:
             click.echo(f"The old store is now in {kept}; remove it when you do not need it.", err=True)
-        click.echo(imported.counts.text("would be imported" if dry_run else "imported"))
+        click.echo(counts.text("would be imported" if dry_run else "imported"))
         return EXIT_OK
 
     return guarded(run)

@@ -12,57 +12,37 @@ import struct
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
+from mosq.tools.db.mosquitto_format import (
+    CHUNK,
+    CLIENT,
+    CLIENT_MESSAGE,
+    CLIENT_MESSAGE_PART,
+    CLIENT_PART_5,
+    CLIENT_PART_6,
+    CONFIG,
+    CONFIG_PART,
+    FORMATS,
+    HEADER,
+    MAGIC,
+    MESSAGE,
+    MESSAGE_PART,
+    NAMES,
+    OUT,
+    QUEUED,
+    RETAIN_PART,
+    SECONDS_MAX,
+    SUBSCRIPTION,
+    SUBSCRIPTION_PART,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAGIC = b"\x00\xb5\x00mosquitto db"
-HEADER = struct.Struct(">15sII")  # magic, checksum (0), format
-CHUNK = struct.Struct(">II")  # type, length without this header
-FORMATS = (5, 6)
+class FormatError(ValueError):
+    """State what is wrong with a file, where (None: in the whole file), and what was expected."""
 
-CONFIG, MESSAGE, CLIENT_MESSAGE, RETAIN, SUBSCRIPTION, CLIENT = range(1, 7)
-NAMES = {
-    CONFIG: "configuration",
-    MESSAGE: "stored message",
-    CLIENT_MESSAGE: "client message",
-    RETAIN: "retained message",
-    SUBSCRIPTION: "subscription",
-    CLIENT: "client",
-}
-
-# Fixed parts. A struct has one byte order, so fields in network order are taken as bytes and unpacked afterwards.
-CONFIG_PART = struct.Struct("<QBB6x")  # last id, written at shutdown, size of an id
-MESSAGE_PART = struct.Struct("<Qq4s10sBB")  # id, expiry time, payload bytes, five lengths and ports, qos, retain
-CLIENT_MESSAGE_PART = struct.Struct("<Q4sBBBB")  # id, (packet id, client id bytes), qos, state, flags, direction
-SUBSCRIPTION_PART = struct.Struct("<8sBB2x")  # (identifier, client id bytes, filter bytes), qos, options
-CLIENT_PART_5 = struct.Struct("<q8s")  # ends at, (expiry interval, last packet id, client id bytes)
-CLIENT_PART_6 = struct.Struct("<q12s4x")  # and (listener's port, user name bytes)
-RETAIN_PART = struct.Struct("<Q")
-
-IN, OUT = 0, 1
-# the states of a client message: the packet that it waits for
-(
-    QOS0,
-    QOS1,
-    WAIT_PUBACK,
-    QOS2,
-    WAIT_PUBREC,
-    RESEND_PUBREL,
-    WAIT_PUBREL,
-    RESEND_PUBCOMP,
-    WAIT_PUBCOMP,
-    SEND_PUBREC,
-    QUEUED,
-) = range(1, 12)
-EXPIRY_NEVER = 0xFFFFFFFF
-SECONDS_MAX = 1 << 40
-
-
-class FormatError(Exception):
-    """State what is wrong with a file, where, and what was expected."""
-
-    def __init__(self, path: str, offset: int, text: str) -> None:
-        super().__init__(f"{path}: byte {offset}: {text}")
+    def __init__(self, path: str, offset: int | None, text: str) -> None:
+        super().__init__(f"{path}: {text}" if offset is None else f"{path}: byte {offset}: {text}")
         self.path, self.offset = path, offset
 
 
@@ -127,7 +107,22 @@ class Client:
     last_pid: int
 
 
-Chunk = Config | Message | ClientMessage | Retain | Subscription | Client
+@dataclass(slots=True, frozen=True)
+class Will:
+    """A will; only the databases of persist-sqlite have them."""
+
+    offset: int
+    client_id: bytes
+    topic: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    due_s: int  # wall clock; 0: the client was connected
+    delay_s: int
+
+
+Chunk = Config | Message | ClientMessage | Retain | Subscription | Client | Will
 
 
 class Body:
@@ -301,6 +296,10 @@ class MosquittoFile:
 
     def close(self) -> None:
         self._file.close()
+
+    def where(self, place: int, text: str) -> str:
+        """Return a text about a chunk, with its place."""
+        return str(FormatError(self.path, place, text))
 
     def _header(self) -> int:
         data = self._file.read(HEADER.size)

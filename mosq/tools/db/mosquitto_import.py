@@ -1,5 +1,5 @@
-"""Convert a persistence file of Mosquitto into records of a store: sessions, subscriptions, queues with their progress,
-retained messages.
+"""Convert a persistence file of Mosquitto, or the database of its plugin persist-sqlite, into records of a store:
+sessions, subscriptions, queues with their progress, retained messages, wills.
 
 The file is read once without payloads, to learn which sessions receive each message. Then each stored message is read
 by itself, in the order of the ids, which is the order of publication. Left out and counted are: expired messages,
@@ -13,6 +13,7 @@ its client may know it: the position rises by as much as the id, and leaves hole
 following ids.
 """
 
+import os
 import struct
 from array import array
 from dataclasses import dataclass, field
@@ -20,12 +21,9 @@ from typing import TYPE_CHECKING
 
 from mosq._core import record_encode
 from mosq.tools.db import kinds
+from mosq.tools.db.mark import IMPORTED, Mark, identity, write_mark
+from mosq.tools.db.mark import NAME as MARK
 from mosq.tools.db.mosquitto_file import (
-    EXPIRY_NEVER,
-    IN,
-    QUEUED,
-    RESEND_PUBREL,
-    WAIT_PUBCOMP,
     Client,
     ClientMessage,
     FormatError,
@@ -33,11 +31,18 @@ from mosq.tools.db.mosquitto_file import (
     MosquittoFile,
     Retain,
     Subscription,
+    Will,
 )
+from mosq.tools.db.mosquitto_format import EXPIRY_NEVER, IN, QUEUED, RESEND_PUBREL, WAIT_PUBCOMP
 from mosq.tools.db.properties import forwardable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
+
+    from mosq.tools.db.mark import Identity
+    from mosq.tools.db.mosquitto_sqlite import SqliteFile
+
+    File = MosquittoFile | SqliteFile
 
 ENTRY_RETAIN = 0x80
 STEP_MAX = 1 << 15  # largest step between packet ids in flight; a larger one means that the later id is an earlier one
@@ -56,17 +61,19 @@ class Session:
     sent: list[ClientMessage] = field(default_factory=list)
     waiting: "array[int]" = field(default_factory=lambda: array("Q"))  # id, then qos with the flag, identifier << 8
     inbox: dict[int, ClientMessage] = field(default_factory=dict)
+    will: Will | None = None
 
 
 @dataclass(slots=True)
 class Counts:
-    """Count the results of an import: the first five were imported, the others left out."""
+    """Count the results of an import: the first six were imported, the others left out."""
 
     sessions: int = 0
     bridges: int = 0  # of the sessions
     subscriptions: int = 0
     deliveries: int = 0
     retained: int = 0
+    wills: int = 0
     sessions_expired: int = 0
     deliveries_expired: int = 0  # deliveries to expired sessions
     messages_expired: int = 0
@@ -75,8 +82,9 @@ class Counts:
 
     def text(self, done: str) -> str:
         bridges = f" ({self.bridges:,} of bridges)" if self.bridges else ""
+        wills = f"{self.wills:,} wills, " if self.wills else ""
         lines = [
-            f"{self.sessions:,} sessions{bridges}, {self.subscriptions:,} subscriptions, "
+            f"{self.sessions:,} sessions{bridges}, {self.subscriptions:,} subscriptions, {wills}"
             f"{self.deliveries:,} deliveries and {self.retained:,} retained messages {done}."
         ]
         left = [
@@ -128,12 +136,20 @@ def _add(entries: "dict[int, bytes | bytearray]", id: int, entry: bytes) -> None
         entries[id] = entry if old is None else bytearray(old + entry)
 
 
+def _will_record(sno: int, will: Will) -> bytes:
+    return record_encode(kinds.WILL, {
+        "sno": sno, "delay_s": will.delay_s, "due_wall_ms": will.due_s * 1000, "qos": will.qos, "retain": will.retain,
+        "retained_set": False, "source_hash": 0, "topic": will.topic, "expires_wall_ms": 0,
+        "props": forwardable(will.properties) or b"", "payload": will.payload,
+    })
+
+
 class Import:
     """Import one file. `records` yields (kind, body); the counts are complete when it has ended."""
 
     def __init__(
         self,
-        file: MosquittoFile,
+        file: "File",
         now_s: float,
         progress: "Callable[[int, int], None] | None" = None,
         bridges: "Collection[bytes]" = (),
@@ -176,9 +192,11 @@ class Import:
                 self._subscription(chunk)
             elif isinstance(chunk, Retain):
                 self._retain(chunk.id)
+            elif isinstance(chunk, Will):
+                self._will(chunk)
 
     def _refuse(self, offset: int, text: str) -> None:
-        self.counts.refused.append(str(FormatError(self.file.path, offset, text)))
+        self.counts.refused.append(self.file.where(offset, text))
 
     def _client(self, chunk: Client) -> None:
         problem = name_problem(chunk.client_id) if chunk.client_id else "empty"
@@ -221,6 +239,16 @@ class Import:
             _wait(session, chunk)
         else:
             session.sent.append(chunk)
+
+    def _will(self, chunk: Will) -> None:
+        session = self._sessions.get(chunk.client_id)
+        problem = topic_problem(chunk.topic) if chunk.topic else "empty"
+        if problem:
+            self._refuse(chunk.offset, f"a will with a topic that is or has {problem}")
+        elif session is None:
+            self._refuse(chunk.offset, "a will whose client has no session")
+        else:
+            session.will = chunk
 
     def _retain(self, id: int) -> None:
         if self._lives(id):
@@ -265,6 +293,7 @@ class Import:
                     "expiry_s": expiry_s,
                     "ends_wall_ms": ends_s * 1000,
                     "next": next_position,
+                    "last_pid": last_pid,
                     "id": client.client_id,
                     "user": user,
                 },
@@ -282,6 +311,9 @@ class Import:
             self.counts.subscriptions += 1
         if released:
             yield kinds.RELEASED, record_encode(kinds.RELEASED, {"acks": released})
+        if session.will is not None:
+            yield kinds.WILL, _will_record(session.sno, session.will)
+            self.counts.wills += 1
         for pid, chunk in session.inbox.items():
             if self._lives(chunk.id):
                 inbox.setdefault(chunk.id, []).append((session.sno, pid))
@@ -350,3 +382,48 @@ class Import:
                 kinds.INBOX,
                 record_encode(kinds.INBOX, {**fields, "retained_set": False, "sno": sno, "pid": pid, "refused": False}),
             )
+
+
+# -- whole files
+
+def open_file(path: str) -> "File":
+    """Open a file of either format. Raises FormatError and OSError."""
+    from mosq.tools.db.mosquitto_sqlite import SqliteFile, is_sqlite
+
+    return SqliteFile(path) if is_sqlite(path) else MosquittoFile(path)
+
+
+def is_empty(path: str) -> bool:
+    """Return whether a file has neither sessions nor retained messages. Raises FormatError and OSError."""
+    with open_file(path) as file:
+        return not any(isinstance(chunk, (Client, Retain)) for chunk in file.chunks(with_payload=False))
+
+
+def unchanged(
+    records: "Iterator[tuple[int, bytes]]", path: str, before: "Identity | None"
+) -> "Iterator[tuple[int, bytes]]":
+    """Yield the records of an import. Raises FormatError at the end if the file changed while it was read."""
+    yield from records
+    if identity(path) != before:
+        raise FormatError(
+            path, None, "it changed while it was read; expected that no broker uses it: stop Mosquitto first"
+        )
+
+
+def import_file(path: str, store: str, now_s: float, bridges: "Collection[bytes]" = (), force: bool = True,
+                progress: "Callable[[int, int], None] | None" = None) -> tuple[Counts, str | None, list[str]]:
+    """Make a store of a file, and mark the store with it. An old store is kept if `force` is set, else refused.
+
+    Return (counts, folder of the old store or None, warnings). Raises FormatError, StoreError and OSError; then nothing
+    has changed.
+    """
+    from mosq.tools.db.store import give_to_owner, write_store
+
+    before = identity(path)
+    with open_file(path) as file:
+        imported = Import(file, now_s, progress, bridges)
+        records = unchanged(imported.records(), path, before)
+        kept = write_store(store, records, f"mosq db import of format {file.format}", force, path)
+        write_mark(store, Mark(path, [before] if before is not None else [], IMPORTED))
+        give_to_owner(os.path.join(store, MARK), path)
+        return imported.counts, kept, [*file.warnings, *imported.counts.refused]

@@ -5,7 +5,6 @@ seen yet, or look torn. Writing takes the store's lock, and is refused while a b
 """
 
 import os
-import shutil
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -106,6 +105,8 @@ def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str,
     leaves nothing behind. If root writes it, the store gets the owner of the file `like`: the user that the broker will
     run as. Return the folder of the old store, or None if there was none.
     """
+    import shutil  # slow to load, and a process that only reads a store has no use for it
+
     place = open_store(path)  # for its lock
     stage = os.path.join(path, f"import.{os.getpid()}")
     try:
@@ -121,13 +122,25 @@ def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str,
         shutil.rmtree(stage, ignore_errors=True)
 
 
+def give_to_owner(path: str, like: str) -> None:
+    """Give a file that root wrote to the owner of the file `like`."""
+    if os.geteuid() == 0:
+        owner = os.stat(like)
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
 def _give(path: str, like: str) -> None:
-    if os.geteuid() != 0:
-        return
-    owner = os.stat(like)
-    for name in ("lock", *segment_files(path)):
-        os.chown(os.path.join(path, name), owner.st_uid, owner.st_gid, follow_symlinks=False)
-    os.chown(path, owner.st_uid, owner.st_gid)
+    for name in ("lock", *segment_files(path), "."):
+        give_to_owner(os.path.join(path, name), like)
+
+
+def set_aside(path: str) -> str:
+    """Move the files of a store into a folder below its own; return that folder. Raises StoreError and OSError."""
+    place = open_store(path)  # for its lock
+    try:
+        return _move_old(path, "removed") or path
+    finally:
+        place.close()
 
 
 def _records_in(path: str) -> str:
@@ -180,14 +193,20 @@ def _wait(store: Any, done: "Callable[[], bool]") -> None:
             raise StoreError(store.error() or "no space left; expected room for the whole store")
 
 
-def _put_in_place(path: str, stage: str) -> str | None:
+def _move_old(path: str, what: str) -> str | None:
+    """Move the segments of a store into a new folder; return it, or None if there are no segments."""
     old = segment_files(path)
-    kept = None
-    if old:
-        kept = os.path.join(path, f"replaced.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.{os.getpid()}")
-        os.mkdir(kept, 0o700)
-        for name in old:
-            os.rename(os.path.join(path, name), os.path.join(kept, name))
+    if not old:
+        return None
+    kept = os.path.join(path, f"{what}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.{os.getpid()}")
+    os.mkdir(kept, 0o700)
+    for name in old:
+        os.rename(os.path.join(path, name), os.path.join(kept, name))
+    return kept
+
+
+def _put_in_place(path: str, stage: str) -> str | None:
+    kept = _move_old(path, "replaced")
     for name in segment_files(stage):
         os.rename(os.path.join(stage, name), os.path.join(path, name))
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,0 +1,173 @@
+"""Decides at the start what counts: the store, or a file of Mosquitto that lies where Mosquitto would look for it.
+
+  store | file                                       | what happens
+  ------+--------------------------------------------+------------------------------------------------------------
+  no    | there                                      | the file becomes the store
+  yes   | written or imported by mosq                | the store counts; it may be newer
+  yes   | written by mosq, and now gone              | the store is set aside, and the broker starts empty
+  yes   | changed after mosq wrote or imported it    | the store is set aside, and the file becomes the store
+  yes   | the same, but empty or unreadable          | the store counts
+  yes   | never seen by this store                   | the store counts
+
+Nothing is deleted: a store that is set aside stays in a folder below its own, and a file that mosq has not written
+keeps its content under another name when mosq replaces it (mosq/tools/db/mosquitto_save.py).
+Imported before the broker listens, so it imports almost nothing.
+"""
+
+import os
+
+from mosq.config.plugin import PERSIST_SQLITE, all_plugins
+from mosq.log_types import ERROR, NOTICE, WARNING
+from mosq.tools.db.mark import EXPORTED, identity, read_mark, remove_mark
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mosq.config.model import Config
+    from mosq.tools.db.mosquitto_import import Counts
+
+    Report = Callable[[int, str], None]
+
+SQLITE_NAME = "mosquitto.sqlite3"
+SEGMENT = "segment."            # beginning of the names of a store's files
+
+
+def mosquitto_file(config: "Config") -> str | None:
+    """Return the path of Mosquitto's own file; None if Mosquitto would not use one with this configuration."""
+    if not config.persistence:
+        return None
+    return os.path.abspath(os.path.join(config.persistence_location or "", config.persistence_file))
+
+
+def sqlite_file(config: "Config") -> str | None:
+    """Return the path of the database of Mosquitto's plugin persist-sqlite; None without that plugin. As in Mosquitto,
+    persistence_location has precedence over the option of the plugin."""
+    for plugin in all_plugins(config):
+        if plugin.kind == PERSIST_SQLITE and config.persistence_location:
+            return os.path.abspath(os.path.join(config.persistence_location, SQLITE_NAME))
+        if plugin.kind == PERSIST_SQLITE and plugin.option("db_file"):
+            return os.path.abspath(plugin.option("db_file") or "")
+    return None
+
+
+def settle(config: "Config", store: str, report: "Report") -> None:
+    """Apply the table above before the store is opened. Raises OSError, and ValueError for a file that cannot become
+    the store."""
+    path = mosquitto_file(config)
+    if not _has_segments(store):
+        _first(config, store, [one for one in (path, sqlite_file(config)) if one and _has_bytes(one)], report)
+    elif path is not None and config.mosquitto_db:
+        _compare(config, store, path, report)
+    elif os.path.isdir(store):
+        remove_mark(store)      # while mosq does not write the file, its absence means nothing
+
+
+def load(config: "Config", store: str) -> None:
+    """Import what `settle` may need. Called with root's rights, because the broker's user may not be able to read the
+    Python installation."""
+    path = mosquitto_file(config)
+    mark = read_mark(store, path) if path is not None else None
+    try:
+        found = identity(path) if path is not None else None
+    except OSError:             # the store's folder cannot be used either
+        return
+    if mark is not None and found in mark.files:
+        return
+    if found is not None or mark is not None or _has_bytes(sqlite_file(config)):
+        import mosq.tools.db.mosquitto_import
+        import mosq.tools.db.mosquitto_sqlite  # noqa: F401
+
+
+def _has_segments(store: str) -> bool:
+    try:
+        return any(name.startswith(SEGMENT) for name in os.listdir(store))
+    except FileNotFoundError:
+        return False
+
+
+def _has_bytes(path: str | None) -> bool:
+    return path is not None and os.path.isfile(path) and os.path.getsize(path) > 0
+
+
+def _first(config: "Config", store: str, files: list[str], report: "Report") -> None:
+    if not files:
+        if os.path.isdir(store):
+            remove_mark(store)
+        return
+    for path in files[1:]:
+        report(WARNING, f"Warning: {path} exists too, and is not taken over. To use it instead, stop mosq and run: "
+                        f"mosq db import --force {path} {store}")
+    try:
+        _take_over(config, store, files[0], report)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{error}. {files[0]} cannot be taken over, and nothing was changed. Repair it, or move it "
+                         "away to start without its sessions and messages.") from None
+
+
+def _compare(config: "Config", store: str, path: str, report: "Report") -> None:
+    mark, found = read_mark(store, path), identity(path)
+    if mark is None:
+        if found is not None:
+            report(WARNING, f"Warning: {path} is not from this store. The store {store} is used. The next save keeps "
+                            f"the file as {path}.kept. To use the file instead, stop mosq and run: "
+                            f"mosq db import --force {path} {store}")
+    elif found is None:
+        if mark.how == EXPORTED:
+            _set_aside(store, path, report)
+    elif found not in mark.files:
+        _changed(config, store, path, report)
+
+
+def _set_aside(store: str, path: str, report: "Report") -> None:
+    from mosq.tools.db.store import set_aside
+
+    kept = set_aside(store)
+    remove_mark(store)
+    report(WARNING, f"Warning: {path} was removed, so the broker starts without sessions and retained messages. The "
+                    f"old store is now in {kept}; to use it again, stop mosq, remove the files {store}/{SEGMENT}* and "
+                    "move those of that folder to their place.")
+
+
+def _changed(config: "Config", store: str, path: str, report: "Report") -> None:
+    from mosq.tools.db.mosquitto_import import is_empty
+
+    try:
+        if is_empty(path):
+            report(WARNING, f"Warning: {path} was changed by another program and has no sessions and no retained "
+                            f"messages. The store {store} is used.")
+            return
+        _take_over(config, store, path, report)
+    except (OSError, ValueError) as error:
+        report(ERROR, f"Error: {path} was changed by another program and cannot be taken over: {error}. The store "
+                      f"{store} is used.")
+
+
+def _take_over(config: "Config", store: str, path: str, report: "Report") -> None:
+    import time
+
+    from mosq.tools.db.mosquitto_import import import_file
+    from mosq.tools.db.store import StoreError
+
+    report(NOTICE, f"Taking over {path}.")
+    bridges: list[bytes] = []
+    if config.bridges:
+        bridges = [bridge.local_id(os.uname().nodename).encode("utf-8", "surrogateescape") for bridge in config.bridges]
+    try:
+        counts, kept, warnings = import_file(path, store, time.time(), bridges)
+    except StoreError as error:
+        raise OSError(str(error)) from None
+    _report_counts(path, counts, warnings, report)
+    if kept:
+        report(WARNING, f"Warning: {path} was changed by another program after mosq had written it, so its content "
+                        f"counts. The old store is now in {kept}.")
+
+
+def _report_counts(path: str, counts: "Counts", warnings: list[str], report: "Report") -> None:
+    for line in warnings[:20]:
+        report(WARNING, f"Warning: {line}")
+    if len(warnings) > 20:
+        report(WARNING, f"Warning: {len(warnings) - 20} more parts of {path} were left out; "
+                        f"`mosq db import --dry-run {path}` lists all.")
+    for line in counts.text(f"taken over from {path}").splitlines():
+        report(NOTICE, line)
