@@ -3,16 +3,15 @@ supports that. Knows the order and which checks may share a hash call; Access in
 
   put (control thread) -> waiting -> a thread takes checks that can share a call -> is_due? -> Checker.match -> checked
 
-Invariants: first come, first served. No check is lost: after it is queued, a thread is notified, unless as many
-notifications wait as there are threads. A thread checks only one login of a user at a time, so that the pause of a
-guesser begins before the next guess.
+Invariants: networks get their turns one after the other (turns.py). No check is lost: after it is queued, a thread is
+notified, unless as many notifications wait as there are threads. A thread checks only one login of a user at a time, so
+that the pause of a guesser begins before the next guess.
 Cost: some 10 us of Python besides the hash.
 """
 
-from collections import deque
-
 from mosq.auth.hashes import Checker, Hash
 from mosq.auth.pool import Pool
+from mosq.auth.turns import Turns, bytes_of, network_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Checks:
 
     def __init__(self, threads: int, waiting_max: int, when_idle: "Callable[[], None]", failed: "Callable[[str], None]"
                  ) -> None:
-        self._waiting: deque[Check] = deque()
+        self.turns = Turns(waiting_max)
         self._threads, self._failed = threads, failed
         self._checker = Checker()
         self._closing = False
@@ -47,11 +46,14 @@ class Checks:
 
     def waiting(self) -> int:
         """Return the number of queued checks."""
-        return len(self._waiting)
+        return len(self.turns)
 
-    def put(self, check: Check) -> None:
-        """Queue a check. The caller makes sure that the queue has room."""
-        self._waiting.append(check)
+    def put(self, check: Check, trusted: bool) -> None:
+        """Queue a check. If there is no room, this one or those of a network with more are answered as failed.
+        `trusted`: the user has logged in from the address before."""
+        held = bytes_of((check.user, check.password, check.address))
+        for lost in self.turns.put(network_of(check.address), check, held, trusted):
+            lost.access.unchecked(lost)
         if self.pool.waiting() < self._threads:
             self.pool.put(self._work_off)
 
@@ -59,12 +61,8 @@ class Checks:
         """Answer the waiting checks as failed and end the threads. Return whether they ended within `within_s`
         seconds."""
         self._closing = True
-        try:
-            while True:                 # answer every check that waits
-                check = self._waiting.popleft()
-                check.access.unchecked(check)
-        except IndexError:
-            pass
+        while (check := self.turns.take()) is not None:     # answer every check that waits
+            check.access.unchecked(check)
         return self.pool.close(within_s)
 
     def _work_off(self) -> None:
@@ -84,17 +82,14 @@ class Checks:
                 check.access.checked(check, matches)
 
     def _next(self) -> list[Check]:
-        """Return the next checks that can share a hash call, in the order of arrival."""
+        """Return the next checks that can share a hash call, in the order of their turns."""
         together: list[Check] = []
-        while len(together) < self._checker.width:
-            try:
-                check = self._waiting.popleft()
-            except IndexError:
-                break
-            if together and (not self._checker.alike(together[0].hash, check.hash)
-                             or any(other.user == check.user for other in together)):
-                self._waiting.appendleft(check)
-                break
+
+        def can_share(check: Check) -> bool:
+            return not together or (self._checker.alike(together[0].hash, check.hash)
+                                    and all(other.user != check.user for other in together))
+
+        while len(together) < self._checker.width and (check := self.turns.take(can_share)) is not None:
             if check.access.is_due(check):
                 together.append(check)
         return together

@@ -23,7 +23,8 @@ from mosq.auth.plugin import (
     Message,
     Verdict,
 )
-from mosq.auth.runner import PluginBroker, PluginFailedError, Runner
+from mosq.auth.runner import Login, PluginBroker, PluginFailedError, Runner
+from mosq.auth.turns import Turns, bytes_of, network_of
 from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, PASSWORD_FILE, PERSIST_SQLITE, SPARKPLUG_AWARE
 from mosq.log_types import INFORMATION, NOTICE, WARNING
 from mosq.reason_codes import (
@@ -70,6 +71,7 @@ EVENT_OF_METHOD = {"authenticate": "basic-auth", "extended": "auth-start", "auth
                    "message_in": "message-in", "message_out": "message-out", "connected": "connect",
                    "disconnected": "disconnect", "subscribed": "subscribe", "unsubscribed": "unsubscribe",
                    "tick": "tick", "reload": "reload"}
+LOGIN_METHODS = ("authenticate", "extended")
 SPECIAL = frozenset("+#/")
 LOG_SPECIAL_EVERY_S = 10.0
 
@@ -183,6 +185,10 @@ class Plugins:
         for runner in self._runners.values():
             runner.tick(now, timeout_s)
 
+    def login_queues(self) -> list[Turns]:
+        """Return the queues of the plugins that decide about logins."""
+        return [runner.logins for runner in self._runners.values() if not runner.does.isdisjoint(LOGIN_METHODS)]
+
     def begin(self) -> None:
         """Notify the plugins that continued over a reload, now that this configuration is in force."""
         if self._to_reload:
@@ -214,6 +220,16 @@ class Plugins:
             runner.failed(request.kind, "too many requests wait")
             self._send(refused(request, SERVER_BUSY))
 
+    def _put_login(self, access: "Access", runner: Runner, request: "LoginRequest | ExchangeRequest", deadline: float,
+                   work: "Callable[[], Answer | None]") -> None:
+        def refuse() -> None:
+            runner.failed(request.kind, "too many requests wait")
+            self._send(refused(request, SERVER_BUSY))
+
+        trusted = access.trusts(request) if isinstance(request, LoginRequest) else request.connected
+        login = Login(partial(self._work, runner, request, deadline, work), refuse, deadline)
+        runner.put_login(network_of(request.address), login, bytes_of(request), trusted)
+
     def _work(self, runner: Runner, request: "Request", deadline: float, work: "Callable[[], Answer | None]") -> None:
         """Answer a request in a thread of the plugin. `work` returns the answer, or None if the next plugin gives
         it."""
@@ -236,8 +252,8 @@ class Plugins:
         if access.is_paused(request):
             self._send(LoginAnswer(request.handle, CONNECTION_RATE_EXCEEDED))
             return
-        self._put(runner, request, deadline,
-                  partial(self._call_authenticate, access, runner, request, deciders, place, deadline))
+        self._put_login(access, runner, request, deadline, partial(
+            self._call_authenticate, access, runner, request, deciders, place, deadline))
 
     def _call_authenticate(self, access: "Access", runner: Runner, request: LoginRequest, deciders: "list[Any]",
                            place: int, deadline: float) -> "Answer | None":
@@ -266,7 +282,8 @@ class Plugins:
         r = request
         again = isinstance(r, ExchangeRequest) and r.connected
         step = AuthStep(r.method or "", r.data, True, again, r.client_id or "", r.username, r.address, {})
-        self._put(runners[0], request, deadline, partial(self._step, access, runners, request, step, deadline))
+        self._put_login(access, runners[0], request, deadline,
+                        partial(self._step, access, runners, request, step, deadline))
 
     def _go_on(self, access: "Access", request: ExchangeRequest, realm: "Realm", deadline: float) -> None:
         """Handle a further step, or the first step of a re-authentication."""
@@ -277,7 +294,8 @@ class Plugins:
             return
         runner, step = known
         step = step._replace(data=request.data, first=False)
-        self._put(runner, request, deadline, partial(self._step, access, [runner], request, step, deadline))
+        self._put_login(access, runner, request, deadline,
+                        partial(self._step, access, [runner], request, step, deadline))
 
     def _step(self, access: "Access", runners: list[Runner], request: "LoginRequest | ExchangeRequest", step: AuthStep,
               deadline: float) -> "Answer | None":
@@ -290,7 +308,8 @@ class Plugins:
         if verdict.decision == "defer" and step.first:
             if len(runners) == 1:
                 return LoginAnswer(handle, BAD_AUTHENTICATION_METHOD)
-            self._put(runners[1], request, deadline, partial(self._step, access, runners[1:], request, step, deadline))
+            self._put_login(access, runners[1], request, deadline,
+                            partial(self._step, access, runners[1:], request, step, deadline))
             return None
         if verdict.decision == "continue":
             with self._exchanges_lock:

@@ -1,5 +1,7 @@
 """Runs one plugin: its threads, its failures, the methods that it defines. Knows the plugin API, not the requests.
 
+  put -> the pool, first come, first served       put_login -> turns.py -> the pool runs the login whose turn it is
+
 Invariants: a plugin's calls run in its own threads, so a slow plugin delays only the clients of its requests. No
 exception leaves this module: it is logged with type and place, once a minute for each method, and without its text,
 which may contain a secret.
@@ -11,6 +13,7 @@ from time import monotonic
 
 from mosq.auth.plugin import Broker, Plugin
 from mosq.auth.pool import Pool
+from mosq.auth.turns import Turns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +29,17 @@ THREADS_MAX = 64
 
 class PluginFailedError(Exception):
     """A plugin raised an exception or returned an invalid answer."""
+
+
+class Login:
+    """A login that waits for a thread of the plugin."""
+
+    __slots__ = ("work", "refuse", "deadline")
+
+    def __init__(self, work: "Callable[[], None]", refuse: "Callable[[], None]", deadline: float) -> None:
+        """`refuse` is called if the login finds no room. After `deadline` nothing is called, because the data plane has
+        given it up."""
+        self.work, self.refuse, self.deadline = work, refuse, deadline
 
 
 class Runner:
@@ -46,6 +60,9 @@ class Runner:
         self._lock = threading.Lock()
         self._failures: dict[str, tuple[int, float]] = {}       # method -> (failures since the last log line, its time)
         self._ticking = False
+        self.logins = Turns(WAITING_MAX)
+        self._calls = 0                 # queued calls of `_next_login`: at least one for each waiting login
+        self._calls_lock = threading.Lock()
         threads = max(1, min(THREADS_MAX, plugin.threads)) if plugin.concurrent else 1
         self._pool = Pool(f"plugin-{name}"[:40], threads, WAITING_MAX, flush, partial(self.failed, "a call"))
 
@@ -57,6 +74,25 @@ class Runner:
     def put(self, work: "Callable[[], None]") -> bool:
         """Run `work` in the plugin's threads. False: too many calls wait."""
         return self._pool.put(work)
+
+    def put_login(self, network: bytes, login: Login, held_bytes: int, trusted: bool) -> None:
+        """Run a login in the plugin's threads when it is its turn, or refuse one for which there is no room."""
+        with self._calls_lock:
+            lost = self.logins.put(network, login, held_bytes, trusted)
+            if self._calls < len(self.logins):
+                if self._pool.put(self._next_login):
+                    self._calls += 1
+                elif self.logins.give_up(network, login, trusted):
+                    lost.append(login)
+        for one in lost:
+            one.refuse()
+
+    def _next_login(self) -> None:
+        with self._calls_lock:
+            self._calls -= 1
+            login = self.logins.take()
+        if login is not None:
+            login.work()
 
     def call(self, method: str, argument: "Any") -> "Any":
         """Call a method; runs in a thread of the plugin. Raises PluginFailedError after logging the failure."""
@@ -76,6 +112,8 @@ class Runner:
         stuck_s = self._pool.running_for(now)
         if stuck_s > timeout_s:
             self.failed("a call", f"no answer for {stuck_s:.0f} s")
+        if self.logins.take_late(lambda login: now > login.deadline):       # their memory is free, also if a call hangs
+            self.failed("connect", "requests waited longer than auth_timeout")
         if "tick" in self.does and not self._ticking:
             self._ticking = self._pool.put(self._tick)
 

@@ -5,7 +5,8 @@ other end.
 
 Invariants:
 - One thread calls `take` and `tick`. They never wait.
-- Every waiting request is in a bounded queue. A request that finds the queue full is refused.
+- Every waiting request is in a bounded queue. If that is full, a request of a network that holds most is refused.
+- The logins of all queues together hold at most `login_memory`, in equal shares.
 - No work is done for a request that the data plane has given up.
 - A login that only waits in our queue is not refused for that before QUEUE_S: the data plane is asked to wait.
 - Answers are sent in batches, and at the latest when no more work is left.
@@ -207,6 +208,19 @@ class Access:
         kept = earlier._verdicts if earlier else None
         self._verdicts = kept if kept and (kept.size, kept.seconds) == (size, seconds) else Verdicts(size, seconds)
         self._checks, self._backoff = self._shared.checks, self._shared.backoff
+        self._login_queues = [self._checks.turns]
+        if self._plugins is not None:
+            self._login_queues += self._plugins.login_queues()
+        most = config.login_memory
+        if config.memory_limit and not 0 < most <= config.memory_limit // 4:
+            most = config.memory_limit // 4
+        self._share_bytes = max(1, most // len(self._login_queues)) if most else 0
+        self._bound_logins()
+
+    def _bound_logins(self) -> None:
+        """Give each queue of logins its share of login_memory. An abandoned reload may have changed it."""
+        for queue in self._login_queues:
+            queue.bytes_max = self._share_bytes
 
     def securities(self) -> list[dict[str, "Any"]]:
         """Return the securities as the engine takes them, in the order of securities_of()."""
@@ -280,6 +294,7 @@ class Access:
 
     def tick(self) -> None:
         """Do the work that is due once a second: time-outs of plugins, waiting answers, log lines."""
+        self._bound_logins()
         if self._plugins is not None:
             self._plugins.tick(monotonic(), self._timeout_s)
         self._flush()
@@ -340,12 +355,9 @@ class Access:
         if waits:
             deadline = monotonic() + QUEUE_S
         check = Check(self, handle, user, password, address, hash, known is not None, key, deadline)
-        if waits >= WAITING_MAX:
-            self._outbox.append(LoginAnswer(handle, SERVER_BUSY))
-            return
         if waits and handle >= 0:       # sent first; handles below 0 (HTTP API) need no extension
             self._outbox.append(LoginWait(handle, QUEUE_S + self._wait_s))
-        self._checks.put(check)
+        self._checks.put(check, self.trusts(request))
 
     # ---- called by checks.py in its threads
 
@@ -395,6 +407,10 @@ class Access:
     def is_paused(self, request: LoginRequest) -> bool:
         """Return whether a login is refused because of earlier failures of its user or address."""
         return request.username is not None and self._is_paused(request.address, request.username)
+
+    def trusts(self, request: LoginRequest) -> bool:
+        """Return whether the user has logged in from the address within a day. Only auth_backoff notes that."""
+        return request.username is not None and self._backoff.trusts(request.address, request.username)
 
     def note(self, address: str, user: str, good: bool) -> None:
         """Count the outcome of a login for the pauses of its address and user name."""

@@ -123,7 +123,8 @@ OWN = (
            own=True),
     number("login_memory", 64 << 20, G,
            "Memory in bytes for all connections that have not logged in, with that of TLS; at most a quarter of "
-           "memory_limit. Above it, connections of the networks that hold most end; 0 removes the limit", 0, INT64_MAX,
+           "memory_limit. Above it, connections of the networks that hold most end. Their logins that wait for a "
+           "plugin or a password hash may hold as much again. 0 removes the limit", 0, INT64_MAX,
            unit="bytes", own=True),
     number("max_output_bytes", 64 << 20, G,
            "Unsent output per client in bytes. Above it, QoS 0 messages to the client are dropped and its input waits",

@@ -1,17 +1,16 @@
-"""Gives places to logins: a few are checked at a time, the others wait. Networks get places in turn, so a flood of
-guesses from one delays the login of another by one check. Knows neither requests nor connections.
+"""Gives places to logins: a few are checked at a time, the others wait. Networks get places in turn (turns.py), so a
+flood of guesses from one delays the login of another by one check. Knows neither requests nor connections.
 """
 
 import asyncio
-from collections import deque
 
-from cachetools import LRUCache
+from mosq.auth.turns import Turns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NETWORKS_MAX = 1024             # networks with a remembered last turn; more than can wait at a time
+WAITING_MAX = 10_000            # logins of all networks; the server has fewer connections
 
 
 class BusyError(Exception):
@@ -23,24 +22,21 @@ class Logins:
 
     def __init__(self, places: int, waiting_max: int, within_s: float) -> None:
         """`waiting_max`: logins of one network that may wait. `within_s`: the longest wait, in seconds."""
-        self.free, self.waiting_max, self.within_s = places, waiting_max, within_s
-        self.waiting: dict[bytes, deque[asyncio.Future[bool]]] = {}
-        self.turn = 0
-        self.served: LRUCache[bytes, int] = LRUCache(NETWORKS_MAX)     # network -> its last turn
+        self.free, self.within_s = places, within_s
+        self.waiting = Turns(WAITING_MAX, waiting_max)
 
     async def enter(self, network: bytes, waits: "Callable[[asyncio.Future[bool]], None]") -> None:
         """Take a place; the caller calls `leave`. If there is none, `waits` gets a future, and the login waits until it
         is done: True gives the place, and the caller sets False to give up. Raises BusyError."""
         if self.free:
             self.free -= 1
-            self._serve(network)
             return
-        queue = self.waiting.setdefault(network, deque())
-        if len(queue) >= self.waiting_max:
-            raise BusyError
-        self.served.setdefault(network, self.turn)
         place: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        queue.append(place)
+        for lost in self.waiting.put(network, place):
+            if lost is place:
+                raise BusyError
+            if not lost.done():
+                lost.set_result(False)
         waits(place)
         entered = False
         try:
@@ -54,27 +50,14 @@ class Logins:
             raise BusyError
 
     def leave(self) -> None:
-        """Give the place to the network whose last turn is longest ago."""
-        while self.waiting:
-            network = min(self.waiting, key=lambda one: self.served.get(one, 0))
-            place = self.waiting[network].popleft()
-            if not self.waiting[network]:
-                del self.waiting[network]
-            if not place.done():
-                self._serve(network)
-                place.set_result(True)
-                return
-        self.free += 1
-
-    def _serve(self, network: bytes) -> None:
-        self.turn += 1
-        self.served[network] = self.turn
+        """Give the place to the login whose turn it is."""
+        self.waiting.take_late(asyncio.Future.done)     # their clients have gone
+        place = self.waiting.take()
+        if place is None:
+            self.free += 1
+        else:
+            place.set_result(True)
 
     def _give_up(self, network: bytes, place: "asyncio.Future[bool]") -> None:
-        queue = self.waiting.get(network)
-        if queue is not None and place in queue:
-            queue.remove(place)
-            if not queue:
-                del self.waiting[network]
-        elif place.done() and not place.cancelled() and place.result():
+        if not self.waiting.give_up(network, place) and place.done() and not place.cancelled() and place.result():
             self.leave()        # the request was cancelled after it got the place
