@@ -141,7 +141,7 @@ cdef void queue_drop(Broker* b, Session* s) noexcept nogil:
         q.floor += 1
     q.next = q.floor
     q.pending = q.inflight = 0
-    q.waiting_bytes = q.inflight_bytes = 0
+    q.waiting_bytes = q.inflight_bytes = q.room_bytes = 0
 
 
 cdef void subscriptions_remove(Broker* b, Bridge* l) noexcept nogil:

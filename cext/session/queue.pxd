@@ -34,6 +34,7 @@ ctypedef struct Queue:
     uint16_t reserved
     uint64_t waiting_bytes      # payload bytes of the deliveries in [next, tail)
     uint64_t inflight_bytes     # payload bytes of the deliveries in [floor, next)
+    uint64_t room_bytes         # bytes of topics and properties of the messages in memory
 
 cdef inline Delivery* queue_at(Queue* q, uint32_t position) noexcept nogil:
     return &q.ring[position & q.mask]
@@ -64,6 +65,15 @@ cdef inline uint32_t delivery_bytes(const Delivery* d) noexcept nogil:
     if d.message == NULL:
         return 0
     return paged_bytes(d) if is_paged(d) else d.message.payload.n
+
+# Count the topic and the properties of a message that comes, or leave out those of a delivery's message that goes.
+cdef inline void room_take(Queue* q, const Message* m) noexcept nogil:
+    q.room_bytes += m.topic.n + m.props.n
+
+cdef inline void room_leave(Queue* q, const Delivery* d) noexcept nogil:
+    cdef const Message* m = delivery_message(d)
+    if m != NULL:
+        q.room_bytes -= m.topic.n + m.props.n
 
 cdef inline uint32_t queue_waiting(Queue* q) noexcept nogil:
     return q.tail - q.next

@@ -78,6 +78,7 @@ cdef Delivery* queue_push(Queue* q, Message* m, uint8_t qos, uint8_t retain, uin
     q.tail += 1
     q.pending += 1
     q.waiting_bytes += m.payload.n
+    room_take(q, m)
     return d
 
 
@@ -87,6 +88,7 @@ cdef void queue_pop(Queue* q) noexcept nogil:
     d = queue_at(q, q.tail)
     q.pending -= 1
     q.waiting_bytes -= delivery_bytes(d)
+    room_leave(q, d)
     if d.qos & 3:
         q.last_pid = q.last_pid - 1 if q.last_pid > 1 else 65535
 
@@ -196,6 +198,7 @@ cdef bint delivery_page(Messages* store, Buffers* buffers, Queue* q, Delivery* d
     if lsn >> 54 or lsn & 3:
         return 0
     q.waiting_bytes -= delivery_bytes(d)
+    room_leave(q, d)
     delivery_release(store, buffers, d)
     d.message = <Message*>word
     q.waiting_bytes += paged_bytes(d)
@@ -213,6 +216,7 @@ cdef void delivery_unpage(Messages* store, Queue* q, Delivery* d, Message* m) no
     recorded_leave(store, d)
     d.message = m
     q.waiting_bytes += m.payload.n
+    room_take(q, m)
 
 
 cdef void delivery_release(Messages* store, Buffers* buffers, Delivery* d) noexcept nogil:
@@ -272,7 +276,7 @@ cdef void queue_restored(Queue* q) noexcept nogil:
         q.floor += 1
     q.next = q.floor
     q.inflight = q.pending = 0
-    q.waiting_bytes = q.inflight_bytes = 0
+    q.waiting_bytes = q.inflight_bytes = q.room_bytes = 0
     i = q.floor
     while i != q.tail:
         d = queue_at(q, i)
@@ -289,6 +293,8 @@ cdef void queue_restored(Queue* q) noexcept nogil:
         if d.state != D_DONE:
             q.pending += 1
         q.waiting_bytes += delivery_bytes(d)
+        if delivery_message(d) != NULL:
+            room_take(q, d.message)
         i += 1
     queue_pid_used(q, used, 0)
 

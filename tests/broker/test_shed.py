@@ -53,7 +53,8 @@ def test_clients_with_half_packets_end_before_others_are_refused(broker: mosq.Br
     honest.close()
 
 
-def test_the_client_that_reads_least_ends_first(broker: mosq.Broker) -> None:
+@pytest.mark.parametrize("as_properties", [False, True])
+def test_the_client_that_reads_least_ends_first(broker: mosq.Broker, as_properties: bool) -> None:
     honest, reader = connected(broker, "honest", 4), connected(broker, "reader")
     deaf = connected(broker, "deaf")
     for wire in (reader, deaf):
@@ -61,9 +62,12 @@ def test_the_client_that_reads_least_ends_first(broker: mosq.Broker) -> None:
         wire.expect_packet(Suback(1, (1,)))
     deaf.sock.settimeout(20)
     loud = Publish("loud", b"x" * 50_000, 1, 1)
+    if as_properties:
+        loud = Publish("loud", b"", 1, 1, props=((P.USER, ("k", "v" * 50_000)),))
+    sender = connected(broker, "sender")
     for _ in range(400):
-        honest.send(loud)
-        assert isinstance(honest.read_packet(), Puback)
+        sender.send(loud)
+        assert isinstance(sender.read_packet(), Puback)
         got = reader.read_packet()
         assert isinstance(got, Publish)
         reader.send(Puback(got.mid))
@@ -72,7 +76,7 @@ def test_the_client_that_reads_least_ends_first(broker: mosq.Broker) -> None:
         last = raw
     assert last == Disconnect(0x97).encode(5)
     assert_served(honest)
-    for wire in (honest, reader, deaf):
+    for wire in (honest, reader, deaf, sender):
         wire.close()
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+from contextlib import closing
 
 import pytest
 
 from tests.harness.broker import Broker
 from tests.harness.faults import until
-from tests.harness.packets import Connack, Connect
+from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Publish, Pubrec
 from tests.harness.wire import Wire
 
 LISTENER = "listener {port} 127.0.0.1\n"
@@ -100,3 +101,29 @@ def test_floods_of_one_kind_leave_lines_of_refused_logins() -> None:
         assert isinstance(answer, Connack) and answer.rc
         wire.close()
         until(lambda: "Client guess [127.0.0.1:" in broker.log())
+
+
+@pytest.mark.parametrize(("packets", "line"), [
+    (Pubrec(7).encode(4), "for an unknown packet identifier"),
+    (Publish("t", b"", 2, 1).encode(4) + Publish("t", b"x", 2, 1).encode(4), "Reused message ID"),
+])
+def test_lines_about_the_packets_of_one_client_are_limited(packets: bytes, line: str) -> None:
+    with Broker(LISTENER + f"allow_anonymous true\nlog_connections_max {MOST}\n") as broker, closing(Wire(broker.port, 4)) as wire:
+        wire.send(Connect("c"))
+        assert isinstance(wire.read_packet(), Connack)
+        for _ in range(4 * MOST):
+            wire.sock.sendall(packets)
+        wire.send(Pingreq())
+        while not isinstance(wire.read_packet(), Pingresp):
+            pass
+        until(lambda: "more lines about protocol errors" in broker.log())
+        assert broker.log().count(line) == MOST
+
+
+def test_ipv4_addresses_in_ipv6_form_are_networks_of_their_own() -> None:
+    with Broker(LISTENER + f"allow_anonymous true\nenable_proxy_protocol 1\nlog_connections_max {MOST}\n") as broker:
+        for source in ["203.0.113.1"] * 4 * MOST + ["198.51.100.1"] * MOST:
+            header = f"PROXY TCP6 ::ffff:{source} ::1 1000 1883\r\n".encode()
+            connect_to(broker, "127.0.0.1", header + b"\0\0")
+        until(lambda: len(re.findall(r"Protocol error from (?:::ffff:)?198\.51\.100\.1:", broker.log())) == MOST)
+        assert len(re.findall(r"Protocol error from (?:::ffff:)?203\.0\.113\.1:", broker.log())) == MOST

@@ -12,10 +12,11 @@ from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_REFUSED, END_UPGRADE, client_address, client_doom, log_line
+from cext.broker.core.client cimport END_REFUSED, END_UPGRADE, client_address, client_doom, log_line, peer_line_wanted
 from cext.broker.core.client_state cimport CF_IDENTIFIED, Client, client_of
 from cext.broker.core.listener cimport Listener
-from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE
+from cext.broker.core.log_rate cimport LINE_CONNECTED, LINE_PROTOCOL
 from cext.broker.core.newcomers cimport newcomer_moved
 from cext.broker.core.pending_packet cimport names_take, owned_set, proxied_of
 from cext.codec.decode cimport Connect
@@ -39,7 +40,7 @@ cdef enum:
 
 cdef int proxy_rejected(Broker* b, Client* c, const char* why) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
-    if log_wanted(&b.log, LOG_NOTICE):
+    if peer_line_wanted(b, c, LOG_NOTICE, LINE_PROTOCOL):
         client_address(c, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Connection from %s:%d rejected, %s.", where,
                                          <int>c.conn.address.port, why))
@@ -52,7 +53,7 @@ cdef int proxy_corrupt(Broker* b, Client* c) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
     if c.listener.proxy_version == 2:
         return proxy_rejected(b, c, "corrupt PROXY header")
-    if log_wanted(&b.log, LOG_NOTICE):
+    if peer_line_wanted(b, c, LOG_NOTICE, LINE_PROTOCOL):
         client_address(c, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Connection rejected, corrupt PROXY header. It is from %s:%d.", where,
                                          <int>c.conn.address.port))
@@ -62,9 +63,10 @@ cdef int proxy_corrupt(Broker* b, Client* c) noexcept nogil:
 
 cdef void log_proxied_tls(Broker* b, Client* c, const Proxied* p) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
-    if p.tls_version.n == 0 or p.cipher.n == 0 or not log_wanted(&b.log, LOG_NOTICE) or not b.settings.connection_messages:
+    if p.tls_version.n == 0 or p.cipher.n == 0 or not b.settings.connection_messages:
         return
-    if utf8_check(p.tls_version.p, p.tls_version.n) != 0 or utf8_check(p.cipher.p, p.cipher.n) != 0:
+    if utf8_check(p.tls_version.p, p.tls_version.n) != 0 or utf8_check(p.cipher.p, p.cipher.n) != 0 \
+            or not peer_line_wanted(b, c, LOG_NOTICE, LINE_CONNECTED):
         return
     client_address(c, where, sizeof(where))
     log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Connection from %s:%d negotiated %.*s cipher %.*s", where,

@@ -7,10 +7,10 @@ from libc.stdio cimport snprintf
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport client_doom, client_id_of, line_allowed, log_line
+from cext.broker.core.client cimport client_doom, client_id_of, line_allowed, log_line, peer_line_wanted
 from cext.broker.core.client_state cimport CF_IDENTIFIED, C_ENDED, Client, client_of
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE, log_wanted
-from cext.broker.core.log_rate cimport LINE_PROTOCOL
+from cext.broker.core.log_rate cimport LINE_CONNECTED, LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport proxied_of
 from cext.codec.decode cimport Connect
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
@@ -62,7 +62,7 @@ cdef void log_negotiated_tls(Broker* b, Client* c) noexcept nogil:
     cdef uint8_t cipher[128]
     cdef View id
     cdef int n, m
-    if c.conn.transport == NULL or not log_wanted(&b.log, LOG_NOTICE) or not b.settings.connection_messages:
+    if c.conn.transport == NULL or not b.settings.connection_messages or not peer_line_wanted(b, c, LOG_NOTICE, LINE_CONNECTED):
         return
     n = c.conn.transport.ops.describe(&c.conn, PEER_PROTOCOL, protocol, sizeof(protocol))
     m = c.conn.transport.ops.describe(&c.conn, PEER_CIPHER, cipher, sizeof(cipher))

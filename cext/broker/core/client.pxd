@@ -50,6 +50,8 @@ cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexc
 cdef bint denial_logged(Broker* b) noexcept nogil
 # Return whether a line about a connection from this address may be logged. `kind`: LINE_ of log_rate.pxd.
 cdef bint line_allowed(Broker* b, const Address* a, int kind) noexcept nogil
+# The same for a line of this log type about what a client has sent. Every such line asks, or a client can fill the disk.
+cdef bint peer_line_wanted(Broker* b, const Client* c, uint32_t type, int kind) noexcept nogil
 cdef void lines_sum(Broker* b) noexcept nogil       # at the end of the window: log how many lines were left out
 cdef void denials_sum(Broker* b) noexcept nogil     # at the end of the second
 cdef const char* reason_text(int reason) noexcept nogil      # NULL: a normal end

@@ -362,6 +362,10 @@ cdef bint line_allowed(Broker* b, const Address* a, int kind) noexcept nogil:
     return log_rate_count(<LogRates*>b.log_rates, a, kind, b.settings.log_connections_max)
 
 
+cdef bint peer_line_wanted(Broker* b, const Client* c, uint32_t type, int kind) noexcept nogil:
+    return log_wanted(&b.log, type) and line_allowed(b, &c.conn.address, kind)
+
+
 cdef const char* line_kind_text(int kind) noexcept nogil:
     if kind == LINE_ACCEPTED:
         return "new connections"

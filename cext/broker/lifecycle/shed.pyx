@@ -21,18 +21,21 @@ from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.resident cimport memory_counted
 from cext.broker.persist.publication cimport memory_reserve, memory_short
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
+from cext.session.queue cimport Queue
 
 cdef enum:
     HELD_MIN_BYTES = 48 * 1024
     LOOK_EVERY_MS = 100
-    MESSAGE_ROOM = 128           # bytes of a queued message beside its payload
+    MESSAGE_ROOM = 128           # bytes of a queued message beside its payload, topic and properties
     LOOKS_PER_WORK = 8           # clients looked at for one unit of work
 
 
 cdef inline uint64_t held_bytes(const Client* c) noexcept nogil:
     cdef uint64_t unread = c.conn.out_bytes
+    cdef const Queue* q
     if c.session != NULL and c.session.expiry_s == 0 and c.session.store_session_id == 0:
-        unread += c.session.queue.waiting_bytes + c.session.queue.inflight_bytes + <uint64_t>c.session.queue.pending * MESSAGE_ROOM
+        q = &c.session.queue
+        unread += q.waiting_bytes + q.inflight_bytes + q.room_bytes + <uint64_t>q.pending * MESSAGE_ROOM
     return c.conn.in_cap + (unread - HIGH_WATER_BYTES if unread > HIGH_WATER_BYTES else 0)
 
 

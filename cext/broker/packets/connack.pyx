@@ -8,7 +8,10 @@ from libc.string cimport memset
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport ADDRESS_TEXT_MAX, END_REFUSED, END_SILENT, client_address, client_id_of, client_room, client_wrote, line_allowed, log_line
+from cext.broker.core.client cimport (
+    ADDRESS_TEXT_MAX, END_REFUSED, END_SILENT, client_address, client_id_of, client_room, client_wrote, log_line,
+    peer_line_wanted,
+)
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.log_rate cimport LINE_REFUSED
@@ -92,7 +95,7 @@ cdef int connect_refuse_5(Broker* b, Client* c, uint8_t rc5) noexcept nogil:
 
 cdef void log_refusal(Broker* b, Client* c, const char* reason) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
-    if log_wanted(&b.log, LOG_NOTICE) and line_allowed(b, &c.conn.address, LINE_REFUSED):
+    if peer_line_wanted(b, c, LOG_NOTICE, LINE_REFUSED):
         client_address(c, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client from %s:%d refused: %s.", where,
                                          <int>c.conn.address.port, reason))

@@ -7,15 +7,16 @@ from libc.stdio cimport snprintf
 from libc.string cimport memcmp
 
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport ADDRESS_TEXT_MAX, client_address, log_line
+from cext.broker.core.client cimport ADDRESS_TEXT_MAX, client_address, log_line, peer_line_wanted
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.log cimport LOG_ERROR, LOG_INFORMATION, LOG_LINE_MAX, log_wanted
+from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.codec.frame cimport Frame, V31, V311, V5
 
 
 cdef void log_protocol_error(Broker* b, Client* c, const char* text) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
-    if log_wanted(&b.log, LOG_INFORMATION):
+    if peer_line_wanted(b, c, LOG_INFORMATION, LINE_PROTOCOL):
         client_address(c, where, sizeof(where))
         log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: %s.", where,
                                               <int>c.conn.address.port, text))
@@ -89,7 +90,7 @@ cdef void log_flags_error(Broker* b, Client* c, const uint8_t* p, uint32_t n, in
         snprintf(text, sizeof(text), "CONNECT without Will with non-zero QoS (%d) or retain (%d)", <int>(flags >> 3 & 3),
                  <int>(flags >> 5 & 1))
         log_protocol_error(b, c, text)
-    elif flags & 0xC0 == 0x40 and level <= V311 and log_wanted(&b.log, LOG_ERROR):
+    elif flags & 0xC0 == 0x40 and level <= V311 and peer_line_wanted(b, c, LOG_ERROR, LINE_PROTOCOL):
         log_password_error(b, c, p, n)
 
 

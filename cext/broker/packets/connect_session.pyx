@@ -10,10 +10,11 @@ from libc.string cimport memcmp, memcpy, strlen
 from cext.base.view cimport View
 from cext.broker.core.access cimport session_mounted_at
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport log_line
+from cext.broker.core.client cimport log_line, peer_line_wanted
 from cext.broker.core.client_state cimport CF_TRUSTED, Client, TIMER_SESSION, Will
 from cext.broker.core.durable cimport durable_refuses
-from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE
+from cext.broker.core.log_rate cimport LINE_CONNECTED
 from cext.broker.core.session_refs cimport session_client, session_security
 from cext.broker.core.settings cimport TAKEOVER_WILL_ALL, TAKEOVER_WILL_V5
 from cext.broker.core.stats cimport REFUSED_CLIENTS, REFUSED_DISK, REFUSED_MEMORY
@@ -219,7 +220,7 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
         client_end(b, session_client(s), RC_SESSION_TAKEN_OVER)
         s = sessions_find(&b.sessions, p.client_id)
     if s != NULL and not p.clean_start and mismatch_of(s, c, p) != NULL:
-        if log_wanted(&b.log, LOG_NOTICE):
+        if peer_line_wanted(b, c, LOG_NOTICE, LINE_CONNECTED):
             log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "The stored session of client %.*s is discarded: %s. %u messages were queued.",
                                              <int>s.id_len, <const char*>s.client_id, mismatch_of(s, c, p), s.queue.pending))
         session_end(b, s)

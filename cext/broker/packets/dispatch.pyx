@@ -10,9 +10,9 @@ from libc.stdio cimport snprintf
 
 from cext.broker.core.bridge_state cimport bridges_of
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport ADDRESS_TEXT_MAX, END_SILENT, client_address, line_allowed, log_line
+from cext.broker.core.client cimport ADDRESS_TEXT_MAX, END_SILENT, client_address, log_line, peer_line_wanted
 from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_ENDED, C_NEW, C_OPENING, Client, client_of
-from cext.broker.core.log cimport LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.log cimport LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING
 from cext.broker.core.turn cimport turn_input_limit
@@ -92,7 +92,7 @@ cdef inline uint32_t connect_max(Broker* b) noexcept nogil:
 cdef int reserved_packet(Broker* b, Client* c) noexcept nogil:
     """Log a packet of the reserved type 0 [v5 2.1.2] and return the reason code."""
     cdef char where[ADDRESS_TEXT_MAX]
-    if log_wanted(&b.log, LOG_INFORMATION):
+    if peer_line_wanted(b, c, LOG_INFORMATION, LINE_PROTOCOL):
         client_address(c, where, sizeof(where))
         log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: RESERVED packet.", where,
                                               <int>c.conn.address.port))
@@ -103,11 +103,11 @@ cdef int first_not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
     client_address(c, where, sizeof(where))
     if f.first == TLS_HANDSHAKE:
-        if log_wanted(&b.log, LOG_NOTICE) and line_allowed(b, &c.conn.address, LINE_PROTOCOL):
+        if peer_line_wanted(b, c, LOG_NOTICE, LINE_PROTOCOL):
             log_line(b, LOG_NOTICE, snprintf(
                 b.log.line, LOG_LINE_MAX, "Client from %s:%d appears to be using TLS to connect to a non-TLS listener.", where,
                 <int>c.conn.address.port))
-    elif log_wanted(&b.log, LOG_INFORMATION) and line_allowed(b, &c.conn.address, LINE_PROTOCOL):
+    elif peer_line_wanted(b, c, LOG_INFORMATION, LINE_PROTOCOL):
         log_line(b, LOG_INFORMATION, snprintf(
             b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: First packet not CONNECT (%02X).", where,
             <int>c.conn.address.port, <int>f.first))

@@ -6,11 +6,12 @@ from libc.stdint cimport uint64_t
 from libc.stdio cimport snprintf
 
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport log_line, log_packet
+from cext.broker.core.client cimport log_line, log_packet, peer_line_wanted
 from cext.broker.core.client_state cimport CF_BRIDGE, Client
 from cext.broker.core.durable cimport changes_of
 from cext.broker.core.jobs cimport jobs_unblock
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
+from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.packets.handle_publish cimport publish_released
 from cext.broker.persist.accounts cimport ACCOUNT_ACKNOWLEDGED
 from cext.broker.persist.pending_acks cimport ack_after_all, ack_now, ack_when_committed
@@ -20,7 +21,9 @@ from cext.codec.as_client cimport decode_server_ack
 from cext.codec.decode cimport Ack, decode_ack
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL
 from cext.codec.reason cimport RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED, RC_SUCCESS
-from cext.session.queue cimport D_RELEASED, D_SENT, Delivery, delivery_bytes, delivery_release, queue_find, queue_position
+from cext.session.queue cimport (
+    D_RELEASED, D_SENT, Delivery, delivery_bytes, delivery_release, queue_find, queue_position, room_leave,
+)
 from cext.session.session cimport Session
 
 
@@ -51,6 +54,7 @@ cdef int delivery_progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogi
             return RC_QUOTA_EXCEEDED
         if d.state == D_SENT:
             s.queue.inflight_bytes -= delivery_bytes(d)
+            room_leave(&s.queue, d)
             delivery_release(&b.messages, &b.reactor.buffers, d)
             d.state = D_RELEASED
             changes = changes_of(b)
@@ -74,7 +78,7 @@ cdef void unknown_pid(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
     """Handle an acknowledgement with an unknown packet id [v5 3.5.2.1, 4.3.3]."""
     if kind != T_PUBREC or a.rc >= 0x80:
         return
-    if log_wanted(&b.log, LOG_WARNING):
+    if peer_line_wanted(b, c, LOG_WARNING, LINE_PROTOCOL):
         log_line(b, LOG_WARNING, snprintf(
             b.log.line, LOG_LINE_MAX, "Warning: Received PUBREC from %.*s for an unknown packet identifier %d.",
             <int>c.session.id_len, <const char*>c.session.client_id, <int>a.pid))

@@ -19,13 +19,16 @@ from cext.broker.auth.tls_identity cimport log_negotiated_tls
 from cext.broker.core.access cimport session_names
 from cext.broker.core.bounds cimport WORK_CONNECT
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport ADDRESS_TEXT_MAX, END_LOST, aliases_begin, auth_send, client_address, log_connected, log_line, log_text
+from cext.broker.core.client cimport (
+    ADDRESS_TEXT_MAX, END_LOST, aliases_begin, auth_send, client_address, log_connected, log_line, log_text, peer_line_wanted,
+)
 from cext.broker.core.client_state cimport CF_PROBLEM_INFO, C_CONNECTED, C_NEW, Client
 from cext.broker.core.durable cimport changes_of
 from cext.broker.core.jobs cimport jobs_follow, jobs_unblock
 from cext.broker.core.listener cimport Security
 from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.log_rate cimport LINE_CONNECTED, LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING, method_of, owned_set, pending_packet_free, pending_packet_resume
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.stats cimport REFUSED_AUTH_TIMEOUT
@@ -76,11 +79,11 @@ cdef void client_begin(Broker* b, Client* c, Connect* p) noexcept nogil:
         b.stats.clients_max = b.sessions.count
 
 
-cdef void log_unsafe_names(Broker* b, Session* s) noexcept nogil:
+cdef void log_unsafe_names(Broker* b, const Client* c, Session* s) noexcept nogil:
     """Log names that would widen an ACL pattern, and are therefore denied: once, where Mosquitto logs it at every check."""
     cdef View id, user
     cdef const Acl* a = session_security(s).acl
-    if a == NULL or not acl_patterned(a) or not log_wanted(&b.log, LOG_NOTICE):
+    if a == NULL or not acl_patterned(a) or not peer_line_wanted(b, c, LOG_NOTICE, LINE_CONNECTED):
         return
     session_names(s, &id, &user)
     if acl_name_unsafe(user):
@@ -97,7 +100,7 @@ cdef void security_begin(Broker* b, Client* c, Session* s) noexcept nogil:
     cdef Security* security = session_security(s)
     cdef View id, user, where
     cdef char text[ADDRESS_TEXT_MAX]
-    log_unsafe_names(b, s)
+    log_unsafe_names(b, c, s)
     if security.events:
         session_names(s, &id, &user)
         where.p = <const uint8_t*>text
@@ -175,7 +178,7 @@ cdef int connect_admit(Broker* b, Client* c, Connecting* k) noexcept nogil:
 
 cdef void log_second_connect(Broker* b, Client* c) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
-    if log_wanted(&b.log, LOG_NOTICE):
+    if peer_line_wanted(b, c, LOG_NOTICE, LINE_PROTOCOL):
         client_address(c, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Bad client %s:%d sending multiple CONNECT messages.", where,
                                          <int>c.conn.address.port))

@@ -18,10 +18,11 @@ from cext.broker.auth.bridge cimport bridge_accepts, bridge_seen, bridge_via
 from cext.broker.core.access cimport access_allows, access_ruled
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport aliases_of, denial_logged, log_line
+from cext.broker.core.client cimport aliases_of, denial_logged, log_line, peer_line_wanted
 from cext.broker.core.client_state cimport AliasIn, CF_BRIDGE, CF_TRUSTED, Client
 from cext.broker.core.durable cimport changes_of, durable_refuses
 from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING, owned_view, pending_packet_free
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_security
@@ -290,7 +291,7 @@ cdef void inbound_drop(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
 
 
 cdef void pid_reused(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
-    if log_wanted(&b.log, LOG_WARNING):
+    if peer_line_wanted(b, c, LOG_WARNING, LINE_PROTOCOL):
         log_line(b, LOG_WARNING, snprintf(
             b.log.line, LOG_LINE_MAX, "Reused message ID %d from %.*s detected. Clearing from storage.", <int>h.pid,
             <int>c.session.id_len, <const char*>c.session.client_id))
@@ -412,7 +413,7 @@ cdef void inbox_forget(Broker* b, Client* c) noexcept nogil:
 
 
 cdef void log_quota(Broker* b, Client* c, const char* text) noexcept nogil:
-    if log_wanted(&b.log, LOG_WARNING):
+    if peer_line_wanted(b, c, LOG_WARNING, LINE_PROTOCOL):
         log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s %s", <int>c.session.id_len,
                                           <const char*>c.session.client_id, text))
 
@@ -610,6 +611,6 @@ cdef void log_malformed(Broker* b, Client* c, uint8_t first) noexcept nogil:
 
 
 cdef void log_bad(Broker* b, Client* c, const char* text) noexcept nogil:
-    if log_wanted(&b.log, LOG_INFORMATION):
+    if peer_line_wanted(b, c, LOG_INFORMATION, LINE_PROTOCOL):
         log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "%s from %.*s, disconnecting.", text,
                                               <int>c.session.id_len, <const char*>c.session.client_id))

@@ -11,10 +11,14 @@ from cext.broker.auth.auth_requests cimport EVENT_SUBSCRIBED, EVENT_UNSUBSCRIBED
 from cext.broker.core.bounds cimport WORK_FILTER
 from cext.broker.core.access cimport access_by_roles, access_may_subscribe, session_names
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport ADDRESS_TEXT_MAX, client_address, client_id_of, client_room, client_wrote, denial_logged, log_line, log_packet
+from cext.broker.core.client cimport (
+    ADDRESS_TEXT_MAX, client_address, client_id_of, client_room, client_wrote, denial_logged, log_line, log_packet,
+    peer_line_wanted,
+)
 from cext.broker.core.client_state cimport CF_REMOTE_BRIDGE, Client
 from cext.broker.core.durable cimport durable_refuses
 from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
+from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.subscription cimport parse_mounted
 from cext.broker.packets.authorize cimport filter_refused
@@ -147,7 +151,7 @@ cdef bint rules_allow(Broker* b, Session* s, View filter, View whole, uint8_t ac
 
 cdef int filter_invalid(Broker* b, Client* c) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
-    if log_wanted(&b.log, LOG_INFORMATION):
+    if peer_line_wanted(b, c, LOG_INFORMATION, LINE_PROTOCOL):
         client_address(c, where, sizeof(where))
         log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %s, disconnecting.",
                                               where))

@@ -23,7 +23,7 @@ from cext.broker.persist.publication cimport drop, dropped
 from cext.session.message cimport MESSAGE_SPREAD, Message, message_unref
 from cext.session.queue cimport (
     D_DONE, D_WAITING, Delivery, Queue, delivery_bytes, delivery_message, delivery_release, delivery_topic, is_paged,
-    queue_at, queue_done, queue_position, queue_waiting,
+    queue_at, queue_done, queue_position, queue_waiting, room_leave, room_take,
 )
 from cext.session.session cimport SESSION_BRIDGE, Session
 
@@ -81,6 +81,7 @@ cdef void unsent_done(Broker* b, Session* s, Delivery* d, int reason) noexcept n
     if s.store_session_id:
         pending_delivery_done(b, s, delivery_message(d), queue_position(&s.queue, d))
     s.queue.waiting_bytes -= delivery_bytes(d)
+    room_leave(&s.queue, d)
     delivery_release(&b.messages, &b.reactor.buffers, d)
     queue_done(&s.queue, d)
     skip_done(&s.queue)
@@ -139,6 +140,8 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
             account_refused(b, s, qos, ACCOUNT_DROPPED)      # one dropped for one queued
             q.waiting_bytes += m.payload.n
             q.waiting_bytes -= d.message.payload.n
+            room_take(q, m)
+            room_leave(q, d)
             if s.store_session_id and <int>(i - s.logged) >= 0:
                 pending_delivery_done(b, s, d.message, i)    # its record, if any, is replaced
             message_unref(&b.messages, &b.reactor.buffers, d.message)

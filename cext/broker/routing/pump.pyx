@@ -30,7 +30,7 @@ from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY
 from cext.session.message cimport MESSAGE_AGAIN, Message, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, delivery_bytes, delivery_message, delivery_release,
-    delivery_topic, inbox_fini, is_paged, queue_at, queue_done, queue_pid_rises, queue_position,
+    delivery_topic, inbox_fini, is_paged, queue_at, queue_done, queue_pid_rises, queue_position, room_leave,
 )
 from cext.session.session cimport SESSION_DROPPING, SESSION_RECHECK, SESSION_STRANGER, Session, session_sub_id
 
@@ -40,6 +40,7 @@ cdef void delivery_done(Broker* b, Session* s, Delivery* d, int way) noexcept no
     if s.store_session_id:
         pending_delivery_done(b, s, d.message, queue_position(&s.queue, d))
     s.queue.inflight_bytes -= delivery_bytes(d)
+    room_leave(&s.queue, d)
     delivery_release(&b.messages, &b.reactor.buffers, d)
     queue_done(&s.queue, d)
 
@@ -68,6 +69,7 @@ cdef void release_unnamed(Broker* b, Session* s, Delivery* d) noexcept nogil:
     it counts there under the name that it had."""
     drop(b, s, DROP_NO_NAME, d.message.topic)
     s.queue.waiting_bytes -= d.message.payload.n
+    room_leave(&s.queue, d)
     message_unref(&b.messages, &b.reactor.buffers, d.message)
     d.message = NULL
     d.state = D_RELEASED
