@@ -73,7 +73,7 @@ def page(plain: Result, compat: Result, reasons: list[tuple[str, str]]) -> str:
     flaky = sorted({*plain["flaky"], *compat["flaky"]})
     if flaky:
         lines.append(f"Passed only when run again alone: {', '.join(f'`{name}`' for name in flaky)}.")
-    lines += ["", "## What does not pass", "", "| test | with `compat` | why |", "|---|---|---|"]
+    lines += ["", "## Tests that do not pass", "", "| test | with `compat` | why |", "|---|---|---|"]
     for name in sorted({*plain["failing"], *compat["failing"]}):
         passes = "fails" if name in compat["failing"] else "passes"
         lines.append(f"| `{name}` | {passes} | {reason_for(name, reasons)} |")

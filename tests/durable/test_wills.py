@@ -53,7 +53,7 @@ def words(broker: Kept) -> list[bytes]:
     """Return the messages that wait for the offline subscriber."""
     sub = broker.client("sub", session=True)
     settle(broker)
-    settle(broker)               # what had to be read from the disk is read
+    settle(broker)               # the messages are read from the disk
     got = []
     sub.send(Subscribe(9, (("none", 0),)))       # its answer comes after all that waits
     while isinstance(packet := sub.read_packet(), Publish):
