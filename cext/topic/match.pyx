@@ -113,11 +113,6 @@ cdef inline uint32_t topic_level_end(const uint8_t* topic, uint32_t at, uint32_t
     return at
 
 
-cdef inline bint is_end(const TreeWalk* w, uint32_t depth, uint32_t n) noexcept nogil:
-    """Return whether all levels of the topic are above this depth."""
-    return w.starts[depth] > n
-
-
 cdef void place_set(MatchPlace* place, TreeNode* node, bint inside) noexcept nogil:
     """Set the place to a node: its path is read from the tree."""
     cdef TreeNode* at = node
@@ -167,28 +162,48 @@ cdef TreeNode* tree_return(Root* root, const uint8_t* topic, uint32_t n, const M
     return node
 
 
+cdef TreeNode* walk_begin(TreeWalk* w, Root* root, const uint8_t* topic, uint32_t n, const MatchPlace* place, bint* inside) noexcept nogil:
+    """Return the node at which the walk begins or continues; NULL = it is done. inside: the node's own filters are matched already."""
+    cdef TreeNode* node
+    w.starts[0] = 0
+    w.known = w.depth = w.n_waiting = 0
+    inside[0] = 0
+    if place == NULL:
+        return &root.top
+    node = tree_return(root, topic, n, place, w)
+    if node != NULL:
+        inside[0] = place.inside
+    elif w.n_waiting:
+        w.n_waiting -= 1
+        w.depth = w.depths[w.n_waiting]
+        node = w.waiting[w.n_waiting]
+    return node
+
+
+cdef inline int match_leaves(Match* m, Leaf* leaf, bint ends) noexcept nogil:
+    """Match the filters that end at a node. `#` also matches the parent level [v5 4.7.1.2]. ends: the topic ends at this node."""
+    cdef int rc
+    while leaf != NULL:
+        if ends or leaf.link.hash == LEAF_MULTI:
+            rc = match_leaf(m, leaf)
+            if rc:
+                return rc
+        leaf = <Leaf*>leaf.link.next
+    return MATCH_WHOLE
+
+
 cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m, const MatchPlace* place) noexcept nogil:
     # Walk depth first along the text edges. If a `+` edge is open too, it waits on a stack. The topic is split into levels only as
     # far as the walk comes, because most walks end early. place: where to continue; NULL = at the root.
     cdef TreeWalk w
     cdef uint32_t depth, known, n_waiting       # of w: a local variable stays in a register
     cdef uint64_t steps = m.steps
-    cdef bint inside = 0
-    cdef TreeNode* node = &root.top
+    cdef bint inside
+    cdef TreeNode* node = walk_begin(&w, root, topic, n, place, &inside)
     cdef TreeNode* onward
-    cdef Leaf* leaf
     cdef int rc
-    w.starts[0] = 0
-    w.known = w.depth = w.n_waiting = 0
-    if place != NULL:
-        node = tree_return(root, topic, n, place, &w)
-        inside = place.inside and node != NULL
-        if node == NULL:
-            if w.n_waiting == 0:
-                return MATCH_WHOLE
-            w.n_waiting -= 1
-            node = w.waiting[w.n_waiting]
-            w.depth = w.depths[w.n_waiting]
+    if node == NULL:
+        return MATCH_WHOLE
     depth = w.depth
     known = w.known
     n_waiting = w.n_waiting
@@ -201,15 +216,12 @@ cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m, cons
             return MATCH_PART
         else:
             steps -= 1
-            leaf = node.leaves
-            while leaf != NULL:                 # `#` also matches the parent level [v5 4.7.1.2]
-                if leaf.link.hash == LEAF_MULTI or w.starts[depth] > n:
-                    m.steps = steps
-                    rc = match_leaf(m, leaf)
-                    if rc:
-                        return rc
-                    steps = m.steps
-                leaf = <Leaf*>leaf.link.next
+            if node.leaves != NULL:
+                m.steps = steps
+                rc = match_leaves(m, node.leaves, w.starts[depth] > n)
+                if rc:
+                    return rc
+                steps = m.steps
         onward = NULL
         if w.starts[depth] > n:
             pass                                # all levels are done
