@@ -299,7 +299,7 @@ def test_tls_and_reload(tmp_path):
 def test_a_port_in_use_and_a_bad_certificate():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         site = Site(CONFIG.replace("{web}", str(taken.getsockname()[1])))
-        with pytest.raises(RuntimeError, match=r"status 1.*\n(.*\n)*Error: cannot listen on 127.0.0.1 port .*: Address already in use"):
+        with pytest.raises(RuntimeError, match=r"status 1.*\n(.*\n)*Error: Address already in use: cannot listen on 127.0.0.1 port "):
             site.broker.start()
         shutil.rmtree(site.broker.dir)
     site = Site(CONFIG + "certfile {dir}/none\nkeyfile {dir}/none\n")
