@@ -16,17 +16,18 @@ place of the first level gives no right.
 
 A token that expires while its client is connected does not end the connection.
 
-JwtAcl keeps the rights of connected clients, also over a reload. The table is bounded: a client whose rights were
-removed from it is denied, and is never left to the next plugin or the acl_file.
+JwtAcl keeps the rights of connected clients, also over a reload, and those of disconnected clients for their wills and
+sessions. The tables are bounded in bytes. The user with most clients makes room. From then on a client of this user
+whose rights are not known is denied, and is never left to the next plugin or the acl_file.
 """
 
 import os
 import threading
+from collections import OrderedDict
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import jwt
-from cachetools import LRUCache
 
 from mosq.auth.plugin import (
     ALLOW,
@@ -40,19 +41,27 @@ from mosq.auth.plugin import (
     Plugin,
     Verdict,
 )
-from mosq.auth.runner import filled, matches
+from mosq.auth.runner import matches
 
 OPTIONS = ("algorithms", "public_key_file", "secret_file", "secret", "audience", "issuer", "username_claim", "leeway")
 SECRET_BYTES_MIN = {"HS256": 32, "HS384": 48, "HS512": 64}      # [RFC 7518 3.2]
 PUBLIC = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "ES256K", "EdDSA"))
 RSA_BITS_MIN = 2048
 LEEWAY_MAX_S = 3600
-CLIENTS_MAX = 1_000_000                 # connected clients whose rights are remembered
-OTHERS_MAX = 100_000                    # the same, for clients that are not connected yet or no longer, and for HTTP
+CONNECTED_BYTES_MAX = 1 << 30           # rights of connected clients
+OTHERS_BYTES_MAX = 64 << 20             # the same, for clients that are not connected yet or no longer, and for HTTP
+CLIENT_BYTES = 1024                     # one client and its user without the claims, rounded up
+CLAIMS_BYTES = 512                      # equal claims of any number of clients, without their text
 REMOVED_BITS = 1 << 26                  # 8 MiB, and nothing before the first removal
+DIGEST_BYTES = 16
 FILTERS_MAX = 1000                      # filters of one token that are used
 
-Client = tuple[str, str]                # client id, user name
+
+class Client(NamedTuple):
+    """Keyed hashes of a user name, and of user name and client id: their length does not depend on the client."""
+
+    user: bytes
+    name: bytes
 
 
 class Jwt(Plugin):
@@ -92,49 +101,119 @@ class Jwt(Plugin):
 
 
 class Removed:
-    """Remembers clients whose rights were removed: a bit of a keyed hash each. It never forgets one; `in` may be true
-    for another client too."""
+    """Remembers users whose rights were removed: four bits of a keyed hash each. It never forgets one; `in` may be
+    true for another user too. Users, because a user with one token can have any number of client ids."""
 
     def __init__(self) -> None:
-        self._bits = bytearray()        # empty until the first client
-        self._key = os.urandom(16)
+        self._bits = bytearray()        # empty until the first user
 
-    def add(self, client: Client) -> None:
+    def add(self, user: bytes) -> None:
         self._bits = self._bits or bytearray(REMOVED_BITS // 8)
-        place, bit = self._place(client)
-        self._bits[place] |= bit
+        for place, bit in self._places(user):
+            self._bits[place] |= bit
 
-    def __contains__(self, client: Client) -> bool:
-        place, bit = self._place(client)
-        return bool(self._bits) and bool(self._bits[place] & bit)
+    def __contains__(self, user: bytes) -> bool:
+        return bool(self._bits) and all(self._bits[place] & bit for place, bit in self._places(user))
 
-    def _place(self, client: Client) -> tuple[int, int]:
-        name = b"%d:%b%b" % (len(client[0].encode()), client[0].encode(), client[1].encode())
-        n = int.from_bytes(blake2b(name, digest_size=8, key=self._key).digest()) % REMOVED_BITS
-        return n >> 3, 1 << (n & 7)
+    @staticmethod
+    def _places(user: bytes) -> list[tuple[int, int]]:
+        numbers = (int.from_bytes(user[i:i + 4]) % REMOVED_BITS for i in range(0, DIGEST_BYTES, 4))
+        return [(n >> 3, 1 << (n & 7)) for n in numbers]
 
 
-class Known(LRUCache[Client, "Rights"]):
-    """The rights of some clients. The one that was used least recently makes room."""
+class Claims(NamedTuple):
+    """The filters of a token in UTF-8, with a zero byte between two of them."""
 
-    def __init__(self, most: int, removed: Removed) -> None:
-        super().__init__(most)
-        self._removed = removed
-
-    def popitem(self) -> "tuple[Client, Rights]":
-        client, rights = super().popitem()
-        if rights.connections or not rights.was_connected:      # otherwise it is known to be disconnected
-            self._removed.add(client)
-        return client, rights
+    publ: bytes
+    subs: bytes
 
 
 class Rights:
-    """The filters of a client's token, and the number of its open connections: two during a take-over."""
+    """The claims of a client's token, and the number of its open connections: two during a take-over."""
 
-    __slots__ = ("filters", "connections", "was_connected")
+    __slots__ = ("claims", "connections")
 
-    def __init__(self, filters: dict[str, list[tuple[str, ...]]]) -> None:
-        self.filters, self.connections, self.was_connected = filters, 0, False
+    def __init__(self, claims: Claims) -> None:
+        self.claims, self.connections = claims, 0
+
+
+class Known:
+    """The rights of some clients, in at most `bytes_max` bytes. Equal claims are stored once. The user who has most
+    clients makes room, with the client that was used least recently."""
+
+    def __init__(self, bytes_max: int, removed: Removed) -> None:
+        self.bytes, self._bytes_max, self._removed = 0, bytes_max, removed
+        self._users: dict[bytes, OrderedDict[bytes, Rights]] = {}
+        self._claims: dict[Claims, list[Any]] = {}              # claims -> the shared object, number of clients
+        # number of clients -> users who have so many; the one that was used least recently is first
+        self._ranks: dict[int, OrderedDict[bytes, None]] = {}
+        self._most = 0                                          # the largest key of `_ranks`
+
+    def get(self, client: Client) -> Rights | None:
+        clients = self._users.get(client.user)
+        if clients is None or client.name not in clients:
+            return None
+        clients.move_to_end(client.name)
+        self._ranks[len(clients)].move_to_end(client.user)
+        return clients[client.name]
+
+    def add(self, client: Client, rights: Rights) -> None:
+        """Add a client that is not known."""
+        clients = self._users.setdefault(client.user, OrderedDict())
+        clients[client.name] = rights
+        self._rank(client.user, len(clients) - 1, len(clients))
+        self.bytes += CLIENT_BYTES
+        self._hold(rights)
+        self._make_room()
+
+    def change(self, rights: Rights, claims: Claims) -> None:
+        """Give a known client other claims."""
+        self._release(rights)
+        rights.claims = claims
+        self._hold(rights)
+        self._make_room()
+
+    def pop(self, client: Client) -> Rights | None:
+        clients = self._users.get(client.user)
+        rights = None if clients is None else clients.pop(client.name, None)
+        if clients is None or rights is None:
+            return None
+        self._rank(client.user, len(clients) + 1, len(clients))
+        if not clients:
+            del self._users[client.user]
+        self.bytes -= CLIENT_BYTES
+        self._release(rights)
+        return rights
+
+    def _make_room(self) -> None:
+        while self.bytes > self._bytes_max and self._users:
+            user = next(iter(self._ranks[self._most]))
+            self._removed.add(user)
+            self.pop(Client(user, next(iter(self._users[user]))))
+
+    def _rank(self, user: bytes, old: int, new: int) -> None:
+        """Note that the user has `new` clients instead of `old`, one more or one less."""
+        if new:
+            self._ranks.setdefault(new, OrderedDict())[user] = None
+        if old:
+            del self._ranks[old][user]
+            if not self._ranks[old]:
+                del self._ranks[old]
+        self._most = new if new > self._most or self._most not in self._ranks else self._most
+
+    def _hold(self, rights: Rights) -> None:
+        held = self._claims.setdefault(rights.claims, [rights.claims, 0])
+        rights.claims = held[0]
+        held[1] += 1
+        if held[1] == 1:
+            self.bytes += _size(rights.claims)
+
+    def _release(self, rights: Rights) -> None:
+        held = self._claims[rights.claims]
+        held[1] -= 1
+        if not held[1]:
+            del self._claims[rights.claims]
+            self.bytes -= _size(rights.claims)
 
 
 class JwtAcl(Jwt):
@@ -143,9 +222,10 @@ class JwtAcl(Jwt):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._lock = threading.Lock()
+        self._hash_key = os.urandom(DIGEST_BYTES)
         self._removed = Removed()
-        self._connected = Known(CLIENTS_MAX, self._removed)
-        self._others = Known(OTHERS_MAX, self._removed)
+        self._connected = Known(CONNECTED_BYTES_MAX, self._removed)
+        self._others = Known(OTHERS_BYTES_MAX, self._removed)
 
     def reload(self, options: dict[str, str]) -> None:
         """Continue with the rights of connected clients. Options that are no longer valid do not come into force."""
@@ -155,48 +235,54 @@ class JwtAcl(Jwt):
             self.broker.log(f"The options that were read again are not valid, so the old ones stay in force: {error}")
 
     def let_in(self, request: ConnectRequest, claims: dict[str, Any]) -> None:
-        user = request.username or ""
-        filters = {name: _filters(claims.get(name), user, request.client_id) for name in ("publ", "subs")}
-        client = request.client_id, user
+        filters = Claims(_filters(claims.get("publ")), _filters(claims.get("subs")))
+        client = self._client(request)
         with self._lock:
-            known = self._known(client)
-            if known is None:
-                self._others[client] = Rights(filters)
-            else:
-                known.filters = filters
+            for known in (self._connected, self._others):
+                rights = known.get(client)
+                if rights is not None:
+                    known.change(rights, filters)
+                    return
+            self._others.add(client, Rights(filters))
 
     def connected(self, event: ClientEvent) -> None:
-        client = event.client_id, event.username or ""
+        client = self._client(event)
         with self._lock:
-            known = self._others.pop(client, None) or self._connected.get(client)
-            if known is not None:
-                known.connections += 1
-                known.was_connected = True
-                self._connected[client] = known
+            rights = self._connected.get(client)
+            if rights is None and (rights := self._others.pop(client)) is not None:
+                self._connected.add(client, rights)
+            if rights is not None:
+                rights.connections += 1
 
     def disconnected(self, event: ClientEvent) -> None:
-        client = event.client_id, event.username or ""
+        """Keep the rights in the smaller table: a will and messages for an offline session still need them."""
+        client = self._client(event)
         with self._lock:
-            known = self._connected.get(client)
-            if known is not None:
-                known.connections -= 1
-                if not known.connections:
-                    self._others[client] = self._connected.pop(client)
-
-    def _known(self, client: Client) -> "Rights | None":
-        return self._connected.get(client) or self._others.get(client)
+            rights = self._connected.get(client)
+            if rights is not None:
+                rights.connections -= 1
+                if not rights.connections:
+                    self._connected.pop(client)
+                    self._others.add(client, rights)
 
     def authorize(self, request: AclRequest) -> Verdict:
         if request.access == UNSUBSCRIBE:
             return ALLOW
-        client = request.client_id, request.username or ""
+        client = self._client(request)
         with self._lock:
-            known = self._known(client)
-            if known is None:           # another plugin accepted this client, or its rights were removed
-                return DENY if client in self._removed else DEFER
-            filters = known.filters["publ" if request.access == WRITE else "subs"]
-        allowed = any(covers(filter, request.topic) for filter in filters)
-        return ALLOW if allowed else DENY
+            rights = self._connected.get(client) or self._others.get(client)
+            if rights is None:          # another plugin accepted this client, or its rights were removed
+                return DENY if client.user in self._removed else DEFER
+            claims = rights.claims
+        return ALLOW if _allows(claims.publ if request.access == WRITE else claims.subs, request) else DENY
+
+    def _client(self, request: ConnectRequest | ClientEvent | AclRequest) -> Client:
+        user = self._digest(b"", request.username or "")
+        return Client(user, self._digest(user, request.client_id))
+
+    def _digest(self, before: bytes, text: str) -> bytes:
+        data = before + text.encode(errors="surrogatepass")
+        return blake2b(data, digest_size=DIGEST_BYTES, key=self._hash_key).digest()
 
 
 def covers(filter: tuple[str, ...], topic: str) -> bool:
@@ -216,14 +302,30 @@ def covers(filter: tuple[str, ...], topic: str) -> bool:
     return len(filter) == len(levels)
 
 
-def _filters(claim: object, user: str, client_id: str) -> list[tuple[str, ...]]:
+def _filters(claim: object) -> bytes:
     if not isinstance(claim, list):
-        return []
-    stands_for = {"%u": user, "%c": client_id}
-    if not {"+", "#", "/"}.isdisjoint(user + client_id):
-        stands_for = {}                 # they could act as a part of the filter, so they are not replaced
-    return [levels for filter in claim[:FILTERS_MAX] if isinstance(filter, str)
-            and (levels := filled(filter, stands_for)) is not None]
+        return b""
+    return b"\0".join(filter.encode(errors="surrogatepass") for filter in claim[:FILTERS_MAX]
+                      if isinstance(filter, str) and filter and "\0" not in filter)
+
+
+def _allows(filters: bytes, request: AclRequest) -> bool:
+    names = {"%u": request.username or "", "%c": request.client_id}
+    if not {"+", "#", "/"}.isdisjoint("".join(names.values())):
+        names = {}                      # they could act as a part of the filter, so they are not replaced
+    texts = filters.decode(errors="surrogatepass").split("\0") if filters else []
+    return any((levels := _levels(text, names)) is not None and covers(levels, request.topic) for text in texts)
+
+
+def _levels(filter: str, names: dict[str, str]) -> tuple[str, ...] | None:
+    """Return the levels of a filter, with `%u` and `%c` replaced. None: a name begins with `$` in the place of the
+    first level, where it must not give rights to `$` topics. The text is not joined: it could have many names."""
+    levels = tuple(names.get(level, level) for level in filter.split("/"))
+    return levels if levels[0].startswith("$") == filter.startswith("$") else None
+
+
+def _size(claims: Claims) -> int:
+    return CLAIMS_BYTES + len(claims.publ) + len(claims.subs)
 
 
 def _key(options: dict[str, str], algorithms: list[str]) -> Any:

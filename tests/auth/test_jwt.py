@@ -1,6 +1,7 @@
 """Test the JWT plugin with real tokens."""
 
 import time
+import tracemalloc
 from types import SimpleNamespace
 
 import jwt
@@ -214,17 +215,18 @@ def test_clients_without_a_token_are_left_to_other_plugins(engine):
 
 
 def plugin_of_few(monkeypatch, most=2, **options):
-    monkeypatch.setattr(mosq.auth.jwt, "CLIENTS_MAX", most)
+    for name in ("CONNECTED_BYTES_MAX", "OTHERS_BYTES_MAX"):
+        monkeypatch.setattr(mosq.auth.jwt, name, (most + 1) * 1024, raising=False)
     monkeypatch.setattr(mosq.auth.jwt, "OTHERS_MAX", most, raising=False)
     return JwtAcl({"algorithms": "HS256", "secret": SECRET, **options})
 
 
-def let_in(plugin, client_id, **claims):
-    assert plugin.authenticate(ConnectRequest(client_id, "ann", token(**claims), "", 0, 5, None)) == ALLOW
+def let_in(plugin, client_id, user="ann", **claims):
+    assert plugin.authenticate(ConnectRequest(client_id, user, token(sub=user, **claims), "", 0, 5, None)) == ALLOW
 
 
-def decision(plugin, client_id, topic):
-    return plugin.authorize(AclRequest(client_id, "ann", "", WRITE, topic, 0, False, None)).decision
+def decision(plugin, client_id, topic, user="ann"):
+    return plugin.authorize(AclRequest(client_id, user, "", WRITE, topic, 0, False, None)).decision
 
 
 def test_rights_that_were_removed_are_denied_and_not_left_to_others(monkeypatch):
@@ -232,7 +234,7 @@ def test_rights_that_were_removed_are_denied_and_not_left_to_others(monkeypatch)
     for i in range(5):
         let_in(plugin, f"c{i}", publ=["a"])
     assert [decision(plugin, f"c{i}", "a") for i in range(5)] == ["deny"] * 3 + ["allow"] * 2
-    assert decision(plugin, "other", "a") == "defer"
+    assert decision(plugin, "other", "a", user="ben") == "defer"
     let_in(plugin, "c0", publ=["a"])
     assert decision(plugin, "c0", "a") == "allow"
 
@@ -262,6 +264,114 @@ def test_rights_survive_a_take_over_in_either_order_of_events(monkeypatch, order
     for i in range(10, 20):
         let_in(plugin, f"c{i}", publ=["a"])
     assert decision(plugin, "c", "b") != "allow"
+
+
+def test_long_client_ids_cost_no_memory():
+    plugin = JwtAcl({"algorithms": "HS256", "secret": SECRET})
+    tracemalloc.start()
+    try:
+        for i in range(100):
+            let_in(plugin, f"{i}\N{GRINNING FACE}" + "x" * 65_000, publ=["m/%c/#"] * 100)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1_000_000             # the names alone have 26 MB in memory
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_bytes_of_rights_are_bounded(monkeypatch, ends):
+    monkeypatch.setattr(mosq.auth.jwt, "REMOVED_BITS", 1 << 10)
+    plugin = plugin_of_few(monkeypatch, most=100)
+    tracemalloc.start()
+    try:
+        for i in range(200):
+            event = ClientEvent(f"c{i}", "ann", "")
+            let_in(plugin, f"c{i}", publ=[f"{i}/" + "\N{GRINNING FACE}" * 2000])
+            plugin.connected(event)
+            if ends:
+                plugin.disconnected(event)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 500_000               # all claims have 1.6 MB
+    assert decision(plugin, "c0", "a") == "deny"
+    assert decision(plugin, "c199", "199/" + "\N{GRINNING FACE}" * 2000) == "allow"
+
+
+@given(st.lists(st.tuples(st.sampled_from(("let_in", "connected", "disconnected", "authorize")), st.integers(0, 5),
+                          st.integers(0, 2), st.sampled_from(("a", "b"))), max_size=60))
+def test_the_tables_of_rights_count_right_and_never_defer(steps):
+    """A client whose token was accepted is never left to others, whatever happened to its rights."""
+    plugin, accepted = JwtAcl({"algorithms": "HS256", "secret": SECRET}), set()
+    tables = plugin._connected, plugin._others
+    for table in tables:
+        table._bytes_max = 6000
+    for step, client, user, filter in steps:
+        who = f"c{client}", f"u{user}"
+        if step == "let_in":
+            plugin.let_in(ConnectRequest(*who, b"", "", 0, 4, None), {"publ": [filter]})
+            accepted.add(who)
+        elif step == "authorize":
+            assert decision(plugin, who[0], "c", who[1]) == "deny" or who not in accepted
+        else:
+            getattr(plugin, step)(ClientEvent(*who, ""))
+        for table in tables:
+            counts = {user: len(clients) for user, clients in table._users.items()}
+            held = {rights.claims for clients in table._users.values() for rights in clients.values()}
+            assert table.bytes == sum(counts.values()) * 1024 + len(held) * 513 <= 6000
+            assert counts == {user: n for n, users in table._ranks.items() for user in users}
+            assert table._most == max(counts.values(), default=0) and 0 not in counts.values()
+            assert table._claims.keys() == held
+
+
+def test_the_user_with_most_clients_makes_room(monkeypatch):
+    """Test an attack: many logins with one token. The offline session of another user keeps its rights."""
+    plugin, event = plugin_of_few(monkeypatch, most=10), ClientEvent("c", "ann", "")
+    let_in(plugin, "c", publ=["a"])
+    plugin.connected(event)
+    plugin.disconnected(event)
+    for i in range(50):
+        let_in(plugin, f"c{i}", user="mallory", publ=["a"])
+    assert decision(plugin, "c", "a") == "allow"
+    assert decision(plugin, "c0", "a", user="mallory") == "deny"
+
+
+def test_rights_of_an_offline_session_that_were_removed_are_denied(monkeypatch):
+    plugin, event = plugin_of_few(monkeypatch), ClientEvent("c", "ann", "")
+    let_in(plugin, "c", publ=["a"])
+    plugin.connected(event)
+    plugin.disconnected(event)
+    for i in range(10):
+        let_in(plugin, f"c{i}", publ=["a"])
+    assert decision(plugin, "c", "a") == "deny"
+
+
+def test_many_removals_of_one_user_deny_no_other(monkeypatch):
+    """Test an attack: tokens that log in and never connect. One bit for each login denied clients of other plugins."""
+    monkeypatch.setattr(mosq.auth.jwt, "REMOVED_BITS", 1 << 10)
+    plugin = plugin_of_few(monkeypatch)
+    for i in range(2000):
+        plugin.let_in(ConnectRequest(f"c{i}", "mallory", b"", "", 0, 4, None), {})
+    assert [decision(plugin, f"d{i}", "a", user=f"user{i}") for i in range(100)] == ["defer"] * 100
+
+
+def test_long_names_in_claims_make_no_long_filters():
+    plugin, client_id = JwtAcl({"algorithms": "HS256", "secret": SECRET}), "x" * 65_000
+    tracemalloc.start()
+    try:
+        let_in(plugin, client_id, publ=["/".join(["%c"] * 1000)])
+        assert decision(plugin, client_id, "a") == "deny"
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 5_000_000             # the filter with its names would have 65 MB
+
+
+@pytest.mark.parametrize("filter", ["\ud800", "a\0b", ""])
+def test_claims_that_are_no_filters_allow_nothing(filter):
+    plugin = JwtAcl({"algorithms": "HS256", "secret": SECRET})
+    let_in(plugin, "c", publ=[filter, "x"])
+    assert [decision(plugin, "c", topic) for topic in ("a", "b", "x")] == ["deny", "deny", "allow"]
 
 
 def test_a_reload_keeps_rights_and_refuses_bad_options(monkeypatch):
