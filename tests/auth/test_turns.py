@@ -178,7 +178,7 @@ def test_a_burst_of_guesses_delays_the_login_of_another_network_by_one_hash(engi
     assert gate.passwords.index(b"secret") <= 2
 
 
-def test_a_user_who_has_logged_in_before_waits_for_no_burst_from_many_networks(engine, password_file, gate):
+def test_a_known_user_does_not_wait_for_a_burst_from_many_networks(engine, password_file, gate):
     engine.start(config_of(password_file, auth_threads=1, auth_cache_size=0))
     gate.go.release()
     assert engine.login("ann", b"secret") == LET_IN

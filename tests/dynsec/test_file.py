@@ -229,8 +229,7 @@ def test_no_password_no_file(tmp_path, monkeypatch, content, env, says) -> None:
 
 
 def test_a_check_of_the_configuration_writes_nothing(tmp_path) -> None:
-    (tmp_path / "m.conf").write_text(f"listener 1883\nplugin dynamic-security\nplugin_opt_config_file {tmp_path}/d.json\n")
-
+    (tmp_path / "m.conf").write_text(f"user root\nlistener 1883\nplugin dynamic-security\nplugin_opt_config_file {tmp_path}/d.json\n")
 
     done = subprocess.run([sys.executable, "-m", "mosq", "-c", str(tmp_path / "m.conf"), "--test-config"], cwd=ROOT, capture_output=True, text=True,
                           check=False)

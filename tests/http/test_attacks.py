@@ -186,7 +186,7 @@ CL, TE = b"Content-Length: ", b"Transfer-Encoding: chunked\r\n"
     (b"Transfer-Encoding: identity\r\n", b"", 400), (b"Transfer-Encoding: \x0bchunked\r\n", b"0\r\n\r\n", 400),
     (b"Transfer-Encoding : chunked\r\n", b"0\r\n\r\n", 400), (CL + b"+3\r\n", b"abc", 400), (CL + b"0x3\r\n", b"abc", 400),
     (CL + b"3_0\r\n", b"abc", 400), (CL + b"\r\n", b"", 400), (CL + b"9" * 30 + b"\r\n", b"", 400), (CL + b"9" * 15 + b"\r\n", b"", 413),
-    (CL + b"1048577\r\n", b"", 413), (TE, b"200000\r\n" + b"x" * 0x200000 + b"\r\n0\r\n\r\n", 413), (TE, b"1\r\nx\r\n" * 10_000 + b"0\r\n\r\n", 413),
+    (CL + b"1048577\r\n", b"", 413), (TE, b"200000\r\n" + b"x" * 0x20000, 413), (TE, b"1\r\nx\r\n" * 10_000 + b"0\r\n\r\n", 413),
     (TE, b"zz\r\n", 400), (TE, b"-1\r\n", 400),
     (TE, b"3\r\nabcdef\r\n0\r\n\r\n", 400), (b"Host: y\r\n", b"", 400), (b"X\x00: y\r\n", b"", 400), (b"X: \x00\r\n", b"", 400), (b" folded\r\n", b"", None),
     (b"".join(b"X%d: y\r\n" % i for i in range(101)), b"", 431), (b"X: " + b"y" * 20_000 + b"\r\n", b"", 431), (b"X: y\r\n" * 3000, b"", 431),

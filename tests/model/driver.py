@@ -201,11 +201,13 @@ class Driver:
         wire = Wire(self.port, peer.level)
         wire.send(Connect(peer.name, not persistent, 60, will, props=props))
         if lost is not None:  # take-over [v5 3.1.4-3]; a clean start also ends the session, which then does not get the will
+            goes_on = persistent and self.model.sessions[peer.name].persistent
             if persistent:
                 self.model.lost(peer.name)
             else:
                 self.model.sessions.pop(peer.name, None)
-            self.model.route(lost.topic, lost.payload, lost.qos, False)
+            if peer.level == 5 or not goes_on:           # takeover_will v5: a session of 3.x that goes on sends no will
+                self.model.route(lost.topic, lost.payload, lost.qos, False)
         got = wire.read_packet()
         present = self.model.connect(peer.name, persistent)
         assert isinstance(got, Connack) and (got.rc, got.session) == (0, present and peer.level > 3), (got, present)

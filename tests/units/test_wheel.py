@@ -37,9 +37,10 @@ def package_files() -> set[str]:
 
 def test_a_wheel_claims_one_name_and_has_the_units_and_the_package(wheel: list[str]) -> None:
     assert {name.split("/")[0].split("-")[0] for name in wheel} == {"mosq"}
+    assert [name.partition("/")[2] for name in wheel if ".data/" in name] == ["scripts/mosq"]
     compiled = {name for name in wheel if name.endswith(".so")}
     assert {name.split(".")[0] for name in compiled} == {f"mosq/{name}" for name in UNITS}
-    assert set(wheel) - compiled - {name for name in wheel if ".dist-info/" in name} == package_files()
+    assert set(wheel) - compiled - {name for name in wheel if ".dist-info/" in name or ".data/" in name} == package_files()
 
 
 def test_a_wheel_has_no_sources_and_no_tests(wheel: list[str]) -> None:
