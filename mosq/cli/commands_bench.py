@@ -23,6 +23,7 @@ from mosq.tools.bench.topics import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from mosq.tools.bench.result import Result
 
@@ -283,7 +284,11 @@ def perform(name: str, given: dict[str, Any]) -> int:
 @contextlib.contextmanager
 def _terminated() -> Iterator[None]:
     """Handle SIGTERM like Ctrl-C: measurements are kept, and the broker of --start ends."""
-    def interrupt(number: int, frame: object) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if _imports(frame):     # Python ignores an exception in the callbacks of an import: try again soon
+            signal.signal(signal.SIGALRM, interrupt)
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)       # the rest takes some time, and ends by itself
         raise KeyboardInterrupt
 
@@ -292,6 +297,13 @@ def _terminated() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Return whether a module is being imported at this moment."""
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from mosq.cli.commands_bench import _imports
 from mosq.tools.bench import started
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +41,13 @@ def test_an_ended_run_leaves_no_broker_and_no_key(tmp_path: Path, number: signal
     assert not list(tmp_path.rglob("*.key"))
     if number != signal.SIGKILL:
         assert "interrupted" in said and not list(tmp_path.iterdir())
+
+
+def test_a_signal_during_an_import_waits_for_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "looks_at_itself.py").write_text("import sys\nfrom mosq.cli.commands_bench import _imports\nseen = _imports(sys._getframe())\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert importlib.import_module("looks_at_itself").seen
+    assert not _imports(sys._getframe())
 
 
 def awaited(what: Callable[[], int]) -> int:
