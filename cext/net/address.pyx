@@ -4,27 +4,21 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy, memset
 
 from cext.net.conn_state cimport Address
-
-cdef extern from "<sys/socket.h>" nogil:
-    int AF_INET, AF_INET6, AF_UNIX
+from cext.net.system cimport AF_INET, AF_INET6, AF_UNIX
 
 
 cdef bint address_local(const Address* a, bint loopback) noexcept nogil:
+    cdef const uint8_t* v4 = address_ipv4(a)
     cdef int i
     if a.by_proxy:
         return False             # any client can send such a header
     if a.family == AF_UNIX:
         return True
-    if a.family == AF_INET:
-        return loopback and a.ip[0] == 127
+    if v4 != NULL:
+        return loopback and v4[0] == 127
     if a.family != AF_INET6 or not loopback:
         return False
-    for i in range(10):
-        if a.ip[i]:
-            return False
-    if a.ip[10] == 0xFF and a.ip[11] == 0xFF:
-        return a.ip[12] == 127           # an IPv4 address on a listener for both families
-    for i in range(10, 15):
+    for i in range(15):
         if a.ip[i]:
             return False
     return a.ip[15] == 1

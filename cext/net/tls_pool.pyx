@@ -22,9 +22,10 @@ wake-up for each step; O(1).
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memset
+from libc.string cimport memset
 
 from cext.base.hash cimport hash_bytes, hash_key_init
+from cext.net.address cimport address_ipv4
 from cext.net.conn_state cimport Address, Conn
 from cext.net.system cimport AF_INET6, EFD_CLOEXEC, EFD_NONBLOCK, c_close, c_read, c_write, eventfd
 
@@ -277,13 +278,12 @@ cdef Handshake* pool_rest(Pool* p) noexcept nogil:
 # ---------------------------------------------------------------- lanes
 
 cdef uint64_t network_of(const Pool* p, const Address* a) noexcept nogil:
-    """Return a keyed hash. Of IPv6 only the network counts, because a host may have all addresses in it. Listeners for both families get
-    IPv4 addresses as ::ffff:a.b.c.d. All peers over unix sockets are one network."""
-    if a.family != AF_INET6:
-        return hash_bytes(&p.key, a.ip, 4)
-    if memcmp(a.ip, b"\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) == 0:
-        return hash_bytes(&p.key, a.ip + 12, 4)
-    return hash_bytes(&p.key, a.ip, 8)
+    """Return a keyed hash. Of IPv6 only the network counts, because a host may have all addresses in it. All peers over unix sockets are one
+    network."""
+    cdef const uint8_t* v4 = address_ipv4(a)
+    if v4 == NULL and a.family == AF_INET6:
+        return hash_bytes(&p.key, a.ip, 8)
+    return hash_bytes(&p.key, v4 if v4 != NULL else a.ip, 4)
 
 
 cdef Lane* lane_of(Pool* p, const Conn* c) noexcept nogil:

@@ -19,10 +19,11 @@ Cost: about 5 us.
 import os
 import threading
 from hashlib import blake2b
-from socket import AF_INET6, inet_pton
 from time import monotonic
 
 from cachetools import TTLCache
+
+from mosq.auth.networks import subscriber_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Backoff:
         self._trusted: TTLCache[bytes, bool] = TTLCache(entries_max, TRUST_S, timer=clock)
 
     def _key(self, address: str, user: str) -> bytes:
-        return blake2b(place(address) + b"\0" + user.encode(), key=self._secret, digest_size=16).digest()
+        return blake2b(subscriber_of(address) + b"\0" + user.encode(), key=self._secret, digest_size=16).digest()
 
     def refuses(self, address: str, user: str) -> bool:
         """Return whether an attempt now is refused without a check."""
@@ -62,7 +63,7 @@ class Backoff:
             _, until = self._users.get(key, (0, 0.0))
             if now < until:
                 return True
-            _, _, until = self._places.get(place(address), (0.0, 0.0, 0.0))
+            _, _, until = self._places.get(subscriber_of(address), (0.0, 0.0, 0.0))
             return now < until and key not in self._trusted
 
     def trusts(self, address: str, user: str) -> bool:
@@ -80,7 +81,7 @@ class Backoff:
             if now < until:             # they ran in parallel: one pause for all of them
                 return 0.0
             self._users[key] = failures + 1, now + pause(failures + 1 - FREE_FAILURES)
-            where = place(address)
+            where = subscriber_of(address)
             if failures or not where:
                 return 0.0
             users, since, until = self._places.get(where, (0.0, now, 0.0))
@@ -101,16 +102,3 @@ class Backoff:
 def pause(failures: int) -> float:
     """Return the pause in seconds after this number of failures beyond the free ones."""
     return 0.0 if failures <= 0 else min(PAUSE_MAX_S, PAUSE_MIN_S * (1 << min(failures - 1, DOUBLINGS_MAX)))
-
-
-def place(address: str) -> bytes:
-    """Return the part of an address that counts as one place; b"": not an IP address."""
-    if ":" not in address:
-        return address.encode() if address[:1].isdigit() else b""
-    try:
-        packed = inet_pton(AF_INET6, address.partition("%")[0])
-    except (OSError, ValueError):
-        return b""
-    if packed.startswith(b"\0" * 10 + b"\xff\xff"):
-        return ".".join(str(part) for part in packed[12:]).encode()
-    return packed[:8]               # a /64 belongs to one subscriber

@@ -10,8 +10,9 @@ Cost: some 10 us of Python besides the hash.
 """
 
 from mosq.auth.hashes import Checker, Hash
+from mosq.auth.networks import network_of
 from mosq.auth.pool import Pool
-from mosq.auth.turns import Turns, bytes_of, network_of
+from mosq.auth.turns import Turns, bytes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

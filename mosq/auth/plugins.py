@@ -14,6 +14,7 @@ from time import monotonic
 from cachetools import TTLCache
 
 from mosq.auth.loading import make_plugin, option_of
+from mosq.auth.networks import network_of
 from mosq.auth.plugin import (
     DROP,
     AclRequest,
@@ -24,7 +25,7 @@ from mosq.auth.plugin import (
     Verdict,
 )
 from mosq.auth.runner import Login, PluginBroker, PluginFailedError, Runner
-from mosq.auth.turns import Turns, bytes_of, network_of
+from mosq.auth.turns import Turns, bytes_of
 from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, PASSWORD_FILE, PERSIST_SQLITE, SPARKPLUG_AWARE
 from mosq.log_types import INFORMATION, NOTICE, WARNING
 from mosq.reason_codes import (

@@ -9,6 +9,7 @@ With `plugin_opt_ndeath_timestamp true`, which the specification leaves open, an
 import time
 
 from mosq.auth.plugin import Message, Plugin
+from mosq.varint import varint
 
 BIRTHS = ("spBv1.0/+/NBIRTH/+", "spBv1.0/+/DBIRTH/+/+")
 DEATHS = ("spBv1.0/+/NDEATH/+",)
@@ -67,7 +68,7 @@ def with_timestamp(payload: bytes, now_ms: int) -> bytes | None:
             return None
         if key != TIMESTAMP_KEY:
             kept += payload[begin:place]
-    return bytes((TIMESTAMP_KEY,)) + write_varint(now_ms) + bytes(kept)
+    return bytes((TIMESTAMP_KEY,)) + varint(now_ms) + bytes(kept)
 
 
 def read_varint(payload: bytes, place: int) -> tuple[int, int]:
@@ -81,13 +82,3 @@ def read_varint(payload: bytes, place: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, place + i + 1
     return 0, -1
-
-
-def write_varint(value: int) -> bytes:
-    """Encode a protobuf varint."""
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

@@ -13,7 +13,6 @@ Cost: O(1), whatever the number of networks.
 
 import threading
 from collections import OrderedDict, deque
-from socket import AF_INET, AF_INET6, inet_pton
 from sys import getsizeof
 
 TYPE_CHECKING = False
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 LOGIN_BYTES = 1000                      # of the objects of a login without its strings
 TURNS_OF_KNOWN = 3                      # before one turn of the others
-IPV4_BYTES, IPV6_BYTES = 3, 7           # a /24 and a /56, as for the data plane's newcomers
-IPV4_MAPPED = b"\0" * 10 + b"\xff\xff"
 
 
 class Line:
@@ -129,17 +126,6 @@ class Turns:
             del self._sizes[old]
         if line.bytes:
             self._sizes.setdefault(new, {})[key] = None
-
-
-def network_of(address: str) -> bytes:
-    """Return the network that takes turns as one, IPv4 /24 or IPv6 /56; b"": not an IP address (Unix sockets)."""
-    try:
-        if ":" not in address:
-            return inet_pton(AF_INET, address)[:IPV4_BYTES]
-        packed = inet_pton(AF_INET6, address.partition("%")[0])
-    except OSError:
-        return b""
-    return packed[12:12 + IPV4_BYTES] if packed.startswith(IPV4_MAPPED) else packed[:IPV6_BYTES]
 
 
 def bytes_of(fields: "Iterable[object]") -> int:

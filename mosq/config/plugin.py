@@ -91,9 +91,13 @@ def refuse(plugins: list[Plugin]) -> None:
 def has_store(config: "Config") -> bool:
     """Return whether this configuration has a store. The plugin that asks for one counts as much as the option, if it
     knows a place."""
-    asked = config.persistence or any(plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin) is not None
-                                      for plugin in all_plugins(config))
-    return asked and config.durability != "none" and not config.without_store
+    return ((config.persistence or sqlite_keeps(config)) and config.durability != "none"
+            and not config.without_store)
+
+
+def sqlite_keeps(config: "Config") -> bool:
+    """Return whether persist-sqlite asks for a store and knows a place."""
+    return any(plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin) for plugin in all_plugins(config))
 
 
 def sqlite_place(config: "Config", plugin: Plugin) -> str | None:

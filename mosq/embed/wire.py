@@ -6,6 +6,7 @@ Encoding raises ValueError for a value that no packet can carry; decoding raises
 from struct import Struct
 
 from mosq.embed.message import Message, Properties
+from mosq.varint import varint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,16 +37,6 @@ class Malformed(Exception):
 
 
 # ---------------------------------------------------------------- encoding
-
-def varint(value: int) -> bytes:
-    """Encode a variable byte integer [v5 1.5.5]."""
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
 
 def frame(head: int, *parts: bytes) -> bytes:
     """Encode a packet from its first byte and its parts. Raises ValueError if it is too long."""

@@ -16,7 +16,7 @@ Imported before the broker listens, so it imports almost nothing.
 
 import os
 
-from mosq.config.plugin import PERSIST_SQLITE, all_plugins
+from mosq.config.plugin import sqlite_file, sqlite_keeps
 from mosq.log_types import ERROR, NOTICE, WARNING
 from mosq.tools.db.mark import EXPORTED, identity, read_mark, remove_mark
 
@@ -40,15 +40,11 @@ def mosquitto_file(config: "Config") -> str | None:
     return os.path.abspath(os.path.join(config.persistence_location or "", config.persistence_file))
 
 
-def sqlite_file(config: "Config") -> str | None:
-    """Return the path of the database of Mosquitto's plugin persist-sqlite; None without that plugin. As in Mosquitto,
-    persistence_location has precedence over the option of the plugin."""
-    for plugin in all_plugins(config):
-        if plugin.kind == PERSIST_SQLITE and config.persistence_location:
-            return os.path.abspath(os.path.join(config.persistence_location, SQLITE_NAME))
-        if plugin.kind == PERSIST_SQLITE and plugin.option("db_file"):
-            return os.path.abspath(plugin.option("db_file") or "")
-    return None
+def sqlite_database(config: "Config") -> str | None:
+    """Return the path of the database of Mosquitto's plugin persist-sqlite; None if it would not use one."""
+    if not sqlite_keeps(config):
+        return None
+    return os.path.abspath(sqlite_file(config) or os.path.join(config.persistence_location or "", SQLITE_NAME))
 
 
 def settle(config: "Config", store: str, report: "Report") -> None:
@@ -56,7 +52,7 @@ def settle(config: "Config", store: str, report: "Report") -> None:
     the store."""
     path = mosquitto_file(config)
     if not _has_segments(store):
-        _first(config, store, [one for one in (path, sqlite_file(config)) if one and _has_bytes(one)], report)
+        _first(config, store, [one for one in (path, sqlite_database(config)) if one and _has_bytes(one)], report)
     elif path is not None and config.mosquitto_db:
         _compare(config, store, path, report)
     elif os.path.isdir(store):
@@ -74,7 +70,7 @@ def load(config: "Config", store: str) -> None:
         return
     if mark is not None and found in mark.files:
         return
-    if found is not None or mark is not None or _has_bytes(sqlite_file(config)):
+    if found is not None or mark is not None or _has_bytes(sqlite_database(config)):
         import mosq.tools.db.mosquitto_import
         import mosq.tools.db.mosquitto_sqlite  # noqa: F401
 

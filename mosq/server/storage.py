@@ -21,15 +21,12 @@ SUFFIX = ".store"       # beside Mosquitto's own file, which may still exist
 
 def store_directory(config: "Config") -> str | None:
     """Return the store's folder; None if the configuration persists nothing."""
-    if not has_store(config):
-        return None
-    return sqlite_store(config) or os.path.join(config.persistence_location or "", config.persistence_file + SUFFIX)
+    return store_place(config) if has_store(config) else None
 
 
-def sqlite_store(config: "Config") -> str | None:
-    """Return the store's folder beside the file of persist-sqlite; None if that does not name the store."""
-    file = sqlite_file(config)
-    return None if file is None else file + SUFFIX
+def store_place(config: "Config") -> str:
+    """Return the folder that a store of this configuration has, or would have."""
+    return (sqlite_file(config) or os.path.join(config.persistence_location or "", config.persistence_file)) + SUFFIX
 
 
 def load(config: "Config") -> None:

@@ -7,9 +7,9 @@ that the configuration asks for, a stream, and persist-sqlite promise more: with
 
 import os
 
-from mosq.config.plugin import PERSIST_SQLITE, all_plugins, sqlite_place
+from mosq.config.plugin import PERSIST_SQLITE, sqlite_keeps
 from mosq.log_types import ERROR, WARNING
-from mosq.server.storage import SUFFIX, store_directory
+from mosq.server.storage import store_directory, store_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ def promise(config: "Config") -> str | None:
     for listener in config.listeners:
         if "listener_durability" in listener.origins:
             return "listener_durability"
-    plugins = [one for one in all_plugins(config) if one.kind == PERSIST_SQLITE and sqlite_place(config, one)]
-    return PERSIST_SQLITE if plugins else None
+    return PERSIST_SQLITE if sqlite_keeps(config) else None
 
 
 def must_stop(config: "Config") -> str | None:
@@ -76,7 +75,7 @@ class Unkept:
 
     def __init__(self, config: "Config", report: "Report", now_s: float) -> None:
         self._why, self._report = config.without_store, report
-        self._directory = os.path.join(config.persistence_location or "", config.persistence_file + SUFFIX)
+        self._directory = store_place(config)
         self._next_s, self._report_s = now_s + LOOK_EVERY_S, now_s + REPORT_EVERY_S
         self._is_usable = False
         report(ERROR, f"Error: {unkept_line(config.without_store)}")

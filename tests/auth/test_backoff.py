@@ -1,7 +1,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from mosq.auth.backoff import FREE_USERS, Backoff, pause, place
+from mosq.auth.backoff import FREE_USERS, Backoff, pause
+from mosq.auth.networks import subscriber_of
 
 HERE = "192.0.2.1"
 
@@ -127,12 +128,12 @@ def test_memory_is_bounded(clock):
     ("192.0.2.1", "192.0.2.2", False),
 ])
 def test_addresses_that_count_as_one(one, other, same):
-    assert (place(one) == place(other)) == same
+    assert (subscriber_of(one) == subscriber_of(other)) == same
 
 
 @pytest.mark.parametrize("address", ["", "/run/mosq.sock", "::::", "x" * 1000])
 def test_a_text_that_is_no_ip_address_is_not_paused(backoff, address):
-    assert place(address) == b""
+    assert subscriber_of(address) == b""
     for i in range(100):
         backoff.failed(address, f"u{i}")
     assert not backoff.refuses(address, "new")

@@ -10,7 +10,8 @@ import pytest
 import mosq
 from mosq.auth.checks import Check
 from mosq.auth.hashes import Hash
-from mosq.auth.turns import TURNS_OF_KNOWN, Turns, bytes_of, network_of
+from mosq.auth.networks import network_of
+from mosq.auth.turns import TURNS_OF_KNOWN, Turns, bytes_of
 from mosq.records import ExchangeRequest, LoginRequest
 from mosq.server import access
 from tests.harness.faults import until

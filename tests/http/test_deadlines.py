@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from mosq.auth.backoff import place
+from mosq.auth.networks import subscriber_of
 from mosq.server.http import app, connections
 from tests.harness.certificates import server_paths
 from tests.http.serving import WAIT_S
@@ -190,9 +190,9 @@ def test_clients_whose_password_is_checked_make_room(serve):
 
 def test_addresses_of_one_ipv6_network_make_room_among_their_own(serve, monkeypatch):
     def network_of(address):
-        return place(address.replace("127.0.1.", "2001:db8::"))
+        return subscriber_of(address.replace("127.0.1.", "2001:db8::"))
 
-    monkeypatch.setattr(connections, "network_of", network_of, raising=False)
+    monkeypatch.setattr(connections, "subscriber_of", network_of)
     server = serve()
     with contextlib.ExitStack() as stack:
         early = stack.enter_context(server.connect(b"GET /api/v1/version HTTP/1.1\r\n", source="127.0.0.2"))

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 
-from mosq.server.http.gate import CLIENT_ID, LOGINS_MAX, Gate, may_read, network_of
+from mosq.auth.networks import subscriber_of
+from mosq.server.http.gate import CLIENT_ID, LOGINS_MAX, Gate, may_read
 from mosq.server.http.logins import BusyError, Logins
 from mosq.records import LoginAnswer, LoginRequest
 from tests.broker.acl_model import Model, Rule
@@ -62,7 +63,7 @@ def test_logins_of_another_network_wait_for_one_check_and_a_network_for_few() ->
         logins, places, order = Logins(1, 3, 30.0), [], []
 
         async def login(address: str) -> None:
-            await logins.enter(network_of(address), places.append)
+            await logins.enter(subscriber_of(address), places.append)
             order.append(address)
 
         await login("192.0.2.1")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mosq.auth.sparkplug import write_varint
+from mosq.varint import varint as write_varint
 from mosq.pipeline import sparkplug
 
 TOPIC = "spBv1.0/g/DDATA/n/d"

@@ -233,8 +233,7 @@ cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexc
     cdef char where[ADDRESS_TEXT_MAX]
     cdef View id = client_id_of(c)
     cdef View user = username_of(c)
-    if not b.settings.connection_messages or not log_wanted(&b.log, LOG_NOTICE) \
-            or not line_allowed(b, &c.conn.address, LINE_CONNECTED):
+    if not b.settings.connection_messages or not peer_line_wanted(b, c, LOG_NOTICE, LINE_CONNECTED):
         return
     client_address(c, where, sizeof(where))
     log_line_of(b, c, LOG_NOTICE, snprintf(
@@ -316,8 +315,7 @@ cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
         if not b.log.was_refused:
             return               # an earlier line has logged the reason
         b.log.was_refused = 0
-    if not b.settings.connection_messages or not log_wanted(&b.log, LOG_NOTICE) \
-            or not line_allowed(b, &c.conn.address, LINE_REFUSED if reason == END_REFUSED else LINE_ENDED):
+    if not b.settings.connection_messages or not peer_line_wanted(b, c, LOG_NOTICE, LINE_REFUSED if reason == END_REFUSED else LINE_ENDED):
         return
     client_address(c, where, sizeof(where))
     if id.n == 0:

@@ -13,9 +13,10 @@ Cost: two hashes per line.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcpy, memset
 
 from cext.base.hash cimport hash_bytes, hash_key_init
+from cext.net.address cimport address_ipv4
 from cext.net.conn_state cimport Address
 from cext.net.system cimport AF_INET, AF_INET6
 
@@ -37,14 +38,14 @@ cdef void log_rates_clear(LogRates* t) noexcept nogil:
 
 
 cdef inline void address_begin(const Address* a, int bytes_4, int bytes_6, Address* out) noexcept nogil:
-    """Copy the first bytes of an address. Listeners for both families and proxies give IPv4 addresses as ::ffff:a.b.c.d."""
+    """Copy the first bytes of an address."""
+    cdef const uint8_t* v4 = address_ipv4(a)
     memset(out, 0, sizeof(Address))
-    out.family = a.family
-    if a.family == AF_INET6 and memcmp(a.ip, b"\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) == 0:
-        out.family = AF_INET
-        memcpy(out.ip, a.ip + 12, bytes_4)
-    elif a.family == AF_INET or a.family == AF_INET6:
-        memcpy(out.ip, a.ip, bytes_4 if a.family == AF_INET else bytes_6)
+    out.family = AF_INET if v4 != NULL else a.family
+    if v4 != NULL:
+        memcpy(out.ip, v4, bytes_4)
+    elif a.family == AF_INET6:
+        memcpy(out.ip, a.ip, bytes_6)
 
 
 cdef void source_network(const Address* a, Address* out) noexcept nogil:

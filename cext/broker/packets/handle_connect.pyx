@@ -83,14 +83,14 @@ cdef void log_unsafe_names(Broker* b, const Client* c, Session* s) noexcept nogi
     """Log names that would widen an ACL pattern, and are therefore denied: once, where Mosquitto logs it at every check."""
     cdef View id, user
     cdef const Acl* a = session_security(s).acl
-    if a == NULL or not acl_patterned(a) or not peer_line_wanted(b, c, LOG_NOTICE, LINE_CONNECTED):
+    if a == NULL or not acl_patterned(a):
         return
     session_names(s, &id, &user)
-    if acl_name_unsafe(user):
+    if acl_name_unsafe(user) and peer_line_wanted(b, c, LOG_NOTICE, LINE_CONNECTED):
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX,
                                          "ACL denying access to client with dangerous username \"%.*s\"",
                                          <int>user.n, <const char*>user.p))
-    if acl_name_unsafe(id):
+    if acl_name_unsafe(id) and peer_line_wanted(b, c, LOG_NOTICE, LINE_CONNECTED):
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX,
                                          "ACL denying access to client with dangerous client id \"%.*s\"",
                                          <int>id.n, <const char*>id.p))

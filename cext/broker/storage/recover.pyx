@@ -161,11 +161,36 @@ cdef void session_forget(Load* l, Session* s) noexcept nogil:
     session_free(&l.b.sessions, s)
 
 
+cdef Session* session_made(Load* l, View id) noexcept nogil:
+    """Return a new session of this client id; NULL without memory."""
+    cdef Session* s = session_new(&l.b.sessions, id)
+    if s != NULL:
+        s.timer.kind = TIMER_SESSION
+        s.access_epoch = l.b.access_epoch - 1
+        sessions_add(&l.b.sessions, s)
+    return s
+
+
+cdef int origin_restore(Load* l, Session* s, uint32_t security, View user, View mount) noexcept nogil:
+    """Set the user name and the mount point, and the rules of the listener, which count until a client resumes the session, also for its
+    will. Return -1 without memory; then the names have not changed."""
+    cdef char* username = session_text(user) if user.p != NULL else NULL
+    cdef char* mount_point = session_text(mount) if mount.n else NULL
+    if (user.p != NULL and username == NULL) or (mount.n and mount_point == NULL):
+        free(username)
+        free(mount_point)
+        return -1
+    free(s.username)
+    free(s.mount_point)
+    s.username = username
+    s.mount_point = mount_point
+    s.security = l.b.securities[security if security < l.b.n_securities else 0] if l.b.n_securities else NULL
+    return 0
+
+
 cdef int session_apply(Load* l, View body) noexcept nogil:
     cdef RecordSession r
     cdef Session* s
-    cdef char* user
-    cdef char* mount
     if record_session_read(body, &r) != 0 or r.store_session_id == 0 or r.store_session_id > STORE_SESSION_ID_MAX:
         return ODD
     if store_id_reserve(l.t, r.store_session_id) != 0:
@@ -178,26 +203,13 @@ cdef int session_apply(Load* l, View body) noexcept nogil:
         s = sessions_find(&l.b.sessions, r.id)
         if s != NULL:
             session_forget(l, s)
-        s = session_new(&l.b.sessions, r.id)
+        s = session_made(l, r.id)
         if s == NULL:
             return -1
-        s.timer.kind = TIMER_SESSION
-        s.access_epoch = l.b.access_epoch - 1
         s.store_session_id = r.store_session_id
         l.t.sessions_by_store_id[r.store_session_id] = s
-        sessions_add(&l.b.sessions, s)
-    user = session_text(r.user) if r.user.p != NULL else NULL
-    mount = session_text(r.mount) if r.mount.n else NULL
-    if (r.user.p != NULL and user == NULL) or (r.mount.n and mount == NULL):
-        free(user)
-        free(mount)
+    if origin_restore(l, s, r.security, r.user, r.mount) != 0:
         return -1
-    free(s.username)
-    free(s.mount_point)
-    s.username = user
-    s.mount_point = mount
-    # the rules of its listener, also for its will, until a client resumes it
-    s.security = l.b.securities[r.security if r.security < l.b.n_securities else 0] if l.b.n_securities else NULL
     s.expiry_s = r.expiry_s
     s.unsent = r.next
     s.ends_ms = r.ends_wall_ms       # wall time until all records are read
@@ -433,18 +445,12 @@ cdef int client_will_apply(Load* l, View body) noexcept nogil:
         return 0                 # the client has a stored session since then: the record of the will's end is missing
     if s != NULL:
         session_forget(l, s)
-    s = session_new(&l.b.sessions, r.id)
+    s = session_made(l, r.id)
     if s == NULL:
         return -1
-    s.timer.kind = TIMER_SESSION
-    s.access_epoch = l.b.access_epoch - 1
     s.flags |= SESSION_WILL_STORED
-    sessions_add(&l.b.sessions, s)
-    s.security = l.b.securities[r.security if r.security < l.b.n_securities else 0] if l.b.n_securities else NULL
-    s.username = session_text(r.user) if r.user.p != NULL else NULL
-    s.mount_point = session_text(r.mount) if r.mount.n else NULL
     s.will = message_of(l, &r.message, 0)
-    if s.will == NULL or (r.user.p != NULL and s.username == NULL) or (r.mount.n and s.mount_point == NULL):
+    if s.will == NULL or origin_restore(l, s, r.security, r.user, r.mount) != 0:
         return -1
     if r.has_expiry:
         s.will.expires_ms = l.b.reactor.now_ms + <uint64_t>r.expiry_s * 1000

@@ -29,7 +29,7 @@ from time import time
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mosq.auth.backoff import place as network_of
+from mosq.auth.networks import subscriber_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Connection(H11Protocol):
         super().__init__(config, state, {"connection": self})
         self.owner, self.listener, self.sock = owner, listener, sock
         self.address, self.port = address, port     # of the client; "" and 0 for a unix socket
-        self.network = network_of(address)
+        self.network = subscriber_of(address)
         self.opening: asyncio.Task[None] | None = None
         self.login: asyncio.Future[bool] | None = None     # its place among the logins, while it waits for one
         self.accepted_s = self.progress_s = owner.loop.time()
@@ -285,7 +285,7 @@ class Connections:
 
     def _admit(self, listener: "HttpListener", sock: socket.socket, peer: "Any") -> None:
         address, port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("", 0)
-        if not self._make_room(listener, network_of(address)):
+        if not self._make_room(listener, subscriber_of(address)):
             sock.close()
             return
         sock.setblocking(False)

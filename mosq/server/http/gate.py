@@ -9,7 +9,7 @@ If no component checks user names, allow_anonymous decides, as for MQTT clients.
 import asyncio
 import itertools
 
-from mosq.auth.backoff import place as network_of
+from mosq.auth.networks import subscriber_of
 from mosq.auth.runner import filled, matches
 from mosq.reason_codes import NOT_AUTHORIZED, SUCCESS
 from mosq.records import NO_OPINION, AccessRequest, LoginAnswer, LoginRequest, RolesRequest
@@ -77,7 +77,7 @@ class Gate:
 
     async def _login(self, logins: Logins, waits: "Callable[[asyncio.Future[bool]], None]", request: LoginRequest
                      ) -> int:
-        await logins.enter(network_of(request.address), waits)
+        await logins.enter(subscriber_of(request.address), waits)
         try:
             return int(await self._request(request))
         finally:

@@ -19,6 +19,7 @@ from mosq.tools.db.mosquitto_format import (
     RETAIN_PART,
     SUBSCRIPTION,
 )
+from mosq.varint import varint
 
 FORMAT = 6
 ID_BYTES = 8
@@ -88,16 +89,6 @@ def client(client_id: bytes, username: bytes, ends_s: int, expiry_s: int, last_p
     """Return a session. `ends_s`: wall clock, 0 for never."""
     head = _CLIENT_ENDS.pack(ends_s) + _CLIENT_REST.pack(expiry_s, last_pid, len(client_id), port, len(username))
     return _chunk(CLIENT, head + client_id + username)
-
-
-def varint(value: int) -> bytes:
-    """Return a Variable Byte Integer [v5 1.5.5]."""
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _block(properties: bytes) -> bytes:

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mosq.tools.db import kinds
+from mosq.tools.db.mark import sync_folder
 from mosq.version import VERSION
 
 if TYPE_CHECKING:
@@ -209,9 +210,5 @@ def _put_in_place(path: str, stage: str) -> str | None:
     kept = _move_old(path, "replaced")
     for name in segment_files(stage):
         os.rename(os.path.join(stage, name), os.path.join(path, name))
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_folder(path)
     return kept
