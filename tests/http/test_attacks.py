@@ -275,7 +275,7 @@ def test_all_pages_come_while_many_clients_read_the_statistics(site):
 
 
 def test_logins_by_mqtt_are_answered_beside_a_flood_of_guesses_by_http():
-    with Site(ACCESS + "auth_backoff false\n", {"passwords": hashed("ann", "anns", 100_000) + hashed("bob", "bobs", 1000), "acl": ACL}) as running:
+    with Site(ACCESS + "auth_backoff false\n", {"passwords": hashed("ann", "anns", 30_000) + hashed("bob", "bobs", 1000), "acl": ACL}) as running:
         guess = b"GET /a.css HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YW5uOmd1ZXNz\r\n\r\n"      # ann:guess
         with attackers(running, CONNECTIONS_MAX // 2, guess, sources=("127.0.0.1", "127.0.0.2")) as socks:
             with socket.create_connection(("127.0.0.1", running.broker.port), timeout=ANSWER_S) as client:
@@ -286,7 +286,7 @@ def test_logins_by_mqtt_are_answered_beside_a_flood_of_guesses_by_http():
             assert unanswered >= CONNECTIONS_MAX // 4
             for sock in socks:
                 sock.settimeout(30)
-                assert sock.recv(12) in (b"HTTP/1.1 401", b"HTTP/1.1 503")     # 503: its network has too many that wait
+                assert sock.recv(12) == b"HTTP/1.1 401"
 
 
 def test_health_answers_another_address_beside_guesses_with_a_slow_hash():

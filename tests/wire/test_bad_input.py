@@ -105,11 +105,11 @@ def outcome(wire: Wire) -> tuple[str, list[Received]]:
             return "alive", seen
 
 
-def ended(wire: Wire, *codes: int, told: bool = True) -> None:
+def ended(wire: Wire, *codes: int, with_packet: bool = True) -> None:
     """Check that the broker ended the connection, in 5.0 with a reason code (one of these, if given)."""
     state, seen = outcome(wire)
     assert state == "closed", seen
-    if wire.level >= 5 and told and not is_reference():
+    if wire.level >= 5 and with_packet and not is_reference():
         assert seen and isinstance(seen[-1], Disconnect | Connack) and not isinstance(seen[-1], Auth), f"no reason code: {seen}"
         assert seen[-1].rc >= 0x80 and (not codes or seen[-1].rc in codes), (seen[-1], [hex(c) for c in codes])
     wire.close()
@@ -170,7 +170,7 @@ def test_truncated_connect(broker: Broker, level: int) -> None:
         wire = Wire(broker.port, level)
         wire.send(frame(0x10, body[:size]))
         try:
-            ended(wire, told=False)  # which of them get a CONNACK: test_answers.py
+            ended(wire, with_packet=False)  # which of them get a CONNACK: test_answers.py
         except (AssertionError, TimeoutError) as error:
             raise AssertionError(f"{size} of {len(body)} bytes: {error}") from error
 
@@ -249,7 +249,7 @@ def test_anything_before_connect(broker: Broker, level: int) -> None:
     for packet in PACKETS:
         wire = Wire(broker.port, level)
         wire.send(packet)
-        ended(wire, told=False)
+        ended(wire, with_packet=False)
 
 
 @LEVELS
@@ -257,7 +257,7 @@ def test_remaining_length_of_five_bytes(broker: Broker, level: int) -> None:
     """Test [v5 2.1.4]."""
     for wire, first in ((open_client(broker, level), b"\x30"), (Wire(broker.port, level), b"\x10")):
         wire.send(first + b"\xff\xff\xff\xff\x7f")
-        ended(wire, told=False)
+        ended(wire, with_packet=False)
 
 
 @differs("ignores bytes behind an acknowledgement")
@@ -269,7 +269,7 @@ def test_trailing_bytes(broker: Broker, level: int) -> None:
         refused(broker, level, frame(raw[0], raw[2:] + b"\x00" * 9), 0x81, 0x82)
     wire = open_client(broker, level)
     wire.send(frame(0xC0, b"\x00" * 9))
-    ended(wire, told=False)
+    ended(wire, with_packet=False)
     wire = Wire(broker.port, level)
     wire.send(frame(0x10, Connect("bad").encode(level)[2:] + b"\0"))
     ended(wire)
@@ -292,7 +292,7 @@ def test_utf8(broker: Broker, level: int, bad: bytes) -> None:
     for flags, payload in connects:
         wire = Wire(broker.port, level)
         wire.send(frame(0x10, name + bytes([level, flags, 0, 60]) + none + payload))
-        ended(wire, 0x81, 0x82, 0x85, 0x90, told=flags != 0x82)
+        ended(wire, 0x81, 0x82, 0x85, 0x90, with_packet=flags != 0x82)
 
 
 def test_property_twice(broker: Broker) -> None:
