@@ -156,6 +156,10 @@ cdef void read_large(Reactor* r, Conn* c) noexcept nogil:
     cdef ssize_t got
     cdef size_t first
     cdef int n_iov = 1
+    if c.in_cap < c.in_need and c.in_len - c.in_off >= INPUT_FIRST_BYTES:
+        conn_feed(r, c)          # the owner decides again before the buffer grows: memory may be short by now
+        if c.in_buf == NULL or c.flags & (CONN_CLOSED | CONN_CLOSING):
+            return
     if room_for_frame(r, c) != 0:
         conn_gone(r, c, ENOMEM)
         return

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
 import mosq
 from tests.broker.group import Member
+from tests.harness.broker import Broker as Process
+from tests.harness.effort import SANITIZED
 from tests.harness.faults import until
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe
 from tests.harness.properties import P
@@ -98,3 +102,31 @@ def test_the_queue_of_a_session_that_goes_on_is_not_lost(broker: mosq.Broker) ->
     assert again.session
     assert len(again.gets()) == stored
     again.close()
+
+
+def resident_bytes(broker: Process, field: str) -> int:
+    """Return VmRSS (resident memory) or VmHWM (its peak) of a broker."""
+    status = Path(f"/proc/{broker.process.pid}/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{field}:"))
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizer's own memory exceeds the limit")
+def test_frames_that_began_below_the_limit_do_not_grow_above_it() -> None:
+    """Test that a buffer of an unfinished frame is granted a second time when the frame exceeds its first part."""
+    limit = 40_000_000
+    part = Publish("half", b"x" * 100_000).encode(4)[:90_000]
+    with Process(f"listener {{port}} 127.0.0.1\nallow_anonymous true\nmemory_limit {limit}\n") as broker, ExitStack() as stack:
+        wires = [stack.enter_context(closing(Wire(broker.port, 4))) for _ in range(1001)]
+        for n, wire in enumerate(wires):
+            wire.send(Connect(f"c{n}"))
+        for wire in wires:
+            assert isinstance(wire.read_packet(), Connack)
+        honest = wires.pop()
+        empty = resident_bytes(broker, "VmRSS")
+        broker.send_signal(signal.SIGSTOP)      # all parts arrive in few turns
+        for wire in wires:
+            wire.sock.setblocking(False)
+            wire.sock.send(part)                # as much as the kernel takes
+        broker.send_signal(signal.SIGCONT)
+        assert_served(honest)
+        assert resident_bytes(broker, "VmHWM") - empty <= 1.2 * limit
