@@ -58,6 +58,7 @@ cdef void bridge_up(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcep
     event_connected(b, c, l.spec.clean_start, present)
     l.state = BRIDGE_UP
     l.active_ms = b.reactor.now_ms
+    l.qos0_held = l.qos0_held_bytes = 0
     b.stats.clients_connected += 1
     if b.sessions.count > b.stats.clients_max:
         b.stats.clients_max = b.sessions.count

@@ -117,6 +117,7 @@ cdef void bridge_client_ended(Broker* b, Client* c, int reason) noexcept nogil:
     l.pinged_ms = 0
     l.wanted = 0
     l.idle_notified = 0
+    l.attempted = 1
     if b.stopping:
         return
     if was == BRIDGE_UP:
@@ -190,6 +191,7 @@ cdef void bridge_begin(Broker* b, Bridge* l) noexcept nogil:
     l.timer.kind = TIMER_BRIDGE
     l.event_waiting = NO_EVENT_WAITING
     l.version = l.spec.version
+    l.begun_ms = b.reactor.now_ms
     l.will_qos = 1
     l.will_retain = l.spec.outgoing_retain
     local_begin(b, l)            # if it failed, it is tried again before the next connection, which reports why

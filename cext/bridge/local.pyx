@@ -124,6 +124,7 @@ cdef void local_end(Broker* b, Bridge* l) noexcept nogil:
 
 cdef void local_clear(Broker* b, Bridge* l) noexcept nogil:
     queue_drop(b, l.session)
+    l.qos0_held = l.qos0_held_bytes = 0
     subscriptions_remove(b, l)
 
 

@@ -38,7 +38,9 @@ ctypedef struct ListenSocket:
     uint16_t port
     uint8_t family
     uint8_t paused              # 1 = no descriptors left, not even the spare one: not watched for LISTENER_PAUSE_MS
+    uint8_t due                 # 1 = in Reactor.due
     ListenSocket* paused_next
+    ListenSocket* due_next
     void* owner                 # the broker's settings for this listener
 
 ctypedef struct Seg:
@@ -217,6 +219,7 @@ ctypedef struct Reactor:
     Conn* ready                 # connections whose input waits, in the order in which they are served
     Conn* ready_last            # valid if `ready` is not NULL
     ListenSocket* paused
+    ListenSocket* due           # listeners on which connections wait, for reactor_accept
     uint64_t resume_ms
     uint64_t now_us             # monotonic time of the turn's begin, after the wait for events
     uint64_t now_ms             # the same in milliseconds

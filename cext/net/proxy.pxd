@@ -20,7 +20,9 @@ cdef enum:
     PROXY_CERT_SESS = 4         # with a certificate, at least once in this TLS session
 
 ctypedef struct Proxied:
-    uint32_t size               # PROXY_DONE: bytes of the header; PROXY_MORE: bytes that the header needs, 0 = unknown
+    # PROXY_DONE: bytes of the header; PROXY_MORE: bytes that the header needs, 0 = unknown; PROXY_BAD: bytes of a header whose
+    # TLVs are wrong, 0 = the header has another fault
+    uint32_t size
     uint8_t local               # 1 = the connection is the proxy's own: LOCAL, UNKNOWN or no address
     uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0 = none
     uint8_t has_tls             # 1 = there was an SSL TLV

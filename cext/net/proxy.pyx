@@ -235,9 +235,8 @@ cdef int v2_head(const uint8_t* p, size_t n, Proxied* out) noexcept nogil:
     if n < PROXY_V2_HEAD_BYTES:
         return PROXY_MORE
     out.size = PROXY_V2_HEAD_BYTES + be16(p + 14)
-    if out.size > PROXY_V2_BYTES_MAX:
-        return PROXY_BAD
-    if p[12] == V2_PROXY and <int>be16(p + 14) < v2_addresses_min(p[13]):
+    if out.size > PROXY_V2_BYTES_MAX or (p[12] == V2_PROXY and <int>be16(p + 14) < v2_addresses_min(p[13])):
+        out.size = 0
         return PROXY_BAD
     return PROXY_DONE if n >= out.size else PROXY_MORE
 

@@ -1,12 +1,13 @@
 """Run the event loop's turn, with its listeners. This module knows epoll, sockets and the order of a turn. conn_input.pyx reads,
 conn_output.pyx sends, conn.pyx opens and closes. None of them knows MQTT: the callbacks know the meaning of the bytes.
 
-    reactor_turn:  epoll_wait -> input that waited, until the turn is late -> events (accept | read -> on_input | writable -> send)
+    reactor_turn:  epoll_wait -> input that waited, until the turn is late -> events (read -> on_input | writable -> send)
     (the broker runs timers and jobs)
     reactor_flush: every dirty connection once -> on_free for the closed ones
+    reactor_accept: accept -> on_accept
 
-Invariant: a connection is freed only when it is in no list of the turn. Cost per turn and active
-connection: one read and at most one write.
+Invariant: a connection is freed only when it is in no list of the turn. Connections that end in a turn leave before new ones come, so a limit counts
+those that are there. Cost per turn and active connection: one read and at most one write.
 """
 
 from libc.errno cimport ECONNABORTED, EINTR, EMFILE, ENFILE, ENOMEM, errno
@@ -127,7 +128,7 @@ cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
         if source == SOURCE_CONN:
             serve_conn(r, <Conn*>events[i].data.ptr, events[i].events)
         elif source == SOURCE_LISTENER:
-            serve_listener(r, <ListenSocket*>events[i].data.ptr)
+            listener_due(r, <ListenSocket*>events[i].data.ptr)
         elif source == SOURCE_WATCHED:
             r.on_watched(r.ctx)
         elif source == SOURCE_LAYER:
@@ -229,9 +230,35 @@ cdef int reactor_listen(Reactor* r, ListenSocket* l) noexcept nogil:
 cdef void reactor_unlisten(Reactor* r, ListenSocket* l) noexcept nogil:
     if l.paused:
         listener_unpause(r, l)
+    if l.due:
+        listener_not_due(r, l)
     if l.fd >= 0:
         epoll_ctl(r.ep, EPOLL_CTL_DEL, l.fd, NULL)
     l.fd = -1                   # an event of this turn may still point to this listener
+
+
+cdef void listener_due(Reactor* r, ListenSocket* l) noexcept nogil:
+    if not l.due and l.fd >= 0:
+        l.due = 1
+        l.due_next = r.due
+        r.due = l
+
+
+cdef void listener_not_due(Reactor* r, ListenSocket* l) noexcept nogil:
+    cdef ListenSocket** at = &r.due
+    while at[0] != l:
+        at = &at[0].due_next
+    at[0] = l.due_next
+    l.due = 0
+
+
+cdef void reactor_accept(Reactor* r) noexcept nogil:
+    cdef ListenSocket* l
+    while r.due != NULL:
+        l = r.due
+        r.due = l.due_next
+        l.due = 0
+        serve_listener(r, l)
 
 
 cdef void serve_listener(Reactor* r, ListenSocket* l) noexcept nogil:

@@ -48,6 +48,7 @@ ctypedef struct UpgradeRules:
     uint32_t size_max           # limit in bytes of the request
     const View* origins
     uint32_t n_origins          # 0 = all origins are allowed
+    uint8_t silent              # 1 = a refused request gets no answer, as in Mosquitto
 
 ctypedef struct Upgrade:        # state of the parser; zeroed = initial state
     uint32_t line_at            # offset of the unfinished line

@@ -18,7 +18,7 @@ cdef enum:
     WEB_PROXIED = 1             # the PROXY header is whole; `proxied` is valid until web_stage_end
     WEB_BAD_PROXY = 2
     WEB_UPGRADED = 3            # the answer is queued
-    WEB_REFUSED = 4             # the answer is queued, and the connection must end
+    WEB_REFUSED = 4             # the answer, if any, is queued, and the connection must end
     WEB_NO_MEMORY = 5
 
 # Rules NULL: no WebSocket; returns NULL if there is no memory.

@@ -580,3 +580,49 @@ def test_the_control_api_returns_the_state_of_a_bridge(world: World) -> None:
             break
     told, = answer["data"]["bridges"]
     assert (told["name"], told["state"], told["address"], told["queued"]) == ("b", "connected", f"127.0.0.1:{remote.port}", 0)
+
+
+# ---------------------------------------------------------------- QoS 0
+
+def published(peer: Peer, last: bytes) -> list[bytes]:
+    """Return the payloads up to this one."""
+    found: list[bytes] = []
+    while last not in found:
+        got = peer.answered()
+        if isinstance(got, Publish):
+            found.append(got.payload)
+    return found
+
+
+def test_qos_0_messages_wait_for_the_end_of_an_attempt(world: World) -> None:
+    """Test that no message is lost while the remote broker has not answered CONNECT, as in Mosquitto, and that few of them may wait."""
+    site, remote, peer = linked(world, "restart_timeout 1", topics=("# out 1",))
+    client = world.client(site)
+    client.publish("t", b"first")
+    for n in range(150):
+        client.publish("t", b"%d" % n)
+    client.publish("t", b"last", 1)
+    peer.send(Connack())
+    assert published(peer, b"last") == [b"first", *(b"%d" % n for n in range(99)), b"last"]
+    client.publish("t", b"up")
+    assert published(peer, b"up") == [b"up"]
+    peer.reset()
+    site.logged("local.*disconnected")
+    client.publish("t", b"down")         # between two attempts it is lost, as in Mosquitto
+    client.publish("t", b"known", 1)
+    again = remote.accept()
+    client.publish("t", b"again")
+    client.publish("t", b"end", 1)
+    again.send(Connack())
+    assert published(again, b"end") == [b"known", b"again", b"end"]
+
+
+def test_a_large_qos_0_message_does_not_wait(world: World) -> None:
+    site, _, peer = linked(world, topics=("# out 1",))
+    client = world.client(site)
+    client.publish("t", bytes(900_000))
+    client.publish("t", bytes(200_000))
+    client.publish("t", bytes(100_000))
+    client.publish("t", b"last", 1)
+    peer.send(Connack())
+    assert [len(payload) for payload in published(peer, b"last")] == [900_000, 100_000, 4]

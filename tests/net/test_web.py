@@ -13,7 +13,7 @@ from tests.harness.packets import Connect, Disconnect, Packet, Pingreq, Publish,
 from tests.harness.websocket import WebSocket, handshake
 from tests.net.conftest import Dial, Open, Run, Running
 from tests.net.frames import BINARY, CLOSE, PING, PONG, TEXT, ServerFrame, frame, read_server
-from tests.net.test_proxy import CN, UNIX, ssl, v2
+from tests.net.test_proxy import CN, UNIX, ssl, tlv, v2
 
 WS = {"protocol": "websockets"}
 V1 = b"PROXY TCP4 10.1.2.3 10.0.0.1 4321 1883\r\n"
@@ -281,6 +281,15 @@ def test_refusals(run: Run, dial: Dial, sent: bytes, status: int) -> None:
     assert line.endswith("non-matching http origin." if status == 403 else f"{answer.splitlines()[-1].decode()}.")
 
 
+@pytest.mark.parametrize("sent", [handshake(Origin="https://evil.example")[0], b"GET / HTTP/1.1\r\n\r\n", connect()])
+def test_a_refusal_without_an_answer(run: Run, dial: Dial, web: Open, sent: bytes) -> None:
+    """Test `compat`: Mosquitto closes the connection."""
+    broker = run({"compat": 1}, **WS, websockets_origin=("https://good.example",))
+    assert to_the_end(dial(broker, sent)) == b""
+    broker.log("disconnected: ")
+    enter(web(broker, Origin="https://good.example"))
+
+
 def test_a_browser_of_an_allowed_origin(run: Run, web: Open) -> None:
     broker = run(**WS, websockets_origin=("https://good.example", "https://other.example"))
     enter(web(broker, Origin="https://other.example", User_Agent="Mozilla/5.0", Sec_WebSocket_Extensions="permessage-deflate"))
@@ -417,6 +426,25 @@ def test_a_bad_header(run: Run, dial: Dial, version: int, head: bytes) -> None:
     where = f"127.0.0.1:{sock.getsockname()[1]}"
     assert broker.log("rejected") == (f"Connection rejected, corrupt PROXY header. It is from {where}." if version == 1
                                       else f"Connection from {where} rejected, corrupt PROXY header.")
+
+
+@pytest.mark.parametrize("head", [v2(tlvs=tlv(4, bytes(501 - 12 - 3))), v2(tlvs=b"a" * 489), v2(length=65535), v2(length=3), V1, b"x" * 20])
+def test_a_header_that_mosquitto_does_not_read(run: Run, dial: Dial, head: bytes) -> None:
+    """Test `compat`: these are Mosquitto's words where the first 16 bytes are wrong or announce more than 500."""
+    broker = run({"compat": 1}, enable_proxy_protocol=2)
+    sock = dial(broker, head + connect("p"))
+    assert to_the_end(sock) == b""
+    assert broker.log("disconnected") == ("Client (null) [(null):0] disconnected: bad socket read/write: Invalid input. The PROXY header is corrupt. "
+                                          f"It is from 127.0.0.1:{sock.getsockname()[1]}.")
+
+
+def test_headers_that_mosquitto_reads(run: Run, dial: Dial) -> None:
+    broker = run({"compat": 1}, enable_proxy_protocol=2)
+    sock = dial(broker, v2(tlvs=tlv(4, bytes(500 - 12 - 3))) + connect("p"))
+    assert read(sock, 4) == CONNACK
+    sock = dial(broker, v2(tlvs=b"\x04\xff\xff") + connect("p"))
+    assert to_the_end(sock) == b""
+    broker.log(f"Connection from 127.0.0.1:{sock.getsockname()[1]} rejected, corrupt PROXY header.")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 
-from tests.harness.packets import Puback, Publish, Received, Suback, Subscribe
+import pytest
+
+from tests.harness.broker import Broker
+from tests.harness.packets import Connack, Connect, Puback, Publish, Received, Suback, Subscribe
 from tests.harness.properties import P
+from tests.harness.wire import Wire
 from tests.harness.scene import Actor, Step, Steps, v3, v5
 from tests.wire.case import ALL, V5, V45, Case, Play, Stage, plays
 
@@ -148,3 +154,28 @@ def test_sys(play: Play, stage: Stage) -> None:
     stage(play)
 
 
+
+
+@pytest.mark.parametrize("option", ["max_connections", "global_max_connections"])
+def test_connections_that_have_ended_leave_their_places_at_once(option: str) -> None:
+    """Test that a client gets in whose connection comes right after others have ended: the broker finds both in the same turn of its loop."""
+    with Broker(f"listener {{port}} 127.0.0.1\nallow_anonymous true\n{option} 3\n") as broker:
+        assert broker.process is not None
+        for turn in range(3):
+            wires = [entered(broker.port, f"c{n}") for n in range(3)]
+            broker.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, broker.process.pid, os.WSTOPPED | os.WNOWAIT)
+            for wire in wires:
+                wire.close()
+            last = Wire(broker.port, 4)
+            last.send(Connect("last"))
+            broker.send_signal(signal.SIGCONT)
+            assert isinstance(last.read_packet(), Connack), turn
+            last.close()
+
+
+def entered(port: int, client_id: str) -> Wire:
+    wire = Wire(port, 4)
+    wire.send(Connect(client_id))
+    assert isinstance(wire.read_packet(), Connack)
+    return wire

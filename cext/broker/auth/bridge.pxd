@@ -29,7 +29,7 @@ cdef bint bridge_seen(Broker* b, View props) noexcept nogil
 # Report that a delivery was queued for the session of a bridge that is down, or that enough may wait for another reason.
 cdef void session_queued(Broker* b, Session* s) noexcept nogil
 cdef void bridge_queued(Broker* b, Bridge* l) noexcept nogil
-cdef bint bridge_queues_qos0(Broker* b, Session* s) noexcept nogil
+cdef bint bridge_queues_qos0(Broker* b, Session* s, uint32_t payload_n) noexcept nogil
 # Report an event to the control plane. An event that finds no room is reported as soon as there is some; of each bridge only the last one.
 cdef void bridge_notify(Broker* b, Bridge* l, int event, View detail) noexcept nogil
 cdef Bridge* bridge_find(Broker* b, View name) noexcept nogil

@@ -21,7 +21,8 @@ from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add
 from cext.broker.auth.auth_requests cimport bridge_event_post
 from cext.broker.core.bridge_state cimport (
-    BRIDGE_EVENT_WANTED, BRIDGE_RETRY_MS, Bridge, BridgeSpec, Bridges, NO_EVENT_WAITING, VIA_BYTES, bridge_of, bridges_of,
+    BRIDGE_DOWN, BRIDGE_EVENT_WANTED, BRIDGE_RETRY_MS, Bridge, BridgeSpec, Bridges, NO_EVENT_WAITING, QOS0_HELD_BYTES_MAX, QOS0_HELD_MAX,
+    VIA_BYTES, bridge_of, bridges_of,
 )
 from cext.broker.core.broker cimport Broker
 from cext.session.session cimport Session
@@ -214,10 +215,20 @@ cdef void bridge_queued(Broker* b, Bridge* l) noexcept nogil:
     bridge_notify(b, l, BRIDGE_EVENT_WANTED, none)
 
 
-cdef bint bridge_queues_qos0(Broker* b, Session* s) noexcept nogil:
-    """Does the session queue QoS 0 messages? It does while a lazy bridge is down, because otherwise it would never connect; as in Mosquitto."""
+cdef bint bridge_queues_qos0(Broker* b, Session* s, uint32_t payload_n) noexcept nogil:
+    """Does the session queue this QoS 0 message? As in Mosquitto it does while a lazy bridge is down, because otherwise it would never connect, and
+    during an attempt to connect. The first attempt begins with the bridge, because names are looked up first. Of these messages few may wait, so that
+    QoS 1 and 2 have room."""
     cdef Bridge* l = bridge_of_session(b, s)
-    return l != NULL and l.spec.threshold != 0
+    if l == NULL or l.spec.threshold != 0:
+        return l != NULL
+    if l.state == BRIDGE_DOWN and (l.attempted or b.reactor.now_ms >= l.begun_ms + l.spec.connect_timeout_ms):
+        return 0
+    if l.qos0_held >= QOS0_HELD_MAX or payload_n > QOS0_HELD_BYTES_MAX - l.qos0_held_bytes:
+        return 0
+    l.qos0_held += 1
+    l.qos0_held_bytes += payload_n
+    return 1
 
 
 cdef void bridge_notify(Broker* b, Bridge* l, int event, View detail) noexcept nogil:

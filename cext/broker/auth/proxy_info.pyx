@@ -22,7 +22,7 @@ from cext.broker.core.pending_packet cimport names_take, owned_set, proxied_of
 from cext.codec.decode cimport Connect
 from cext.codec.utf8 cimport utf8_check
 from cext.net.address cimport address_in
-from cext.net.proxy cimport PROXY_CERT_CONN, PROXY_CERT_SESS, PROXY_TLS, Proxied
+from cext.net.proxy cimport PROXY_CERT_CONN, PROXY_CERT_SESS, PROXY_TLS, PROXY_V2_HEAD_BYTES, Proxied
 from cext.net.conn_state cimport Address, Conn
 from cext.net.upgrade cimport SEEN_FORWARDED, Upgrade, list_last
 
@@ -34,6 +34,7 @@ cdef extern from "<arpa/inet.h>" nogil:
 
 cdef enum:
     COMMON_NAME_MAX = 1024       # RFC 5280 A.1 allows 64; longer names exist
+    MOSQUITTO_V2_BYTES_MAX = PROXY_V2_HEAD_BYTES + 500
 
 
 # ---------------------------------------------------------------- PROXY
@@ -49,14 +50,18 @@ cdef int proxy_rejected(Broker* b, Client* c, const char* why) noexcept nogil:
 
 
 cdef int proxy_corrupt(Broker* b, Client* c) noexcept nogil:
-    """Reject a header. Mosquitto's words for version 1 do not name the proxy, so its address follows them."""
+    """Reject a header. Where Mosquitto's words do not name the proxy, its address follows them: in version 1, and with `compat` in version 2,
+    if the first 16 bytes are wrong or announce more than Mosquitto reads."""
     cdef char where[ADDRESS_TEXT_MAX]
+    cdef uint32_t announced = c.conn.web.proxy_need
+    cdef const char* words = "Connection rejected, corrupt PROXY header."
     if c.listener.proxy_version == 2:
-        return proxy_rejected(b, c, "corrupt PROXY header")
+        if not b.settings.compat or 0 < announced <= MOSQUITTO_V2_BYTES_MAX:
+            return proxy_rejected(b, c, "corrupt PROXY header")
+        words = "Client (null) [(null):0] disconnected: bad socket read/write: Invalid input. The PROXY header is corrupt."
     if peer_line_wanted(b, c, LOG_NOTICE, LINE_PROTOCOL):
         client_address(c, where, sizeof(where))
-        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Connection rejected, corrupt PROXY header. It is from %s:%d.", where,
-                                         <int>c.conn.address.port))
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "%s It is from %s:%d.", words, where, <int>c.conn.address.port))
     client_doom(b, c, END_REFUSED)
     return -1
 
@@ -100,8 +105,8 @@ cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nog
     cdef bint has_certificate
     if p == NULL:
         return proxy_corrupt(b, c)
-    if p.local and listener.proxy_version == 2 and b.settings.compat:
-        return proxy_corrupt(b, c)       # a health check of the proxy: Mosquitto refuses it
+    if b.settings.compat and listener.proxy_version == 2 and (p.local or p.size > MOSQUITTO_V2_BYTES_MAX):
+        return proxy_corrupt(b, c)       # Mosquitto refuses a health check of the proxy, and long headers
     conn.address.by_proxy = 1
     if not p.local:
         conn.address.family = p.family

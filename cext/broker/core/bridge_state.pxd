@@ -16,6 +16,8 @@ cdef enum:
     BRIDGE_PAST_MAX = 16
     NAME_ROOM_BYTES = 65536
     VIA_BYTES = 29              # bytes of the encoded user property
+    QOS0_HELD_MAX = 100         # QoS 0 messages that wait for the end of an attempt to connect
+    QOS0_HELD_BYTES_MAX = 1 << 20      # bytes of their payloads
 
 ctypedef struct BridgeSpec:       # the configuration of a bridge: one block of malloc, with its texts and lines
     uint32_t bytes_n            # bytes of the block
@@ -82,6 +84,9 @@ ctypedef struct Bridge:
     Timer timer                 # TIMER_BRIDGE: an event to report again, idle time
     uint64_t active_ms          # time of the last message in either direction
     uint64_t pinged_ms          # time of a PINGREQ without an answer; 0: none
+    uint64_t begun_ms           # time at which the bridge was configured: its first attempt comes soon
+    uint32_t qos0_held          # QoS 0 messages that were queued since the last connection
+    uint32_t qos0_held_bytes
     uint32_t granted_line       # line behind the last one that SUBACK answered: usually the next that it answers
     uint8_t version             # of the next attempt: spec.version, or V311 after the remote broker refused 5.0
     uint8_t state
@@ -91,6 +96,7 @@ ctypedef struct Bridge:
     uint8_t event_waiting              # last event that found the ring full, or NO_EVENT_WAITING
     uint8_t wanted              # lazy bridge: 1 = the connection was requested
     uint8_t idle_notified
+    uint8_t attempted           # 1: an attempt to connect has ended
     uint8_t will_qos            # QoS of a will that the remote broker accepts, as far as known
     uint8_t will_retain
     uint8_t max_qos             # Maximum QoS of this connection

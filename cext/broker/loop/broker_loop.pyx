@@ -1,6 +1,6 @@
 """The root of the broker: it connects the parts, and runs the loop.
 
-    each turn:  wait - read and handle packets - timers - doomed clients - one slice per job - flush
+    each turn:  wait - read and handle packets - timers - doomed clients - one slice per job - flush - accept
 
 Invariant: the module has no state; two brokers may run in one process.
 Cost of an idle turn: none, because there are no idle turns.
@@ -61,7 +61,7 @@ from cext.broker.storage.commit cimport durable_close, durable_fini, durable_sta
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
 from cext.net.conn cimport conn_close, conn_resume
 from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, Conn
-from cext.net.reactor cimport reactor_fini, reactor_flush, reactor_init, reactor_turn
+from cext.net.reactor cimport reactor_accept, reactor_fini, reactor_flush, reactor_init, reactor_turn
 from cext.session.message cimport Message, message_unref
 from cext.session.session cimport (
     SESSION_ENDED, Session, session_free, sessions_fini, sessions_first, sessions_init, sessions_next, sessions_remove,
@@ -247,6 +247,8 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
             more |= durable_turn(b)
             end_doomed_clients(b)
         reactor_flush(&b.reactor)
+        turn_begin(b)
+        reactor_accept(&b.reactor)
         resident_check(b)
         shed_largest(b)
         if b.log.unread or b.auth_requests_unread:

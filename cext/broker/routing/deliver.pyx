@@ -126,7 +126,7 @@ cdef void deliver_now(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_
         account_turned_away(b, s, qos, ACCOUNT_EXPIRED)
         return
     if c == NULL:
-        if qos or b.settings.queue_qos0 or (s.flags & SESSION_BRIDGE and bridge_queues_qos0(b, s)):
+        if qos or b.settings.queue_qos0 or (s.flags & SESSION_BRIDGE and bridge_queues_qos0(b, s, p.payload.n)):
             enqueue(b, s, p, qos, retain, sub_ids, n_sub_ids)
         return
     if qos:

@@ -43,7 +43,8 @@ GENERAL = (
          "If true, a client with overlapping subscriptions receives one copy per subscription. If false, it receives "
          "one merged copy", deprecated="The behaviour will default to true."),
     flag("compat", False, G,
-         "Do as Mosquitto does also where the standard asks for something else: reason codes, wills at a take-over. "
+         "Do as Mosquitto does also where the standard asks for something else: reason codes, wills at a take-over, "
+         "answers to WebSocket handshakes, PROXY headers. "
          "The page docs/differences.md names each place. The option --compat of the command line is the same",
          own=True),
     choice("takeover_will", "v5", G,
