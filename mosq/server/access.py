@@ -123,7 +123,7 @@ class Access:
             self._plugins = Plugins(self._send, self._flush, self._report, earlier._plugins if earlier else None)
         try:
             realms = [self._make_realm(source, passwords, rules) for source in sources]
-        except ConfigError:
+        except BaseException:
             if self._plugins is not None:
                 self._plugins.release(0)
             raise

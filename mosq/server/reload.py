@@ -2,8 +2,8 @@
 
   read -> check access -> open log files -> data plane (all or nothing, between two turns) -> log
 
-If a step fails, one line at level error says why, and the old state stays in force. With `compat` a bad acl_file or
-password_file ends the broker with status 3, as in Mosquitto.
+While files are read, SIGTERM and SIGINT end the reload. If a step fails, one line at level error says why, and the old
+state stays in force. With `compat` a bad acl_file or password_file ends the broker with status 3, as in Mosquitto.
 """
 
 import os
@@ -14,6 +14,7 @@ from mosq.config.options import RESTART
 from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server.opening import compact_lines, opening_lines, reachable
 from mosq.server.settings import engine_listeners
+from mosq.server.signals import Stopped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,12 +36,18 @@ def reload(control: "Control") -> int:
         control.log.reopen()
         return 0
     try:
-        config = reachable(control.load())
+        with control.signals.reading:
+            config = reachable(control.load())
         config.without_store = control.config.without_store
+    except Stopped:
+        return 0                    # the main thread stops the broker next
     except Exception as error:
         return _refused(control.log, error)
     try:
-        access, securities = control.access_of(config)
+        with control.signals.reading:
+            access, securities = control.access_of(config)
+    except Stopped:
+        return 0
     except ConfigError as error:
         return _refused(control.log, error, EXIT_CONFIG if control.config.compat else 0)
     except Exception as error:

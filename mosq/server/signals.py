@@ -3,6 +3,7 @@ work, never in the middle of one.
 
     Signals() -> reading files: SIGTERM and SIGINT end the process with status 0; other signals wait in the pipe
       defer() -> from the first file or socket of the broker on, SIGTERM and SIGINT wait in the pipe too
+      with signals.reading: -> a reload reads files: SIGTERM and SIGINT also raise Stopped
 
 Imported first of all, so that a signal during the start has a defined result. It uses `_signal`, of which `signal` is
 a copy with names for the numbers: those names come from `enum`, whose import takes longer than the start's own code.
@@ -32,6 +33,24 @@ def unblock(before: "set[int]") -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+class Stopped(BaseException):
+    """SIGTERM or SIGINT arrived while a reload read files. Not an Exception: the file is not wrong."""
+
+
+class Reading:
+    """`with signals.reading:` ends with Stopped when the broker shall stop: a pipe or a file on a network may never end."""
+
+    active = wanted = False         # whether files are read; whether SIGTERM or SIGINT has arrived
+
+    def __enter__(self) -> None:
+        if self.wanted:
+            raise Stopped           # it arrived before, and waits in the pipe
+        self.active = True
+
+    def __exit__(self, *exception: object) -> None:
+        self.active = False
+
+
 class Signals:
     """Inside `with Signals() as signals:` signals arrive as bytes. After it the signals that end the process have
     their old handlers again; the others are ignored, so that a late SIGHUP does not end a broker with status 129."""
@@ -41,6 +60,7 @@ class Signals:
         os.set_blocking(self.read_fd, False)
         os.set_blocking(self.write_fd, False)
         self._deferred = False
+        self.reading = Reading()
         self.old_wakeup_fd = signal.set_wakeup_fd(self.write_fd, warn_on_full_buffer=False)
         self.old = {number: signal.signal(number, self._arrived) for number in TAKEN}
         return self
@@ -54,8 +74,14 @@ class Signals:
         os.close(self.write_fd)
 
     def _arrived(self, number: int, frame: object) -> None:
-        if number in STOP and not self._deferred:
+        if number not in STOP:
+            return
+        if not self._deferred:
             raise SystemExit(0)         # also where the start waits, for example for a file on a network
+        self.reading.wanted = True
+        if self.reading.active:
+            self.reading.active = False
+            raise Stopped
 
     def defer(self) -> None:
         """Let SIGTERM and SIGINT wait until `taken` returns them: the broker has something to clean up now."""

@@ -5,9 +5,11 @@ The tests make a reload slow with a FIFO in place of the acl_file: reading it en
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -107,6 +109,21 @@ def test_a_connect_does_not_wait_for_a_reload_that_hangs(broker: Broker) -> None
     for wire in (first, second, connected(broker, "third")):
         assert allowed(wire, "new")
         wire.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_ends_a_reload_that_hangs(broker: Broker, number: int) -> None:
+    slow_reload(broker)
+    with (broker.dir / "acl").open("w"):                # waits until the broker reads
+        assert broker.process is not None
+        # Python runs the handler when a signal interrupts read(); one that arrives just before read() waits for the next one
+        for _ in range(5):
+            broker.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                broker.process.wait(2)
+                break
+    assert broker.process.returncode == 0
+    assert "terminating" in broker.log() and "not reloaded" not in broker.log()
 
 
 def test_two_reloads_at_once_are_applied_before_the_client(broker: Broker) -> None:
