@@ -7,7 +7,8 @@
 A victim on a plain listener sends PINGREQ each millisecond, in turns of a second alone and a second during 500 half
 handshakes per second, so that other work on the machine disturbs both alike. A half handshake is a recorded
 ClientHello, for which the broker makes its private-key operation (RSA 2048), and a close. So the flood costs the
-client's side almost nothing, and that side has the lowest priority: it stands for clients on other machines. Then handshakes are begun as fast as the broker answers, 32 at a time.
+client's side almost nothing, and that side has the lowest priority: it stands for clients on other machines. Then
+handshakes are begun as fast as the broker answers, 32 at a time.
 """
 
 from __future__ import annotations
