@@ -6,11 +6,16 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 from setuptools.errors import CompileError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "dev"))
 import compiling
 import unit
+
+
+def extension(name):
+    return Extension(name, [], py_limited_api=True)
 
 
 class BuildUnits(build_ext):
@@ -33,7 +38,7 @@ class BuildUnits(build_ext):
                     compiling.unit_parts(sources, Path("build").absolute(), bool(self.tests))
             except unit.UnitError as error:
                 raise CompileError(f"the modules are no unit:\n{error}") from None
-        self.distribution.ext_modules = [Extension(part.name, []) for part in self.parts]
+        self.distribution.ext_modules = [extension(part.name) for part in self.parts]
         super().finalize_options()
 
     def run(self):
@@ -61,5 +66,18 @@ class BuildUnits(build_ext):
         return []
 
 
-# a wheel with compiled modules, and only for this Python: known before build_ext knows them
-setup(ext_modules=[Extension("mosq._core", [])] if os.environ.get("MOSQ_BUILD") != "none" else [], cmdclass={"build_ext": BuildUnits})
+class ShipC(sdist):
+    """Adds the C files that Cython makes, so that a build from this distribution needs no Cython."""
+
+    def make_release_tree(self, base_dir, files):
+        super().make_release_tree(base_dir, files)
+        sources, build = unit.Sources(compiling.ROOT), Path("build").absolute()
+        try:
+            compiling.Builder([], [], {}, build, 1, False).ship(compiling.unit_parts(sources, build, False), Path(base_dir))
+        except (compiling.BuildError, unit.UnitError) as error:
+            raise CompileError(str(error)) from None
+
+
+# a wheel with compiled modules, for CPython 3.11 and all newer ones: known before build_ext knows them
+setup(ext_modules=[extension("mosq._core")] if os.environ.get("MOSQ_BUILD") != "none" else [],
+      options={"bdist_wheel": {"py_limited_api": "cp311"}}, cmdclass={"build_ext": BuildUnits, "sdist": ShipC})

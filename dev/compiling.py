@@ -4,6 +4,9 @@
     build_ext --inplace --tests         these, and the interfaces for tests: cext/testing/*
     build_ext --inplace --separate      each module by itself, for work on cext/; Python finds their names through mosq/_core.py
 
+A compiled file uses only the stable interface of CPython 3.11 (`abi3`), so one serves this Python and all newer ones
+(docs/adr/0016). A source distribution has the C files in generated/, so its build needs no Cython.
+
 MOSQ_CFLAGS and MOSQ_LDFLAGS are appended to the flags, MOSQ_BUILD_JOBS is the number of processes, and MOSQ_BUILD=none builds
 nothing. MOSQ_WARNINGS=1, which .ci/run sets, makes the compiler search for doubtful code and report it as an error.
 
@@ -34,6 +37,14 @@ ROOT = Path(__file__).resolve().parent.parent
 STARTED_NS = time.time_ns()     # before the sources are read
 CFLAGS = ["-O2", "-g1", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-semantic-interposition",
           "-fstack-protector-strong"]
+# The stable interface of CPython 3.11. Without the interpreter's own headers Cython asks the module `inspect` for these flags of
+# code objects (the values are of the language's documentation); to import it takes two thirds of a broker's start.
+STABLE = ["-DPy_LIMITED_API=0x030B0000", "-DCO_OPTIMIZED=1", "-DCO_NEWLOCALS=2", "-DCO_VARARGS=4", "-DCO_VARKEYWORDS=8",
+          "-DCO_GENERATOR=32", "-DCO_COROUTINE=128", "-DCO_ASYNC_GENERATOR=512"]
+SUFFIX = ".abi3.so"
+# Modules that Cython imports for what STABLE defines, or that import more than they are needed for.
+LIGHTER = {'PyImport_ImportModule("inspect")': 'PyImport_ImportModule("builtins")',
+           'PyImport_ImportModule("collections.abc")': 'PyImport_ImportModule("_collections_abc")'}
 # gcc needs a fifth of its time for warnings. Users cannot act on them, so only .ci/run asks for them.
 WARNINGS = ["-Wno-unused-function", "-Wno-unused-result", "-Wno-sign-compare", "-Wno-format-truncation",
             "-Werror=maybe-uninitialized", "-Werror=return-type"]
@@ -88,7 +99,10 @@ def translate(source: str, output: str, name: str, folder: str) -> str:
     if failed:
         return errors.getvalue() or "Cython failed"
     made = Path(output)
-    made.write_text(PYTHON_FUNCTION.sub(r"static __attribute__((cold)) \1", made.read_text("utf-8")), "utf-8")
+    text = PYTHON_FUNCTION.sub(r"static __attribute__((cold)) \1", made.read_text("utf-8"))
+    for heavy, light in LIGHTER.items():
+        text = text.replace(heavy, light)
+    made.write_text(text, "utf-8")
     return ""
 
 
@@ -149,10 +163,29 @@ class Part:
         given = os.environ.get("MOSQ_CFLAGS", "").split()
         fortify = [] if any(one.startswith("-fsanitize") for one in given) else FORTIFY
         warnings = WARNINGS if os.environ.get("MOSQ_WARNINGS") else NO_WARNINGS
-        return [*CFLAGS, *fortify, *warnings, *(TEST_CFLAGS if self.for_tests else []), *given]
+        return [*CFLAGS, *STABLE, *fortify, *warnings, *(TEST_CFLAGS if self.for_tests else []), *given]
 
     def ldflags(self) -> list[str]:
         return [*LDFLAGS, *os.environ.get("MOSQ_LDFLAGS", "").split(), *(f"-l{name}" for name in self.libraries)]
+
+
+def cython_version() -> str:
+    """Return the version of Cython; "" if it is not installed."""
+    try:
+        import Cython
+    except ImportError:
+        return ""
+    return str(Cython.__version__)
+
+
+def source_key(part: Part) -> str:
+    """Return the key of a part's sources, whichever versions translate them."""
+    return key_of(part.source, {str(path): text for path, text in part.texts.items()})
+
+
+def shipped_c(root: Path, part: Part) -> tuple[Path, Path]:
+    """Return the places of a part's C file in a source distribution, and of the key of its sources."""
+    return root / "generated" / f"{part.name}.c", root / "generated" / f"{part.name}.key"
 
 
 def key_of(*parts: object) -> str:
@@ -224,8 +257,8 @@ class Builder:
     def __init__(self, compile: list[str], link: list[str], place: dict[str, Path], build: Path, jobs: int, force: bool) -> None:
         self.compile, self.link, self.place, self.build, self.jobs, self.force = compile, link, place, build, jobs, force
         self.translators, self.made = Translators(), Made(build / "keys")
-        import Cython
-        self.versions = (Cython.__version__, sys.version, DIRECTIVES, PYTHON_FUNCTION.pattern, compile, link)
+        self.versions = (cython_version(), DIRECTIVES, PYTHON_FUNCTION.pattern, LIGHTER)
+        self.tools = (sys.version, compile, link)
 
     def run(self, parts: list[Part]) -> None:
         """Build the parts that are not current, the largest first. Raises BuildError."""
@@ -250,7 +283,7 @@ class Builder:
                 self.translators.end()
 
     def key(self, part: Part) -> str:
-        return key_of(self.versions, part.source, part.texts, part.cflags(), part.ldflags())
+        return key_of(self.versions, self.tools, part.source, part.texts, part.cflags(), part.ldflags())
 
     def _build(self, part: Part, progress: Progress) -> None:
         so, key = self.place[part.name], self.key(part)
@@ -260,14 +293,37 @@ class Builder:
             shutil.copy(same, so.with_name(so.name + ".new")).replace(so)
             self.made.put(so, key)
             return
-        c = self.build / "c" / f"{part.name}.c"
-        key = key_of(self.versions, part.source, part.texts)
         with progress.step(f"{part.short}: Cython"):
-            if self.force or not self.made.is_current(c, key):
-                self._translate(part, c)
-                self.made.put(c, key)
+            c = self.translated(part)
         with progress.step(f"{part.short}: C"):
             self._compile(part, c, progress)
+
+    def translated(self, part: Part) -> Path:
+        """Return the C file of a part: the one that is shipped with these sources, or one that Cython makes now. Raises
+        BuildError."""
+        c, note = shipped_c(ROOT, part)
+        if c.exists() and note.exists() and note.read_text() == source_key(part):
+            return c
+        if not cython_version():
+            raise BuildError(f"{part.source} is not the one that {c.relative_to(ROOT)} was made of, and Cython is not installed; "
+                             "install it (pip install 'cython>=3.3,<3.4'), or unpack the source distribution again")
+        c = self.build / "c" / f"{part.name}.c"
+        key = key_of(self.versions, part.source, part.texts)
+        if self.force or not self.made.is_current(c, key):
+            self._translate(part, c)
+            self.made.put(c, key)
+        return c
+
+    def ship(self, parts: list[Part], root: Path) -> None:
+        """Copy the C file of each part into `root`, a source distribution. Raises BuildError."""
+        try:
+            for part in parts:
+                c, note = shipped_c(root, part)
+                c.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.translated(part), c)
+                note.write_text(source_key(part))
+        finally:
+            self.translators.end()
 
     def _translate(self, part: Part, c: Path) -> None:
         if part.folder != ROOT:
@@ -283,7 +339,8 @@ class Builder:
 
     def _compile(self, part: Part, c: Path, progress: Progress) -> None:
         so = self.place[part.name]
-        made, obj = so.with_name(so.name + ".new"), c.with_suffix(".o")
+        made, obj = so.with_name(so.name + ".new"), self.build / "c" / f"{part.name}.o"
+        obj.parent.mkdir(parents=True, exist_ok=True)
         so.parent.mkdir(parents=True, exist_ok=True)
         include = [f"-I{sysconfig.get_path('include')}", f"-I{sysconfig.get_path('platinclude')}"]
         self._call([*self.compile, *include, *part.cflags(), "-c", str(c), "-o", str(obj)], progress)
@@ -309,7 +366,7 @@ def tidy(parts: list[Part], place: dict[str, Path], separate: bool) -> None:
     note.write_text(kind)
     for so in (ROOT / unit.PACKAGE).rglob("*.so"):
         source = so.with_name(so.name.split(".")[0] + ".pyx")
-        if so not in kept and not (same and unit.TEST_ROOM in so.parts and source.exists()):
+        if so not in kept and not (same and unit.TEST_ROOM in so.parts and source.exists() and so.name.endswith(SUFFIX)):
             so.unlink()
     for name, roots in unit.UNITS.items():
         file = ROOT.joinpath(*name.split(".")).with_suffix(".py")
@@ -320,6 +377,9 @@ def tidy(parts: list[Part], place: dict[str, Path], separate: bool) -> None:
                 so.unlink()
         else:
             file.unlink(missing_ok=True)
+            for so in file.parent.glob(file.stem + ".*.so"):
+                if so not in kept:              # Python prefers a file for its own version to one for all
+                    so.unlink()
 
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ prepare_build() {
     need_for_build
     lock
     make_venv
-    mapfile -t requirements < <(from_pyproject build-system requires)
+    mapfile -t requirements < <(from_pyproject project optional-dependencies build)
     install_once build "${requirements[@]}"
     install_all "$@" > build/install.log 2>&1 &
     INSTALLING=$!

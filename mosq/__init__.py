@@ -29,7 +29,18 @@ __all__ = ["Broker", "BrokerError", "BrokerStopped", "ConfigError", "Disconnecte
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'mosq' has no attribute {name!r}")
-    from mosq import embed
+    try:
+        from mosq.engine import load
+
+        load()
+        from mosq import embed
+    except ImportError as error:
+        from mosq.cli.built import why_not_loaded
+
+        line = why_not_loaded(error)
+        if not line:
+            raise
+        raise ImportError(line, name=error.name, path=error.path) from None
 
     value: object = getattr(embed, name)
     globals()[name] = value

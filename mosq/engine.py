@@ -60,6 +60,11 @@ def compact_records_refusal() -> str:
     return str(compact_refusal())
 
 
+def load() -> None:
+    """Load the compiled engine. Raises ImportError if it is not built, or not for this machine."""
+    __import__("mosq._core")
+
+
 def new_engine(
     settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]", securities: "list[Security]",
     bridges: "list[BridgeSpec] | tuple[()]" = (),

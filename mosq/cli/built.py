@@ -1,13 +1,13 @@
 """Check that the compiled units fit this checkout and this Python. An installed package has no sources beside it and
 is not checked. The check takes less than 1 ms: the compiled core looks at each file of cext/."""
 
-import _imp
 import os
 
 UNITS = ("_core", "_tls", "_bench")
-ENDS = (_imp.extension_suffixes()[0], ".py")        # .py: the names of a build with separate modules
+ENDS = (".abi3.so", ".py")          # .py: the names of a build with separate modules
 NOT_SHIPPED = b"testing"
 ADVICE = "run `make build`"
+GLIBC = "2.34"                      # the least version of the wheel; dev/wheels shows it in the name of its file
 
 
 def problem(package: str = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) -> str:
@@ -51,14 +51,43 @@ def _damaged(root: str) -> str:
 
 
 def why_not_loaded(error: ImportError) -> str:
-    """Return the line for an import that failed; "" if it is not about a compiled unit of a checkout."""
+    """Return the line for an import that failed; "" if it is not about a compiled unit."""
     name = (error.name or "").removeprefix("mosq.")         # for a file that is no module, it has no package
     if name not in UNITS:
         return ""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if not os.path.isdir(os.path.join(os.path.dirname(package), "cext")):
+        return f"mosq: the compiled unit mosq.{name} cannot be loaded ({error}); {_remedy(str(error))}"
     try:
-        return problem() or f"mosq: the compiled unit mosq.{name} cannot be loaded ({error}); {ADVICE}"
+        line = problem() or f"mosq: the compiled unit mosq.{name} cannot be loaded ({error}); {ADVICE}"
     except ImportError:
-        return f"mosq: the compiled unit mosq.{name} cannot be loaded ({error}); {ADVICE}"
+        line = f"mosq: the compiled unit mosq.{name} cannot be loaded ({error}); {ADVICE}"
+    installed = _installed(package)
+    if installed:
+        line += f", or start Python in another folder (or with -P) to use the mosq that is installed in {installed}"
+    return line
+
+
+def _remedy(error: str) -> str:
+    """Return what to do when an installed unit cannot be loaded."""
+    if "libssl" in error or "libcrypto" in error or "OPENSSL_" in error:
+        return "mosq uses the system's OpenSSL 3; install it (on Debian: apt install libssl3)"
+    if "GLIBC_" in error or "libc.so.6" in error or "ld-linux" in error:
+        return (f"this wheel is for glibc {GLIBC} or newer, and not for musl; "
+                "build mosq from its source distribution on this machine")
+    return "the installation is incomplete or for another machine; install mosq again"
+
+
+def _installed(package: str) -> str:
+    """Return the folder of an installed mosq that this Python would import elsewhere; "" if there is none."""
+    import sys
+
+    for folder in sys.path:
+        other = os.path.join(folder, "mosq")
+        if (folder and os.path.isfile(f"{other}/_core{ENDS[0]}") and not os.path.isdir(f"{folder}/cext")
+                and os.path.realpath(other) != os.path.realpath(package)):
+            return folder
+    return ""
 
 
 def _time(path: str) -> int:

@@ -19,7 +19,7 @@ def test_each_file_is_current(path: Path) -> None:
 
 
 def test_names_of_version_0_1_0_still_exist() -> None:
-    """Test that the public names of version 0.1.0 still exist."""
+    """Test that the public names of version 0.2.0 still exist."""
     assert {"shed", "asked", "asks_open", "asks_timed_out"} <= stat_names.ALIASES.keys()
     assert set(stat_names.ALIASES.values()) <= set(stat_names.STATS)
 

@@ -34,7 +34,7 @@ def started(*arguments: object):
     command = [sys.executable, "-m", "mosq", *map(str, arguments)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert any("0.1.0 running" in line for line in process.stderr)
+            assert any("0.2.0 running" in line for line in process.stderr)
             yield process
         finally:
             process.kill()
@@ -46,7 +46,7 @@ def test_the_broker_stops_at_once_with_a_connected_client():
         began = time.monotonic()
         assert broker.stop() == 0
         assert time.monotonic() - began < AT_ONCE_S
-        assert "mosq version 0.1.0 terminating" in broker.log()
+        assert "mosq version 0.2.0 terminating" in broker.log()
         assert f"New connection from 127.0.0.1:{sock.getsockname()[1]} on port {broker.port}." in broker.log()
 
 

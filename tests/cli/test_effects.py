@@ -311,7 +311,7 @@ EFFECTS: dict[str, tuple[str, Check]] = {
     "listener_allow_anonymous": (TWO + "listener_allow_anonymous false", _two_ports(0, 0x87)),
     "listener_auto_id_prefix": (HERE + "listener_auto_id_prefix l-", lambda b: str(Client(b, "").property(P.ASSIGNED_ID)).startswith("l-")),
     "log_dest": ("log_dest file {dir}/log2", _log_file),
-    "log_timestamp": ("log_timestamp false", _log_has("\nmosq version 0.1.0 terminating\n")),
+    "log_timestamp": ("log_timestamp false", _log_has("\nmosq version 0.2.0 terminating\n")),
     "log_timestamp_format": ("log_timestamp_format AT-%Y", _log_has("\nAT-20")),
     "log_type": ("log_type warning", _log_lacks("New client connected")),
     "max_connections": (HERE + "max_connections 2", _third_is_refused),

@@ -27,12 +27,12 @@ def test_stops_at_once_with_status_0(number, start, until):
     assert process.wait(AT_ONCE_S) == 0
     assert time.monotonic() - began < AT_ONCE_S
     assert "the loop ends" in rest
-    assert rest.splitlines()[-1].endswith(": mosq version 0.1.0 terminating")
+    assert rest.splitlines()[-1].endswith(": mosq version 0.2.0 terminating")
 
 
 def test_a_stop_before_the_loop_has_begun(start, until):
     process = start(way="late")
-    until(process, "0.1.0 running")
+    until(process, "0.2.0 running")
     process.terminate()
     assert "the loop ends" in process.stderr.read()
     assert process.wait(AT_ONCE_S) == 0
@@ -51,29 +51,29 @@ def test_a_data_plane_that_does_not_listen_does_not_delay_the_end(start, until):
 
 def test_start_lines_of_local_only_mode(start, until):
     process = start("-p", "1890")
-    lines = [line.split(": ", 1)[1] for line in until(process, "0.1.0 running")]
-    assert lines[:2] == ["mosq version 0.1.0 starting", "Using default config."]
+    lines = [line.split(": ", 1)[1] for line in until(process, "0.2.0 running")]
+    assert lines[:2] == ["mosq version 0.2.0 starting", "Using default config."]
     assert all(line.endswith("available.") for line in lines[2:7])
     assert lines[7:10] == [
         "Starting in local only mode. Connections will only be possible from clients running on this machine.",
         "Create a configuration file which defines a listener to allow remote access.",
         "For more details see https://mosquitto.org/documentation/authentication-methods/"]
     assert "Opening ipv4 listen socket on port 1890." in lines
-    assert lines[-1] == "mosq version 0.1.0 running"
+    assert lines[-1] == "mosq version 0.2.0 running"
 
 
 def test_start_lines_of_a_file(start, until, tmp_path):
     path = tmp_path / "m.conf"
     path.write_text("websockets_log_level 60\nuser root\nallow_anonymous true\nlistener 1891\nsocket_domain ipv4\nlistener 1892 ::1\nlistener 0 /tmp/x.sock\n")
-    lines = [line.split(": ", 1) for line in until(start("-c", path), "0.1.0 running")]
+    lines = [line.split(": ", 1) for line in until(start("-c", path), "0.2.0 running")]
     assert all(stamp.isdigit() for stamp, _ in lines)
     text = [line for _, line in lines]
-    assert text[:2] == ["mosq version 0.1.0 starting", f"Config loaded from {path}."]
+    assert text[:2] == ["mosq version 0.2.0 starting", f"Config loaded from {path}."]
     assert text[7].startswith(f"Warning: 'websockets_log_level 60' ({path}:1) has no effect: ")
     assert text[8:11] == ["Opening ipv4 listen socket on port 1891.", "Opening ipv6 listen socket on port 1892.",
                           "Opening unix listen socket on path /tmp/x.sock."]
     assert text[11].startswith("Info: running mosq as user: ")
-    assert text[-1] == "mosq version 0.1.0 running"
+    assert text[-1] == "mosq version 0.2.0 running"
 
 
 def test_quiet_and_log_types(start, until, mosq, tmp_path):
@@ -131,7 +131,7 @@ listener_allow_anonymous false
     assert settings["receive_maximum_policy"] == "disconnect"
     assert settings["clientid_prefixes"] == "dev-"
     assert settings["max_inflight_messages"] == 0
-    assert settings["version"] == "mosquitto version 2.1.2 (mosq 0.1.0)"
+    assert settings["version"] == "mosquitto version 2.1.2 (mosq 0.2.0)"
     assert all(type(value) in (int, str, list) for value in settings.values())
     first, second = told["listeners"]
     assert (first["port"], first["host"]) == (1893, "127.0.0.1")
@@ -162,7 +162,7 @@ def test_pid_file(start, until, tmp_path):
     path = tmp_path / "m.conf"
     path.write_text(f"pid_file {tmp_path}/pid\nuser root\n")
     process = start("-c", path)
-    until(process, "0.1.0 running")
+    until(process, "0.2.0 running")
     assert (tmp_path / "pid").read_text() == str(process.pid)
     process.terminate()
     assert process.wait(AT_ONCE_S) == 0
@@ -205,14 +205,14 @@ def test_a_user_that_does_not_exist(mosq, start, until, tmp_path):
         assert done.returncode == 3
         assert "Unable to drop privileges to 'nobody-of-this-name' because this user does not exist" in done.stderr
     else:
-        until(start("-c", path), "0.1.0 running")     # only root changes its user
+        until(start("-c", path), "0.2.0 running")     # only root changes its user
 
 
 def test_the_broker_gives_up_the_rights_of_root(start, until, tmp_path):
     path = tmp_path / "m.conf"
     path.write_text("user nobody\n")
     process = start("-c", path)
-    until(process, "0.1.0 running")
+    until(process, "0.2.0 running")
     text = Path(f"/proc/{process.pid}/status").read_text()
     status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
     uids, gids = status["Uid"].split(), status["Gid"].split()

@@ -47,7 +47,7 @@ def test_a_reload_applies_every_changed_option(start, until, conf, tmp_path):
     assert until(process, "'hash_buckets' has changed")[-1].endswith("; the change takes effect at the next start.")
     process.terminate()
     assert process.wait(5) == 0
-    assert (tmp_path / "log").read_text().endswith("mosq version 0.1.0 terminating\n")
+    assert (tmp_path / "log").read_text().endswith("mosq version 0.2.0 terminating\n")
 
 
 @pytest.mark.parametrize(("lines", "why"), [
@@ -115,7 +115,7 @@ def test_log_topics(start, until, conf):
     assert {(kind, topic, qos, retain) for kind, topic, _, qos, retain in told} == {
         ("publish", "$SYS/broker/log/N", 2, False), ("publish", "$SYS/broker/log/I", 2, False)}
     assert [payload.split(": ", 1)[1] for _, _, payload, _, _ in told] == [
-        "mosq version 0.1.0 running", "the loop runs", "mosq version 0.1.0 terminating"]
+        "mosq version 0.2.0 running", "the loop runs", "mosq version 0.2.0 terminating"]
 
 
 # ---- the tree
@@ -233,7 +233,7 @@ def test_puid_and_umask_of_containers(start, until, conf, monkeypatch, request):
         monkeypatch.setenv("PUID", "1234")
         monkeypatch.setenv("PGID", "2345")
     process = start("-c", conf(f"pid_file {tmp_path}/pid\nlog_dest stderr\nlog_dest file {tmp_path}/log\n"))
-    until(process, "0.1.0 running")
+    until(process, "0.2.0 running")
     with open(f"/proc/{process.pid}/status") as file:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
     assert status["Umask"] == "0027"

@@ -14,7 +14,7 @@ from tests.harness.broker import free_port
 
 ROOT = Path(__file__).parents[2]
 # of Python's own modules, those that a start loads before it serves; `stat`, `os` and others are in every Python
-FROM_PYTHON = {"_socket", "_struct", "struct", "errno", "fcntl", "resource", "pwd", "_operator"}
+FROM_PYTHON = {"_socket", "_struct", "struct", "errno", "fcntl", "resource", "pwd", "_operator", "types"}
 MODULES_MAX = 36                # of mosq
 # prints the modules that are loaded when the loop begins; the script that pip installs, with its first line for pip
 UNTIL_IT_SERVES = """
@@ -102,7 +102,7 @@ def test_signals_while_the_configuration_is_read_take_effect_after_the_start(hel
     os.close(fd)
     lines = until(process, "Opening ipv4 listen socket on port 1891.")
     texts = [line.partition(": ")[2] for line in lines]
-    running = texts.index("mosq version 0.1.0 running")
+    running = texts.index("mosq version 0.2.0 running")
     assert "Opening ipv4 listen socket on port 1890." in texts[:running]
     assert texts.count("Reloading config.") == 1
     assert texts.index("Reloading config.") > running
@@ -114,7 +114,7 @@ def test_a_stop_while_the_broker_opens_ends_with_status_0_after_it_has_cleaned_u
     (tmp_path / "m.conf").write_text(f"user root\nlistener 1890 127.0.0.1\npid_file {tmp_path}/pid\n")
     process = start("-c", tmp_path / "m.conf", way="stopped")
     assert process.wait(10) == 0
-    assert until(process, "terminating")[-1].endswith("mosq version 0.1.0 terminating")
+    assert until(process, "terminating")[-1].endswith("mosq version 0.2.0 terminating")
     assert not (tmp_path / "pid").exists()
 
 

@@ -208,7 +208,7 @@ def test_json(lines):
     (4, "Client negotiated TLSv1.3 cipher X [1.1.1.1:1] disconnected: exceeded timeout.", "client_disconnected"),
     (4, "Client x negotiated TLSv1.3 cipher TLS_AES_256_GCM_SHA384", "tls_negotiated"),
     (4, "New client connected from ::1:5 as x [::1:9] disconnected: a (p5, c1, k60).", "client_connected"),
-    (8, "mosq version 0.1.0 running", "running"),
+    (8, "mosq version 0.2.0 running", "running"),
     (8, "TLS-PSK support NOT available.", "feature"),
     (32, "Client x [1:2] disconnected.", "subscribe"),
     (16, "\ta/b (QoS 1)", "detail"),

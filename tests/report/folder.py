@@ -13,7 +13,7 @@ ABOUT: dict[str, Any] = {
     "format": 1, "title": "Three brokers, made up", "commit": "0123456789abcdef0123", "dirty": False,
     "machine": {"cores": 2, "kernel": "6.1.0", "processor": "Some Processor", "python": "3.11.7", "memory_bytes": 25_000_000_000,
                 "distribution": "Debian GNU/Linux 12"},
-    "brokers": {name: {"version": name.partition("-")[2] or "0.1.0", "settings": "allow_anonymous true\nmax_queued_messages 0\n",
+    "brokers": {name: {"version": name.partition("-")[2] or "0.2.0", "settings": "allow_anonymous true\nmax_queued_messages 0\n",
                        "program": name.partition("-")[0]} for name in COST},
     "command": "make paper", "started": "2026-11-21T20:00:00+00:00", "ended": "2026-11-21T20:30:00+00:00", "complete": True, "why": ""}
 LOCUST: dict[str, Any] = {

@@ -149,3 +149,42 @@ def test_a_damaged_unit_is_found_before_it_is_loaded(checkout: Path) -> None:
     assert wrong(checkout) == ""
     (checkout / "build/sizes").write_text("0 cext/gone.so\n")
     assert wrong(checkout) == "mosq: the compiled file cext/gone.so is missing or damaged; run `make build`"
+
+
+# ---------------------------------------------------------------- an installed package, and a program in a checkout
+
+PROGRAM = "import mosq\nmosq.Broker"
+
+
+def program(folder: Path, *paths: Path) -> str:
+    """Run a program in `folder` that needs a broker; return the last line of its errors."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    return done.stderr.rstrip().rpartition("\n")[2]
+
+
+def test_a_program_in_a_checkout_that_is_not_built_gets_the_remedy(copy: Path) -> None:
+    unit_of(copy, "_core").unlink()
+    assert program(copy) == "ImportError: mosq: the compiled unit mosq._core is not built; run `make build`"
+
+
+def test_a_program_in_a_checkout_learns_of_the_installed_package(copy: Path, tmp_path: Path) -> None:
+    unit_of(copy, "_core").unlink()
+    (tmp_path / "site/mosq").mkdir(parents=True)
+    (tmp_path / f"site/mosq/_core{SUFFIX}").write_text("")
+    assert program(copy, tmp_path / "site") == (
+        "ImportError: mosq: the compiled unit mosq._core is not built; run `make build`, or start Python in another folder (or with -P) to "
+        f"use the mosq that is installed in {tmp_path / 'site'}")
+
+
+@pytest.mark.parametrize(("error", "remedy"), [
+    ("libssl.so.3: cannot open shared object file: No such file or directory", "install it (on Debian: apt install libssl3)"),
+    ("/usr/lib/libcrypto.so.3: version `OPENSSL_3.0.3' not found", "install it (on Debian: apt install libssl3)"),
+    ("/lib/libc.so.6: version `GLIBC_2.34' not found (required by _core.abi3.so)", "build mosq from its source distribution on this machine"),
+    ("Error loading shared library ld-linux-x86-64.so.2: No such file", "build mosq from its source distribution on this machine"),
+    ("file too short", "install mosq again")])
+def test_an_installed_unit_that_cannot_be_loaded_is_explained(copy: Path, error: str, remedy: str) -> None:
+    shutil.rmtree(copy / "cext")
+    code = (f"from mosq.cli import built; print(built.why_not_loaded(ImportError({error!r}, name='mosq._core')))")
+    done = subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith(f"mosq: the compiled unit mosq._core cannot be loaded ({error}); ") and done.stdout.endswith(f"{remedy}\n")

@@ -1,7 +1,9 @@
-"""The list of files of a wheel, and of what a source distribution needs to build one."""
+"""The list of files of a wheel, and of what a source distribution needs to build one without Cython."""
 
 from __future__ import annotations
 
+import inspect
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,17 +17,26 @@ UNITS = ("_bench", "_core", "_tls")
 pytest.importorskip("Cython", reason="a build needs it, the tests do not")
 
 
+sys.path.insert(0, str(ROOT / "dev"))
+import compiling    # noqa: E402
+
+
 def setup(*arguments: str) -> None:
     subprocess.run([sys.executable, "setup.py", "-q", *arguments], cwd=ROOT, check=True, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if (ROOT / "build/kind").exists() and (ROOT / "build/kind").read_text() == "separate":
         pytest.skip("a tree with separate modules has no units to put into a wheel")
     folder = tmp_path_factory.mktemp("wheel")
     setup("build", "--build-base", str(folder / "build"), "bdist_wheel", "--dist-dir", str(folder), "--bdist-dir", str(folder / "bdist"))
-    with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: Path) -> list[str]:
+    with zipfile.ZipFile(wheel_file) as archive:
         return sorted(archive.namelist())
 
 
@@ -48,14 +59,70 @@ def test_a_wheel_has_no_sources_and_no_tests(wheel: list[str]) -> None:
     assert not [name for name in wheel if "cext" in name or "testing" in name or name.startswith("tests")]
 
 
-def test_a_source_distribution_has_all_files_of_a_build(tmp_path: Path) -> None:
-    setup("egg_info", "--egg-base", str(tmp_path), "sdist", "--dist-dir", str(tmp_path))
-    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
-        names = archive.getnames()
-    inside = {name.partition("/")[2] for name in names}
+def test_one_wheel_serves_this_python_and_all_newer_ones(wheel_file: Path, wheel: list[str]) -> None:
+    assert "-cp311-abi3-" in wheel_file.name
+    assert {name.partition(".")[2] for name in wheel if name.endswith(".so")} == {"abi3.so"}
+
+
+def test_flags_of_code_objects_are_those_of_python() -> None:
+    flags = dict(one.removeprefix("-D").split("=") for one in compiling.STABLE if one.startswith("-DCO_"))
+    assert flags and {name: getattr(inspect, name) for name in flags} == {name: int(value) for name, value in flags.items()}
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    setup("egg_info", "--egg-base", str(folder), "sdist", "--dist-dir", str(folder))
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
+        archive.extractall(folder, filter="data")
+    return next(path for path in folder.glob("mosq-*") if path.is_dir())
+
+
+def test_a_source_distribution_has_all_files_of_a_build(unpacked: Path) -> None:
+    inside = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "cext").rglob("*.p[xy][xd]") if "testing" not in path.parts}
     assert sources <= inside
-    assert {"setup.py", "pyproject.toml", "dev/unit.py", "dev/compiling.py", "dev/progress.py"} <= inside
-    assert not [name for name in inside if "testing" in name or name.endswith((".so", ".c", ".key"))]
+    assert {"setup.py", "pyproject.toml", "dev/backend.py", "dev/unit.py", "dev/compiling.py", "dev/progress.py"} <= inside
+    assert {f"generated/mosq.{name}.{end}" for name in UNITS for end in ("c", "key")} == {one for one in inside if "generated/" in one}
+    assert not [name for name in inside if "cext/testing" in name or name.endswith(".so")]
 
 
+def test_a_source_distribution_has_the_pages_and_the_unit_of_systemd(unpacked: Path) -> None:
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
+    assert pages and all((unpacked / page).exists() for page in pages)
+    assert all((unpacked / name).exists() for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "conf/mosq.service"))
+
+
+# Stands for a compiler: it writes what it was called with.
+COMPILER = """#!/bin/sh
+out=
+for word; do [ "$last" = -o ] && out=$word; last=$word; done
+echo "$@" > "$out"
+"""
+
+
+def build_unpacked(folder: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Build with a Python in which Cython cannot be imported."""
+    (tmp_path / "Cython.py").write_text("raise ImportError('no Cython here')\n")
+    compiler = tmp_path / "cc"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "CC": str(compiler), "LDSHARED": str(compiler)}
+    return subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=folder, env=environment, capture_output=True,
+                          text=True, timeout=120)
+
+
+def test_a_source_distribution_is_built_without_cython(unpacked: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(unpacked, tmp_path / "copy")
+    done = build_unpacked(folder, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (folder / "mosq").glob("*.so")} == {f"{name}.abi3.so" for name in UNITS}
+
+
+def test_a_changed_source_of_a_distribution_asks_for_cython(unpacked: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(unpacked, tmp_path / "copy")
+    with (folder / "cext/base/clock.pyx").open("a") as file:
+        file.write("# changed\n")
+    done = build_unpacked(folder, tmp_path)
+    assert done.returncode == 1
+    assert "generated/mosq._" in done.stderr and "Cython is not installed; install it" in done.stderr

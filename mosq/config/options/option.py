@@ -29,7 +29,7 @@ UINT16_MAX = 65535
 UINT32_MAX = 2**32 - 1
 INT64_MAX = 2**63 - 1
 PACKET_MAX = 268_435_455            # [v5 2.1.4] the largest remaining length
-THIS_VERSION = "0.1.0"
+FIRST_VERSION = "0.2.0"           # the first version that was released
 
 
 class Option:
@@ -43,7 +43,7 @@ class Option:
                  default: Default, scope: str, help: str, *, low: int = 0,
                  high: int = INT32_MAX, below: int | None = None, above: int | None = None,
                  choices: tuple[str, ...] = (), unit: str = "", aliases: tuple[str, ...] = (), reload: str = LIVE,
-                 ignored: str = "", own: bool = False, prefix: bool = False, since: str = THIS_VERSION,
+                 ignored: str = "", own: bool = False, prefix: bool = False, since: str = FIRST_VERSION,
                  deprecated: str | None = None, deprecated_by: str = "", error_text: str = "", once: bool = False,
                  label: str = "") -> None:
         self.name = name
