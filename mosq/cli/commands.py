@@ -49,6 +49,8 @@ Examples:
   mosq index explain site/7/temp                  show which filters a topic matches, and how
   mosq doctor /etc/mosquitto/mosquitto.conf       show what needs attention
   mosq config diff old.conf new.conf              show what a reload would change
+  mosq pub -t a -m hello                          publish, with the options of mosquitto_pub
+  mosq sub -v -t 'site/#'                         subscribe, with the options of mosquitto_sub
   mosq passwd -c passwd ann                       make a password file with one user
   mosq db stats /var/lib/mosquitto                show the contents of the store
   mosq journal stats /var/lib/mosquitto           show the streams and their consumers
@@ -249,6 +251,10 @@ mosq.add_command(LazyCommand("bench", "mosq.cli.commands_bench:bench",
                       "Measure any MQTT broker under load: rates, latencies, lost messages."))
 mosq.add_command(LazyCommand("pipeline", "mosq.cli.pipeline.commands:pipeline",
                       "Make tables, audits and reports of the broker's streams with Spark."))
+mosq.add_command(LazyCommand("pub", "mosq.tools.clients.command:pub",
+                      "Publish messages to a broker, with the options of mosquitto_pub."))
+mosq.add_command(LazyCommand("sub", "mosq.tools.clients.command:sub",
+                      "Subscribe to topics of a broker and print the messages, with the options of mosquitto_sub."))
 mosq.add_command(passwd)
 mosq.add_command(ctl)
 

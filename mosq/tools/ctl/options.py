@@ -32,32 +32,24 @@ def connection_options(command: "Command") -> "Command":
     return command
 
 
-OPTIONS = (
+CONNECTION_OPTIONS = (                   # shared with `mosq pub` and `mosq sub`
     click.option("-A", "bind", metavar="ADDRESS", help="Connect from this local address."),
     click.option("--cafile", metavar="FILE", help="Encrypt with TLS, and trust the certificates in this file."),
     click.option("--capath", metavar="DIR", help="Encrypt with TLS, and trust the certificates in this folder."),
     click.option("--cert", "certfile", metavar="FILE", help="Certificate of this client."),
     click.option("--ciphers", metavar="LIST", help="Ciphers for TLS up to 1.2."),
     click.option("-d", "--debug", is_flag=True, help="Print all packets."),
-    click.option("-f", "data_file", metavar="FILE", help="With `dynsec setClientPassword`: change this file of "
-                                                         "the plugin, while no broker uses it."),
     click.option("-h", "--host", metavar="HOST", help="Host name or address of the broker.  [default: localhost]"),
     click.option("-i", "--id", "client_id", metavar="ID", help="Client id of this connection."),
     click.option("--insecure", is_flag=True, help="Do not check that the certificate belongs to the host."),
     click.option("--key", "keyfile", metavar="FILE", help="Private key of --cert."),
     click.option("--keyform", metavar="pem", help="Format of the key; only pem."),
-    click.option("-L", "--url", metavar="URL",
-                 help="Broker as mqtt, mqtts, ws or wss://[USER[:PASSWORD]@]HOST[:PORT]."),
     click.option("-o", "options_file", metavar="FILE", help="Read options from this file, one per line."),
     click.option("-p", "--port", type=click.IntRange(0, 65535), metavar="PORT",
                  help="Port of the broker.  [default: 1883, with TLS 8883]"),
-    click.option("-P", "--pw", "password", metavar="PASSWORD",
-                 help="Password of the user; without it, -u prompts for one."),
     click.option("--proxy", metavar="URL", help="Connect through a SOCKS5 proxy, socks5h://HOST[:PORT]."),
     click.option("--psk", metavar="KEY", help="Encrypt with TLS-PSK and this key, in hexadecimal."),
     click.option("--psk-identity", metavar="NAME", help="Identity that belongs to --psk."),
-    click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, metavar="QOS",
-                 help="QoS of the commands.  [default: 1]"),
     click.option("--quiet", is_flag=True, help="Print no warnings."),
     click.option("--tls-alpn", "alpn", metavar="PROTOCOL", help="Protocol name for ALPN."),
     click.option("--tls-engine", metavar="ENGINE", hidden=True),
@@ -67,6 +59,17 @@ OPTIONS = (
     click.option("--tls-version", metavar="tlsv1.2|tlsv1.3", help="Use only this TLS version."),
     click.option("-u", "--username", metavar="USER", help="User name for the login."),
     click.option("--unix", metavar="PATH", help="Connect to this Unix socket."),
+)
+OPTIONS = (
+    *CONNECTION_OPTIONS,
+    click.option("-f", "data_file", metavar="FILE", help="With `dynsec setClientPassword`: change this file of "
+                                                         "the plugin, while no broker uses it."),
+    click.option("-L", "--url", metavar="URL",
+                 help="Broker as mqtt, mqtts, ws or wss://[USER[:PASSWORD]@]HOST[:PORT]."),
+    click.option("-P", "--pw", "password", metavar="PASSWORD",
+                 help="Password of the user; without it, -u prompts for one."),
+    click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, metavar="QOS",
+                 help="QoS of the commands.  [default: 1]"),
     click.option("-V", "--protocol-version", "level", metavar="5|311|31", help="MQTT version.  [default: 5]"),
     click.option("-v", "--verbose", is_flag=True, hidden=True),
     click.option("--json", "as_json", is_flag=True, help="Print answers as one line of JSON."),
@@ -84,7 +87,7 @@ def merged(context: click.Context, given: "dict[str, Any]") -> "dict[str, Any]":
     """Return the options: those of the command line, and for the others those of the options file. Raises
     click.UsageError."""
     path = given["options_file"] or default_file()
-    lines = _read(path, must_be_there=given["options_file"] is not None)
+    lines = read_lines(path, must_be_there=given["options_file"] is not None)
     from_file: dict[str, Any] = {}
     for number, arguments in lines:
         try:
@@ -100,13 +103,13 @@ def merged(context: click.Context, given: "dict[str, Any]") -> "dict[str, Any]":
     return {**given, **from_file, **from_command_line}
 
 
-def default_file() -> str | None:
-    """Return the path of the options file; None without a home folder."""
+def default_file(name: str = FILE_NAME) -> str | None:
+    """Return the path of the options file of a program; None without a home folder."""
     folder = os.environ.get("XDG_CONFIG_HOME") or (os.environ["HOME"] + "/.config" if os.environ.get("HOME") else None)
-    return f"{folder}/{FILE_NAME}" if folder else None
+    return f"{folder}/{name}" if folder else None
 
 
-def _read(path: str | None, must_be_there: bool) -> list[tuple[int, list[str]]]:
+def read_lines(path: str | None, must_be_there: bool) -> list[tuple[int, list[str]]]:
     """Return (line number, [option, value]) of each line."""
     if path is None:
         return []
