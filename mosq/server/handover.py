@@ -51,8 +51,8 @@ def settle(config: "Config", store: str, report: "Report") -> None:
     """Apply the table above before the store is opened. Raises OSError, and ValueError for a file that cannot become
     the store."""
     path = mosquitto_file(config)
-    if not _has_segments(store):
-        _first(config, store, [one for one in (path, sqlite_database(config)) if one and _has_bytes(one)], report)
+    if not has_segments(store):
+        _first(config, store, [one for one in (path, sqlite_database(config)) if one and has_bytes(one)], report)
     elif path is not None and config.mosquitto_db:
         _compare(config, store, path, report)
     elif os.path.isdir(store):
@@ -70,19 +70,21 @@ def load(config: "Config", store: str) -> None:
         return
     if mark is not None and found in mark.files:
         return
-    if found is not None or mark is not None or _has_bytes(sqlite_database(config)):
+    if found is not None or mark is not None or has_bytes(sqlite_database(config)):
         import mosq.tools.db.mosquitto_import
         import mosq.tools.db.mosquitto_sqlite  # noqa: F401
 
 
-def _has_segments(store: str) -> bool:
+def has_segments(store: str) -> bool:
+    """Return whether a store is there."""
     try:
         return any(name.startswith(SEGMENT) for name in os.listdir(store))
     except FileNotFoundError:
         return False
 
 
-def _has_bytes(path: str | None) -> bool:
+def has_bytes(path: str | None) -> bool:
+    """Return whether this is a file that is not empty."""
     return path is not None and os.path.isfile(path) and os.path.getsize(path) > 0
 
 
@@ -142,6 +144,7 @@ def _changed(config: "Config", store: str, path: str, report: "Report") -> None:
 def _take_over(config: "Config", store: str, path: str, report: "Report") -> None:
     import time
 
+    from mosq.config.security import numbers_by_port
     from mosq.tools.db.mosquitto_import import import_file
     from mosq.tools.db.store import StoreError
 
@@ -150,7 +153,7 @@ def _take_over(config: "Config", store: str, path: str, report: "Report") -> Non
     if config.bridges:
         bridges = [bridge.local_id(os.uname().nodename).encode("utf-8", "surrogateescape") for bridge in config.bridges]
     try:
-        counts, kept, warnings = import_file(path, store, time.time(), bridges)
+        counts, kept, warnings = import_file(path, store, time.time(), bridges, ports=numbers_by_port(config))
     except StoreError as error:
         raise OSError(str(error)) from None
     _report_counts(path, counts, warnings, report)

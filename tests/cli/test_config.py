@@ -1,5 +1,6 @@
 """Test `mosq config diff`, `mosq config explain`, `mosq doctor` and --test-config."""
 
+import contextlib
 import datetime
 import json
 import os
@@ -9,6 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from mosq.cli.commands import main, mosq
+from tests.db import mosquitto_db as made
+from tests.db.test_mosquitto_sqlite import made as sqlite_made
 
 
 @pytest.fixture
@@ -146,6 +149,72 @@ def test_persist_sqlite_needs_no_plugin(run, write):
                                         "plugin_opt_db_file /tmp/m.sqlite3"))
     assert "persist-sqlite: mosq keeps durable sessions in a store of its own" in out
     assert status == 0
+
+
+def left_by_mosquitto(path):
+    path.write_bytes(made.header() + made.config() + made.message(1, b"q", b"x") + made.message(2, b"r", b"x", retain=1) + made.client(b"c")
+                     + made.subscription(b"c", b"q") + made.client_message(1, b"c", 0) + made.retain(2))
+
+
+def test_the_first_start_with_mosquittos_file(run, write, tmp_path):
+    path, file = write("m.conf", "persistence true", f"persistence_location {tmp_path}/"), tmp_path / "mosquitto.db"
+    left_by_mosquitto(file)
+    said = f"{file}: the first start takes over 1 sessions, 1 subscriptions, 1 queued and 1 retained messages; the file is kept as {file}.kept"
+    assert [text for text in findings(run, path, "better") if text.startswith(said)]
+    assert "Stop Mosquitto first: it writes the file at its end." in run("doctor", path)[1]
+    assert not findings(run, path)
+    file.write_bytes(file.read_bytes()[:-1])
+    assert [text for text in findings(run, path) if str(file) in text and "expected at most" in text]
+    assert "The broker will not start with it. Repair it, or move it away" in run("doctor", path)[1]
+    file.write_bytes(made.header(7))
+    assert [text for text in findings(run, path) if "format 7; expected 5 (Mosquitto 1.6) or 6" in text]
+    file.write_bytes(b"")
+    assert not findings(run, path)
+
+
+def test_mosquittos_file_beside_a_store(run, write, tmp_path):
+    path, file = write("m.conf", "persistence true", f"persistence_location {tmp_path}/"), tmp_path / "mosquitto.db"
+    left_by_mosquitto(file)
+    assert run("db", "import", file)[0] == 0
+    assert not findings(run, path)
+    (tmp_path / "new").write_bytes(file.read_bytes())
+    (tmp_path / "new").rename(file)
+    assert [text for text in findings(run, path) if "was changed after mosq wrote it: 1 sessions" in text]
+    assert "The next start takes that over, and sets the store" in run("doctor", path)[1]
+    file.write_bytes(b"damaged")
+    assert "The next start uses the store" in run("doctor", path)[1]
+    (tmp_path / "mosquitto.db.store" / "mosquitto.mark").unlink()
+    left_by_mosquitto(file)
+    assert [text for text in findings(run, path) if "is not from the store" in text]
+    assert f"mosq db import --force {file} {file}.store" in run("doctor", path)[1]
+
+
+def test_the_first_start_with_the_database_of_persist_sqlite(run, write, tmp_path):
+    file = tmp_path / "mosquitto.sqlite3"
+    path = write("m.conf", "listener 1883 127.0.0.1", "plugin /usr/lib/mosquitto_persist_sqlite.so", f"plugin_opt_db_file {file}", "persistence true",
+                 f"persistence_location {tmp_path}/")
+    with database(file) as found:
+        found.execute("INSERT INTO clients VALUES ('c', NULL, 0, 0, 0, 1883, 0, 2, 1, -1, 0)")
+    before = sorted(os.listdir(tmp_path))
+    assert [text for text in findings(run, path, "better")
+            if text.startswith(f"{file}: the first start takes over 1 sessions, 0 subscriptions, 0 queued and 0 retained messages; the file stays")]
+    left_by_mosquitto(tmp_path / "mosquitto.db")
+    assert [text for text in findings(run, path) if text == f"{file} exists too, and is not taken over"]
+    (tmp_path / "mosquitto.db").unlink()
+    with database(file, (2, 0, 0)):
+        pass
+    assert [text for text in findings(run, path) if "Unknown database_schema version 2.0.0; expected 1.0 to 1.1" in text]
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@contextlib.contextmanager
+def database(file, version=(1, 1, 0)):
+    file.unlink(missing_ok=True)
+    found = sqlite_made(file, version)
+    try:
+        yield found
+    finally:
+        found.close()
 
 
 def test_password_files(run, write):

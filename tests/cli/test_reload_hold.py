@@ -144,3 +144,22 @@ def test_each_client_that_connects_right_after_the_signal_meets_the_new_rules(br
         wire = connected(broker)
         assert allowed(wire, f"t{n}") and not allowed(wire, f"t{n - 1}")
         wire.close()
+
+
+def test_reloads_while_many_clients_connect(broker: Broker) -> None:
+    """Test that each of them gets in, and that those that come after the last signal meet the last rules."""
+    wires = []
+    for n in range(40):
+        wires += [asked(broker, f"{n} {i}") for i in range(10)]
+        (broker.dir / "acl.new").write_text(f"topic readwrite t{n}\n")
+        (broker.dir / "acl.new").rename(broker.dir / "acl")
+        broker.send_signal(signal.SIGHUP)
+    last = [asked(broker, f"last {i}") for i in range(10)]
+    for wire in (*wires, *last):
+        answered(wire)
+    for wire in last:
+        assert allowed(wire, "t39") and not allowed(wire, "t38")
+    for wire in wires:
+        pinged(wire)
+    for wire in (*wires, *last):
+        wire.close()

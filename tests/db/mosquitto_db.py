@@ -23,9 +23,9 @@ def properties(block: bytes) -> bytes:
 
 
 def message(id: int, topic: bytes, payload: bytes = b"", qos: int = 1, retain: int = 0, expires_s: int = 0, props: bytes = b"",
-            source: bytes = b"", user: bytes = b"") -> bytes:
+            source: bytes = b"", user: bytes = b"", port: int = 1883) -> bytes:
     return chunk(2, struct.pack("<Qq", id, expires_s)
-                 + struct.pack(">IHHHHHBB", len(payload), 1, len(source), len(user), len(topic), 1883, qos, retain)
+                 + struct.pack(">IHHHHHBB", len(payload), 1, len(source), len(user), len(topic), port, qos, retain)
                  + source + user + topic + payload + properties(props))
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from mosq._core import record_decode
 from mosq.tools.db import kinds
-from mosq.tools.db.mosquitto_file import MosquittoFile
-from mosq.tools.db.mosquitto_import import Counts, Import, filter_problem, topic_problem
+from mosq.tools.db.mosquitto_file import FormatError, MosquittoFile
+from mosq.tools.db.mosquitto_import import Counts, Import, filter_problem, import_file, topic_problem
 from mosq.tools.db.properties import forwardable, readable
 from tests.db import mosquitto_db as db
 
@@ -17,11 +17,12 @@ PUBACK, PUBREC, PUBREL_AGAIN, PUBCOMP, QUEUED = 3, 5, 6, 9, 11
 HELD, OUT, IN = 7, 1, 0
 
 
-def imported(tmp_path: Path, *chunks: bytes, bridges: tuple[bytes, ...] = ()) -> tuple[list[tuple[int, dict[Any, Any]]], Counts]:
+def imported(tmp_path: Path, *chunks: bytes, bridges: tuple[bytes, ...] = (), ports: dict[int, int] | None = None,
+             ) -> tuple[list[tuple[int, dict[Any, Any]]], Counts]:
     path = tmp_path / "mosquitto.db"
     path.write_bytes(db.header() + db.config() + b"".join(chunks))
     with MosquittoFile(str(path)) as file:
-        run = Import(file, NOW, bridges=bridges)
+        run = Import(file, NOW, bridges=bridges, ports=ports)
         return [(kind, record_decode(kind, body)) for kind, body in run.records()], run.counts
 
 
@@ -56,6 +57,41 @@ def test_ids_that_cannot_be_in_flight_are_new(tmp_path: Path) -> None:
                                db.client_message(3, b"c", 4, 1, PUBACK))
     assert [(position, pid) for position, pid, *_ in deliveries_of(records, 1)] == [(0, 5), (1, 6), (2, 7)]
     assert len(counts.refused) == 2 and "packet id 5 after 5" in counts.refused[0]
+
+
+def test_a_queue_keeps_its_order_where_an_older_message_waits_behind_one_in_flight(tmp_path: Path) -> None:
+    """Test what Mosquitto writes for a bridge if a message comes during its attempt to connect, and others came before."""
+    records, counts = imported(
+        tmp_path, *(db.message(i, b"t", b"m%d" % i) for i in range(1, 6)), db.message(6, b"t", b"gone", expires_s=999), db.client(b"c", last_pid=2),
+        db.client_message(4, b"c", 2, 1, PUBACK), db.client_message(6, b"c", 0), db.client_message(1, b"c", 0), db.client_message(2, b"c", 0, 0),
+        db.client_message(3, b"c", 0, 2), db.client_message(5, b"c", 0))
+    assert deliveries_of(records, 1) == [(0, 65534, 1, b"m1"), (1, 65535, 0, b"m2"), (2, 1, 2, b"m3"), (3, 2, 1, b"m4"), (4, 3, 1, b"m5")]
+    assert [(f["next"], f["last_pid"]) for kind, f in records if kind == kinds.SESSION] == [(4, 2)]
+    assert (counts.deliveries, counts.messages_expired) == (5, 1)
+
+
+def test_retained_messages_keep_their_publishers(tmp_path: Path) -> None:
+    records, _ = imported(
+        tmp_path, db.message(1, b"t", b"m", source=b"dev", user=b"ann"), db.retain(1), db.message(2, b"u", b"m"), db.retain(2),
+        db.message(3, b"v", b"m", source=b"dev", user=b"\xff", port=8883), db.retain(3), ports={1883: 2})
+    assert [f for kind, f in records if kind == kinds.RETAINED_FROM] == [
+        {"topic": b"t", "id": b"dev", "user": b"ann", "security": 2}, {"topic": b"v", "id": b"dev", "user": b"", "security": 0}]
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    path, store = tmp_path / "mosquitto.db", tmp_path / "store"
+    path.write_bytes(db.header() + db.config() + db.client(b"c"))
+    seen: list[int] = []
+
+    def mosquitto_saves(_done: int, _total: int) -> None:
+        if not seen:
+            seen.append(1)
+            (tmp_path / "new").write_bytes(path.read_bytes() + db.client(b"d"))
+            (tmp_path / "new").rename(path)
+
+    with pytest.raises(FormatError, match="it changed while it was read; expected that no broker uses it"):
+        import_file(str(path), str(store), NOW, progress=mosquitto_saves)
+    assert seen and not list(store.glob("segment.*"))
 
 
 def test_a_message_for_many_sessions_is_one_record(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mosq.tools.db.mosquitto_file import Client, Message, MosquittoFile, Retain
+from mosq.tools.db.mosquitto_file import Client, ClientMessage, Message, MosquittoFile, Retain, Subscription
 from tests.db import mosquitto_db as made
 from tests.durable.test_restart import KEEP, Kept, publish, subscribe
 from tests.harness.broker import ROOT
@@ -182,6 +182,56 @@ def test_the_first_start_takes_over_the_file_and_keeps_it(stopped: Kept) -> None
     assert content(file_of(stopped)) == ([b"theirs"], [b"by mosquitto"])
     stopped.start()
     assert stopped.log().count("Taking over") == 1
+
+
+DEBIANS = """pid_file {dir}/mosquitto.pid
+persistence true
+persistence_location {dir}/
+log_dest file {dir}/mosquitto.log
+log_dest stdout
+include_dir {dir}/conf.d
+"""
+
+
+def everything_in(path: Path) -> tuple[object, ...]:
+    """Return sessions, subscriptions, queues in their order, and retained messages with their publishers."""
+    with MosquittoFile(str(path)) as file:
+        chunks = list(file.chunks())
+    messages = {chunk.id: chunk for chunk in chunks if isinstance(chunk, Message)}
+    queues: dict[bytes, list[object]] = {}
+    for one in chunks:
+        if isinstance(one, ClientMessage):
+            queues.setdefault(one.client_id, []).append((messages[one.id].topic, messages[one.id].payload, one.qos, one.direction))
+    return ({one.client_id: (one.username, one.expiry_s) for one in chunks if isinstance(one, Client)},
+            {(one.client_id, one.filter): one.options for one in chunks if isinstance(one, Subscription)}, queues,
+            {messages[one.id].topic: (messages[one.id].payload, messages[one.id].source_id, messages[one.id].source_username)
+             for one in chunks if isinstance(one, Retain)})
+
+
+def test_debians_configuration_keeps_all_of_mosquittos_file_without_a_manual_step() -> None:
+    kept = Kept(DEBIANS + OURS + "check_retain_source true\nlistener {port} 127.0.0.1\nallow_anonymous true\n")
+    try:
+        (kept.dir / "conf.d").mkdir()
+        ids = [b"client %d" % i for i in range(50)]
+        parts = [made.header(), made.config(2000)]
+        parts += [made.message(i, b"q/%d" % i, b"payload %d" % i, i % 3) for i in range(1, 1001)]
+        parts += [made.message(i, b"r/%d" % i, b"kept %d" % i, 1, 1, source=b"pub", user=b"ann") for i in range(1001, 1101)]
+        for n, id in enumerate(ids):
+            parts += [made.client(id, user=b"ann" if n % 2 else b""), made.subscription(id, b"q/#", n % 3), made.subscription(id, b"r/%d" % n, 1, 0x08)]
+            parts += [made.client_message(i, id, 0, i % 3) for i in range(n + 1, 1001, 50)]
+        parts += [made.retain(i) for i in range(1001, 1101)]
+        file_of(kept).write_bytes(b"".join(parts))
+        before = everything_in(file_of(kept))
+        kept.start()
+        assert "50 sessions, 100 subscriptions, 1,000 deliveries and 100 retained messages taken over" in kept.log()
+        kept.stop()
+        assert everything_in(file_of(kept)) == before
+        assert everything_in(kept.dir / "mosquitto.db.kept") == before
+        kept.start()
+        kept.client("client 7", session=True, level=4, username="ann")
+        assert len(retained_of(kept)) == 100
+    finally:
+        kept.close()
 
 
 def test_the_store_counts_after_a_kill_although_the_file_is_older(broker: Kept) -> None:

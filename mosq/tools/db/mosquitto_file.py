@@ -66,6 +66,7 @@ class Message:
     payload_bytes: int
     properties: bytes  # a block without its length
     payload: bytes | None  # None: not requested
+    source_port: int = 0  # port of the publisher's listener; 0: unknown
 
 
 @dataclass(slots=True, frozen=True)
@@ -206,7 +207,7 @@ def read_config(body: Body, at: int) -> Config:
 def read_message(body: Body, at: int, with_payload: bool) -> Message:
     number, expires_s, length, lengths, qos, retain = body.part(MESSAGE_PART)
     payload_bytes: int = struct.unpack(">I", length)[0]
-    _mid, id_n, user_n, topic_n, _port = struct.unpack(">5H", lengths)
+    _mid, id_n, user_n, topic_n, port = struct.unpack(">5H", lengths)
     checked_qos(body, qos)
     source_id, user, topic = body.take(id_n, "client id"), body.take(user_n, "user name"), body.take(topic_n, "topic")
     if not topic:
@@ -228,6 +229,7 @@ def read_message(body: Body, at: int, with_payload: bool) -> Message:
         payload_bytes,
         block(body),
         payload,
+        port,
     )
 
 

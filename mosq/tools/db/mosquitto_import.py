@@ -5,12 +5,14 @@ The file is read once without payloads, to learn which sessions receive each mes
 by itself, in the order of the ids, which is the order of publication. Left out and counted are: expired messages,
 messages without a receiver, and everything that the protocol does not allow. Sessions of bridges are marked: only a
 bridge with that client id continues such a session; the first start ends those that no bridge has. Mosquitto 2.0 gives
-them an expiry of 0; in a file of 2.1 only the caller knows them. Memory: about 500 bytes per session, subscription and
-stored message, and one payload at a time.
+them an expiry of 0; in a file of 2.1 only the caller knows them. A will whose client has no session is sent at the
+first start, as by Mosquitto. Retained messages keep their publishers, for check_retain_source.
+Memory: about 500 bytes per session, subscription and stored message, and one payload at a time.
 
 Packet ids: the ids in a queue of mosq rise with the positions. A message that Mosquitto had sent keeps its id, because
 its client may know it: the position rises by as much as the id, and leaves holes. Messages that were never sent get the
-following ids.
+following ids; those that are older than all sent ones get the ids before, so that a queue keeps its order. Mosquitto
+writes such a queue for a bridge whose attempt to connect was under way.
 """
 
 import os
@@ -37,7 +39,7 @@ from mosq.tools.db.mosquitto_format import EXPIRY_NEVER, IN, QUEUED, RESEND_PUBR
 from mosq.tools.db.properties import forwardable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from mosq.tools.db.mark import Identity
     from mosq.tools.db.mosquitto_sqlite import SqliteFile
@@ -144,6 +146,14 @@ def _will_record(sno: int, will: Will) -> bytes:
     })
 
 
+def _client_will_record(will: Will) -> bytes:
+    return record_encode(kinds.CLIENT_WILL, {
+        "security": 0, "expiry_s": None, "id": will.client_id, "user": None, "mount": b"", "qos": will.qos,
+        "retain": will.retain, "retained_set": False, "source_hash": 0, "topic": will.topic, "expires_wall_ms": 0,
+        "props": forwardable(will.properties) or b"", "payload": will.payload,
+    })
+
+
 class Import:
     """Import one file. `records` yields (kind, body); the counts are complete when it has ended."""
 
@@ -153,15 +163,17 @@ class Import:
         now_s: float,
         progress: "Callable[[int, int], None] | None" = None,
         bridges: "Collection[bytes]" = (),
+        ports: "Mapping[int, int] | None" = None,
     ) -> None:
-        """Take the client ids of the configured bridges in `bridges`."""
-        self.file, self.now_s, self._bridges = file, now_s, bridges
+        """Take the client ids of the configured bridges, and the number of the security of each listener's port."""
+        self.file, self.now_s, self._bridges, self._ports = file, now_s, bridges, ports or {}
         self.counts = Counts()
         self._progress = progress or (lambda done, total: None)
         self._sessions: dict[bytes, Session] = {}
         self._messages: dict[int, tuple[int, int]] = {}  # id: (offset, expires_s)
         self._retained: set[int] = set()
         self._expired: set[bytes] = set()  # clients whose sessions have expired
+        self._lone_wills: dict[bytes, Will] = {}  # of clients without a session
 
     def records(self) -> "Iterator[tuple[int, bytes]]":
         self._walk()
@@ -169,6 +181,9 @@ class Import:
         inbox: dict[int, list[tuple[int, int]]] = {}
         for session in self._sessions.values():
             yield from self._session(session, entries, inbox)
+        for will in self._lone_wills.values():
+            yield kinds.CLIENT_WILL, _client_will_record(will)
+            self.counts.wills += 1
         todo = sorted(id for id in self._messages if id in entries or id in inbox or id in self._retained)
         for done, id in enumerate(todo):
             if done % 64 == 0:
@@ -243,12 +258,15 @@ class Import:
     def _will(self, chunk: Will) -> None:
         session = self._sessions.get(chunk.client_id)
         problem = topic_problem(chunk.topic) if chunk.topic else "empty"
+        id_problem = name_problem(chunk.client_id) if chunk.client_id else "empty"
         if problem:
             self._refuse(chunk.offset, f"a will with a topic that is or has {problem}")
-        elif session is None:
-            self._refuse(chunk.offset, "a will whose client has no session")
-        else:
+        elif session is not None:
             session.will = chunk
+        elif id_problem:
+            self._refuse(chunk.offset, f"a will of a client with an id that is or has {id_problem}")
+        else:
+            self._lone_wills[chunk.client_id] = chunk
 
     def _retain(self, id: int) -> None:
         if self._lives(id):
@@ -271,7 +289,8 @@ class Import:
     ) -> "Iterator[tuple[int, bytes]]":
         client = session.client
         released: list[tuple[int, int, int]] = []
-        next_position, last_pid = self._sent(session, entries, released)
+        first_position = self._older(session, entries)
+        next_position, last_pid = self._sent(session, entries, released, first_position)
         self._waiting(session, entries, next_position, last_pid)
         is_bridge = self._is_bridge(client)
         expiry_s = EXPIRY_NEVER if is_bridge else client.expiry_s
@@ -318,13 +337,29 @@ class Import:
             if self._lives(chunk.id):
                 inbox.setdefault(chunk.id, []).append((session.sno, pid))
 
+    def _older(self, session: Session, entries: "dict[int, bytes | bytearray]") -> int:
+        """Place the waiting messages that are older than all sent ones; return the position of the first sent one."""
+        oldest = min((chunk.id for chunk in session.sent), default=0)
+        older, later = array("Q"), array("Q")
+        for i in range(0, len(session.waiting), 2):
+            (older if session.waiting[i] < oldest else later).extend(session.waiting[i:i + 2])
+        if not older or len(older) > STEP_MAX:
+            return 0
+        session.waiting = later
+        kept = [(older[i], older[i + 1]) for i in range(0, len(older), 2) if self._lives(older[i])]
+        for position, (id, rest) in enumerate(kept):
+            pid = (session.sent[0].pid - 1 - len(kept) + position) % 65535 + 1
+            _add(entries, id, ENTRY.pack(session.sno, position, pid, rest & 0xFF, rest >> 8))
+        return len(kept)
+
     def _sent(
-        self, session: Session, entries: "dict[int, bytes | bytearray]", released: "list[tuple[int, int, int]]"
+        self, session: Session, entries: "dict[int, bytes | bytearray]", released: "list[tuple[int, int, int]]",
+        first_position: int,
     ) -> tuple[int, int]:
         """Place the messages that had been sent; return (first position of the others, last packet id)."""
-        position, last_pid = -1, session.client.last_pid
+        position, last_pid = first_position - 1, session.client.last_pid
         for chunk in session.sent:
-            step = 1 if position < 0 else (chunk.pid - last_pid) % 65535
+            step = 1 if position < first_position else (chunk.pid - last_pid) % 65535
             if step == 0 or step > STEP_MAX or position + step >= 65535:
                 self._refuse(
                     chunk.offset, f"packet id {chunk.pid} after {last_pid} cannot be in flight; sent as a new message"
@@ -377,6 +412,11 @@ class Import:
             yield kinds.MSG, record_encode(kinds.MSG, {**fields, "entries": entries})
             self.counts.deliveries += len(entries)
             self.counts.retained += retained
+        if retained and message.source_id and not name_problem(message.source_id):
+            user = b"" if name_problem(message.source_username) else message.source_username
+            yield kinds.RETAINED_FROM, record_encode(kinds.RETAINED_FROM, {
+                "topic": message.topic, "id": message.source_id, "user": user,
+                "security": self._ports.get(message.source_port, 0)})
         for sno, pid in inbox:
             yield (
                 kinds.INBOX,
@@ -411,7 +451,8 @@ def unchanged(
 
 
 def import_file(path: str, store: str, now_s: float, bridges: "Collection[bytes]" = (), force: bool = True,
-                progress: "Callable[[int, int], None] | None" = None) -> tuple[Counts, str | None, list[str]]:
+                progress: "Callable[[int, int], None] | None" = None, ports: "Mapping[int, int] | None" = None,
+                ) -> tuple[Counts, str | None, list[str]]:
     """Make a store of a file, and mark the store with it. An old store is kept if `force` is set, else refused.
 
     Return (counts, folder of the old store or None, warnings). Raises FormatError, StoreError and OSError; then nothing
@@ -421,7 +462,7 @@ def import_file(path: str, store: str, now_s: float, bridges: "Collection[bytes]
 
     before = identity(path)
     with open_file(path) as file:
-        imported = Import(file, now_s, progress, bridges)
+        imported = Import(file, now_s, progress, bridges, ports)
         records = unchanged(imported.records(), path, before)
         kept = write_store(store, records, f"mosq db import of format {file.format}", force, path)
         write_mark(store, Mark(path, [before] if before is not None else [], IMPORTED))

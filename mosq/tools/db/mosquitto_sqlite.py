@@ -3,7 +3,8 @@
 It offers the same methods as `MosquittoFile`, so an import does not know which of the two it reads. Facts about
 the tables: columns that are declared as STRING have numeric affinity, so a topic such as `1` comes back as a number
 unless it is read as text; a session that never expires has the interval -1; properties are JSON. The database is opened
-read-only, and all reads belong to one transaction, so they see one state of it.
+read-only, and all reads belong to one transaction, so they see one state of it. Without a write-ahead log to read, no
+file is made beside the database: a file of root's there would keep Mosquitto from starting.
 """
 
 import fcntl
@@ -60,6 +61,10 @@ def writer_of(path: str) -> int:
     return 0 if kind == fcntl.F_UNLCK else int(pid)
 
 
+def _has_bytes(path: str) -> bool:
+    return os.path.isfile(path) and os.path.getsize(path) > 0
+
+
 def properties_of(text: bytes | None) -> bytes | None:
     """Return the properties that subscribers receive, encoded; None if the JSON is not what the plugin writes."""
     if not text:
@@ -96,7 +101,8 @@ class SqliteFile:
         pid = writer_of(path)
         if pid:
             raise self._failed(f"process {pid} has it open; expected that no broker uses it: stop Mosquitto first")
-        self._db = sqlite3.connect(f"file:{urllib.parse.quote(os.path.abspath(path))}?mode=ro", uri=True,
+        how = "mode=ro" if _has_bytes(f"{path}-wal") else "mode=ro&immutable=1"
+        self._db = sqlite3.connect(f"file:{urllib.parse.quote(os.path.abspath(path))}?{how}", uri=True,
                                    isolation_level=None)
         try:
             self._db.execute("BEGIN")
@@ -166,11 +172,11 @@ class SqliteFile:
     def _messages(with_payload: bool) -> str:
         payload = "CAST(payload AS BLOB)" if with_payload else "NULL"
         return ("SELECT rowid, store_id, expiry_time, CAST(source_id AS BLOB), CAST(source_username AS BLOB), "
-                f"CAST(topic AS BLOB), qos, retain, length(CAST(payload AS BLOB)), CAST(properties AS BLOB), {payload} "
-                "FROM base_msgs")
+                f"CAST(topic AS BLOB), qos, retain, length(CAST(payload AS BLOB)), CAST(properties AS BLOB), "
+                f"{payload}, source_port FROM base_msgs")
 
     def _message(self, row: tuple[Any, ...]) -> Message:
-        place, id, expires_s, source, user, topic, qos, retain, length, properties, payload = row
+        place, id, expires_s, source, user, topic, qos, retain, length, properties, payload, port = row
         block = properties_of(properties)
         if block is None:
             self.warnings.append(self.where(place, "bad properties of a stored message: left out"))
@@ -180,7 +186,8 @@ class SqliteFile:
             raise self._failed(f"row {place} of base_msgs: payload of {length} bytes; expected at most {PAYLOAD_MAX}")
         return Message(place, self._number(place, id), max(self._number(place, expires_s or 0), 0), source or b"",
                        user or b"", topic, self._qos(place, qos), bool(retain), length or 0, block or b"",
-                       (payload or b"") if length is not None or payload is not None else b"")
+                       (payload or b"") if length is not None or payload is not None else b"",
+                       self._number(place, port or 0))
 
     def _clients(self) -> "Iterator[Chunk]":
         for place, id, user, ends_s, expiry_s in self._db.execute(

@@ -13,6 +13,7 @@ from mosq.config.options import BY_KEYWORD
 from mosq.config.parser import load_config
 from mosq.config.plugin import PERSIST_SQLITE, all_plugins, refusal, sqlite_place
 from mosq.server.unkept import must_stop, unkept_line, unusable
+from mosq.tools.doctor.takeover import takeover_findings
 from mosq.tools.doctor.tls import tls_findings
 
 SAME, BETTER, ATTENTION = "same", "better", "attention"
@@ -51,7 +52,10 @@ def _store(config: Config) -> list[Finding]:
     origin = config.origins.get("persistence_location") or config.origins.get("persistence")
     if wrong is not None:
         return [Finding(ATTENTION, wrong, origin, "The broker will not start with it.")]
-    return [] if unkept is None else [Finding(ATTENTION, unkept_line(unkept), origin)]
+    if unkept is not None:
+        return [Finding(ATTENTION, unkept_line(unkept), origin)]
+    return [Finding(ATTENTION if wrong else BETTER, text, origin, advice)
+            for wrong, text, advice in takeover_findings(config)]
 
 
 # ---- what stays

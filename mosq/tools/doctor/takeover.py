@@ -1,0 +1,80 @@
+"""Examine what the next start of mosq does with the sessions and messages that Mosquitto has left: its mosquitto.db, or
+the database of its plugin persist-sqlite. mosq/server/handover.py has the rules, and does it."""
+
+import os
+
+from mosq.config.model import Config
+from mosq.server.handover import has_bytes, has_segments, mosquitto_file, sqlite_database
+from mosq.server.storage import store_directory
+from mosq.tools.db.mark import identity, read_mark
+
+STOP_FIRST = "Stop Mosquitto first: it writes the file at its end."
+
+
+def takeover_findings(config: Config) -> list[tuple[bool, str, str]]:
+    """Return (whether it needs attention, text, advice) for each file."""
+    store = store_directory(config)
+    if store is None:
+        return []
+    file, database = mosquitto_file(config), sqlite_database(config)
+    try:
+        if not has_segments(store):
+            return _first([one for one in (file, database) if one is not None and has_bytes(one)], file, store)
+        return _later(config, file, database, store)
+    except OSError as error:
+        return [(True, f"{error.filename or store}: {error.strerror}", "Run mosq doctor as a user that may read it.")]
+
+
+def _first(paths: list[str], file: str | None, store: str) -> list[tuple[bool, str, str]]:
+    found = []
+    for path in paths[:1]:
+        wrong, text = _content(path)
+        if wrong:
+            found.append((True, text, "The broker will not start with it. Repair it, or move it away to start without "
+                                      "its sessions and messages."))
+        else:
+            kept = f"the file is kept as {path}.kept when mosq writes its own" if path == file else "the file stays"
+            found.append((False, f"{path}: the first start takes over {text}; {kept}", STOP_FIRST))
+    return found + [
+        (True, f"{path} exists too, and is not taken over",
+         f"To use it instead, run once before the start: mosq db import {path} {store}") for path in paths[1:]]
+
+
+def _later(config: Config, file: str | None, database: str | None, store: str) -> list[tuple[bool, str, str]]:
+    found = []
+    mark = read_mark(store, file) if file is not None else None
+    if file is not None and config.mosquitto_db and has_bytes(file):
+        if mark is None:
+            found.append((True, f"{file} is not from the store {store}, and is not taken over",
+                          f"To use it instead, stop mosq and run: mosq db import --force {file} {store}"))
+        elif identity(file) not in mark.files:
+            wrong, text = _content(file)
+            found.append((True, f"{file} was changed after mosq wrote it: {text}",
+                          f"The next start uses the store {store}." if wrong
+                          else f"The next start takes that over, and sets the store {store} aside."))
+    if database is not None and has_bytes(database) and os.path.getmtime(database) > _last_change(store):
+        found.append((True, f"{database} is newer than the store {store}, and is not taken over again",
+                      f"To use it instead, stop mosq and run: mosq db import --force {database} {store}"))
+    return found
+
+
+def _last_change(store: str) -> float:
+    return max(os.path.getmtime(os.path.join(store, name)) for name in os.listdir(store))
+
+
+def _content(path: str) -> tuple[bool, str]:
+    """Return (whether the file cannot be taken over, what it contains or why not)."""
+    from mosq.tools.db.mosquitto_file import Client, ClientMessage, FormatError, Retain, Subscription, Will
+    from mosq.tools.db.mosquitto_import import open_file
+
+    counts = dict.fromkeys((Client, Subscription, ClientMessage, Retain, Will), 0)
+    try:
+        with open_file(path) as file:
+            for chunk in file.chunks(with_payload=False):
+                if type(chunk) in counts:
+                    counts[type(chunk)] += 1
+    except FormatError as error:
+        return True, str(error)
+    wills = f", {counts[Will]:,} wills" if counts[Will] else ""
+    return False, (f"{counts[Client]:,} sessions, {counts[Subscription]:,} subscriptions{wills}, "
+                   f"{counts[ClientMessage]:,} queued and {counts[Retain]:,} retained messages")
