@@ -38,7 +38,7 @@ class Stopped(BaseException):
 
 
 class Reading:
-    """`with signals.reading:` ends with Stopped if the broker shall stop: a pipe, or a file on a network, may never end."""
+    """`with signals.reading:` ends with Stopped if the broker shall stop: a pipe or a network file may never end."""
 
     active = wanted = False         # whether files are read; whether SIGTERM or SIGINT has arrived
 
