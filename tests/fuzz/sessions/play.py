@@ -273,6 +273,7 @@ class Player:
         """Remove the sessions and retained messages of the sequence."""
         if reloaded:
             self._reload(0)
+            self._wire("clear").close()     # a CONNECT waits until the reload is in force; with memory_limit, requests may be refused before
             self._control("getStats")       # the control plane answers after the reload
         ids = [*filter(None, IDS), *MOUNT_IDS, *(known.unknown - {one for one in known.unknown if one.startswith("?")})]
         for client_id in ids:
