@@ -251,6 +251,10 @@ mosq.add_command(LazyCommand("bench", "mosq.cli.commands_bench:bench",
                       "Measure any MQTT broker under load: rates, latencies, lost messages."))
 mosq.add_command(LazyCommand("pipeline", "mosq.cli.pipeline.commands:pipeline",
                       "Make tables, audits and reports of the broker's streams with Spark."))
+mosq.add_command(LazyCommand("backup", "mosq.tools.backup.commands:backup",
+                      "Write the store, the streams and the configuration of a broker into one archive."))
+mosq.add_command(LazyCommand("restore", "mosq.tools.backup.commands:restore",
+                      "Put the store and the configuration of a backup in place."))
 mosq.add_command(LazyCommand("pub", "mosq.tools.clients.command:pub",
                       "Publish messages to a broker, with the options of mosquitto_pub."))
 mosq.add_command(LazyCommand("sub", "mosq.tools.clients.command:sub",

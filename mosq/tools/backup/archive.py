@@ -1,0 +1,193 @@
+"""The format of a backup: a tar archive with a manifest as its last member.
+
+  config/PATH       a file of the configuration, by its absolute path without the first `/`
+  store/NAME        a file of the store, by its path below the store's folder
+  manifest.json     version of the format, version of mosq, time, folder of the store, and for each member its
+                    size and its SHA-256
+
+A reader refuses an archive without manifest, of a newer format, with members that the manifest does not name, and
+with names that leave the folder to which they are written.
+"""
+
+import hashlib
+import json
+import os
+import tarfile
+import zlib
+
+from mosq.version import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, BinaryIO, Self
+
+FORMAT = 1
+MANIFEST, CONFIG, STORE = "manifest.json", "config/", "store/"
+MANIFEST_BYTES_MAX = 64 << 20
+BLOCK_BYTES = 1 << 20
+
+
+class BackupError(Exception):
+    """Why a backup or a restore is not done, and what to do."""
+
+
+class Limited:
+    """Reads at most SIZE bytes of a file, hashes them, and reports its progress. A running broker makes the file
+    longer; a file that becomes shorter is an error."""
+
+    def __init__(self, file: "BinaryIO", size: int, step: "Callable[[int], None]") -> None:
+        self._file, self._left, self._step, self.hash = file, size, step, hashlib.sha256()
+
+    def read(self, count: int = -1) -> bytes:
+        """Return the next bytes. Raises BackupError if the file ends early."""
+        count = self._left if count < 0 else min(count, self._left)
+        block = self._file.read(count)
+        if len(block) < count:
+            raise BackupError(f"{getattr(self._file, 'name', 'a file')} became shorter while it was read. Try again.")
+        self._left -= len(block)
+        self.hash.update(block)
+        self._step(len(block))
+        return block
+
+
+class Writer:
+    """Writes an archive. The caller puts the file in place after `end`."""
+
+    def __init__(self, file: "BinaryIO", is_compressed: bool) -> None:
+        self._tar = tarfile.open(fileobj=file, mode="w:gz" if is_compressed else "w", format=tarfile.PAX_FORMAT,  # noqa: SIM115
+                                 **({"compresslevel": 1} if is_compressed else {}))     # type: ignore[call-overload]
+        self.members: dict[str, dict[str, Any]] = {}
+
+    def add(self, name: str, file: "BinaryIO", step: "Callable[[int], None]") -> None:
+        """Add the present bytes of an open file."""
+        found = os.fstat(file.fileno())
+        member = tarfile.TarInfo(name)
+        member.size, member.mtime, member.mode = found.st_size, int(found.st_mtime), found.st_mode & 0o777
+        source = Limited(file, member.size, step)
+        self._tar.addfile(member, source)  # it only reads
+        self.members[name] = {"size": member.size, "sha256": source.hash.hexdigest(), "mode": member.mode,
+                              "owner": [found.st_uid, found.st_gid]}
+
+    def end(self, about: "dict[str, Any]") -> None:
+        """Add the manifest and the end of the archive."""
+        import io
+
+        content = json.dumps({"format": FORMAT, "broker": f"mosq {VERSION}", **about, "members": self.members},
+                             ensure_ascii=False, indent=1).encode(errors="surrogateescape")
+        member = tarfile.TarInfo(MANIFEST)
+        member.size = len(content)
+        self._tar.addfile(member, io.BytesIO(content))
+        self._tar.close()
+
+
+class Reader:
+    """Reads an archive, and checks it against its manifest."""
+
+    def __init__(self, path: str) -> None:
+        """Open it and read the manifest. Raises BackupError."""
+        self.path = path
+        try:
+            self._file = open(path, "rb")       # noqa: SIM115  # close() closes it
+        except OSError as error:
+            raise BackupError(f"{path}: {error.strerror}. Expected an archive of `mosq backup`.") from None
+        try:
+            self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self) -> None:
+        try:
+            self._tar = tarfile.open(fileobj=self._file)        # noqa: SIM115
+            members = self._tar.getmembers()
+        except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
+            raise BackupError(f"{self.path} is damaged or is no archive of `mosq backup`: {error}.") from None
+        self._members = {member.name: member for member in members}
+        self.manifest = self._manifest()
+        self.names: dict[str, dict[str, Any]] = self.manifest["members"]
+        self._check_names(len(members))
+
+    def close(self) -> None:
+        """Close the archive."""
+        self._file.close()
+
+    def __enter__(self) -> "Self":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _manifest(self) -> "dict[str, Any]":
+        member = self._members.get(MANIFEST)
+        if member is None or not member.isreg() or member.size > MANIFEST_BYTES_MAX:
+            raise BackupError(f"{self.path} has no manifest: the backup was not finished, or another program wrote it.")
+        content = self._tar.extractfile(member)
+        assert content is not None
+        try:
+            manifest = json.loads(content.read())
+            number, by = int(manifest["format"]), str(manifest["broker"])
+        except (OSError, EOFError, tarfile.TarError, ValueError, KeyError, TypeError, RecursionError):
+            raise BackupError(f"{self.path} has a damaged manifest. Take another backup.") from None
+        if number > FORMAT:
+            raise BackupError(f"{self.path} was written by {by} in format {number}; this mosq {VERSION} reads formats "
+                              f"up to {FORMAT}. Install that version or a newer one.")
+        members = manifest.get("members")
+        is_right = isinstance(members, dict) and all(
+            isinstance(one, dict) and isinstance(one.get("size"), int) and isinstance(one.get("sha256"), str)
+            and isinstance(one.get("mode"), int) for one in members.values())
+        if not is_right or not all(isinstance(manifest.get(name), (str, type(None))) for name in ("store", "config")):
+            raise BackupError(f"{self.path} has a damaged manifest. Take another backup.")
+        return manifest                         # type: ignore[no-any-return]
+
+    def _check_names(self, count: int) -> None:
+        for name, one in self.names.items():
+            member = self._members.get(name)
+            parts = name.split("/")
+            if not name.startswith((CONFIG, STORE)) or len(parts) < 2 or any(part in ("", ".", "..") for part in parts):
+                raise BackupError(f"{self.path}: the name {name!r} is not allowed in a backup.")
+            if member is None or not member.isreg() or member.size != one["size"]:
+                raise BackupError(f"{self.path} is damaged: {name} is missing or has another size.")
+        if count != len(self.names) + 1:
+            raise BackupError(f"{self.path} contains files that its manifest does not name. It was changed.")
+
+    def below(self, prefix: str) -> list[str]:
+        """Return the names with a prefix."""
+        return [name for name in self.names if name.startswith(prefix)]
+
+    def total_bytes(self, names: list[str]) -> int:
+        """Return the sum of sizes."""
+        return sum(self.names[name]["size"] for name in names)
+
+    def copy(self, names: list[str], sink: "Callable[[str], BinaryIO | None]", step: "Callable[[int], None]") -> None:
+        """Check each member, and write it to the file that `sink` opens, if any. Raises BackupError."""
+        for name in names:
+            source = self._tar.extractfile(self._members[name])
+            assert source is not None
+            out = sink(name)
+            try:
+                found = hashlib.sha256()
+                for block in _blocks(source, self.path):
+                    found.update(block)
+                    if out is not None:
+                        out.write(block)
+                    step(len(block))
+                if found.hexdigest() != self.names[name]["sha256"]:
+                    raise BackupError(f"{self.path} is damaged: {name} has another checksum. Take another backup.")
+                if out is not None:
+                    out.flush()
+                    os.fsync(out.fileno())
+            finally:
+                if out is not None:
+                    out.close()
+
+
+def _blocks(source: "Any", path: str) -> "Iterator[bytes]":
+    while True:
+        try:
+            block = source.read(BLOCK_BYTES)
+        except (OSError, EOFError, tarfile.TarError, zlib.error, ValueError) as error:
+            raise BackupError(f"{path} is damaged: {error}. Take another backup.") from None
+        if not block:
+            return
+        yield block

@@ -1,0 +1,150 @@
+"""Puts the content of a backup in place, while no broker runs.
+
+The files are written to a folder beside the store, checked, and put in place by one exchange of two folders. A kill
+at any moment leaves either the old store or the new one. The old one stays, under a name with the time.
+"""
+
+import ctypes
+import os
+import shutil
+import time
+
+from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Reader
+from mosq.tools.db.mark import sync_folder
+from mosq.tools.db.store import StoreError, StoreSource, open_store, segment_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+STAGE, KEPT = ".restoring", ".before-restore"
+AT_FDCWD, EXCHANGE = -100, 2            # renameat2(2)
+
+
+def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, force: bool,
+                  step: "Callable[[int], None]") -> str | None:
+    """Write the store of a backup to `folder`; return where the old one is, None without an old one. `owner`: user
+    and group of the files, if root restores; None: those of the old store or of the backup. Raises BackupError."""
+    names = reader.below(STORE)
+    if not names:
+        raise BackupError(f"{reader.path} contains no store: its broker had no persistence.")
+    stage = folder + STAGE
+    held = None
+    try:
+        os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
+        if os.path.isdir(folder):
+            held = open_store(folder)           # its lock: no broker runs, and none starts
+            if segment_files(folder) and not force:
+                raise BackupError(f"{folder} has a store. Give --force to replace it; it is kept under another name.")
+        shutil.rmtree(stage, ignore_errors=True)    # of a restore that was killed
+        os.mkdir(stage, 0o700)
+        reader.copy(names, lambda name: _opened(stage, name[len(STORE):], reader.names[name]["mode"]), step)
+        _check(stage)
+        _sync(stage)
+        _give(stage, owner or _owner_of(folder, reader, names[0]))
+        return _in_place(stage, folder)
+    except StoreError as error:
+        raise BackupError(f"{error} Stop the broker first." if "another" in str(error) else str(error)) from None
+    except OSError as error:
+        raise BackupError(f"Nothing is restored: {error.filename or folder}: {error.strerror}.") from None
+    finally:
+        if held is not None:
+            held.close()
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _opened(base: str, name: str, mode: int) -> "BinaryIO":
+    path = os.path.join(base, name)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode & 0o700 | 0o600)
+    os.fchmod(fd, mode & 0o777)
+    return open(fd, "wb")
+
+
+def _check(stage: str) -> None:
+    """Read the store once. A torn end is no error: the broker was writing."""
+    loss = StoreSource(stage).scan(lambda _: None)
+    if loss["unreadable"] or loss["foreign"]:
+        raise BackupError("The backup has damaged segments of the store. Take another backup.")
+
+
+def _sync(folder: str) -> None:
+    for base, _, _ in os.walk(folder):
+        sync_folder(base)
+
+
+def _owner_of(folder: str, reader: Reader, name: str) -> tuple[int, int] | None:
+    """Return user and group of the old store, else of the store in the backup."""
+    if os.path.isdir(folder):
+        found = os.stat(folder)
+        return found.st_uid, found.st_gid
+    owner = reader.names[name].get("owner")
+    if isinstance(owner, list) and len(owner) == 2 and all(isinstance(one, int) for one in owner):
+        return owner[0], owner[1]
+    return None
+
+
+def _give(folder: str, owner: tuple[int, int] | None) -> None:
+    """Give files that root wrote to their owner."""
+    if os.geteuid() != 0 or owner is None:
+        return
+    for base, _, names in os.walk(folder):
+        for path in (base, *(os.path.join(base, name) for name in names)):
+            os.chown(path, *owner, follow_symlinks=False)
+
+
+def _in_place(stage: str, folder: str) -> str | None:
+    """Exchange two folders; return where the old one is."""
+    above = os.path.dirname(os.path.abspath(folder))
+    if not os.path.isdir(folder):
+        os.rename(stage, folder)
+        sync_folder(above)
+        return None
+    kept = f"{folder}{KEPT}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.{os.getpid()}"
+    exchange = getattr(ctypes.CDLL(None), "renameat2", None)
+    if exchange is not None and exchange(AT_FDCWD, os.fsencode(stage), AT_FDCWD, os.fsencode(folder), EXCHANGE) == 0:
+        sync_folder(above)
+        os.rename(stage, kept)
+    else:                               # a file system without exchange
+        os.rename(folder, kept)
+        os.rename(stage, folder)
+    sync_folder(above)
+    return kept
+
+
+def restore_config(reader: Reader, base: str, force: bool, step: "Callable[[int], None]") -> list[str]:
+    """Write the files of the configuration below `base`, each at its old path; return the files that were there and
+    are kept under another name. Raises BackupError."""
+    names = reader.below(CONFIG)
+    paths = {name: os.path.join(base, name[len(CONFIG):]) for name in names}
+    there = [path for path in paths.values() if os.path.lexists(path)]
+    if there and not force:
+        raise BackupError(f"{there[0]} exists. Give --force to replace it and {len(there) - 1} others; each is kept "
+                          "under another name.")
+    stages = {name: path + STAGE for name, path in paths.items()}
+    end = f"{KEPT}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    try:
+        for stage in stages.values():
+            if os.path.lexists(stage):
+                os.unlink(stage)
+        reader.copy(names, lambda name: _opened("", stages[name], reader.names[name]["mode"]), step)
+        for path in there:
+            os.link(path, path + end, follow_symlinks=False)
+        for name, path in paths.items():
+            _own(reader, name, stages[name])
+            os.rename(stages[name], path)
+        return [path + end for path in there]
+    except OSError as error:
+        raise BackupError(f"Not restored: {error.filename or base}: {error.strerror}.") from None
+    finally:
+        for stage in stages.values():
+            if os.path.lexists(stage):
+                os.unlink(stage)
+
+
+def _own(reader: Reader, name: str, path: str) -> None:
+    """Give a file to its old owner, if root restores it."""
+    owner = _owner_of("", reader, name)
+    if os.geteuid() == 0 and owner is not None:
+        os.chown(path, *owner, follow_symlinks=False)
