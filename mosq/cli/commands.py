@@ -49,6 +49,7 @@ Examples:
   mosq index explain site/7/temp                  show which filters a topic matches, and how
   mosq doctor /etc/mosquitto/mosquitto.conf       show what needs attention
   mosq config diff old.conf new.conf              show what a reload would change
+  mosq init                                       write a first configuration
   mosq pub -t a -m hello                          publish, with the options of mosquitto_pub
   mosq sub -v -t 'site/#'                         subscribe, with the options of mosquitto_sub
   mosq passwd -c passwd ann                       make a password file with one user
@@ -251,6 +252,8 @@ mosq.add_command(LazyCommand("bench", "mosq.cli.commands_bench:bench",
                       "Measure any MQTT broker under load: rates, latencies, lost messages."))
 mosq.add_command(LazyCommand("pipeline", "mosq.cli.pipeline.commands:pipeline",
                       "Make tables, audits and reports of the broker's streams with Spark."))
+mosq.add_command(LazyCommand("init", "mosq.cli.commands_init:init",
+                      "Write a commented configuration with users and TLS certificates."))
 mosq.add_command(LazyCommand("backup", "mosq.tools.backup.commands:backup",
                       "Write the store, the streams and the configuration of a broker into one archive."))
 mosq.add_command(LazyCommand("restore", "mosq.tools.backup.commands:restore",

@@ -29,7 +29,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class BackupError(Exception):
-    """Why a backup or a restore is not done, and what to do."""
+    """A backup or a restore is not done; the text says why, and what to do."""
 
 
 class Limited:
