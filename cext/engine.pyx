@@ -16,14 +16,15 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.broker.admin.control_request cimport (
-    CONTROL_ADOPT, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS,
-    CONTROL_STATS, CONTROL_STOP, CONTROL_SUBSCRIPTIONS, ControlRequest,
+    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION,
+    CONTROL_SESSIONS, CONTROL_STATS, CONTROL_STOP, CONTROL_SUBSCRIPTIONS, ControlRequest,
 )
 from cext.broker.admin.mailbox cimport mailbox_open, mailbox_post
 from cext.broker.admin.reload cimport Reload
 from cext.broker.core.bridge_state cimport bridges_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
+from cext.broker.core.durable cimport Durable
 from cext.broker.core.listener cimport Listener, Security
 from cext.broker.core.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
 from cext.broker.lifecycle.reload_hold cimport reload_hold_put
@@ -32,7 +33,7 @@ from cext.broker.rules.roles cimport Roles, roles_unref
 from cext.net.conn_state cimport ListenSocket
 from cext.net.reactor cimport reactor_listen
 from cext.setup.listeners cimport listen_sockets_new, listener_free, listener_new, lists_free
-from cext.setup.persist cimport persist
+from cext.setup.persist cimport attachable, attachable_free, persist
 from cext.setup.requests cimport answers_give, records_of, requests_take
 from cext.setup.roles cimport roles_read
 from cext.setup.security cimport security_free, security_new, security_place
@@ -142,6 +143,20 @@ cdef class Engine:
     def persist(self, directory, durability="group", interval_ms=2, segment_bytes=0, streams=()):
         """Open the store in a directory, with its streams, and restore its content; before open(). See cext/setup/persist.pyx, streams.pyx."""
         return persist(&self.b, directory, durability, interval_ms, segment_bytes, list(streams))
+
+    def attach(self, directory, durability="group", interval_ms=2):
+        """Take a new store into use while the loop runs, with all that the broker has now. Raise OSError with a text for users; then the broker has
+        no store, and the folder may contain files of one."""
+        cdef Durable* t = attachable(directory, durability, interval_ms)
+        cdef ControlRequest a
+        cdef int result
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_ATTACH
+        a.reload = t
+        result = self._request(&a)
+        if result:
+            attachable_free(t)
+            raise OSError("the broker does not run" if result < 0 else f"the store in {directory} cannot be used: {os.strerror(result)}")
 
     def open(self):
         """Bind and listen on every listener."""

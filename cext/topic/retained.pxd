@@ -20,6 +20,8 @@ ctypedef struct RetainedCursor:
 cdef Retained* retained_new(const HashKey* key, const IndexOptions* options) noexcept nogil
 # free_value(ctx, value) is called for each value in the tree.
 cdef void retained_free(Retained* r, void (*free_value)(void*, void*) noexcept nogil, void* ctx) noexcept nogil
+# Call visit(ctx, value) for each value, while the tree does not change.
+cdef void retained_visit(Retained* r, void (*visit)(void*, void*) noexcept nogil, void* ctx) noexcept nogil
 # Set the value of a topic. *old gets the earlier value or NULL. Return 0, or -1 if there is no memory (then nothing changed).
 cdef int retained_set(Retained* r, const uint8_t* topic, uint32_t n, void* value, void** old) noexcept nogil
 cdef void* retained_remove(Retained* r, const uint8_t* topic, uint32_t n) noexcept nogil    # returns the earlier value or NULL

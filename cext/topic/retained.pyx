@@ -48,6 +48,26 @@ cdef Retained* retained_new(const HashKey* key, const IndexOptions* options) noe
     return r
 
 
+cdef void retained_visit(Retained* r, void (*visit)(void*, void*) noexcept nogil, void* ctx) noexcept nogil:
+    cdef LevelTree* t
+    cdef LevelNode* top
+    cdef LevelNode* at
+    cdef LevelNode* following
+    cdef int i
+    for i in range(2):
+        t = &r.roots[i].tree
+        top = &r.roots[i].top.level
+        at = level_first(t, top)
+        while at != NULL:
+            if (<RetainedNode*>at).value != NULL:
+                visit(ctx, (<RetainedNode*>at).value)
+            following = level_first(t, at)
+            while following == NULL and at != top:
+                following = level_next(t, at)
+                at = at.parent
+            at = following
+
+
 cdef inline RetainedRoot* retained_root(Retained* r, const uint8_t* p) noexcept nogil:
     return &r.roots[p[0] == c'$']
 

@@ -410,7 +410,9 @@ class Control:
                 tick(self.access, self.log.report)
                 tick_s = time.monotonic() + TICK_S
             if self.unkept is not None:
-                self.unkept.look(time.monotonic())
+                at_once = signals.SAVE in taken or signals.RELOAD in taken
+                if self.unkept.look(time.monotonic(), self.engine, at_once):
+                    self.config.without_store, self.unkept = "", None
             for number in taken:
                 if number in signals.STOP:
                     return True

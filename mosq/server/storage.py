@@ -4,7 +4,7 @@ files (cext/store, cext/session/record)."""
 import os
 
 from mosq.config.plugin import has_store, sqlite_file
-from mosq.log_types import INFORMATION, WARNING
+from mosq.log_types import INFORMATION, NOTICE, WARNING
 from mosq.server import handover
 from mosq.server.settings import stream_specs
 
@@ -55,6 +55,28 @@ def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str],
         report(INFORMATION, f"Stream {stream['name']}: {shards} in {path}.")
         for line in stream_losses(stream):
             report(WARNING, f"Warning: {line}")
+
+
+def attach_store(engine: "Engine", config: "Config", report: "Callable[[int, str], None]") -> None:
+    """Take a new store into use while the broker runs, with all that it has. Raises OSError; then there is none."""
+    directory = store_place(config)
+    try:
+        engine.attach(directory, config.durability, config.durability_interval)
+    except OSError:
+        _remove_segments(directory)
+        raise
+    report(NOTICE, "The folder of the store can be used now: all sessions and retained messages are kept in "
+                   f"{directory} (durability {config.durability}).")
+
+
+def _remove_segments(directory: str) -> None:
+    """Remove what an attempt has begun. There was no store before it."""
+    try:
+        for name in os.listdir(directory):
+            if name.startswith(handover.SEGMENT):
+                os.unlink(os.path.join(directory, name))
+    except OSError:
+        pass                # the next look reports it
 
 
 def stream_losses(stream: "dict[str, Any]") -> list[str]:

@@ -1,5 +1,5 @@
-"""A store whose folder is missing or cannot be written. Determines whether the broker may run without it, and logs that
-nothing is kept.
+"""A store whose folder is missing or cannot be written. Determines whether the broker may run without it, logs that
+nothing is kept, and takes the store into use when the folder can be used.
 
 `persistence true` alone promises no more than Mosquitto does with such a folder: it runs, and cannot save. A durability
 that the configuration asks for, a stream, and persist-sqlite promise more: without the store the broker does not start.
@@ -9,13 +9,15 @@ import os
 
 from mosq.config.plugin import PERSIST_SQLITE, sqlite_keeps
 from mosq.log_types import ERROR, WARNING
-from mosq.server.storage import store_directory, store_place
+from mosq.server.handover import has_bytes, has_segments, mosquitto_file
+from mosq.server.storage import attach_store, store_directory, store_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mosq.config.model import Config
+    from mosq.engine import Engine
 
     Report = Callable[[int, str], None]
 
@@ -67,32 +69,50 @@ def must_stop(config: "Config") -> str | None:
 def unkept_line(why: str) -> str:
     """Return the line that reports that the broker runs without its store."""
     return (f"Nothing is kept over a restart, although persistence is true: the store cannot be opened ({why}). Make "
-            "the folder, owned by the user that the broker runs as, and restart mosq.")
+            "the folder, owned by the user that the broker runs as: mosq looks for it every 10 seconds.")
 
 
 class Unkept:
-    """Looks again and again whether the folder can be used. A running broker cannot take a store into use."""
+    """Looks again and again whether the folder can be used, and then takes a new store into use, with all that the
+    broker has. What another start has left there is not touched: then a restart is needed."""
 
     def __init__(self, config: "Config", report: "Report", now_s: float) -> None:
-        self._why, self._report = config.without_store, report
+        self._why, self._report, self._config = config.without_store, report, config
         self._directory = store_place(config)
         self._next_s, self._report_s = now_s + LOOK_EVERY_S, now_s + REPORT_EVERY_S
-        self._is_usable = False
+        self._said = ""
         report(ERROR, f"Error: {unkept_line(config.without_store)}")
 
     def due_in_s(self, now_s: float) -> float:
         return max(0.0, self._next_s - now_s)
 
-    def look(self, now_s: float) -> None:
-        """Look, if it is time, and report what has changed, or every REPORT_EVERY_S what has not."""
-        if now_s < self._next_s:
-            return
+    def look(self, now_s: float, engine: "Engine", at_once: bool = False) -> bool:
+        """Look, if it is time or a signal asks for it. Return whether the store is in use now. Report what has changed,
+        or every REPORT_EVERY_S what has not."""
+        if now_s < self._next_s and not at_once:
+            return False
         self._next_s = now_s + LOOK_EVERY_S
         why = problem_of(self._directory)
-        if why is None and not self._is_usable:
-            self._report(WARNING, "Warning: The folder of the store can be used now. Restart mosq, and it keeps "
-                                  "sessions and messages; until then nothing is kept.")
+        try:
+            left = self._left_behind() if why is None else ""
+            if why is None and not left:
+                attach_store(engine, self._config, self._report)
+                return True
+        except OSError as error:
+            why = str(error)
+        if left and left != self._said:
+            self._said = left
+            self._report(WARNING, f"Warning: The folder of the store can be used now, and {left} is from an earlier "
+                                  "start. Restart mosq to use it; sessions and messages since this start are lost "
+                                  "then. To keep those instead, move it away.")
         elif now_s >= self._report_s:
             self._report_s = now_s + REPORT_EVERY_S
-            self._report(ERROR, f"Error: {unkept_line(why or self._why)}")
-        self._is_usable = why is None
+            self._report(ERROR, f"Error: {unkept_line(why or left or self._why)}")
+        return False
+
+    def _left_behind(self) -> str:
+        """Return the path of a store or a file of Mosquitto with content; "" if there is none. Raises OSError."""
+        path = mosquitto_file(self._config)
+        if has_segments(self._directory):
+            return self._directory
+        return path if path is not None and has_bytes(path) else ""

@@ -10,10 +10,13 @@ import sys
 import pytest
 
 from mosq.config.parser import load_config
-from mosq.log_types import ERROR, WARNING
+from mosq.log_types import ERROR, NOTICE, WARNING
 from mosq.server.unkept import LOOK_EVERY_S, REPORT_EVERY_S, Unkept, unusable
 from tests.cli.test_drop_in import connack, ended, logged
 from tests.harness.broker import ROOT, Broker
+from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Will
+from tests.harness.properties import P
+from tests.harness.wire import Wire
 
 LISTENER = "listener {port} 127.0.0.1\nallow_anonymous true\n"
 NO_FOLDER = "persistence true\npersistence_location {dir}/none/\n"
@@ -81,22 +84,183 @@ def test_the_check_looks_with_the_rights_of_the_broker(tmp_path):
         assert (UNKEPT in mosq("-c", config, "--test-config").stderr) != is_kept
 
 
+class Attaching:
+    """An engine that takes a store, or refuses it."""
+
+    def __init__(self):
+        self.taken, self.refusal = [], ""
+
+    def attach(self, directory, durability, interval_ms):
+        os.makedirs(directory, exist_ok=True)
+        if self.refusal:
+            with open(os.path.join(directory, "segment.x"), "w"):
+                raise OSError(self.refusal)
+        self.taken.append((directory, durability, interval_ms))
+
+
 def test_the_broker_looks_again_until_the_folder_is_there(tmp_path):
-    path = tmp_path / "m.conf"
+    path, engine = tmp_path / "m.conf", Attaching()
     path.write_text(NO_FOLDER.format(dir=tmp_path))
     config = load_config(str(path))
     config.without_store = unusable(config)
     lines = []
-    unkept = Unkept(config, lambda kind, text: lines.append((kind, text.partition(":")[2][:16])), 0.0)
-    assert lines.pop() == (ERROR, " Nothing is kept")
+    unkept = Unkept(config, lambda kind, text: lines.append((kind, text)), 0.0)
+    assert lines.pop()[1].startswith("Error: Nothing is kept")
     assert unkept.due_in_s(1.0) == LOOK_EVERY_S - 1
-    unkept.look(LOOK_EVERY_S)
+    assert not unkept.look(LOOK_EVERY_S, engine)
     assert not lines                        # nothing new, and no time yet for the line again
-    unkept.look(REPORT_EVERY_S)
-    assert lines.pop() == (ERROR, " Nothing is kept")
+    assert not unkept.look(REPORT_EVERY_S, engine)
+    assert lines.pop()[1].startswith("Error: Nothing is kept")
     (tmp_path / "none").mkdir()
-    unkept.look(REPORT_EVERY_S + 1)
+    assert not unkept.look(REPORT_EVERY_S + 1, engine)
     assert not lines                        # not due
-    unkept.look(REPORT_EVERY_S + LOOK_EVERY_S)
-    unkept.look(REPORT_EVERY_S + 2 * LOOK_EVERY_S)
-    assert lines == [(WARNING, " The folder of t")]
+    engine.refusal = "no memory"
+    assert not unkept.look(2 * REPORT_EVERY_S, engine)
+    kind, line = lines.pop()
+    assert kind == ERROR and "no memory" in line
+    store = tmp_path / "none" / "mosquitto.db.store"
+    assert os.listdir(store) == []          # the next look finds no store there
+    engine.refusal = ""
+    assert unkept.look(2 * REPORT_EVERY_S + 1, engine, at_once=True)
+    assert engine.taken == [(str(store), "group", config.durability_interval)]
+    kind, line = lines.pop()
+    assert kind == NOTICE and f"are kept in {store} (durability group)" in line
+
+
+@pytest.mark.parametrize("left", ["mosquitto.db", "mosquitto.db.store/segment.1"])
+def test_what_an_earlier_start_has_left_is_not_touched(left, tmp_path):
+    path, engine = tmp_path / "m.conf", Attaching()
+    path.write_text(NO_FOLDER.format(dir=tmp_path))
+    config = load_config(str(path))
+    config.without_store = unusable(config)
+    lines = []
+    unkept = Unkept(config, lambda kind, text: lines.append((kind, text)), 0.0)
+    (tmp_path / "none" / "mosquitto.db.store").mkdir(parents=True)
+    (tmp_path / "none" / left).write_text("x")
+    for n in range(1, 4):
+        assert not unkept.look(n * LOOK_EVERY_S, engine)
+    assert not engine.taken and len(lines) == 2
+    assert lines[1][0] == WARNING and "is from an earlier start. Restart mosq to use it" in lines[1][1]
+
+
+def filled(broker):
+    """Make sessions, queues in all states, inbound QoS 2, wills and retained messages; return the connections."""
+    lasting = ((P.SESSION_EXPIRY, 3600),)
+    reader = Wire(broker.port, 5)
+    reader.send(Connect("reader", False, props=((P.RECEIVE_MAXIMUM, 3), *lasting)), Subscribe(1, (("q/#", 2), ("$share/g/s", 1)), ((P.SUBSCRIPTION_ID, 7),)))
+    writer = Wire(broker.port, 5)
+    writer.send(Connect("writer", False, will=Will("will", b"gone", 1), props=lasting))
+    for wire, n in ((reader, 2), (writer, 1)):
+        for _ in range(n):
+            wire.read_packet()
+    for n in range(1, 6):
+        writer.send(Publish(f"q/{n}", b"m%d" % n, 1 + n % 2, n))
+        if n % 2:
+            assert isinstance(writer.read_packet(), Pubrec)
+            writer.send(Pubrel(n))
+        writer.read_packet()
+    got = [reader.read_packet() for _ in range(3)]
+    assert [(p.mid, p.qos) for p in got] == [(1, 2), (2, 1), (3, 2)]
+    reader.send(Pubrec(1))
+    assert isinstance(reader.read_packet(), Pubrel)
+    for n, topic in enumerate(("r/1", "r/2", "r/2/deeper", "$own/r")):
+        writer.send(Publish(topic, b"kept", 1, 20 + n, True))
+        assert isinstance(writer.read_packet(), Puback)
+    writer.send(Publish("held", b"inbound", 2, 99))
+    assert isinstance(writer.read_packet(), Pubrec)
+    brief = Wire(broker.port, 4)
+    brief.send(Connect("brief", True, will=Will("brief", b"gone", 1, True)))
+    brief.read_packet()
+    return reader, writer, brief
+
+
+def checked(broker):
+    """Check after a kill that all of it is there."""
+    reader = Wire(broker.port, 5)
+    reader.send(Connect("reader", False, props=((P.SESSION_EXPIRY, 3600),)))
+    connack = reader.read_packet()
+    assert isinstance(connack, Connack) and connack.session
+    found, released = [], []
+    while len(found) < 4 or 1 not in released:          # PUBREL may precede or follow the messages
+        got = reader.read_packet()
+        if isinstance(got, Pubrel):
+            released.append(got.mid)
+            reader.send(Pubcomp(got.mid))
+        elif isinstance(got, Publish):
+            found.append((got.topic, got.payload, got.qos))
+            assert (P.SUBSCRIPTION_ID, 7) in got.props
+            reader.send(Puback(got.mid) if got.qos == 1 else Pubrec(got.mid))
+    assert found == [("q/2", b"m2", 1), ("q/3", b"m3", 2), ("q/4", b"m4", 1), ("q/5", b"m5", 2)]
+    writer = Wire(broker.port, 5)
+    writer.send(Connect("writer", False, props=((P.SESSION_EXPIRY, 3600),)), Subscribe(1, (("held", 0), ("r/#", 0), ("$own/#", 0), ("brief", 0))))
+    kept = set()
+    writer.read_packet()
+    while len(kept) < 5:
+        got = writer.read_packet()
+        if isinstance(got, Publish):
+            kept.add(got.topic)
+    assert kept == {"r/1", "r/2", "r/2/deeper", "$own/r", "brief"}
+    writer.send(Pubrel(99))
+    while not isinstance(got := writer.read_packet(), Publish):
+        pass
+    assert (got.topic, got.payload) == ("held", b"inbound")
+    reader.close()
+    writer.close()
+
+
+def test_the_store_is_taken_into_use_with_all_that_the_broker_has():
+    with Broker(LISTENER + NO_FOLDER) as broker:
+        logged(broker, f"Error: {UNKEPT}")
+        wires = filled(broker)
+        (broker.dir / "none").mkdir()
+        (broker.dir / "none").chmod(0o777)
+        broker.send_signal(signal.SIGHUP)
+        logged(broker, "The folder of the store can be used now: all sessions and retained messages are kept in")
+        late = Wire(broker.port, 5)
+        late.send(Connect("late", False, props=((P.SESSION_EXPIRY, 3600),)), Publish("r/1", b"newer", 1, 1, True))
+        assert isinstance(late.read_packet(), Connack) and isinstance(late.read_packet(), Puback)
+        broker.process.kill()
+        broker.process.wait()
+        for wire in (*wires, late):
+            wire.close()
+        broker.start()
+        late = Wire(broker.port, 5)
+        late.send(Connect("late", False), Subscribe(1, (("r/1", 0),)))
+        connack = late.read_packet()
+        assert connack.session
+        assert {type(got): got for got in (late.read_packet(), late.read_packet())}[Publish].payload == b"newer"
+        late.close()
+        checked(broker)
+        assert broker.stop() == 0
+        report = mosq("db", "check", broker.dir / "none" / "mosquitto.db.store")
+        assert report.returncode == 0, report.stdout
+
+
+def test_acknowledgements_after_the_store_was_taken_into_use_are_kept():
+    """Test that what was queued before is not sent again after it was acknowledged."""
+    with Broker(LISTENER + NO_FOLDER) as broker:
+        wires = filled(broker)
+        (broker.dir / "none").mkdir()
+        (broker.dir / "none").chmod(0o777)
+        broker.send_signal(signal.SIGUSR1)
+        logged(broker, "The folder of the store can be used now")
+        reader = wires[0]
+        reader.send(Pubcomp(1), Puback(2))
+        got = reader.read_packet()
+        while not (isinstance(got, Publish) and got.topic == "q/5"):
+            if isinstance(got, Publish) and got.qos == 1:
+                reader.send(Puback(got.mid))
+            got = reader.read_packet()
+        reader.send(Pingreq())
+        assert isinstance(reader.read_packet(), Pingresp)
+        broker.stop()
+        for wire in wires:
+            wire.close()
+        broker.start()
+        again = Wire(broker.port, 5)
+        again.send(Connect("reader", False, props=((P.SESSION_EXPIRY, 3600),)))
+        got = [again.read_packet() for _ in range(3)]
+        assert [(one.topic, one.dup) for one in got[1:]] == [("q/3", True), ("q/5", True)]
+        again.send(Pingreq())
+        assert isinstance(again.read_packet(), Pingresp)
+        again.close()

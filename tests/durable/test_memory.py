@@ -5,6 +5,8 @@ Sanitizers have their own allocator, without such faults.
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, publish, qos_0_continues, read_publishes, subscribe
@@ -212,3 +214,38 @@ def test_a_segment_stays_until_memory_allows_a_copy(faulty: Kept, faults: Faults
     until(lambda: segments() <= 3)
     faulty.kill()
     assert read_publishes(faulty.client("sub", session=True), 1)[0].payload == LARGE
+
+
+def test_a_store_that_cannot_be_taken_into_use_is_tried_again(faults: Faults) -> None:
+    """Test a broker without its folder: without memory for all that it has, nothing is recorded and it goes on; the next attempt has all."""
+    with Kept("persistence true\npersistence_location {dir}/none\n", faults.env) as broker:
+        offline_subscriber(broker, ("a", 2), ("q", 1))
+        pub, waiting = broker.client("pub"), broker.client("with a will", clean=True, level=4, will=Will("w", b"gone", 1, True))
+        publish(pub, "r", LARGE, retain=True)
+        publish(pub, "q", b"1")
+        pub.send(Publish("a", b"held", 2, 9))
+        assert isinstance(pub.read_packet(), Pubrec)
+        folder = broker.dir / "none"
+        folder.mkdir()
+        folder.chmod(0o777)
+        short(faults)
+        for n in range(1, 3):
+            broker.send_signal(signal.SIGUSR1)
+            until(lambda n=n: broker.log().count("Nothing is kept") >= 1 + n)       # type: ignore[misc]
+            until(lambda: not list(folder.glob("*/segment.*")))         # the broker also tries by itself, every 10 s
+            qos_0_continues(broker)
+            publish(pub, "q", b"while without a store")
+        faults.heal()
+        broker.send_signal(signal.SIGHUP)            # SIGUSR1 would begin a save, whose process has the store's lock for a moment
+        until(lambda: "are kept in" in broker.log())
+        publish(pub, "q", b"last")
+        broker.kill()
+        waiting.close()
+        assert [p.payload for p in read_publishes(broker.client("sub", session=True), 4)] == [
+            b"1", b"while without a store", b"while without a store", b"last"]
+        again = broker.client("pub", session=True)
+        again.send(Subscribe(1, (("r", 0), ("w", 0))))
+        got = [again.read_packet() for _ in range(3)]
+        assert {p.topic: p.payload for p in got if isinstance(p, Publish)} == {"r": LARGE, "w": b"gone"}
+        again.send(Pubrel(9))
+        assert again.read_packet() == Pubcomp(9)

@@ -13,6 +13,7 @@ cdef enum:
     CONTROL_RELOAD_OVER = 22         # the clients that wait for a reload go on
     CONTROL_BRIDGE = 21               # reload of bridges: BridgeCommand* of bridge_state.pxd
     CONTROL_ROLES = 20              # `swap`: n_swap new Roles, one for each security, NULL = unchanged; the loop puts the old ones there
+    CONTROL_ATTACH = 23              # take the store of the Durable* `reload` into use, with all that the broker has now
     # table of sessions from `cursor` on (0 = begin; afterwards 0 = complete): out gets records, left_out = subscriptions that are missing
     CONTROL_SUBSCRIPTIONS = 7
     CONTROL_SESSIONS = 8            # sessions from `cursor` on, about `from_index` of them: out gets records of inspect.pyx
@@ -31,7 +32,7 @@ ctypedef struct ControlRequest:
     int32_t done
     int32_t result              # 0 = done; otherwise errno, or 1 = not found
     int32_t fd
-    void* reload                # Reload* of reload.pxd, or BridgeCommand* of bridge_state.pxd
+    void* reload                # Reload* of reload.pxd, BridgeCommand* of bridge_state.pxd, or Durable* of durable.pxd
     Roles** swap
     uint32_t n_swap
     uint8_t* text               # kick: client id

@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.admin.control_request cimport (
-    CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION,
+    CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION,
     CONTROL_SESSIONS, CONTROL_STATS, CONTROL_STOP, CONTROL_SUBSCRIPTIONS, ControlRequest, SUBSCRIPTIONS_BYTES,
     SUBSCRIPTIONS_OF_ONE, SUBSCRIPTIONS_SLICE,
 )
@@ -23,11 +23,13 @@ from cext.broker.core.client_state cimport C_CONNECTED, Client
 from cext.broker.core.log cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
 )
+from cext.broker.core.durable cimport Durable
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.lifecycle.accept cimport client_adopt
 from cext.broker.lifecycle.reload_hold cimport reload_hold_over
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.rules.roles cimport Roles
+from cext.broker.storage.attach cimport durable_attach
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.conn_output cimport conn_flush
 from cext.net.reactor cimport reactor_wake
@@ -156,6 +158,8 @@ cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:
         reload_hold_over(b)
     elif a.kind == CONTROL_BRIDGE:
         answer_bridge(b, a)
+    elif a.kind == CONTROL_ATTACH:
+        a.result = durable_attach(b, <Durable*>a.reload)
     elif a.kind == CONTROL_ROLES:
         roles_swap(b, a)
     elif a.kind == CONTROL_SUBSCRIPTIONS:

@@ -116,7 +116,8 @@ cdef void on_wake(void* ctx) noexcept nogil:
 
 
 cdef void on_news(void* ctx) noexcept nogil:
-    durable_of(<Broker*>ctx).news = 1
+    if (<Broker*>ctx).durable != NULL:           # an attach may have failed in this turn
+        durable_of(<Broker*>ctx).news = 1
 
 
 cdef void release_message(void* ctx, void* ref) noexcept nogil:

@@ -28,6 +28,7 @@ cdef uint64_t retained_from_bytes(Broker* b, View topic) noexcept nogil
 cdef void retained_from_record(Broker* b, View topic) noexcept nogil
 # in recovery: sets the publisher of the topic's retained message
 cdef void retained_from(Broker* b, const RecordFrom* r) noexcept nogil
+cdef Message* message_in(void* value) noexcept nogil                # message of a value of the retained tree
 cdef void value_free(Broker* b, void* value) noexcept nogil          # frees a value of the retained tree
 cdef void retained_expired(Broker* b, Timer* t) noexcept nogil
 # Send the retained messages that match a new subscription [v5 3.3.1-9..11]: a first slice at once, the rest as the session's one

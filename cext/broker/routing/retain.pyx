@@ -46,7 +46,7 @@ cdef inline RetainedItem* item_in(void* value) noexcept nogil:
     return <RetainedItem*>(<size_t>value - 1) if <size_t>value & 1 else NULL
 
 
-cdef inline Message* message_in(void* value) noexcept nogil:
+cdef Message* message_in(void* value) noexcept nogil:
     return item_in(value).message if <size_t>value & 1 else <Message*>value
 
 

@@ -1,10 +1,12 @@
 # Seal batches, then release acknowledgements. See commit.pyx.
 from libc.stdint cimport uint32_t
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.durable cimport StoreGauges
+from cext.broker.core.durable cimport Durable, StoreGauges
 
 cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil     # 0 or ENOMEM; the caller opens the store
+cdef Durable* durable_new(int level, uint32_t interval_ms) noexcept nogil        # NULL = no memory; the caller opens the store
 cdef void durable_fini(Broker* b) noexcept nogil
+cdef void durable_forget(Broker* b) noexcept nogil      # take the store from the broker, and free all but the store and the struct itself
 # Start the storage thread when the loop begins. Returns 0 or errno, and logs the reason.
 cdef int durable_start(Broker* b) noexcept nogil
 # Write all records after the loop has ended, and end the storage thread.

@@ -394,16 +394,20 @@ cdef void durable_gauges(Broker* b, StoreGauges* out) noexcept nogil:
     out.errors = stats.errors
 
 
-cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil:
+cdef Durable* durable_new(int level, uint32_t interval_ms) noexcept nogil:
     cdef Durable* t = <Durable*>calloc(1, sizeof(Durable))
     if t == NULL:
-        return -1
+        return NULL
     t.level = <uint8_t>level
     t.interval_ms = interval_ms
     t.patient = 1
     t.serial = t.clean_pass = 1
-    b.durable = t
-    return 0
+    return t
+
+
+cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil:
+    b.durable = durable_new(level, interval_ms)
+    return 0 if b.durable != NULL else -1
 
 
 cdef int durable_start(Broker* b) noexcept nogil:
@@ -436,10 +440,16 @@ cdef void durable_close(Broker* b) noexcept nogil:
 cdef void durable_fini(Broker* b) noexcept nogil:
     """Free everything. Sessions and messages must still exist."""
     cdef Durable* t = durable_of(b)
-    cdef uint32_t i
     if t == NULL:
         return
     durable_close(b)
+    durable_forget(b)
+    free(t)
+
+
+cdef void durable_forget(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef uint32_t i
     for i in range(t.n_pending_deliveries):
         session_record_done(b, t.pending_deliveries[i].session)
     for i in range(t.n_pendings):
@@ -461,4 +471,3 @@ cdef void durable_fini(Broker* b) noexcept nogil:
     free(t.sessions_by_store_id)
     free(t.free_store_ids)
     free(t.seen)
-    free(t)
