@@ -193,7 +193,7 @@ KEEP = option("--keep", is_flag=True, help="Leave stored messages and sessions a
 
 
 @click.group(epilog=EPILOG, no_args_is_help=False,
-             context_settings={"help_option_names": ["--help"], "max_content_width": 100})
+             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def bench() -> None:
     """Put load on any broker, and measure every message: rates, latencies, CPU and memory of the broker's process, and
     all lost, duplicate or disordered messages.

@@ -12,8 +12,10 @@ class LazyGroup(click.Command):
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
                      **extra: "Any") -> click.Context:
+        from mosq.tools.clients.retained import retained
         from mosq.tools.ctl.command import ctl
 
+        ctl.add_command(retained)
         return ctl.make_context(info_name, args, parent, **extra)
 
 

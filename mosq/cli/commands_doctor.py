@@ -24,7 +24,7 @@ Exit status:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one object in JSON.")
 @click.pass_context

@@ -35,7 +35,7 @@ Exit status:
 """
 
 
-@click.command("signal", epilog=EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.command("signal", epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-a", "to_all", is_flag=True, help="Send the signal to all mosq brokers on this machine.")
 @click.option("-p", "pid", type=click.IntRange(1), metavar="PID", help="Send the signal to the process with this id.")
 @click.argument("name", metavar="SIGNAL", type=click.Choice(list(SIGNALS)))

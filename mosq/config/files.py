@@ -96,6 +96,23 @@ def readable_acls(config: Config) -> "dict[str, list[AclRule]]":
             if pointer.option == "acl_file" and pointer.readable}
 
 
+def not_reloadable(config: Config) -> list[Pointer]:
+    """Return the files that exist and that the rights of this moment do not allow to read: a broker that read them as
+    root cannot read them again."""
+    found = []
+    for pointer in pointers(config):
+        try:
+            os.stat(pointer.path)
+            is_denied = not os.access(pointer.path, os.R_OK, effective_ids=True)
+        except PermissionError:         # a folder above it, such as /etc/letsencrypt/live
+            is_denied = True
+        except (OSError, ValueError):
+            continue
+        if pointer.kind == FILE and is_denied:
+            found.append(pointer)
+    return found
+
+
 def file_problems(config: Config) -> list[str]:
     """Return a line for each file or folder that cannot be used."""
     return [f"'{pointer.option}' ({pointer.origin}): {pointer.path} {problem}; expected a {pointer.kind} that can be "

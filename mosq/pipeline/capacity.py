@@ -31,6 +31,7 @@ NAMES_SCANNED = 32  # names at a level that are still scanned fast enough
 BYTES_WORTH = 64 << 10
 QUEUE_ROOM = 1.25
 QUEUE_LEAST = 100
+SAMPLE_MESSAGES, SAMPLE_S = 10_000, 600  # fewer messages, or a shorter time, say little
 CONNECTION_COSTS = 50 + 1  # units of turn_budget for the first delivery to a connection in a turn
 UNKNOWN = "unknown: there are no events; let the broker write them with stream_events true"
 
@@ -74,6 +75,7 @@ class Plan:
     """Hold all pieces of advice."""
 
     advice: list[Advice]
+    sample: str = ""        # the traffic on which the advice is based, and whether it suffices
 
     def flags(self) -> list[str]:
         return [
@@ -89,6 +91,8 @@ class Plan:
 
     def text(self) -> Iterator[str]:
         """Yield the advice as text: first the command line and configuration, then the reasons."""
+        if self.sample:
+            yield self.sample
         yield f"mosq {' '.join(self.flags())}".rstrip()
         if lines := self.lines():
             yield "and in the configuration:"
@@ -104,7 +108,17 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan for JSON: flags, lines of the configuration, and each piece of advice."""
-        return {"flags": self.flags(), "configuration": self.lines(), "advice": [one.as_dict() for one in self.advice]}
+        return {"sample": self.sample, "flags": self.flags(), "configuration": self.lines(),
+                "advice": [one.as_dict() for one in self.advice]}
+
+
+def sample_of(seen: Observed) -> str:
+    """Return a line about the size of the observed traffic."""
+    line = f"Observed: {seen.messages:,} messages to {seen.topics:,} topics in {seen.seconds:,.0f} s."
+    if seen.messages < SAMPLE_MESSAGES or seen.seconds < SAMPLE_S:
+        line += (f" This is too little to rely on: observe at least {SAMPLE_MESSAGES:,} messages and {SAMPLE_S // 60} "
+                 "minutes of usual traffic, better a day.")
+    return line
 
 
 def plan(seen: Observed, context_bytes: int) -> Plan:
@@ -118,7 +132,8 @@ def plan(seen: Observed, context_bytes: int) -> Plan:
             queue(seen),
             memory(seen),
             turn(seen),
-        ]
+        ],
+        sample_of(seen),
     )
 
 

@@ -344,9 +344,21 @@ class Control:
             if self.user.instead_of:
                 self.log.report(WARNING, f"Warning: Unable to drop privileges to '{self.user.instead_of}' because this "
                                          f"user does not exist. Trying '{self.user.name}' instead.")
+            self._report_unreadable()
         self.log.report(INFORMATION, f"Info: running mosq as user: {process.running_as(self.user)}.")
         if os.geteuid() == 0 or os.getegid() == 0:
             self.log.report(WARNING, "Warning: Mosquitto should not be run as root/administrator.")
+
+    def _report_unreadable(self) -> None:
+        """Report files that root read and that a reload could not read again."""
+        if not any(listener.certfile for listener in self.config.listeners):
+            return                      # the usual case; other files are read with the broker's rights at the start
+        from mosq.config.files import not_reloadable
+
+        for pointer in not_reloadable(self.config):
+            self.log.report(WARNING, f"Warning: {pointer.option} {pointer.path} was read as root, and the user "
+                                     f"{process.running_as(self.user)} cannot read it: a reload will not load it again."
+                                     " Give it to that user (docs/tls.md).")
 
     def remove_pid_file(self) -> None:
         """Remove the pid file if this broker wrote it."""

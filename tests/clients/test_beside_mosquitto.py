@@ -131,9 +131,12 @@ def test_a_denied_message_is_reported_by_both(broker: Broker, capfdbinary: pytes
 
 
 def test_denied_subscriptions_are_reported_by_both(broker: Broker, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """`$stream/none` is denied by the broker."""
-    words = ("-V", "5", "-t", "$stream/none", "-W", "5")
-    assert ours(broker, capfdbinary, "sub", *words) == theirs(broker, "sub", *words)
+    """mosq denies a stream that does not exist."""
+    words = ("-V", "5", "-t", "$stream/none", "-W", "30")
+    with Broker("persistence true\npersistence_location {dir}\nstream all m/#\n") as streams:
+        one = theirs(streams, "sub", *words)
+        assert one[2].startswith(b"All subscription requests were denied.")
+        assert ours(streams, capfdbinary, "sub", *words) == one
 
 
 # ---------------------------------------------------------------- messages

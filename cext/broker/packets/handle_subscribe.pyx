@@ -81,10 +81,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
         free(owned)
         code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
         log_subscribe(b, c, item.filter, -1)
-        if not log_wanted(&b.log, LOG_DEBUG) and log_wanted(&b.log, LOG_NOTICE) and denial_logged(b):
-            log_line(b, LOG_NOTICE, snprintf(
-                b.log.line, LOG_LINE_MAX, "Denied SUBSCRIBE from %.*s (q%d, '%.*s')", <int>c.session.id_len,
-                <const char*>c.session.client_id, <int>(options & QOS), <int>item.filter.n, <const char*>item.filter.p))
+        log_denial(b, c, item.filter, options, "")
         return 0
     if cursor_wanted(b, f.filter):
         stream_subscribed(b, c, item, &f, options, sub_id, code)
@@ -111,12 +108,31 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     return 0
 
 
+cdef void log_denial(Broker* b, Client* c, View filter, uint8_t options, const char* why) noexcept nogil:
+    """Log a refused filter, up to a number per second. The debug log has the SUBSCRIBE anyway."""
+    if log_wanted(&b.log, LOG_DEBUG) or not log_wanted(&b.log, LOG_NOTICE) or not denial_logged(b):
+        return
+    log_line(b, LOG_NOTICE, snprintf(
+        b.log.line, LOG_LINE_MAX, "Denied SUBSCRIBE from %.*s (q%d, '%.*s')%s", <int>c.session.id_len,
+        <const char*>c.session.client_id, <int>(options & QOS), <int>filter.n, <const char*>filter.p, why))
+
+
+cdef const char* stream_refusal(uint8_t code) noexcept nogil:
+    """Return why a `$stream` filter was refused, as the end of a log line."""
+    if code == RC_TOPIC_FILTER_INVALID:
+        return ": no such stream, or not $stream/NAME/first|last|now|TIME|POSITION/FILTER"
+    if code == RC_QUOTA_EXCEEDED:
+        return ": too many subscriptions to streams, or no memory"
+    return ""
+
+
 cdef void stream_subscribed(Broker* b, Client* c, SubscribeItem* item, const Filter* f, uint8_t options, uint32_t sub_id,
                             uint8_t* code) noexcept nogil:
     """Subscribe to a stream by a cursor, which is in no index and no store. Its records come in a later turn."""
     code[0] = RC_QUOTA_EXCEEDED if memory_short(b, 0) else cursor_open(b, c.session, f, options, sub_id)
     if code[0] >= 0x80:
         log_subscribe(b, c, item.filter, -1)
+        log_denial(b, c, item.filter, options, stream_refusal(code[0]))
         code[0] = code[0] if c.version == V5 else RC_UNSPECIFIED
         return
     event_subscribed(b, c.session, f.whole, options, sub_id)

@@ -81,7 +81,7 @@ def write(
         title,
         alarms
         or [
-            "Every message of every session adds up."
+            next(note for one in shown if one.id == "audit" for note in one.notes)
             if any(one.id == "audit" for one in shown)
             else "Sessions are unknown: the broker's events are missing."
         ],

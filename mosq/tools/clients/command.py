@@ -158,7 +158,7 @@ def pub(context: click.Context, /, **given: "Any") -> int:
         if not topic or not kinds:
             raise ClientError("Error: Both topic and message must be supplied. Expected -t TOPIC and one of -m TEXT, "
                               "-f FILE, -l, -n, -s.")
-        _check_topic(topic, "publish topic")
+        check_topic(topic, "publish topic")
         times = _number(given["repeat"], "--repeat", 1, 1 << 62)
         delay = _seconds(given["repeat_delay"])
         if given["inflight"] is not None:
@@ -292,7 +292,7 @@ def _will(given: "dict[str, Any]") -> "Will | None":
             if given[f"will_{name}"] not in (None, False):
                 raise ClientError(f"Error: Will {name} given, but no will topic given. Expected --will-topic TOPIC.")
         return None
-    _check_topic(given["will_topic"], "will topic")
+    check_topic(given["will_topic"], "will topic")
     return Will(given["will_topic"], os.fsencode(given["will_payload"] or ""), _qos(given["will_qos"]),
                 given["will_retain"])
 
@@ -308,7 +308,7 @@ def _reading(given: "dict[str, Any]", topic: str) -> "Reading":
     for name, filters in (("subscription topic", made.filters), ("filter topic", given["left_out"]),
                           ("unsubscribe topic", given["unsubscribed"])):
         for one in filters:
-            _check_filter(one, name)
+            check_filter(one, name)
     made.left_out, made.unsubscribed = list(given["left_out"]), list(given["unsubscribed"])
     made.qos = _qos(given["qos"])
     if given["count"] is not None:
@@ -326,13 +326,15 @@ def _reading(given: "dict[str, Any]", topic: str) -> "Reading":
     return made
 
 
-def _check_topic(text: str, name: str) -> None:
+def check_topic(text: str, name: str) -> None:
+    """Raise ClientError if a text is no topic name."""
     if not text or "+" in text or "#" in text or "\0" in text or len(os.fsencode(text)) > 65535:
         raise ClientError(f"Error: Invalid {name} '{text[:80]}', does it contain '+' or '#'?")
     _check_utf8(text, name)
 
 
-def _check_filter(text: str, name: str) -> None:
+def check_filter(text: str, name: str) -> None:
+    """Raise ClientError if a text is no topic filter."""
     levels = text.split("/")
     is_right = all(level in ("+", "#") or ("+" not in level and "#" not in level) for level in levels)
     if not text or not is_right or "#" in levels[:-1] or "\0" in text or len(os.fsencode(text)) > 65535:

@@ -140,10 +140,11 @@ def _bars(chart: Bars) -> Figure:
     labels = [_short(bar.label, LABEL_CHARS) for _, bars in chart.groups for bar in bars]
     left = max(max(map(len, labels)) * 10.5 * CHAR + 6, 40)
     lines = len(labels) + 0.9 * sum(bool(heading) for heading, _ in chart.groups) + 0.35 * (len(chart.groups) - 1)
-    figure, axes = _new(19 * lines + 36, left, right=8, bottom=26)
     values = [bar.value for _, bars in chart.groups for bar in bars]
     most = max(max(value.most for value in values), chart.limit or 0) or 1.0
     least = min(value.least for value in values)
+    is_log = least > 0 and most / least > BARS_MOST
+    figure, axes = _new(19 * lines + (50 if is_log else 36), left, right=8, bottom=40 if is_log else 26)
     # a linear axis would make the shortest bars invisible
     log = least > 0 and most / least > BARS_MOST
     left_end = least / 1.6
@@ -169,6 +170,7 @@ def _bars(chart: Bars) -> Figure:
     axes.spines["bottom"].set_visible(False)
     if log:
         axes.set_xscale("log")
+        axes.set_xlabel("logarithmic")
         axes.set_xlim(left_end, most * (most / left_end) ** 0.42)
         _scale(axes.xaxis, chart.kind, left_end, most, log=True)
     else:
@@ -206,7 +208,8 @@ def _whisker(axes: Any, value: Spread, y: float) -> None:
 
 
 def _lines(chart: Lines) -> Figure:
-    figure, axes = _new(230, 62)
+    # the last name of a time axis may stand under the end of the line
+    figure, axes = _new(230, 62, right=32 if chart.x_name == TIME else 14)
     values = [value for line in chart.lines for _, value in line.points]
     xs = sorted({x for line in chart.lines for x, _ in line.points})
     least, most = min(value.least for value in values), max(value.most for value in values)
@@ -231,10 +234,17 @@ def _lines(chart: Lines) -> Figure:
         _time_axis(axes, xs[0], xs[-1])
     else:
         _scale(axes.xaxis, "bytes" if chart.x_name == "bytes" else "count", xs[0], xs[-1], log_x)
-        axes.set_xlabel("payload" if chart.x_name == "bytes" else _short(chart.x_name, WIDE_CHARS))
+        name = "payload" if chart.x_name == "bytes" else _short(chart.x_name, WIDE_CHARS)
+        axes.set_xlabel(_scaled(name, log_x, log_y))
     axes.grid(axis="y")
     axes.set_axisbelow(True)
     return figure
+
+
+def _scaled(name: str, log_x: bool, log_y: bool) -> str:
+    """Return the name of the horizontal axis, and which axes are logarithmic."""
+    which = "both axes" if log_x and log_y else "this axis" if log_x else "vertical axis"
+    return f"{name} ({which} logarithmic)" if log_x or log_y else name
 
 
 def _time_axis(axes: Any, first: float, last: float) -> None:
@@ -271,7 +281,7 @@ def _curves(chart: Curves) -> Figure:
     axes.set_xlim(0, max(last, 1) * 1.04)
     axes.grid()
     axes.set_axisbelow(True)
-    axes.set_xlabel("share of messages that were at least as fast")
+    axes.set_xlabel("share at least as fast (time is logarithmic)")
     return figure
 
 
