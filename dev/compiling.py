@@ -255,6 +255,8 @@ class Builder:
     """`compile`: the compiler's command without flags of ours; `link`: the linker's; `place`: name of a part -> its .so."""
 
     def __init__(self, compile: list[str], link: list[str], place: dict[str, Path], build: Path, jobs: int, force: bool) -> None:
+        # A Python from pyenv adds its own folder as a search path for libraries: a wheel must not name a folder of this machine.
+        link = [word for word in link if not word.startswith("-Wl,-rpath")]
         self.compile, self.link, self.place, self.build, self.jobs, self.force = compile, link, place, build, jobs, force
         self.translators, self.made = Translators(), Made(build / "keys")
         self.versions = (cython_version(), DIRECTIVES, PYTHON_FUNCTION.pattern, LIGHTER)

@@ -1,4 +1,4 @@
-"""A plugin that sends auth requests to a web service. Needs urllib3: `pip install 'mosq[http]'`.
+"""A plugin that sends auth requests to a web service. Needs urllib3, the extra `http` (docs/install.md).
 
   plugin python:mosq.auth.http:Http               HttpAcl: also for topic access
   plugin_opt_auth_url https://auth.example/mqtt   POST username, password, clientid, address, and common_name of a

@@ -1,4 +1,4 @@
-"""A plugin that accepts JSON Web Tokens [RFC 7519] as passwords. Needs PyJWT: `pip install 'mosq[jwt]'`.
+"""A plugin that accepts JSON Web Tokens [RFC 7519] as passwords. Needs PyJWT, the extra `jwt` (docs/install.md).
 
   plugin python:mosq.auth.jwt:Jwt                 JwtAcl: the token also grants rights on topics
   plugin_opt_algorithms ES256,RS256               required; HS256, HS384, HS512 with a secret, others with a key

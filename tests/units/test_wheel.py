@@ -64,6 +64,14 @@ def test_one_wheel_serves_this_python_and_all_newer_ones(wheel_file: Path, wheel
     assert {name.partition(".")[2] for name in wheel if name.endswith(".so")} == {"abi3.so"}
 
 
+def test_units_of_a_wheel_search_libraries_where_the_system_does(wheel_file: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel_file) as archive:
+        archive.extractall(tmp_path)
+    for path in tmp_path.glob("mosq/*.so"):
+        dynamic = subprocess.run(["readelf", "-d", path], check=True, capture_output=True, text=True, timeout=60).stdout
+        assert "(NEEDED)" in dynamic and "RUNPATH" not in dynamic and "RPATH" not in dynamic
+
+
 def test_flags_of_code_objects_are_those_of_python() -> None:
     flags = dict(one.removeprefix("-D").split("=") for one in compiling.STABLE if one.startswith("-DCO_"))
     assert flags and {name: getattr(inspect, name) for name in flags} == {name: int(value) for name, value in flags.items()}
