@@ -100,6 +100,9 @@ WILLS = [
     Case("delay-without-session", "[v5 3.1.3.2.2]", V5, "plain", [WATCH, A.connects(will=delayed(60)), A.drops(), B.receives("~w", b"will")], differs="2.0.11 waits for the delay though the session has ended"),
     Case("delay-ended-by-clean-start", "[v5 3.1.3.2.2]", V5, "plain",  # the clean start ends the session, so the will is due
          [WATCH, A.connects(clean=False, props=lasting(60), will=delayed(60)), A.drops(), A.connects(), B.receives("~w", b"will")], differs="2.0.11 forgets the will of the session that a clean start ends"),
+    Case("delay-ended-by-clean-start-and-expiry", "[v5 3.1.3.2.4]", V5, "plain",  # the expiry begins when the will is published
+         [WATCH, A.connects(clean=False, props=lasting(60), will=Will("~w", b"will", props=((P.WILL_DELAY, 50), (P.EXPIRY, 100)))), A.drops(), A.connects(),
+          B.receives("~w", b"will", props=((P.EXPIRY, 100),))], differs="2.0.11 forgets the will of the session that a clean start ends"),
     Case("delay-of-0x04", "[v5 3.14.2.1]", V5, "plain",
          [WATCH, A.connects(clean=False, props=lasting(60), will=delayed(2)), A.sends(Disconnect(0x04)), B.silent(1.5), B.receives("~w", b"will")], timed=True),
     Case("delay-and-takeover", "[v5 3.1.3-9]", V5, "plain",

@@ -122,6 +122,8 @@ cdef void session_will(Broker* b, Session* s) noexcept nogil:
     cdef Message* m = s.will
     if m == NULL:
         return
+    if m.expires_ms and s.will_due_ms > b.reactor.now_ms:
+        m.expires_ms -= s.will_due_ms - b.reactor.now_ms     # the session ends before the delay: the interval begins now [v5 3.1.3.2.4]
     s.will = NULL
     s.will_due_ms = 0
     will_publish(b, m, s)
