@@ -54,9 +54,9 @@ cdef uint8_t* encode_auth(uint8_t* out, uint8_t rc, View method, View data) noex
 # CONNACK
 
 cdef uint32_t connack_props_size(const Connack* c) noexcept nogil:
-    cdef uint32_t n = 0
+    cdef uint32_t n = 2 if c.has_max_qos else 0
     if c.rc >= 0x80:
-        return 0
+        return n
     n += 3 if c.alias_max else 0
     n += 3 if c.has_server_keep_alive else 0
     n += 3 + c.assigned_client_id.n if c.assigned_client_id.n else 0
@@ -65,12 +65,13 @@ cdef uint32_t connack_props_size(const Connack* c) noexcept nogil:
     n += 2 if c.retain_unavailable else 0
     n += 5 if c.packet_max else 0
     n += 3 if c.receive_max else 0
-    n += 2 if c.has_max_qos else 0
     return n
 
 
 cdef uint8_t* connack_props_put(uint8_t* out, const Connack* c) noexcept nogil:
-    # The order is that of Mosquitto 2.1.
+    # The order is that of Mosquitto 2.1. A refused client gets the Maximum QoS only.
+    if c.rc >= 0x80:
+        return prop_u8_put(out, P_MAXIMUM_QOS, c.max_qos)
     if c.has_server_keep_alive:
         out = prop_u16_put(out, P_SERVER_KEEP_ALIVE, c.server_keep_alive)
     if c.alias_max:

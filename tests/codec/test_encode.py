@@ -93,9 +93,10 @@ def test_connack_5_long_ids(n: int) -> None:
     assert got == packet(0x20, b"\x00\x00", block(b"\x12" + text(b"x" * n)))
 
 
-def test_connack_5_refusal_has_no_properties() -> None:
-    got = codec_api.connack(V5, 0, 0x87, alias_max=10, packet_max=2_000_000, receive_max=20, max_qos=1)
-    assert got == b"\x20\x03\x00\x87\x00"
+def test_connack_5_refusal_has_no_property_but_the_maximum_qos() -> None:
+    more = {"alias_max": 10, "packet_max": 2_000_000, "receive_max": 20}
+    assert codec_api.connack(V5, 0, 0x87, **more) == b"\x20\x03\x00\x87\x00"
+    assert codec_api.connack(V5, 0, 0x87, max_qos=1, **more) == b"\x20\x05\x00\x87\x02\x24\x01"
 
 
 def test_publish_bytes() -> None:

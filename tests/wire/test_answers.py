@@ -120,6 +120,31 @@ def test_limits_of_connack_count_before_the_topic_alias(brokers: Brokers, option
     assert answer(port, frame(first, known), connected=True) == b"\xe0\1" + code
 
 
+@pytest.mark.parametrize(("option", "first", "code"), [("max_qos 1\n", 0x34, b"\x9b"), ("retain_available false\n", 0x31, b"\x9a")])
+def test_limits_of_connack_count_before_a_malformed_body(brokers: Brokers, option: str, first: int, code: bytes) -> None:
+    """As in Mosquitto, the flags of a PUBLISH count before its body; flags that no PUBLISH may have are malformed in any case."""
+    port = brokers.get("listener {port} 127.0.0.1\nallow_anonymous true\nsys_interval 0\n" + option).port
+    topic_over_the_end = b"\0\x09t"
+    assert answer(port, frame(first, topic_over_the_end), connected=True) == b"\xe0\1" + code
+    assert answer(port, frame(0x30, topic_over_the_end), connected=True) == MALFORMED
+    assert answer(port, frame(0x36, topic_over_the_end), connected=True) == MALFORMED
+    assert answer(port, frame(0x39, text("t")), connected=True) == MALFORMED
+
+
+@pytest.mark.parametrize(("connect", "level", "wanted"), [
+    (Connect("", will=Will("w", qos=2)), 5, b"\x20\5\0\x9b\2\x24\1"),
+    (Connect("", will=Will("w", qos=2, retain=True)), 5, b"\x20\5\0\x9a\2\x24\1"),
+    (Connect(""), 5, b"\x20\5\0\x80\2\x24\1"),
+    (Connect("", will=Will("w", qos=2)), 4, BARE),
+    (Connect("", will=Will("w", qos=1)), 4, b"\x20\2\0\2"),
+], ids=["will QoS before id", "will retain before will QoS", "id", "3.1.1, will QoS", "3.1.1, id"])
+def test_a_refused_client_learns_the_maximum_qos(brokers: Brokers, connect: Connect, level: int, wanted: bytes) -> None:
+    """[v5 3.2.2-9] does not exclude a CONNACK that refuses. Mosquitto checks the flags of a will first, then the client id."""
+    port = brokers.get("listener {port} 127.0.0.1\nallow_anonymous true\nmax_qos 1\nallow_zero_length_clientid false\n"
+                       "retain_available false\nsys_interval 0\n").port
+    assert answer(port, connect.encode(level), connected=False) == wanted
+
+
 def test_a_connack_that_just_fits_is_sent(brokers: Brokers) -> None:
     wire = Wire(brokers.get("sys_interval 0\n").port, 5)
     wire.send(Connect("fits", props=((P.MAXIMUM_PACKET_SIZE, 16),)))

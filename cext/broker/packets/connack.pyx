@@ -52,6 +52,13 @@ cdef int connack_send(Broker* b, Client* c, Connack* k) noexcept nogil:
     return 0
 
 
+cdef inline void put_max_qos(const Client* c, Connack* k) noexcept nogil:
+    """Name the highest QoS [v5 3.2.2-9]. As in Mosquitto, also to a client that is refused: its will may be the reason."""
+    if c.listener.max_qos < 2:
+        k.has_max_qos = 1
+        k.max_qos = c.listener.max_qos
+
+
 cdef int connack_prepare(Broker* b, Client* c, Connecting* k) noexcept nogil:
     cdef Connack* a = &k.connack
     a.version = c.version
@@ -64,9 +71,7 @@ cdef int connack_prepare(Broker* b, Client* c, Connecting* k) noexcept nogil:
     if method_of(c).p != NULL:
         a.auth_method = method_of(c)     # [v5 4.12.0-6]
         a.auth_data = owned_view(&c.pending_packet.bytes)
-    if c.listener.max_qos < 2:
-        a.has_max_qos = 1
-        a.max_qos = c.listener.max_qos
+    put_max_qos(c, a)
     if not too_large(c, a):
         return 0
     log_refusal(b, c, "the Maximum Packet Size is less than CONNACK needs")
@@ -80,6 +85,7 @@ cdef int connect_refuse(Broker* b, Client* c, uint8_t rc5, uint8_t rc3) noexcept
     b.log.refused = rc5
     memset(&k, 0, sizeof(Connack))
     k.rc = rc5 if c.version == V5 else rc3
+    put_max_qos(c, &k)
     connack_send(b, c, &k)
     return END_REFUSED
 

@@ -127,18 +127,23 @@ cdef int check_id(Broker* b, Client* c, Connecting* k) noexcept nogil:
     return 0
 
 
+cdef int check_will_flags(Broker* b, Client* c, const Connect* p) noexcept nogil:
+    """Check what CONNACK would announce. As in Mosquitto, it comes before the client id."""
+    if p.will and p.will_retain and not b.settings.retain_available:     # [v5 3.2.2-13]
+        log_refusal(b, c, "will retain not supported")
+        return connect_refuse_5(b, c, RC_RETAIN_NOT_SUPPORTED)
+    if p.will and p.will_qos > c.listener.max_qos:       # [v5 3.2.2-12]
+        log_refusal(b, c, "will QoS not supported")
+        return connect_refuse_5(b, c, RC_QOS_NOT_SUPPORTED)
+    return 0
+
+
 cdef int check_will(Broker* b, Client* c, Connect* p) noexcept nogil:
     if not p.will:
         return 0
     if name_check(p.will_topic.p, p.will_topic.n) != 0:
         log_refusal(b, c, "will topic not valid")
         return connect_refuse_5(b, c, RC_TOPIC_NAME_INVALID)
-    if p.will_qos > c.listener.max_qos:      # [v5 3.2.2-12]
-        log_refusal(b, c, "will QoS not supported")
-        return connect_refuse_5(b, c, RC_QOS_NOT_SUPPORTED)
-    if p.will_retain and not b.settings.retain_available:    # [v5 3.2.2-13]
-        log_refusal(b, c, "will retain not supported")
-        return connect_refuse_5(b, c, RC_RETAIN_NOT_SUPPORTED)
     if b.settings.message_size_limit and p.will_payload.n > b.settings.message_size_limit:
         log_refusal(b, c, "will payload too large")
         return connect_refuse(b, c, RC_PACKET_TOO_LARGE, CONNACK3_NOT_AUTHORIZED)
@@ -152,7 +157,8 @@ cdef int connect_validate(Broker* b, Client* c, Connecting* k) noexcept nogil:
     k.id_was_empty = k.packet.client_id.n == 0
     if k.packet.bridge:
         c.flags |= CF_REMOTE_BRIDGE
-    rc = check_identity(b, c, k)
+    rc = check_will_flags(b, c, &k.packet)
+    rc = rc or check_identity(b, c, k)
     rc = rc or check_id(b, c, k)
     rc = rc or check_will(b, c, &k.packet)
     if rc == 0:

@@ -72,11 +72,10 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef int allowed = BY_RULES
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
-        log_malformed(b, c, f.first)
-        return rc
+        return publish_malformed(b, c, f.first, rc)
     b.stats.publish_in += 1
     b.stats.publish_bytes_in += p.payload.n
-    rc = check_announced(b, c, &p)
+    rc = check_announced(b, c, p.qos, p.retain)
     if rc == 0 and c.version == V5:
         rc = alias_resolve(c, &p)
     rc = rc or check_publish(b, c, &p)
@@ -420,12 +419,23 @@ cdef void log_quota(Broker* b, Client* c, const char* text) noexcept nogil:
 
 # ---------------------------------------------------------------- checks that end the client
 
-cdef inline int check_announced(Broker* b, Client* c, const Publish* p) noexcept nogil:
+cdef int publish_malformed(Broker* b, Client* c, uint8_t first, int rc) noexcept nogil:
+    """Return the reason to end the connection: as in Mosquitto, flags that CONNACK has excluded come before a malformed body."""
+    cdef uint8_t qos = first >> 1 & 3
+    cdef int excluded = 0
+    if qos != 3 and (qos or not first & 8):
+        excluded = check_announced(b, c, qos, first & 1)
+    if not excluded:
+        log_malformed(b, c, first)
+    return excluded or rc
+
+
+cdef inline int check_announced(Broker* b, Client* c, uint8_t qos, bint retain) noexcept nogil:
     """Check what CONNACK has announced. As in Mosquitto, it comes before the topic and its alias."""
-    if p.qos > c.listener.max_qos:
+    if qos > c.listener.max_qos:
         log_bad(b, c, "Too high QoS in PUBLISH")
         return RC_QOS_NOT_SUPPORTED      # [v5 3.2.2-11]
-    if p.retain and not b.settings.retain_available:
+    if retain and not b.settings.retain_available:
         return RC_RETAIN_NOT_SUPPORTED   # [v5 3.2.2-14]
     return 0
 
