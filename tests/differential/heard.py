@@ -63,11 +63,22 @@ def read(level: int, raw: bytes, aliases: dict[int, str]) -> Any:
 
 
 def ordered(got: list[Got]) -> list[Got]:
-    """Sort what may come in any order."""
-    got = sorted(got, key=lambda one: 0 if isinstance(one[0], Connack) else 3 if isinstance(one[0], str | Disconnect) else 2 if _message(one[0]) else 1)
-    for kind in (_copies, _retained):
+    """Sort what may come in any order: equal for both brokers if they have sent the same, since acknowledgements follow this order too."""
+    live, retained = ({_copies(packet) for packet, _ in got if isinstance(packet, Publish) and packet.retain == flag} for flag in (False, True))
+    # a retained message next to live copies of the same message could be sorted among them, or among the retained ones
+    apart = bool(live & retained)
+    got = sorted(got, key=lambda one: _place(one[0], apart))
+    for kind in (_retained, _copies) if apart else (_copies, _retained):
         got = [one for _, group in groupby(got, key=lambda one: kind(one[0])) for one in sorted(group, key=lambda one: _rank(one[0]))]
     return got
+
+
+def _place(packet: Any, apart: bool) -> int:
+    if isinstance(packet, Connack):
+        return 0
+    if isinstance(packet, str | Disconnect):
+        return 4
+    return 3 if apart and isinstance(packet, Publish) and packet.retain else 2 if _message(packet) else 1
 
 
 def _message(packet: Any) -> bool:

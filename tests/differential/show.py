@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from tests.differential.asked import frames, packets_of, read_asked
 from tests.differential.heard import Item
 from tests.differential.rules import Difference
-from tests.differential.side import Heard, frames
-from tests.fuzz.sessions.steps import Step
+from tests.differential.side import Heard
+from tests.fuzz.sessions.maker import Step
 from tests.harness.packets import Connack, Disconnect, Publish, Suback
+from tests.harness.properties import P
 
 NAMES = ["", "CONNECT", "", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP", "SUBSCRIBE", "", "UNSUBSCRIBE", "", "PINGREQ", "", "DISCONNECT", "AUTH"]
-LONG = 240              # characters of a packet that are shown
+LONG = 300              # characters of a packet that are shown
 
 
 def sent(step: Step) -> str:
@@ -39,7 +40,7 @@ def brief(key: Any) -> str:
 def cause_of(difference: Difference) -> str:
     """Return in one line what a difference has in common with others of the same cause."""
     last = difference.steps[-1]
-    ours, theirs = difference.differing()[0]
+    ours, theirs = next(iter(difference.differing().values()))
     at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
     a, b = (brief(keys[at]) if at < len(keys) else "nothing" for keys in (ours, theirs))
     if a == b:
@@ -52,9 +53,12 @@ def cause_of(difference: Difference) -> str:
 
 def shown(record: list[tuple[Step, Heard, Heard]]) -> str:
     lines = []
+    level: dict[int, int] = {}
     for i, (step, ours, theirs) in enumerate(record, 1):
-        lines.append(f"{i}. {step[0]} {step[1]} {step[2] if step[0] in ('answer', 'close') else ''}".rstrip())
-        lines += [f"     -> {NAMES[one[0] >> 4]:10} {_cut(one.hex())}  {_text(one)}" for one in _packets(step)]
+        if step[0] == "open":
+            level[step[1]] = step[2]
+        lines.append(f"{i}. {step[0]} {step[1]} {step[2] if step[0] in ('answer', 'close') else f'level {step[2]}' if step[0] == 'open' else ''}".rstrip())
+        lines += [f"     -> {NAMES[one[0] >> 4]:10} {_asked(level.get(step[1], 4), one)}" for one in packets_of(step)]
         for n in sorted({*ours, *theirs}):
             a, b = ours.get(n, []), theirs.get(n, [])
             same = 0            # what both have sent at first
@@ -63,25 +67,45 @@ def shown(record: list[tuple[Step, Heard, Heard]]) -> str:
             lines += [f"   {n} <- {_shown(one)}" for one in a[:same]]
             a, b = a[same:], b[same:]
             if a or b:
-                lines += [f"   {n} <- mosq       {_shown(one)}" for one in a] or [f"   {n} <- mosq       nothing"]
-                lines += [f"   {n} <- Mosquitto  {_shown(one)}" for one in b] or [f"   {n} <- Mosquitto  nothing"]
+                lines += [f"   {n} <- mosq       {_shown(one, True)}" for one in a] or [f"   {n} <- mosq       nothing"]
+                lines += [f"   {n} <- Mosquitto  {_shown(one, True)}" for one in b] or [f"   {n} <- Mosquitto  nothing"]
     return "\n".join(lines)
 
 
-def _packets(step: Step) -> list[bytes]:
-    return frames(bytes.fromhex(step[4] if step[0] == "open" else step[2])) if step[0] in ("open", "send") else []
+def _asked(level: int, data: bytes) -> str:
+    """Return a client's packet in words; the bytes of a malformed one."""
+    packet = read_asked(level, data)
+    return words(packet) if packet is not None else f"malformed {_cut(data.hex())}"
 
 
-def _text(data: bytes) -> str:
-    return ascii(data[:120].decode("latin-1"))[1:-1]
+def words(packet: Any) -> str:
+    """Return the fields of a packet that say something. Packets of clients and of brokers have different fields."""
+    if isinstance(packet, str):
+        return packet
+    out = []
+    for name, value in vars(packet).items():
+        if value is True:
+            out.append(name)
+        elif name in ("topic", "client_id", "qos", "mid") or value not in (None, (), False, 0):
+            out.append(f"{name}={_value(name, value)}")
+    return " ".join(out)
 
 
-def _shown(item: Item) -> str:
-    raw = f"  {_cut(item.raw.hex())}" if item.raw else ""
-    key = item.key
-    if isinstance(key, Publish) and len(key.payload) > 20:
-        key = replace(key, payload=key.payload[:20] + b"...%d" % len(key.payload))
-    return f"{_cut(str(key))}{raw}"
+def _value(name: str, value: Any) -> str:
+    if name == "props":
+        return "{" + ", ".join(f"{P(ident).name}: {one!r}" for ident, one in value) + "}"
+    if name == "will":
+        return f"[{words(value)}]"
+    if name == "filters":
+        return ", ".join(repr(one) if isinstance(one, str) else f"{one[0]!r} {one[1]:#04x}" for one in value)
+    if isinstance(value, bytes) and len(value) > 20:
+        return f"{value[:20]!r}...{len(value)}"
+    return repr(value)
+
+
+def _shown(item: Item, raw: bool = False) -> str:
+    name = "" if isinstance(item.key, str) else f"{type(item.key).__name__:10} "
+    return f"{name}{_cut(words(item.key))}" + (f"  {_cut(item.raw.hex())}" if raw and item.raw else "")
 
 
 def _cut(text: str) -> str:

@@ -13,17 +13,16 @@ import time
 from typing import Any
 
 from tests.differential.heard import CLOSED, SILENT, Got, Item, Names, named, ordered, read
-from tests.fuzz.sessions.steps import Step
+from tests.differential.shadow import FORMER, Heard
+from tests.fuzz.sessions.maker import Step
 from tests.harness.broker import Broker
 from tests.harness.effort import TIMEOUT_S
-from tests.harness.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, split
+from tests.harness.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.harness.wire import frame_from
 
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 RELOADING = "Reloading config."
 SILENT_S = TIMEOUT_S / 3        # only a broker that gives no answer at all makes a client wait so long
-FORMER = 10
-Heard = dict[int, list[Item]]   # packets of one step by client
 
 
 class Ended(Exception):
@@ -37,6 +36,7 @@ class Client:
         self.buffer = bytearray()
         self.got: list[Got] = []            # packets of this step
         self.pending: list[Any] = []        # received packets that wait for an acknowledgement
+        self.acted: list[tuple[Any, str]] = []      # what the last step has acknowledged, and how
         self.ended = self.connected = False
         self.sock = socket.create_connection(("127.0.0.1", port), SILENT_S)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -94,7 +94,7 @@ class Side:
         self.variant = ""
 
     def _text(self, variant: str) -> str:
-        return "log_dest stderr\nlog_type information\nlog_type error\nlog_type warning\n" + variant + self.base
+        return "set_tcp_nodelay true\nlog_dest stderr\nlog_type information\nlog_type error\nlog_type warning\n" + variant + self.base
 
     def start(self) -> None:
         self.broker.start()
@@ -160,12 +160,14 @@ class Side:
 
     def _answer(self, client: Client, answers: str) -> None:
         data, kept = b"", []
+        client.acted = []
         for i, packet in enumerate(client.pending):
             how = answers[i % len(answers)]
             if how == "k":
                 kept.append(packet)
             else:
                 data += acknowledged(packet, how, client.level)
+                client.acted.append((packet, how))
         client.pending = kept
         client.send(data + PINGREQ)
         client.await_pong()
@@ -223,12 +225,3 @@ def acknowledged(packet: Any, how: str, level: int) -> bytes:
     one: bytes = right(packet.mid, 0x92 if how == "e" and right in (Pubrel, Pubcomp) else 0x80 if how == "e" else 0).encode(level)
     return one * (2 if how == "d" else 1)
 
-
-def frames(data: bytes) -> list[bytes]:
-    """Divide bytes into packets; the last one may be incomplete."""
-    out = []
-    while data:
-        n = split(data) or len(data)
-        out.append(data[:n])
-        data = data[n:]
-    return out

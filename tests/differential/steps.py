@@ -17,13 +17,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.fuzz.sessions.steps import Maker, Step
+from tests.fuzz.sessions.maker import Maker, Step
 from tests.harness.packets import (
     Auth, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will, frame, split,
 )
 from tests.harness.properties import P, Props, read_varint
 
-CLIENTS = 5
 IDS = ["a", "b", "c", "d", "e"]
 TOPICS = ["a", "a/b", "a/b/c", "b", "b//c", "", "große/straße", "deny/x", "of/ann", "a/" * 20 + "x"]
 FILTERS = ["#", "a/#", "a/+", "+/b", "+/+/c", "+", "a/b", "b//c", "a", "große/#", "deny/#", "of/+", "a/" * 10 + "#", "+/#"]
@@ -32,37 +31,49 @@ ANSWERS = "aaaaaaaaaakked"      # a: right; k: not yet; e: with an error; d: twi
 VARIANTS = 4
 USERS: dict[str, tuple[str, bytes | None]] = {"b": ("ann", b"secret"), "c": ("ann", None), "d": ("bob", b"")}
 UTF8 = "größe"
+KEEPALIVES = (0, 60, 600, 0xFFFF)          # of 3.x clients
 LARGE = 1000            # bytes of a packet that a configuration may refuse
 PREFIX = "s0000000/"
 
 
 class SessionMaker(Maker):
-    """Make one session. `variants`: number of configurations to reload; 0 = no reloads."""
+    """Make one session for a configuration.
 
-    def __init__(self, seed: int, *, variants: int = VARIANTS, receive_maximums: tuple[int, ...] = (1, 2, 100, 0xFFFF)) -> None:
-        super().__init__(seed, durable=False)
+    variants     number of configurations to reload; 0 = no reloads
+    window       messages that may be in flight to a client without a Receive Maximum
+    unreleased   whether clients may leave QoS 2 messages unreleased
+    peer         Mosquitto's version. Some differences of docs/differences.md are in the state of a session and show only later;
+                 a session without them compares more than one that ends at the first of them
+    """
+
+    clients = 5
+    lengths = (8, 16, 32)
+    wilds = (0.0, 0.0, 0.0, 0.04)
+    sizes = (0, 0, 0, 0, 0, 10, 100, 200, 1500, 5000)
+    share = 0.25
+
+    def __init__(self, seed: int, *, variants: int = VARIANTS, window: int = 20, unreleased: bool = True, keepalives: tuple[int, ...] = KEEPALIVES,
+                 peer: str = "2.1") -> None:
+        super().__init__(seed)
         self.prefix = PREFIX
-        self.variants, self.receive_maximums = variants, receive_maximums
-        self.wild = self.r.choice((0.0, 0.0, 0.0, 0.04))
+        self.variants, self.window, self.unreleased, self.keepalives, self.peer = variants, window, unreleased, keepalives, peer
         self.mid = 0
         self.aliases: dict[int, set[int]] = {}
         self.again: dict[int, Publish] = {}         # by client: its last QoS 2 message, which it may send again
+        self.brief: set[int] = set()                # clients whose sessions end with their connections
+        self.names: dict[int, str] = {}             # by client: its id
+        self.strict: set[int] = set()               # clients to which few messages may be in flight
+        self.options: dict[tuple[str, str], int] = {}   # by client id and filter: No Local and Retain As Published
 
-    def steps(self) -> list[Step]:
-        made: list[Step] = []
-        for _ in range(self.r.choice((8, 16, 32))):
-            made += self.some()
-        return made
-
-    def some(self) -> list[Step]:
-        r, n = self.r, self.r.randrange(CLIENTS)
-        if n not in self.level:
-            return [self.open(n)]
+    def some(self, n: int) -> list[Step]:
+        r = self.r
         roll = r.random()
         if roll < 0.66:
             return [self.send(n)]
         if roll < 0.88:
-            return [("answer", n, "".join(r.choice(ANSWERS) for _ in range(8)))]
+            # in Mosquitto, a second acknowledgement makes the inflight window larger, and a PUBREC with an error makes it smaller
+            answers = ANSWERS.rstrip("ed") if n in self.strict else ANSWERS
+            return [("answer", n, "".join(r.choice(answers) for _ in range(8)))]
         if roll < 0.98 or not self.variants:
             if r.random() < 0.4:        # a take-over by the same client id, or by the id of another client
                 return [self.open(n)]
@@ -77,27 +88,35 @@ class SessionMaker(Maker):
         client_id = self.prefix + r.choice((IDS[n], IDS[n], IDS[n], r.choice(IDS))) if r.random() < 0.96 else ""
         clean = r.random() < (0.4 if client_id else 0.8)
         self.level[n] = level
-        will = self.will(level) if r.random() < 0.4 else None
         # a session belongs to one user name, so each client id has its own
         username, password = USERS.get(client_id[len(PREFIX):], (None, None))
         self.aliases[n] = set()
         self.again.pop(n, None)
-        packet = Connect(client_id, clean, r.choice((60, 60, 600, 0xFFFF) if level == 5 else (0, 60, 600, 0xFFFF)), will, username, password, self.connect_props() if level == 5 else ())
+        props = self.connect_props(clean) if level == 5 else ()
+        lasts = dict(props).get(P.SESSION_EXPIRY, 0) != 0 if level == 5 else not clean
+        (self.brief.discard if lasts else self.brief.add)(n)
+        (self.strict.add if self.window < 20 or dict(props).get(P.RECEIVE_MAXIMUM, 20) < 20 else self.strict.discard)(n)
+        will = self.will(level, lasts) if r.random() < 0.4 else None
+        keepalive = r.choice((60, 60, 600, 0xFFFF) if level == 5 else self.keepalives)
+        packet = Connect(client_id, clean, keepalive, will, username, password, props)
+        self.names[n] = client_id or f"?{n}"
         return ("open", n, level, client_id, self.perhaps_mutated(packet.encode(level)).hex())
 
-    def connect_props(self) -> Props:
+    def connect_props(self, clean: bool) -> Props:
         r = self.r
-        return self.rarely((P.SESSION_EXPIRY, r.choice((0, 100, 0xFFFFFFFF))), (P.RECEIVE_MAXIMUM, r.choice(self.receive_maximums)),
-                           (P.TOPIC_ALIAS_MAXIMUM, r.choice((0, 2, 100))), (P.MAXIMUM_PACKET_SIZE, r.choice((80, 200, 100_000))),
-                           (P.REQUEST_PROBLEM, r.randrange(2)), (P.REQUEST_RESPONSE, r.randrange(2)), (P.USER, ("k", UTF8)))
+        props = self.some_of((P.SESSION_EXPIRY, r.choice((0, 100, 0xFFFFFFFF))), (P.RECEIVE_MAXIMUM, r.choice((1, 2) if self.window < 20 else (1, 2, 20))),
+                             (P.TOPIC_ALIAS_MAXIMUM, r.choice((0, 2, 100))), (P.MAXIMUM_PACKET_SIZE, 100_000),
+                             (P.REQUEST_PROBLEM, r.randrange(2)), (P.REQUEST_RESPONSE, r.randrange(2)), (P.USER, ("k", UTF8)))
+        if clean and self.window >= 20 and self.unreleased and r.random() < 0.1:
+            # a message that is too large leaves traces in Mosquitto's window and aliases, so this client has neither, and no session
+            props = (*self.some_of((P.REQUEST_PROBLEM, r.randrange(2)), (P.USER, ("k", UTF8))), (P.MAXIMUM_PACKET_SIZE, r.choice((80, 200))))
+        return props
 
-    def rarely(self, *props: tuple[int, Any], share: float = 0.25) -> Props:
-        return tuple(one for one in props if self.r.random() < share)
-
-    def will(self, level: int) -> Will:
+    def will(self, level: int, lasts: bool) -> Will:
         r = self.r
-        props = self.rarely((P.WILL_DELAY, r.choice((0, 0, 1000))), (P.PAYLOAD_FORMAT, 1), (P.EXPIRY, r.choice((50, 1000))),
-                            (P.CONTENT_TYPE, "t"), (P.RESPONSE_TOPIC, "a/b"), (P.CORRELATION, b"\0\xff"), (P.USER, ("k", "v"))) if level == 5 else ()
+        delay = r.choice((0, 0, 1000)) if lasts else 0      # 2.x waits for the delay also when the session ends before
+        props = self.some_of((P.WILL_DELAY, delay), (P.PAYLOAD_FORMAT, 1), (P.EXPIRY, r.choice((50, 1000))),
+                             (P.CONTENT_TYPE, "t"), (P.RESPONSE_TOPIC, "a/b"), (P.CORRELATION, b"\0\xff"), (P.USER, ("k", "v"))) if level == 5 else ()
         return Will(self.topic(), self.payload(), r.randrange(3), r.random() < 0.3, props)
 
     def topic(self) -> str:
@@ -108,13 +127,10 @@ class SessionMaker(Maker):
         if r.random() < 0.004:
             return r.choice(INVALID_FILTERS)
         chosen = self.prefix + r.choice(FILTERS)
-        if r.random() < 0.08:           # mostly, a group has one member, since the brokers may choose different ones
+        # mostly, a group has one member, since the brokers may choose different ones; 2.0 forgets groups when a session is resumed
+        if r.random() < 0.08 and (self.peer != "2.0" or (n in self.brief and self.level[n] == 5)):
             return f"$share/g{n if r.random() < 0.9 else 'x'}/{chosen}"
         return chosen
-
-    def payload(self) -> bytes:
-        self.serial += 1
-        return b"%d:" % self.serial + b"x" * self.r.choice((0, 0, 0, 0, 0, 10, 100, 200, 1500, 5000))
 
     def next_mid(self) -> int:
         self.mid += 1
@@ -123,12 +139,25 @@ class SessionMaker(Maker):
     def send(self, n: int) -> Step:
         level, data = self.level[n], b""
         for _ in range(self.r.choice((1, 1, 1, 2, 5))):
-            right = self.one_packet(n, level).encode(level)
+            packet = self.one_packet(n, level)
+            right = packet.encode(level)
             one = self.perhaps_mutated(right)
-            if one != right or len(one) > LARGE:
+            invalid = isinstance(packet, Subscribe | Unsubscribe) and any(self.prefix not in str(one) for one in packet.filters)
+            again = isinstance(packet, Publish) and packet.qos == 2 and packet.mid != self.mid
+            if one != right or len(one) > LARGE or invalid or again or isinstance(packet, Auth):
                 return ("send", n, one.hex())       # alone: an error may cost the answers to the packets before
             data += one
+            if isinstance(packet, Disconnect):      # Mosquitto may read the packets behind it
+                break
+            if isinstance(packet, Publish) and packet.qos == 2 and self.releases(packet):
+                data += Pubrel(packet.mid).encode(level)
         return ("send", n, data.hex())
+
+    def releases(self, packet: Publish) -> bool:
+        """Return True if a PUBREL follows at once. A client with a small window must not leave many messages unreleased: Mosquitto
+        acknowledges the next ones and drops them."""
+        share = 0.85 if self.window < 20 or not self.unreleased else 0.1
+        return self.r.random() < share
 
     def one_packet(self, n: int, level: int) -> Any:
         r, kind = self.r, self.r.randrange(100)
@@ -142,14 +171,15 @@ class SessionMaker(Maker):
         if kind < 78:
             return self.subscribe(n, level)
         if kind < 87:
-            props = self.rarely((P.USER, ("k", "v"))) if level == 5 else ()
+            props = self.some_of((P.USER, ("k", "v"))) if level == 5 else ()
             return Unsubscribe(self.next_mid(), tuple(self.filter(n) for _ in range(r.choice((1, 3)))), props)
         if kind < 91:
             return Pubrel(max(1, self.mid - r.randrange(8)))
         if kind < 93:
-            return r.choice((Puback, Pubrec, Pubcomp))(r.randrange(40_000, 40_003))     # ids that no broker has used so far
+            # ids that no broker has used so far; a PUBACK or PUBCOMP makes Mosquitto's inflight window larger
+            return (Pubrec if n in self.strict else r.choice((Puback, Pubrec, Pubcomp)))(r.randrange(40_000, 40_003))
         if kind < 95:
-            props = self.rarely((P.SESSION_EXPIRY, r.choice((0, 50))), (P.USER, ("k", "v")), (P.REASON_STRING, "r")) if level == 5 else ()
+            props = self.some_of((P.SESSION_EXPIRY, r.choice((0, 50))), (P.USER, ("k", "v")), (P.REASON_STRING, "r")) if level == 5 else ()
             return Disconnect(r.choice((0, 0, 4)) if level == 5 else 0, props)
         if kind == 95 and level == 5 and r.random() < 0.2:
             return Auth(0x19)
@@ -157,7 +187,7 @@ class SessionMaker(Maker):
 
     def publish(self, n: int, level: int) -> Publish:
         r = self.r
-        props = self.rarely((P.TOPIC_ALIAS, r.randrange(1, 4)), (P.EXPIRY, r.choice((50, 1000))), (P.CONTENT_TYPE, UTF8), (P.PAYLOAD_FORMAT, 1),
+        props = self.some_of((P.TOPIC_ALIAS, r.randrange(1, 4)), (P.EXPIRY, r.choice((50, 1000))), (P.CONTENT_TYPE, UTF8), (P.PAYLOAD_FORMAT, 1),
                             (P.USER, ("k", "v" * r.randrange(50))), (P.USER, ("k", "2")), (P.RESPONSE_TOPIC, "a/b"), (P.CORRELATION, b"\0\xff"),
                             share=0.12) if level == 5 else ()
         retain, qos = r.random() < 0.25, r.randrange(3)
@@ -171,11 +201,19 @@ class SessionMaker(Maker):
 
     def subscribe(self, n: int, level: int) -> Subscribe:
         r = self.r
-        qos, more = r.randrange(3), r.choice((0, 0, 0, 4, 8, 16, 32)) if level == 5 else 0
-        props = self.rarely((P.SUBSCRIPTION_ID, r.randrange(1, 300)), (P.USER, ("k", "v"))) if level == 5 else ()
+        props = self.some_of((P.SUBSCRIPTION_ID, r.randrange(1, 300)), (P.USER, ("k", "v"))) if level == 5 else ()
+        qos, handling = r.randrange(3), r.choice((0, 0, 0, 16, 32))
         filters = [self.filter(n) for _ in range(r.choice((1, 1, 2, 4)))]
-        # no local with a shared subscription is a protocol error [v5 3.8.3.1]
-        return Subscribe(self.next_mid(), tuple((f, qos | (more & ~4 if f[:1] == "$" else more)) for f in filters), props)
+        return Subscribe(self.next_mid(), tuple((f, qos | (self.flags(n, f, handling) if level == 5 else 0)) for f in filters), props)
+
+    def flags(self, n: int, filter_: str, handling: int) -> int:
+        """Return Retain Handling, No Local and Retain As Published. 2.0 ignores changes of the latter two."""
+        shared = filter_.startswith("$")
+        flags = self.r.choice((0, 0, 0, 0, 4, 8))
+        if self.peer == "2.0":
+            flags = self.options.setdefault((self.names[n], filter_), flags)
+            handling = 32 if shared else handling       # 2.0 sends retained messages to the members of a group
+        return handling | (flags & ~4 if shared else flags)     # No Local there is a protocol error [v5 3.8.3.1]
 
     def perhaps_mutated(self, data: bytes) -> bytes:
         """Return the packet, perhaps with other flags or another body. Its length is right, so that later packets are read as such."""

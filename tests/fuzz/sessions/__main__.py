@@ -25,16 +25,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.sessions.checks import Violation
+from tests.fuzz.sessions.maker import Step
 from tests.fuzz.sessions.play import CONFIGS, Player
 from tests.fuzz.sessions.shrink import shrink
-from tests.fuzz.sessions.steps import Maker, Step
+from tests.fuzz.sessions.steps import FuzzMaker
 
 ROUND = 100             # sequences for one broker
 History = list[list[Step]]
 
 
 def steps_of(seed: int, config: str) -> list[Step]:
-    return Maker(seed, durable="persistence" in CONFIGS[config]).steps()
+    return FuzzMaker(seed, durable="persistence" in CONFIGS[config]).steps()
 
 
 def attempt(config: str, history: History, argv: list[str] | None) -> str:

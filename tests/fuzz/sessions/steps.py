@@ -14,17 +14,14 @@ A step is a tuple of plain values (JSON can hold it), so that a sequence can be 
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
+from tests.fuzz.sessions.maker import Maker, Step
 from tests.harness.packets import (
     Auth, Connect, Disconnect, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will,
 )
 from tests.harness.properties import P, Props
 
-Step = tuple[Any, ...]
-
-CLIENTS = 6
 IDS = ["a", "b", "c", "d", ""]
 MOUNT_IDS = ["m", "n"]              # a session belongs to one mount point
 TOPICS = ["a", "a/b", "a/b/c", "b", "b//c", "/", "$x/y", "a/" * 20 + "x", "große/straße"]
@@ -35,26 +32,21 @@ ANSWERS = "aaaaaaannwed"            # a: right; n: none; w: wrong type; e: with 
 WAYS = ["tcp", "tcp", "tcp", "ws", "mount"]
 
 
-class Maker:
-    """Make one sequence. `wild`: share of the packets that are mutated; 0 = all packets are valid."""
+class FuzzMaker(Maker):
+    """Make one sequence."""
+
+    clients = 6
+    lengths = (8, 20, 40, 80)
+    wilds = (0.0, 0.0, 0.02, 0.2)
+    sizes = (0, 0, 0, 0, 10, 200, 5000, 40_000)
+    share = 0.4
 
     def __init__(self, seed: int, *, durable: bool) -> None:
-        self.r = random.Random(seed)
-        self.wild = self.r.choice((0.0, 0.0, 0.02, 0.2))
+        super().__init__(seed)
         self.durable = durable
-        self.level: dict[int, int] = {}
-        self.serial = 0
 
-    def steps(self) -> list[Step]:
-        r, made = self.r, []
-        for _ in range(r.choice((8, 20, 40, 80))):
-            made += self.some()
-        return made
-
-    def some(self) -> list[Step]:
-        r, n = self.r, self.r.randrange(CLIENTS)
-        if n not in self.level:
-            return [self.open(n)]
+    def some(self, n: int) -> list[Step]:
+        r = self.r
         roll = r.random()
         if roll < 0.62:
             return [self.send(n)]
@@ -71,7 +63,7 @@ class Maker:
             return [("later", r.choice((1, 2, 20, 100, 4000)))]
         if roll < 0.99 or not self.durable:
             return [("reload", r.randrange(VARIANTS))]
-        return [("disk", r.choice(("full", "error", ""))), *self.some(), ("disk", "")]
+        return [("disk", r.choice(("full", "error", ""))), *self.next(), ("disk", "")]
 
     # ---- packets
 
@@ -91,14 +83,6 @@ class Maker:
                              (P.REQUEST_PROBLEM, r.randrange(2))) if level == 5 else ()
         packet = Connect(client_id, clean, r.choice((0, 0, 5, 60)), will, props=props).encode(level)
         return ("open", n, way, level, client_id, packet.hex(), "" if will is None else will.topic)
-
-    def some_of(self, *props: tuple[int, Any]) -> Props:
-        return tuple(one for one in props if self.r.random() < 0.4)
-
-    def payload(self) -> bytes:
-        self.serial += 1
-        size = self.r.choice((0, 0, 0, 0, 10, 200, 5000, 40_000))
-        return b"%d:" % self.serial + b"x" * size
 
     def send(self, n: int) -> Step:
         r, level = self.r, self.level[n]
