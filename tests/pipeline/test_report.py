@@ -105,7 +105,8 @@ def test_alarms_are_on_top(made: Tables, spark: SparkSession) -> None:
     assert audit.warnings[0] == "ALARM: messages of 2 of 7 sessions do not add up."
     assert "+3 between published messages and their outcomes" in audit.warnings[1] and "owing, session 8: has ended, and 5 still wait" in audit.warnings[2]
     good = about_sessions.audit(gold.tables(spark, wrong=False))
-    assert good.warnings == [] and good.notes[0].startswith("All 5 sessions add up")
+    assert good.warnings == [] and good.notes[0].startswith("All 5 sessions add up: ")
+    assert "dropped" in good.notes[0].partition(" or waits. ")[2]
 
 
 def test_fan_out_and_lag_and_reasons(made: Tables) -> None:

@@ -87,8 +87,7 @@ def audit(tables: Tables) -> Section:
     else:
         lost = totals["dropped"] + totals["expired"] + totals["gone"]
         section.notes = [
-            f"The counters of all {totals.n:,} sessions add up: each message was acknowledged, expired, dropped, is "
-            "gone or waits. "
+            f"All {totals.n:,} sessions add up: each message was acknowledged, expired, dropped, is gone or waits. "
             + (f"{lost:,} messages were not delivered: {totals['dropped']:,} dropped, {totals['expired']:,} expired, "
                f"{totals['gone']:,} gone." if lost else "No message was dropped, expired or gone.")
         ]

@@ -81,9 +81,10 @@ def write(
         title,
         alarms
         or [
-            next(note for one in shown if one.id == "audit" for note in one.notes)
-            if any(one.id == "audit" for one in shown)
-            else "Sessions are unknown: the broker's events are missing."
+            next(
+                (note for one in shown if one.id == "audit" for note in one.notes),
+                "Sessions are unknown: the broker's events are missing.",
+            )
         ],
         shown,
         progress,
