@@ -206,7 +206,7 @@ sizes() {
 # compile_changed [--tests]: builds what has changed. A tree with separate modules (make build-separate) stays one.
 compile_changed() {
     [ "$(cat build/kind 2>/dev/null)" != separate ] || set -- --separate
-    if [ "$(cat build/current 2>/dev/null)" != "$*" ] || [ -n "${MOSQ_CFLAGS:-}${MOSQ_LDFLAGS:-}" ] ||
+    if [ ! -e build/current ] || [ "$(cat build/current)" != "$*" ] || [ -n "${MOSQ_CFLAGS:-}${MOSQ_LDFLAGS:-}" ] ||
        [ "$(cat build/sizes 2>/dev/null)" != "$(sizes "$@")" ] ||
        [ -n "$(find cext dev/unit.py dev/compiling.py setup.py \( -name '*.p[xy][xd]' -o -name '*.py' \) -newer build/current -print -quit)" ]; then
         compile "$@"

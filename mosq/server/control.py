@@ -155,8 +155,10 @@ class Control:
         except ValueError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except ImportError as error:
-            raise CannotStartError(f"Error: {error}: the compiled package is missing; in a checkout, run "
-                              "`make build`") from None
+            from mosq.cli.built import why_not_loaded
+
+            raise CannotStartError(why_not_loaded(error) or f"Error: {error}: the installation of mosq or of Python "
+                                   "is incomplete, or the broker's user may not read it") from None
         except OSError as error:
             raise CannotStartError(f"Error: {error.strerror or error}") from None
         try:

@@ -71,8 +71,13 @@ def load(config: "Config", store: str) -> None:
     if mark is not None and found in mark.files:
         return
     if found is not None or mark is not None or has_bytes(sqlite_database(config)):
+        import select  # noqa: F401 - both for write_store
+        import shutil  # noqa: F401
+
+        import mosq.config.security
         import mosq.tools.db.mosquitto_import
-        import mosq.tools.db.mosquitto_sqlite  # noqa: F401
+        import mosq.tools.db.mosquitto_sqlite
+        import mosq.tools.db.store  # noqa: F401
 
 
 def has_segments(store: str) -> bool:
