@@ -52,7 +52,7 @@ def of(chunks: list[Chunk], kind: type) -> list:
 def test_all_that_a_store_holds_is_in_the_file(tmp_path: Path) -> None:
     chunks, written = exported(tmp_path, [
         session(1, b"five", user=b"ann", next=3, expiry_s=60, ends_wall_ms=1_800_000_030_000, last_pid=9),
-        session(2, b"three", connected=True, expiry_s=7),
+        session(2, b"three", user=b"cy", security=1, mount=b"", connected=True, expiry_s=7),
         (kinds.SUB, {"sno": 1, "filter": b"a/#", "options": 0x2E, "sub_id": 300}),
         (kinds.SUB, {"sno": 2, "filter": b"$share/g/b", "options": 1, "sub_id": 0}),
         msg([(1, 0, 1, 2, 0)], qos=2, payload=b"released"),
@@ -65,7 +65,7 @@ def test_all_that_a_store_holds_is_in_the_file(tmp_path: Path) -> None:
         (kinds.INBOX, {**BODY, "sno": 2, "pid": 77, "refused": False, "qos": 2, "payload": b"inbound"}),
     ], ports={1: 1884})
     assert [(c.client_id, c.username, c.ends_s, c.expiry_s, c.last_pid) for c in of(chunks, Client)] == [
-        (b"five", b"ann", 1_800_000_030, 60, 4), (b"three", None, int(NOW_S) + 7, 7, 1)]
+        (b"five", b"ann", 1_800_000_030, 60, 4), (b"three", b"cy", int(NOW_S) + 7, 7, 1)]
     assert [(s.client_id, s.filter, s.options, s.sub_id) for s in of(chunks, Subscription)] == [
         (b"five", b"a/#", 0x2E, 300), (b"three", b"$share/g/b", 1, 0)]
     messages = {m.id: m for m in of(chunks, Message)}
@@ -78,6 +78,8 @@ def test_all_that_a_store_holds_is_in_the_file(tmp_path: Path) -> None:
     assert (sent.properties, sent.expires_s) == (b"\x01\x01", 1_800_000_010)
     kept = messages[of(chunks, Retain)[0].id]
     assert (kept.topic, kept.payload, kept.retain, kept.source_id, kept.source_username) == (b"r", b"kept", True, b"pub", b"bob")
+    held = next(m for m in messages.values() if m.payload == b"inbound")  # Mosquitto finds a repeated PUBLISH by its packet id
+    assert (held.source_pid, held.source_id, held.source_username, held.source_port) == (77, b"three", b"cy", 1884)
     assert of(chunks, Config)[0].last_id == max(messages)
     assert (written.sessions, written.subscriptions, written.deliveries, written.retained, written.missing) == (2, 2, 5, 1, 0)
 
@@ -214,6 +216,47 @@ def test_mosquitto_continues_where_mosq_stopped(kept: Kept, tmp_path: Path, prog
         assert packets[Publish].payload == b"inbound"  # type: ignore[union-attr]
         for wire in (five, three, pub):
             wire.close()
+    finally:
+        mosquitto.stop()
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("level", [4, V5])
+@pytest.mark.parametrize("program", programs(), ids=lambda program: Path(program).name + "-other" if program else "debian")
+def test_mosquitto_delivers_a_repeated_qos_2_publication_once(kept: Kept, program: str | None, level: int) -> None:
+    """The publisher has PUBREC from mosq, and repeats PUBLISH to Mosquitto. Its own No Local subscription gets no copy."""
+    reader = kept.client("reader")
+    subscribe(reader, ("held/#", 2))
+    reader.close()
+    pub = kept.client("pub", level=level)
+    if level == V5:
+        subscribe(pub, ("held/#", 6))                                   # QoS 2, No Local
+    for mid in (500, 501):
+        pub.send(Publish("held/a", b"inbound", 2, mid))
+        assert isinstance(pub.read_packet(), Pubrec)
+    pub.close()
+    assert kept.stop() == 0
+
+    mosquitto = Mosquitto(kept.dir, program=program)
+    try:
+        pub = mosquitto.client("pub", level)
+        for mid in (500, 501):
+            pub.send(Publish("held/a", b"inbound", 2, mid, dup=True))
+            assert isinstance(pub.read_packet(), Pubrec)
+            pub.send(Pubrel(mid))
+            assert isinstance(pub.read_packet(), Pubcomp)               # no copy for the publisher itself
+        pub.send(Publish("held/z", b"last", 1, 9))
+        assert isinstance(pub.read_packet(), Puback)
+        reader = mosquitto.client("reader")
+        got = []
+        while b"last" not in got:
+            packet = reader.read_packet()
+            if isinstance(packet, Publish):
+                got.append(packet.payload)
+                reader.send(Pubrec(packet.mid) if packet.qos == 2 else Puback(packet.mid))
+        assert got == [b"inbound", b"inbound", b"last"]
+        pub.close()
+        reader.close()
     finally:
         mosquitto.stop()
 

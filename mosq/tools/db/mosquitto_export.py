@@ -44,12 +44,13 @@ RELEASED_TOPIC = b"mosq/released"
 
 
 class Publisher:
-    """The publisher of a retained message: client id, user name, number of its security."""
+    """The publisher of a message: client id, user name, number of its security. `pid`: the packet id of an inbound
+    QoS 2 message. Mosquitto finds a repeated PUBLISH by the packet id of the stored message, and No Local by the id."""
 
-    __slots__ = ("id", "security", "user")
+    __slots__ = ("id", "pid", "security", "user")
 
-    def __init__(self, id: bytes, user: bytes, security: int) -> None:
-        self.id, self.user, self.security = id, user, security
+    def __init__(self, id: bytes, user: bytes, security: int, pid: int = 0) -> None:
+        self.id, self.user, self.security, self.pid = id, user, security, pid
 
 
 class FileState(State):
@@ -171,7 +172,7 @@ class MosquittoExport:
         if not entries and not is_retained:
             return
         self._todo -= found
-        id = self._body(lsn, f, is_retained)
+        id = self._body(lsn, f, is_retained, state.publishers.get(topic) if is_retained else None)
         for sno, position, pid, qos, sub_id in entries:
             self._deliveries.setdefault(sno, bytearray()).extend(DELIVERY.pack(position, pid, qos, sub_id, id))
         if is_retained:
@@ -180,20 +181,21 @@ class MosquittoExport:
     def _inbound(self, lsn: int, f: dict[Any, Any]) -> None:
         session = self._state.sessions.get(f["sno"])
         place, _ = session.inbox.get(f["pid"], (-1, False)) if session is not None else (-1, False)
-        if place < 0 or not self._stands_for(place, lsn):
+        if session is None or place < 0 or not self._stands_for(place, lsn):
             return
         self._todo -= {place, lsn}
         if not f["refused"]:
-            self._inbox.setdefault(f["sno"], []).append((f["pid"], self._body(lsn, f, False)))
+            security = self._state.securities.get(f["sno"], -1)
+            publisher = Publisher(session.id, session.user or b"", security, f["pid"])
+            self._inbox.setdefault(f["sno"], []).append((f["pid"], self._body(lsn, f, False, publisher)))
 
-    def _body(self, lsn: int, f: dict[Any, Any], is_retained: bool) -> int:
+    def _body(self, lsn: int, f: dict[Any, Any], is_retained: bool, publisher: Publisher | None) -> int:
         """Write a stored message; return its id."""
-        id = lsn + 1
-        who = self._state.publishers.get(f["topic"]) if is_retained else None
+        id, by = lsn + 1, publisher
         self._out.write(chunks.message(
             id, f["topic"], f["payload"], f["props"], f["qos"], bool(f["retain"]) or is_retained,
-            -(-f["expires_wall_ms"] // 1000), who.id if who else b"", who.user if who else b"",
-            self._ports.get(who.security, 0) if who else 0,
+            -(-f["expires_wall_ms"] // 1000), by.id if by else b"", by.user if by else b"",
+            self._ports.get(by.security, 0) if by else 0, by.pid if by else 0,
         ))
         self._last_id = max(self._last_id, id)
         self.written.messages += 1

@@ -67,6 +67,7 @@ class Message:
     properties: bytes  # a block without its length
     payload: bytes | None  # None: not requested
     source_port: int = 0  # port of the publisher's listener; 0: unknown
+    source_pid: int = 0  # packet id of the publisher's PUBLISH; 0: unknown
 
 
 @dataclass(slots=True, frozen=True)
@@ -207,7 +208,7 @@ def read_config(body: Body, at: int) -> Config:
 def read_message(body: Body, at: int, with_payload: bool) -> Message:
     number, expires_s, length, lengths, qos, retain = body.part(MESSAGE_PART)
     payload_bytes: int = struct.unpack(">I", length)[0]
-    _mid, id_n, user_n, topic_n, port = struct.unpack(">5H", lengths)
+    pid, id_n, user_n, topic_n, port = struct.unpack(">5H", lengths)
     checked_qos(body, qos)
     source_id, user, topic = body.take(id_n, "client id"), body.take(user_n, "user name"), body.take(topic_n, "topic")
     if not topic:
@@ -230,6 +231,7 @@ def read_message(body: Body, at: int, with_payload: bool) -> Message:
         block(body),
         payload,
         port,
+        pid,
     )
 
 

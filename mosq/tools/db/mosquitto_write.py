@@ -56,10 +56,12 @@ def message(  # parameters: the fields of the chunk
     publisher: bytes = b"",
     username: bytes = b"",
     port: int = 0,
+    pid: int = 0,
 ) -> bytes:
-    """Return a stored message; `properties` is a block without its length."""
+    """Return a stored message; `properties` is a block without its length. `pid`: the packet id that its publisher
+    gave it. Mosquitto needs it for inbound QoS 2: it finds a repeated PUBLISH by it."""
     head = _MESSAGE_ID.pack(id, expires_s) + _MESSAGE_REST.pack(
-        len(payload), 0, len(publisher), len(username), len(topic), port, qos, retain
+        len(payload), pid, len(publisher), len(username), len(topic), port, qos, retain
     )
     return _chunk(MESSAGE, b"".join((head, publisher, username, topic, payload, _block(properties))))
 
