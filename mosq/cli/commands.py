@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from mosq.server import process
-
     Command = Callable[..., Any]
 
 EXIT_OK = 0
@@ -174,13 +172,14 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
     from mosq.config.plugin import all_plugins, refusal
     from mosq.server import process
     from mosq.server.unkept import must_stop, unkept_line, unusable
+    from mosq.tools.doctor.rights import broker_account, troubles
 
     if config_file is None:
         raise click.UsageError("--test-config needs a file to check; expected `-c FILE`.")
     try:
         config = load_config(config_file, overrides=overrides)
         acls = readable_acls(config)
-        with process.Acting(_account_of(config.user)):
+        with process.Acting(broker_account(config)):
             readable_directory(config)
             wrong, unkept = must_stop(config), unusable(config)
     except ConfigError as error:
@@ -194,20 +193,11 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
     store = [] if unkept is None else [unkept_line(unkept)]
     for _, notice in config.notices:
         click.echo(notice, err=True)
-    for warning in (*config.warnings, *patterns, *store, *native, *file_problems(config)):
+    rights = [f"{one.text}. {one.advice}" for one in troubles(config) if one.stops]
+    for warning in (*config.warnings, *patterns, *store, *native, *file_problems(config), *rights):
         click.echo(f"Warning: {warning}", err=True)
     click.echo("Configuration file is OK.")
     return EXIT_OK
-
-
-def _account_of(user: str) -> "process.Account | None":
-    """Return the account that a broker started now would take; None: this one, also if there is no such account."""
-    from mosq.server.process import find_account
-
-    try:
-        return find_account(user)
-    except (LookupError, ValueError):
-        return None
 
 
 mosq.add_command(config)

@@ -61,6 +61,10 @@ def _print_json(content: object) -> None:
     click.echo(json.dumps(content, ensure_ascii=False, indent=1))
 
 
+def _shown(origin: str, file: str) -> str:
+    return f"line {origin.removeprefix(f'{file}:')}" if origin.startswith(f"{file}:") else origin
+
+
 def _print(file: str, found: "list[Finding]") -> None:
     click.echo(f"{file}\n")
     for level, title, mark in TITLES:
@@ -69,7 +73,7 @@ def _print(file: str, found: "list[Finding]") -> None:
             continue
         click.echo(f"{title}:")
         for one in lines:
-            where = f"  ({one.origin.replace(f'{file}:', 'line ')})" if one.origin else ""
+            where = f"  ({_shown(one.origin, file)})" if one.origin else ""
             click.echo(f"  {mark} {one.text.replace(f'({file}:', '(line ')}{where}")
             if one.advice:
                 click.echo(f"      {one.advice}")

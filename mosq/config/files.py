@@ -20,7 +20,7 @@ LISTENER_FILES = {"cafile": FILE, "capath": FOLDER, "certfile": FILE, "keyfile":
                   "http_dir": FOLDER}
 BRIDGE_FILES = {"bridge_cafile": FILE, "bridge_capath": FOLDER, "bridge_certfile": FILE, "bridge_keyfile": FILE}
 PLUGIN_FILES = {"acl-file": "acl_file", "password-file": "password_file"}
-SECRET_FILES = ("password_file", "psk_file", "keyfile", "bridge_keyfile")
+SECRET_FILES = ("password_file", "psk_file", "keyfile", "bridge_keyfile", "plugin_opt_config_file")
 
 
 class Pointer:
@@ -97,18 +97,19 @@ def readable_acls(config: Config) -> "dict[str, list[AclRule]]":
 
 
 def not_reloadable(config: Config) -> list[Pointer]:
-    """Return the files that exist and that the rights of this moment do not allow to read: a broker that read them as
-    root cannot read them again."""
+    """Return the files and folders that exist and that the rights of this moment do not allow to read: a broker that
+    read them as root cannot read them again."""
     found = []
     for pointer in pointers(config):
         try:
             os.stat(pointer.path)
-            is_denied = not os.access(pointer.path, os.R_OK, effective_ids=True)
+            need = os.R_OK | os.X_OK if pointer.kind == FOLDER else os.R_OK
+            is_denied = not os.access(pointer.path, need, effective_ids=True)
         except PermissionError:         # a folder above it, such as /etc/letsencrypt/live
             is_denied = True
         except (OSError, ValueError):
             continue
-        if pointer.kind == FILE and is_denied:
+        if is_denied:
             found.append(pointer)
     return found
 

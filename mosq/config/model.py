@@ -106,6 +106,7 @@ class Config:
     notices: list[tuple[int, str]]      # (type of line, text) of lines without "Warning:", in Mosquitto's words
     without_store: str                  # why the broker runs without its store; "": it has one, or none is configured
     file: str | None                    # path of the file; None: defaults
+    sources: list[tuple[str, Origin | None]]    # files and folders that were read, and the line that names each
     tls_keylog: str | None              # --tls-keylog of the command line
 
     per_listener_settings: bool
@@ -195,6 +196,7 @@ class Config:
             setattr(self, name, default)
         self.listeners, self.plugins, self.named_plugins, self.bridges = [], [], {}, []
         self.origins, self.warnings, self.notices = {}, [], []
+        self.sources = []
         self.without_store = ""
         self.local_only, self.file, self.tls_keylog = False, None, None
 

@@ -155,6 +155,7 @@ class Reader:
         if len(content) > FILE_BYTES_MAX:
             raise ConfigError(f"Unable to read config file '{path}'. Expected at most {FILE_BYTES_MAX >> 20} MiB.",
                               included_at)
+        self.config.sources.append((path, included_at))
         outer = self.current, self.bridge, self.plugin, self.included_at
         self.included_at = included_at
         self.read_content(path, content, main)
@@ -436,6 +437,7 @@ class Reader:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(f"Unable to open include_dir '{folder}'. Expected a folder that can be read: {reason}.",
                               origin) from None
+        self.config.sources.append((folder, origin))
         for name in sorted(names, key=_include_order):
             path = os.path.join(folder, name)
             self._note(INFORMATION, f"Loading config file '{path}'")

@@ -340,27 +340,30 @@ class Control:
         if self.http_listeners:
             import mosq.server.http.server  # noqa: F401 - load it while root's rights may be needed to read it
         if self.user is not None:
+            self._report_unreadable(self.user)
             # As in Mosquitto, the files of Unix sockets belong to the broker's user, so their owner and group can
             # connect.
             process.become(self.user, [x.path for x in self.config.listeners if x.path is not None])
             if self.user.instead_of:
                 self.log.report(WARNING, f"Warning: Unable to drop privileges to '{self.user.instead_of}' because this "
                                          f"user does not exist. Trying '{self.user.name}' instead.")
-            self._report_unreadable()
         self.log.report(INFORMATION, f"Info: running mosq as user: {process.running_as(self.user)}.")
         if os.geteuid() == 0 or os.getegid() == 0:
             self.log.report(WARNING, "Warning: Mosquitto should not be run as root/administrator.")
 
-    def _report_unreadable(self) -> None:
+    def _report_unreadable(self, user: process.Account) -> None:
         """Report files that root read and that a reload could not read again."""
-        if not any(listener.certfile for listener in self.config.listeners):
-            return                      # the usual case; other files are read with the broker's rights at the start
+        if self.access is None and not any(one["acl"] for one in self.securities) and not any(
+                listener.certfile or listener.psk_hint for listener in self.config.listeners):
+            return                      # the configuration names no file
         from mosq.config.files import not_reloadable
 
-        for pointer in not_reloadable(self.config):
+        with process.Acting(user):
+            found = not_reloadable(self.config)
+        for pointer in found:
             self.log.report(WARNING, f"Warning: {pointer.option} {pointer.path} was read as root, and the user "
-                                     f"{process.running_as(self.user)} cannot read it: a reload will not load it again."
-                                     " Give it to that user (docs/tls.md).")
+                                     f"{user.name} cannot read it: a reload will not load it again. `mosq doctor` "
+                                     "shows how to give it to that user.")
 
     def remove_pid_file(self) -> None:
         """Remove the pid file if this broker wrote it."""

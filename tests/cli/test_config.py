@@ -10,13 +10,16 @@ import pytest
 from click.testing import CliRunner
 
 from mosq.cli.commands import main, mosq
+from mosq.tools.db.mark import EXPORTED, Mark, identity, write_mark
 from tests.db import mosquitto_db as made
 from tests.db.test_mosquitto_sqlite import made as sqlite_made
 
 
 @pytest.fixture
-def run(capsys):
-    """Provide run("doctor", "x.conf"), which returns status, stdout and stderr."""
+def run(capsys, monkeypatch):
+    """Provide run("doctor", "x.conf"), which returns status, stdout and stderr. The broker's user is the user of the test:
+    test_doctor_rights.py is about other users."""
+    monkeypatch.setenv("PUID", "0")
 
     def run_command(*arguments):
         status = main([str(argument) for argument in arguments])
@@ -215,6 +218,41 @@ def database(file, version=(1, 1, 0)):
         yield found
     finally:
         found.close()
+
+
+def test_a_removed_file_of_mosquitto_is_reported(run, write, tmp_path):
+    """The mark says that mosq wrote a file, and there is none: the next start would begin empty."""
+    path, file = write("m.conf", "persistence true", f"persistence_location {tmp_path}/"), tmp_path / "mosquitto.db"
+    left_by_mosquitto(file)
+    assert run("db", "import", file)[0] == 0
+    found = identity(str(file))
+    write_mark(f"{file}.store", Mark(str(file), [found], EXPORTED))
+    assert not findings(run, path)
+    file.unlink()
+    assert [text for text in findings(run, path) if text.startswith(f"{file} was removed after mosq wrote it: the next start begins without sessions")]
+    assert f"remove the file {file}.store/mosquitto.mark" in run("doctor", path)[1]
+    (tmp_path / "mosquitto.db.store/mosquitto.mark").unlink()
+    assert not findings(run, path)
+
+
+@pytest.mark.parametrize(("lines", "clients"), [
+    ((), "no client"),
+    (("allow_anonymous true",), "all clients"),
+    (("password_file p",), "clients with a password"),
+    (("password_file p", "allow_anonymous true"), "clients with a password, and those without a user name"),
+    (("plugin acl-file", "plugin_opt_acl_file a"), "no client"),
+    (("plugin dynamic-security", "plugin_opt_config_file d"), "clients with a password"),
+    (("certfile c", "keyfile k", "cafile c", "password_file p"), "clients with a password"),
+    (("certfile c", "keyfile k", "cafile c", "require_certificate true", "password_file p"), "clients with a certificate and a password"),
+    (("certfile c", "keyfile k", "cafile c", "require_certificate true", "allow_anonymous true"), "clients with a certificate"),
+    (("certfile c", "keyfile k", "cafile c", "require_certificate true", "use_identity_as_username true"), "clients with a certificate"),
+    (("require_certificate true", "password_file p"), "clients with a password"),
+    (("psk_hint h", "psk_file k", "use_identity_as_username true"), "clients with a pre-shared key"),
+    (("psk_hint h", "psk_file k", "password_file p"), "clients with a pre-shared key and a password"),
+])
+def test_the_report_says_which_clients_get_in(lines, clients, run, write):
+    [text] = [text for text in findings(run, write("m.conf", "listener 8883 127.0.0.1", *lines), "same") if text.startswith("listener")]
+    assert text.partition("lets in ")[2] == clients
 
 
 def test_password_files(run, write):

@@ -7,18 +7,30 @@ secret.
 from mosq.auth.dynsec.check import readable_directory
 from mosq.config.acl import AclRule
 from mosq.config.errors import ConfigError
-from mosq.config.files import pointers, readable_acls
+from mosq.config.files import FILE, Pointer, pointers, readable_acls
 from mosq.config.model import Config, Listener
 from mosq.config.options import BY_KEYWORD
 from mosq.config.parser import load_config
-from mosq.config.plugin import PERSIST_SQLITE, all_plugins, refusal, sqlite_place
+from mosq.config.plugin import (
+    ACL_FILE,
+    DYNAMIC_SECURITY,
+    PERSIST_SQLITE,
+    SPARKPLUG_AWARE,
+    all_plugins,
+    refusal,
+    sqlite_place,
+)
+from mosq.server.process import Acting
 from mosq.server.unkept import must_stop, unkept_line, unusable
+from mosq.tools.doctor.rights import NO_START, broker_account, closing_advice, store_advice, troubles
 from mosq.tools.doctor.takeover import takeover_findings
 from mosq.tools.doctor.tls import tls_findings
 
 SAME, BETTER, ATTENTION = "same", "better", "attention"
 LOOPBACK = ("127.", "::1", "localhost")
 PASSWORD_BYTES_MAX = 64 << 20
+DIRECTORY = "plugin_opt_config_file"     # the file of dynamic security
+NO_LOGIN = (ACL_FILE, PERSIST_SQLITE, SPARKPLUG_AWARE)   # plugins that check no password
 
 
 class Finding:
@@ -38,22 +50,25 @@ def examine(path: str) -> tuple[Config, list[Finding]]:
     found = []
     try:
         acls = readable_acls(config)
-        readable_directory(config)
+        with Acting(broker_account(config)):
+            readable_directory(config)
     except ConfigError as error:
-        found.append(Finding(ATTENTION, error.text, error.origin, "The broker will not start with it."))
+        found.append(Finding(ATTENTION, error.text, error.origin, NO_START))
     found += [*_store(config), *_same(config), *_better(config), *_ignored(config), *_plugins(config), *_files(config),
               *_public_listeners(config), *_passwords(config), *_acls(acls)]
+    found += [Finding(ATTENTION, one.text, one.origin, one.advice) for one in troubles(config)]
     found += [Finding(ATTENTION, text, origin, advice) for text, origin, advice in tls_findings(config)]
     return config, found
 
 
 def _store(config: Config) -> list[Finding]:
-    wrong, unkept = must_stop(config), unusable(config)
+    with Acting(broker_account(config)):
+        wrong, unkept = must_stop(config), unusable(config)
     origin = config.origins.get("persistence_location") or config.origins.get("persistence")
     if wrong is not None:
-        return [Finding(ATTENTION, wrong, origin, "The broker will not start with it.")]
+        return [Finding(ATTENTION, wrong, origin, f"{NO_START} {store_advice(config)}".strip())]
     if unkept is not None:
-        return [Finding(ATTENTION, unkept_line(unkept), origin)]
+        return [Finding(ATTENTION, unkept_line(unkept), origin, store_advice(config))]
     return [Finding(ATTENTION if wrong else BETTER, text, origin, advice)
             for wrong, text, advice in takeover_findings(config)]
 
@@ -65,18 +80,31 @@ def _same(config: Config) -> list[Finding]:
     n = sum(not BY_KEYWORD[name].ignored for name in options)
     found = [Finding(SAME, f"{n} options have the same meaning as in Mosquitto")] if n else []
     for listener in config.listeners:
-        is_open = config.allows_anonymous(listener) and not config.security_of(listener, "password_file")
-        clients = "all clients" if is_open else "clients with a password or a certificate" \
-            if _has_login_check(config, listener) else "no client"
         tls = " over TLS" if listener.tls else ""
-        found.append(Finding(SAME, f"listener {listener.where}: {listener.protocol}{tls}, lets in {clients}",
-                             listener.origin))
+        found.append(Finding(SAME, f"listener {listener.where}: {listener.protocol}{tls}, lets in "
+                                   f"{_admitted(config, listener)}", listener.origin))
     return found
 
 
-def _has_login_check(config: Config, listener: Listener) -> bool:
-    return bool(config.security_of(listener, "password_file") or config.plugins_of(listener) or listener.psk_hint
-                or listener.use_identity_as_username or listener.use_subject_as_username)
+def _admitted(config: Config, listener: Listener) -> str:
+    """Return which clients the listener lets in, for the report."""
+    has_password = bool(config.security_of(listener, "password_file")
+                        or any(plugin.kind not in NO_LOGIN for plugin in config.plugins_of(listener)))
+    is_named = bool(listener.tls and (listener.use_identity_as_username or listener.use_subject_as_username))
+    needs = []
+    if listener.psk_hint:
+        needs.append("a pre-shared key")
+    elif listener.tls and (listener.require_certificate or is_named):
+        needs.append("a certificate")
+    is_open = config.allows_anonymous(listener)
+    if is_open and has_password and not is_named:
+        return " and ".join(["clients with a password, and those without a user name",
+                             *(f"all of them need {need}" for need in needs)])
+    if has_password and not is_named:
+        needs.append("a password")
+    elif not is_open and not is_named:
+        return "no client"
+    return f"clients with {' and '.join(needs)}" if needs else "all clients"
 
 
 def _better(config: Config) -> list[Finding]:
@@ -118,7 +146,7 @@ def _plugins(config: Config) -> list[Finding]:
         if why is not None:
             text, _, advice = why.partition(". Expected ")
             found.append(Finding(ATTENTION, text, plugin.origin,
-                                 f"The broker will not start with it. Expected {advice}"))
+                                 f"{NO_START} Expected {advice}"))
         elif plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin):
             found.append(Finding(BETTER, "persist-sqlite: mosq keeps durable sessions in a store of its own (see "
                                        "persistence, durability)", plugin.origin))
@@ -127,15 +155,23 @@ def _plugins(config: Config) -> list[Finding]:
 
 def _files(config: Config) -> list[Finding]:
     found = []
-    for pointer in pointers(config):
+    for pointer in [*pointers(config), *_directories(config)]:
         problem = pointer.problem()
+        if problem is not None and pointer.option == DIRECTORY:
+            continue                    # it may not exist yet; rights.py reports one that cannot be read
         if problem is not None:
             found.append(Finding(ATTENTION, f"{pointer.option} {pointer.path} {problem}", pointer.origin,
                                  "The broker will not start without it."))
         elif pointer.open_to_all:
             found.append(Finding(ATTENTION, f"{pointer.option} {pointer.path} can be read by all users of this machine",
-                                 pointer.origin, f"chmod 0600 {pointer.path}"))
+                                 pointer.origin, closing_advice(pointer.path, config)))
     return found
+
+
+def _directories(config: Config) -> list[Pointer]:
+    """Return the files of dynamic security."""
+    return [Pointer(DIRECTORY, plugin.option("config_file") or "", FILE, plugin.origin)
+            for plugin in all_plugins(config) if plugin.kind == DYNAMIC_SECURITY]
 
 
 def is_public(listener: Listener) -> bool:

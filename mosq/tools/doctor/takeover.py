@@ -6,7 +6,7 @@ import os
 from mosq.config.model import Config
 from mosq.server.handover import has_bytes, has_segments, mosquitto_file, sqlite_database
 from mosq.server.storage import store_directory
-from mosq.tools.db.mark import identity, read_mark
+from mosq.tools.db.mark import EXPORTED, NAME, identity, read_mark
 
 STOP_FIRST = "Stop Mosquitto first: it writes the file at its end."
 
@@ -52,6 +52,12 @@ def _later(config: Config, file: str | None, database: str | None, store: str) -
             found.append((True, f"{file} was changed after mosq wrote it: {text}",
                           f"The next start uses the store {store}." if wrong
                           else f"The next start takes that over, and sets the store {store} aside."))
+    is_written = config.mosquitto_db and mark is not None and mark.how == EXPORTED
+    if file is not None and is_written and identity(file) is None:
+        found.append((True, f"{file} was removed after mosq wrote it: the next start begins without sessions and "
+                            "retained messages",
+                      f"The store {store} is set aside then, into its folder removed.TIME. To keep its content, "
+                      f"remove the file {os.path.join(store, NAME)} before the start."))
     if database is not None and has_bytes(database) and os.path.getmtime(database) > _last_change(store):
         found.append((True, f"{database} is newer than the store {store}, and is not taken over again",
                       f"To use it instead, stop mosq and run: mosq db import --force {database} {store}"))

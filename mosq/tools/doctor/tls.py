@@ -29,7 +29,6 @@ def tls_findings(config: Config) -> "list[Found]":
         if listener.require_certificate and listener.cafile is None and listener.capath is None:
             found.append((f"listener {listener.where} requires certificates but trusts no authority: no client gets in",
                           listener.origins.get("require_certificate"), "Add a cafile."))
-    found += _not_reloadable(config)
     for bridge in config.bridges:
         if bridge.bridge_insecure:
             found.append((f"bridge {bridge.name} does not check the other broker's name (bridge_insecure)",
@@ -38,24 +37,6 @@ def tls_findings(config: Config) -> "list[Found]":
         if (bridge.remote_password or bridge.bridge_psk) and not bridge.tls and not bridge.bridge_psk:
             found.append((f"bridge {bridge.name} sends its password without TLS", bridge.origin, "Add bridge_cafile."))
     return found
-
-
-def _not_reloadable(config: Config) -> "Iterator[Found]":
-    """Yield the files that a broker reads while it is root, and cannot read again. Only root can examine this."""
-    from mosq.config.files import not_reloadable
-    from mosq.server.process import Acting, find_account
-
-    try:
-        account = find_account(config.user)
-    except (LookupError, ValueError):
-        return
-    if account is None:
-        return
-    with Acting(account):
-        for pointer in not_reloadable(config):
-            yield (f"{pointer.option} {pointer.path} cannot be read by the user {account.name}: a reload or a renewed "
-                   "certificate needs a restart", pointer.origin,
-                   f"Give a copy to that user: install -o {account.name} -m 0600 (docs/tls.md).")
 
 
 def _versions(listener: Listener) -> "Iterator[Found]":
