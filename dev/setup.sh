@@ -109,8 +109,13 @@ make_venv() {
         rm -rf "$VENV"
         "$PYTHON" -m venv "$VENV"
         echo "$PWD" > "$VENV/.place"
+    elif [ "$(base_of "$VENV/bin/python")" != "$(base_of "$PYTHON")" ]; then
+        report "$VENV stays with Python $(base_of "$VENV/bin/python"), and $PYTHON is $(base_of "$PYTHON"); to change it: make clean build"
     fi
 }
+
+# base_of PYTHON: the version and the place of an interpreter; an environment has those of the Python that made it.
+base_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2], "in", sys.base_prefix)'; }
 
 # lock: waits for another build in this folder. unlock: the next one may begin; programs that start later do not inherit the lock.
 lock() {

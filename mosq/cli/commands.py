@@ -17,7 +17,7 @@ from mosq.version import MOSQUITTO_VERSION, VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, NoReturn
 
     Command = Callable[..., Any]
@@ -273,11 +273,21 @@ def _text_of(error: click.ClickException) -> str:
     if context is not None and context.parent is not None:
         return text
     if isinstance(error, click.NoSuchOption):
-        near = f" Did you mean {' or '.join(sorted(error.possibilities))}?" if error.possibilities else ""
+        likely = _likely(error.option_name, error.possibilities or [])
+        near = f" Did you mean {' or '.join(likely)}?" if likely else ""
         return f"Unknown option '{error.option_name}'.{near}"
     if isinstance(error, click.BadOptionUsage):
         return WITHOUT_VALUE.get(SAME_OPTION.get(error.option_name, error.option_name), text)
     return text
+
+
+def _likely(option: str, possibilities: "Sequence[str]") -> list[str]:
+    """Return the options that may be meant. click compares the dashes too, which makes all short options alike."""
+    from difflib import get_close_matches
+
+    word = option.lstrip("-")
+    near = get_close_matches(word, [one.lstrip("-") for one in possibilities])
+    return sorted(one for one in possibilities if one.lstrip("-") in near or one.lstrip("-").startswith(word))
 
 
 def _help_of(error: click.ClickException) -> str:

@@ -190,7 +190,13 @@ class Reader:
         if option.name in PLUGIN_LINES:
             self._take_plugin(option, keyword, plugin_path(option, keyword, raw), origin)
             return
-        value = parse_value(option, keyword, raw)
+        try:
+            value = parse_value(option, keyword, raw)
+        except ValueError as error:
+            behind = ignored_words(option, raw.decode("utf-8", "replace")) if option.kind in ("int", "count") else ""
+            if not behind:
+                raise
+            raise ValueError(f"{error} '{behind}' behind the number has no meaning: write it without a unit.") from None
         self._remark(option, keyword, value, raw, origin)
         if option.scope == BRIDGE and self.bridge is not None:
             self.bridge.take(option, keyword, value, origin)

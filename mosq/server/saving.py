@@ -148,7 +148,7 @@ class Saver:
 
     def _saved(self, path: str, kept: str) -> None:
         if kept:
-            self._report(WARNING, f"Warning: {path} was not written by this broker. Its old content is now in {kept}.")
+            self._report(NOTICE, f"The former {path}, which this broker has not written, is now {kept}.")
 
     def _failed(self, path: str, why: str) -> None:
         self._report(ERROR, f"Error: {path} could not be written, and has its old content: {why}. mosq does not need "

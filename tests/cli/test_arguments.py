@@ -28,7 +28,7 @@ def test_version(mosq):
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    (["--foo"], "Error: Unknown option '--foo'."), (["--prot", "1"], "Error: Unknown option '--prot'. Did you mean"),
+    (["--foo"], "Error: Unknown option '--foo'.\n"), (["--prot", "1"], "Error: Unknown option '--prot'. Did you mean"),
     (["-p", "0"], "Error: Invalid port specified (0)."), (["-p", "65536"], "Error: Invalid port specified (65536)."),
     (["-p", "x"], "Error: Invalid port specified (x). Expected a number from 1 to 65535."),
     (["-p", "9" * 5000], f"Error: Invalid port specified ({'9' * 40})."), (["-p", "٣"], "Error: Invalid port specified"),

@@ -145,6 +145,11 @@ def test_number(option, read, refuse):
             assert "out of range" in said or said.startswith(option.error_text or f"Invalid '{option.name}' value ({number}).")
 
 
+def test_a_unit_behind_a_number_is_named_in_the_error(refuse):
+    assert refuse("max_packet_size 10 MB").endswith("'MB' behind the number has no meaning: write it without a unit.")
+    assert "behind the number" not in refuse("max_packet_size 10   # MB")
+
+
 def test_numbers_as_c_reads_them(read):
     for word, value in (("0x10", 16), ("010", 8), ("+7", 7), ("00", 0), ("-0", 0)):
         assert read(f"sys_interval {word}").sys_interval == value

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mosq.config.options import BY_KEYWORD
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for pattern in ("*.md", "docs/**/*.md", "perf/FINDINGS.md") for path in ROOT.glob(pattern))
 FOLDERS = ("cext", "mosq", "tests", "perf", "docs", "conf", "dev", ".ci")
@@ -73,3 +75,8 @@ def test_each_command_of_the_repository_exists(page: Path) -> None:
     assert not [name for name in programs if not exists(name)]
     imports = {name.replace(".", "/") for name in re.findall(r"^from (mosq[\w.]*) import", text, re.MULTILINE)}
     assert not [name for name in imports if not exists(name)]
+
+
+def test_the_differences_name_each_option_that_only_mosq_has() -> None:
+    page = (ROOT / "docs/differences.md").read_text()
+    assert [name for name, option in BY_KEYWORD.items() if option.own and f"`{name}`" not in page] == []

@@ -12,7 +12,8 @@ from tests.harness.broker import ROOT
 
 MODEL = (ROOT / "SECURITY.md").read_text().partition("## Threat model\n")[2].partition("\n## ")[0]
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in MODEL.splitlines() if line.startswith("| ")]
-THREATS = [row for row in ROWS if row[0] != "can"]
+THREATS = [row for row in ROWS if row[0] not in ("can", "option") and not row[0].startswith("`")]
+UNITS = {"bytes": "bytes", "seconds": "s"}
 DEFAULTS = {row[1]: row[3] for row in re.findall(r"^\| (`(\w+)`)[^|]*\|([^|]*)\|([^|]*)\|", (ROOT / "docs" / "options.md").read_text(), re.MULTILINE)}
 
 
@@ -24,7 +25,15 @@ def test_each_kind_of_attacker_has_a_table() -> None:
 def test_each_option_exists_and_has_the_named_default(option: str, default: str) -> None:
     assert option in DEFAULTS and option in BY_KEYWORD, f"{option} is no option"
     if default:
-        assert DEFAULTS[option].strip() == default
+        value, unit = DEFAULTS[option].strip(), UNITS.get(BY_KEYWORD[option].unit)
+        assert default == (f"{value} {unit}" if unit else value)
+
+
+def test_the_limits_that_are_off_have_a_recommended_value_and_an_example() -> None:
+    is_off = {name for row in THREATS for name, default in re.findall(r"`(\w+)` \((-1|0 bytes)\)", row[1]) if not name.startswith("tls_")}
+    assert {name for row in ROWS if row[0].startswith("`") for name in re.findall(r"`(\w+)`", row[0])} == is_off
+    example = (ROOT / "conf/limits.conf").read_text()
+    assert [name for name in is_off if f"\n{name} " not in example] == []
 
 
 @pytest.mark.parametrize("test", sorted({one for row in THREATS for one in re.findall(r"`([\w/]+\.py(?:::\w+)?)`", row[2])}))

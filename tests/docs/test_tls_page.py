@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.broker import ROOT, free_port
+from tests.harness.broker import ROOT, Broker, free_port
 from tests.harness.effort import TIMEOUT_S
 
 PAGE = (ROOT / "docs/tls.md").read_text()
@@ -80,3 +80,21 @@ def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
         shell.run(block("--cert sensor-7.crt"))
     finally:
         shell.run("kill $(cat pid); while kill -0 $(cat pid) 2>/dev/null; do sleep 0.02; done")
+
+
+def test_the_commands_about_pre_shared_keys_work(tmp_path: Path) -> None:
+    """A client of Mosquitto logs in with the key of the page's file, and not with another one."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "lab").mkdir()
+    shell = Shell(tmp_path)
+    shell.run(block("openssl rand"))
+    [lines] = re.findall(r"^```\n(listener 8884\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    [publish] = re.findall(r"^mosquitto_pub .*--psk KEY.*$", PAGE, re.MULTILINE)
+    broker = Broker(lines.replace("listener 8884", "listener {port} 127.0.0.1").replace("lab/psk", f"{tmp_path}/lab/psk"))
+    key = (tmp_path / "lab/psk").read_text().strip().removeprefix("sensor-7:")
+    assert len(key) == 64
+    with broker:
+        command = publish.replace("8884", f"{broker.port} -h 127.0.0.1")
+        shell.run(command.replace("KEY", key))
+        assert " as auto-" in broker.log() and "u'sensor-7'" in broker.log()
+        assert subprocess.run(command.replace("KEY", "00" * 32).split(), capture_output=True, timeout=TIMEOUT_S, check=False).returncode
