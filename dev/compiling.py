@@ -267,7 +267,7 @@ class Builder:
         waiting = [part for part in parts if self.force or not self.made.is_current(self.place[part.name], self.key(part))]
         if waiting:
             self._build_all(waiting)
-        # mosq/cli/built.py compares times: a source that changed during the build is newer than the outputs
+        # mosq/built.py compares times: a source that changed during the build is newer than the outputs
         for part in parts:
             os.utime(self.place[part.name], ns=(STARTED_NS, STARTED_NS))
 

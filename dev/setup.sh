@@ -200,7 +200,7 @@ compile() {
     touch -r build/started build/current    # a source that changed during the build is newer
 }
 
-# sizes [--separate]: the compiled files that a broker loads, with their sizes; mosq/cli/built.py compares them too.
+# sizes [--separate]: the compiled files that a broker loads, with their sizes; mosq/built.py compares them too.
 sizes() {
     {
         find mosq -maxdepth 1 \( -name '_core.*' -o -name '_tls.*' -o -name '_bench.*' \) ! -name '*.pyi' -printf '%s %p\n'

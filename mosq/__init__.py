@@ -35,7 +35,7 @@ def __getattr__(name: str) -> object:
         load()
         from mosq import embed
     except ImportError as error:
-        from mosq.cli.built import why_not_loaded
+        from mosq.built import why_not_loaded
 
         line = why_not_loaded(error)
         if not line:

@@ -1,5 +1,5 @@
 """Compare the times of the sources with the time of a build. This is compiled because 350 calls of stat() from Python take more
-than the 1 ms that a start may spend on it (mosq/cli/built.py)."""
+than the 1 ms that a start may spend on it (mosq/built.py)."""
 
 from libc.stdint cimport int64_t
 from libc.string cimport strcmp, strlen

@@ -20,7 +20,7 @@ def main() -> int:
 
         return commands(sys.argv[1:])
     except ImportError as error:
-        from mosq.cli.built import why_not_loaded
+        from mosq.built import why_not_loaded
 
         line = why_not_loaded(error)
         if not line:

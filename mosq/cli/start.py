@@ -59,7 +59,7 @@ def run(start: Start) -> int:
 
 
 def _run(start: Start, taken: "Signals") -> int:
-    from mosq.cli.built import problem
+    from mosq.built import problem
     from mosq.config.errors import ConfigError
     from mosq.config.parser import load_config
 

@@ -155,7 +155,7 @@ class Control:
         except ValueError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except ImportError as error:
-            from mosq.cli.built import why_not_loaded
+            from mosq.built import why_not_loaded
 
             raise CannotStartError(why_not_loaded(error) or f"Error: {error}: the installation of mosq or of Python "
                                    "is incomplete, or the broker's user may not read it") from None

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_drop_in import logged
 from tests.harness.broker import ROOT, Broker, free_port
 from tests.harness.effort import TIMEOUT_S
 
@@ -96,5 +97,5 @@ def test_the_commands_about_pre_shared_keys_work(tmp_path: Path) -> None:
     with broker:
         command = publish.replace("8884", f"{broker.port} -h 127.0.0.1")
         shell.run(command.replace("KEY", key))
-        assert " as auto-" in broker.log() and "u'sensor-7'" in broker.log()
+        logged(broker, "u'sensor-7'")
         assert subprocess.run(command.replace("KEY", "00" * 32).split(), capture_output=True, timeout=TIMEOUT_S, check=False).returncode

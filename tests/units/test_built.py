@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mosq.cli import built
+from mosq import built
 
 ROOT = Path(__file__).resolve().parents[2]
 SUFFIX = built.ENDS[0]
@@ -185,6 +185,6 @@ def test_a_program_in_a_checkout_learns_of_the_installed_package(copy: Path, tmp
     ("file too short", "install mosq again")])
 def test_an_installed_unit_that_cannot_be_loaded_is_explained(copy: Path, error: str, remedy: str) -> None:
     shutil.rmtree(copy / "cext")
-    code = (f"from mosq.cli import built; print(built.why_not_loaded(ImportError({error!r}, name='mosq._core')))")
+    code = (f"from mosq import built; print(built.why_not_loaded(ImportError({error!r}, name='mosq._core')))")
     done = subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith(f"mosq: the compiled unit mosq._core cannot be loaded ({error}); ") and done.stdout.endswith(f"{remedy}\n")

@@ -10,7 +10,7 @@ ADVICE = "run `make build`"
 GLIBC = "2.34"                      # the least version of the wheel; dev/wheels shows it in the name of its file
 
 
-def problem(package: str = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) -> str:
+def problem(package: str = os.path.dirname(os.path.abspath(__file__))) -> str:
     """Return one line that says what is wrong and what to do; "" if nothing is. `package` is the folder of mosq."""
     sources = os.path.join(os.path.dirname(package), "cext")
     if not os.path.isdir(sources):
@@ -55,7 +55,7 @@ def why_not_loaded(error: ImportError) -> str:
     name = (error.name or "").removeprefix("mosq.")         # for a file that is no module, it has no package
     if name not in UNITS:
         return ""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    package = os.path.dirname(os.path.abspath(__file__))
     if not os.path.isdir(os.path.join(os.path.dirname(package), "cext")):
         return f"mosq: the compiled unit mosq.{name} cannot be loaded ({error}); {_remedy(str(error))}"
     try:
