@@ -5,4 +5,5 @@ from cext.store.state cimport Store
 cdef bint clean_wants_sync(const Store* s) noexcept nogil
 # Do one step. Add the news for the loop to *news. Return 0, or -errno and the action that failed in *action.
 cdef int clean_step(Store* s, unsigned int* news, const char** action) noexcept nogil
+cdef void clean_refused(Store* s) noexcept nogil           # the owner has found that the copies do not find room
 cdef void clean_fini(Store* s) noexcept nogil

@@ -3,7 +3,8 @@ these copies are committed.
 
 This module knows lsns and sizes. Only the owner knows which records are live. Invariants: a segment is dropped only when
 everything below `done_lsn` is written (synced, if the store was ever asked to sync) and no read request waits for one of its
-records. One segment is cleaned at a time. Cleaning begins when all files, including the spare, exceed 2 x live + 2 segments. If a
+records. One segment is cleaned at a time. No copy is appended unless all copies of the segment find room that is allocated: on a
+full disk, copies that must wait for room would keep back the acknowledgements behind them. Cleaning begins when all files, including the spare, exceed 2 x live + 2 segments. If a
 whole round freed almost nothing, the owner's count of live bytes is wrong, and cleaning pauses.
 """
 
@@ -12,11 +13,16 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
-from cext.store.format cimport HEADER_BYTES, Header
+from cext.base.clock cimport clock_monotonic_us
+from cext.store.format cimport HEADER_BYTES, Header, SEGEND_BYTES
 from cext.store.reading cimport reading_dropped
 from cext.store.replay cimport SegmentWalk, segment_load, segment_walk_batch, segment_walk_begin, segment_walk_end
 from cext.store.segment cimport segment_drop
 from cext.store.state cimport STORE_CLEAN, Store, StoreCleaning, StoreReading, StoreSegment, StoreWriter
+
+
+cdef enum:
+    REFUSED_US = 1000000        # time after which copies that found no room are counted again
 
 
 cdef void cleaning_free(StoreCleaning* c) noexcept nogil:
@@ -31,6 +37,40 @@ cdef void clean_fini(Store* s) noexcept nogil:
     s.writer.cleaning = NULL
 
 
+cdef uint64_t room_lsn(const Store* s) noexcept nogil:
+    """Return the lsn up to which records find room without more space on the disk."""
+    cdef const StoreWriter* w = &s.writer
+    cdef const StoreSegment* g = &w.segments[w.n - 1]
+    cdef uint64_t lsn = w.written
+    if not g.poisoned and g.allocated > HEADER_BYTES + SEGEND_BYTES:
+        lsn = max(lsn, g.base_lsn + g.allocated - HEADER_BYTES - SEGEND_BYTES)
+    if spare_is_complete(w):
+        lsn += w.spare.capacity - HEADER_BYTES - SEGEND_BYTES
+    return lsn
+
+
+cdef inline bint spare_is_complete(const StoreWriter* w) noexcept nogil:
+    return w.spare.slot != 0 and w.spare_done >= w.spare.capacity
+
+
+cdef bint copies_may_fit(const Store* s) noexcept nogil:
+    """Return whether to clean now, as far as the room for the copies decides. While the spare is being written, it is better to wait
+    for it, unless batches come so fast that it is taken unfinished again and again."""
+    cdef const StoreWriter* w = &s.writer
+    if not spare_is_complete(w) and not w.full and not w.failing:
+        return w.segments_bytes > 2 * (w.live_bytes + s.options.segment_bytes)
+    return w.refused_lsn == 0 or w.live_bytes < w.refused_live - w.refused_live // 8 or room_lsn(s) > w.refused_lsn \
+        or clock_monotonic_us() >= w.refused_us
+
+
+cdef void clean_refused(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    w.refused_lsn = w.cleaning.room_lsn
+    w.refused_live = w.live_bytes
+    w.refused_us = clock_monotonic_us() + REFUSED_US
+    clean_fini(s)
+
+
 cdef bint files_exceed_limit(const Store* s) noexcept nogil:
     cdef const StoreWriter* w = &s.writer
     return w.active and w.n > 1 and w.cleaning == NULL and w.segments_bytes > 2 * w.live_bytes + s.options.segment_bytes and w.written >= w.idle_lsn
@@ -39,7 +79,7 @@ cdef bint files_exceed_limit(const Store* s) noexcept nogil:
 cdef bint clean_is_due(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreSegment* g
-    if not files_exceed_limit(s):
+    if not files_exceed_limit(s) or not copies_may_fit(s):
         return 0
     g = &w.segments[0]
     if w.sync_wanted and g.end_lsn > w.synced:
@@ -151,6 +191,9 @@ cdef int clean_begin(Store* s, unsigned int* news, const char** action) noexcept
     if status < 0:
         cleaning_free(c)
         return status
+    c.room_lsn = room_lsn(s)
+    c.counted = not spare_is_complete(w) and not w.full and not w.failing       # the disk has room as far as is known
+    w.refused_lsn = 0
     w.cleaning = c
     if c.n_found == 0:
         w.clean_waits = 1

@@ -3,12 +3,12 @@ know the content of a batch.
 
 Invariants: a segment number is given once. A segment begins only behind written batches. Its header is written before the SEGEND
 record of the preceding segment announces it. After a start the log continues in a new segment, so that leftovers of an unfinished
-batch never look like records. The newest header names the beginning of the log before the header of the oldest segment is wiped.
+batch never look like records; without a free file for it, in the last segment, whose leftovers are wiped first. The newest header names the beginning of the log before the header of the oldest segment is wiped.
 All functions run in the storage thread (before store_start: in the owner's thread).
 """
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove, memset
@@ -20,8 +20,8 @@ from cext.store.format cimport (
     record_begin, record_bytes, record_seal,
 )
 from cext.store.replay cimport SLOT_SEGMENT, SLOT_UNUSED, StoreFile, StoreListing, store_segment_path
-from cext.store.spare cimport file_discard, file_keep, file_take, slot_free
-from cext.store.state cimport Store, StoreBatch, StoreLoss, StoreSegment, StoreWriter
+from cext.store.spare cimport file_discard, file_keep, file_take, file_wipe, slot_free
+from cext.store.state cimport STORE_RANGES_REPORTED, Store, StoreBatch, StoreLoss, StoreSegment, StoreWriter
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR
@@ -79,20 +79,26 @@ cdef int segments_begin(Store* s, StoreListing* l, const StoreLoss* loss) noexce
     cdef StoreFile* found
     cdef StoreSegment* g
     cdef uint32_t i
+    cdef bint complete
+    for complete in range(2):           # complete files come last, since the last one is taken first
+        for i in range(l.n):
+            found = &l.files[i]
+            if found.state == SLOT_UNUSED and (found.size == s.options.segment_bytes) == complete:
+                if slot_free(s, found.slot) != 0:
+                    return -ENOMEM
+                w.free_complete |= complete
     for i in range(l.n):
         found = &l.files[i]
         w.slot_last = max(w.slot_last, found.slot)
         w.number_last = max(w.number_last, found.h.number)
-        if found.state == SLOT_UNUSED:
-            if slot_free(s, found.slot) != 0:
-                return -ENOMEM
-        elif found.state == SLOT_SEGMENT:
+        if found.state == SLOT_SEGMENT:
             g = segment_insert(s, w.n)
             if g == NULL:
                 return -ENOMEM
             g.number = found.h.number
             g.base_lsn = found.h.base_lsn
             g.capacity = max(found.size, found.h.capacity)
+            g.allocated = found.size if found.size <= found.h.capacity else 0
             g.seed = found.h.seed
             g.slot = found.slot
             if w.n > 1:
@@ -104,6 +110,9 @@ cdef int segments_begin(Store* s, StoreListing* l, const StoreLoss* loss) noexce
     # the last segment may be empty; its header may know the beginning of the log better than the others
     for i in range(w.n):
         w.segments[i].dirty = w.segments[i].end_lsn > loss.synced_lsn
+    for i in range(min(loss.n, <uint32_t>STORE_RANGES_REPORTED)):
+        # the last segment says that a missing one follows: that is reported as long as it says so
+        w.follower_missing |= loss.ranges[i].hi == UINT64_MAX
     w.tail_lsn = w.segments[0].base_lsn if w.n else loss.end_lsn
     w.dir_dirty = 1
     segments_measure(s)
@@ -239,6 +248,21 @@ cdef int segment_begin(Store* s, uint64_t need, const char** action) noexcept no
     return 0
 
 
+cdef bint segment_continue(Store* s, uint64_t need) noexcept nogil:
+    """Continue in the last segment of the process before. Its leftovers of an unfinished batch are wiped first: their seed and their
+    lsns are those of the records to come."""
+    cdef StoreWriter* w = &s.writer
+    cdef StoreSegment* g = &w.segments[w.n - 1]
+    cdef uint64_t at = HEADER_BYTES + (g.end_lsn - g.base_lsn)
+    if w.free_complete or w.follower_missing or g.end_lsn != w.written or at + need + SEGEND_BYTES > g.allocated or segment_open(s, g) != 0:
+        return 0
+    if file_wipe(s, g, at) != 0:
+        segment_close(s, g)
+        return 0
+    w.active = 1
+    return 1
+
+
 cdef int segment_for(Store* s, uint64_t need, const char** action) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreSegment* g
@@ -247,6 +271,8 @@ cdef int segment_for(Store* s, uint64_t need, const char** action) noexcept nogi
         g = &w.segments[w.n - 1]
         if not g.poisoned and HEADER_BYTES + (g.end_lsn - g.base_lsn) + need + SEGEND_BYTES <= g.capacity:
             return 0
+    elif w.n and segment_continue(s, need):
+        return 0
     got = segment_begin(s, need, action)
     if got == 0 and w.n > 1:
         g = &w.segments[w.n - 2]

@@ -5,7 +5,7 @@ asked to sync. At most one spare is kept, and one more file that becomes the nex
 spare is written in steps, and the storage thread writes waiting batches between the steps.
 """
 
-from libc.errno cimport ENOMEM, ENOSPC
+from libc.errno cimport EDQUOT, ENOMEM, ENOSPC
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memset
@@ -13,7 +13,7 @@ from libc.string cimport memset
 from cext.store.file cimport file_write
 from cext.store.format cimport HEADER_BYTES, SEGEND_BYTES
 from cext.store.replay cimport store_segment_path
-from cext.store.state cimport Store, StoreSegment, StoreWriter
+from cext.store.state cimport STORE_SYNC_NEVER, Store, StoreSegment, StoreWriter
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR
@@ -79,12 +79,25 @@ cdef int file_take(Store* s, uint64_t need, StoreSegment* g) noexcept nogil:
     cdef int got
     if w.spare.slot and HEADER_BYTES + need + SEGEND_BYTES <= w.spare.capacity:
         g[0] = w.spare
+        g.allocated = w.spare_done
         segment_reset(&w.spare)
         w.spare_done = 0
         return 0
     got = segment_file_new(s, g)
     if got == 0:
+        g.allocated = <uint64_t>max(<int64_t>0, s.files.size(s.files.ctx, g.fd))
         g.capacity = max(s.options.segment_bytes, (HEADER_BYTES + need + SEGEND_BYTES + 4095) & ~<uint64_t>4095)
+    return got
+
+
+cdef int file_wipe(Store* s, StoreSegment* g, uint64_t at) noexcept nogil:
+    cdef int got = 0
+    while at < g.allocated and got == 0:
+        got = file_write(&s.files, g.fd, ZEROS, min(<uint64_t>ZEROS_BYTES, g.allocated - at), at)
+        at += ZEROS_BYTES
+    if got == 0 and s.options.sync != STORE_SYNC_NEVER:
+        got = s.files.datasync(s.files.ctx, g.fd)
+        g.poisoned = got < 0
     return got
 
 
@@ -133,6 +146,7 @@ cdef int spare_write(Store* s) noexcept nogil:
 cdef int spare_prepare(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreSegment old
+    cdef bint no_room
     cdef int got = 0
     if w.spare.slot == 0:
         got = spare_begin(s)
@@ -141,10 +155,11 @@ cdef int spare_prepare(Store* s) noexcept nogil:
     if got == 0 and w.spare_done < w.spare.capacity:
         got = spare_write(s)
     if got < 0:
-        if got != -ENOSPC or w.spare.poisoned:      # its content is unreliable: take another file
+        no_room = (got == -ENOSPC or got == -EDQUOT) and not w.spare.poisoned
+        if not no_room or w.n_slots:    # its content is unreliable, or another free file has the room that is missing here
             file_discard(s, &w.spare)
             w.spare_done = 0
-        return got
+        return 1 if no_room and w.n_slots else got
     if w.spare_done < w.spare.capacity:
         return 1
     if w.n_slots > SLOTS_KEPT:

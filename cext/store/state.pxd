@@ -122,6 +122,7 @@ ctypedef struct StoreSegment:
     uint64_t base_lsn
     uint64_t end_lsn            # end of its last batch
     uint64_t capacity           # size of the file in bytes
+    uint64_t allocated          # bytes from its beginning that have their room on the disk
     uint32_t seed
     uint32_t slot               # number in the name of its file
     int fd                      # -1 = not open
@@ -165,6 +166,9 @@ ctypedef struct StoreCleaning:
     uint64_t chunk_lsn          # next_lsn when the chunk was taken
     uint64_t copied             # bytes appended by the owner for all chunks
     uint64_t done_lsn           # the copies are committed when everything below this lsn is
+    uint64_t room_lsn           # records below this lsn find room without more space on the disk
+    uint64_t live               # bytes of the copies, as far as they are counted
+    uint8_t counted             # the copies find room: they may be appended
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
@@ -206,6 +210,7 @@ ctypedef struct StoreShared:
     uint64_t answers_bytes      # bytes of `answers`, and of those that the loop has not yet returned
     StoreCleaning* cleaning     # storage thread -> loop
     uint8_t cleaned             # loop -> storage thread: the segment was looked through
+    uint8_t clean_refused       # loop -> storage thread: its copies do not find room
     uint64_t live_bytes
     uint64_t written
     uint64_t synced
@@ -254,6 +259,11 @@ ctypedef struct StoreWriter:
     int window_fd               # 0 = not open
     StoreCleaning* cleaning     # with the loop, or waiting for the commit of its copies; NULL = none
     uint8_t clean_waits         # cleaning waits until done_lsn is written
+    uint8_t free_complete       # the start found a free file that has all its room
+    uint8_t follower_missing    # the start found that a segment behind the last one is missing
+    uint64_t refused_lsn        # room_lsn when the copies of the oldest segment found no room; 0 = they did
+    uint64_t refused_live       # live_bytes at that time
+    uint64_t refused_us         # time at which they are counted again
     uint64_t cycle_lsn          # end of the log when the round began; a round is over when cleaning reaches it
     uint64_t cycle_dropped      # bytes of records in the segments that this round dropped
     uint64_t cycle_copied       # bytes that this round copied

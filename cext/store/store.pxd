@@ -68,6 +68,12 @@ cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept
 cdef bint store_clean_done(Store* s) noexcept nogil
 # Call this instead of store_clean_done if the chunk could not be processed: it is returned again.
 cdef void store_clean_again(Store* s) noexcept nogil
+# Return whether the copies must be counted first, since the room that the store has for certain might not suffice: then look
+# through the records as for copies, append nothing, and call store_clean_count after each chunk with the bytes of the copies
+# (store_record_bytes). 1 = there is more to do: the next chunk, or the first one again, for the copies. 0 = the copies do not
+# find room, and the segment stays until there is more room or less to copy.
+cdef bint store_clean_counts(Store* s) noexcept nogil
+cdef bint store_clean_count(Store* s, uint64_t live) noexcept nogil
 # Request records by lsn. Return 0; EAGAIN = STORE_READS_MAX are pending; ENOMEM; EINVAL = an lsn was never given out. A request
 # for an lsn that is not yet written waits until it is (seal it).
 cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) noexcept nogil

@@ -384,6 +384,39 @@ cdef bint store_clean_done(Store* s) noexcept nogil:
     return 0
 
 
+cdef inline bint copies_fit(const Store* s, uint64_t n) noexcept nogil:
+    # the rest is for acknowledgements that come until the copies are written, and for the end of a segment that a batch does not fill
+    return s.loop.next_lsn + n + s.options.segment_bytes // 16 <= s.loop.cleaning.room_lsn
+
+
+cdef bint store_clean_counts(Store* s) noexcept nogil:
+    cdef StoreCleaning* c = s.loop.cleaning
+    if c == NULL or c.counted:
+        return 0
+    c.counted = c.taken == 0 and c.chunk == 0 and copies_fit(s, c.n)
+    return not c.counted
+
+
+cdef bint store_clean_count(Store* s, uint64_t live) noexcept nogil:
+    cdef StoreCleaning* c = s.loop.cleaning
+    cdef uint64_t one = 1
+    c.live += live
+    c.taken += c.chunk
+    c.chunk = 0
+    if c.taken == c.n_found:
+        c.taken = 0
+        c.counted = copies_fit(s, c.live)
+    if c.taken or c.counted:
+        write(s.event_fd, &one, 8)
+        return 1
+    s.loop.cleaning = NULL
+    pthread_mutex_lock(&s.shared.lock)
+    s.shared.clean_refused = 1
+    writer_wake(&s.shared)
+    pthread_mutex_unlock(&s.shared.lock)
+    return 0
+
+
 cdef void store_clean_again(Store* s) noexcept nogil:
     cdef StoreCleaning* c = s.loop.cleaning
     if c != NULL and c.chunk:

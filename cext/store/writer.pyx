@@ -12,7 +12,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 
 from cext.base.clock cimport clock_monotonic_us
-from cext.store.clean cimport clean_fini, clean_step, clean_wants_sync
+from cext.store.clean cimport clean_fini, clean_refused, clean_step, clean_wants_sync
 from cext.store.file cimport file_write
 from cext.store.format cimport HEADER_BYTES
 from cext.store.poison cimport segment_rewrite
@@ -68,6 +68,7 @@ cdef void writer_take(Store* s) noexcept nogil:
     """Take over everything that the loop has handed over."""
     cdef StoreWriter* w = &s.writer
     cdef StoreShared* shared = &s.shared
+    cdef bint refused
     pthread_mutex_lock(&shared.lock)
     if shared.sealed.head != NULL:
         if w.todo.tail == NULL:
@@ -87,12 +88,16 @@ cdef void writer_take(Store* s) noexcept nogil:
     if shared.cleaned:
         shared.cleaned = 0
         w.clean_waits = 1
+    refused = shared.clean_refused
+    shared.clean_refused = 0
     w.answers_bytes = shared.answers_bytes
     w.live_bytes = shared.live_bytes
     w.sync_lsn = shared.sync_lsn
     if s.extension.ctx != NULL:
         s.extension.take(s.extension.ctx)
     pthread_mutex_unlock(&shared.lock)
+    if refused:
+        clean_refused(s)
     if w.sync_lsn and s.options.sync != STORE_SYNC_NEVER:
         w.sync_wanted = 1
 
@@ -353,21 +358,21 @@ cdef bint housework(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef const char* action = ""
     cdef uint32_t news = 0
-    cdef int got = clean_step(s, &news, &action)
+    cdef int got, more = 0
+    if w.active:                        # first, since cleaning needs its room
+        more = spare_prepare(s)
+        if more < 0:
+            report_and_retry(s, "write a spare segment in", more)
+    got = clean_step(s, &news, &action)
     if got < 0:
         report_and_retry(s, action, got)
-    got = 0
-    if w.active:
-        got = spare_prepare(s)
-        if got < 0:
-            report_and_retry(s, "write a spare segment in", got)
     if news & STORE_CLEAN:
         pthread_mutex_lock(&s.shared.lock)
         s.shared.cleaning = w.cleaning
         pthread_mutex_unlock(&s.shared.lock)
     if news:
         writer_publish(s, news, NULL)
-    return got > 0
+    return more > 0
 
 
 cdef int writer_turn(Store* s, bint now) noexcept nogil:
@@ -401,7 +406,7 @@ cdef int writer_turn(Store* s, bint now) noexcept nogil:
 cdef bint has_work(Store* s) noexcept nogil:
     """Return whether the loop has handed something over. The caller holds the lock."""
     cdef StoreShared* shared = &s.shared
-    return (shared.sealed.head != NULL or shared.sync_lsn != s.writer.sync_lsn or shared.closing or shared.extension_due or shared.cleaned or shared.requests != NULL
+    return (shared.sealed.head != NULL or shared.sync_lsn != s.writer.sync_lsn or shared.closing or shared.extension_due or shared.cleaned or shared.clean_refused or shared.requests != NULL
             or (s.writer.requests != NULL and shared.answers_bytes < s.writer.answers_bytes))
 
 

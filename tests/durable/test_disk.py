@@ -165,6 +165,45 @@ def test_a_start_on_a_full_disk(disk: Door | Tmpfs) -> None:
         publish(broker.client("pub", clean=True), "a", b"after")
 
 
+def filled(broker: Kept, disk: Door | Tmpfs) -> list[int]:
+    """Fill more than one segment, then the disk; return the numbers of the accepted messages."""
+    pub = broker.client("pub", clean=True)
+    for n in range(1000):
+        if n == 90:
+            disk.fill(broker)
+        pub.send(Publish("a", b"%04d" % n + bytes(200_000), 1, 1 + n))
+        ack = pub.read_packet()
+        assert isinstance(ack, Puback)
+        if ack.rc:
+            return list(range(n))
+    raise AssertionError("nothing was refused")
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_long_queue_is_drained_after_starts_on_a_full_disk(disk: Door | Tmpfs, end: str) -> None:
+    with Kept(KEEP.replace("{dir}", disk.dir) + "max_queued_bytes 0\n", disk.env) as broker:
+        offline_subscriber(broker, ("a", 1))
+        sent = filled(broker, disk)
+        done = 0
+        for part in (20, 40, len(sent)):            # each start finds the room that the one before has left
+            if end == "kill":
+                broker.kill()
+            else:
+                broker.stop()
+                broker.start()
+            sub = broker.client("sub", session=True)
+            got = [int(payload[:4]) for payload in taken_in(sub, 1)]
+            assert got[0] <= done                   # a kill may forget the last acknowledgements
+            got += [int(payload[:4]) for payload in taken_in(sub, part - got[0] - 1)]
+            assert got == sent[got[0]:part]
+            done = part
+            if done < len(sent):
+                sub.close()
+        if isinstance(disk, Tmpfs):                 # without more room than the drained queue has left
+            until(lambda: "The disk has room again" in broker.log())
+        nothing_more(sub)
+
+
 @pytest.mark.parametrize(("fault", "level"), [("write_errno", "group"), ("sync_errno", "strict")])
 def test_a_disk_that_fails(faults: Faults, fault: str, level: str) -> None:
     with Kept(KEEP + f"durability {level}\n", faults.env) as broker:

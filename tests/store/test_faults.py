@@ -217,6 +217,33 @@ def test_a_full_disk_and_a_kill_lose_nothing_that_was_committed() -> None:
     assert owner.loss["n"] == 0
 
 
+def test_a_start_on_a_full_disk_continues_in_the_room_that_is_allocated() -> None:
+    """Test it with the leftovers of an unfinished batch there, which must never count again."""
+    disk = Disk()
+    owner = Owner(disk)
+    while owner.store.stats()["segments"] < 3:
+        batches(owner, 1, size=1000)
+    owner.store.abandon()
+    disk.kill()
+    disk.files.pop("segment.000004")
+    disk.space = disk.used()                                # the next spare finds no room
+    for n in range(4):
+        owner = Owner(disk)
+        assert owner.loss["n"] == 0 and owner.loss["end_lsn"] == owner.store.written()
+        assert len(owner.table) == len(owner.replayed) and b"left over" not in b"".join(owner.table.values())
+        end = batches(owner, 1, size=100)[0]
+        assert owner.store.written() == end and owner.store.stats()["segments"] == 3
+        assert not any(b"left over" in file.data for file in disk.files.values())
+        for key in range(1000, 1008):
+            owner.put(key, b"left over" * 20)
+        owner.seal()
+        disk.faults["pwrite"] = ["short", errno.ENOSPC]
+        owner.store.turn()
+        assert owner.store.written() == end and any(b"left over" in file.data for file in disk.files.values()), n
+        owner.store.abandon()
+        disk.kill()
+
+
 def test_a_failed_write_is_repeated_in_another_segment() -> None:
     disk = Disk()
     owner = Owner(disk)

@@ -72,6 +72,7 @@ ctypedef struct Durable:
     uint8_t patient             # 1: waiting pays, see commit.pyx
     uint8_t urgent              # 1: the open batch has deliveries of offline sessions, or records of streams
     uint8_t lazy                # 1: no client waits for the open batch
+    uint8_t counting            # 1: copies of live records are counted, not appended
     uint8_t tight               # 1: so much of a stream waits for the disk that publishers wait, too
     uint32_t interval_ms
     uint32_t serial             # serial of the open batch
@@ -111,7 +112,8 @@ ctypedef struct Durable:
     uint32_t n_free
     uint32_t n_freed            # ids at the end that are free from the next batch on
     uint32_t cap_free
-    uint32_t clean_pass         # number of segments that were cleaned
+    uint64_t counted            # bytes of the copies in a chunk that is counted
+    uint32_t clean_pass         # number of passes over segments that are cleaned
     uint64_t* seen              # subscriptions written again in this pass: pairs of hashes, open addressing, at most half full
     uint32_t seen_mask
     uint32_t n_seen

@@ -67,6 +67,9 @@ cdef uint8_t* record_room(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexce
     """Make room for a body in the open batch. NULL: no memory; the client that caused the record gets no acknowledgement."""
     cdef Durable* t = durable_of(b)
     cdef uint8_t* out
+    if t.counting:
+        t.counted += store_record_bytes(<uint32_t>n)
+        return NULL
     batch_changed(t, n)
     t.changes += MORE
     out = store_append(&t.store, <uint8_t>kind, 0, <uint32_t>n, lsn) if n <= 0x7FFFFFFF else NULL

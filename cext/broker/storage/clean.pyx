@@ -5,6 +5,7 @@ A record is copied if its content is true now: a delivery that is not done, a re
 existing session, subscription, will or inbound message. All other records are dropped. Only the oldest segment is ever deleted,
 so a record that replaces or ends such a thing is in a later segment. For a session and for a subscription, the copy contains the
 *current* state, once per segment.
+On a full disk a pass before counts the copies (Durable.counting): the same functions run, but record_room appends nothing.
 Cost: a slice is up to RECORDS records of a chunk of 256 KiB.
 """
 
@@ -37,7 +38,7 @@ from cext.session.record cimport (
 )
 from cext.session.session cimport SESSION_WILL_STORED, Session, sessions_find
 from cext.store.state cimport StoreRecord
-from cext.store.store cimport store_clean_again, store_clean_chunk, store_clean_done
+from cext.store.store cimport store_clean_again, store_clean_chunk, store_clean_count, store_clean_counts, store_clean_done
 from cext.topic.index cimport Entry, index_entry
 from cext.topic.name cimport Filter, filter_parse
 
@@ -315,7 +316,7 @@ cdef void record_copy(Broker* b, Durable* t, const StoreRecord* r) noexcept nogi
         will_copy(b, t, r.body)
     elif r.kind == RECORD_CLIENT_WILL:
         client_will_copy(b, t, r.body)
-    elif r.kind == RECORD_STREAMS and b.streams != NULL:
+    elif r.kind == RECORD_STREAMS and b.streams != NULL and not t.counting:
         streams_again(b)
 
 
@@ -325,18 +326,26 @@ cdef bint clean_some(Broker* b) noexcept nogil:
     cdef StoreRecord records[RECORDS]
     cdef uint32_t n, i
     cdef uint64_t changes = changes_of(b)
+    cdef bint more = 0
     if b.reactor.now_ms < t.pause_until_ms:
         return 0                 # the next commit continues
+    t.counting = store_clean_counts(&t.store)
+    t.counted = 0
     n = store_clean_chunk(&t.store, records, RECORDS)
     for i in range(n):
         record_copy(b, t, &records[i])
-    if lacks_since(b, changes):
+    if t.counting:
+        t.counting = 0
+        more = store_clean_count(&t.store, t.counted)
+        if more and store_clean_counts(&t.store):
+            return 1
+    elif lacks_since(b, changes):
         store_clean_again(&t.store)      # no memory for all live records: the segment must stay
         t.pause_until_ms = b.reactor.now_ms + MEMORY_PAUSE_MS
     elif store_clean_done(&t.store):
         return 1
-    t.clean_pass += 1            # the segment is complete, or its next pass begins at the start
+    t.clean_pass += 1            # the segment is counted or complete, or its next pass begins at the start
     free(t.seen)
     t.seen = NULL
     t.n_seen = t.seen_mask = 0
-    return 0
+    return more

@@ -243,9 +243,10 @@ cdef void durable_seal(Broker* b) noexcept nogil:
     t.strict = t.urgent = 0
     if b.streams != NULL:
         streams_seal(b)
+    # before the seal, which hands it over: after a start the first batch decides whether to clean
+    t.store.live_bytes = b.messages.recorded_bytes + b.sessions.count * SESSION_ROOM + subscription_count(b) * SUBSCRIPTION_ROOM
     batch.ticket = store_seal(&t.store, batch.sync)
     t.batches_tail += 1
-    t.store.live_bytes = b.messages.recorded_bytes + b.sessions.count * SESSION_ROOM + subscription_count(b) * SUBSCRIPTION_ROOM
     t.serial += 1
     t.sealed += 1
     seal_pending_deliveries(b, t)
