@@ -247,7 +247,9 @@ cdef int v2_read(const uint8_t* p, size_t n, Proxied* out) noexcept nogil:
     if found != PROXY_DONE:
         return found
     if p[12] == V2_LOCAL:
-        out.local = 1           # health check of the proxy itself; the contents of the header must be ignored
+        out.local = 1           # health check of the proxy itself; only `compat` reads the addresses, and nothing in them is an error
+        if v2_addresses_size(p[13]) >= 0 and <int>be16(p + 14) >= v2_addresses_min(p[13]):
+            v2_addresses(p[13], p + PROXY_V2_HEAD_BYTES, be16(p + 14), out)
         return PROXY_DONE
     size = v2_addresses_size(p[13])
     if size > <int>be16(p + 14):

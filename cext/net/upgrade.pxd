@@ -43,12 +43,13 @@ cdef enum:
     SEEN_SUBPROTOCOL = 64
     SEEN_ORIGIN = 128
     SEEN_FORWARDED = 256
+    SEEN_CONNECTION_LINE = 512  # with any value
 
 ctypedef struct UpgradeRules:
     uint32_t size_max           # limit in bytes of the request
     const View* origins
     uint32_t n_origins          # 0 = all origins are allowed
-    uint8_t silent              # 1 = a refused request gets no answer, as in Mosquitto
+    uint8_t compat              # 1 = as in Mosquitto: a refused request gets no answer, and Connection may have any value
 
 ctypedef struct Upgrade:        # state of the parser; zeroed = initial state
     uint32_t line_at            # offset of the unfinished line

@@ -164,6 +164,7 @@ cdef int header_take(Upgrade* u, const uint8_t* start, View name, View value) no
         if list_has(value, b"websocket", 9):
             u.seen |= SEEN_UPGRADE
     elif same_word(name, b"connection", 10):
+        u.seen |= SEEN_CONNECTION_LINE
         if list_has(value, b"upgrade", 7):
             u.seen |= SEEN_CONNECTION
     elif same_word(name, b"sec-websocket-version", 21):
@@ -224,7 +225,7 @@ cdef bint origin_allowed(const Upgrade* u, const uint8_t* p, const UpgradeRules*
 
 
 cdef int upgrade_verdict(Upgrade* u, const uint8_t* p, const UpgradeRules* rules) noexcept nogil:
-    if not u.seen & SEEN_UPGRADE or not u.seen & SEEN_CONNECTION:
+    if not u.seen & SEEN_UPGRADE or not u.seen & (SEEN_CONNECTION_LINE if rules.compat else SEEN_CONNECTION):
         return upgrade_refuse(u, WRONG_UPGRADE, 426)
     if not u.seen & SEEN_VERSION_13:
         return upgrade_refuse(u, WRONG_WS_VERSION, 426)               # [RFC 6455 4.4]

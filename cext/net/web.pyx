@@ -119,7 +119,7 @@ cdef int upgrade_take(Buffers* b, Conn* c, const uint8_t* p, size_t n, size_t* u
     status = upgrade_read(&w.parser.upgrade, p, n, w.rules)
     if status == UPGRADE_MORE:
         return WEB_MORE if w.request != NULL or request_keep(b, w, p, n) == 0 else WEB_NO_MEMORY
-    if (status == UPGRADE_DONE or not w.rules.silent) and answer_put(b, c, status) != 0:
+    if (status == UPGRADE_DONE or not w.rules.compat) and answer_put(b, c, status) != 0:
         return WEB_NO_MEMORY
     if status != UPGRADE_DONE:
         return WEB_REFUSED

@@ -113,7 +113,7 @@ cdef class Handshake:
         self.rules.size_max = size_max
         self.rules.origins = self.origins
         self.rules.n_origins = 0
-        self.rules.silent = 0
+        self.rules.compat = 0
         for origin in self.keep:
             self.origins[self.rules.n_origins].p = <const uint8_t*><const char*>origin
             self.origins[self.rules.n_origins].n = <uint32_t>len(origin)

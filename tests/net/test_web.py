@@ -290,6 +290,17 @@ def test_a_refusal_without_an_answer(run: Run, dial: Dial, web: Open, sent: byte
     enter(web(broker, Origin="https://good.example"))
 
 
+@pytest.mark.parametrize("value", [b"close", b"keep-alive"])
+def test_compat_accepts_any_connection_header(run: Run, dial: Dial, value: bytes) -> None:
+    """nginx sends `Connection: close` if its configuration does not set the header; Mosquitto needs the header, with any value."""
+    request = handshake()[0]
+    other = request.replace(b"Connection: Upgrade", b"Connection: " + value)
+    assert other != request
+    assert dial(run({"compat": 1}, **WS), other).recv(12) == b"HTTP/1.1 101"
+    assert dial(run(**WS), other).recv(12) == b"HTTP/1.1 426"
+    assert to_the_end(dial(run({"compat": 1}, **WS), request.replace(b"Connection: Upgrade\r\n", b""))) == b""
+
+
 def test_a_browser_of_an_allowed_origin(run: Run, web: Open) -> None:
     broker = run(**WS, websockets_origin=("https://good.example", "https://other.example"))
     enter(web(broker, Origin="https://other.example", User_Agent="Mozilla/5.0", Sec_WebSocket_Extensions="permessage-deflate"))
@@ -436,6 +447,18 @@ def test_a_header_that_mosquitto_does_not_read(run: Run, dial: Dial, head: bytes
     assert to_the_end(sock) == b""
     assert broker.log("disconnected") == ("Client (null) [(null):0] disconnected: bad socket read/write: Invalid input. The PROXY header is corrupt. "
                                           f"It is from 127.0.0.1:{sock.getsockname()[1]}.")
+
+
+@pytest.mark.parametrize(("settings", "moved"), [({"compat": 1}, True), ({}, False)])
+def test_compat_uses_the_addresses_of_a_local_header(run: Run, dial: Dial, settings: dict[str, int], moved: bool) -> None:
+    """The standard ignores them, and Mosquitto refuses a LOCAL header only if it has none."""
+    broker = run(settings, enable_proxy_protocol=2)
+    sock = dial(broker, v2(command=0x20) + connect("p"))
+    assert read(sock, 4) == CONNACK
+    own = f"127.0.0.1:{sock.getsockname()[1]}"
+    assert (f"from {own} as p " not in broker.log(" as p ")) == moved
+    sock = dial(broker, v2(command=0x20, family=0, addresses=b"") + connect("q"))
+    assert (to_the_end(sock) == b"") if moved else (read(sock, 4) == CONNACK)
 
 
 def test_headers_that_mosquitto_reads(run: Run, dial: Dial) -> None:

@@ -105,10 +105,10 @@ cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nog
     cdef bint has_certificate
     if p == NULL:
         return proxy_corrupt(b, c)
-    if b.settings.compat and listener.proxy_version == 2 and (p.local or p.size > MOSQUITTO_V2_BYTES_MAX):
-        return proxy_corrupt(b, c)       # Mosquitto refuses a health check of the proxy, and long headers
+    if b.settings.compat and listener.proxy_version == 2 and ((p.local and not p.family) or p.size > MOSQUITTO_V2_BYTES_MAX):
+        return proxy_corrupt(b, c)       # Mosquitto refuses a LOCAL header without addresses, and long headers
     conn.address.by_proxy = 1
-    if not p.local:
+    if not p.local or (b.settings.compat and p.family):      # Mosquitto uses the addresses of a LOCAL header
         conn.address.family = p.family
         conn.address.port = p.port
         memcpy(conn.address.ip, p.ip, sizeof(p.ip))

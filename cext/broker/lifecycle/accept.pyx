@@ -63,7 +63,7 @@ cdef bint listener_prepare(Broker* b, Listener* listener, Conn* conn) noexcept n
     if not listener.proxy_version and not listener.websockets:
         return 1
     listener.upgrade.size_max = b.settings.packet_buffer_size
-    listener.upgrade.silent = b.settings.compat
+    listener.upgrade.compat = b.settings.compat
     return conn_web(conn, listener.proxy_version, &listener.upgrade if listener.websockets else NULL) == 0
 
 
