@@ -190,7 +190,7 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
         return EXIT_FAILED
     native = [f"{why} ({plugin.origin})" for plugin in all_plugins(config) if (why := refusal(plugin)) is not None]
     patterns = [line for rules in acls.values() for line in acl_warnings(rules)]
-    store = [] if unkept is None else [unkept_line(unkept)]
+    store = [] if unkept is None else [unkept_line(config, unkept)]
     for _, notice in config.notices:
         click.echo(notice, err=True)
     rights = [f"{one.text}. {one.advice}" for one in troubles(config) if one.stops]

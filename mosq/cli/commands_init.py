@@ -111,7 +111,7 @@ def problems(conf: str) -> list[str]:
             unkept = unusable(config)
     except ConfigError as error:
         return [str(error)]
-    return [*([] if unkept is None else [unkept_line(unkept)]), *file_problems(config)]
+    return [*([] if unkept is None else [unkept_line(config, unkept)]), *file_problems(config)]
 
 
 def _users(wanted: "Wanted", users: tuple[str, ...], anonymous: bool, asks: bool) -> dict[str, str]:

@@ -52,7 +52,12 @@ def settle(config: "Config", store: str, report: "Report") -> None:
     the store."""
     path = mosquitto_file(config)
     if not has_segments(store):
-        _first(config, store, [one for one in (path, sqlite_database(config)) if one and has_bytes(one)], report)
+        files = [one for one in (path, sqlite_database(config)) if one]
+        for one in files:
+            wrong = not_a_file(one)
+            if wrong:
+                report(WARNING, f"Warning: {wrong}, so there is nothing to take over from it.")
+        _first(config, store, [one for one in files if has_bytes(one)], report)
     elif path is not None and config.mosquitto_db:
         _compare(config, store, path, report)
     elif os.path.isdir(store):
@@ -93,6 +98,13 @@ def has_bytes(path: str | None) -> bool:
     return path is not None and os.path.isfile(path) and os.path.getsize(path) > 0
 
 
+def not_a_file(path: str) -> str:
+    """Return why a name that is there is not that of a file; "" if it is, or if there is no such name."""
+    if os.path.isfile(path) or not os.path.lexists(path):
+        return ""
+    return f"{path} is not a file" if os.path.exists(path) else f"{path} is a link to a file that is missing"
+
+
 def _first(config: "Config", store: str, files: list[str], report: "Report") -> None:
     if not files:
         if os.path.isdir(store):
@@ -104,8 +116,28 @@ def _first(config: "Config", store: str, files: list[str], report: "Report") -> 
     try:
         _take_over(config, store, files[0], report)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{error}. {files[0]} cannot be taken over, and nothing was changed. Repair it, or move it "
-                         "away to start without its sessions and messages.") from None
+        from mosq.tools.db.store import reason
+
+        raise ValueError(f"{reason(error)}. {files[0]} cannot be taken over, and nothing was changed."
+                         f"{_advice(error)}") from None
+
+
+def _advice(error: Exception) -> str:
+    """Return what to do when a file cannot become the store; "" if the error says it."""
+    from errno import EACCES, EDQUOT, ENOSPC, EPERM
+
+    from mosq.tools.db.mosquitto_file import FormatError, InUseError
+
+    number, text = getattr(error, "errno", None), str(error)
+    if isinstance(error, InUseError):
+        return ""
+    if number in (ENOSPC, EDQUOT) or any(os.strerror(full) in text for full in (ENOSPC, EDQUOT)):
+        return " Free as much space as it has bytes, and start again."
+    if number in (EACCES, EPERM):
+        return " Give it to the user that the broker runs as (chown), and start again."
+    if isinstance(error, FormatError):
+        return " Repair it, or move it away to start without its sessions and messages."
+    return ""
 
 
 def _compare(config: "Config", store: str, path: str, report: "Report") -> None:
@@ -118,6 +150,8 @@ def _compare(config: "Config", store: str, path: str, report: "Report") -> None:
     elif found is None:
         if mark.how == EXPORTED:
             _set_aside(store, path, report)
+    elif not os.path.isfile(path):
+        report(WARNING, f"Warning: {not_a_file(path)}. The store {store} is used.")
     elif found not in mark.files:
         _changed(config, store, path, report)
 

@@ -123,5 +123,6 @@ def _address(listener: "Listener") -> tuple[object, ...]:
 def _refused(log: "Log", error: Exception, status: int = 0) -> int:
     text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error) or type(error).__name__
     text = " ".join(text.removeprefix("Error: ").split("\n"))
-    log.report(ERROR, f"Error: The configuration was not reloaded, the old one stays in force: {text}")
+    then = "and the broker ends (compat)" if status else "the old one stays in force"
+    log.report(ERROR, f"Error: The configuration was not reloaded, {then}: {text}")
     return status

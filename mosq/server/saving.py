@@ -16,8 +16,9 @@ import time
 
 from mosq.config.plugin import has_store
 from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
-from mosq.server.handover import mosquitto_file
+from mosq.server.handover import has_segments, mosquitto_file
 from mosq.server.storage import store_directory
+from mosq.tools.db.mark import TAKEN_OVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ class Saver:
         if self.config.without_store:
             from mosq.server.unkept import unkept_line
 
-            self._report(ERROR, f"Error: {unkept_line(self.config.without_store)}")
-        elif path is None:
+            self._report(ERROR, f"Error: {unkept_line(self.config, self.config.without_store)}")
+        elif path is None or not has_segments(store_directory(self.config) or ""):
             self._report(NOTICE, f"Nothing to save: {self._why_not()}.")
         elif self._running is not None:
             self._again = True
@@ -87,16 +88,16 @@ class Saver:
         if self._running is not None:
             self._running.stop()
         path, store = self._path(), store_directory(self.config)
-        if path is None or store is None:
+        if path is None or store is None or not has_segments(store):    # a store without a segment has no content
             return
         self._report(INFORMATION, f"Saving in-memory database to {path}.")
-        from mosq.tools.db.mosquitto_save import TooLongError, reason, save
-        from mosq.tools.db.store import StoreError
+        from mosq.tools.db.mosquitto_save import TooLongError, save
+        from mosq.tools.db.store import StoreError, reason
 
         within_s = self.config.mosquitto_db_seconds
         try:
-            _, kept = save(store, path, ports_of(self.config), within_s)
-            self._saved(path, kept)
+            _, *kept = save(store, path, ports_of(self.config), within_s)
+            self._saved(path, *kept)
         except TooLongError:
             self._report(WARNING, f"Warning: {path} was not written within {within_s} s (mosquitto_db_seconds), and "
                                   f"has its old content. mosq needs only {store}. For Mosquitto, run: "
@@ -110,6 +111,8 @@ class Saver:
     def _why_not(self) -> str:
         if not has_store(self.config):
             return "persistence is off"
+        if self._path() is not None:
+            return "no session and no retained message has been stored"
         return "the store already holds all that was acknowledged, and this configuration writes no mosquitto.db"
 
     def _changes(self) -> tuple[int, int]:
@@ -142,13 +145,16 @@ class Saver:
         if running.status:
             self._failed(path, running.output or f"the process that writes it ended with status {running.status}")
         else:
-            self._saved(path, running.output)
+            how, _, kept = running.output.partition(" ")
+            self._saved(path, kept, how)
         if self._again:
             self._begin()
 
-    def _saved(self, path: str, kept: str) -> None:
-        if kept:
-            self._report(NOTICE, f"The former {path}, which this broker has not written, is now {kept}.")
+    def _saved(self, path: str, kept: str, how: str) -> None:
+        if kept and how == TAKEN_OVER:
+            self._report(NOTICE, f"The file {path} that was taken over is now {kept}.")
+        elif kept:
+            self._report(WARNING, f"Warning: {path} was not written by this broker. Its old content is now in {kept}.")
 
     def _failed(self, path: str, why: str) -> None:
         self._report(ERROR, f"Error: {path} could not be written, and has its old content: {why}. mosq does not need "

@@ -66,10 +66,32 @@ def must_stop(config: "Config") -> str | None:
             "persistence_location that is there and belongs to the user that the broker runs as.")
 
 
-def unkept_line(why: str) -> str:
-    """Return the line that reports that the broker runs without its store."""
-    return (f"Nothing is kept over a restart, although persistence is true: the store cannot be opened ({why}). Make "
-            "the folder, owned by the user that the broker runs as: mosq looks for it every 10 seconds.")
+def unkept_line(config: "Config", why: str) -> str:
+    """Return the line that reports that the broker runs without its store, and names a store or file that is ignored
+    because of that."""
+    try:
+        left = left_behind(config)
+    except OSError:
+        left = ""
+    ignored = f"The sessions and messages in {left} are not used. " if left else ""
+    return (f"Nothing is kept over a restart, although persistence is true: the store cannot be opened ({why}). "
+            f"{ignored}{_advice(why)}: mosq looks every 10 seconds" + (", and a restart uses them." if left else "."))
+
+
+def _advice(why: str) -> str:
+    if why.endswith("Permission denied"):
+        return "Give the folder to the user that the broker runs as (chown)"
+    if why.endswith("Not a directory"):
+        return "Name a folder of the broker's user in persistence_location"
+    return "Make the folder, owned by the user that the broker runs as"
+
+
+def left_behind(config: "Config") -> str:
+    """Return the path of a store or a file of Mosquitto with content; "" if there is none. Raises OSError."""
+    directory, path = store_place(config), mosquitto_file(config)
+    if has_segments(directory):
+        return directory
+    return path if path is not None and has_bytes(path) else ""
 
 
 class Unkept:
@@ -81,7 +103,7 @@ class Unkept:
         self._directory = store_place(config)
         self._next_s, self._report_s = now_s + LOOK_EVERY_S, now_s + REPORT_EVERY_S
         self._said = ""
-        report(ERROR, f"Error: {unkept_line(config.without_store)}")
+        report(ERROR, f"Error: {unkept_line(config, config.without_store)}")
 
     def due_in_s(self, now_s: float) -> float:
         return max(0.0, self._next_s - now_s)
@@ -94,7 +116,7 @@ class Unkept:
         self._next_s = now_s + LOOK_EVERY_S
         why = problem_of(self._directory)
         try:
-            left = self._left_behind() if why is None else ""
+            left = left_behind(self._config) if why is None else ""
             if why is None and not left:
                 attach_store(engine, self._config, self._report)
                 return True
@@ -107,12 +129,5 @@ class Unkept:
                                   "then. To keep those instead, move it away.")
         elif now_s >= self._report_s:
             self._report_s = now_s + REPORT_EVERY_S
-            self._report(ERROR, f"Error: {unkept_line(why or left or self._why)}")
+            self._report(ERROR, f"Error: {unkept_line(self._config, why or left or self._why)}")
         return False
-
-    def _left_behind(self) -> str:
-        """Return the path of a store or a file of Mosquitto with content; "" if there is none. Raises OSError."""
-        path = mosquitto_file(self._config)
-        if has_segments(self._directory):
-            return self._directory
-        return path if path is not None and has_bytes(path) else ""

@@ -84,6 +84,25 @@ def test_the_check_looks_with_the_rights_of_the_broker(tmp_path):
         assert (UNKEPT in mosq("-c", config, "--test-config").stderr) != is_kept
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root's rights are needed to take those of another user")
+def test_a_file_that_is_ignored_is_named_and_the_advice_fits_the_folder(tmp_path):
+    """Test a folder that the broker's user can read and not write."""
+    folder = tmp_path / "root"
+    folder.mkdir(mode=0o755)
+    tmp_path.chmod(0o755)
+    config = tmp_path / "mosq.conf"
+    config.write_text(f"listener 1 127.0.0.1\npersistence true\npersistence_location {folder}/\nuser nobody\n")
+    (folder / "mosquitto.db").write_bytes(b"x")
+    (folder / "mosquitto.db").chmod(0o644)
+    line = mosq("-c", config, "--test-config").stderr
+    assert f"({folder}: Permission denied). The sessions and messages in {folder}/mosquitto.db are not used. Give the folder to the user" in line
+    (folder / "mosquitto.db").unlink()
+    line = mosq("-c", config, "--test-config").stderr
+    assert "are not used" not in line and "Give the folder to the user" in line and "Make the folder" not in line
+    config.write_text(config.read_text().replace(f"{folder}/", f"{folder}/none/").replace("nobody", "root"))
+    assert "Make the folder" in mosq("-c", config, "--test-config").stderr
+
+
 class Attaching:
     """An engine that takes a store, or refuses it."""
 

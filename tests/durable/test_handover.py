@@ -182,6 +182,100 @@ def test_the_first_start_takes_over_the_file_and_keeps_it(stopped: Kept) -> None
     assert content(file_of(stopped)) == ([b"theirs"], [b"by mosquitto"])
     stopped.start()
     assert stopped.log().count("Taking over") == 1
+    assert f"The file {file_of(stopped)} that was taken over is now {file_of(stopped)}.kept." in stopped.log()
+    assert "was not written by this broker" not in stopped.log()
+
+
+@pytest.mark.parametrize("by_signal", [False, True])
+def test_round_trips_to_mosquitto_do_not_accumulate_files(stopped: Kept, by_signal: bool) -> None:
+    """All of the second file is in the store and in the file that replaces it, so no copy of it is needed."""
+    for n in range(3):
+        mosquitto_wrote(file_of(stopped), b"c%d" % n)
+        before = file_of(stopped).stat().st_ino
+        stopped.start()
+        if by_signal:
+            stopped.send_signal(signal.SIGUSR1)
+            until(lambda before=before: file_of(stopped).stat().st_ino != before, stopped)  # type: ignore[misc]
+        stopped.stop()
+        assert content(file_of(stopped))[0] == [b"c%d" % n]
+    assert [path.name for path in stopped.dir.glob("mosquitto.db.kept*")] == ["mosquitto.db.kept"]
+    assert content(stopped.dir / "mosquitto.db.kept")[0] == [b"c0"]
+    assert "was not written by this broker" not in stopped.log()
+
+
+def test_a_file_of_which_parts_were_left_out_is_always_kept(stopped: Kept) -> None:
+    for n in range(2):
+        mosquitto_wrote(file_of(stopped), b"bad\xff", b"c%d" % n)
+        stopped.start()
+        stopped.stop()
+    assert sorted(path.name for path in stopped.dir.glob("mosquitto.db.kept*")) == ["mosquitto.db.kept", "mosquitto.db.kept.1"]
+
+
+@pytest.mark.parametrize("by_signal", [False, True])
+def test_a_broker_that_stored_nothing_saves_nothing_and_logs_no_error(broker: Kept, by_signal: bool) -> None:
+    if by_signal:
+        broker.send_signal(signal.SIGUSR1)
+        until(lambda: "Nothing to save: no session and no retained message has been stored." in broker.log(), broker)
+    assert broker.stop() == 0
+    assert "Error" not in broker.log() and "Saving" not in broker.log()
+    broker.start()
+    filled(broker)
+    broker.stop()
+    assert content(file_of(broker))[0] == [b"ours"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_name_that_is_no_file_is_reported_and_holds_up_no_start(stopped: Kept, kind: str, is_first: bool) -> None:
+    if not is_first:
+        stopped.start()
+        filled(stopped)
+        stopped.stop()
+        file_of(stopped).unlink()
+    if kind == "folder":
+        file_of(stopped).mkdir()
+    elif kind == "pipe":
+        os.mkfifo(file_of(stopped))
+    else:
+        file_of(stopped).symlink_to(stopped.dir / "none")
+    stopped.start()
+    if is_first or kind != "link":          # a file that is gone after a save means an empty start
+        why = "is a link to a file that is missing" if kind == "link" else "is not a file"
+        assert f"Warning: {file_of(stopped)} {why}" in stopped.log()
+
+
+def advice_for(error: Exception, stopped: Kept, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the text with which the first start ends when an import raises this error."""
+    import mosq.tools.db.mosquitto_import as module
+    from mosq.config.parser import load_config
+    from mosq.server.handover import settle
+
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    mosquitto_wrote(file_of(stopped), b"c")
+    monkeypatch.setattr(module, "import_file", failing)
+    conf = stopped.dir / "m.conf"
+    conf.write_text(KEEP.format(dir=stopped.dir))
+    with pytest.raises(ValueError) as found:
+        settle(load_config(str(conf)), str(stopped.dir / "mosquitto.db.store"), lambda _type, _text: None)
+    return str(found.value)
+
+
+def test_each_failure_of_a_take_over_has_its_own_advice(stopped: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+
+    from mosq.tools.db.mosquitto_file import InUseError
+    from mosq.tools.db.store import StoreError
+
+    path = str(file_of(stopped))
+    denied = advice_for(PermissionError(errno.EACCES, "Permission denied", path), stopped, monkeypatch)
+    assert denied == f"{path}: Permission denied. {path} cannot be taken over, and nothing was changed. " \
+                     "Give it to the user that the broker runs as (chown), and start again."
+    for full in (OSError(errno.ENOSPC, "No space left on device", path), StoreError(f"{path}: No space left on device")):
+        assert "Free as much space as it has bytes" in advice_for(full, stopped, monkeypatch)
+    in_use = advice_for(InUseError(path, None, "process 7 has it open; expected that no broker uses it: stop Mosquitto first"), stopped, monkeypatch)
+    assert in_use.endswith("nothing was changed.") and "Repair" not in in_use
 
 
 DEBIANS = """pid_file {dir}/mosquitto.pid
@@ -300,7 +394,7 @@ def test_the_first_start_refuses_a_file_that_cannot_be_taken_over(stopped: Kept,
         stopped.start()
     assert why in str(error.value) and "move it away" in str(error.value)
     assert file_of(stopped).read_bytes() == bad
-    assert not list(stopped.dir.glob("mosquitto.db.store/segment.*"))
+    assert not list(stopped.dir.glob("mosquitto.db.*"))
     file_of(stopped).unlink()
     stopped.start()
 

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 NAME = "mosquitto.mark"
 BYTES_MAX = 65536
 EXPORTED, IMPORTED = "exported", "imported"
+PARTLY = "partly"  # imported, but parts of the file were left out as invalid
+TAKEN_OVER, FOREIGN = "taken-over", "foreign"  # a file that mosq keeps under another name: read by it, or unknown to it
 
 
 class Mark:
     """`files`: the file, and the one that it replaced, so that a crash between the mark and the replacement does no
-    harm. `end_lsn`: the end of the store when its content was written; -1 if it was imported."""
+    harm. `how`: EXPORTED, IMPORTED or PARTLY. `end_lsn`: the end of the store when its content was written; -1 if it
+    was imported."""
 
     __slots__ = ("end_lsn", "files", "how", "path")
 

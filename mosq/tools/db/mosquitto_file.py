@@ -46,6 +46,10 @@ class FormatError(ValueError):
         self.path, self.offset = path, offset
 
 
+class InUseError(FormatError):
+    """Report that another program uses a file, which may be correct."""
+
+
 @dataclass(slots=True, frozen=True)
 class Config:
     offset: int
@@ -309,7 +313,8 @@ class MosquittoFile:
         data = self._file.read(HEADER.size)
         if data[:15] != MAGIC:
             what = "not a persistence file of Mosquitto" if data else "the file is empty"
-            raise FormatError(self.path, 0, f"{what}; expected the bytes 00 B5 00 and `mosquitto db`")
+            raise FormatError(self.path, 0, f"{what}; expected the bytes 00 B5 00 and `mosquitto db`, or "
+                                            "the database of persist-sqlite")
         if len(data) < HEADER.size:
             raise FormatError(self.path, len(data), f"the file ends; expected a header of {HEADER.size} bytes")
         format: int = HEADER.unpack(data)[2]

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 
 from mosq._core import record_encode
 from mosq.tools.db import kinds
-from mosq.tools.db.mark import IMPORTED, Mark, identity, write_mark
+from mosq.tools.db.mark import IMPORTED, PARTLY, Mark, identity, write_mark
 from mosq.tools.db.mark import NAME as MARK
 from mosq.tools.db.mosquitto_file import (
     Client,
     ClientMessage,
-    FormatError,
+    InUseError,
     Message,
     MosquittoFile,
     Retain,
@@ -442,10 +442,10 @@ def is_empty(path: str) -> bool:
 def unchanged(
     records: "Iterator[tuple[int, bytes]]", path: str, before: "Identity | None"
 ) -> "Iterator[tuple[int, bytes]]":
-    """Yield the records of an import. Raises FormatError at the end if the file changed while it was read."""
+    """Yield the records of an import. Raises InUseError at the end if the file changed while it was read."""
     yield from records
     if identity(path) != before:
-        raise FormatError(
+        raise InUseError(
             path, None, "it changed while it was read; expected that no broker uses it: stop Mosquitto first"
         )
 
@@ -465,6 +465,7 @@ def import_file(path: str, store: str, now_s: float, bridges: "Collection[bytes]
         imported = Import(file, now_s, progress, bridges, ports)
         records = unchanged(imported.records(), path, before)
         kept = write_store(store, records, f"mosq db import of format {file.format}", force, path)
-        write_mark(store, Mark(path, [before] if before is not None else [], IMPORTED))
+        how = PARTLY if file.warnings or imported.counts.refused else IMPORTED
+        write_mark(store, Mark(path, [before] if before is not None else [], how))
         give_to_owner(os.path.join(store, MARK), path)
         return imported.counts, kept, [*file.warnings, *imported.counts.refused]

@@ -1,8 +1,8 @@
 """Keep Mosquitto's file beside the store current: write it completely or not at all, in place of the old one.
 
 `python -m mosq.tools.db.mosquitto_save STORE FILE SECURITY:PORT...` is the process that a running broker starts for it.
-It writes to stderr why it failed (exit status 1), or the name of the file that it kept. It must start quickly, so this
-module and what it imports do without slow modules of the standard library.
+It writes to stderr why it failed (exit status 1), or how and under which name it kept a file (`foreign NAME`). It must
+start quickly, so this module and what it imports do without slow modules of the standard library.
 """
 
 import os
@@ -10,9 +10,20 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from mosq.tools.db.mark import EXPORTED, Mark, identity, keep, read_mark, sync_folder, write_mark
+from mosq.tools.db.mark import (
+    EXPORTED,
+    FOREIGN,
+    IMPORTED,
+    TAKEN_OVER,
+    Mark,
+    identity,
+    keep,
+    read_mark,
+    sync_folder,
+    write_mark,
+)
 from mosq.tools.db.mosquitto_export import MosquittoExport, Written
-from mosq.tools.db.store import StoreError, StoreSource
+from mosq.tools.db.store import StoreError, StoreSource, reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,12 +69,13 @@ def put_in_place(path: str) -> None:
     sync_folder(os.path.dirname(path) or ".")
 
 
-def save(store: str, path: str, ports: "Mapping[int, int]", within_s: float | None = None) -> tuple[Written, str]:
+def save(store: str, path: str, ports: "Mapping[int, int]", within_s: float | None = None) -> tuple[Written, str, str]:
     """Write the content of a store to Mosquitto's file, and mark the store. A file there that mosq did not write is
-    kept under another name.
+    kept under another name. So is one that mosq has imported; but if an older file has that name and all of the one was
+    imported, nothing is lost without it, and files do not accumulate.
 
-    Return what was written, and the name of the kept file or "". Raises StoreError, OSError, and TooLongError after
-    `within_s` seconds; then the old file is still there.
+    Return what was written, the name of the kept file or "", and TAKEN_OVER or FOREIGN. Raises StoreError, OSError, and
+    TooLongError after `within_s` seconds; then the old file is still there.
     """
     end_s = None if within_s is None else time.monotonic() + within_s
 
@@ -74,13 +86,18 @@ def save(store: str, path: str, ports: "Mapping[int, int]", within_s: float | No
     written = write_file(StoreSource(store), path, ports, progress)
     new, old, mark = identity(path + NEW), identity(path), read_mark(store, path)
     assert new is not None
-    kept = ""
-    if old is not None and (mark is None or mark.how != EXPORTED or old not in mark.files):
+    kept, how = "", TAKEN_OVER if mark is not None and old in mark.files else FOREIGN
+    if old is not None and not (mark is not None and how == TAKEN_OVER and _is_spare(path, mark)):
         kept = keep(path, KEPT)
     # A crash between the two leaves a file that the mark knows.
     write_mark(store, Mark(path, [new] if old is None else [new, old], EXPORTED, written.end_lsn))
     put_in_place(path)
-    return written, kept
+    return written, kept, how
+
+
+def _is_spare(path: str, mark: Mark) -> bool:
+    """Return whether a file that the mark knows need not be kept when it is replaced."""
+    return mark.how == EXPORTED or (mark.how == IMPORTED and os.path.lexists(f"{path}.{KEPT}"))
 
 
 def main(arguments: list[str]) -> int:
@@ -89,19 +106,13 @@ def main(arguments: list[str]) -> int:
     os.nice(NICE)  # the broker comes first
     try:
         pairs = [one.partition(":") for one in ports]
-        _, kept = save(store, path, {int(number): int(port) for number, _, port in pairs})
+        _, kept, how = save(store, path, {int(number): int(port) for number, _, port in pairs})
     except (StoreError, OSError) as error:
         sys.stderr.write(reason(error))
         return 1
-    sys.stderr.write(kept)
+    if kept:
+        sys.stderr.write(f"{how} {kept}")
     return 0
-
-
-def reason(error: Exception) -> str:
-    """Return the text of an error, with the file for an OSError."""
-    if isinstance(error, OSError) and error.filename:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return str(error)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from mosq.tools.db.mosquitto_file import (
     Client,
     ClientMessage,
     FormatError,
+    InUseError,
     Message,
     Retain,
     Subscription,
@@ -100,7 +101,8 @@ class SqliteFile:
         self.size = os.stat(path).st_size
         pid = writer_of(path)
         if pid:
-            raise self._failed(f"process {pid} has it open; expected that no broker uses it: stop Mosquitto first")
+            raise InUseError(path, None, f"process {pid} has it open; expected that no broker uses it: stop Mosquitto "
+                                         "first")
         how = "mode=ro" if _has_bytes(f"{path}-wal") else "mode=ro&immutable=1"
         self._db = sqlite3.connect(f"file:{urllib.parse.quote(os.path.abspath(path))}?{how}", uri=True,
                                    isolation_level=None)

@@ -62,7 +62,7 @@ def stats_text(f: dict[str, Any]) -> str:
     )
     rows = [
         ("store", f["directory"]),
-        ("made by", f["made_by"] or "?"),
+        *([("made by", f["made_by"])] if f["made_by"] else []),  # only imports record it
         (
             "sessions",
             f"{f['sessions']:,}, {f['sessions_connected']:,} of them connected, {f['sessions_expired']:,} expired",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Give = Callable[[list[tuple[int, int, int, bytes]]], None]
 
 SEGMENT = "segment."
+LOCK = "lock"
 STORE = ".store"  # end of the name of the broker's store folder: mosq/server/storage.py
 FORMAT = 1
 BATCH_BYTES = 1 << 20
@@ -27,6 +28,13 @@ WAIT_S = 60
 
 class StoreError(Exception):
     """State why something cannot be done with a store, where, and what was expected."""
+
+
+def reason(error: Exception) -> str:
+    """Return the text of an error, with the file for an OSError."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
 
 
 class Source(Protocol):
@@ -108,6 +116,7 @@ def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str,
     """
     import shutil  # slow to load, and a process that only reads a store has no use for it
 
+    is_new = not os.path.exists(path)
     place = open_store(path)  # for its lock
     stage = os.path.join(path, f"import.{os.getpid()}")
     try:
@@ -117,10 +126,23 @@ def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str,
         _write(stage, records, made_by)
         kept = _put_in_place(path, stage)
         _give(path, like)
+        is_new = False
         return kept
     finally:
-        place.close()
         shutil.rmtree(stage, ignore_errors=True)
+        if is_new:  # the import failed
+            _remove_empty(path)
+        place.close()
+
+
+def _remove_empty(path: str) -> None:
+    """Remove a store's folder that has only the lock, which this process holds."""
+    try:
+        if os.listdir(path) == [LOCK]:
+            os.unlink(os.path.join(path, LOCK))
+            os.rmdir(path)
+    except OSError:
+        pass
 
 
 def give_to_owner(path: str, like: str) -> None:
@@ -131,7 +153,7 @@ def give_to_owner(path: str, like: str) -> None:
 
 
 def _give(path: str, like: str) -> None:
-    for name in ("lock", *segment_files(path), "."):
+    for name in (LOCK, *segment_files(path), "."):
         give_to_owner(os.path.join(path, name), like)
 
 

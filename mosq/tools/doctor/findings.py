@@ -68,7 +68,7 @@ def _store(config: Config) -> list[Finding]:
     if wrong is not None:
         return [Finding(ATTENTION, wrong, origin, f"{NO_START} {store_advice(config)}".strip())]
     if unkept is not None:
-        return [Finding(ATTENTION, unkept_line(unkept), origin, store_advice(config))]
+        return [Finding(ATTENTION, unkept_line(config, unkept), origin, store_advice(config))]
     return [Finding(ATTENTION if wrong else BETTER, text, origin, advice)
             for wrong, text, advice in takeover_findings(config)]
 

@@ -4,7 +4,7 @@ the database of its plugin persist-sqlite. mosq/server/handover.py has the rules
 import os
 
 from mosq.config.model import Config
-from mosq.server.handover import has_bytes, has_segments, mosquitto_file, sqlite_database
+from mosq.server.handover import has_bytes, has_segments, mosquitto_file, not_a_file, sqlite_database
 from mosq.server.storage import store_directory
 from mosq.tools.db.mark import EXPORTED, NAME, identity, read_mark
 
@@ -19,7 +19,9 @@ def takeover_findings(config: Config) -> list[tuple[bool, str, str]]:
     file, database = mosquitto_file(config), sqlite_database(config)
     try:
         if not has_segments(store):
-            return _first([one for one in (file, database) if one is not None and has_bytes(one)], file, store)
+            odd = [(True, f"{wrong}, so there is nothing to take over from it", "Remove it, or put the file there.")
+                   for one in (file, database) if one is not None and (wrong := not_a_file(one))]
+            return odd + _first([one for one in (file, database) if one is not None and has_bytes(one)], file, store)
         return _later(config, file, database, store)
     except OSError as error:
         return [(True, f"{error.filename or store}: {error.strerror}", "Run mosq doctor as a user that may read it.")]
@@ -30,8 +32,7 @@ def _first(paths: list[str], file: str | None, store: str) -> list[tuple[bool, s
     for path in paths[:1]:
         wrong, text = _content(path)
         if wrong:
-            found.append((True, text, "The broker will not start with it. Repair it, or move it away to start without "
-                                      "its sessions and messages."))
+            found.append((True, text, f"The broker will not start with it. {wrong}"))
         else:
             kept = f"the file is kept as {path}.kept when mosq writes its own" if path == file else "the file stays"
             found.append((False, f"{path}: the first start takes over {text}; {kept}", STOP_FIRST))
@@ -68,9 +69,9 @@ def _last_change(store: str) -> float:
     return max(os.path.getmtime(os.path.join(store, name)) for name in os.listdir(store))
 
 
-def _content(path: str) -> tuple[bool, str]:
-    """Return (whether the file cannot be taken over, what it contains or why not)."""
-    from mosq.tools.db.mosquitto_file import Client, ClientMessage, FormatError, Retain, Subscription, Will
+def _content(path: str) -> tuple[str, str]:
+    """Return (what to do if the file cannot be taken over, else "", what it contains or why it cannot)."""
+    from mosq.tools.db.mosquitto_file import Client, ClientMessage, FormatError, InUseError, Retain, Subscription, Will
     from mosq.tools.db.mosquitto_import import open_file
 
     counts = dict.fromkeys((Client, Subscription, ClientMessage, Retain, Will), 0)
@@ -80,7 +81,9 @@ def _content(path: str) -> tuple[bool, str]:
                 if type(chunk) in counts:
                     counts[type(chunk)] += 1
     except FormatError as error:
-        return True, str(error)
+        if isinstance(error, InUseError):
+            return STOP_FIRST, str(error)
+        return "Repair it, or move it away to start without its sessions and messages.", str(error)
     wills = f", {counts[Will]:,} wills" if counts[Will] else ""
-    return False, (f"{counts[Client]:,} sessions, {counts[Subscription]:,} subscriptions{wills}, "
+    return "", (f"{counts[Client]:,} sessions, {counts[Subscription]:,} subscriptions{wills}, "
                    f"{counts[ClientMessage]:,} queued and {counts[Retain]:,} retained messages")
