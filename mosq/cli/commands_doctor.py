@@ -13,7 +13,7 @@ TITLES = (("same", "The same as with Mosquitto", "="), ("better", "Better with m
 EPILOG = """\b
 Examples:
   mosq doctor /etc/mosquitto/mosquitto.conf
-  sudo mosq doctor /etc/mosquitto/mosquitto.conf     also opens keys and password files
+  sudo mosq doctor /etc/mosquitto/mosquitto.conf     also examines what the broker's user may do
   mosq doctor --json mosquitto.conf | jq '.findings[] | select(.level == "attention")'
 
 \b
