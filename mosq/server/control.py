@@ -86,6 +86,8 @@ def serve(config: Config, *, taken: "Signals", quiet: bool = False, verbose: boo
             taken.defer()
             control.start(make_engine)
             return control.run(in_background)
+        except signals.Stopped:
+            return EXIT_OK              # nothing is open yet
         except CannotStartError as error:
             control.log.flush()
             # The log may be switched off, so the reason is printed too.
@@ -147,7 +149,8 @@ class Control:
         """Open the engine, listeners, store, pid file and give up rights. Raises CannotStartError."""
         self._report_start()
         try:
-            self.access, self.securities = self.access_of(self.config)
+            with self.signals.reading:
+                self.access, self.securities = self.access_of(self.config)
             self.report_patterns(self.securities)
             self.engine = self._open(make_engine)
         except ConfigError as error:

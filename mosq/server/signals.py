@@ -3,7 +3,7 @@ work, never in the middle of one.
 
     Signals() -> reading files: SIGTERM and SIGINT end the process with status 0; other signals wait in the pipe
       defer() -> from the first file or socket of the broker on, SIGTERM and SIGINT wait in the pipe too
-      with signals.reading: -> a reload reads files: SIGTERM and SIGINT also raise Stopped
+      with signals.reading: -> password files and rules are read: SIGTERM and SIGINT also raise Stopped
 
 Imported first of all, so that a signal during the start has a defined result. It uses `_signal`, of which `signal` is
 a copy with names for the numbers: those names come from `enum`, whose import takes longer than the start's own code.
@@ -34,7 +34,7 @@ def unblock(before: "set[int]") -> None:
 
 
 class Stopped(BaseException):
-    """SIGTERM or SIGINT arrived while a reload read files. Not an Exception: the file is not wrong."""
+    """SIGTERM or SIGINT arrived while files were read. Not an Exception: the file is not wrong."""
 
 
 class Reading:

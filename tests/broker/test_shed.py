@@ -14,7 +14,7 @@ from tests.broker.group import Member
 from tests.harness.broker import Broker as Process
 from tests.harness.effort import SANITIZED
 from tests.harness.faults import until
-from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe
+from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 
@@ -103,6 +103,8 @@ def test_the_queue_of_a_session_that_goes_on_is_not_lost(broker: mosq.Broker) ->
     assert len(again.gets()) == stored
     again.close()
 
+PUBREC = 0x50           # the first byte of a packet
+
 
 def resident_bytes(broker: Process, field: str) -> int:
     """Return VmRSS (resident memory) or VmHWM (its peak) of a broker."""
@@ -130,3 +132,34 @@ def test_frames_that_began_below_the_limit_do_not_grow_above_it() -> None:
         broker.send_signal(signal.SIGCONT)
         assert_served(honest)
         assert resident_bytes(broker, "VmHWM") - empty <= 1.2 * limit
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizer's own memory exceeds the limit")
+def test_a_client_that_ends_gets_no_acknowledgement_before() -> None:
+    """Test that a client which memory_limit has selected cannot complete its packet in the turn in which it ends."""
+    whole = Publish("q", b"x" * 300_000, 2, 1).encode(4)
+    part = Publish("half", b"x" * 100_000).encode(4)[:90_000]
+    with Process("listener {port} 127.0.0.1\nallow_anonymous true\nmemory_limit 40000000\n") as broker, ExitStack() as stack:
+        wires = [stack.enter_context(closing(Wire(broker.port, 4))) for _ in range(1100)]
+        for n, wire in enumerate(wires):
+            wire.send(Connect(f"c{n}"))
+        for wire in wires:
+            assert isinstance(wire.read_packet(), Connack)
+        victims, others = wires[:100], wires[100:]
+        for wire in victims:
+            wire.sock.sendall(whole[:-100])
+        broker.send_signal(signal.SIGSTOP)      # the others exceed the limit in one turn, and the victims end their packets in the next
+        for wire, content in [(one, part) for one in others] + [(one, whole[-100:]) for one in victims]:
+            wire.sock.setblocking(False)
+            wire.sock.send(content)
+            wire.sock.setblocking(True)
+        broker.send_signal(signal.SIGCONT)
+        acknowledged = 0
+        for wire in victims:
+            if (first := wire.read_frame()) is None:
+                continue                                # ended without an acknowledgement
+            assert first[0] == PUBREC
+            wire.send(Pingreq())
+            assert isinstance(wire.read_packet(), Pingresp)
+            acknowledged += 1
+        assert 0 < acknowledged < len(victims)

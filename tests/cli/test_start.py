@@ -92,6 +92,19 @@ def test_a_stop_while_the_configuration_is_read_ends_with_status_0(number, held)
     os.close(fd)
 
 
+def test_a_stop_while_the_rules_are_read_ends_with_status_0(start, tmp_path):
+    os.mkfifo(tmp_path / "acl")
+    (tmp_path / "m.conf").write_text(f"user root\nlistener 1890 127.0.0.1\nacl_file {tmp_path}/acl\n")
+    process = start("-c", tmp_path / "m.conf")
+    with (tmp_path / "acl").open("w"):          # waits until the broker reads
+        for _ in range(5):
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(2)
+                break
+    assert process.returncode == 0
+
+
 def test_signals_while_the_configuration_is_read_take_effect_after_the_start(held, until, tmp_path):
     process, path, fd = held("-v")
     process.send_signal(signal.SIGHUP)

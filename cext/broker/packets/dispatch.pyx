@@ -131,6 +131,8 @@ cdef size_t dispatch_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) no
     cdef size_t used = 0
     cdef uint64_t limit = turn_input_limit(b)
     conn.in_need = 0
+    if c.flags & CF_DOOMED:
+        return n                 # the client ends in this turn: its packets must not be acknowledged any more
     if c.pending_packet != NULL and c.pending_packet.waits:
         conn.flags |= CONN_PAUSED        # another module had resumed reading from the client
     while used < n:
