@@ -254,6 +254,8 @@ cdef void listener_not_due(Reactor* r, ListenSocket* l) noexcept nogil:
 
 cdef void reactor_accept(Reactor* r) noexcept nogil:
     cdef ListenSocket* l
+    if r.due != NULL:
+        r.now_ms = clock_monotonic_us() // 1000      # the time to log in begins now; the turn may have begun before the process was suspended
     while r.due != NULL:
         l = r.due
         r.due = l.due_next

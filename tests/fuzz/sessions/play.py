@@ -273,7 +273,7 @@ class Player:
         """Remove the sessions and retained messages of the sequence."""
         if reloaded:
             self._reload(0)
-            self._wire("clear").close()     # a CONNECT waits until the reload is in force; with memory_limit, requests may be refused before
+            self._await_reload()
             self._control("getStats")       # the control plane answers after the reload
         ids = [*filter(None, IDS), *MOUNT_IDS, *(known.unknown - {one for one in known.unknown if one.startswith("?")})]
         for client_id in ids:
@@ -288,6 +288,17 @@ class Player:
         self.faults.set(later_s=self.later_s, wall_ms=self.later_s * 1000)
         self._strangers()
         self._clear_retained()
+
+    def _await_reload(self) -> None:
+        """A CONNECT waits until the reload is in force. Before, memory_limit may refuse the connection."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            try:
+                self._wire("clear").close()
+                return
+            except (AssertionError, OSError):
+                if time.monotonic() > end:
+                    raise
 
     def _strangers(self) -> None:
         """Remove sessions whose ids a mutated CONNECT or the broker has made."""
