@@ -193,11 +193,12 @@ def test_a_long_queue_is_drained_after_starts_on_a_full_disk(disk: Door | Tmpfs,
                 broker.start()
             sub = broker.client("sub", session=True)
             got = [int(payload[:4]) for payload in taken_in(sub, 1)]
-            assert got[0] <= done                   # a kill may forget the last acknowledgements
+            assert got[0] == done or (end == "kill" and got[0] < done)      # a kill may forget the last acknowledgements
             got += [int(payload[:4]) for payload in taken_in(sub, part - got[0] - 1)]
             assert got == sent[got[0]:part]
             done = part
             if done < len(sent):
+                read_publishes(sub, 20)             # the last of them is sent when the last acknowledgement has arrived
                 sub.close()
         if isinstance(disk, Tmpfs):                 # without more room than the drained queue has left
             until(lambda: "The disk has room again" in broker.log())
