@@ -33,8 +33,8 @@ def test_a_maintainer_script_is_a_script_and_ends_at_an_error(script: Path) -> N
 
 
 def test_the_package_and_the_example_have_the_same_unit() -> None:
-    example = (ROOT / "conf/mosq.service").read_text().splitlines()[2:]
-    packaged = (DEBIAN / "mosq.service").read_text().splitlines()
+    example, packaged = ([line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+                         for path in (ROOT / "conf/mosq.service", DEBIAN / "mosq.service"))
     differences = {one.partition("=")[0] for one in set(example) ^ set(packaged)}
     assert differences == {"Documentation", "ExecStart", "User", "Group", "RuntimeDirectory", "LogsDirectory", "StateDirectory"}
     assert "ExecStart=/usr/bin/mosq -c /etc/mosq/mosq.conf" in packaged
