@@ -139,9 +139,13 @@ class Player:
 
     def _wire(self, client_id: str, *more: Any) -> Wire:
         wire = Wire(self.broker.port, 4, WAIT_S)
-        wire.send(Connect(client_id, keepalive=0), *more)
-        for _ in range(1 + len(more)):
-            wire.read_packet()
+        try:
+            wire.send(Connect(client_id, keepalive=0), *more)
+            for _ in range(1 + len(more)):
+                wire.read_packet()
+        except BaseException:
+            wire.close()
+            raise
         return wire
 
     def __exit__(self, *_: object) -> None:
