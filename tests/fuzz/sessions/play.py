@@ -48,7 +48,7 @@ CONFIGS = {
     "durable-tight": "persistence true\npersistence_location {dir}/\nqueue_memory 20000\nmax_inflight_messages 2\ndurability async\n",
 }
 VARIANT = ["", "max_inflight_messages 1\n", "max_queued_messages 2\nmax_queued_bytes 1000\n", "retain_available false\n",
-           "acl_file {dir}/acl\n", "max_packet_size 1000\nmemory_limit 30000000\n"]
+           "acl_file {dir}/acl\n", "max_packet_size 1000\nmemory_limit 2000000000\n"]      # the limit includes the sanitizer's own memory
 ACL = "topic deny a/b\ntopic readwrite #\ntopic readwrite $x/#\ntopic read $SYS/#\ntopic readwrite $CONTROL/#\n"
 BALANCED = {"clients": ("clients_connected", "clients_total"), "queues": ("store_messages", "store_bytes", "retained"),
             "subscriptions": ("subscriptions", "shared_subscriptions", "filters")}
