@@ -2,6 +2,8 @@
 
 import click
 
+from mosq.cli.lazy_command import LazyCommand
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -12,10 +14,11 @@ class LazyGroup(click.Command):
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
                      **extra: "Any") -> click.Context:
-        from mosq.tools.clients.retained import retained
         from mosq.tools.ctl.command import ctl
 
-        ctl.add_command(retained)
+        # it imports paho, which the help and the commands on files do not need
+        ctl.add_command(LazyCommand("retained", "mosq.tools.clients.retained:retained",
+                                    "List, print and remove retained messages; any broker."))
         return ctl.make_context(info_name, args, parent, **extra)
 
 

@@ -34,6 +34,13 @@ def retained(broker: Broker, *words: str) -> int:
     return main(["ctl", *at(broker), "retained", *words, "--wait", "0.5"])
 
 
+def test_the_help_of_ctl_names_the_command_without_its_imports() -> None:
+    code = "import sys; from mosq.cli.commands import main; sys.exit(main(['ctl', '--help']) or 'paho.mqtt.client' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert "List, print and remove retained messages; any broker." in done.stdout
+
+
 def test_a_list_has_each_topic_with_its_size(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     put(broker, "ls/a", b"x" * 100)
     put(broker, "ls/b", b"\x1b[2J\xff")
