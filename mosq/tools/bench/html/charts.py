@@ -143,10 +143,9 @@ def _bars(chart: Bars) -> Figure:
     values = [bar.value for _, bars in chart.groups for bar in bars]
     most = max(max(value.most for value in values), chart.limit or 0) or 1.0
     least = min(value.least for value in values)
-    is_log = least > 0 and most / least > BARS_MOST
-    figure, axes = _new(19 * lines + (50 if is_log else 36), left, right=8, bottom=40 if is_log else 26)
     # a linear axis would make the shortest bars invisible
     log = least > 0 and most / least > BARS_MOST
+    figure, axes = _new(19 * lines + (50 if log else 36), left, right=8, bottom=40 if log else 26)
     left_end = least / 1.6
     y = 0.0
     ticks = []
