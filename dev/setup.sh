@@ -94,6 +94,10 @@ print("\n".join(value))
 PY
 }
 
+# version: prints the version of mosq. wheel: prints the path of its wheel in dist/, and fails if there is none.
+version() { sed -n 's/^VERSION = "\(.*\)"/\1/p' mosq/version.py; }
+wheel() { ls "dist/mosq-$(version)"-*.whl; }
+
 # make_venv: makes the environment, again if it is broken or if the folder has been moved or copied: its scripts contain the path.
 make_venv() {
     if [ "$(cat "$VENV/.place" 2>/dev/null)" != "$PWD" ] || ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
