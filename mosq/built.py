@@ -55,13 +55,15 @@ def why_not_loaded(error: ImportError) -> str:
     name = (error.name or "").removeprefix("mosq.")         # for a file that is no module, it has no package
     if name not in UNITS:
         return ""
+    cannot = f"mosq: the compiled unit mosq.{name} cannot be loaded ({error})"
     package = os.path.dirname(os.path.abspath(__file__))
     if not os.path.isdir(os.path.join(os.path.dirname(package), "cext")):
-        return f"mosq: the compiled unit mosq.{name} cannot be loaded ({error}); {_remedy(str(error))}"
+        return f"{cannot}; {_remedy(str(error))}"
     try:
-        line = problem() or f"mosq: the compiled unit mosq.{name} cannot be loaded ({error}); {ADVICE}"
+        line = problem()
     except ImportError:
-        line = f"mosq: the compiled unit mosq.{name} cannot be loaded ({error}); {ADVICE}"
+        line = ""
+    line = line or f"{cannot}; {ADVICE}"
     installed = _installed(package)
     if installed:
         line += f", or start Python in another folder (or with -P) to use the mosq that is installed in {installed}"
