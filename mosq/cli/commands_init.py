@@ -52,7 +52,7 @@ def init(                               # parameters: one for each option of the
         folder: str, users: tuple[str, ...], anonymous: bool, local: bool, port: int | None, tls: bool | None,
         names: tuple[str, ...], persistence: bool | None, yes: bool) -> int:
     """Write a commented configuration with users and TLS certificates into FOLDER."""
-    from mosq.cli.init_files import CONF, InitError, Wanted, is_name, write
+    from mosq.cli.init_files import CONF, InitError, Wanted, is_name, refuse_existing, write
 
     if anonymous and users:
         raise click.UsageError("--anonymous and --user exclude each other. Expected one of them.")
@@ -61,10 +61,9 @@ def init(                               # parameters: one for each option of the
             raise click.UsageError(f"{name[:80]!r} is not the name of a host. Expected a name or an address.")
     asks = not yes and sys.stdin.isatty()
     wanted = Wanted(folder)
+    conf = os.path.join(wanted.folder, CONF)
     try:
-        if os.path.lexists(os.path.join(wanted.folder, CONF)):
-            raise InitError(f"{os.path.join(wanted.folder, CONF)} exists. Choose another folder, or remove it: nothing "
-                            "is overwritten.")
+        refuse_existing(conf)           # before the user answers questions
         generated = _users(wanted, users, anonymous, asks)
         is_local = local or (asks and not click.confirm("Accept clients of other machines?", default=True))
         wanted.address = LOCAL if is_local else None
@@ -86,7 +85,6 @@ def init(                               # parameters: one for each option of the
         return EXIT_FAILED
     for user, password in generated.items():
         click.echo(f"Password of {user}: {password}   (shown only now)")
-    conf = os.path.join(wanted.folder, CONF)
     for problem in problems(conf):
         click.echo(f"Warning: {problem}", err=True)
     _show_next(wanted, conf)
@@ -98,16 +96,13 @@ def problems(conf: str) -> list[str]:
     from mosq.config.errors import ConfigError
     from mosq.config.files import file_problems
     from mosq.config.parser import load_config
-    from mosq.server.process import Acting, find_account
+    from mosq.server.process import Acting
     from mosq.server.unkept import unkept_line, unusable
+    from mosq.tools.doctor.rights import broker_account
 
     try:
         config = load_config(conf)
-        try:
-            account = find_account(config.user)
-        except (LookupError, ValueError):
-            account = None
-        with Acting(account):
+        with Acting(broker_account(config)):
             unkept = unusable(config)
     except ConfigError as error:
         return [str(error)]

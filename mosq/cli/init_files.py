@@ -34,14 +34,18 @@ class Wanted:
         self.is_persistent = True
 
 
+def refuse_existing(path: str) -> None:
+    """Raise InitError if there is such a file or folder."""
+    if os.path.lexists(path):
+        raise InitError(f"{path} exists. Choose another folder, or remove it: nothing is overwritten.")
+
+
 def write(wanted: Wanted, echo: "Callable[[str], None]") -> None:
     """Write all files. Raises InitError; then the folder is as it was."""
     targets = [CONF, ACL, *([PASSWD] if wanted.users else []), *([CERTS] if wanted.names else []),
                *([DATA] if wanted.is_persistent else [])]
-    there = [name for name in targets if os.path.lexists(os.path.join(wanted.folder, name))]
-    if there:
-        raise InitError(f"{os.path.join(wanted.folder, there[0])} exists. Choose another folder, or remove it: "
-                        "nothing is overwritten.")
+    for name in targets:
+        refuse_existing(os.path.join(wanted.folder, name))
     stage = os.path.join(wanted.folder, f".init.{os.getpid()}")
     try:
         os.makedirs(stage, mode=0o755)
