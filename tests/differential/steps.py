@@ -39,7 +39,6 @@ PREFIX = "s0000000/"
 class SessionMaker(Maker):
     """Make one session for a configuration.
 
-    variants     number of configurations to reload; 0 = no reloads
     window       messages that may be in flight to a client without a Receive Maximum
     unreleased   whether clients may leave QoS 2 messages unreleased
     peer         Mosquitto's version. Some differences of docs/differences.md are in the state of a session and show only later;
@@ -52,11 +51,10 @@ class SessionMaker(Maker):
     sizes = (0, 0, 0, 0, 0, 10, 100, 200, 1500, 5000)
     share = 0.25
 
-    def __init__(self, seed: int, *, variants: int = VARIANTS, window: int = 20, unreleased: bool = True, keepalives: tuple[int, ...] = KEEPALIVES,
+    def __init__(self, seed: int, *, window: int = 20, unreleased: bool = True, keepalives: tuple[int, ...] = KEEPALIVES,
                  peer: str = "2.1") -> None:
         super().__init__(seed)
-        self.prefix = PREFIX
-        self.variants, self.window, self.unreleased, self.keepalives, self.peer = variants, window, unreleased, keepalives, peer
+        self.window, self.unreleased, self.keepalives, self.peer = window, unreleased, keepalives, peer
         self.mid = 0
         self.aliases: dict[int, set[int]] = {}
         self.again: dict[int, Publish] = {}         # by client: its last QoS 2 message, which it may send again
@@ -74,18 +72,18 @@ class SessionMaker(Maker):
             # in Mosquitto, a second acknowledgement makes the inflight window larger, and a PUBREC with an error makes it smaller
             answers = ANSWERS.rstrip("ed") if n in self.strict else ANSWERS
             return [("answer", n, "".join(r.choice(answers) for _ in range(8)))]
-        if roll < 0.98 or not self.variants:
+        if roll < 0.98:
             if r.random() < 0.4:        # a take-over by the same client id, or by the id of another client
                 return [self.open(n)]
             del self.level[n]
             return [("close", n, r.choice(("disconnect", "with will", "end", "reset")))]
-        return [("reload", r.randrange(self.variants))]
+        return [("reload", r.randrange(VARIANTS))]
 
     # ---- packets
 
     def open(self, n: int) -> Step:
         r, level = self.r, self.r.choice((3, 4, 5, 5))
-        client_id = self.prefix + r.choice((IDS[n], IDS[n], IDS[n], r.choice(IDS))) if r.random() < 0.96 else ""
+        client_id = PREFIX + r.choice((IDS[n], IDS[n], IDS[n], r.choice(IDS))) if r.random() < 0.96 else ""
         clean = r.random() < (0.4 if client_id else 0.8)
         self.level[n] = level
         # a session belongs to one user name, so each client id has its own
@@ -120,13 +118,13 @@ class SessionMaker(Maker):
         return Will(self.topic(), self.payload(), r.randrange(3), r.random() < 0.3, props)
 
     def topic(self) -> str:
-        return self.prefix + self.r.choice(TOPICS)
+        return PREFIX + self.r.choice(TOPICS)
 
     def filter(self, n: int) -> str:
         r = self.r
         if r.random() < 0.004:
             return r.choice(INVALID_FILTERS)
-        chosen = self.prefix + r.choice(FILTERS)
+        chosen = PREFIX + r.choice(FILTERS)
         # mostly, a group has one member, since the brokers may choose different ones; 2.0 forgets groups when a session is resumed
         if r.random() < 0.08 and (self.peer != "2.0" or (n in self.brief and self.level[n] == 5)):
             return f"$share/g{n if r.random() < 0.9 else 'x'}/{chosen}"
@@ -142,7 +140,7 @@ class SessionMaker(Maker):
             packet = self.one_packet(n, level)
             right = packet.encode(level)
             one = self.perhaps_mutated(right)
-            invalid = isinstance(packet, Subscribe | Unsubscribe) and any(self.prefix not in str(one) for one in packet.filters)
+            invalid = isinstance(packet, Subscribe | Unsubscribe) and any(PREFIX not in str(one) for one in packet.filters)
             again = isinstance(packet, Publish) and packet.qos == 2 and packet.mid != self.mid
             if one != right or len(one) > LARGE or invalid or again or isinstance(packet, Auth):
                 return ("send", n, one.hex())       # alone: an error may cost the answers to the packets before
