@@ -13,6 +13,8 @@ import time
 from collections import deque
 
 from tests.chaos.audit import Audit, Sent
+from tests.harness.packets import frame
+from tests.harness.properties import text
 
 HEAD = struct.Struct(">IQ")             # publisher, sequence number
 RETRY_S = 0.02
@@ -25,24 +27,6 @@ BRIEF_STAMP = struct.Struct(">d")
 BRIEF_EVERY = 8                         # a publisher of 5.0 sends an expiring message after this many
 BRIEF_S = 1                             # message expiry interval
 BRIEF_SLACK_S = 3.0                     # allowed time between the broker's sending and our reading
-
-
-def varint(n: int) -> bytes:
-    out = bytearray()
-    while n > 127:
-        out.append(n & 127 | 128)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
-
-
-def frame(first: int, body: bytes) -> bytes:
-    return bytes([first]) + varint(len(body)) + body
-
-
-def text(value: str) -> bytes:
-    data = value.encode()
-    return struct.pack(">H", len(data)) + data
 
 
 class Chaos:

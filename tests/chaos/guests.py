@@ -7,7 +7,9 @@ import random
 import struct
 import time
 
-from tests.chaos.client import HEAD, Chaos, Session, Subscriber, frame, text
+from tests.chaos.client import HEAD, Chaos, Session, Subscriber
+from tests.harness.packets import frame
+from tests.harness.properties import text
 
 WILL_PUBLISHER = 0xFFFFFFFE
 MISSED_S = 10.0
