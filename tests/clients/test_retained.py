@@ -70,6 +70,18 @@ def test_messages_are_removed(broker: Broker, capsys: pytest.CaptureFixture[str]
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["rm/kept/3"]
 
 
+def test_messages_that_may_not_be_removed_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    config = "listener {port} 127.0.0.1\nallow_anonymous true\nacl_file {dir}/acl\n"
+    with Broker(config, {"acl": "topic read #\ntopic write open/#\nuser ann\ntopic readwrite #\n"}) as closed:
+        for topic in ("open/1", "closed/1", "closed/2"):
+            assert main(["pub", *at(closed), "-u", "ann", "-t", topic, "-r", "-q", "1", "-m", "x"]) == 0
+        assert retained(closed, "rm", "#", "--yes") == 1
+        out, err = capsys.readouterr()
+        assert (out, err) == ("", "Error: The broker has refused to remove 2 of 3 messages. Check the rights of the user.\n")
+        assert retained(closed, "ls") == 0
+        assert sorted(line.split()[1] for line in capsys.readouterr().out.splitlines()) == ["closed/1", "closed/2"]
+
+
 @pytest.mark.parametrize("words", [("ls", "a#"), ("get", "a/#"), ("rm", "#/a", "--yes"), ("rm",), ("ls", "a\udcff")], ids=str)
 def test_wrong_filters_are_refused(broker: Broker, words: tuple[str, ...]) -> None:
     assert retained(broker, *words) == 3

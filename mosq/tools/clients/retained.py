@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from mosq.tools.ctl.connection import Connection
 
+    Take = Callable[["Lister", paho.MQTTMessage], bool]
+
 PREVIEW_BYTES = 60
 COUNT = 1000
 TURN_S = 0.1
@@ -49,14 +51,13 @@ Exit status:
 
 
 class Lister(Session):
-    """Subscribes, and calls a function for each retained message until it returns False."""
+    """Subscribes, and calls `take` with itself and each retained message until it returns False."""
 
-    def __init__(self, connection: "Connection", filters: list[str], wait_s: float,
-                 take: "Callable[[paho.MQTTMessage], bool]") -> None:
+    def __init__(self, connection: "Connection", filters: list[str], wait_s: float, take: "Take") -> None:
         super().__init__(connection, Plan())
         self.filters, self.wait_s, self.take = filters, wait_s, take
         self.removing: set[int] = set()
-        self.n_denied = 0
+        self.n_removed = self.n_denied = 0
         self._last = 0.0
         self._is_subscribed = self._has_ended = False
         self.client.on_subscribe = self._subscribed
@@ -78,9 +79,13 @@ class Lister(Session):
             if pause > CONNECT_TIMEOUT_S:
                 raise ClientError(f"Error: The broker has not answered within {CONNECT_TIMEOUT_S:g} s.")
         self.disconnect()
+        if self.n_denied:
+            raise ClientError(f"Error: The broker has refused to remove {self.n_denied:,} of {self.n_removed:,} "
+                              "messages. Check the rights of the user.")
 
     def remove(self, topic: str) -> None:
         """Remove the retained message of a topic."""
+        self.n_removed += 1
         self.removing.add(self.client.publish(topic, b"", 1, retain=True).mid)
 
     def on_connect(self) -> None:
@@ -99,7 +104,7 @@ class Lister(Session):
         if self._has_ended or not message.retain or not message.payload:
             return
         self._last = time.monotonic()
-        self._has_ended = not self.take(message)
+        self._has_ended = not self.take(self, message)
 
     def _published(                     # parameters: those of paho's callback
             self, client: paho.Client, userdata: object, mid: int, reason: "ReasonCode", properties: object) -> None:
@@ -126,13 +131,14 @@ def retained() -> None:
 @click.pass_obj
 def list_(given: "Any", /, filters: tuple[str, ...], count: int, wait_s: float) -> int:
     """List topics, bytes and the beginning of payloads; without a FILTER all but those that begin with $."""
-    seen = [0]
+    seen = 0
 
-    def take(message: paho.MQTTMessage) -> bool:
-        if seen[0] == count:
+    def take(lister: Lister, message: paho.MQTTMessage) -> bool:
+        nonlocal seen
+        if seen == count:
             click.echo(f"There are more; give --count for more than {count:,}.", err=True)
             return False
-        seen[0] += 1
+        seen += 1
         text = shown(message.payload[:PREVIEW_BYTES].decode(errors="backslashreplace"))
         more = "..." if len(message.payload) > PREVIEW_BYTES else ""
         click.echo(f"{len(message.payload):>9,}  {shown(message.topic)}  {text}{more}")
@@ -147,10 +153,11 @@ def list_(given: "Any", /, filters: tuple[str, ...], count: int, wait_s: float) 
 @click.pass_obj
 def get(given: "Any", /, topic: str, wait_s: float) -> int:
     """Print the payload of the retained message of TOPIC, byte by byte."""
-    found = []
+    found = False
 
-    def take(message: paho.MQTTMessage) -> bool:
-        found.append(message)
+    def take(lister: Lister, message: paho.MQTTMessage) -> bool:
+        nonlocal found
+        found = True
         payload = bytes(message.payload)
         if sys.stdout.isatty():         # a payload cannot control the terminal
             click.echo("".join(c if c == "\n" else shown(c) for c in payload.decode(errors="backslashreplace")))
@@ -176,21 +183,17 @@ def remove(given: "Any", /, filters: tuple[str, ...], yes: bool, wait_s: float) 
     """Remove retained messages."""
     if not yes and any("#" in one or "+" in one for one in filters):
         click.confirm(f"Remove all retained messages of {', '.join(map(shown, filters))}?", abort=True)
-    seen = [0]
-    lister: list[Lister] = []
+    seen = 0
 
-    def take(message: paho.MQTTMessage) -> bool:
-        seen[0] += 1
-        lister[0].remove(message.topic)
+    def take(lister: Lister, message: paho.MQTTMessage) -> bool:
+        nonlocal seen
+        seen += 1
+        lister.remove(message.topic)
         return True
 
-    status = _run(given, list(filters), wait_s, take, lister)
-    if status == EXIT_OK and lister[0].n_denied:
-        click.echo(f"Error: The broker has refused to remove {lister[0].n_denied:,} of {seen[0]:,} messages. Check the "
-                   "rights of the user.", err=True)
-        return EXIT_FAILED
+    status = _run(given, list(filters), wait_s, take)
     if status == EXIT_OK:
-        click.echo(f"{seen[0]:,} retained messages removed.")
+        click.echo(f"{seen:,} retained messages removed.")
     return status
 
 
@@ -202,8 +205,7 @@ def _checked(texts: list[str], check: "Callable[[str, str], None]") -> None:
         raise click.UsageError(str(error).removeprefix("Error: ")) from None
 
 
-def _run(given: "Any", filters: list[str], wait_s: float, take: "Callable[[paho.MQTTMessage], bool]",
-         made: list[Lister] | None = None) -> int:
+def _run(given: "Any", filters: list[str], wait_s: float, take: "Take") -> int:
     from mosq.tools.ctl.spec import BadInputError
     from mosq.tools.ctl.terminal import secret
 
@@ -212,10 +214,7 @@ def _run(given: "Any", filters: list[str], wait_s: float, take: "Callable[[paho.
     try:
         if connection.username is not None and connection.password is None:
             connection.password = secret(f"Password for {connection.username}: ")
-        lister = Lister(connection, filters, wait_s, take)
-        if made is not None:
-            made.append(lister)
-        lister.run()
+        Lister(connection, filters, wait_s, take).run()
     except (ClientError, BadInputError) as error:
         text = str(error)
         click.echo(text if text.startswith(("Error", "Connection error")) else f"Error: {text}", err=True)
