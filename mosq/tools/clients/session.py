@@ -7,9 +7,9 @@ import ssl
 import sys
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from mosq.tools.clients.errors import EXIT_LOST, EXIT_TLS, ClientError, refused
+from mosq.tools.ctl import paho_client
 from mosq.tools.ctl.connection import ConnectionProblemError
 
 TYPE_CHECKING = False
@@ -65,27 +65,13 @@ class Session:
         name = connection.client_id or ""
         if not name and connection.level == 3:      # MQTT 3.1 has no empty client id
             name = f"mosq-{secrets.token_hex(9)}"
-        client = paho.Client(CallbackAPIVersion.VERSION2, client_id=name,
-                             clean_session=None if self.is_v5 else plan.is_clean,
-                             protocol=MQTTProtocolVersion(connection.level), transport=connection.transport,
-                             reconnect_on_failure=False)
+        client = paho_client.made_for(connection, name, plan.is_clean, CONNECT_TIMEOUT_S)
         client.suppress_exceptions = False
-        if connection.username is not None:
-            client.username_pw_set(connection.username, connection.password)
-        context = connection.tls_context()
-        if context is not None:
-            client.tls_set_context(context)
-        if connection.transport == "websockets":
-            client.ws_set_options(path=connection.path)
-        proxy = connection.proxy_arguments()
-        if proxy is not None:
-            client.proxy_set(**proxy)
         if plan.will is not None:
             client.will_set(plan.will.topic, plan.will.payload, plan.will.qos, plan.will.retain,
                             plan.properties.get("WILL"))
         if plan.inflight is not None:
             client.max_inflight_messages_set(plan.inflight)
-        client.connect_timeout = CONNECT_TIMEOUT_S
         client.on_connect = self._connected
         client.on_disconnect = self._disconnected
         if plan.nodelay and connection.transport == "tcp":
@@ -96,19 +82,15 @@ class Session:
 
     def connect(self) -> None:
         """Open the connection and send CONNECT. Raises ClientError."""
-        connection, plan = self.connection, self.plan
-        port = connection.port_used if connection.transport != "unix" else 1
+        plan = self.plan
         try:
-            self.client.connect(connection.host, port, plan.keepalive_s, connection.bind,
+            paho_client.connect(self.client, self.connection, plan.keepalive_s,
                                 clean_start=plan.is_clean if self.is_v5 else paho.MQTT_CLEAN_START_FIRST_ONLY,
                                 properties=plan.properties.get("CONNECT"))
         except ssl.SSLError as error:
             raise self._tls_error(error) from None
-        except (OSError, ValueError, socket.gaierror) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            where = (connection.host if connection.transport == "unix"
-                     else f"{connection.host} port {connection.port_used}")
-            raise ClientError(f"Error: {reason}. Is there a broker at {where}?") from None
+        except (OSError, ValueError) as error:
+            raise ClientError(f"Error: {paho_client.why_not_connected(self.connection, error)}") from None
 
     def reconnect(self) -> bool:
         """Open the connection again; return whether a broker is there. Raises ClientError."""

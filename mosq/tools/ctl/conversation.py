@@ -13,21 +13,21 @@ The client is paho's, whose network loop runs in its own thread; this side waits
 import json
 import os
 import queue
-import socket
 import time
 
-import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
-
+from mosq.tools.ctl import paho_client
 from mosq.tools.ctl.connection import Connection, ConnectionProblemError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    import paho.mqtt.client as paho
+
     Response = dict[str, Any]
 
 TIMEOUT_S = 10.0
+KEEPALIVE_S = 60
 PRIVATE = "$CONTROL/mosq/"
 UNAVAILABLE = "endpoint not available"
 
@@ -61,22 +61,9 @@ class Conversation:
 
     # ------------------------------------------------------------ connecting
 
-    def _made(self, connection: Connection) -> paho.Client:
-        client = paho.Client(CallbackAPIVersion.VERSION2, client_id=connection.client_id or f"mosq-ctl-{self._token}",
-                             clean_session=True if connection.level < 5 else None,
-                             protocol=MQTTProtocolVersion(connection.level), transport=connection.transport,
-                             reconnect_on_failure=False)
-        if connection.username is not None:
-            client.username_pw_set(connection.username, connection.password)
-        context = connection.tls_context()
-        if context is not None:
-            client.tls_set_context(context)
-        if connection.transport == "websockets":
-            client.ws_set_options(path=connection.path)
-        proxy = connection.proxy_arguments()
-        if proxy is not None:
-            client.proxy_set(**proxy)
-        client.connect_timeout = self._timeout_s
+    def _made(self, connection: Connection) -> "paho.Client":
+        name = connection.client_id or f"mosq-ctl-{self._token}"
+        client = paho_client.made_for(connection, name, True, self._timeout_s)
         put = self._events.put
         client.on_connect = lambda c, u, flags, reason, props: put(("connect", reason))
         client.on_disconnect = lambda c, u, flags, reason, props: put(("disconnect", reason))
@@ -88,13 +75,10 @@ class Conversation:
         return client
 
     def _connect(self, connection: Connection) -> None:
-        where = connection.host if connection.transport == "unix" else f"{connection.host} port {connection.port_used}"
-        port = connection.port_used if connection.transport != "unix" else 1
         try:
-            self._client.connect(connection.host, port, 60, connection.bind)
-        except (OSError, ValueError, socket.gaierror) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise ConnectionProblemError(f"{reason}. Is there a broker at {where}?") from None
+            paho_client.connect(self._client, connection, KEEPALIVE_S)
+        except (OSError, ValueError) as error:
+            raise ConnectionProblemError(paho_client.why_not_connected(connection, error)) from None
         self._client.loop_start()
         reason = self._await("connect", "The broker has not answered CONNECT")
         if reason.is_failure:
