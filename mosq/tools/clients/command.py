@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from mosq.config.acl import FILTER_BYTES_MAX, is_filter
 from mosq.tools.clients.errors import EXIT_FAILED, EXIT_OK, ClientError
 from mosq.tools.ctl.connection import LEVELS
 from mosq.tools.ctl.options import CONNECTION_OPTIONS, connection_of, default_file, read_lines
@@ -160,7 +161,7 @@ def pub(context: click.Context, /, **given: "Any") -> int:
                               "-f FILE, -l, -n, -s.")
         check_topic(topic, "publish topic")
         times = _number(given["repeat"], "--repeat", 1, 1 << 62)
-        delay = _seconds(given["repeat_delay"])
+        delay = _decimal(given["repeat_delay"], "--repeat-delay", 0, 1e9, "seconds, such as 0.5")
         if given["inflight"] is not None:
             plan.inflight = _number(given["inflight"], "-M", 1, 65535)
         message = publish.Message(topic, _qos(given["qos"]), given["retain"])
@@ -317,7 +318,7 @@ def _reading(given: "dict[str, Any]", topic: str) -> "Reading":
         made.timeout_s = _number(given["timeout"], "-W", 1, 1 << 31)
     if given["format_text"] is not None:
         made.formatted = compiled(given["format_text"], given["pretty"])
-    made.percent = _percent(given["random_filter"])
+    made.percent = _decimal(given["random_filter"], "--random-filter", 0.1, 100, "0.1 to 100")
     made.retain_handling = ("always", "new", "never").index(given["retain_handling"])
     made.is_quiet = given["quiet"]
     for name in ("retain_as_published", "is_verbose", "no_newline", "no_retained", "retained_only",
@@ -328,16 +329,14 @@ def _reading(given: "dict[str, Any]", topic: str) -> "Reading":
 
 def check_topic(text: str, name: str) -> None:
     """Raise ClientError if a text is no topic name."""
-    if not text or "+" in text or "#" in text or "\0" in text or len(os.fsencode(text)) > 65535:
+    if not text or "+" in text or "#" in text or "\0" in text or len(os.fsencode(text)) > FILTER_BYTES_MAX:
         raise ClientError(f"Error: Invalid {name} '{text[:80]}', does it contain '+' or '#'?")
     _check_utf8(text, name)
 
 
 def check_filter(text: str, name: str) -> None:
     """Raise ClientError if a text is no topic filter."""
-    levels = text.split("/")
-    is_right = all(level in ("+", "#") or ("+" not in level and "#" not in level) for level in levels)
-    if not text or not is_right or "#" in levels[:-1] or "\0" in text or len(os.fsencode(text)) > 65535:
+    if not text or not is_filter(text) or "\0" in text or len(os.fsencode(text)) > FILTER_BYTES_MAX:
         raise ClientError(f"Error: Invalid {name} '{text[:80]}', are all '+' and '#' wildcards correct?")
     _check_utf8(text, name)
 
@@ -369,21 +368,11 @@ def _expiry(text: str | None) -> int | None:
     return FOR_EVER if text in ("-1", "∞") else _number(text, "-x", 0, FOR_EVER)
 
 
-def _seconds(text: str) -> float:
+def _decimal(text: str, flag: str, least: float, most: float, expected: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not 0 <= number <= 1e9:
-        raise ClientError(f"Error: Invalid value {text[:40]!r} of --repeat-delay. Expected seconds, such as 0.5.")
-    return number
-
-
-def _percent(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0.1 <= number <= 100:
-        raise ClientError(f"Error: Invalid value {text[:40]!r} of --random-filter. Expected 0.1 to 100.")
+    if not least <= number <= most:
+        raise ClientError(f"Error: Invalid value {text[:40]!r} of {flag}. Expected {expected}.")
     return number

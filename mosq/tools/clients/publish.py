@@ -16,7 +16,7 @@ from mosq.tools.clients.session import CONNECT_TIMEOUT_S, Plan, Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from paho.mqtt.reasoncodes import ReasonCode
 
@@ -54,11 +54,9 @@ class Publisher(Session):
         self.client.loop_start()
         try:
             self._await(lambda: self.is_connected, CONNECT_TIMEOUT_S)
-            is_first = True
-            for payload in payloads:
-                if delay_s and not is_first:
+            for number, payload in enumerate(payloads):
+                if delay_s and number:
                     time.sleep(delay_s)
-                is_first = False
                 self._await(lambda: len(self._open) < QUEUED_MAX and self._bytes < QUEUED_BYTES_MAX)
                 self._publish(payload)
             self._await(lambda: not self._open)
@@ -85,17 +83,15 @@ class Publisher(Session):
                 self._open[info.mid] = len(payload)
                 self._bytes += len(payload)
 
-    def _await(self, is_met: "object", timeout_s: float | None = None) -> None:
+    def _await(self, is_met: "Callable[[], bool]", timeout_s: float | None = None) -> None:
         """Wait until the condition is met. Raises ClientError if the connection ends before."""
-        assert callable(is_met)
         with self._changed:
             in_time = self._changed.wait_for(lambda: is_met() or self.refusal or self._has_ended, timeout_s)
             if is_met():
                 return
         self.raise_refusal()
         if not in_time:
-            raise ClientError(f"Error: The broker has not answered CONNECT within {CONNECT_TIMEOUT_S:g} s. Is it an "
-                              "MQTT broker?")
+            raise self.unanswered()
         raise self.lost()
 
     # ------------------------------------------------------------ callbacks, in paho's thread

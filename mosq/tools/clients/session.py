@@ -116,6 +116,11 @@ class Session:
         """Return the error for a connection that the broker has ended."""
         return ClientError("Error: The connection was lost.", EXIT_LOST)
 
+    def unanswered(self) -> ClientError:
+        """Return the error for a CONNECT without an answer."""
+        return ClientError(f"Error: The broker has not answered CONNECT within {CONNECT_TIMEOUT_S:g} s. Is it an MQTT "
+                           "broker?")
+
     # ------------------------------------------------------------ callbacks
 
     def _connected(                     # parameters: those of paho's callback

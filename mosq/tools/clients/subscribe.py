@@ -89,8 +89,7 @@ class Subscriber(Session):
                     raise self.lost()
                 self._return(deadline)
             elif not was_connected and now > give_up:
-                raise ClientError(f"Error: The broker has not answered CONNECT within {CONNECT_TIMEOUT_S:g} s. Is it "
-                                  "an MQTT broker?")
+                raise self.unanswered()
         self.disconnect()
         return self._status
 
