@@ -95,7 +95,7 @@ class Runner:
         again = pair.play(steps, record).unexplained
         difference = again or difference
         note = "" if again else "It did not happen again in a shorter session.\n"
-        self.keep(pair.config, seed, steps, cause, note + shown(record), note + shown([(steps[-1], difference.ours, difference.theirs)]))
+        self.keep(pair.config, seed, steps, cause, note + shown(record), note + shown([(steps[-1], difference.ours, difference.theirs)], steps))
 
     def keep(self, config: str, seed: int, steps: list[Step], cause: str, text: str, last: str = "") -> None:
         """Write a finding; print its last step."""

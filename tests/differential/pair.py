@@ -103,21 +103,21 @@ class Pair:
                 if step[0] == "reload":
                     step, reloaded = ("reload", VARIANT[step[1]]), True
                 outcome.steps.append(plain)
-                row = shadow.begin(step)
+                rows = shadow.begin(step)
                 ours, theirs = self.both(step)
                 if self.peer == "2.0" and step[0] == "open":
                     ours = without_take_over(ours)
                 if log is not None:
                     log.append((plain, ours, theirs))
                 client = self.ours.clients.get(step[1])
-                row = shadow.end(step, ours, theirs, client.acted if client else []) or row
-                difference = Difference(self.peer, self.config, outcome.steps, ours, theirs, step, shadow, row)
+                rows = shadow.end(step, ours, theirs, client.acted if client else []) + rows
+                difference = Difference(self.peer, self.config, outcome.steps, ours, theirs, step, shadow, tuple(rows))
                 rule = rule_of(difference)
                 if difference.differing() and rule is None:
                     outcome.unexplained = difference
-                elif row or rule is not None:
-                    outcome.known[rule.row if rule else row] += 1
-                if outcome.unexplained or row or (rule is not None and not rule.goes_on):
+                elif rows or rule is not None:
+                    outcome.known[rule.row if rule else rows[0]] += 1
+                if outcome.unexplained or rows or (rule is not None and not rule.goes_on):
                     break
         finally:
             for side in self.sides:

@@ -1,7 +1,8 @@
 """Follow what the clients of a session have done, as far as known differences depend on it.
 
-Some differences of docs/differences.md are in the state of a broker and show only in a later step, or never. `Shadow.note` returns
-the row of such a difference when its precondition is met; the session then ends, since the brokers are in different states.
+Some differences of docs/differences.md are in the state of a broker and show only in a later step, or never. `Shadow.begin` and
+`Shadow.end` return the rows of such differences when their preconditions are met; the session then ends, since the brokers are in
+different states.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Connection:
 class Kept:
     """Hold what belongs to a session, over its connections."""
 
-    unreleased: dict[int, int] = field(default_factory=dict)        # by packet id of the client: payload bytes of its QoS 2 message
+    unreleased: dict[int, bytes] = field(default_factory=dict)      # by packet id of the client: payload of its QoS 2 message
     options: dict[str, int] = field(default_factory=dict)           # by filter: No Local and Retain As Published
     wills: set[bytes] = field(default_factory=set)                  # payloads of the wills of its connections
     username: str | None = UNKNOWN                                    # of its last connection; UNKNOWN: the CONNECT was malformed
@@ -107,13 +108,14 @@ class Shadow:
         self.queue_options = ""                     # all options of queues in this session
         self.serial = itertools.count()
         self.retained = False                       # a retained message may be there
+        self.published: set[bytes] = set()          # payloads of the messages that the last step has published or released
 
     def session(self, n: int) -> Kept:
         return self.sessions.setdefault(self.connections[n].client_id, Kept())
 
-    def begin(self, step: Step) -> str:
-        """Note what a step does, before it is played; return the row of a difference in state that it makes, "" if there is none."""
-        self.former = None
+    def begin(self, step: Step) -> list[str]:
+        """Note what a step does, before it is played; return the rows of the differences in state that it makes."""
+        self.former, self.published = None, set()
         self.full_before = {n for n, one in self.connections.items() if not one.ended and self._is_full(n)}
         if step[0] == "reload":
             self.queue_options += step[1]
@@ -121,34 +123,34 @@ class Shadow:
             self._open(*step[1:4], packets_of(step))
         if step[0] == "send" and (one := self.connections.get(step[1])) is not None and not one.ended:
             rows = [self._packet(one, step[1], read_asked(one.level, data)) for data in packets_of(step)]
-            return next(filter(None, rows), "")
-        return ""
+            return [row for row in dict.fromkeys(rows) if row]
+        return []
 
-    def end(self, step: Step, ours: Heard, theirs: Heard, acted: list[tuple[Any, str]]) -> str:
-        """Note what the brokers have sent after the step; return the row of a difference in state, "" if there is none."""
-        row, asked = "", False
+    def end(self, step: Step, ours: Heard, theirs: Heard, acted: list[tuple[Any, str]]) -> list[str]:
+        """Note what the brokers have sent after the step; return the rows of the differences in state that show only now."""
+        rows, asked = [], False
         one = self.connections.get(step[1])
         if step[0] == "open" and one is not None:
-            row = self._opened(step[1], one, [item.key for item in ours[step[1]]], [item.key for item in theirs[step[1]]])
+            rows.append(self._opened(step[1], one, [item.key for item in ours[step[1]]], [item.key for item in theirs[step[1]]]))
         if step[0] == "answer" and one is not None:
             self._acknowledged(step[1], one, acted)
         if step[0] == "send" and one is not None and not one.ended:
             asked = any(isinstance(read_asked(one.level, data), Subscribe) for data in packets_of(step))
-            row = self._ended_behind_a_filter(step, one, ours)
+            rows.append(self._ended_behind_a_filter(step, one, ours))
         if step[0] == "close" and one is not None:
             one.ended = True
             self.delayed = self.session(step[1]).delayed
-            row = DELAYED_WILL if self.peer == "2.0" and self.delayed and not one.lasts else row
+            rows.append(DELAYED_WILL if self.peer == "2.0" and self.delayed and not one.lasts else "")
         for n, items in ours.items():
             if n in self.connections:
                 sent = [item.packet for item in items if isinstance(item.packet, Publish) and item.packet.qos]
                 self.session(n).inflight.update((packet.mid, len(packet.payload)) for packet in sent)
         if asked and self.retained and self.window_was_full(step[1]):
-            row = row or RETAINED
+            rows.append(RETAINED)
         for n, items in ours.items():
             if any(isinstance(item.key, str) for item in items) and n in self.connections:
                 self.connections[n].ended = True
-        return row
+        return [row for row in rows if row]
 
     # ---- CONNECT
 
@@ -200,14 +202,16 @@ class Shadow:
 
     def _packet(self, one: Connection, n: int, packet: Any) -> str:
         kept = self.session(n)
+        if isinstance(packet, Publish):
+            self.published.add(packet.payload)
         if isinstance(packet, Publish) and packet.qos and packet.mid not in kept.unreleased:
-            if len(kept.unreleased) >= self.limits.window or 0 < self.limits.window_bytes <= sum(kept.unreleased.values()):
+            if len(kept.unreleased) >= self.limits.window or 0 < self.limits.window_bytes <= sum(map(len, kept.unreleased.values())):
                 return UNRELEASED_5 if one.level == 5 else UNRELEASED_3
             if packet.qos == 2:
-                kept.unreleased[int(packet.mid)] = len(packet.payload)
+                kept.unreleased[int(packet.mid)] = packet.payload
         self.retained |= isinstance(packet, Publish) and packet.retain
-        if isinstance(packet, Pubrel):
-            kept.unreleased.pop(int(packet.mid), None)
+        if isinstance(packet, Pubrel) and int(packet.mid) in kept.unreleased:
+            self.published.add(kept.unreleased.pop(int(packet.mid)))
         if isinstance(packet, Puback | Pubrec | Pubcomp):
             one.odd_acks = True
         if isinstance(packet, Subscribe) and self.peer == "2.0":

@@ -51,9 +51,10 @@ def cause_of(difference: Difference) -> str:
     return f"after {packet[0] if last[0] != 'open' else sent(last)}: mosq {a}; Mosquitto {b}"
 
 
-def shown(record: list[tuple[Step, Heard, Heard]]) -> str:
+def shown(record: list[tuple[Step, Heard, Heard]], before: list[Step] | None = None) -> str:
+    """Return the steps of a record in words; `before`: the steps in front of it, in which clients have connected."""
     lines = []
-    level: dict[int, int] = {}
+    level: dict[int, int] = {step[1]: step[2] for step in before or [] if step[0] == "open"}
     for i, (step, ours, theirs) in enumerate(record, 1):
         if step[0] == "open":
             level[step[1]] = step[2]

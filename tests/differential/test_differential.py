@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.differential.side import acknowledged
 from tests.differential.steps import PREFIX, with_prefix
 from tests.fuzz.sessions.maker import Step
 from tests.harness.broker import ROOT, command
-from tests.harness.packets import Connack, Connect, Puback, Publish, Pubrec, Pubrel, Subscribe, Will
+from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Pubrec, Pubrel, Subscribe, Will
 from tests.harness.properties import P
 
 pytestmark = pytest.mark.interop
@@ -81,13 +82,13 @@ def test_a_message_is_acknowledged_as_the_step_asks() -> None:
 
 def played(peer: str, *steps: Step, ours: Heard, theirs: Heard, limits: Limits | None = None) -> Difference:
     """Return the difference in the last of the steps; nothing differs in those before, whose CONNECTs are accepted."""
-    state, row = Shadow(peer, limits or Limits()), ""
+    state, rows = Shadow(peer, limits or Limits()), []
     for step in steps:
         last = step is steps[-1]
         answer = {n: named([(Connack(), b"")], Names()) for n in [step[1]] if step[0] == "open"}
-        row = state.begin(step)
-        row = state.end(step, ours if last else answer, theirs if last else answer, []) or row
-    return Difference(peer, "plain", list(steps), ours, theirs, steps[-1], state, row)
+        rows = state.begin(step)
+        rows = state.end(step, ours if last else answer, theirs if last else answer, []) + rows
+    return Difference(peer, "plain", list(steps), ours, theirs, steps[-1], state, tuple(rows))
 
 
 def opens(n: int, level: int, packet: Connect) -> Step:
@@ -117,10 +118,10 @@ def test_a_difference_in_state_is_found_where_it_begins() -> None:
     first = opens(0, 5, Connect("a", False, will=will, props=((P.SESSION_EXPIRY, 100),)))
     again = opens(1, 5, Connect("a", False))
     both: Heard = {1: heard(Connack(session=True))}
-    assert played("2.1", first, again, ours=both, theirs=both).row == TAKEN_WILL
-    assert played("2.1", first, again, ours=both, theirs=both, limits=Limits(compat=True)).row == ""
-    assert played("2.1", first, opens(1, 5, Connect("a", True)), ours=both, theirs=both).row == ""
-    assert played("2.1", opens(0, 5, Connect("a", False, will=will)), again, ours=both, theirs=both).row == ""
+    assert played("2.1", first, again, ours=both, theirs=both).rows == (TAKEN_WILL,)
+    assert played("2.1", first, again, ours=both, theirs=both, limits=Limits(compat=True)).rows == ()
+    assert played("2.1", first, opens(1, 5, Connect("a", True)), ours=both, theirs=both).rows == ()
+    assert played("2.1", opens(0, 5, Connect("a", False, will=will)), again, ours=both, theirs=both).rows == ()
 
 
 def test_a_rule_about_a_state_needs_its_beginning() -> None:
@@ -137,9 +138,44 @@ def test_messages_beyond_the_window_of_unreleased_ones_are_known() -> None:
     limits, dropped = Limits(window=2), sends(0, 4, Publish("a", b"3", 1, 3))
     steps = opens(0, 4, Connect("a")), sends(0, 4, Publish("a", b"1", 2, 1), Publish("a", b"2", 2, 2))
     answer: Heard = {0: heard(Puback(3))}
-    assert played("2.1", *steps, dropped, ours=answer, theirs=answer, limits=limits).row == UNRELEASED_3
+    assert played("2.1", *steps, dropped, ours=answer, theirs=answer, limits=limits).rows == (UNRELEASED_3,)
     released = sends(0, 4, Pubrel(1))
-    assert played("2.1", *steps, released, dropped, ours=answer, theirs=answer, limits=limits).row == ""
+    assert played("2.1", *steps, released, dropped, ours=answer, theirs=answer, limits=limits).rows == ()
+
+
+def test_dropped_messages_may_leave_their_places_to_others() -> None:
+    """In Mosquitto, message 3 was dropped, so message 4 has the only place in the window of client 1."""
+    limits = Limits(window=2)
+    steps = (opens(1, 5, Connect("b", props=((P.RECEIVE_MAXIMUM, 1),))), opens(0, 4, Connect("a")),
+             sends(0, 4, Publish("a", b"1", 2, 1), Publish("a", b"2", 2, 2), Publish("a", b"3", 1, 3), Publish("a", b"4", 1, 4)))
+    ours, theirs = heard(Publish("a", b"3", 1, 1)), heard(Publish("a", b"4", 1, 1))
+    rule = rule_of(played("2.1", *steps, ours={1: ours}, theirs={1: theirs}, limits=limits))
+    assert rule is not None and rule.row == UNRELEASED_3
+    assert rule_of(played("2.1", *steps, ours={1: []}, theirs={1: theirs}, limits=limits)) is None
+    assert rule_of(played("2.1", *steps, ours={1: heard(Publish("a", b"other", 1, 1))}, theirs={1: []}, limits=limits)) is None
+
+
+def test_packets_behind_the_one_that_ends_a_client_reach_others_from_one_broker_only() -> None:
+    repeated = Publish("a", b"1", 2, 1, dup=True)
+    steps = (opens(1, 4, Connect("b")), opens(0, 4, Connect("a")),
+             sends(0, 4, replace(repeated, dup=False), repeated, repeated, Pubrel(1), Publish("a", b"2")))
+    answers, ended = heard(Pubrec(1), Pubrec(1)), heard(Pubrec(1), Pubrec(1), "closed")
+    rule = rule_of(played("2.1", *steps, ours={0: answers, 1: heard(Publish("a", b"1"), Publish("a", b"2"))}, theirs={0: ended, 1: []}))
+    assert rule is not None and rule.explains is rules.third_copy
+    for others in (heard(Publish("a", b"3")), heard(Pubrec(1))):
+        assert rule_of(played("2.1", *steps, ours={0: answers, 1: others}, theirs={0: ended, 1: []})) is None
+    assert rule_of(played("2.1", *steps, ours={0: answers, 1: []}, theirs={0: ended, 1: heard(Publish("a", b"2"))})) is None
+
+
+@pytest.mark.parametrize(("prop", "known"), [
+    ((P.PAYLOAD_FORMAT, 49), True), ((P.RESPONSE_TOPIC, "a/#"), True), ((P.SUBSCRIPTION_ID, 1), True), ((P.PAYLOAD_FORMAT, 1), False),
+    ((P.RESPONSE_TOPIC, "a"), False)])
+def test_properties_that_a_publish_must_not_have(prop: Any, known: bool) -> None:
+    steps = opens(1, 4, Connect("b")), opens(0, 5, Connect("a")), sends(0, 5, Publish("a", b"1", props=(prop,)))
+    ours: Heard = {0: heard(Disconnect(0x82), "closed"), 1: []}
+    theirs: Heard = {0: [], 1: heard(Publish("a", b"1"))}
+    assert (rule_of(played("2.0", *steps, ours=ours, theirs=theirs)) is not None) == known
+    assert rule_of(played("2.1", *steps, ours=ours, theirs=theirs)) is None
 
 
 def test_each_client_of_a_difference_needs_a_rule() -> None:
