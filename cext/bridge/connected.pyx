@@ -116,6 +116,17 @@ cdef void bridge_watch(Broker* b, Bridge* l, Client* c) noexcept nogil:
 
 # ---------------------------------------------------------------- packets to the remote broker
 
+cdef bint fits(Broker* b, const Bridge* l, const Client* c, uint32_t size, const char* what, View topic) noexcept nogil:
+    """Return whether the remote broker takes a packet of this size [v5 3.2.2-15]; log a warning if it does not."""
+    if c.packet_max == 0 or size <= c.packet_max:
+        return 1
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s does not send %s %.*s: it has %u bytes, and the remote broker takes packets of %u.",
+            <int>l.spec.name.n, <const char*>l.spec.name.p, what, <int>topic.n, <const char*>topic.p, size, c.packet_max))
+    return 0
+
+
 cdef void remote_notice(Broker* b, Bridge* l, Client* c) noexcept nogil:
     """Publish the notification beside the queue, so that no limit drops it and nothing waits before it. A place in the window is reserved for it."""
     cdef PublishHead h
@@ -137,9 +148,11 @@ cdef void remote_notice(Broker* b, Bridge* l, Client* c) noexcept nogil:
     h.n_sub_ids = 0
     h.sub_ids = NULL
     h.payload_len = 1
+    size = publish_head_size(&h, &remaining)
+    if not fits(b, l, c, size + 1, "its notification", spec.notice):
+        return
     if h.qos:
         c.window -= 1
-    size = publish_head_size(&h, &remaining)
     p = client_room(b, c, size + 1)
     if p == NULL:
         return
@@ -188,6 +201,8 @@ cdef void subscribe_send(Broker* b, Bridge* l, Client* c, Line* line, bint prese
     elif kept and line.granted <= 2:
         return
     line.granted = NOT_GRANTED
+    if not fits(b, l, c, subscribe_size(c.version, line.remote_whole), "SUBSCRIBE to", line.remote_whole):
+        return
     p = client_room(b, c, subscribe_size(c.version, line.remote_whole))
     if p == NULL:
         return
@@ -202,8 +217,11 @@ cdef void subscribe_send(Broker* b, Bridge* l, Client* c, Line* line, bint prese
 
 cdef void unsubscribe_send(Broker* b, Bridge* l, Client* c, View filter) noexcept nogil:
     """Unsubscribe from a filter that another configuration may have subscribed to."""
-    cdef uint8_t* p = client_room(b, c, unsubscribe_size(c.version, filter))
+    cdef uint8_t* p
     cdef uint16_t pid
+    if not fits(b, l, c, unsubscribe_size(c.version, filter), "UNSUBSCRIBE from", filter):
+        return
+    p = client_room(b, c, unsubscribe_size(c.version, filter))
     if p == NULL:
         return
     pid = queue_take_pid(&l.session.queue)

@@ -16,6 +16,7 @@ from libc.string cimport memset, strlen
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add
 from cext.bridge.connected cimport bridge_up
+from cext.bridge.local cimport local_subscribe
 from cext.broker.auth.bridge cimport bridge_notify
 from cext.broker.core.bridge_state cimport (
     BRIDGE_CONNECTING, BRIDGE_DOWN, BRIDGE_EVENT_REFUSED, BRIDGE_OPENING, Bridge, BridgeCommand, BridgeSpec, bridge_of,
@@ -70,6 +71,8 @@ cdef int bridge_open(Broker* b, Bridge* l, BridgeCommand* a) noexcept nogil:
     l.client = c
     l.state = BRIDGE_OPENING
     l.as_bridge = a.as_bridge and l.version != V5
+    if l.spec.local_clean:
+        local_subscribe(b, l)    # from the attempt on, messages wait for CONNACK; if it fails, local_clear drops them
     wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + l.spec.connect_timeout_ms)
     if a.fd >= 0:
         bridge_opened(b, c, 0)

@@ -125,6 +125,7 @@ class Control:
         self.alive = False              # whether the loop has answered the watchdog
         self.pid_file: str | None = None
         self.status = EXIT_OK
+        self.starting = True            # until the bridges have started
 
     # ---- start
 
@@ -258,6 +259,8 @@ class Control:
 
             self.loop.wait_ready()              # until the data plane accepts commands to bridges
             self.bridges = Bridges(self.engine, self.log.report, self.signals.wake)
+            if self.starting:
+                self.bridges.hold_clients()
             self.bridges.reload(self.config)
 
     def open_http_listeners(self, config: Config) -> "list[HttpListener]":
@@ -378,6 +381,8 @@ class Control:
     def run(self, in_background: process.Background | None) -> int:
         """Start the loop, serve until the end, and stop; return the exit status."""
         self.loop = DataPlane(self.engine, self.signals, bool(self.config.bridges))
+        if self.config.bridges:
+            self.engine.hold_connects(True)     # until Bridges.admit_clients: the first message must find the bridges
         self.loop.start()
         # from here on clients are served
         from mosq.server import systemd
@@ -388,6 +393,7 @@ class Control:
         self._publish_log()
         self.start_http()
         self.start_bridges()
+        self.starting = False
         self.log.report(INFORMATION, f"mosq version {VERSION} running")
         if in_background is not None:
             in_background.ready()
@@ -419,6 +425,8 @@ class Control:
         while not self.loop.ended:
             readable = [fd for fd, _ in poll.poll(self._wait_ms(tick_s))]
             taken = self.signals.taken()        # read first: a wake-up after this is served in the next turn
+            if self.bridges is not None:
+                self.bridges.admit_clients()    # before a reload holds them again
             if self.reload_fd in readable:
                 self.engine.hold_connects(True)         # before the kernel forgets the signal
                 os.read(self.reload_fd, SIGNALS_BYTES)

@@ -332,6 +332,61 @@ def test_local_cleansession(world: World, lines: tuple[str, ...], kept: bool) ->
     assert got.payload == (b"while away" if kept else b"after")
 
 
+@pytest.mark.parametrize("clean", ["true", "false"])
+def test_messages_wait_from_the_attempt_on(world: World, clean: str) -> None:
+    """A client that publishes before CONNACK, for example right after the start, loses nothing, as with Mosquitto."""
+    site, _, peer = linked(world, f"local_cleansession {clean}", topics=("# out 1",))
+    world.client(site).publish("t", b"before CONNACK", 1)
+    peer.welcome()
+    got = peer.answered()
+    assert isinstance(got, Publish)
+    assert got.payload == b"before CONNACK"
+
+
+def test_the_first_client_finds_the_bridge(world: World) -> None:
+    """A client that connects as soon as the broker listens is served when the first attempt has begun."""
+    remote = world.remote()
+    site = world.mosq(block(remote.port, "local_cleansession true", topics=("# out 1",)))
+    world.client(site).publish("t", b"first", 1)
+    peer = remote.accept()
+    peer.welcome()
+    got = peer.answered()
+    assert isinstance(got, Publish)
+    assert got.payload == b"first"
+
+
+def test_a_remote_broker_that_takes_only_small_packets(world: World) -> None:
+    """Test that the bridge sends nothing larger, reports it, and stays connected [v5 3.2.2-15]."""
+    site, _, peer = linked(world, "bridge_protocol_version mqttv50", "notifications true", topics=("# both 2",))
+    here = world.client(site)
+    here.subscribe("#")
+    peer.send(Connack(False, 0, ((P.MAXIMUM_PACKET_SIZE, 2),)))
+    site.logged(r"Warning: Bridge b does not send its notification .*: it has \d+ bytes, and the remote broker takes packets of 2\.")
+    site.logged(r"Warning: Bridge b does not send SUBSCRIBE to #: it has 9 bytes")
+    here.publish("t", b"x", 1)
+    peer.send(Publish("from/remote", b"y"))
+    while here.take().topic != "from/remote":
+        pass
+    peer.sock.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        peer.sock.recv(1)
+
+
+def test_a_remote_broker_without_qos_1(world: World) -> None:
+    """Test that the bridge sends and subscribes with QoS 0 [v5 3.2.2-11], and that local publishers are acknowledged."""
+    site, _, peer = linked(world, "bridge_protocol_version mqttv50", "notifications true", topics=("# both 2",))
+    here = world.client(site)
+    here.publish("t", b"before", 2)
+    got = peer.welcome("#", props=((P.MAXIMUM_QOS, 0),))
+    assert [one.qos for one in got if isinstance(one, Publish)] == [0]
+    assert [one.filters for one in got if isinstance(one, Subscribe)] == [(("#", 0x0C),)]
+    here.publish("t", b"after", 1)
+    for payload in (b"before", b"after"):
+        packet = peer.answered()
+        assert isinstance(packet, Publish)
+        assert (packet.qos, packet.payload) == (0, payload)
+
+
 def test_local_clientid(world: World) -> None:
     """Test that a local client with that id is refused, and does not take it over."""
     site, _, peer = linked(world, "local_clientid me", topics=("# out 1",))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mosq.server.bridge.backoff import Backoff
-from mosq.server.bridge.bridges import Bridges
+from mosq.server.bridge.bridges import FIRST_WITHIN_S, Bridges
 from mosq.server.bridge.lookup import THREADS_MAX, Lookups
 from mosq.server.bridge.spec import bridge_specs
 from mosq.config.parser import load_config
@@ -64,6 +64,9 @@ class Plane:
         self.asked.append(("try", host, on_answer))
         on_answer([(socket.AF_INET, host, port)] if host in self.listens else OSError(errno.ECONNREFUSED, "refused"))
 
+    def hold_connects(self, held: bool) -> None:
+        self.did.append(("hold", held))
+
     # ---- actions of tests
 
     def config(self, *lines: str, name: str = "b") -> None:
@@ -116,6 +119,43 @@ def test_automatic_connects_at_once_and_again_after_a_pause(plane: Plane) -> Non
     assert plane.tried() == []
     plane.wait(0.2)
     assert plane.tried() == ["10.0.0.1"]
+
+
+ADMITTED = ("hold", False)
+
+
+def test_clients_wait_for_the_first_attempts(plane: Plane) -> None:
+    plane.bridges.hold_clients()
+    plane.config("address main second")
+    plane.bridges.admit_clients()
+    assert ADMITTED not in plane.did
+    plane.event("down", "Connection refused")
+    plane.bridges.admit_clients()               # the next address is due at once
+    assert ADMITTED not in plane.did
+    plane.bridges.serve()
+    plane.event("up")
+    assert plane.bridges.due_in_s() == 0
+    for _ in range(2):
+        plane.bridges.admit_clients()
+    assert plane.did.count(ADMITTED) == 1
+
+
+@pytest.mark.parametrize("address", ["main", "silent"])
+def test_clients_do_not_wait_long_for_the_first_attempts(plane: Plane, address: str) -> None:
+    plane.silent.add("silent")
+    plane.bridges.hold_clients()
+    plane.config(f"address {address}")
+    assert plane.bridges.due_in_s() == FIRST_WITHIN_S
+    plane.wait(FIRST_WITHIN_S)
+    plane.bridges.admit_clients()
+    assert plane.did[-1] == ADMITTED
+
+
+def test_clients_do_not_wait_for_a_bridge_that_does_not_begin(plane: Plane) -> None:
+    plane.bridges.hold_clients()
+    plane.config("address main", "start_type lazy")
+    plane.bridges.admit_clients()
+    assert plane.did == [ADMITTED]
 
 
 def test_numeric_addresses_need_no_lookup(plane: Plane) -> None:

@@ -10,7 +10,7 @@ from mosq.config.model import Config
 from mosq.records import BridgeEvent
 from mosq.server.bridge.backoff import Backoff
 from mosq.server.bridge.lookup import Lookups
-from mosq.server.bridge.policy import NEVER, BridgePolicy
+from mosq.server.bridge.policy import FINDING, NEVER, OPENING, PAUSE, BridgePolicy
 from mosq.server.bridge.spec import bridge_specs
 
 TYPE_CHECKING = False
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from mosq.engine import Engine
     from mosq.server.bridge.lookup import Address
+
+
+FIRST_WITHIN_S = 0.5            # time that new clients wait at the start for the first attempts of the bridges
 
 
 def specs_of(config: Config) -> "list[dict[str, Any]]":
@@ -37,6 +40,7 @@ class Bridges:
         self.find, self.try_one = self.lookups.find, self.lookups.try_one
         self.policies: dict[str, BridgePolicy] = {}
         self.failed: collections.deque[BridgeEvent] = collections.deque()
+        self.held_s = NEVER             # time until which new clients wait; NEVER: they do not wait
 
     # ---- what the control plane calls
 
@@ -44,6 +48,21 @@ class Bridges:
         """Start the bridges of a configuration."""
         for bridge in config.bridges:
             self._add(bridge)
+
+    def hold_clients(self) -> None:
+        """Let the CONNECT packets of clients wait for the first attempts. The caller has begun to hold them."""
+        self.held_s = self.now_s() + FIRST_WITHIN_S
+
+    def admit_clients(self) -> None:
+        """Admit the clients that wait, if all first attempts have ended or the time is over."""
+        if self.held_s != NEVER and (self.now_s() >= self.held_s or not self._opening()):
+            self.held_s = NEVER
+            self.engine.hold_connects(False)
+
+    def _opening(self) -> bool:
+        now_s = self.now_s()
+        return any(policy.state in (FINDING, OPENING) or (policy.state == PAUSE and policy.due_s <= now_s)
+                   for policy in self.policies.values())
 
     def reload(self, config: Config) -> None:
         """Apply a new configuration. The data plane has it already and has removed the bridges that are no longer in
@@ -88,7 +107,10 @@ class Bridges:
         """Return the seconds until `serve` must be called; None if nothing waits."""
         if self.failed:
             return 0.0
+        if self.held_s != NEVER and not self._opening():
+            return 0.0
         due_s = min((policy.due_s for policy in self.policies.values()), default=NEVER)
+        due_s = min(due_s, self.held_s)
         return None if due_s == NEVER else max(0.0, due_s - self.now_s())
 
     def _add(self, bridge: Bridge) -> None:
