@@ -14,6 +14,10 @@ def main() -> int:
     """Run the command; return its exit status."""
     start = plain_start(sys.argv[1:])
     try:
+        if start is not None and start.test_config:
+            from mosq.cli.check import check
+
+            return check(start.config_file or "")
         if start is not None:
             return run(start)
         from mosq.cli.commands import main as commands

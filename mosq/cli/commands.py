@@ -3,6 +3,7 @@ passwd`, `mosq ctl`) are subcommands of the same group; without a subcommand, th
 
 import click
 
+from mosq.cli.check import EXIT_FAILED, EXIT_OK, check
 from mosq.cli.commands_config import config
 from mosq.cli.commands_ctl import ctl
 from mosq.cli.commands_doctor import doctor
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     Command = Callable[..., Any]
-
-EXIT_OK = 0
-EXIT_FAILED = 1
 
 PORT_MAX = 65535
 PORT_DIGITS_MAX = 20
@@ -157,47 +155,10 @@ def mosq(                               # parameters: one for each option of the
         return EXIT_OK
     overrides = tuple(f"{name} {value}" for name, value in tuning.items() if value is not None)
     if test_config:
+        if config_file is None:
+            raise click.UsageError("--test-config needs a file to check; expected `-c FILE`.")
         return check(config_file, overrides)
     return run(Start(config_file, ports, background, quiet, verbose, overrides, compat, tls_keylog))
-
-
-def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
-    """Check a configuration and its acl_file; return the exit status. Writes nothing to disk. Problems in files that
-    Mosquitto does not check, such as certificates, cause warnings only."""
-    from mosq.auth.dynsec.check import readable_directory
-    from mosq.config.acl import acl_warnings
-    from mosq.config.errors import ConfigError
-    from mosq.config.files import file_problems, readable_acls
-    from mosq.config.parser import load_config
-    from mosq.config.plugin import all_plugins, refusal
-    from mosq.server import process
-    from mosq.server.unkept import must_stop, unkept_line, unusable
-    from mosq.tools.doctor.rights import broker_account, troubles
-
-    if config_file is None:
-        raise click.UsageError("--test-config needs a file to check; expected `-c FILE`.")
-    try:
-        config = load_config(config_file, overrides=overrides)
-        acls = readable_acls(config)
-        with process.Acting(broker_account(config)):
-            readable_directory(config)
-            wrong, unkept = must_stop(config), unusable(config)
-    except ConfigError as error:
-        click.echo(str(error), err=True)
-        return EXIT_CONFIG
-    if wrong is not None:
-        click.echo(f"Error: {wrong}", err=True)
-        return EXIT_FAILED
-    native = [f"{why} ({plugin.origin})" for plugin in all_plugins(config) if (why := refusal(plugin)) is not None]
-    patterns = [line for rules in acls.values() for line in acl_warnings(rules)]
-    store = [] if unkept is None else [unkept_line(config, unkept)]
-    for _, notice in config.notices:
-        click.echo(notice, err=True)
-    rights = [f"{one.text}. {one.advice}" for one in troubles(config) if one.stops]
-    for warning in (*config.warnings, *patterns, *store, *native, *file_problems(config), *rights):
-        click.echo(f"Warning: {warning}", err=True)
-    click.echo("Configuration file is OK.")
-    return EXIT_OK
 
 
 mosq.add_command(config)

@@ -7,7 +7,7 @@ import sys
 EXIT_CONFIG = 3
 EXIT_NOT_BUILT = 1
 FLAGS = {"-d": "background", "--daemon": "background", "-q": "quiet", "--quiet": "quiet", "-v": "verbose",
-         "--verbose": "verbose", "--compat": "compat"}
+         "--verbose": "verbose", "--compat": "compat", "--test-config": "test_config"}
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ class Start:
     def __init__(                       # parameters: a record; one for each option of the command line
                  self, config_file: str | None = None, ports: tuple[int, ...] = (), background: bool = False,
                  quiet: bool = False, verbose: bool = False, overrides: tuple[str, ...] = (),
-                 compat: bool = False, tls_keylog: str | None = None) -> None:
+                 compat: bool = False, tls_keylog: str | None = None, test_config: bool = False) -> None:
         self.config_file, self.ports = config_file, ports
         self.overrides = overrides      # configuration lines that are read after the file
         self.tls_keylog = tls_keylog
         self.background, self.quiet, self.verbose, self.compat = background, quiet, verbose, compat
+        self.test_config = test_config
 
 
 def plain_start(arguments: list[str]) -> Start | None:
@@ -43,7 +44,7 @@ def plain_start(arguments: list[str]) -> Start | None:
             start.ports += (int(value),)
         else:
             return None
-    return start
+    return None if start.test_config and start.config_file is None else start
 
 
 def _is_port(text: str) -> bool:

@@ -7,6 +7,7 @@ state stays in force. With `compat` a bad acl_file or password_file ends the bro
 """
 
 import os
+import threading
 
 from mosq.config.change import changes
 from mosq.config.errors import ConfigError
@@ -14,10 +15,12 @@ from mosq.config.options import RESTART
 from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server.opening import compact_lines, opening_lines, reachable
 from mosq.server.settings import engine_listeners
-from mosq.server.signals import Stopped
+from mosq.server.signals import Stopped, block_all, unblock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mosq.config.model import Config, Listener
     from mosq.engine import Security
     from mosq.log.log import Log
@@ -27,6 +30,33 @@ if TYPE_CHECKING:
 
 
 EXIT_CONFIG = 3                 # same as in mosq.server.control
+HELD_S = 3.0                    # RELOAD_HOLD_MS of cext/broker/lifecycle/reload_hold.pyx
+
+
+class Overdue:
+    """`with Overdue(report):` logs a line if the reload lasts longer than new clients wait for it. The main thread may
+    wait for a file then, so another thread logs it."""
+
+    def __init__(self, report: "Callable[[int, str], None]") -> None:
+        self._report = report
+        self._timer = threading.Timer(HELD_S, self._over)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        before = block_all()            # the new thread inherits the mask: signals must interrupt the main thread
+        try:
+            self._timer.start()
+        except RuntimeError:            # no more threads; the reload goes on without the line
+            pass
+        finally:
+            unblock(before)
+
+    def __exit__(self, *exception: object) -> None:
+        self._timer.cancel()
+
+    def _over(self) -> None:
+        self._report(WARNING, f"Warning: The reload has not ended after {HELD_S:.0f} seconds; perhaps a file cannot be "
+                              "read to its end. New clients connect under the old configuration until it ends.")
 
 
 def reload(control: "Control") -> int:
@@ -35,9 +65,14 @@ def reload(control: "Control") -> int:
     if control.load is None:
         control.log.reopen()
         return 0
+    with Overdue(control.log.report):
+        return _reload(control, control.load)
+
+
+def _reload(control: "Control", load: "Callable[[], Config]") -> int:
     try:
         with control.signals.reading:
-            config = reachable(control.load())
+            config = reachable(load())
         config.without_store = control.config.without_store
     except Stopped:
         return 0                    # the main thread stops the broker next

@@ -28,8 +28,13 @@ def block_reload() -> "set[int]":
     return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, (RELOAD,))}
 
 
+def block_all() -> "set[int]":
+    """Block the signals of the broker in this thread and in those that it starts. Return the mask before."""
+    return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)}
+
+
 def unblock(before: "set[int]") -> None:
-    """Restore the mask that `block_reload` returned."""
+    """Restore the mask that `block_reload` or `block_all` returned."""
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -104,4 +109,4 @@ class Signals:
 
 def block() -> None:
     """Block the signals of the broker in the calling thread."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
+    block_all()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness.broker import Broker
+from mosq.server.reload import HELD_S
+from tests.harness.broker import ROOT, Broker
 from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish
 from tests.harness.wire import Wire
 
@@ -102,6 +104,10 @@ def test_a_connect_does_not_wait_for_a_reload_that_hangs(broker: Broker) -> None
     answered(first)                                     # after three seconds
     second = connected(broker, "second")                # the time is over for all
     assert allowed(first, "old") and allowed(second, "old")
+    deadline = time.monotonic() + 10
+    while "Warning: The reload has not ended after 3 seconds" not in broker.log():
+        assert time.monotonic() < deadline
+        pinged(first)
     end_reload(broker, "topic readwrite new\n")
     deadline = time.monotonic() + 10
     while allowed(second, "old"):
@@ -109,6 +115,11 @@ def test_a_connect_does_not_wait_for_a_reload_that_hangs(broker: Broker) -> None
     for wire in (first, second, connected(broker, "third")):
         assert allowed(wire, "new")
         wire.close()
+
+
+def test_the_warning_comes_when_clients_no_longer_wait() -> None:
+    found = re.search(r"RELOAD_HOLD_MS = (\d+)", (ROOT / "cext/broker/lifecycle/reload_hold.pyx").read_text())
+    assert found is not None and int(found[1]) == 1000 * HELD_S
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
