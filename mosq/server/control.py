@@ -95,6 +95,8 @@ def serve(config: Config, *, taken: "Signals", quiet: bool = False, verbose: boo
             return error.status
         finally:
             control.remove_pid_file()
+            if control.unkept is not None:
+                control.unkept.close()
     finally:
         signals.unblock(before)
         control.log.flush()
@@ -217,6 +219,8 @@ class Control:
                 open_store(engine, self.config, self.log.report)
         if self.config.without_store:
             self.unkept = Unkept(self.config, self.log.report, time.monotonic())
+            with process.Acting(self.user):
+                self.unkept.load(engine)
 
     def report_patterns(self, securities: "list[Security]") -> None:
         """Report patterns in ACL files that are the same for all clients."""

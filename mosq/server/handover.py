@@ -114,7 +114,7 @@ def _first(config: "Config", store: str, files: list[str], report: "Report") -> 
         report(WARNING, f"Warning: {path} exists too, and is not taken over. To use it instead, stop mosq and run: "
                         f"mosq db import --force {path} {store}")
     try:
-        _take_over(config, store, files[0], report)
+        take_over(config, store, files[0], report)
     except (OSError, ValueError) as error:
         from mosq.tools.db.store import reason
 
@@ -174,13 +174,14 @@ def _changed(config: "Config", store: str, path: str, report: "Report") -> None:
             report(WARNING, f"Warning: {path} was changed by another program and has no sessions and no retained "
                             f"messages. The store {store} is used.")
             return
-        _take_over(config, store, path, report)
+        take_over(config, store, path, report)
     except (OSError, ValueError) as error:
         report(ERROR, f"Error: {path} was changed by another program and cannot be taken over: {error}. The store "
                       f"{store} is used.")
 
 
-def _take_over(config: "Config", store: str, path: str, report: "Report") -> None:
+def take_over(config: "Config", store: str, path: str, report: "Report") -> None:
+    """Make a store of a file of Mosquitto. Raises OSError and ValueError; then nothing has changed."""
     import time
 
     from mosq.config.security import numbers_by_port

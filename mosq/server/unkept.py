@@ -1,5 +1,6 @@
 """A store whose folder is missing or cannot be written. Determines whether the broker may run without it, logs that
-nothing is kept, and takes the store into use when the folder can be used.
+nothing is kept, and takes the store into use when the folder can be used. What an earlier start has left there, and the
+broker can read, is loaded from a copy, which ends with the broker.
 
 `persistence true` alone promises no more than Mosquitto does with such a folder: it runs, and cannot save. A durability
 that the configuration asks for, a stream, and persist-sqlite promise more: without the store the broker does not start.
@@ -8,8 +9,8 @@ that the configuration asks for, a stream, and persist-sqlite promise more: with
 import os
 
 from mosq.config.plugin import PERSIST_SQLITE, sqlite_keeps
-from mosq.log_types import ERROR, WARNING
-from mosq.server.handover import has_bytes, has_segments, mosquitto_file
+from mosq.log_types import ERROR, NOTICE, WARNING
+from mosq.server.handover import SEGMENT, has_bytes, has_segments, mosquitto_file, take_over
 from mosq.server.storage import attach_store, store_directory, store_place
 
 TYPE_CHECKING = False
@@ -73,9 +74,9 @@ def unkept_line(config: "Config", why: str) -> str:
         left = left_behind(config)
     except OSError:
         left = ""
-    ignored = f"The sessions and messages in {left} are not used. " if left else ""
+    used = f"The sessions and messages in {left} are used, and no change of them is kept. " if left else ""
     return (f"Nothing is kept over a restart, although persistence is true: the store cannot be opened ({why}). "
-            f"{ignored}{_advice(why)}: mosq looks every 10 seconds" + (", and a restart uses them." if left else "."))
+            f"{used}{_advice(why)}: " + ("a restart uses it then." if left else "mosq looks every 10 seconds."))
 
 
 def _advice(why: str) -> str:
@@ -96,14 +97,55 @@ def left_behind(config: "Config") -> str:
 
 class Unkept:
     """Looks again and again whether the folder can be used, and then takes a new store into use, with all that the
-    broker has. What another start has left there is not touched: then a restart is needed."""
+    broker has. What another start has left there is not changed: then a restart is needed."""
 
     def __init__(self, config: "Config", report: "Report", now_s: float) -> None:
         self._why, self._report, self._config = config.without_store, report, config
         self._directory = store_place(config)
         self._next_s, self._report_s = now_s + LOOK_EVERY_S, now_s + REPORT_EVERY_S
         self._said = ""
+        self._loaded = self._copy = ""      # what an earlier start has left; the folder of its copy
+        import shutil  # noqa: F401 - for load, while root's rights may be needed to read it
+        import tempfile  # noqa: F401
         report(ERROR, f"Error: {unkept_line(config, config.without_store)}")
+
+    def load(self, engine: "Engine") -> None:
+        """Load what an earlier start has left. If it cannot be read, report that; then the broker has none of it.
+        Called with the rights of the broker's user. Raises OSError if the copy cannot be opened as a store."""
+        import shutil
+        import tempfile
+
+        left = self._directory
+        try:
+            left = left_behind(self._config)
+            if not left:
+                return
+            self._copy = tempfile.mkdtemp(prefix="mosq-copy-")
+            store = os.path.join(self._copy, "store")
+            if left == self._directory:
+                os.mkdir(store)
+                for name in os.listdir(left):
+                    if name.startswith(SEGMENT):
+                        shutil.copyfile(os.path.join(left, name), os.path.join(store, name))
+            else:
+                take_over(self._config, store, left, self._report)
+        except (OSError, ValueError) as error:
+            self.close()
+            self._report(ERROR, f"Error: {left} cannot be loaded: {error}. The broker has none of its sessions and "
+                                "messages.")
+            return
+        self._loaded = left
+        found = engine.persist(store, "async", self._config.durability_interval)
+        self._report(NOTICE, f"Loaded a copy of {left}: {found['sessions']} sessions, {found['subscriptions']} "
+                             f"subscriptions, {found['messages']} queued and {found['retained']} retained messages.")
+
+    def close(self) -> None:
+        """Remove the copy."""
+        if self._copy:
+            import shutil
+
+            shutil.rmtree(self._copy, ignore_errors=True)
+            self._copy = ""
 
     def due_in_s(self, now_s: float) -> float:
         return max(0.0, self._next_s - now_s)
@@ -116,7 +158,7 @@ class Unkept:
         self._next_s = now_s + LOOK_EVERY_S
         why = problem_of(self._directory)
         try:
-            left = left_behind(self._config) if why is None else ""
+            left = (self._loaded or left_behind(self._config)) if why is None else ""
             if why is None and not left:
                 attach_store(engine, self._config, self._report)
                 return True
@@ -124,9 +166,10 @@ class Unkept:
             why = str(error)
         if left and left != self._said:
             self._said = left
+            instead = "." if self._loaded else ". To keep those instead, move it away."
             self._report(WARNING, f"Warning: The folder of the store can be used now, and {left} is from an earlier "
-                                  "start. Restart mosq to use it; sessions and messages since this start are lost "
-                                  "then. To keep those instead, move it away.")
+                                  "start. Restart mosq to use it; changes since this start are lost then"
+                                  f"{instead}")
         elif now_s >= self._report_s:
             self._report_s = now_s + REPORT_EVERY_S
             self._report(ERROR, f"Error: {unkept_line(self._config, why or left or self._why)}")

@@ -1,8 +1,10 @@
 """Test brokers whose store or dynamic security file is in a folder that is missing or cannot be written: `--test-config`, the
 start and `mosq doctor` agree."""
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from mosq.log_types import ERROR, NOTICE, WARNING
 from mosq.server.unkept import LOOK_EVERY_S, REPORT_EVERY_S, Unkept, unusable
 from tests.cli.test_drop_in import connack, ended, logged
 from tests.harness.broker import ROOT, Broker
-from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Will
+from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Will
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 
@@ -95,12 +97,82 @@ def test_a_file_that_is_ignored_is_named_and_the_advice_fits_the_folder(tmp_path
     (folder / "mosquitto.db").write_bytes(b"x")
     (folder / "mosquitto.db").chmod(0o644)
     line = mosq("-c", config, "--test-config").stderr
-    assert f"({folder}: Permission denied). The sessions and messages in {folder}/mosquitto.db are not used. Give the folder to the user" in line
+    assert f"({folder}: Permission denied). The sessions and messages in {folder}/mosquitto.db are used, and no change of them is kept. Give the folder to the user" in line
     (folder / "mosquitto.db").unlink()
     line = mosq("-c", config, "--test-config").stderr
-    assert "are not used" not in line and "Give the folder to the user" in line and "Make the folder" not in line
+    assert "are used" not in line and "Give the folder to the user" in line and "Make the folder" not in line
     config.write_text(config.read_text().replace(f"{folder}/", f"{folder}/none/").replace("nobody", "root"))
     assert "Make the folder" in mosq("-c", config, "--test-config").stderr
+
+
+@pytest.fixture(params=["store", "file"])
+def left(request):
+    """Return a broker that has stored a session and a retained message, and has lost the right to write the folder."""
+    with contextlib.closing(Broker(f"{LISTENER}user nobody\npersistence true\npersistence_location {{dir}}/kept/\n")) as broker:
+        kept = broker.dir / "kept"
+        kept.mkdir()
+        shutil.chown(kept, "nobody")
+        broker.start()
+        wire = Wire(broker.port, 5)
+        wire.send(Connect("c", False, props=((P.SESSION_EXPIRY, 3600),)), Publish("r", b"kept", 1, 1, True), Subscribe(2, (("q", 1),)))
+        while not isinstance(wire.read_packet(), Suback):
+            pass
+        wire.close()
+        assert broker.stop() == 0
+        if request.param == "file":
+            shutil.rmtree(kept / "mosquitto.db.store")
+        else:
+            (kept / "mosquitto.db").unlink()
+            shutil.chown(kept / "mosquitto.db.store", "root")
+            (kept / "mosquitto.db.store").chmod(0o755)
+        shutil.chown(kept, "root")
+        yield broker, kept
+
+
+def content(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root's rights are needed to take those of another user")
+def test_what_can_be_read_is_loaded_from_a_copy(left, monkeypatch):
+    """As with Mosquitto, the broker has the sessions and messages of a folder that it cannot write."""
+    broker, kept = left
+    copies = broker.dir / "copies"
+    copies.mkdir()
+    copies.chmod(0o777)
+    monkeypatch.setenv("TMPDIR", str(copies))
+    before = content(kept)
+    broker.start()
+    assert "are used, and no change of them is kept. Give the folder to the user" in logged(broker, f"Error: {UNKEPT}")[0]
+    assert "1 sessions, 1 subscriptions, 0 queued and 1 retained messages." in logged(broker, "Loaded a copy of")[0]
+    wire = Wire(broker.port, 5)
+    wire.send(Connect("c", False, props=((P.SESSION_EXPIRY, 3600),)), Subscribe(1, (("r", 0),)), Publish("q", b"1", 1, 1))
+    got = [wire.read_packet() for _ in range(5)]
+    assert got[0].session
+    assert {(one.topic, one.payload) for one in got if isinstance(one, Publish)} == {("r", b"kept"), ("q", b"1")}
+    wire.close()
+    broker.send_signal(signal.SIGUSR1)
+    logged(broker, f"Error: {UNKEPT}", 2)
+    assert len([*copies.glob("mosq-copy-*")]) == 1
+    for folder in (kept, kept / "mosquitto.db.store"):
+        if folder.exists():
+            shutil.chown(folder, "nobody")
+    broker.send_signal(signal.SIGHUP)
+    assert "Restart mosq to use it; changes since this start are lost then." in logged(broker, "Warning: The folder of the store")[0]
+    assert broker.stop() == 0
+    assert content(kept) == before and not [*copies.iterdir()]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root's rights are needed to take those of another user")
+def test_a_damaged_file_in_such_a_folder_is_reported(left):
+    broker, kept = left
+    shutil.rmtree(kept / "mosquitto.db.store", ignore_errors=True)
+    (kept / "mosquitto.db").write_bytes(b"no database")
+    (kept / "mosquitto.db").chmod(0o644)
+    broker.start()
+    assert "The broker has none of its sessions and messages." in logged(broker, f"Error: {kept}/mosquitto.db cannot be loaded:")[0]
+    assert connack(broker, client_id="c", clean=False).session is False
+    assert broker.stop() == 0
 
 
 class Attaching:
