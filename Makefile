@@ -61,7 +61,7 @@ bench:  ## compare mosq with other brokers: every scenario, and the vendors' sui
 paper:  ## run the paper's four tests with each optimisation and with Mosquitto (QUICK=1: three minutes; DIR=)
 	@dev/paper $(if $(QUICK),--quick) $(if $(DIR),--dir "$(DIR)")
 
-relay:  ## compare with the relay, the least that a broker can cost (its load generator is not in this repository)
+relay:  ## compare with the relay, the least that a broker can cost: the table of README.md (five minutes)
 	@dev/relay
 
 bench-index: ## measure the subscription index, the retained tree and the pool alone (QUICK=1: two minutes)

@@ -25,7 +25,7 @@ UNITS = {
     # the first listener or bridge with TLS loads it, and with it libssl
     "mosq._tls": ("cext.setup.tls", "cext.setup.tls_outward"),
     # `mosq bench` loads it
-    "mosq._bench": ("cext.bench.generator", "cext.bench.certificate"),
+    "mosq._bench": ("cext.bench.generator", "cext.bench.certificate", "cext.bench.relay"),
 }
 TEST_ROOM = "testing"                   # each of its modules that no other cimports is a unit of its own, for tests only
 

@@ -1,10 +1,10 @@
-"""Print the figures of a run of the instrument (`make relay` writes build/bench.jsonl) as one table of ratios.
+"""Print the table of README.md from a folder of the lab with the suite `cost` (`make relay`).
 
-    python perf/summary.py build/bench.jsonl
+    python -m perf.summary build/lab/cost-...
 
-Each cell: CPU per message as a multiple of the relay's in the same run (medians over the repetitions), in brackets the
-microseconds; last column: mosq's bound, and whether it was kept. Exit status 1 if it was not, or if a message was lost,
-doubled or reordered.
+A cell is the CPU per message (for `connect`: per client) as a multiple of the relay's, in brackets microseconds:
+medians over the repetitions. The exit status is 1 if mosq costs more than its bound, or if a message was lost,
+duplicated or reordered.
 """
 
 from __future__ import annotations
@@ -12,66 +12,111 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-# scenario: title, most CPU as a multiple of the relay's
-PROMISED = {
-    "fanin-q0": ("fan-in QoS 0, 50 to 1", 1.15),
-    "fanout-q0": ("fan-out QoS 0, 1 to 1000", 1.4),
-    "pairs-q0": ("100 pairs QoS 0", 1.5),
-    "pairs-q0-b1": ("100 pairs QoS 0, one message per send", 1.05),
-    "pairs-q1": ("100 pairs QoS 1", 1.6),
-    "pairs-q2": ("100 pairs QoS 2", 1.6),
-    "big": ("1 MB payloads", 1.12),
-    "latency-20k": ("a fixed 20 k msg/s, QoS 0", 1.12),
-    "latency-20k-q1": ("a fixed 20 k msg/s, QoS 1", 1.12),
-    "connect": ("connect 10 k idle clients", 1.35),
+from perf.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+RELAY, MOSQ = "relay", "mosq"
+# test and case of the lab: title, most CPU of mosq as a multiple of the relay's
+ROWS = {
+    ("cost-fan-in", "QoS 0"): ("fan-in QoS 0, 50 to 1", 1.15),
+    ("cost-fan-out", "QoS 0"): ("fan-out QoS 0, 1 to 1000", 1.4),
+    ("cost-pairs", "QoS 0"): ("100 pairs QoS 0", 1.5),
+    ("cost-pairs", "QoS 1"): ("100 pairs QoS 1", 1.6),
+    ("cost-pairs", "QoS 2"): ("100 pairs QoS 2", 1.6),
+    ("cost-pairs-single", "QoS 0"): ("100 pairs QoS 0, one message per send", 1.05),
+    ("cost-paced", "QoS 0"): ("100 pairs QoS 0 at 20,000 messages/s", 1.12),
+    ("cost-paced", "QoS 1"): ("100 pairs QoS 1 at 20,000 messages/s", 1.12),
+    ("cost-large", "QoS 0"): ("1 MB payloads", 1.12),
+    ("cost-connect", "10,000 clients"): ("connect 10,000 idle clients", 1.35),
 }
 IDLE_BYTES_MAX = 600
-P99_RATIO_MAX = 1.5
 
-Row = dict[str, Any]
-
-
-def cell(rows: list[Row], base: list[Row]) -> tuple[float, str]:
-    """Return the ratio of the medians of CPU per message, and its text."""
-    cpu = statistics.median(r["cpu_us_per_msg"] for r in rows)
-    floor = statistics.median(r["cpu_us_per_msg"] for r in base)
-    return cpu / floor, f"{cpu / floor:.2f} ({cpu:.2f})"
+Phase = dict[str, Any]
+Runs = dict[tuple[str, str, str], list[Phase]]
 
 
-def main(path: str) -> int:
-    with open(path) as file:
-        rows = [row for line in file if (row := json.loads(line))["phase"] != "error"]
-    brokers = [b for b in dict.fromkeys(r["broker"] for r in rows) if b != "relay"]
-    kept = True
-    print("| scenario | relay us | " + " | ".join(brokers) + " | promised |")
-    print("|---" * (len(brokers) + 3) + "|")
-    for key, (title, most) in PROMISED.items():
-        of = {b: [r for r in rows if r["broker"] == b and r["key"] == key] for b in ("relay", *brokers)}
-        if not of["relay"] or not of.get("mosq"):
-            continue
-        cells = {b: cell(of[b], of["relay"]) for b in brokers if of[b]}
-        good = cells["mosq"][0] <= most
-        kept &= good and not any(r["lost"] or r["dup"] or r["ooo"] for r in of["mosq"])
-        floor = statistics.median(r["cpu_us_per_msg"] for r in of["relay"])
-        print(f"| {title} | {floor:.2f} | " + " | ".join(cells[b][1] if b in cells else "-" for b in brokers)
-              + f" | {most} {'kept' if good else 'NOT KEPT'} |")
-        if key.startswith("latency"):
-            best = {b: min(r["p99_us"] for r in of[b]) for b in of if of[b]}
-            good = best["mosq"] <= P99_RATIO_MAX * best["relay"]
-            kept &= good
-            print(f"| best p99 of it, us | {best['relay']:.0f} | "
-                  + " | ".join(f"{best[b]:.0f}" for b in brokers if b in best)
-                  + f" | {P99_RATIO_MAX} x relay {'kept' if good else 'NOT KEPT'} |")
-        if key == "connect":
-            size = {b: statistics.median(r["bytes_per_conn"] for r in of[b]) for b in of if of[b]}
-            good = size["mosq"] <= IDLE_BYTES_MAX
-            kept &= good
-            print(f"| RSS per idle client, bytes | {size['relay']:.0f} | "
-                  + " | ".join(f"{size[b]:,.0f}" for b in brokers if b in size)
-                  + f" | {IDLE_BYTES_MAX} {'kept' if good else 'NOT KEPT'} |")
-    return 0 if kept else 1
+def phases(lines: Iterable[str]) -> Runs:
+    """Return the first phase of each complete run, by test, case and broker."""
+    found: Runs = {}
+    for line in lines:
+        result = json.loads(line)
+        run = result["run"]
+        if result["complete"] and not run["variant"]:
+            found.setdefault((run["test"], run["case"], run["broker"]), []).append(result["phases"][0])
+    return found
+
+
+def middle(of: list[Phase] | None, value: Callable[[Phase], float]) -> float | None:
+    """Return the median of a value; None if there is no phase."""
+    return statistics.median(map(value, of)) if of else None
+
+
+def cost(phase: Phase) -> float:
+    return float(phase["broker"]["cpu_us_per"])
+
+
+def idle(phase: Phase) -> float:
+    return float(phase["extra"]["bytes_per_client"])
+
+
+def before(phase: Phase) -> float:
+    return float(phase["broker"]["rss_before_bytes"]) / 1e6
+
+
+def after(phase: Phase) -> float:
+    return float(phase["broker"]["rss_after_bytes"]) / 1e6
+
+
+# row of memory: title, case of the test `cost-connect`, value, its form
+MEMORY = (
+    ("memory per idle client", "10,000 clients", idle, "{:,.0f} B"),
+    ("resident memory, empty", "1,000 clients", before, "{:.1f} MB"),
+    ("resident memory, 1,000 idle clients", "1,000 clients", after, "{:.1f} MB"),
+    ("resident memory, 10,000 idle clients", "10,000 clients", after, "{:.1f} MB"),
+)
+
+
+def rows(runs: Runs, brokers: list[str]) -> Iterator[list[str]]:
+    """Yield the rows of the table."""
+    for (test, case), (title, _) in ROWS.items():
+        floor = middle(runs.get((test, case, RELAY)), cost)
+        costs = [(middle(runs.get((test, case, broker)), cost)) for broker in brokers]
+        if floor is not None:
+            cells = ["-" if one is None else f"{one / floor:.2f} ({one:.2f})" for one in costs]
+            yield [title, f"{floor:.2f} us", *cells]
+    for title, case, value, text in MEMORY:
+        sizes = [middle(runs.get(("cost-connect", case, broker)), value) for broker in (RELAY, *brokers)]
+        if any(size is not None for size in sizes):
+            yield [title, *("-" if size is None else text.format(size) for size in sizes)]
+
+
+def missed(runs: Runs) -> Iterator[str]:
+    """Yield a sentence for each bound that mosq does not meet."""
+    for (test, case), (title, most) in ROWS.items():
+        mine, floor = (middle(runs.get((test, case, broker)), cost) for broker in (MOSQ, RELAY))
+        if mine is not None and floor is not None and mine > most * floor:
+            yield f"{title}: {mine / floor:.2f} times the relay's CPU; the bound is {most}"
+        if not all(phase["exact"] for phase in runs.get((test, case, MOSQ), ())):
+            yield f"{title}: messages were lost, duplicated or reordered"
+    size = middle(runs.get(("cost-connect", "10,000 clients", MOSQ)), idle)
+    if size is not None and size > IDLE_BYTES_MAX:
+        yield f"memory per idle client: {size:.0f} bytes; the bound is {IDLE_BYTES_MAX}"
+
+
+def main(folder: str) -> int:
+    with Path(folder, "runs.jsonl").open(encoding="utf-8") as file:
+        runs = phases(file)
+    brokers = [one for one in dict.fromkeys(broker for _, _, broker in runs) if one != RELAY]
+    brokers.sort(key=lambda one: (one != MOSQ, one))
+    print(table(["", RELAY, *brokers], list(rows(runs, brokers))), end="")
+    bad = list(missed(runs))
+    print("", *(bad or ["mosq meets all bounds of perf/summary.py"]), sep="\n")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

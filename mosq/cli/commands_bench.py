@@ -18,7 +18,7 @@ from mosq.tools.bench import parquet
 from mosq.tools.bench.html.command import report
 from mosq.tools.bench.report import Progress, lines
 from mosq.tools.bench.run import measure
-from mosq.tools.bench.spec import STAMP_BYTES, BenchError, Spec
+from mosq.tools.bench.spec import OF_RELAY, STAMP_BYTES, BenchError, Spec
 from mosq.tools.bench.topics import KINDS
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ Examples:
   mosq bench pairs -h broker.example --qos 1 --seconds 30
   mosq bench pairs --rate 20000 --broker-pid $(pidof mosquitto)     latency at a fixed rate
   mosq bench fan-out --subscribers 1000 --json out.json --parquet out.parquet
+  mosq bench pairs --relay                          the least cost of this load
   mosq bench storm --clients 5000 -u 'user%i' -P secret
   mosq bench report results                         a page of the results in a folder
 
@@ -118,6 +119,7 @@ WHERE = options(
     option("-V", "--mqtt", "version", default="3.1.1", show_default=True, metavar="3.1.1|5", type=Version(),
            help="Version of MQTT."),
     option("--start", is_flag=True, help="Start a fresh mosq for this run; do not combine with --host and --port."),
+    option("--relay", is_flag=True, help="Start the relay instead, the least that a broker can cost."),
     option("--broker-pid", metavar="PID", type=click.IntRange(1),
            help="Process of the broker, to report its CPU and memory."))
 TRANSPORT = options(
@@ -243,16 +245,30 @@ scenario("payloads", "Fan-in with one size of payload after the other.", publish
 bench.add_command(report)
 
 
+@bench.command("relay", help="Run the relay alone: it copies messages and does nothing else.")
+@option("-p", "--port", default=1883, show_default=True, metavar="PORT", type=click.IntRange(1, 65535),
+        help="Port of the relay, on 127.0.0.1.")
+def relay_command(port: int) -> int:
+    from mosq.tools.bench.started import serve_relay
+
+    try:
+        serve_relay(port)
+    except BenchError as error:
+        click.echo(f"Error: {error}", err=True)
+    return EXIT_FAILED
+
+
 # ---------------------------------------------------------------- one run
 
 def perform(name: str, given: dict[str, Any]) -> int:
-    start, cpu, broker_cpu = given.pop("start"), given.pop("cpu"), given.pop("broker_cpu")
+    cpu, broker_cpu = given.pop("cpu"), given.pop("broker_cpu")
+    start = _start(name, given)
     json_file, parquet_file, quiet = given.pop("json_file"), given.pop("parquet_file"), given.pop("quiet")
     progress = Progress(not quiet)
     _texts(given)
     _transport(given)
     if broker_cpu is not None and (not start or broker_cpu == cpu):
-        raise click.UsageError("--broker-cpu: expected --start, and another core than --cpu.")
+        raise click.UsageError("--broker-cpu: expected --start or --relay, and another core than --cpu.")
     try:
         if parquet_file is not None:
             parquet.check()
@@ -306,21 +322,37 @@ def _imports(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-@contextlib.contextmanager
-def _place(start: bool, broker_cpu: int | None, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if not start:
-        yield {}
-        return
+def _start(name: str, given: dict[str, Any]) -> str:
+    """Take --start and --relay from the options; return the one that was given, or "". Raises UsageError."""
+    chosen = [option for option in ("start", "relay") if given.pop(option)]
+    if not chosen:
+        return ""
+    start = chosen[0]
+    if len(chosen) > 1:
+        raise click.UsageError("--start and --relay: expected one of them.")
     source_of = click.get_current_context().get_parameter_source
     for option in ("host", "port"):
         if source_of(option) is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError(f"--start and --{option}: expected one of them.")
+            raise click.UsageError(f"--{start} and --{option}: expected one of them.")
     for option in ("broker_pid", "cafile", "cert", "psk", "servername"):
         if given[option] is not None:
-            raise click.UsageError(f"--start and --{option.replace('_', '-')}: expected one of them.")
-    from mosq.tools.bench.started import broker
+            raise click.UsageError(f"--{start} and --{option.replace('_', '-')}: expected one of them.")
+    if start == "relay":
+        if name not in OF_RELAY:
+            raise click.UsageError(f"--relay: expected one of {', '.join(OF_RELAY)}; the relay cannot do {name}.")
+        if given["tls"] or given["ws"]:
+            raise click.UsageError("--relay: expected plain TCP, without --tls and --ws.")
+    return start
 
-    with broker(broker_cpu, tls=given["tls"], ws=given["ws"]) as place:
+
+@contextlib.contextmanager
+def _place(start: str, broker_cpu: int | None, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if not start:
+        yield {}
+        return
+    from mosq.tools.bench.started import broker, relay
+
+    with relay(broker_cpu) if start == "relay" else broker(broker_cpu, tls=given["tls"], ws=given["ws"]) as place:
         yield place
 
 

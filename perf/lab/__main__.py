@@ -29,6 +29,7 @@ EPILOG = """examples:
   python -m perf.lab paper --quick --tests paper-1,paper-4   in a minute or two
   python -m perf.lab bench vendors --dir build/lab/today     two suites into one folder
   python -m perf.lab bench --brokers mosq,mosquitto,flashmq --peers ~/peers
+  python -m perf.lab cost --tests cost-paced                 relay, mosq and all other brokers
   python -m perf.lab bench --tests pairs --brokers 'mosq,mosq:plain,mosq:no pool' --reps 5
   python -m perf.lab vendors --brokers mosq --at cloud=broker.example:1883
   python -m perf.lab --list                                  suites, tests, brokers that are here
@@ -153,7 +154,8 @@ def named(name: str, found: list[Found]) -> list[Entry]:
         if family != MOSQ.family or one is None:
             raise UsageError(f"no such variant: {name}; expected mosq: and one of {', '.join(VARIANTS_OF_MOSQ)}")
         return [Entry(family, variant, one.broker, next(one for one in found if one.peer is MOSQ))]
-    hits = [one for one in found if name in ("all", one.name)] or [one for one in found if one.peer.family == name]
+    hits = ([one for one in found if name == one.name or (name == "all" and not one.peer.named)]
+            or [one for one in found if one.peer.family == name])
     if not hits:
         known = ", ".join(peer.family for peer in PEERS)
         if name.partition("-")[0] not in {peer.family for peer in PEERS}:
@@ -210,7 +212,7 @@ def list_all(found: list[Found], descriptors: int) -> None:
             print(f"  {test.id:16} {test.title}: {', '.join(cases)}")
     print("brokers found:")
     for one in found:
-        print(f"  {one.name:16} {'this checkout' if one.peer is MOSQ else one.program}"
+        print(f"  {one.name:16} {one.program if one.peer.programs else 'this checkout'}"
               f"{'' if one.peer.tried else ' (configured by its documentation, untested)'}")
     print("variants of mosq:")
     for variant in VARIANTS_OF_MOSQ.values():

@@ -19,6 +19,7 @@ from pathlib import Path
 from string import Template
 
 from mosq import __version__
+from mosq.tools.bench.spec import OF_RELAY
 
 ROOT = Path(__file__).parents[2]
 SYSTEM = ("/usr/local/sbin", "/usr/sbin")           # not on every user's PATH
@@ -45,6 +46,8 @@ class Peer:
     start_s: float = 15.0
     mqtt_5: bool = True
     tried: bool = True
+    named: bool = False             # `all` does not contain it
+    scenarios: tuple[str, ...] = () # scenarios of `mosq bench` that it can serve; (): all
 
 
 MOSQUITTO = """$listener
@@ -134,8 +137,13 @@ MOSQ = Peer(
     text=MOSQUITTO, listener=MOSQUITTO_LISTENER, durable=PERSISTENCE, environment={"PYTHONPATH": str(ROOT)},
     survives="kill -9: written before the acknowledgement (durability group)")
 
+RELAY = Peer(
+    "relay", (sys.executable, "-m", "mosq", "bench", "relay", "--port", "$port"), environment={"PYTHONPATH": str(ROOT)},
+    named=True, scenarios=OF_RELAY, survives="nothing is stored")
+
 PEERS = (
     MOSQ,
+    RELAY,
     Peer("mosquitto", ("$program", "-c", "$conf"), ("mosquitto", "mosquitto-[0-9]*"), ("-h",), MOSQUITTO,
          MOSQUITTO_LISTENER, durable=PERSISTENCE,
          survives="a normal stop: a snapshot then, and every half an hour; kill -9 loses later messages"),
@@ -175,7 +183,7 @@ class Found:
 
     @property
     def name(self) -> str:
-        return self.peer.family if self.peer is MOSQ else f"{self.peer.family}-{self.version}"
+        return self.peer.family if not self.peer.programs else f"{self.peer.family}-{self.version}"
 
 
 @dataclass(frozen=True)
@@ -217,12 +225,12 @@ def settings(found: Found) -> str:
 # ---------------------------------------------------------------- finding them
 
 def find(folders: list[Path]) -> list[Found]:
-    """Return mosq, and all brokers whose program is on PATH or below one of the folders; those on PATH first."""
+    """Return mosq and its relay, and all brokers whose program is on PATH or below a folder; those on PATH first."""
     places = [Path(one) for one in (*os.environ.get("PATH", "").split(os.pathsep), *SYSTEM) if one]
     found: dict[str, Found] = {}
     for peer in PEERS:
         seen: set[Path] = set()
-        for program in [ROOT] if peer is MOSQ else _programs(peer, places, folders):
+        for program in [ROOT] if not peer.programs else _programs(peer, places, folders):
             if program.resolve() in seen:
                 continue
             seen.add(program.resolve())
@@ -242,7 +250,7 @@ def _programs(peer: Peer, places: list[Path], folders: list[Path]) -> list[Path]
 
 def version_of(peer: Peer, program: Path) -> str:
     """Return the version that a program reports, or "unknown"."""
-    if peer is MOSQ:
+    if not peer.programs:
         return __version__
     if peer.family == "aedes":
         return str(json.loads((program / "package.json").read_text())["version"])

@@ -167,6 +167,17 @@ BENCH = Suite("bench", "mosq bench, scenario by scenario", (
         "bytes", timed=True),
 ), "all")
 
+# The table of README.md: rows in which a broker can save much, and rows in which it cannot
+_OF_BENCH = {test.id: replace(test, id=f"cost-{test.id}") for test in BENCH.tests}
+COST = Suite("cost", "CPU per message beside the relay, the least that a broker can cost", (
+    replace(_OF_BENCH["fan-in"], cases=_qos({}, (0,))),
+    replace(_OF_BENCH["fan-out"], cases=_qos({"subscribers": N(1000, 20)}, (0,))),
+    _OF_BENCH["pairs"], _OF_BENCH["pairs-single"], _OF_BENCH["paced"],
+    Test("cost-large", "fan-in of 10 publishers, 1 MB, 10 messages in transit", "fan-in",
+         _qos({"publishers": 10, "size": 1_000_000, "window": 10, "burst": 1}, (0,)), timed=True),
+    replace(_OF_BENCH["connect"], cases=_clients(1000, 10_000)),
+), "relay,all", about="python -m perf.summary DIR prints the table of README.md")
+
 # The share of each optimisation: the paper's tests do not show it, because they have few filters
 ABLATION = Suite("ablation", "Each optimisation switched off alone", (
     Test("ablation-one", "1 publisher, 1 topic, 1 subscriber, 64 B", "pairs",
@@ -176,7 +187,7 @@ ABLATION = Suite("ablation", "Each optimisation switched off alone", (
     Test("ablation-connect", "idle clients: connecting, and memory", "connect", _clients(10_000), "clients"),
 ), EACH, about="the effect of each, in tests that show it; make ablation measures the index by itself")
 
-SUITES = {suite.name: suite for suite in (PAPER, ABLATION, VENDORS, BENCH)}
+SUITES = {suite.name: suite for suite in (PAPER, ABLATION, VENDORS, BENCH, COST)}
 
 
 # ---------------------------------------------------------------- from data to runs

@@ -57,6 +57,8 @@ class Entry:
             return "a listener of its own" if load.test.transport != "tcp" else ""
         if load.mqtt_5 and not self.found.peer.mqtt_5:
             return "MQTT 5"
+        if self.found.peer.scenarios and load.test.scenario not in self.found.peer.scenarios:
+            return f"{load.test.scenario} of mosq bench"
         return load.test.transport if load.test.transport not in self.found.peer.listener else ""
 
 

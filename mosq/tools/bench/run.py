@@ -28,7 +28,7 @@ def measure(spec: Spec, progress: Progress) -> Result:
     """
     _descriptors(clients_of(spec))
     result = Result(spec.as_dict(), machine(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-                    where="mosq" if spec.started else spec.where)
+                    where=spec.started or spec.where)
     try:
         run(spec, result.phases, progress)
     except (Stopped, BenchError) as stopped:

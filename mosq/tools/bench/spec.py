@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 STAMP_BYTES = 16                # least payload: time, run, source and sequence number
+OF_RELAY = ("fan-in", "fan-out", "pairs", "payloads", "connect", "storm")       # scenarios that the relay can serve
 SECRET = frozenset({"password", "psk"})
 
 
@@ -58,7 +59,7 @@ class Spec:
     session: bool = False               # clients of flows have sessions that outlive their connections
     name: str = ""
     broker_pid: int | None = None
-    started: bool = False               # the run started its own mosq (--start)
+    started: str = ""                   # program that the run started: "mosq" (--start) or "relay" (--relay)
 
     @property
     def where(self) -> str:

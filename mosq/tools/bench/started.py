@@ -1,4 +1,4 @@
-"""Start a fresh mosq for one run: on a free port of this machine, without a log, with unlimited queues.
+"""Start a fresh mosq for one run: on a free port of this machine, without a log, with unlimited queues. Or the relay.
 
 The broker ends with the run. If the run is killed, the kernel ends the broker; its folder then remains, but the key is
 no longer in it.
@@ -69,22 +69,56 @@ def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> It
             config += "user root\n"             # another user could not read this folder
         path = Path(folder, "mosq.conf")
         path.write_text(config)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mosq", "-c", str(path)], stdin=subprocess.DEVNULL, preexec_fn=_dying_with_us(),
-            process_group=0)                    # Ctrl-C ends the run; the run then ends the broker
-        try:
-            if cpu is not None:
-                _pin(process.pid, cpu)
-            _wait(port, process)
+        with _running(["-c", str(path)], port, cpu) as pid:
             Path(folder, "broker.key").unlink(missing_ok=True)      # the broker has read it
-            yield {**where, "broker_pid": process.pid, "started": True}
-        finally:
-            process.terminate()
-            try:
-                process.wait(START_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            yield {**where, "broker_pid": pid, "started": "mosq"}
+
+
+@contextlib.contextmanager
+def relay(cpu: int | None = None) -> Iterator[dict[str, object]]:
+    """Start the relay; yield the options that a Spec needs."""
+    port = free_port()
+    with _running(["bench", "relay", "--port", str(port)], port, cpu) as pid:
+        yield {"host": HOST, "port": port, "broker_pid": pid, "started": "relay"}
+
+
+@contextlib.contextmanager
+def _running(arguments: list[str], port: int, cpu: int | None) -> Iterator[int]:
+    """Run `mosq` with these arguments until the block ends; yield its process id when it listens."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mosq", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        preexec_fn=_dying_with_us(), process_group=0)       # Ctrl-C ends the run; the run then ends the broker
+    try:
+        if cpu is not None:
+            _pin(process.pid, cpu)
+        _wait(port, process)
+        yield process.pid
+    finally:
+        process.terminate()
+        try:
+            process.wait(START_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def serve_relay(port: int) -> None:
+    """Run the relay in this process until a signal ends it. Raises BenchError."""
+    from mosq._bench import Relay
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)       # the relay gives no turn to Python while it is busy
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except OSError as error:
+            raise BenchError(f"the relay cannot listen on {HOST}:{port}: {error.strerror}") from None
+        listener.listen(1024)
+        listener.setblocking(False)
+        relay = Relay(listener.fileno())
+        while True:
+            relay.run(-1)
 
 
 def _dying_with_us() -> Callable[[], object] | None:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from perf import summary
 from perf.lab.broker import Broker, free_port
 from perf.lab.folder import Folder, FolderError
 from perf.lab.peers import ROOT
@@ -184,6 +185,22 @@ def test_a_broker_that_lacks_a_feature_is_left_out(lab, tmp_path: Path, capfd: p
 
 def line(rep: int) -> dict:
     return {"run": {"suite": "s", "test": "t", "case": "c", "broker": "b", "variant": "", "rep": rep}}
+
+
+def test_the_table_of_the_readme_in_small(lab, capsys: pytest.CaptureFixture[str]) -> None:
+    results = lab("cost", "--brokers", "relay,mosq", "--scale", "0.005", "--seconds", "0.1", "--reps", "1")
+    assert all(run["complete"] for run in results.runs) and results.status == 0
+    capsys.readouterr()
+    summary.main(str(results.path))
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0] == "|  | relay | mosq |"
+    assert any(row.startswith("| 100 pairs QoS 0, one message per send | ") for row in rows)
+
+
+def test_the_relay_is_left_out_of_what_it_cannot_do(lab) -> None:
+    results = lab("bench", "--brokers", "relay,mosq", "--tests", "shared", "--seconds", "0.1", "--reps", "1")
+    assert {run["run"]["broker"] for run in results.runs} == {"mosq"}
+    assert results.about["left_out"] == ["relay was left out of shared: it has no shared of mosq bench here"]
 
 
 def test_a_folder_is_continued(tmp_path: Path) -> None:
