@@ -48,6 +48,8 @@ ctypedef struct SegmentWalk:           # position in one segment in memory
 cdef void store_segment_path(char* out, const char* dir, uint32_t slot) noexcept nogil
 # Read the list of files. Return 0 or -errno.
 cdef int store_listing_read(StoreListing* l, const FileOps* f, bint hardware, const char* dir) noexcept nogil
+# Read the list while a broker may be writing, until it is the same twice, so that no segment between two others is missing.
+cdef int store_listing_settled(StoreListing* l, const FileOps* f, bint hardware, const char* dir) noexcept nogil
 cdef void store_listing_free(StoreListing* l) noexcept nogil
 # Call fn for each record of the listed segments. `live`: a broker may be writing to the store. Return 0, -errno, or 1 if fn
 # stopped it.
@@ -55,6 +57,10 @@ cdef int log_replay(const FileOps* f, bint hardware, const char* dir, StoreListi
                     StoreLoss* loss) noexcept nogil
 # Read a whole segment into memory, unreadable parts as zeros. NULL: *error is -errno.
 cdef uint8_t* segment_load(const FileOps* f, const char* dir, uint32_t slot, uint64_t* n, int* error) noexcept nogil
+# Read a segment to which a broker may be appending: the header first, then the content from the back to the front. So nothing is
+# missing before a byte that was read, and the header names no later beginning of the log than the content allows. NULL: *error is
+# -errno, or 0 if the file does not hold segment `number` any more. Not NULL: *error is the -errno of an unreadable part, or 0.
+cdef uint8_t* segment_load_live(const FileOps* f, bint hardware, const char* dir, uint32_t slot, uint64_t number, uint64_t* n, int* error) noexcept nogil
 cdef void segment_walk_begin(SegmentWalk* w, const uint8_t* p, uint64_t n, const Header* h) noexcept nogil
 cdef void segment_walk_end(SegmentWalk* w) noexcept nogil
 # Go to the next COMMIT, or to the end. Return 1 if `found` holds the records of the batch and hole_* its damaged places; 0 at the

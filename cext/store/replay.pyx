@@ -6,7 +6,7 @@ batches. Damaged places are skipped up to the next valid record. Bytes behind th
 each byte is checked once, and during the search for a valid record a bounded number of times more. Memory: one segment.
 """
 
-from libc.errno cimport EFBIG, ENOMEM
+from libc.errno cimport EFBIG, ENOENT, ENOMEM
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf, sscanf
 from libc.stdlib cimport free, malloc, qsort, realloc
@@ -26,6 +26,8 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef enum:
     LOAD_BYTES = 1 << 20        # size of one read, which is also the most that is lost with an unreadable place
+    LIVE_BYTES = 64 << 10       # size of one read of a live store
+    LIVE_TRIES = 100            # lists of the files of a live store, until one is settled or has no further segment
     SEARCH_FACTOR = 4           # bytes checked in search of a record, per byte of the segment
 
 
@@ -148,6 +150,88 @@ cdef int store_listing_read(StoreListing* l, const FileOps* f, bint hardware, co
 cdef void store_listing_free(StoreListing* l) noexcept nogil:
     free(l.files)
     memset(l, 0, sizeof(StoreListing))
+
+
+cdef bint listings_are_equal(const StoreListing* a, const StoreListing* b) noexcept nogil:
+    cdef uint32_t i
+    for i in range(min(a.n, b.n)):
+        if a.files[i].slot != b.files[i].slot or a.files[i].state != b.files[i].state or a.files[i].h.number != b.files[i].h.number:
+            return 0
+    return a.n == b.n
+
+
+cdef int store_listing_settled(StoreListing* l, const FileOps* f, bint hardware, const char* dir) noexcept nogil:
+    cdef StoreListing before
+    cdef int tries = LIVE_TRIES, got = store_listing_read(l, f, hardware, dir)
+    cdef bint settled = 0
+    while got == 0 and not settled and tries > 0:
+        before = l[0]
+        got = store_listing_read(l, f, hardware, dir)
+        settled = got == 0 and listings_are_equal(&before, l)
+        store_listing_free(&before)
+        tries -= 1
+    return got
+
+
+cdef int64_t read_settled(const FileOps* f, int fd, uint8_t* p, uint8_t* other, uint64_t n, uint64_t at) noexcept nogil:
+    """Read until two reads return the same. A write proceeds from the front to the back. So if the first read found a byte of a
+    write, all bytes before it were written when the second read began, and equal reads have no gap."""
+    cdef int64_t again, got = file_read(f, fd, p, n, at)
+    while got >= 0:
+        again = file_read(f, fd, other, n, at)
+        if again == got and memcmp(p, other, <size_t>got) == 0:
+            break
+        if again > 0:
+            memcpy(p, other, <size_t>again)
+        got = again
+    return got
+
+
+cdef bint is_header_of(bint hardware, const uint8_t* page, uint64_t number) noexcept nogil:
+    cdef Header h
+    return header_read(hardware, page, &h) == 0 and h.number == number
+
+
+cdef uint8_t* segment_load_live(const FileOps* f, bint hardware, const char* dir, uint32_t slot, uint64_t number, uint64_t* n, int* error) noexcept nogil:
+    cdef char path[4096]
+    cdef uint8_t head[4096]
+    cdef uint8_t* p = NULL
+    cdef int64_t got, size
+    cdef uint64_t want, at
+    cdef int fd
+    n[0] = error[0] = 0
+    store_segment_path(path, dir, slot)
+    fd = f.open(f.ctx, path, O_RDONLY | O_NOFOLLOW)
+    if fd < 0:
+        error[0] = fd if fd != -ENOENT else 0
+        return NULL
+    size = f.size(f.ctx, fd)
+    if HEADER_BYTES <= size <= STORE_SEGMENT_BYTES_MAX:
+        p = <uint8_t*>malloc(<size_t>size + LIVE_BYTES)
+    if p == NULL:
+        error[0] = <int>size if size < 0 else 0 if size < HEADER_BYTES else -EFBIG if size > STORE_SEGMENT_BYTES_MAX else -ENOMEM
+        f.close(f.ctx, fd)
+        return NULL
+    memset(p, 0, HEADER_BYTES)
+    file_read(f, fd, p, HEADER_BYTES, 0)
+    at = <uint64_t>size
+    while at > HEADER_BYTES:
+        want = min(at - HEADER_BYTES, <uint64_t>LIVE_BYTES)
+        at -= want
+        got = read_settled(f, fd, p + at, p + size, want, at)
+        if got < 0:
+            error[0] = <int>got
+        if got < <int64_t>want:
+            memset(p + at + max(got, <int64_t>0), 0, want - <uint64_t>max(got, <int64_t>0))
+    memset(head, 0, HEADER_BYTES)
+    got = file_read(f, fd, head, HEADER_BYTES, 0)
+    f.close(f.ctx, fd)
+    if not is_header_of(hardware, p, number) or not is_header_of(hardware, head, number):
+        free(p)
+        error[0] = 0
+        return NULL
+    n[0] = <uint64_t>size
+    return p
 
 
 cdef uint8_t* segment_load(const FileOps* f, const char* dir, uint32_t slot, uint64_t* n, int* error) noexcept nogil:
@@ -292,6 +376,7 @@ cdef struct LogReplay:
     const char* dir
     bint hardware
     bint live
+    bint following              # segments that began since the first list was read
     store_record_fn fn
     void* ctx
     StoreLoss* loss
@@ -330,34 +415,20 @@ cdef int batch_replay(LogReplay* r) noexcept nogil:
     return 0
 
 
-cdef bint file_is_unchanged(LogReplay* r, const StoreFile* found) noexcept nogil:
-    """Return whether the file still holds the same segment. A live broker may have reused the file while it was read."""
-    cdef StoreListingScan a
-    cdef StoreFile again
-    cdef StoreListing l
-    memset(&l, 0, sizeof(StoreListing))
-    a.l = &l
-    a.f = r.f
-    a.dir = r.dir
-    a.hardware = r.hardware
-    again.slot = found.slot
-    file_identify(&a, &again)
-    return again.state == SLOT_SEGMENT and again.h.number == found.h.number
-
-
 cdef int segment_replay(LogReplay* r, const StoreFile* found, const StoreFile* next) noexcept nogil:
     """Replay one segment. Return 0, 1 if fn stopped it, or -errno."""
     cdef SegmentWalk* w = &r.walk
     cdef uint64_t n
     cdef int error = 0, got
-    cdef uint8_t* p = segment_load(r.f, r.dir, found.slot, &n, &error)
+    cdef uint8_t* p
+    if r.live:
+        p = segment_load_live(r.f, r.hardware, r.dir, found.slot, found.h.number, &n, &error)
+        r.loss.moved += p == NULL and error == 0
+    else:
+        p = segment_load(r.f, r.dir, found.slot, &n, &error)
     w.ended = 0
     if p == NULL:
         return error if error == -ENOMEM else 0         # its content is reported as a gap
-    if r.live and not file_is_unchanged(r, found):
-        r.loss.moved += 1
-        free(p)
-        return 0
     segment_walk_begin(w, p, n, &found.h)
     if next != NULL and next.h.base_lsn - found.h.base_lsn <= w.limit - HEADER_BYTES:
         w.limit = HEADER_BYTES + (next.h.base_lsn - found.h.base_lsn)
@@ -401,30 +472,63 @@ cdef StoreFile* next_segment(StoreListing* l, uint32_t i) noexcept nogil:
     return NULL
 
 
-cdef int log_replay_segments(LogReplay* r, StoreListing* l) noexcept nogil:
-    cdef StoreLoss* loss = r.loss
+cdef int listed_replay(LogReplay* r, StoreListing* l) noexcept nogil:
+    """Replay the listed segments that begin at r.at_lsn or later."""
     cdef StoreFile* found
+    cdef uint64_t begin_lsn = r.at_lsn
     cdef uint32_t i
     cdef int got = 0
-    r.at_lsn = loss.tail_lsn = tail_find(l)
     for i in range(l.n):
         found = &l.files[i]
         if got:
             return got
-        if found.state == SLOT_ALONE:
-            if found.h.format and memcmp(found.h.store_id, l.store_id, 16) != 0:
-                loss.foreign += 1
-            else:
-                loss.unreadable += 1
         if found.state != SLOT_SEGMENT:
             continue
-        if found.h.base_lsn < loss.tail_lsn:            # dropped before, but its header is not wiped yet
+        if found.h.base_lsn < begin_lsn:        # read before; or dropped before, but its header is not wiped yet
             found.state = SLOT_UNUSED
             continue
-        loss.segments += 1
+        r.loss.segments += 1
+        r.loss.moved += r.following and found.h.base_lsn > r.at_lsn        # the broker dropped a segment that was not read yet
         log_loss_add(r, r.at_lsn, found.h.base_lsn)
         r.at_lsn = max(r.at_lsn, found.h.base_lsn)
         got = segment_replay(r, found, next_segment(l, i))
+    return got
+
+
+cdef int followers_replay(LogReplay* r, StoreListing* l) noexcept nogil:
+    """Replay the segments that a broker began since the list was read."""
+    cdef StoreLoss* loss = r.loss
+    cdef uint32_t segments = 0
+    cdef int got = 0, tries = LIVE_TRIES
+    r.following = 1
+    while tries > 0:
+        tries -= 1
+        if got or not r.walk.ended or loss.segments == segments:
+            return got
+        segments = loss.segments
+        store_listing_free(l)
+        got = store_listing_settled(l, r.f, r.hardware, r.dir)
+        if got == 0:
+            got = listed_replay(r, l)
+    loss.moved += 1                         # it writes faster than this reads
+    r.walk.ended = 0
+    return got
+
+
+cdef int log_replay_segments(LogReplay* r, StoreListing* l) noexcept nogil:
+    cdef StoreLoss* loss = r.loss
+    cdef uint32_t i
+    cdef int got
+    r.at_lsn = loss.tail_lsn = tail_find(l)
+    for i in range(l.n):
+        if l.files[i].state == SLOT_ALONE:
+            if l.files[i].h.format and memcmp(l.files[i].h.store_id, l.store_id, 16) != 0:
+                loss.foreign += 1
+            else:
+                loss.unreadable += 1
+    got = listed_replay(r, l)
+    if got == 0 and r.live:
+        got = followers_replay(r, l)
     if got == 0 and loss.segments and r.walk.ended:
         log_loss_add(r, r.at_lsn, UINT64_MAX)                   # the last segment announces another one that does not exist
     loss.end_lsn = r.at_lsn

@@ -71,7 +71,7 @@ ctypedef struct StoreLoss:
     uint32_t segments
     uint32_t unreadable         # files with the name of a segment and a damaged header; not changed
     uint32_t foreign            # files of another store; not changed
-    uint32_t moved              # segments that were recycled while store_scan read a live store
+    uint32_t moved              # segments that a broker dropped before store_scan had read them: the caller begins again
     uint64_t tail_lsn           # beginning of the log
     uint64_t end_lsn            # end of the last COMMIT
     uint64_t synced_lsn         # lsn that the last COMMIT names as synced

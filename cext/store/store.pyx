@@ -560,7 +560,7 @@ cdef int store_scan(const char* dir, const FileOps* files, store_record_fn fn, v
     memset(loss, 0, sizeof(StoreLoss))
     if strlen(dir) > FILE_PATH_MAX - 64:
         return store_refuse(why, why_n, "The name of the directory is too long:", dir, -EINVAL, "")
-    got = store_listing_read(&l, f, hardware, dir)
+    got = store_listing_settled(&l, f, hardware, dir)
     if got == 0 and l.format:
         snprintf(why, why_n, "The store in %s has format %u, this version supports %u and older", dir, l.format, <unsigned int>FORMAT)
         store_listing_free(&l)

@@ -6,6 +6,8 @@ from libc.string cimport memcpy, memset
 
 from cext.store.crc cimport crc_bytes, crc_hardware, crc_record
 from cext.store.file cimport FileOps, file_ops_of
+from cext.store.format cimport FORMAT
+from cext.store.replay cimport SLOT_ALONE, SLOT_SEGMENT, StoreListing, segment_load_live, store_listing_free, store_listing_settled
 from cext.store.state cimport STORE_RANGES_REPORTED, STORE_WHY_MAX, Store, StoreLoss, StoreOptions, StoreRecord, StoreStats
 from cext.store.store cimport (
     store_append, store_clean_chunk, store_clean_done, store_close, store_error, store_open, store_open_bytes, store_poll,
@@ -83,7 +85,7 @@ cdef Collector collector(give, Py_ssize_t most):
     return c
 
 
-def scan(directory, give, most=4096):
+def scan(directory, give, most=4096, disk=None):
     """Read all records of the committed batches of the store in `directory` (live or stopped), in log order.
 
     Calls give([(lsn, kind, flags, body), ...]) with slices of them. Returns the losses and other facts (see StoreLoss). Raises
@@ -94,10 +96,11 @@ def scan(directory, give, most=4096):
     cdef StoreLoss loss
     cdef char why[512]
     cdef Collector c = collector(give, most)
+    cdef FileOps f = file_ops_of(disk)
     cdef int got
     why[0] = 0
     with nogil:
-        got = store_scan(dir_, NULL, store_collect, <void*>c, &loss, why, STORE_WHY_MAX)
+        got = store_scan(dir_, &f, store_collect, <void*>c, &loss, why, STORE_WHY_MAX)
     if c.error is None and got == 0:
         c.flush()
     if c.error is not None:
@@ -105,6 +108,49 @@ def scan(directory, give, most=4096):
     if got != 0:
         raise OSError(why.decode("utf-8", "replace"))
     return loss_dict(&loss)
+
+
+def segments(directory, disk=None):
+    """Return the segments of the store in `directory` (live or stopped) in log order, as (slot, number, base_lsn), and the slots of
+    files with a damaged header or of another store. Raises OSError."""
+    import os
+    cdef bytes path = os.fsencode(directory)
+    cdef const char* dir_ = path
+    cdef FileOps f = file_ops_of(disk)
+    cdef StoreListing l
+    cdef uint32_t i
+    cdef int got
+    with nogil:
+        got = store_listing_settled(&l, &f, crc_hardware(), dir_)
+    found = [(l.files[i].slot, l.files[i].h.number, l.files[i].h.base_lsn) for i in range(l.n) if l.files[i].state == SLOT_SEGMENT]
+    others = [l.files[i].slot for i in range(l.n) if l.files[i].state == SLOT_ALONE]
+    version = l.format
+    store_listing_free(&l)
+    if got < 0:
+        raise OSError(-got, os.strerror(-got), os.fsdecode(path))
+    if version:
+        raise OSError(f"The store in {os.fsdecode(path)} has format {version}, this version supports {FORMAT} and older")
+    return found, others
+
+
+def segment_read(directory, uint32_t slot, uint64_t number, disk=None):
+    """Return the bytes of a segment, to which a broker may be appending, without a gap (see segment_load_live); None if the file does
+    not hold segment `number` any more. Raises OSError."""
+    import os
+    cdef bytes path = os.fsencode(directory)
+    cdef const char* dir_ = path
+    cdef FileOps f = file_ops_of(disk)
+    cdef uint64_t n
+    cdef int error
+    cdef uint8_t* p
+    with nogil:
+        p = segment_load_live(&f, crc_hardware(), dir_, slot, number, &n, &error)
+    try:
+        if error < 0:
+            raise OSError(-error, os.strerror(-error), f"{os.fsdecode(path)}/segment.{slot:06}")
+        return (<const char*>p)[:n] if p != NULL else None
+    finally:
+        free(p)
 
 
 cdef class PyStore:

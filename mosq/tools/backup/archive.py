@@ -59,11 +59,15 @@ class Writer:
                                  **({"compresslevel": 1} if is_compressed else {}))     # type: ignore[call-overload]
         self.members: dict[str, dict[str, Any]] = {}
 
-    def add(self, name: str, file: "BinaryIO", step: "Callable[[int], None]") -> None:
-        """Add the present bytes of an open file."""
-        found = os.fstat(file.fileno())
+    def add(self, name: str, file: "BinaryIO", step: "Callable[[int], None]",
+            found: "os.stat_result | None" = None) -> None:
+        """Add the present bytes of an open file. `found`: owner, mode and time of the member, if the file has none."""
+        if found is None:
+            found = os.fstat(file.fileno())
         member = tarfile.TarInfo(name)
-        member.size, member.mtime, member.mode = found.st_size, int(found.st_mtime), found.st_mode & 0o777
+        member.size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        member.mtime, member.mode = int(found.st_mtime), found.st_mode & 0o777
         source = Limited(file, member.size, step)
         self._tar.addfile(member, source)  # it only reads
         self.members[name] = {"size": member.size, "sha256": source.hash.hexdigest(), "mode": member.mode,

@@ -1,5 +1,8 @@
 """Writes a backup: of a running broker too, without a lock and without its help."""
 
+import errno
+import fcntl
+import io
 import os
 import stat
 import time
@@ -7,14 +10,15 @@ import time
 from mosq.config.errors import ConfigError
 from mosq.config.parser import load_config
 from mosq.server.storage import store_place
-from mosq.tools.backup.archive import BackupError, Writer
-from mosq.tools.backup.sources import OpenFiles, config_files, config_name, open_store, open_streams
+from mosq.tools.backup.archive import STORE, BackupError, Writer
+from mosq.tools.backup.sources import OpenFiles, config_files, config_name, copy_store, open_streams
 from mosq.tools.db.mark import sync_folder
+from mosq.tools.db.store import LOCK, SEGMENT, StoreSource
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, BinaryIO
+    from typing import Any
 
     # label, bytes of all files -> function for the bytes of each step
     Progress = Callable[[str, int], Callable[[int], None]]
@@ -35,59 +39,99 @@ def save(conf: str, target: str, with_secrets: bool, force: bool, progress: "Pro
     try:
         config = load_config(conf)
         folder = os.path.abspath(store_place(config))
-        has_store = os.path.isdir(folder) and any(name.startswith("segment.") for name in os.listdir(folder))
+        has_store = os.path.isdir(folder) and any(name.startswith(SEGMENT) for name in os.listdir(folder))
         files, left_out = config_files(conf, config, with_secrets)
     except OSError as error:
         raise BackupError(f"{error.filename or conf}: {error.strerror}.") from None
     if os.path.lexists(target) and not force:
         raise BackupError(f"{target} exists. Choose another name, or give --force to replace it.")
     partial = target + PARTIAL
+    fd = -1
     is_kept = False
     try:
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as out:
-            os.fchmod(fd, stat.S_IRUSR | stat.S_IWUSR)
-            members = _write(out, target.endswith("gz"), conf, files, folder if has_store else None, progress)
+        fd = _open_partial(partial)
+        with open(fd, "wb", closefd=False) as out:
+            writer = Writer(out, target.endswith("gz"))
+            left_out += _write(writer, conf, files, folder if has_store else None, progress)
             out.flush()
             os.fsync(fd)
         os.rename(partial, target)
         is_kept = True
         sync_folder(os.path.dirname(os.path.abspath(target)))
     except OSError as error:
-        advice = "Free some space, or choose another folder." if error.errno == 28 else "The running broker goes on."
-        raise BackupError(f"The backup is not written: {error.filename or target}: {error.strerror}. {advice}"
+        advice = ("Free some space, or choose another folder." if error.errno in (errno.ENOSPC, errno.EDQUOT) else
+                  "The running broker goes on.")
+        raise BackupError(f"The backup is not written: {error.filename or target}: {error.strerror or error}. {advice}"
                           ) from None
     finally:
-        if not is_kept:
+        if fd >= 0 and not is_kept:
             _remove(partial)
-    return Saved(members, left_out, folder if has_store else None)
+        if fd >= 0:
+            os.close(fd)                # also gives the lock back
+    return Saved(writer.members, left_out, folder if has_store else None)
 
 
-def _write(                             # parameters: the parts of one archive
-        out: "BinaryIO", is_compressed: bool, conf: str, files: list[str], folder: str | None,
-        progress: "Progress") -> "dict[str, dict[str, Any]]":
-    writer = Writer(out, is_compressed)
+def _open_partial(path: str) -> int:
+    """Open and lock the file that is being written, and empty what a killed backup left in it. Raises OSError, and
+    BackupError if another backup writes it."""
+    while True:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, stat.S_IRUSR | stat.S_IWUSR)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.lexists(path) and os.path.samestat(os.lstat(path), os.fstat(fd)):
+                os.fchmod(fd, stat.S_IRUSR | stat.S_IWUSR)
+                os.ftruncate(fd, 0)
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            raise BackupError(f"Another backup writes {path} now. Choose another name, or wait.") from None
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)                    # another backup has put it in place
+
+
+def _write(writer: Writer, conf: str, files: list[str], folder: str | None, progress: "Progress") -> list[str]:
+    """Write all members of an archive; return the files of the store that are left out."""
     opened = OpenFiles()
+    left_out = []
     try:
         for path in files:
             opened.add(config_name(path), path)
         if folder is not None:
             open_streams(folder, opened, marks_only=True)
-            open_store(folder, opened)
-        step = progress("Copying", opened.total_bytes())
-        for name, file in opened.files.items():
-            writer.add(name, file, step)
-        opened.close()
+        _add_all(writer, opened, progress("Copying", opened.total_bytes()))
         if folder is not None:
+            left_out = _write_store(writer, folder, progress)
             open_streams(folder, opened, marks_only=False)
-            step = progress("Copying streams", opened.total_bytes())
-            for name, file in opened.files.items():
-                writer.add(name, file, step)
+            _add_all(writer, opened, progress("Copying streams", opened.total_bytes()))
         writer.end({"made_at": time.strftime("%FT%TZ", time.gmtime()), "store": folder,
                     "config": os.path.abspath(conf)})
     finally:
         opened.close()
-    return writer.members
+    return [f"{path} (damaged, or of another store)" for path in left_out]
+
+
+def _add_all(writer: Writer, opened: OpenFiles, step: "Callable[[int], None]") -> None:
+    for name, (file, found) in opened.files.items():
+        writer.add(name, file, step, found)
+    opened.close()
+
+
+def _write_store(writer: Writer, folder: str, progress: "Progress") -> list[str]:
+    """Write the segments of a store, with new names in log order; return the files that are left out."""
+    lock = os.path.join(folder, LOCK)
+    found = os.stat(lock if os.path.exists(lock) else folder)
+    owner = os.stat_result((stat.S_IFREG | 0o600, *found[1:7], *[int(time.time())] * 3))
+    step = progress("Copying the store", StoreSource(folder).total_bytes())
+    number = 0
+
+    def add(content: bytes) -> None:
+        nonlocal number
+        number += 1
+        writer.add(f"{STORE}{SEGMENT}{number:06}", io.BytesIO(content), step, owner)
+
+    return copy_store(folder, add)
 
 
 def _remove(path: str) -> None:

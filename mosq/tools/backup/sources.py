@@ -1,29 +1,33 @@
 """The files of a broker: those that its configuration names, and a consistent set of the files of its store.
 
-The store is a log. Its files only grow, and the oldest is removed after its live records were written again at the
-end. So an open file keeps its content, and the files from the oldest to the newest at one moment are a store of that
-moment, however much is appended while they are copied: a torn end is not an error. Streams are copied after the
-store: a broker drops stream records behind the position that the store names. The marks of consumers are copied
-before it, so that no mark names a record that the backup does not contain.
+The store is a log in segments: the broker appends to the newest one, and it drops the oldest one after its live records
+were appended again. `copy_store` copies the log up to a moment after its begin. Streams are copied after the store: a
+broker drops stream records behind the position that the store names. The marks of consumers are copied before it, so
+that no mark names a record that the backup does not contain. The marks of a stream are read before its files are
+listed, for the same reason.
 """
 
+import io
 import os
 import stat
 
+from mosq._core import segment_read, segments
 from mosq.auth.dynsec.check import readable_directory
 from mosq.config.files import FILE, SECRET_FILES, pointers
 from mosq.config.plugin import DYNAMIC_SECURITY, all_plugins
 from mosq.tools.backup.archive import CONFIG, STORE, BackupError
-from mosq.tools.db.store import SEGMENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import BinaryIO
 
     from mosq.config.model import Config
 
-STREAMS, CONSUMERS, INDEX_END = "streams", "consumers", ".idx"
+STREAMS, CONSUMERS, MARK, INDEX_END = "streams", "consumers", "mark.", ".idx"
 TRIES = 100
+ROUNDS = 1000
+BYTES_FACTOR, BYTES_MORE = 8, 1 << 30
 SECRETS = (*SECRET_FILES, "config_file")        # config_file: password hashes of dynamic security
 
 
@@ -69,70 +73,112 @@ class OpenFiles:
     """Open files by their name in the archive, in the order in which they are copied."""
 
     def __init__(self) -> None:
-        self.files: dict[str, BinaryIO] = {}
+        self.files: dict[str, tuple[BinaryIO, os.stat_result]] = {}
 
-    def add(self, name: str, path: str) -> None:
-        """Open a file. Raises OSError."""
-        self.files[name] = open(path, "rb")     # noqa: SIM115  # close() closes it
-        if not stat.S_ISREG(os.fstat(self.files[name].fileno()).st_mode):
+    def add(self, name: str, path: str, at_once: bool = False) -> None:
+        """Open a file; read it now if `at_once`. Raises OSError."""
+        file = open(path, "rb")                 # noqa: SIM115  # close() closes it
+        found = os.fstat(file.fileno())
+        self.files[name] = file, found
+        if not stat.S_ISREG(found.st_mode):
             raise BackupError(f"{path} is not a regular file.")
+        if at_once:
+            with file:
+                self.files[name] = io.BytesIO(file.read()), found
 
     def total_bytes(self) -> int:
-        """Return the sum of the present sizes."""
-        return sum(os.fstat(file.fileno()).st_size for file in self.files.values())
+        """Return the sum of the sizes."""
+        return sum(found.st_size for _, found in self.files.values())
 
     def close(self) -> None:
         """Close all files."""
-        for file in self.files.values():
+        for file, _ in self.files.values():
             file.close()
         self.files.clear()
 
 
-def open_store(folder: str, into: OpenFiles) -> None:
-    """Open the segments of a store as of one moment. Raises BackupError."""
-    for _ in range(TRIES):
-        names = _segments(folder)
-        opened = OpenFiles()
-        try:
-            for name in names:
-                opened.add(f"{STORE}{name}", os.path.join(folder, name))
-        except FileNotFoundError:               # the broker has removed the oldest one
-            opened.close()
-            continue
-        except BaseException:
-            opened.close()
-            raise
-        if names[:1] == _segments(folder)[:1]:
-            into.files.update(opened.files)
-            return
-        opened.close()
-    raise BackupError(f"{folder}: the broker removed old segments {TRIES} times while they were opened. Try again.")
+def copy_store(folder: str, add: "Callable[[bytes], None]") -> list[str]:
+    """Copy the store of a broker that may be running: give the content of segments to `add`, oldest first. Together
+    they hold each record that was written before this call, and no record without those before it. Return the files
+    that are no segments of this store. Raises OSError and BackupError.
+
+    `segment_read` takes the header of a segment first, and then the content from the back to the front. So the content
+    of the newest segment has no gap, although the broker appends to it, and it includes the copies of live records
+    without which a later header may not drop the oldest segment.
+
+    The list of segments is read again after the newest one was copied. If another segment follows by then, the copy may
+    lack the end of its segment, and is made again in the next round. A segment that was dropped before it could be
+    copied is not needed: its live records are further on. One that was dropped after it was copied remains in the
+    backup; the header of the newest segment names a later beginning of the log, so a start does not read it.
+    """
+    copied: set[int] = set()
+    bytes_ = bytes_max = 0
+    for _ in range(ROUNDS):
+        found, others = segments(folder)
+        for slot, number, _ in found[:-1]:
+            content = segment_read(folder, slot, number) if number not in copied else None
+            if content is not None:
+                add(content)
+                copied.add(number)
+                bytes_ += len(content)
+        if not found:
+            return _paths(folder, others)
+        slot, number, _ = found[-1]
+        content = segment_read(folder, slot, number)
+        found, _ = segments(folder)
+        if content is not None and found and found[-1][1] == number and copied.issuperset(one[1] for one in found[:-1]):
+            add(content)
+            return _paths(folder, others)
+        bytes_max = bytes_max or BYTES_FACTOR * bytes_ + BYTES_MORE
+        if bytes_ > bytes_max:
+            break
+    raise BackupError(f"The broker writes to {folder} faster than this command copies. Try again when it has less to "
+                      "do, or without compression (a name that does not end with gz).")
 
 
-def _segments(folder: str) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if name.startswith(SEGMENT))
+def _paths(folder: str, slots: list[int]) -> list[str]:
+    return [os.path.join(folder, f"segment.{slot:06}") for slot in slots]
 
 
 def open_streams(folder: str, into: OpenFiles, marks_only: bool) -> None:
-    """Open the marks of consumers, or all other files of the streams. Retention may remove a file before it is
-    opened: it is then older than the backup."""
+    """Open the marks of consumers, or all other files of the streams."""
     base = os.path.join(folder, STREAMS)
     for stream in sorted(os.listdir(base)) if os.path.isdir(base) else ():
-        place = os.path.join(base, stream, CONSUMERS) if marks_only else os.path.join(base, stream)
+        if marks_only:
+            _open_files(folder, os.path.join(base, stream, CONSUMERS), into)
+            continue
+        opened, tries = OpenFiles(), TRIES
+        while not _open_files(folder, os.path.join(base, stream), opened):
+            opened.close()
+            tries -= 1
+            if tries == 0:
+                raise BackupError(f"{base}: retention removed files of {stream} {TRIES} times while they were opened. "
+                                  "Try again.")
+        into.files.update(opened.files)
+
+
+def _open_files(folder: str, place: str, into: OpenFiles) -> bool:
+    """Read the marks in a folder, and open its other files. A file may be created after the folder was listed; no mark
+    that was read before names it. Return False if a file was removed before it was opened: then the mark was read too
+    early."""
+    is_complete = True
+    for is_mark in (True, False):
         try:
             names = sorted(os.listdir(place), key=_rank)
         except (FileNotFoundError, NotADirectoryError):
-            continue
+            return True
         for name in names:
             path = os.path.join(place, name)
-            if name == "lock" or name.startswith(".") or not os.path.isfile(path):
+            if name.startswith(MARK) != is_mark or name == "lock" or name.startswith("."):
                 continue
             try:
-                into.add(f"{STORE}{os.path.relpath(path, folder)}", path)
+                if stat.S_ISREG(os.stat(path).st_mode):
+                    into.add(f"{STORE}{os.path.relpath(path, folder)}", path, at_once=is_mark)
             except FileNotFoundError:
-                continue
+                is_complete = False
+    return is_complete
 
 
 def _rank(name: str) -> tuple[int, str]:
-    """Sort marks before indices before segments: none of them may name what the file behind it lacks."""
-    return (0 if name.startswith("mark.") else 1 if name.endswith(INDEX_END) else 2), name
+    """Sort indices before segments: none of them may name what the file behind it lacks."""
+    return (0 if name.endswith(INDEX_END) else 1), name
