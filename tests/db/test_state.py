@@ -15,9 +15,11 @@ from mosq._core import record_encode
 from mosq.tools.db import commands, kinds
 from mosq.tools.db.dump import Choice, dump_to, matches
 from mosq.tools.db.export import Lines, export
+from mosq.tools.db.mosquitto_export import MosquittoExport
 from mosq.tools.db.read import state_of
 from mosq.tools.db.report import figures, problems, stats_text
 from mosq.tools.db.state import GAP_MAX, Places, State
+from mosq.tools.db.store import StoreError
 from tests.db.fake import FakeSource
 
 NEVER = 0xFFFFFFFF
@@ -144,6 +146,32 @@ def test_check(cli: Any) -> None:
         assert text in result.output
     source.loss = {"torn_bytes": 5}
     assert "torn" not in cli(source, "check", "--live").output
+
+
+class DroppingSource(FakeSource):
+    """A live store: the first scans come too late for a segment with a deletion; `late`: their number."""
+
+    def __init__(self, before: list[Any], after: list[Any], late: int) -> None:
+        super().__init__(after)
+        self.late, self.before = late, before
+
+    def scan(self, give: Any) -> dict[str, Any]:
+        if self.late == 0:
+            return super().scan(give)
+        self.late -= 1
+        return {**FakeSource(self.before).scan(give), "moved": 1}
+
+
+def test_a_walk_begins_again_if_the_broker_drops_a_segment(tmp_path: Path) -> None:
+    """The session `gone` ended in a segment that the first two walks did not read."""
+    before, after = [session(1, b"gone"), session(2, b"here")], [session(2, b"here")]
+    state, _, _ = state_of(DroppingSource(before, after, 2))
+    assert [s.id for s in state.sessions.values()] == [b"here"]
+    out = io.BytesIO()
+    assert MosquittoExport(DroppingSource(before, after, 2), out).run().sessions == 1
+    assert b"gone" not in out.getvalue()
+    with pytest.raises(StoreError, match="dropped segments before they were read, 10 times"):
+        state_of(DroppingSource(before, after, 99))
 
 
 def test_stats(cli: Any) -> None:

@@ -26,13 +26,13 @@ from mosq.tools.db.mosquitto_format import (
     WAIT_PUBREC,
     WAIT_PUBREL,
 )
-from mosq.tools.db.read import walk
+from mosq.tools.db.read import walk, walk_whole
 from mosq.tools.db.state import HALF, WRAP, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mosq.tools.db.read import Progress
+    from mosq.tools.db.read import Each, Progress
     from mosq.tools.db.state import Session
     from mosq.tools.db.store import Source
 
@@ -112,10 +112,14 @@ class MosquittoExport:
         self._last_id = 0
         self.written = Written()
 
+    def _begin(self) -> "Each":
+        self._state = FileState()
+        return self._state.apply
+
     def run(self) -> Written:
         """Write the file. Raises StoreError and OSError."""
+        loss, _ = walk_whole(self._source, self._begin, self._progress)
         state, written = self._state, self.written
-        loss, _ = walk(self._source, state.apply, self._progress)
         state.end()
         self._end = written.end_lsn = loss["end_lsn"]
         self._todo = set(state.live)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from mosq._core import record_decode
 from mosq.tools.db.state import State, record_size
+from mosq.tools.db.store import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PROGRESS_BYTES = 1 << 20
 UNREADABLE_LISTED = 100
+TRIES = 10
 
 
 class Unreadable:
@@ -55,15 +57,36 @@ def walk(source: "Source", each: "Each", progress: "Progress | None" = None) -> 
     return loss, unreadable
 
 
+def walk_whole(
+    source: "Source", begin: "Callable[[], Each]", progress: "Progress | None" = None
+) -> tuple[dict[str, Any], Unreadable]:
+    """Walk over a store; begin again, with another function from `begin`, if a broker dropped a segment before it was
+    read: the records that were read before may have been deleted by records of that segment. Raises StoreError."""
+    for _ in range(TRIES):
+        loss, unreadable = walk(source, begin(), progress)
+        if not loss["moved"]:
+            return loss, unreadable
+    raise StoreError(f"{source.path}: the broker dropped segments before they were read, {TRIES} times; try again when "
+                     "it has less to do, or stop it")
+
+
 def state_of(source: "Source", progress: "Progress | None" = None) -> tuple[State, dict[str, Any], Unreadable]:
     state = State()
-    loss, unreadable = walk(source, state.apply, progress)
+
+    def begin() -> "Each":
+        nonlocal state
+        state = State()
+        return state.apply
+
+    loss, unreadable = walk_whole(source, begin, progress)
     state.end()
     return state, loss, unreadable
 
 
 def losses(loss: dict[str, Any], live: bool) -> list[str]:
     """Return the losses of a store as lines; torn bytes are no loss while a broker writes."""
+    if loss["moved"]:
+        return [f"the broker dropped {loss['moved']} segments before they were read; try again, or stop the broker"]
     out = [f"lost: lsn {lo} to {'?' if hi is None else hi}" for lo, hi in loss["ranges"]]
     if loss["n"] > len(loss["ranges"]):
         out.append(f"lost: {loss['n'] - len(loss['ranges'])} more ranges")
