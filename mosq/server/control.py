@@ -205,11 +205,12 @@ class Control:
         """Open the store before a client can connect. Its files belong to the broker's user."""
         if not has_store(self.config):
             return
-        from mosq.server.storage import load, open_store
+        from mosq.server.storage import may_take_over, open_store
         from mosq.server.unkept import Unkept, must_stop, unusable
 
         self.log.release()              # to read a large store takes long
-        load(self.config)
+        if may_take_over(self.config):
+            process.load_now(process.LOADED_FOR_TAKE_OVER)
         with process.Acting(self.user):
             wrong = must_stop(self.config)
             if wrong is not None:

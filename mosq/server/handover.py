@@ -64,25 +64,18 @@ def settle(config: "Config", store: str, report: "Report") -> None:
         remove_mark(store)      # while mosq does not write the file, its absence means nothing
 
 
-def load(config: "Config", store: str) -> None:
-    """Import what `settle` may need. Called with root's rights, because the broker's user may not be able to read the
-    Python installation."""
+def may_take_over(config: "Config", store: str) -> bool:
+    """Return whether `settle` may need LOADED_FOR_TAKE_OVER (mosq/server/process.py). Called with root's rights,
+    because the broker's user may not be able to read the Python installation."""
     path = mosquitto_file(config)
     mark = read_mark(store, path) if path is not None else None
     try:
         found = identity(path) if path is not None else None
     except OSError:             # the store's folder cannot be used either
-        return
+        return False
     if mark is not None and found in mark.files:
-        return
-    if found is not None or mark is not None or has_bytes(sqlite_database(config)):
-        import select  # noqa: F401 - both for write_store
-        import shutil  # noqa: F401
-
-        import mosq.config.security
-        import mosq.tools.db.mosquitto_import
-        import mosq.tools.db.mosquitto_sqlite
-        import mosq.tools.db.store  # noqa: F401
+        return False
+    return found is not None or mark is not None or has_bytes(sqlite_database(config))
 
 
 def has_segments(store: str) -> bool:

@@ -14,8 +14,10 @@ LOADED_LATER = ("mosq.log.destinations", "mosq.records", "mosq.server.systemd", 
                 "mosq.tools.db.mosquitto_save", "mosq.server.saving", "mosq.server.unkept", "mosq.config.security",
                 "mosq.server.bridge.bridges", "mosq.server.admin.bridges",
                 "encodings.idna")
-# The HTTP API is missing here because it takes 200 ms: if only root can read the Python installation, the first HTTP
-# listener needs a restart.
+LOADED_FOR_TAKE_OVER = ("mosq.tools.db.mosquitto_import", "mosq.tools.db.mosquitto_sqlite", "mosq.tools.db.store",
+                        "mosq.config.security", "select", "shutil")
+# The HTTP API is missing in LOADED_LATER because it takes 200 ms: if only root can read the Python installation, the
+# first HTTP listener needs a restart.
 MOST_ID = 2**31 - 1
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for this number takes 1 MiB
 
@@ -174,10 +176,10 @@ def _can_load(account: Account) -> bool:
         return os.access(os.__file__, os.R_OK, effective_ids=True) and os.access(__file__, os.R_OK, effective_ids=True)
 
 
-def load_now() -> None:
+def load_now(names: tuple[str, ...] = LOADED_LATER) -> None:
     """Import the modules that are otherwise imported later, when the process may no longer have the right to read
     them."""
-    for name in LOADED_LATER:
+    for name in names:
         try:
             __import__(name)
         except ImportError:     # an optional module; its first use reports the error

@@ -29,11 +29,10 @@ def store_place(config: "Config") -> str:
     return (sqlite_file(config) or os.path.join(config.persistence_location or "", config.persistence_file)) + SUFFIX
 
 
-def load(config: "Config") -> None:
-    """Import what `open_store` may need, while the process has root's rights."""
+def may_take_over(config: "Config") -> bool:
+    """Return whether `open_store` may take over a file of Mosquitto."""
     directory = store_directory(config)
-    if directory is not None:
-        handover.load(config, directory)
+    return directory is not None and handover.may_take_over(config, directory)
 
 
 def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str], None]") -> None:

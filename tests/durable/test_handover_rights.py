@@ -12,18 +12,20 @@ from tests.db.test_mosquitto_sqlite import made as sqlite_made
 from tests.durable.test_handover import mosquitto_wrote
 from tests.harness.broker import ROOT
 
-# loads what a take-over needs as root does, then takes the file over as a user who may read no module
+# This program first imports the modules that a take-over needs, as a broker does while it is root. Then it refuses every further
+# import, and takes the file over. So it stands for a broker whose user cannot read the Python installation.
 AS_A_STRANGER_TO_PYTHON = """
 import importlib.abc, sys
 from mosq.config.parser import load_config
-from mosq.server import handover
+from mosq.server import handover, process
 
 class Refuse(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         raise ImportError(f"{name} is imported after rights were given up")
 
 config = load_config(sys.argv[1])
-handover.load(config, sys.argv[2])
+assert handover.may_take_over(config, sys.argv[2])
+process.load_now(process.LOADED_FOR_TAKE_OVER)
 sys.meta_path.insert(0, Refuse())
 handover.settle(config, sys.argv[2], lambda type, text: print(text))
 """
