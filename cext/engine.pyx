@@ -104,6 +104,7 @@ cdef class Engine:
             bridges_of(&self.b).ops.free(bridges_of(&self.b))
         lists_free(self.b.securities, self.b.n_securities, self.b.listeners, self.b.n_listeners)
         gone_listeners_free(&self.b)
+        security_free(self.b.denied)
         listener_free(self.b.adopted)
         settings_free(&self.b.settings)
         for addresses in [*(self.watched or ()), self.gone or ()]:
@@ -136,6 +137,7 @@ cdef class Engine:
             self.b.listeners[i] = listener_new(spec, self.keep)
             self.b.n_listeners = i + 1
             self.b.listeners[i].security = self.b.securities[security_place(spec, len(securities))]
+        self.b.denied = security_new({"acl": []})
         self.b.adopted = listener_new(ADOPTED, self.keep_adopted)
         self.b.adopted.security = self.b.securities[0]
         return 0

@@ -46,6 +46,7 @@ cdef enum:
     RECORD_HAS_USER = 2         # set by the encoder
     RECORD_LINK = 4             # session of a bridge
     RECORD_HAS_ORIGIN = 8       # security and mount follow; missing in records of older versions and of imports
+    RECORD_HAS_LISTENER = 32    # set by the encoder: security follows, without RECORD_HAS_ORIGIN
     RECORD_HAS_PID = 16         # set by the encoder: last_pid follows
 
 cdef enum:
@@ -62,8 +63,8 @@ ctypedef struct RecordSession:
     uint64_t ends_wall_ms       # time of expiry; 0 = never, or the client is connected
     View id                     # at most 65535 bytes, like every View here except payloads and properties
     View user                   # p NULL = none
-    uint32_t security           # number of the security whose rules apply; only with RECORD_HAS_ORIGIN, as the next field
-    View mount                  # mount point; empty = none
+    uint32_t security           # listener whose rules apply, see ORIGIN_KNOWN; 0 = not known
+    View mount                  # mount point; empty = none; only with RECORD_HAS_ORIGIN
     uint16_t last_pid           # last packet id that the session used; 0 = none, or an older version
 
 ctypedef struct RecordSub:      # SUB; also UNSUB, with options and sub_id 0
@@ -111,7 +112,7 @@ ctypedef struct RecordWill:
     RecordMessage message
 
 ctypedef struct RecordClientWill:      # its session ends with its connection, so there is no delay [v5 3.1.3.2.2]
-    uint32_t security           # number of the security whose rules apply
+    uint32_t security           # listener whose rules apply
     uint32_t expiry_s           # message expiry interval from the sending on; only with has_expiry
     uint8_t has_expiry
     View id
@@ -120,7 +121,7 @@ ctypedef struct RecordClientWill:      # its session ends with its connection, s
     RecordMessage message
 
 ctypedef struct RecordFrom:
-    uint32_t security           # number of the security whose rules apply
+    uint32_t security           # listener whose rules apply
     View topic
     View id
     View user                   # empty = none

@@ -11,7 +11,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from cext.base.view cimport View
 
 cdef enum:
-    SESSION_FLAGS = RECORD_CONNECTED | RECORD_HAS_USER | RECORD_LINK | RECORD_HAS_ORIGIN | RECORD_HAS_PID
+    SESSION_FLAGS = RECORD_CONNECTED | RECORD_HAS_USER | RECORD_LINK | RECORD_HAS_ORIGIN | RECORD_HAS_PID | RECORD_HAS_LISTENER
     MESSAGE_FLAGS = RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET | RECORD_HAS_EXPIRY | RECORD_HAS_SOURCE | RECORD_AGAIN
     STREAM_SHARDS_MAX = 64
     CLIENT_WILL_HAS_USER = 1
@@ -82,14 +82,15 @@ cdef int text_read(View* body, View* out) noexcept nogil:
 # -- sessions
 
 cdef uint64_t record_session_size(const RecordSession* s) noexcept nogil:
-    return (25 + <uint64_t>s.id.n + s.user.n + (6 + <uint64_t>s.mount.n if s.flags & RECORD_HAS_ORIGIN else 0)
+    return (25 + <uint64_t>s.id.n + s.user.n + (6 + <uint64_t>s.mount.n if s.flags & RECORD_HAS_ORIGIN else 4 if s.security else 0)
             + (2 if s.last_pid else 0))
 
 
 cdef uint8_t* record_session_put(uint8_t* out, const RecordSession* s) noexcept nogil:
     out = put32(out, s.store_session_id)
     out[0] = <uint8_t>((s.flags & (RECORD_CONNECTED | RECORD_LINK | RECORD_HAS_ORIGIN)) | (RECORD_HAS_USER if s.user.p != NULL else 0)
-                       | (RECORD_HAS_PID if s.last_pid else 0))
+                       | (RECORD_HAS_PID if s.last_pid else 0)
+                       | (RECORD_HAS_LISTENER if s.security and not s.flags & RECORD_HAS_ORIGIN else 0))
     out = put32(out + 1, s.expiry_s)
     out = put64(out, s.ends_wall_ms)
     out = put32(out, s.next)
@@ -97,6 +98,8 @@ cdef uint8_t* record_session_put(uint8_t* out, const RecordSession* s) noexcept 
     out = put_view(put16(out, <uint16_t>s.user.n), s.user)
     if s.flags & RECORD_HAS_ORIGIN:
         out = put_view(put16(put32(out, s.security), <uint16_t>s.mount.n), s.mount)
+    elif s.security:
+        out = put32(out, s.security)
     return put16(out, s.last_pid) if s.last_pid else out
 
 
@@ -116,10 +119,13 @@ cdef int record_session_read(View body, RecordSession* out) noexcept nogil:
     out.security = 0
     out.mount.p = NULL
     out.mount.n = 0
-    if out.flags & RECORD_HAS_ORIGIN:
+    if out.flags & (RECORD_HAS_ORIGIN | RECORD_HAS_LISTENER):
         if body.n < 4:
             return RECORD_SHORT
         out.security = get32(cut(&body, 4).p)
+        if out.flags & RECORD_HAS_LISTENER and (out.flags & RECORD_HAS_ORIGIN or out.security == 0):
+            return RECORD_FLAGS
+    if out.flags & RECORD_HAS_ORIGIN:
         if text_read(&body, &out.mount) != 0:
             return RECORD_SHORT
     out.last_pid = 0

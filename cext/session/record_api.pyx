@@ -100,7 +100,8 @@ cdef bytes encode_session(dict f):
         s.user = view_of(short_name(f["user"], "a user name"))
     if "mount" in f:
         s.flags |= RECORD_HAS_ORIGIN
-        s.security, s.mount = f["security"], view_of(short_name(f["mount"], "a mount point"))
+        s.mount = view_of(short_name(f["mount"], "a mount point"))
+    s.security = f.get("security", 0)
     s.last_pid = f.get("last_pid", 0)
     body = Body(record_session_size(&s))
     return body.whole(record_session_put(body.p, &s))
@@ -263,6 +264,8 @@ cdef dict decode_session(View body):
         fields["link"] = True
     if s.flags & RECORD_HAS_ORIGIN:
         fields.update(security=s.security, mount=bytes_of(s.mount))
+    elif s.security:
+        fields["security"] = s.security
     if s.last_pid:
         fields["last_pid"] = s.last_pid
     return fields

@@ -39,6 +39,7 @@ ctypedef struct Session:
     uint32_t access_epoch       # epoch in which access_root is valid
     uint32_t access_root        # node at which the rules of its user begin
     uint32_t access_turn        # incremented by each client that takes the session: auth requests of earlier clients are void
+    uint32_t origin             # listener of `security`, as the store keeps it (broker room core); 0 = none
     uint32_t expiry_s           # session expiry interval; EXPIRY_NEVER = never
     Owner owner                 # the session's subscriptions
     Timer timer                 # offline: will delay or expiry, whichever is due first
@@ -97,6 +98,6 @@ cdef inline uint32_t session_sub_id(const Session* s, const Delivery* d) noexcep
 cdef Session* sessions_first(Sessions* t, uint64_t* at) noexcept nogil
 cdef Session* sessions_next(Sessions* t, Session* s, uint64_t* at) noexcept nogil
 # Iterate in slices while the table changes: visit one bucket and return the cursor for the next call. The cursor begins and ends
-# with 0. A session that exists all the time is visited once.
+# with 0. A session that exists all the time is visited once. A visit may remove its own session, and no other.
 ctypedef void (*session_fn)(void* ctx, Session* s) noexcept nogil
 cdef uint32_t sessions_scan(Sessions* t, uint32_t cursor, session_fn visit, void* ctx) noexcept nogil

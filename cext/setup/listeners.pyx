@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from cext.base.view cimport View
-from cext.broker.core.listener cimport Listener, Security
+from cext.broker.core.listener cimport ORIGIN_ADDRESS_SHIFT, ORIGIN_KNOWN, ORIGIN_SHARED, Listener, Security
 from cext.net.address cimport Network
 from cext.net.conn_state cimport ListenSocket, TransportContext
 from cext.setup.security cimport security_free
@@ -31,6 +31,16 @@ cdef Listener* listener_new(dict spec, list keep) except NULL:
     return d
 
 
+cdef uint32_t origin_of(dict spec) except 0:
+    """Return the listener as the store keeps it. `own_rules` of the specification: only this listener has its security. The hash must never
+    change, because stores contain it (FNV-1a, folded)."""
+    cdef uint32_t value = 2166136261u, byte
+    for byte in "\0".join(str(spec.get(name) or "") for name in ("host", "path", "bind_interface", "socket_domain")).encode("utf-8", "surrogateescape"):
+        value = (value ^ byte) * 16777619u
+    value = (value ^ value >> 14 ^ value >> 28) & 0x3FFF or 1
+    return ORIGIN_KNOWN | (0 if spec.get("own_rules") else ORIGIN_SHARED) | value << ORIGIN_ADDRESS_SHIFT | <uint32_t>int(spec.get("port") or 0)
+
+
 cdef int choice_of_level(dict spec) except -1:
     level = spec.get("durability") or ""
     if level not in DURABILITY_LEVELS:
@@ -40,6 +50,7 @@ cdef int choice_of_level(dict spec) except -1:
 
 cdef int listener_read(Listener* d, dict spec, list keep) except -1:
     d.port = int(spec.get("port") or 0)
+    d.origin = origin_of(spec)
     d.allow_anonymous = bool(spec.get("allow_anonymous"))
     d.allow_zero_length_clientid = bool(spec.get("allow_zero_length_clientid", True))
     d.durability = choice_of_level(spec)

@@ -78,7 +78,7 @@ cdef object persist(Broker* b, str directory, str durability, int interval_ms, o
     if rc != 0:
         raise OSError((<bytes>why).decode("utf-8", "replace") or "out of memory while the store was read")
     opened = streams_open(b, streams) if streams else []
-    return {"streams": opened, "records": found.records, "odd": found.odd, "sessions": found.sessions, "subscriptions": found.subscriptions,
+    return {"streams": opened, "records": found.records, "odd": found.odd, "denied": found.denied, "sessions": found.sessions, "subscriptions": found.subscriptions,
             "messages": found.messages, "retained": found.retained, "lost_bytes": loss.bytes,
             "torn_bytes": loss.torn_bytes, "unreadable": loss.unreadable, "foreign": loss.foreign, "segments": loss.segments,
             "lost": [(loss.ranges[i].lo, loss.ranges[i].hi) for i in range(min(loss.n, <uint32_t>STORE_RANGES_REPORTED))], "n_lost": loss.n}

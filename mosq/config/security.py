@@ -37,12 +37,6 @@ class SecuritySource:
         self.listeners: list[Listener] = []
 
 
-def numbers_by_port(config: Config) -> dict[int, int]:
-    """Return the number of the security of each listener's port."""
-    return {listener.port: number for number, source in enumerate(securities_of(config))
-            for listener in source.listeners if listener.port}
-
-
 def securities_of(config: Config) -> list[SecuritySource]:
     """Return the securities in an order that depends only on the configuration: the one that all listeners share is
     first."""

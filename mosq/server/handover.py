@@ -177,7 +177,6 @@ def take_over(config: "Config", store: str, path: str, report: "Report") -> None
     """Make a store of a file of Mosquitto. Raises OSError and ValueError; then nothing has changed."""
     import time
 
-    from mosq.config.security import numbers_by_port
     from mosq.tools.db.mosquitto_import import import_file
     from mosq.tools.db.store import StoreError
 
@@ -186,7 +185,7 @@ def take_over(config: "Config", store: str, path: str, report: "Report") -> None
     if config.bridges:
         bridges = [bridge.local_id(os.uname().nodename).encode("utf-8", "surrogateescape") for bridge in config.bridges]
     try:
-        counts, kept, warnings = import_file(path, store, time.time(), bridges, ports=numbers_by_port(config))
+        counts, kept, warnings = import_file(path, store, time.time(), bridges)
     except StoreError as error:
         raise OSError(str(error)) from None
     _report_counts(path, counts, warnings, report)

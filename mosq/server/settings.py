@@ -159,6 +159,7 @@ def _listener(config: Config, listener: Listener, security: int) -> "ListenerSpe
     spec["auto_id_prefix"] = config.auto_id_prefix_of(listener)
     spec["psk_file"] = str(config.security_of(listener, "psk_file") or "")
     spec["security"] = security
+    spec["own_rules"] = int(config.per_listener_settings or bool(listener.plugins))
     spec["durability"] = listener.listener_durability
     return spec
 

@@ -102,6 +102,9 @@ def losses(directory: str, found: "dict[str, Any]") -> list[str]:
                      f"({found['lost_bytes']} bytes). `mosq db check {directory}` shows more.")
     if found["odd"]:
         lines.append(f"{found['odd']} records in {directory} are contradictory and were skipped.")
+    if found["denied"]:
+        lines.append(f"{found['denied']} sessions came through listeners that do not exist any more. They may not "
+                     "read or write until their clients connect again.")
     if found["unreadable"] or found["foreign"]:
         lines.append(f"{found['unreadable']} damaged and {found['foreign']} foreign files in {directory} were left "
                      "alone.")

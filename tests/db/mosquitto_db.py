@@ -43,8 +43,8 @@ def subscription(client_id: bytes, filter: bytes, qos: int = 1, options: int = 0
     return chunk(5, struct.pack(">IHHBB2x", sub_id, len(client_id), len(filter), qos, options) + client_id + filter)
 
 
-def client(client_id: bytes, ends_s: int = 0, expiry_s: int = NEVER, last_pid: int = 0, user: bytes = b"") -> bytes:
-    return chunk(6, struct.pack("<q", ends_s) + struct.pack(">IHHHH4x", expiry_s, last_pid, len(client_id), 1883, len(user))
+def client(client_id: bytes, ends_s: int = 0, expiry_s: int = NEVER, last_pid: int = 0, user: bytes = b"", port: int = 1883) -> bytes:
+    return chunk(6, struct.pack("<q", ends_s) + struct.pack(">IHHHH4x", expiry_s, last_pid, len(client_id), port, len(user))
                  + client_id + user)
 
 

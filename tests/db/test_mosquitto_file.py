@@ -30,7 +30,7 @@ def test_every_chunk(tmp_path: Path) -> None:
         assert isinstance(config, Config) and (config.last_id, config.shutdown) == (9, True)
         assert isinstance(message, Message)
         assert message == Message(message.offset, 5, 77, b"src", b"ann", b"a/b", 2, True, 2, PROPS, b"hi", 1883, 1)
-        assert client == Client(client.offset, b"c1", b"ann", 99, 60, 3)
+        assert client == Client(client.offset, b"c1", b"ann", 99, 60, 3, 1883)
         assert client_message == ClientMessage(client_message.offset, 5, b"c1", 7, 2, 9, True, True, 1, 9)
         assert subscription == Subscription(subscription.offset, b"c1", b"a/#", 0x2E, 9)
         assert retain == Retain(retain.offset, 5)

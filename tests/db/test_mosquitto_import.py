@@ -15,14 +15,14 @@ from tests.db import mosquitto_db as db
 NOW = 1000.0
 PUBACK, PUBREC, PUBREL_AGAIN, PUBCOMP, QUEUED = 3, 5, 6, 9, 11
 HELD, OUT, IN = 7, 1, 0
+THROUGH = 0xC000_0000   # origin of a session or message, with the port of its listener
 
 
-def imported(tmp_path: Path, *chunks: bytes, bridges: tuple[bytes, ...] = (), ports: dict[int, int] | None = None,
-             ) -> tuple[list[tuple[int, dict[Any, Any]]], Counts]:
+def imported(tmp_path: Path, *chunks: bytes, bridges: tuple[bytes, ...] = ()) -> tuple[list[tuple[int, dict[Any, Any]]], Counts]:
     path = tmp_path / "mosquitto.db"
     path.write_bytes(db.header() + db.config() + b"".join(chunks))
     with MosquittoFile(str(path)) as file:
-        run = Import(file, NOW, bridges=bridges, ports=ports)
+        run = Import(file, NOW, bridges=bridges)
         return [(kind, record_decode(kind, body)) for kind, body in run.records()], run.counts
 
 
@@ -73,9 +73,9 @@ def test_a_queue_keeps_its_order_where_an_older_message_waits_behind_one_in_flig
 def test_retained_messages_keep_their_publishers(tmp_path: Path) -> None:
     records, _ = imported(
         tmp_path, db.message(1, b"t", b"m", source=b"dev", user=b"ann"), db.retain(1), db.message(2, b"u", b"m"), db.retain(2),
-        db.message(3, b"v", b"m", source=b"dev", user=b"\xff", port=8883), db.retain(3), ports={1883: 2})
+        db.message(3, b"v", b"m", source=b"dev", user=b"\xff", port=8883), db.retain(3))
     assert [f for kind, f in records if kind == kinds.RETAINED_FROM] == [
-        {"topic": b"t", "id": b"dev", "user": b"ann", "security": 2}, {"topic": b"v", "id": b"dev", "user": b"", "security": 0}]
+        {"topic": b"t", "id": b"dev", "user": b"ann", "security": THROUGH | 1883}, {"topic": b"v", "id": b"dev", "user": b"", "security": THROUGH | 8883}]
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

@@ -69,6 +69,10 @@ ROWS = [
         "01000000 18 3c000000 0000000000000000 00000000 0000 0000 00000000 0000 0201"),
     Row(SESSION, {"sno": 1, "connected": False, "expiry_s": 60, "ends_wall_ms": 0, "next": 0, "id": b"", "user": None, "last_pid": 65535},
         "01000000 10 3c000000 0000000000000000 00000000 0000 0000 ffff"),
+    # from an import: the port of the listener is known, the mount point is not
+    Row(SESSION, {"sno": 1, "connected": False, "expiry_s": 60, "ends_wall_ms": 0, "next": 0, "id": b"", "user": None, "security": 0xC000075B,
+                  "last_pid": 65535},
+        "01000000 30 3c000000 0000000000000000 00000000 0000 0000 5b0700c0 ffff"),
 ]
 
 SHORT, LONG, FLAGS, VALUE, UNKNOWN = ("ends before", "after its last", "has flags", "impossible value", "of a kind")
@@ -79,7 +83,10 @@ WRONG = [
     (SESSION, ROWS[0].body[:-1], SHORT),
     (SESSION, ROWS[1].body[:-1], SHORT),
     (SESSION, ROWS[0].body + b"x", LONG),
-    (SESSION, ROWS[0].body[:4] + b"\x20" + ROWS[0].body[5:], FLAGS),
+    (SESSION, ROWS[0].body[:4] + b"\x41" + ROWS[0].body[5:], FLAGS),
+    (SESSION, ROWS[0].body[:4] + b"\x21" + ROWS[0].body[5:], SHORT),        # a listener that is not there
+    (SESSION, ROWS[0].body[:4] + b"\x21" + ROWS[0].body[5:] + b"\0\0\0\0", FLAGS),
+    (SESSION, ROWS[0].body[:4] + b"\x29" + ROWS[0].body[5:] + b"\1\0\0\0\0\0", FLAGS),      # it is part of the origin
     (SESSION, ROWS[0].body[:4] + b"\x11" + ROWS[0].body[5:], SHORT),        # a last packet id that is not there
     (SESSION, ROWS[0].body[:4] + b"\x11" + ROWS[0].body[5:] + b"\0\0", VALUE),
     (SESSION, ROWS[0].body[:4] + b"\x11" + ROWS[0].body[5:] + b"\0\1x", LONG),

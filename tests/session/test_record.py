@@ -19,7 +19,7 @@ ENTRY = st.tuples(U32, U32, U16, st.sampled_from([q | r | s for q in (0, 1, 2) f
 NAME = st.binary(min_size=1, max_size=40)
 FIELDS = {
     SESSION: st.fixed_dictionaries({"sno": U32, "connected": st.booleans(), "expiry_s": U32, "ends_wall_ms": U64, "next": U32,
-                                    "id": st.binary(max_size=40), "user": st.none() | st.binary(max_size=40)}),
+                                    "id": st.binary(max_size=40), "user": st.none() | st.binary(max_size=40)}, optional={"security": st.integers(1, 2**32 - 1)}),
     SUB: st.fixed_dictionaries({"sno": U32, "options": st.integers(0, 255), "sub_id": U32, "filter": NAME}),
     UNSUB: st.fixed_dictionaries({"sno": U32, "filter": NAME}),
     END: st.fixed_dictionaries({"sno": U32}),

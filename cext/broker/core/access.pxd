@@ -1,5 +1,5 @@
 # The rights of a session: verdicts of the rules that count for it. See access.pyx.
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.listener cimport Listener, Security
@@ -12,6 +12,11 @@ cdef bint session_mounted_at(const Session* s, const Listener* l) noexcept nogil
 # Return 1 if the session has rules.
 cdef inline bint access_ruled(const Session* s) noexcept nogil:
     return s.security != NULL and (session_security(s).acl != NULL or session_security(s).roles != NULL)
+
+# Return the origin that a record names, also if an older version wrote the position of its rules.
+cdef uint32_t origin_read(const Broker* b, uint32_t stored) noexcept nogil
+# Return the rules of the listener with this origin, or b.denied.
+cdef Security* security_of_origin(const Broker* b, uint32_t origin) noexcept nogil
 
 # Return the verdict of the rules about this access (ACL_READ, ACL_WRITE) to the topic. Without rules everything is allowed.
 cdef bint access_allows(Broker* b, Session* s, View topic, uint8_t access) noexcept nogil

@@ -52,6 +52,7 @@ ctypedef struct Broker:
     Listener* adopted                       # listener of connections without a listener of their own
     Listener* gone                          # listeners that a reload has removed
     Security* gone_securities
+    Security* denied                        # denies everything: rules of sessions and messages whose listener does not exist any more
     Job* jobs
     Job* jobs_tail
     Client* doomed
@@ -59,6 +60,8 @@ ctypedef struct Broker:
     uint32_t kicks_open
     uint32_t recheck_at                 # clients from this slab position on have not been checked against the reloaded certificates
     bint rechecks
+    bint wills_restored                 # 1: wills of restored sessions remain to be sent, and CONNECT packets wait
+    uint32_t wills_cursor               # place in the table of sessions, for the next slice of them
     uint64_t work                       # appends since the start, with sends weighed in
     uint64_t turn_work_max              # largest work of one turn since the start, and the longest turn
     uint64_t turn_us_max

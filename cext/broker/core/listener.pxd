@@ -7,6 +7,15 @@ from cext.net.address cimport Network
 from cext.net.conn_state cimport TransportContext
 from cext.net.upgrade cimport UpgradeRules
 
+cdef enum:
+    # The origin of a session or a message, as the store keeps it: the listener through which it came. Positions in a configuration change
+    # from start to start; an address and a port do not.
+    ORIGIN_KNOWN = 0x80000000u      # without this flag: a position in the list of securities, which older versions stored
+    ORIGIN_SHARED = 0x40000000      # the rules of the listener were those of the whole broker
+    ORIGIN_ADDRESS = 0x3FFF0000     # hash of address, path, interface and family; 0 = unknown, as in imports
+    ORIGIN_ADDRESS_SHIFT = 16
+    ORIGIN_PORT = 0xFFFF            # 0: unix socket
+
 ctypedef struct Security:
     # access rules: one security for the broker, or one per listener. Its address stays the same over a reload, which changes the content
     Acl* acl                            # NULL: everything is allowed if there are no roles either
@@ -27,6 +36,7 @@ ctypedef struct Listener:
     Security* security
     Listener* gone_next                     # next removed listener; connections of this one still exist
     uint8_t is_gone
+    uint32_t origin                     # ORIGIN_ flags and numbers
     uint16_t port                       # 0: unix socket, or none
     uint8_t durability                  # durability of its clients' messages; 0: the general one
     uint8_t allow_anonymous

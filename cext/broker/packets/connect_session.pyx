@@ -237,10 +237,12 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
         sessions_add(&b.sessions, s)
     s.flags &= ~<uint32_t>SESSION_TRUSTED
     s.security = c.listener.security
+    s.origin = c.listener.origin
     s.access_epoch = b.access_epoch - 1      # forces a check: the session may have another user now
     if c.flags & CF_TRUSTED:
         s.flags |= SESSION_TRUSTED
         s.security = NULL
+        s.origin = 0
     return s
 
 

@@ -21,7 +21,6 @@ from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, Will
 from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, batch_changed, durable_lacks_memory, durable_of, durable_refuses
-from cext.broker.core.session_refs cimport session_security
 from cext.broker.persist.accounts cimport account_begin
 from cext.broker.persist.pending_acks cimport pending_acks_release, waiter_add
 from cext.session.message cimport (
@@ -199,9 +198,9 @@ cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
     if s.username != NULL:
         r.user.p = <const uint8_t*>s.username
         r.user.n = <uint32_t>strlen(s.username)
+    r.security = s.origin
     if not s.flags & SESSION_ORIGIN_UNKNOWN:
         r.flags |= RECORD_HAS_ORIGIN
-        r.security = session_security(s).place if s.security != NULL else 0
         r.mount.p = <const uint8_t*>s.mount_point
         r.mount.n = <uint32_t>strlen(s.mount_point) if s.mount_point != NULL else 0
     r.last_pid = s.queue.last_pid
@@ -447,7 +446,7 @@ cdef void client_will_recorded(Broker* b, Session* s, const Will* w) noexcept no
     cdef RecordClientWill r
     cdef uint8_t* out
     memset(&r, 0, sizeof(r))
-    r.security = session_security(s).place if s.security != NULL else 0
+    r.security = s.origin
     r.has_expiry = w.has_expiry
     r.expiry_s = w.expiry_s
     r.id.p = s.client_id

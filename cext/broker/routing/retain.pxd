@@ -18,6 +18,7 @@ ctypedef struct RetainedItem:
     uint64_t expires_ms         # 0 = never
     char* source                # client id, 0, username, 0; set if check_retain_source is on
     Security* security          # rules that apply to the publisher
+    uint32_t origin             # its listener, as the store keeps it
 
 # Store p as its topic's retained message. An empty payload clears it [v5 3.3.1-6].
 cdef void retain_store(Broker* b, Publication* p) noexcept nogil

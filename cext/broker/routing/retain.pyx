@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memmove, strlen
 from cext.base.cells cimport cells_give, cells_take_zeroed
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
-from cext.broker.core.access cimport access_of_names
+from cext.broker.core.access cimport access_of_names, origin_read, security_of_origin
 from cext.broker.core.bounds cimport HIGH_WATER_BYTES, REPLAY_BYTES_MAX, REPLAY_NODES, REPLAY_WAITING_MAX, WORK_RETAIN
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, TIMER_RETAINED
@@ -80,7 +80,7 @@ cdef bint publisher_record_of(Broker* b, View topic, RecordFrom* out) noexcept n
     if item == NULL or item.source == NULL:
         return 0
     source_of(item, &out.id, &out.user)
-    out.security = item.security.place
+    out.security = item.origin
     out.topic = topic
     return 1
 
@@ -127,7 +127,8 @@ cdef void retained_from(Broker* b, const RecordFrom* r) noexcept nogil:
     memcpy(item.source, r.id.p, r.id.n)
     if r.user.n:
         memcpy(item.source + r.id.n + 1, r.user.p, r.user.n)
-    item.security = b.securities[r.security if r.security < b.n_securities else 0]
+    item.origin = origin_read(b, r.security)
+    item.security = security_of_origin(b, item.origin)
 
 
 cdef inline void source_of(const RetainedItem* item, View* id, View* user) noexcept nogil:
@@ -155,6 +156,7 @@ cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
     item.expires_ms = p.expires_ms
     if keep_source:
         item.security = session_security(p.source)
+        item.origin = p.source.origin
         item.source = source_names(p.source)
         if item.source == NULL:         # without names the broker could not decide whether it may still be sent
             value_free(b, <void*>(<size_t>item | 1))

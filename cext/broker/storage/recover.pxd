@@ -10,6 +10,7 @@ ctypedef struct Recovered:
     uint64_t subscriptions
     uint64_t messages
     uint64_t retained
+    uint64_t denied             # sessions whose listener does not exist any more
 
 # Recover before the loop starts; the store of b.durable is open. Returns 0, or -1: no memory, or the store cannot be read
 # (errno).

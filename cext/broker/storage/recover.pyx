@@ -20,6 +20,7 @@ from libc.string cimport memcmp, memcpy, memset
 from cext.base.clock cimport clock_wall_ms
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
+from cext.broker.core.access cimport origin_read, security_of_origin
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport TIMER_SESSION
 from cext.broker.core.durable cimport Durable, durable_of, session_at
@@ -184,7 +185,8 @@ cdef int origin_restore(Load* l, Session* s, uint32_t security, View user, View 
     free(s.mount_point)
     s.username = username
     s.mount_point = mount_point
-    s.security = l.b.securities[security if security < l.b.n_securities else 0] if l.b.n_securities else NULL
+    s.origin = origin_read(l.b, security)
+    s.security = security_of_origin(l.b, s.origin)
     return 0
 
 
@@ -422,7 +424,7 @@ cdef int will_apply(Load* l, View body, bint is_set) noexcept nogil:
         return 0
     s.will = message_of(l, &r.message, 0)
     # If the client was connected, the delay begins now: its connection ended with the process.
-    s.will_due_ms = l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000      # restored_wills_send sends it if it is due
+    s.will_due_ms = l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000      # restored_wills_slice sends it if it is due
     if r.due_wall_ms:
         s.will_due_ms = min(s.will_due_ms, monotonic_of(l.b, r.due_wall_ms, l.now_wall_ms))
     return 0 if s.will != NULL else -1
@@ -435,7 +437,7 @@ cdef Session* will_owner_of(Load* l, View id) noexcept nogil:
 
 
 cdef int client_will_apply(Load* l, View body) noexcept nogil:
-    """Make a session that ends at once and then sends the will: restored_wills_send."""
+    """Make a session that ends at once and then sends the will: restored_wills_slice."""
     cdef RecordClientWill r
     cdef Session* s
     if record_client_will_read(body, &r) != 0:
@@ -628,6 +630,7 @@ cdef int durable_recover(Broker* b, StoreLoss* loss, Recovered* out) noexcept no
     while s != NULL:
         if s.store_session_id:
             session_restore(&l, s)
+        out.denied += s.security == b.denied
         s = sessions_next(&b.sessions, s, &at)
     out.subscriptions = b.index.stats.subscriptions + b.index.stats.shared
     out.retained = b.retained.count

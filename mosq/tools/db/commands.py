@@ -219,17 +219,15 @@ def _export_mosquitto(source: "Source", path: str, force: bool, progress: "Calla
     return EXIT_OK
 
 
-def names_of(config: str | None) -> tuple[list[str], dict[int, int]]:
-    """Return the client ids of the configured bridges, and the security of each port. Raises ConfigError."""
+def names_of(config: str | None) -> list[str]:
+    """Return the client ids of the configured bridges. Raises ConfigError."""
     if config is None:
-        return [], {}
+        return []
     import socket
 
     from mosq.config.parser import load_config
-    from mosq.config.security import numbers_by_port
 
-    found = load_config(config)
-    return [bridge.local_id(socket.gethostname()) for bridge in found.bridges], numbers_by_port(found)
+    return [bridge.local_id(socket.gethostname()) for bridge in load_config(config).bridges]
 
 
 @db.command("import", context_settings=HELP)
@@ -262,7 +260,7 @@ def import_(
         from mosq.tools.db.mosquitto_import import Import, import_file, open_file
         from mosq.tools.db.store import STORE
 
-        configured, ports = names_of(config)
+        configured = names_of(config)
         ids = [bridge.encode("utf-8", "surrogateescape") for bridge in (*bridges, *configured)]
         kept = None
         with progress_bar("importing", 2 * os.stat(file).st_size, quiet) as bar:
@@ -275,13 +273,13 @@ def import_(
 
             if dry_run:
                 with open_file(file) as source:
-                    imported = Import(source, time.time(), progress, ids, ports)
+                    imported = Import(source, time.time(), progress, ids)
                     for _ in imported.records():
                         pass
                     counts, warnings = imported.counts, [*source.warnings, *imported.counts.refused]
             else:
                 store = directory or f"{file}{STORE}"
-                counts, kept, warnings = import_file(file, store, time.time(), ids, force, progress, ports)
+                counts, kept, warnings = import_file(file, store, time.time(), ids, force, progress)
         for warning in warnings:
             click.echo(f"Warning: {warning}", err=True)
         if kept:

@@ -1,5 +1,9 @@
 """Define the kinds of records, with the numbers of cext/session/record.pxd."""
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE = range(1, 10)
 RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS, CLIENT_WILL, CLIENT_WILL_GONE = range(10, 18)
 NAMES = {
@@ -21,4 +25,19 @@ NAMES = {
     CLIENT_WILL: "client_will",
     CLIENT_WILL_GONE: "client_will_gone",
 }
+
+# where a session or a message came from: ORIGIN_KNOWN, ORIGIN_SHARED and ORIGIN_PORT of cext/broker/core/listener.pxd
+_KNOWN, _SHARED, _PORT = 1 << 31, 1 << 30, 0xFFFF
+
+
+def origin_of_port(port: int) -> int:
+    """Return the origin of something that Mosquitto stored with the port of its listener; 0: unknown."""
+    return _KNOWN | _SHARED | (port & _PORT)
+
+
+def port_of(origin: int, ports: "Mapping[int, int]") -> int:
+    """Return the port of an origin; 0: unknown. `ports`: the port for each position, which older versions stored."""
+    return origin & _PORT if origin & _KNOWN and origin > 0 else ports.get(origin, 0)
+
+
 BY_NAME = {name: kind for kind, name in NAMES.items()}

@@ -44,7 +44,7 @@ RELEASED_TOPIC = b"mosq/released"
 
 
 class Publisher:
-    """The publisher of a message: client id, user name, number of its security. `pid`: the packet id of an inbound
+    """The publisher of a message: client id, user name, origin (kinds.port_of). `pid`: the packet id of an inbound
     QoS 2 message. Mosquitto finds a repeated PUBLISH by the packet id of the stored message, and No Local by the id."""
 
     __slots__ = ("id", "pid", "security", "user")
@@ -199,7 +199,7 @@ class MosquittoExport:
         self._out.write(chunks.message(
             id, f["topic"], f["payload"], f["props"], f["qos"], bool(f["retain"]) or is_retained,
             -(-f["expires_wall_ms"] // 1000), by.id if by else b"", by.user if by else b"",
-            self._ports.get(by.security, 0) if by else 0, by.pid if by else 0,
+            kinds.port_of(by.security, self._ports) if by else 0, by.pid if by else 0,
         ))
         self._last_id = max(self._last_id, id)
         self.written.messages += 1
@@ -219,7 +219,7 @@ class MosquittoExport:
         never = s.expiry_s == EXPIRY_NEVER
         ends_s = 0 if never else s.ends_wall_ms // 1000 or int(self._now_s) + s.expiry_s
         queue, last_pid = self._queue(s, released_id)
-        port = self._ports.get(self._state.securities.get(s.sno, -1), 0)
+        port = kinds.port_of(self._state.securities.get(s.sno, -1), self._ports)
         self._out.write(chunks.client(s.id, s.user or b"", ends_s, s.expiry_s, last_pid, port))
         for pid, id in self._inbox.get(s.sno, ()):
             self._out.write(chunks.client_message(id, s.id, pid, 2, WAIT_PUBREL, IN, False, False, 0))

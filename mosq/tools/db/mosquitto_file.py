@@ -111,6 +111,7 @@ class Client:
     ends_s: int  # wall clock; 0: none
     expiry_s: int
     last_pid: int
+    port: int = 0  # port of its listener; 0: unknown
 
 
 @dataclass(slots=True, frozen=True)
@@ -273,13 +274,13 @@ def read_client(body: Body, at: int, format: int) -> Client:
     if format == 5:
         ends_s, numbers = body.part(CLIENT_PART_5)
         expiry_s, last_pid, id_n = struct.unpack(">IHH", numbers)
-        user_n = 0
+        port = user_n = 0
     else:
         ends_s, numbers = body.part(CLIENT_PART_6)
-        expiry_s, last_pid, id_n, _port, user_n = struct.unpack(">IHHHH", numbers)
+        expiry_s, last_pid, id_n, port, user_n = struct.unpack(">IHHHH", numbers)
     client_id, user = body.take(id_n, "client id"), body.take(user_n, "user name")
     body.end()
-    return Client(at, client_id, user or None, checked_time(body, ends_s), expiry_s, last_pid)
+    return Client(at, client_id, user or None, checked_time(body, ends_s), expiry_s, last_pid, port)
 
 
 class MosquittoFile:

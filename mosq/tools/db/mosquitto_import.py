@@ -39,7 +39,7 @@ from mosq.tools.db.mosquitto_format import EXPIRY_NEVER, IN, QUEUED, RESEND_PUBR
 from mosq.tools.db.properties import forwardable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator
 
     from mosq.tools.db.mark import Identity
     from mosq.tools.db.mosquitto_sqlite import SqliteFile
@@ -148,9 +148,9 @@ def _will_record(sno: int, will: Will) -> bytes:
 
 def _client_will_record(will: Will) -> bytes:
     return record_encode(kinds.CLIENT_WILL, {
-        "security": 0, "expiry_s": None, "id": will.client_id, "user": None, "mount": b"", "qos": will.qos,
-        "retain": will.retain, "retained_set": False, "source_hash": 0, "topic": will.topic, "expires_wall_ms": 0,
-        "props": forwardable(will.properties) or b"", "payload": will.payload,
+        "security": kinds.origin_of_port(0), "expiry_s": None, "id": will.client_id, "user": None, "mount": b"",
+        "qos": will.qos, "retain": will.retain, "retained_set": False, "source_hash": 0, "topic": will.topic,
+        "expires_wall_ms": 0, "props": forwardable(will.properties) or b"", "payload": will.payload,
     })
 
 
@@ -163,10 +163,9 @@ class Import:
         now_s: float,
         progress: "Callable[[int, int], None] | None" = None,
         bridges: "Collection[bytes]" = (),
-        ports: "Mapping[int, int] | None" = None,
     ) -> None:
-        """Take the client ids of the configured bridges, and the number of the security of each listener's port."""
-        self.file, self.now_s, self._bridges, self._ports = file, now_s, bridges, ports or {}
+        """Take the client ids of the configured bridges."""
+        self.file, self.now_s, self._bridges = file, now_s, bridges
         self.counts = Counts()
         self._progress = progress or (lambda done, total: None)
         self._sessions: dict[bytes, Session] = {}
@@ -315,6 +314,7 @@ class Import:
                     "last_pid": last_pid,
                     "id": client.client_id,
                     "user": user,
+                    "security": kinds.origin_of_port(client.port),
                 },
             ),
         )
@@ -416,7 +416,7 @@ class Import:
             user = b"" if name_problem(message.source_username) else message.source_username
             yield kinds.RETAINED_FROM, record_encode(kinds.RETAINED_FROM, {
                 "topic": message.topic, "id": message.source_id, "user": user,
-                "security": self._ports.get(message.source_port, 0)})
+                "security": kinds.origin_of_port(message.source_port)})
         for sno, pid in inbox:
             yield (
                 kinds.INBOX,
@@ -451,8 +451,7 @@ def unchanged(
 
 
 def import_file(path: str, store: str, now_s: float, bridges: "Collection[bytes]" = (), force: bool = True,
-                progress: "Callable[[int, int], None] | None" = None, ports: "Mapping[int, int] | None" = None,
-                ) -> tuple[Counts, str | None, list[str]]:
+                progress: "Callable[[int, int], None] | None" = None) -> tuple[Counts, str | None, list[str]]:
     """Make a store of a file, and mark the store with it. An old store is kept if `force` is set, else refused.
 
     Return (counts, folder of the old store or None, warnings). Raises FormatError, StoreError and OSError; then nothing
@@ -462,7 +461,7 @@ def import_file(path: str, store: str, now_s: float, bridges: "Collection[bytes]
 
     before = identity(path)
     with open_file(path) as file:
-        imported = Import(file, now_s, progress, bridges, ports)
+        imported = Import(file, now_s, progress, bridges)
         records = unchanged(imported.records(), path, before)
         kept = write_store(store, records, f"mosq db import of format {file.format}", force, path)
         how = PARTLY if file.warnings or imported.counts.refused else IMPORTED

@@ -192,11 +192,11 @@ class SqliteFile:
                        self._number(place, port or 0))
 
     def _clients(self) -> "Iterator[Chunk]":
-        for place, id, user, ends_s, expiry_s in self._db.execute(
+        for place, id, user, ends_s, expiry_s, port in self._db.execute(
                 "SELECT rowid, CAST(client_id AS BLOB), CAST(username AS BLOB), session_expiry_time, "
-                "session_expiry_interval FROM clients ORDER BY rowid"):
+                "session_expiry_interval, listener_port FROM clients ORDER BY rowid"):
             yield Client(place, id or b"", user or None, max(self._number(place, ends_s or 0), 0),
-                         self._number(place, expiry_s or 0) & EXPIRY_NEVER, 0)
+                         self._number(place, expiry_s or 0) & EXPIRY_NEVER, 0, self._number(place, port or 0))
         for place, id, filter, options, sub_id in self._db.execute(
                 "SELECT rowid, CAST(client_id AS BLOB), CAST(topic AS BLOB), subscription_options, "
                 "subscription_identifier FROM subscriptions ORDER BY rowid"):
