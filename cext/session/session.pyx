@@ -203,21 +203,22 @@ cdef uint32_t reversed_bits(uint32_t v) noexcept nogil:
     return (v >> 16) | (v << 16)
 
 
+cdef inline void bucket_visit(Session* s, session_fn visit, void* ctx) noexcept nogil:
+    cdef Session* following
+    while s != NULL:
+        following = s.hash_next
+        visit(ctx, s)            # it may remove and free this session
+        s = following
+
+
 cdef uint32_t sessions_scan(Sessions* t, uint32_t cursor, session_fn visit, void* ctx) noexcept nogil:
     # Count from the high bits down, so that a bucket that growth splits in two is behind the cursor
     # with both halves or with none.
     cdef uint32_t small = t.old_mask if t.old != NULL else t.mask
     cdef uint64_t i = cursor & small
-    cdef Session* s
     if t.old != NULL:
-        s = t.old[i]
-        while s != NULL:
-            visit(ctx, s)
-            s = s.hash_next
+        bucket_visit(t.old[i], visit, ctx)
     while i <= t.mask:
-        s = t.buckets[i]
-        while s != NULL:
-            visit(ctx, s)
-            s = s.hash_next
+        bucket_visit(t.buckets[i], visit, ctx)
         i += <uint64_t>small + 1
     return reversed_bits(reversed_bits(cursor | ~small) + 1)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mosq._core import record_encode
 from mosq.tools.db import kinds
 from mosq.tools.db.read import state_of
 from mosq.tools.db.state import State
-from mosq.tools.db.store import StoreSource
+from mosq.tools.db.store import StoreSource, write_store
 from tests.durable.test_clean import SEGMENT_BYTES, another_segment, as_killed, fill
 from tests.durable.test_restart import KEEP, Early, Kept, nothing_more, offline_subscriber, qos_0_continues, read_publishes, subscribe
 from tests.harness.faults import Faults, until
@@ -279,3 +280,42 @@ def test_cleaning_keeps_wills(tmp_path: Path) -> None:
         plane.wires[1].expect_closed()
         fill(plane, check)
         nothing_more(wire)
+
+
+BUDGET = 4000
+
+
+class Door(Plane):
+    """Have clients at the door before the first turn of the loop."""
+
+    def before_run(self) -> None:
+        self.first = self.wire(4)
+        self.first.send(Connect("first", clean=True))
+
+
+def client_will(id: str, topic: str, payload: bytes) -> tuple[int, bytes]:
+    return kinds.CLIENT_WILL, record_encode(kinds.CLIENT_WILL, {
+        "security": 0, "expiry_s": None, "id": id.encode(), "user": None, "mount": b"", "qos": 1, "retain": False, "retained_set": False,
+        "source_hash": 0, "topic": topic.encode(), "expires_wall_ms": 0, "props": b"", "payload": payload})
+
+
+@pytest.mark.parametrize(("wills", "subscribers", "least"), [(1000, 1, BUDGET // 2), (30, 100, 500)])
+def test_restored_wills_are_sent_in_turns_while_clients_wait(tmp_path: Path, wills: int, subscribers: int, least: int) -> None:
+    """Test many wills, and wills with many subscribers, by the work that the broker counts. A client that waits is let in after all of them. A turn
+    is full of small wills; a will with a fan-out has a turn of its own (its end and 100 deliveries: `least`)."""
+    records = [client_will(f"c{n}", f"w/{n}", b"%d" % n) for n in range(wills)]
+    for n in range(1, subscribers + 1):
+        records += [(kinds.SESSION, record_encode(kinds.SESSION, {"sno": n, "connected": False, "expiry_s": 3600, "ends_wall_ms": 0, "next": 0,
+                                                                   "id": b"s%d" % n, "user": None, "security": 0, "mount": b""})),
+                    (kinds.SUB, record_encode(kinds.SUB, {"sno": n, "filter": b"w/#", "options": 1, "sub_id": 0}))]
+    write_store(str(tmp_path / "store"), records, "test", False, str(tmp_path))
+    settings = {"turn_budget": BUDGET, "max_queued_messages": 0, "max_inflight_messages": 0, "sys_interval": 0}
+    with Door(store=str(tmp_path / "store"), allow_anonymous=True, settings=settings) as plane:
+        assert isinstance(plane.first.read_packet(), Connack)
+        longest = plane.stats()["turn_work_max"]
+        assert least <= longest <= 3 * BUDGET + 1000, f"the longest turn took {longest} units of work"
+        for n in (1, subscribers):
+            sub = plane.connect(Connect(f"s{n}", clean=False))
+            assert isinstance(sub.read_packet(), Connack)
+            assert sorted(int(packet.payload) for packet in read_publishes(sub, wills)) == list(range(wills))
+            sub.close()

@@ -42,6 +42,8 @@ cdef inline bint reload_expected(Broker* b) noexcept nogil:
 
 
 cdef bint connect_held(Broker* b) noexcept nogil:
+    if b.wills_restored:
+        return 1                 # no client may return and cancel a will that was due before the start
     if b.reload_signal == 0:
         return 0
     if not reload_expected(b):

@@ -18,7 +18,8 @@ cdef void will_free(Broker* b, Will* w) noexcept nogil
 cdef void will_discard(Broker* b, Client* c) noexcept nogil         # as if its client had disconnected normally
 cdef void will_send_now(Broker* b, Client* c) noexcept nogil      # at shutdown: send the will regardless of its delay
 cdef void session_will(Broker* b, Session* s) noexcept nogil         # send the delayed will that waits, if any
-cdef void restored_wills_send(Broker* b) noexcept nogil      # at the start: the wills of restored sessions whose delay is over
+# At the start: send wills of restored sessions whose delay is over, until the turn is over. Returns 1 if some are left.
+cdef bint restored_wills_slice(Broker* b) noexcept nogil
 cdef void session_watch(Broker* b, Session* s) noexcept nogil        # arm the timer of an offline session for its will or its end
 # End the session [v5 3.1.2-23]: send a delayed will, drop queued deliveries, and remove its subscriptions in slices.
 cdef void session_end(Broker* b, Session* s) noexcept nogil

@@ -33,11 +33,11 @@ from cext.broker.core.job_state cimport JOB_DROP, Job
 from cext.broker.core.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.core.listener cimport Security
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
-from cext.broker.core.newcomers cimport newcomer_leave
+from cext.broker.core.newcomers cimport newcomer_leave, newcomers_resume
 from cext.broker.core.pending_packet cimport pending_packet_free
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_security
-from cext.broker.core.turn cimport turn_is_over
+from cext.broker.core.turn cimport turn_begin, turn_is_over
 from cext.broker.core.stats cimport DROP_ACL_WRITE, DROP_MEMORY, DROP_SESSION_ENDED
 from cext.broker.persist.accounts cimport account_end, account_report
 from cext.broker.persist.events cimport event_disconnected, event_expired
@@ -58,7 +58,7 @@ from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, SESSION_WILL_STORED, Session, sessions_first, sessions_next, sessions_remove,
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, SESSION_WILL_STORED, Session, sessions_remove, sessions_scan,
 )
 from cext.topic.index cimport index_remove_some
 
@@ -131,17 +131,25 @@ cdef void session_will(Broker* b, Session* s) noexcept nogil:
     message_unref(&b.messages, &b.reactor.buffers, m)
 
 
-cdef void restored_wills_send(Broker* b) noexcept nogil:
-    cdef uint64_t at = 0
-    cdef Session* s = sessions_first(&b.sessions, &at)
-    cdef Session* following
-    while s != NULL:
-        following = sessions_next(&b.sessions, s, &at)       # the end of a session does not move others
-        if s.flags & SESSION_WILL_STORED and s.client == NULL:
-            session_end(b, s)    # it stands for a client that was connected, and sends its will
-        elif s.will != NULL and s.will_due_ms <= b.reactor.now_ms:
-            session_will(b, s)
-        s = following
+cdef void restored_will_send(void* ctx, Session* s) noexcept nogil:
+    cdef Broker* b = <Broker*>ctx
+    if s.flags & SESSION_WILL_STORED and s.client == NULL:
+        b.work += WORK_END
+        session_end(b, s)        # it stands for a client that was connected, and sends its will
+    elif s.will != NULL and s.will_due_ms <= b.reactor.now_ms:
+        b.work += WORK_END
+        session_will(b, s)
+
+
+cdef bint restored_wills_slice(Broker* b) noexcept nogil:
+    turn_begin(b)
+    while b.wills_restored and b.jobs == NULL and not turn_is_over(b):       # one large fan-out after the other
+        b.work += 1
+        b.wills_cursor = sessions_scan(&b.sessions, b.wills_cursor, restored_will_send, b)
+        b.wills_restored = b.wills_cursor != 0
+    if not b.wills_restored:
+        newcomers_resume(b)
+    return b.wills_restored
 
 
 cdef void will_send_now(Broker* b, Client* c) noexcept nogil:

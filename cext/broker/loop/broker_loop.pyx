@@ -42,7 +42,7 @@ from cext.broker.lifecycle.accept cimport client_accept, descriptors_begin, newc
 from cext.broker.lifecycle.kick cimport kick_end, kick_slice
 from cext.broker.lifecycle.reload_hold cimport reload_hold_over
 from cext.broker.lifecycle.session_lifecycle cimport (
-    client_end, client_timer_fired, end_doomed_clients, drop_slice, restored_wills_send, session_timer_fired, session_will, will_free,
+    client_end, client_timer_fired, end_doomed_clients, drop_slice, restored_wills_slice, session_timer_fired, session_will, will_free,
     will_send_now,
 )
 from cext.broker.lifecycle.shed cimport shed_largest
@@ -228,7 +228,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     auth_requests_open(b)
     sys_begin(b)
     bridges_begin(b)
-    restored_wills_send(b)       # before any client can return and cancel a will that was due
+    b.wills_restored = b.sessions.count != 0
     while not b.stopping and not err:
         work = b.work
         turn_begin(b)
@@ -241,6 +241,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
         if b.rechecks:
             more |= recheck_slice(b)
         end_doomed_clients(b)
+        more |= b.wills_restored and restored_wills_slice(b)
         if b.jobs != NULL:
             more |= jobs_run(b)
             end_doomed_clients(b)
