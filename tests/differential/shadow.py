@@ -14,7 +14,7 @@ from typing import Any
 from tests.differential.asked import packets_of, read_asked
 from tests.differential.heard import CLOSED, Item
 from tests.fuzz.sessions.maker import Step
-from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Will
+from tests.harness.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Will
 from tests.harness.properties import Cursor, Malformed, P, read_varint
 
 FORMER = 10             # a connection that client n has left open is n + FORMER, n + 2 * FORMER, ...
@@ -137,6 +137,7 @@ class Shadow:
         if step[0] == "send" and one is not None and not one.ended:
             asked = any(isinstance(read_asked(one.level, data), Subscribe) for data in packets_of(step))
             rows.append(self._ended_behind_a_filter(step, one, ours))
+            rows.append(self._ended_before_its_will(step, one))
         if step[0] == "close" and one is not None:
             one.ended = True
             self.delayed = self.session(step[1]).delayed
@@ -237,6 +238,13 @@ class Shadow:
     def _is_full(self, n: int) -> bool:
         inflight = self.session(n).inflight
         return len(inflight) >= self.connections[n].window or 0 < self.limits.window_bytes <= sum(inflight.values())
+
+    def _ended_before_its_will(self, step: Step, one: Connection) -> str:
+        """Return a row if a DISCONNECT with will has ended the session at once, and the will has a delay."""
+        asked = [read_asked(one.level, data) for data in packets_of(step)]
+        ended = any(isinstance(packet, Disconnect) and packet.rc and dict(packet.props).get(P.SESSION_EXPIRY) == 0 for packet in asked)
+        self.delayed = self.session(step[1]).delayed if ended else self.delayed
+        return DELAYED_WILL if ended and self.delayed else ""
 
     def _ended_behind_a_filter(self, step: Step, one: Connection, ours: Heard) -> str:
         if not any(item.key == CLOSED for item in ours.get(step[1], [])):

@@ -15,7 +15,7 @@ from tests.differential.asked import read_asked
 from tests.differential.heard import Item, Names, named, ordered
 from tests.differential.pair import configs_of, steps_of
 from tests.differential.rules import RULES, Difference, rule_of
-from tests.differential.shadow import TAKEN_WILL, UNRELEASED_3, Heard, Limits, Shadow, filters_before_a_fault, is_filter
+from tests.differential.shadow import DELAYED_WILL, TAKEN_WILL, UNRELEASED_3, Heard, Limits, Shadow, filters_before_a_fault, is_filter
 from tests.differential.side import acknowledged
 from tests.differential.steps import PREFIX, with_prefix
 from tests.fuzz.sessions.maker import Step
@@ -134,6 +134,17 @@ def test_a_rule_about_a_state_needs_its_beginning() -> None:
     assert rule_of(played("2.1", watch, first, opens(1, 5, Connect("b", False)), ours=ours, theirs=theirs)) is None
 
 
+@pytest.mark.parametrize(("packet", "known"), [
+    (Disconnect(4, ((P.SESSION_EXPIRY, 0),)), True), (Disconnect(4, ((P.SESSION_EXPIRY, 50),)), False), (Disconnect(4), False),
+    (Disconnect(0, ((P.SESSION_EXPIRY, 0),)), False)])
+def test_a_delayed_will_is_known_where_a_disconnect_ends_its_session(packet: Disconnect, known: bool) -> None:
+    will = Will("w", b"w", props=((P.WILL_DELAY, 1000),))
+    steps = (opens(1, 4, Connect("watch")), opens(0, 5, Connect("a", False, will=will, props=((P.SESSION_EXPIRY, 100),))), sends(0, 5, packet))
+    for peer in ("2.0", "2.1"):
+        rule = rule_of(played(peer, *steps, ours={0: heard("closed"), 1: heard(Publish("w", b"w"))}, theirs={0: heard("closed"), 1: []}))
+        assert (rule is not None and rule.row == DELAYED_WILL) == known
+
+
 def test_messages_beyond_the_window_of_unreleased_ones_are_known() -> None:
     limits, dropped = Limits(window=2), sends(0, 4, Publish("a", b"3", 1, 3))
     steps = opens(0, 4, Connect("a")), sends(0, 4, Publish("a", b"1", 2, 1), Publish("a", b"2", 2, 2))
@@ -153,6 +164,13 @@ def test_dropped_messages_may_leave_their_places_to_others() -> None:
     assert rule is not None and rule.row == UNRELEASED_3
     assert rule_of(played("2.1", *steps, ours={1: []}, theirs={1: theirs}, limits=limits)) is None
     assert rule_of(played("2.1", *steps, ours={1: heard(Publish("a", b"other", 1, 1))}, theirs={1: []}, limits=limits)) is None
+
+
+def test_copies_beyond_the_window_may_have_other_places() -> None:
+    first, second = Publish("a", b"x", 1, 1), Publish("a", b"x", 1, 2, retain=True)
+    assert rules.more_copies([first, Pubrel(7), second], [second, Pubrel(7)]) == [replace(first, mid=0)]
+    assert rules.more_copies([first, Pubrel(7)], [Pubrel(7), second]) == []
+    assert rules.more_copies([first, Publish("b"), Publish("c"), second], [Publish("c"), Publish("b"), second]) == []
 
 
 def test_packets_behind_the_one_that_ends_a_client_reach_others_from_one_broker_only() -> None:
