@@ -5,6 +5,7 @@ a schema is checked where it is used.
 """
 
 import re
+import socket
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from mosq.journal.folders import NAME
 from mosq.pipeline import MosqPipelineError, filters
+from mosq.pipeline.lake import places
 
 FORMATS = ("json", "csv", "number", "sparkplug")
 UNITS_US = {
@@ -44,8 +46,9 @@ class Settings:
     file: Path
     journal: Path
     streams: tuple[str, ...]  # (): all streams
-    tables: Path
+    tables: str  # absolute path of a folder, or a URI (lake/places.py)
     checkpoints: Path
+    node: str  # name of the broker's machine, in every row
     trigger_us: int
     window_us: int
     watermark_us: int
@@ -56,10 +59,8 @@ class Settings:
     master: str
     silver: tuple[Silver, ...]
     spark: dict[str, str]
-
-    def table(self, name: str) -> Path:
-        """Return the folder of a table: bronze, quarantine, silver/NAME, gold/NAME."""
-        return self.tables / name
+    storage: dict[str, str]  # options of the storage of tables, such as AWS_REGION
+    retention: dict[str, int]  # table -> microseconds after which its rows are deleted; none: they stay
 
 
 def duration_us(text: object) -> int | None:
@@ -148,13 +149,16 @@ def _settings(path: Path, content: dict[str, Any]) -> Settings:
     main = _Reading(path, "[pipeline]", top.take("pipeline", dict, "a table [pipeline]"))
     rules = top.take("silver", list, "tables [[silver]]", [])
     spark = top.take("spark", dict, "a table [spark] of Spark's own settings", {})
-    top.end("[pipeline], [[silver]] and [spark]")
+    storage = _texts(path, "[storage]", top.take("storage", dict, "a table [storage] of options of the storage", {}))
+    retention = _retention(path, top.take("retention", dict, "a table [retention]", {}), rules)
+    top.end("[pipeline], [[silver]], [retention], [storage] and [spark]")
     settings = Settings(
         file=path,
         journal=main.path("journal", "the folder of the broker's streams"),
         streams=_streams(main),
-        tables=main.path("tables", "a folder for the tables", "tables"),
+        tables=_tables(main),
         checkpoints=main.path("checkpoints", "a folder for the state of the jobs", "checkpoints"),
+        node=_node(main),
         trigger_us=main.duration_us("trigger", "5 seconds"),
         window_us=main.duration_us("window", "1 minute"),
         watermark_us=main.duration_us("watermark", "10 minutes"),
@@ -165,18 +169,49 @@ def _settings(path: Path, content: dict[str, Any]) -> Settings:
         master=main.text("master", 'a master of Spark, such as "local[2]"', "local[*]"),
         silver=_rules(path, rules),
         spark=_spark(path, spark),
+        storage=storage,
+        retention=retention,
     )
     main.end(
-        "journal, streams, tables, checkpoints, trigger, window, watermark, prefix_levels, batch_rows, "
+        "journal, streams, tables, checkpoints, node, trigger, window, watermark, prefix_levels, batch_rows, "
         "consumer, stop_on_loss or master"
     )
+    folder = Path(settings.tables)
     inside = (
-        settings.tables in (settings.checkpoints, *settings.checkpoints.parents),
-        settings.checkpoints in settings.tables.parents,
+        folder in (settings.checkpoints, *settings.checkpoints.parents),
+        settings.checkpoints in folder.parents,
     )
     if any(inside):
         raise MosqPipelineError(f"{path}: [pipeline] tables and checkpoints lie in one another: use two folders")
     return settings
+
+
+def _tables(main: _Reading) -> str:
+    text = main.text("tables", "a folder or a URI for the tables", "tables")
+    try:
+        return places.absolute(text, main.file.parent)
+    except MosqPipelineError as error:
+        raise MosqPipelineError(f"{main.file}: {main.where} tables: {error}") from None
+
+
+def _node(main: _Reading) -> str:
+    expected = "a name of 1 to 64 letters, digits, '_', '-', '.'"
+    # the default is the host's name, with `-` for other characters
+    here = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:64] or "node"
+    name = main.text("node", expected, here)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+        raise main.wrong("node", expected, name)
+    return name
+
+
+def _retention(path: Path, content: dict[str, Any], rules: list[Any]) -> dict[str, int]:
+    reading = _Reading(path, "[retention]", content)
+    silver = [f"silver/{rule.get('name')}" for rule in rules if isinstance(rule, dict)]
+    gold = [f"gold/{name}" for name in ("traffic", "latency", "drops", "churn", "late", "backlog")]
+    known = ("bronze", "quarantine", *silver, *gold)
+    found = {name: reading.duration_us(name, "-") for name in known if name in content}
+    reading.end(f"one of {', '.join(known)}")
+    return found
 
 
 def _streams(main: _Reading) -> tuple[str, ...]:
@@ -229,12 +264,16 @@ def _rules(path: Path, rules: list[Any]) -> tuple[Silver, ...]:
 
 def _spark(path: Path, content: dict[str, Any]) -> dict[str, str]:
     for key, value in content.items():
-        if not isinstance(value, str | int | float | bool):
-            raise MosqPipelineError(
-                f'{path}: [spark] {key}: expected a text, such as "spark.driver.memory" = "2g"; got {value!r}'
-            )
         if key.lower() == TIME_ZONE.lower() and value != "UTC":
             raise MosqPipelineError(
                 f'{path}: [spark] {key}: expected "UTC" or no such key, as times of the tables are UTC; got {value!r}'
             )
+    return _texts(path, "[spark]", content)
+
+
+def _texts(path: Path, where: str, content: dict[str, Any]) -> dict[str, str]:
+    for key, value in content.items():
+        if not isinstance(value, str | int | float | bool):
+            example = '"spark.driver.memory" = "2g"' if where == "[spark]" else 'AWS_REGION = "eu-west-1"'
+            raise MosqPipelineError(f"{path}: {where} {key}: expected a text, such as {example}; got {value!r}")
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in content.items()}

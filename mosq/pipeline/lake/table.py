@@ -1,0 +1,427 @@
+"""Read and change one Delta table through `deltalake`.
+
+Every commit of a job carries the name of its checkpoint and its number, so that a commit that is done already is
+skipped: a batch that is done again changes nothing. Only one writer changes a table (lake/lock.py). The transaction of
+Delta is the second line: two writers that commit the same number cannot both succeed.
+"""
+
+import contextlib
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.lake.parts import DATE, Part, PartWriter, sync
+from mosq.pipeline.lake.places import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from deltalake import DeltaTable
+
+IDENTITY = "mosq.identity"
+WINDOW = "window_start"
+TRIES = 10  # another process may compact or erase at the same moment
+PROPERTIES = {
+    # upkeep does both on its schedule, so that no batch waits for them
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 1 hour",
+    "delta.deletedFileRetentionDuration": "interval 1 hour",
+}
+FULL = re.compile(r"No space left|Disk quota|os error 28|StorageFull|QuotaExceeded", re.IGNORECASE)
+DENIED = re.compile(r"Permission denied|os error 13|AccessDenied|Forbidden|PermissionDenied|403", re.IGNORECASE)
+READ_ONLY = re.compile(r"Read-only file system|os error 30", re.IGNORECASE)
+PROTOCOL = re.compile(r"(reader|writer|protocol).*(version|feature)", re.IGNORECASE)
+
+
+def explained(error: BaseException, uri: str) -> str:
+    """Return what is wrong with a table, and what to do."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if FULL.search(text):
+        return f"{uri}: no space left: free some, and run again; the unfinished batch is done again as a whole"
+    if DENIED.search(text):
+        return f"{uri}: no permission ({text}): let this user write there"
+    if READ_ONLY.search(text):
+        return f"{uri}: the file system is read-only: mount it again for writing, and run again"
+    if type(error).__name__ == "DeltaProtocolError" or PROTOCOL.search(text):
+        return f"{uri}: the table needs a newer program ({text}): update mosq and deltalake"
+    if type(error).__name__ == "CommitFailedError":
+        return f"{uri}: another program changes this table at the same time ({text}): stop it, and run again"
+    if type(error).__name__ == "TableNotFoundError" or isinstance(error, FileNotFoundError):
+        return f"{uri}: the table or one of its files is gone ({text}): is its storage mounted? Restore it"
+    return f"{uri}: {text}"
+
+
+@contextlib.contextmanager
+def plain(uri: str) -> "Iterator[None]":
+    """Raise MosqPipelineError with advice for an error of the storage or of `deltalake`."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise MosqPipelineError(explained(error, uri)) from error
+
+
+def _delta_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(field.name, field.type) for field in schema])
+
+
+class Table:
+    """Hold one table of a place. The handle follows the newest version when it commits or is refreshed."""
+
+    def __init__(self, place: Place, name: str, handle: "DeltaTable") -> None:
+        self.place, self.name, self.handle = place.child(name), name, handle
+        self.parent = place
+        self._schema: tuple[int, pa.Schema] | None = None
+
+    # ---- open
+
+    @classmethod
+    def open(cls, place: Place, name: str, version: int | None = None) -> "Table | None":
+        """Return the table, at its newest version or an older one, or None if there is none."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        here = place.child(name)
+        if here.is_local and not (here.path / "_delta_log").is_dir():
+            return None  # deltalake would create the folder
+        with plain(here.uri):
+            try:
+                return cls(place, name, DeltaTable(here.delta, version=version, storage_options=here.options or None))
+            except TableNotFoundError:
+                return None
+
+    @classmethod
+    def create(
+        cls,
+        place: Place,
+        name: str,
+        schema: pa.Schema,
+        identity: str,
+        partition_by: "Sequence[str]" = (DATE,),
+        properties: "Mapping[str, str] | None" = None,
+    ) -> "Table":
+        """Create the table and return it; one that is there already must have the same identity."""
+        from deltalake import DeltaTable
+
+        found = cls.open(place, name)
+        if found is None:
+            here = place.child(name)
+            if here.is_local:
+                here.path.mkdir(parents=True, exist_ok=True)
+            with plain(here.uri):
+                handle = DeltaTable.create(
+                    here.delta,
+                    _delta_schema(schema),
+                    mode="ignore",
+                    partition_by=list(partition_by),
+                    configuration={**PROPERTIES, IDENTITY: identity, **(properties or {})},
+                    storage_options=here.options or None,
+                    raise_if_key_not_exists=False,
+                )
+            found = cls(place, name, handle)
+            found._durable()
+        if found.identity != identity:
+            raise MosqPipelineError(
+                f"{found.place.uri} belongs to another set of tables (its identity is {found.identity}, expected"
+                f" {identity}): name another place for tables, or the checkpoints of these tables"
+            )
+        return found
+
+    def refresh(self) -> "Table":
+        with plain(self.place.uri):
+            if self.place.is_local and not (self.place.path / "_delta_log").is_dir():
+                raise FileNotFoundError("its folder _delta_log")
+            self.handle.update_incremental()
+        return self
+
+    # ---- facts
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns with their Arrow types."""
+        if self._schema is None or self._schema[0] != self.version:
+            self._schema = self.version, pa.schema(self.handle.schema().to_arrow())
+        return self._schema[1]
+
+    @property
+    def identity(self) -> str | None:
+        return self.handle.metadata().configuration.get(IDENTITY)
+
+    @property
+    def partition_by(self) -> list[str]:
+        return list(self.handle.metadata().partition_columns)
+
+    @property
+    def version(self) -> int:
+        return self.handle.version()
+
+    def done(self, app: str) -> int:
+        """Return the last number that `app` has committed, or -1."""
+        found = self.handle.transaction_version(app)
+        return -1 if found is None else found
+
+    def adds(self) -> pa.Table:
+        """Return the files of this version: path, size_bytes, num_records, partition.*, min.*, max.*."""
+        return pa.table(self.handle.get_add_actions(flatten=True))
+
+    def files(self) -> list[str]:
+        """Return the absolute paths or URIs of the files of this version."""
+        return [f"{self.place.uri}/{path}" for path in self.adds()["path"].to_pylist()]
+
+    def rows(self) -> int:
+        """Return the number of rows, from the log."""
+        return pc.sum(self.adds()["num_records"]).as_py() or 0
+
+    def metadata(self, n: int) -> list[dict[str, Any]]:
+        """Return what the newest `n` commits say about themselves, the newest first."""
+        with plain(self.place.uri):
+            return self.handle.history(n)
+
+    # ---- read
+
+    def dataset(self) -> Any:
+        """Return this version as a dataset of pyarrow."""
+        with plain(self.place.uri):
+            return self.handle.to_pyarrow_dataset()
+
+    def read(self, filter: Any = None, columns: "Sequence[str] | None" = None) -> pa.Table:
+        """Return the rows of this version; `filter` is an expression of pyarrow.compute."""
+        with plain(self.place.uri):
+            return self.dataset().to_table(columns=None if columns is None else list(columns), filter=filter)
+
+    # ---- change
+
+    def add_columns(self, fields: "Sequence[pa.Field]") -> bool:
+        """Add the columns that the table does not have yet; return whether there were any."""
+        from deltalake import Schema
+
+        names = {name.lower() for name in self.refresh().schema.names}
+        new = [field.with_nullable(True) for field in fields if field.name.lower() not in names]
+        if not new:
+            return False
+        with plain(self.place.uri):
+            self.handle.alter.add_columns(Schema.from_arrow(pa.schema(new)).fields)
+            self._committed()
+        return True
+
+    def append(self, parts: "Sequence[Part]", app: str, batch: int, about: "Mapping[str, object]") -> bool:
+        """Commit new files; return False if this number is committed already."""
+        return self._commit(lambda: self._adding(parts), "append", app, batch, about)
+
+    def replace(
+        self,
+        content: "Sequence[Part] | pa.Table",
+        app: str,
+        batch: int,
+        schema: pa.Schema | None = None,
+        about: "Mapping[str, object] | None" = None,
+    ) -> bool:
+        """Replace the whole content, and the columns if `schema` is given, in one commit."""
+        parts = content
+        if isinstance(content, pa.Table):
+            if self.refresh().done(app) >= batch:
+                return False
+            parts = self._written(content, schema or content.schema)
+        actions = self._adding(parts)
+        return self._commit(lambda: actions, "overwrite", app, batch, about or {}, schema)
+
+    def merge(
+        self,
+        rows: pa.Table,
+        keys: "Sequence[str]",
+        sums: "Sequence[str]",
+        maxima: "Sequence[str]",
+        app: str,
+        batch: int,
+        about: "Mapping[str, object] | None" = None,
+    ) -> bool:
+        """Add rows to those of the same keys: `sums` are added, of `maxima` the greatest value stays.
+
+        Only files whose windows overlap the new rows are written again. The newest window of a date gets a file of its
+        own, so that the next batch writes few rows again.
+        """
+
+        def actions() -> list[Any]:
+            return self._merging(rows, keys, sums, maxima)
+
+        return self._commit(actions, "append", app, batch, about or {})
+
+    def delete(self, predicate: str, about: "Mapping[str, object] | None" = None) -> int:
+        """Delete rows by an SQL predicate; return how many. Files without such rows stay."""
+        found: dict[str, Any] = {}
+
+        def work() -> None:
+            found.update(self.handle.delete(predicate, commit_properties=_properties(about or {}), **_hooks()))
+
+        with plain(self.place.uri):
+            self._retried(work)
+            self._committed()
+        return int(found.get("num_deleted_rows") or 0)
+
+    # ---- commits
+
+    def _adding(self, parts: "Sequence[Part]") -> list[Any]:
+        from deltalake.transaction import AddAction
+
+        now = int(time.time() * 1000)
+        dated = self.partition_by == [DATE]
+        return [
+            AddAction(part.path, part.size, {DATE: part.date or None} if dated else {}, now, True, part.stats)
+            for part in parts
+        ]
+
+    def _written(self, rows: pa.Table, schema: pa.Schema) -> list[Part]:
+        writer = PartWriter(self.parent, self.name, schema)
+        writer.write(rows)
+        return writer.close()
+
+    def _commit(
+        self,
+        actions: Any,
+        mode: str,
+        app: str,
+        batch: int,
+        about: "Mapping[str, object]",
+        schema: pa.Schema | None = None,
+    ) -> bool:
+        """Commit what `actions()` returns, unless the number is committed already.
+
+        The actions are computed again after a conflict with a program that compacts or erases.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        with plain(self.place.uri):
+            for attempt in range(TRIES):
+                if self.refresh().done(app) >= batch:
+                    return False
+                try:
+                    self.handle.create_write_transaction(
+                        actions(),
+                        mode,
+                        _delta_schema(self.schema if schema is None else schema),
+                        self.partition_by,
+                        commit_properties=_properties(about, app, batch),
+                        **_hooks(),
+                    )
+                except CommitFailedError:
+                    if attempt == TRIES - 1:
+                        raise
+                    continue
+                self._committed()
+                return True
+        raise AssertionError("unreachable")
+
+    def _retried(self, work: Any) -> None:
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(TRIES):
+            self.refresh()
+            try:
+                return work()
+            except CommitFailedError:
+                if attempt == TRIES - 1:
+                    raise
+        return None
+
+    def _committed(self) -> None:
+        self.handle.update_incremental()
+        self._durable()
+
+    def _durable(self) -> None:
+        """Sync the newest commit to the disk; object storage has it when the commit returns."""
+        if self.place.is_local:
+            log = self.place.path / "_delta_log"
+            sync(log / f"{self.version:020}.json")
+            sync(log)
+
+    # ---- merge
+
+    def _merging(
+        self, rows: pa.Table, keys: "Sequence[str]", sums: "Sequence[str]", maxima: "Sequence[str]"
+    ) -> list[Any]:
+        from deltalake.transaction import RemoveAction
+
+        gone = self._overlapping(rows)
+        old = [self._of_file(add) for add in gone.to_pylist()]
+        schema = self.schema
+        both = pa.concat_tables([one.select(schema.names).cast(schema) for one in (*old, rows)])
+        aggregates = [*((name, "sum") for name in sums), *((name, "max") for name in maxima)]
+        merged = both.group_by(list(keys), use_threads=False).aggregate(aggregates)
+        merged = merged.select([*keys, *(f"{name}_{how}" for name, how in aggregates)])
+        merged = merged.rename_columns([*keys, *sums, *maxima]).select(schema.names).cast(schema)
+        now = int(time.time() * 1000)
+        removed = [
+            RemoveAction(add["path"], True, now, add["size_bytes"], {DATE: _date(add)}) for add in gone.to_pylist()
+        ]
+        parts = [part for piece in _pieces(merged) for part in self._written(piece, schema)]
+        return [*removed, *self._adding(parts)]
+
+    def _overlapping(self, rows: pa.Table) -> pa.Table:
+        """Return the files that may hold rows of the windows of `rows`."""
+        adds = self.adds()
+        if not adds.num_rows or not rows.num_rows:
+            return adds.slice(0, 0)
+        dates, bounds = adds[f"partition.{DATE}"], pc.min_max(rows[WINDOW])
+        mask = pc.is_in(dates, pc.unique(rows[DATE]).cast(dates.type))
+        if f"min.{WINDOW}" in adds.column_names:
+            least, greatest = adds[f"min.{WINDOW}"], adds[f"max.{WINDOW}"]
+            low, high = (bounds[name].cast(least.type) for name in ("min", "max"))
+            # a file without statistics may hold any window
+            mask = pc.and_(mask, pc.fill_null(pc.less_equal(least, high), fill_value=True))
+            mask = pc.and_(mask, pc.fill_null(pc.greater_equal(greatest, low), fill_value=True))
+        return adds.filter(mask)
+
+    def _of_file(self, add: dict[str, Any]) -> pa.Table:
+        """Return the rows of one file with their date."""
+        import pyarrow.parquet as pq
+
+        files, base = self.place.filesystem()
+        path = f"{base}/{add['path']}" if base else add["path"]
+        rows = pq.read_table(path, filesystem=files, partitioning=None)
+        schema = self.schema
+        columns = [
+            pa.repeat(pa.scalar(add[f"partition.{DATE}"], field.type), rows.num_rows)
+            if field.name == DATE
+            else rows[field.name].cast(field.type)
+            if field.name in rows.column_names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in schema
+        ]
+        return pa.table(columns, schema=schema)
+
+
+def _date(add: dict[str, Any]) -> str | None:
+    found = add[f"partition.{DATE}"]
+    return None if found is None else str(found)
+
+
+def _pieces(rows: pa.Table) -> "Iterator[pa.Table]":
+    """Yield the newest window, and the other windows together."""
+    if not rows.num_rows:
+        return
+    newest = pc.equal(rows[WINDOW], pc.max(rows[WINDOW]))
+    for mask in (newest, pc.invert(newest)):
+        piece = rows.filter(mask)
+        if piece.num_rows:
+            yield piece
+
+
+def _properties(about: "Mapping[str, object]", app: str = "", batch: int = 0) -> Any:
+    from deltalake.transaction import CommitProperties, Transaction
+
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()}
+    done = [Transaction(app, batch, int(time.time() * 1000))] if app else None
+    return CommitProperties(custom_metadata=texts, app_transactions=done)
+
+
+def _hooks() -> dict[str, Any]:
+    from deltalake.transaction import PostCommitHookProperties
+
+    return {"post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)}
