@@ -1,0 +1,1 @@
+"""Compute the rows of all tables from records, as columns of Arrow, without Spark."""

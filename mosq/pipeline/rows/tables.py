@@ -1,0 +1,76 @@
+"""Name the columns of the tables, and the keys of the gold tables.
+
+A reader of tables finds a row of bronze, silver and quarantine by node, stream, shard and seq.
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+TIME = pa.timestamp("us", tz="UTC")
+DATE = pa.field("date", pa.date32())
+PLACE = (pa.field("node", pa.string()), pa.field("stream", pa.string()), pa.field("shard", pa.int32()))
+BRONZE = pa.schema(
+    [
+        DATE,
+        *PLACE,
+        pa.field("seq", pa.int64()),
+        pa.field("time", TIME),
+        pa.field("commit_time", TIME),
+        pa.field("kind", pa.int8()),
+        pa.field("qos", pa.int8()),
+        pa.field("reason", pa.int16()),
+        pa.field("retain", pa.bool_()),
+        pa.field("dup", pa.bool_()),
+        pa.field("topic", pa.string()),
+        pa.field("client_id", pa.string()),
+        pa.field("username", pa.string()),
+        pa.field("payload", pa.binary()),
+        pa.field("properties", pa.binary()),
+    ]
+)
+KEYS = ("date", "node", "stream", "shard", "seq", "time", "topic", "client_id")
+KEY_FIELDS = tuple(BRONZE.field(name) for name in KEYS)
+RESCUED = "_rescued"
+QUARANTINE = pa.schema(
+    [*KEY_FIELDS, pa.field("silver", pa.string()), pa.field("reason", pa.string()), pa.field("payload", pa.binary())]
+)
+WINDOW = (DATE, pa.field("window_start", TIME), pa.field("window_end", TIME), pa.field("node", pa.string()))
+
+
+def _text(*names: str) -> tuple[pa.Field, ...]:
+    return tuple(pa.field(name, pa.string()) for name in names)
+
+
+def _whole(*names: str) -> tuple[pa.Field, ...]:
+    return tuple(pa.field(name, pa.int64()) for name in names)
+
+
+@dataclass(frozen=True)
+class Gold:
+    """Describe a gold table: one row for each key; MERGE adds `sums` and keeps the greatest of `maxima`."""
+
+    schema: pa.Schema
+    sums: tuple[str, ...]
+    maxima: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(name for name in self.schema.names if name not in self.sums + self.maxima)
+
+
+CHURN = ("connects", "refused", "disconnects", "takeovers", "expiries")
+GOLD = {
+    "traffic": Gold(
+        pa.schema([*WINDOW, *_text("stream", "prefix", "topic", "client_id"), *_whole("messages", "bytes")]),
+        ("messages", "bytes"),
+    ),
+    "latency": Gold(
+        pa.schema([*WINDOW, *_text("stream"), *_whole("bucket_us", "messages", "max_us")]), ("messages",), ("max_us",)
+    ),
+    "drops": Gold(
+        pa.schema([*WINDOW, pa.field("reason", pa.int16()), *_text("client_id"), *_whole("drops")]), ("drops",)
+    ),
+    "churn": Gold(pa.schema([*WINDOW, *_text("client_id"), *_whole(*CHURN)]), CHURN),
+    "late": Gold(pa.schema([*WINDOW, *_whole("rows")]), ("rows",)),
+}

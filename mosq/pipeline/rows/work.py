@@ -1,0 +1,168 @@
+"""Compute all tables from a batch of records: the work of one task, and what the driver reads of its result.
+
+A `Work` writes bronze, silver and quarantine into files that no reader sees yet, and yields a manifest: the files, the
+sums for the gold tables, the events for the audit, and counts. The driver reads the manifests of all tasks of a batch
+with `read_manifest`, checks them, and commits.
+
+Invariant: the rows depend only on the records and on the fields of the `Work`, so doing a batch again gives the same
+rows. Memory: a batch of the input at a time, and the open files.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mosq.pipeline.lake.parts import Part
+from mosq.pipeline.rows import sums
+from mosq.pipeline.rows.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mosq.pipeline.lake.places import Place
+
+MANIFEST = pa.schema(
+    [
+        pa.field("kind", pa.string()),
+        pa.field("table", pa.string()),
+        pa.field("date", pa.string()),
+        pa.field("path", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("rows", pa.int64()),
+        pa.field("text", pa.string()),
+        pa.field("content", pa.binary()),
+    ]
+)
+MANIFEST_DDL = (
+    "kind string, table string, date string, path string, size bigint, rows bigint, text string, content binary"
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Hold a rule of the settings: the first rule that matches a topic applies.
+
+    `schema` has the names of the messages' fields (silver_schema gives the table's columns), and is None while it is
+    not settled.
+    """
+
+    name: str
+    topic: str  # a topic filter
+    format: str  # json, csv, number, sparkplug
+    schema: pa.Schema | None = None
+
+    @property
+    def table(self) -> str:
+        return f"silver/{self.name}"
+
+
+@dataclass(frozen=True)
+class Work:
+    """Describe the work of a task. Pickled, it is small.
+
+    `watermarks` maps "node/stream/shard" to a time in microseconds: older rows are late. `only` limits silver and
+    quarantine to these rules (a backfill); the input then may be rows of bronze.
+    """
+
+    place: "Place"
+    node: str
+    rules: tuple[Rule, ...] = ()
+    jobs: frozenset[str] = frozenset(("silver", "gold", "audit"))
+    window_us: int = 60_000_000
+    prefix_levels: int = 1
+    watermarks: dict[str, int] = field(default_factory=dict)
+    bronze: bool = True  # false: the input is bronze, and bronze is not written again
+    only: frozenset[str] | None = None
+
+    def __call__(self, batches: "Iterable[Any]") -> "Iterator[Any]":
+        """Compute the tables of RecordBatches with the source's columns, or with those of bronze; yield MANIFEST."""
+        task = Task(self)
+        for batch in batches:
+            task.take(batch)
+        yield from task.manifest(MANIFEST)
+
+
+@dataclass
+class Manifest:
+    """Hold the results of all tasks of a batch. A key of a place is "node/stream/shard"."""
+
+    parts: dict[str, list[Part]] = field(default_factory=dict)  # of each table
+    rows: Counter[str] = field(default_factory=Counter)  # of each table with parts
+    # n rows; `covered` sequence numbers, which are more than n if a row stands for a gap; min_seq, max_seq, time_us
+    places: dict[str, dict[str, int]] = field(default_factory=dict)
+    sums: dict[str, pa.Table] = field(default_factory=dict)  # of each gold table without its "gold/"; all are there
+    accounts: pa.Table | None = None  # accounts.SCHEMA, in the order of node, stream, shard and seq; None: no events
+    # of each rule: fields without a column. The type is DDL, "" if the field cannot be a column
+    fields: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
+    bad: Counter[str] = field(default_factory=Counter)  # reasons of the quarantine
+    samples: dict[str, list[str]] = field(default_factory=dict)  # of each rule without schema
+    pending: Counter[str] = field(default_factory=Counter)  # messages of each rule without schema
+
+
+def read_manifest(rows: "Iterable[Any]") -> Manifest:
+    """Return what all tasks of a batch yielded: RecordBatches or rows of Spark with the columns of MANIFEST."""
+    found = Manifest()
+    partial: dict[str, list[pa.Table]] = {}
+    accounts: list[pa.Table] = []
+    for row in _dicts(rows):
+        _read(found, row, partial, accounts)
+    found.sums = sums.combine(partial)
+    if accounts:
+        order = [(name, "ascending") for name in ("node", "stream", "shard", "seq")]
+        found.accounts = pa.concat_tables(accounts).sort_by(order)
+    return found
+
+
+def _dicts(rows: "Iterable[Any]") -> "Iterator[dict[str, Any]]":
+    for row in rows:
+        if isinstance(row, pa.RecordBatch | pa.Table):
+            yield from row.to_pylist()
+        else:
+            yield row if isinstance(row, dict) else row.asDict()
+
+
+def _table(content: bytes) -> pa.Table:
+    return pa.ipc.open_stream(content).read_all()
+
+
+def _read(found: Manifest, row: dict[str, Any], partial: dict[str, list[pa.Table]], accounts: list[pa.Table]) -> None:
+    kind, table = row["kind"], row["table"]
+    if kind == "part":
+        part = Part(table, row["path"], row["date"], row["size"], row["rows"], row["text"])
+        found.parts.setdefault(table, []).append(part)
+        found.rows[table] += part.rows
+    elif kind == "places":
+        for one in _table(row["content"]).to_pylist():
+            place = f"{one.pop('node')}/{one.pop('stream')}/{one.pop('shard')}"
+            found.places[place] = _joined(found.places[place], one) if place in found.places else one
+    elif kind == "sums":
+        partial.setdefault(table, []).append(_table(row["content"]))
+    elif kind == "accounts":
+        accounts.append(_table(row["content"]))
+    elif kind == "fields":
+        _read_fields(found.fields.setdefault(table, {}), json.loads(row["text"]))
+    elif kind == "bad":
+        found.bad[row["text"]] += row["rows"]
+    elif kind == "samples":
+        texts = _table(row["content"])["text"].to_pylist()
+        found.samples.setdefault(table, []).extend(texts)
+    elif kind == "pending":
+        found.pending[table] += row["rows"]
+
+
+def _read_fields(known: dict[str, tuple[str, int]], fields: dict[str, tuple[str, int]]) -> None:
+    from mosq.pipeline.rows import inference
+
+    for name, (type, n) in fields.items():
+        had_type, had_n = known.get(name, (type, 0))
+        known[name] = (inference.joined(had_type, type), had_n + n)
+
+
+def _joined(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    least = ("min_seq",)
+    added = ("n", "covered")
+    how = {name: min if name in least else max for name in a}
+    return {name: a[name] + b[name] if name in added else how[name](a[name], b[name]) for name in a}
