@@ -1,34 +1,34 @@
 """Run the jobs as one streaming query.
 
-Each micro-batch of the journal becomes a batch of bronze. All other tables get a batch with the same number, computed
-from that batch read back from bronze. The state after the batch is written last.
+Each micro-batch is one Spark job: its tasks write the files of bronze, silver and quarantine, and return a manifest
+(rows/work.py). The driver compares the manifest with the offsets of Spark's checkpoint, and commits table by table with
+Delta: bronze first, progress last.
 
-Invariant: every table has a batch once or not at all, and doing a batch again (after the driver was killed) writes the
-same rows. So no row is lost or doubled for any reader. Cost: a batch takes several Spark jobs of at least 0.2 s each.
+Invariant: each commit carries the checkpoint's name and the batch's number, and is skipped if it is there already. A
+batch that is done again has the same records. So each row is in each table once, wherever a program was killed.
 """
 
 import contextlib
-import functools
-import shutil
 import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
 
-from mosq.journal.kinds import ACCOUNT, GAP
-from mosq.pipeline import MosqPipelineError, audit, fanout, gold, state, tables, trouble, views
-from mosq.pipeline import silver as typed
-from mosq.pipeline.runs import compaction
-from mosq.pipeline.state import JOBS
+from mosq.pipeline import MosqPipelineError, audit, trouble
+from mosq.pipeline.lake import lock as locks
+from mosq.pipeline.rows.work import MANIFEST_DDL, Manifest, Rule, Work, read_manifest
+from mosq.pipeline.runs import progress, rebuild, settling
+from mosq.pipeline.runs.progress import BRONZE, JOBS, PROGRESS
+from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, TableSet, rules
+from mosq.pipeline.runs.tending import Tending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mosq.pipeline.settings import Settings
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     # gets the state before and after a batch, and the seconds that the batch took
     Report = Callable[[dict[str, Any], dict[str, Any], float], object]
 
-BRONZE = "bronze"
 LOOK_S = 0.2
-REMEMBER_S = 600
+TASK_ROWS = 50_000  # a task of fewer rows costs more than it saves
 
 
 class Jobs:
@@ -55,17 +54,31 @@ class Jobs:
     ) -> None:
         self.spark, self.settings, self.log, self.report = spark, settings, log, report
         self.jobs = frozenset(jobs)  # beside bronze
-        self.rules = typed.settled(settings) if "silver" in self.jobs else []
         self.error: BaseException | None = None
-        self.there: list[str] = []
         self.at_work = threading.Lock()
         self.stopping = False
-        self.remembered_at = time.monotonic()
+        self.about = progress.begun(settings, progress.setup(settings, jobs))
+        self.tables = TableSet(settings, self.about)
+        self.tables.create(self.jobs, ())
+        self.state = progress.of_table(self.tables.table(PROGRESS))
+        progress.made(settings, self.about)
+        self.samples: dict[str, list[str]] = {}
+        self.tending = Tending(self.tables, log)
+        self.schemas: dict[str, str] = {}  # those that the tables have all columns of
+        self.rules: tuple[Rule, ...] = ()
+        self._ready()
+        self.schemas = dict(self.state["schemas"])
 
     def batch(self, df: "DataFrame", batch_id: int) -> None:
         """Process a batch, as foreachBatch calls it."""
         with self.at_work:
-            self._batch(df, batch_id)
+            if self.stopping:
+                raise MosqPipelineError("the query is stopping: no further batch begins")
+            try:
+                self._batch(df, batch_id)
+            except BaseException as error:
+                self.error = error  # Spark passes on only a text of it
+                raise
 
     def stop(self, query: "StreamingQuery") -> None:
         """Stop the query after the current batch. Spark would otherwise abort its jobs in the middle and log errors."""
@@ -74,151 +87,189 @@ class Jobs:
         query.stop()
 
     def _batch(self, df: "DataFrame", batch_id: int) -> None:
-        if self.stopping:
-            raise MosqPipelineError("the query is stopping: no further batch begins")
-        try:
-            if state.after(self.settings, None)["batch"] >= batch_id:
-                return
-            tables.write_batch(df, self.settings.table(BRONZE), batch_id)
-            now = self.derive(batch_id)
-            if time.monotonic() - self.remembered_at > REMEMBER_S:
-                self.remember(now)
-        except BaseException as error:
-            self.error = error  # Spark passes on only a text of it
-            raise
-
-    def derive(self, batch_id: int, before: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Compute everything but bronze from a batch of bronze.
-
-        `before` is the state after the previous batch, if known. Return the state after this batch.
-        """
-        began = time.monotonic()
-        before = before or state.after(self.settings, batch_id - 1)
-        batch = tables.read_batch(self.spark, self.settings.table(BRONZE), batch_id)
-        found = gold.sums(batch, self.settings, {place: shard["time_us"] for place, shard in before["shards"].items()})
-        now = self._next(before, batch_id, found)
-        if "gold" in self.jobs:
-            for name, rows in gold.cut(found, self.settings).items():
-                self._small(f"gold/{name}", rows, now)
-                now["late"] += sum(rows["rows"].to_pylist()) if name == "late" else 0
-        bad: list[DataFrame] = []
-        if "silver" in self.jobs:
-            counts = gold.by(found, "rule")
-            for number in sorted(counts):
-                bad += self._silver(number, counts[number], batch, now)
-        kinds = gold.by(found, "kind")
-        if "audit" in self.jobs and (ACCOUNT in kinds or GAP in kinds):
-            bad += self._audit(batch, now)
-        if bad:
-            self._quarantine(bad, now)
-        self._empty(now)
-        self._views(now)
-        state.put_after(self.settings, now)
-        if self.report is not None:
-            self.report(before, now, time.monotonic() - began)
-        return now
-
-    def _next(self, before: dict[str, Any], batch_id: int, found: "pa.Table") -> dict[str, Any]:
-        """Return the state after the batch, as far as it is known before its tables are written."""
-        positions = gold.positions(found)
-        shards = dict(before["shards"])
-        for place, at in positions.items():
-            had = shards.get(place, {"next": 0, "time_us": 0, "rows": 0})
-            shards[place] = {
-                "next": at["seq"] + 1,
-                "time_us": max(had["time_us"], at["time_us"] or 0),
-                "rows": had["rows"] + at["n"],
-            }
-        rows = dict(before["rows"])
-        rows[BRONZE] = rows.get(BRONZE, 0) + sum(at["n"] for at in positions.values())
-        return {
-            "batch": batch_id,
-            "at": time.time(),
-            "rows": rows,
-            "shards": shards,
-            "quarantine": dict(before["quarantine"]),
-            "late": before["late"],
-            "audit": {**before["audit"], "examples": list(before["audit"]["examples"])},
-        }
-
-    def _counted(self, table: str, n: int, now: dict[str, Any]) -> None:
-        now["rows"][table] = now["rows"].get(table, 0) + n
-
-    def _small(self, table: str, rows: "pa.Table", now: dict[str, Any]) -> None:
-        """Write a batch unless it has no rows.
-
-        The first batch is always written, so that all tables exist from the start.
-        """
-        if not rows.num_rows and table in now["rows"]:
+        before, began = self.state, time.monotonic()
+        ranges = progress.ranges(self.settings, batch_id)
+        if before["batch"] >= batch_id:
+            self._check_done(before, batch_id)
             return
-        tables.write_arrow(rows, self.settings.table(table), now["batch"], tables.query_of(self.spark))
-        self._counted(table, rows.num_rows, now)
+        _check_begin(before, batch_id, ranges)
+        work = self._work(before)
+        n = sum(hi - lo for lo, hi in ranges.values())
+        few = df.coalesce(max(1, min(self.spark.sparkContext.defaultParallelism, -(-n // TASK_ROWS))))
+        manifest = read_manifest(few.mapInArrow(work, MANIFEST_DDL).toArrow().to_batches())
+        check_manifest(manifest, ranges, batch_id)
+        self._commit(before, manifest, batch_id)
+        self._settle(settling.due(self.state))
+        if self.report is not None:
+            self.report(before, self.state, time.monotonic() - began)
 
-    def _silver(self, number: int, messages: int, batch: "DataFrame", now: dict[str, Any]) -> "list[DataFrame]":
-        """Write the messages that a rule can read; return those that it may not be able to read."""
-        rule = self.rules[number]
-        if rule.silver.format == "json" and rule.schema is None:
-            rule = self.rules[number] = typed.infer(self.settings, rule, batch, self.log)
-        rows = typed.read(batch, self.settings, rule)
-        if rule.schema is not None:
-            table = self.settings.table(rule.table)
-            tables.write_batch(typed.good(rows), table, now["batch"])
-            written = tables.count(table, now["batch"])
-            self._counted(rule.table, written, now)
-            if written == messages and rule.silver.format != "sparkplug":  # sparkplug: a message has many rows, or none
-                return []
-        return [typed.quarantined(rows, rule)]
+    def _work(self, before: dict[str, Any]) -> Work:
+        behind_us = self.settings.watermark_us
+        return Work(
+            place=self.tables.place,
+            node=self.settings.node,
+            rules=self.rules,
+            jobs=self.jobs,
+            window_us=self.settings.window_us,
+            prefix_levels=self.settings.prefix_levels,
+            watermarks={place: at["time_us"] - behind_us for place, at in before["shards"].items() if at["time_us"]},
+        )
 
-    def _audit(self, batch: "DataFrame", now: dict[str, Any]) -> "list[DataFrame]":
-        rows, unreadable, lost = audit.accounts(audit.decoded(batch))
-        self._small("gold/backlog", rows, now)
-        bad = audit.wrong(rows)
-        summary = now["audit"]
-        summary["rows"] += rows.num_rows
-        summary["wrong"] += bad.num_rows
-        summary["lost_events"] += lost
-        examples = [audit.why(row) for row in bad.slice(0, audit.EXAMPLES).to_pylist()]
-        summary["examples"] = [*summary["examples"], *examples][: audit.EXAMPLES]
-        return [self.spark.createDataFrame(unreadable)] if unreadable.num_rows else []
+    def _check_done(self, before: dict[str, Any], batch_id: int) -> None:
+        """Check that a finished batch, which Spark does again after a kill, ends where it ended then."""
+        for place, end in progress.nexts(self.settings, batch_id).items():
+            ours = before["shards"].get(place, {"next": 0})["next"]
+            if before["batch"] == batch_id and ours != end and ours:
+                raise MosqPipelineError(
+                    f"batch {batch_id} ended at {ours:,} of {place} when it was committed, and ends at {end:,} by Spark's"
+                    f" checkpoint in {self.settings.checkpoints}: the checkpoint is an older copy, or a power failure"
+                    " took its end. Nothing was committed; restore it, or begin with other places"
+                )
 
-    def _quarantine(self, bad: "list[DataFrame]", now: dict[str, Any]) -> None:
-        """Write one batch of all unreadable payloads."""
-        table = self.settings.table("quarantine")
-        tables.write_batch(functools.reduce(DataFrame.unionByName, bad), table, now["batch"])
-        for reason, n in tables.counts(table, now["batch"], "reason").items():
-            now["quarantine"][reason] = now["quarantine"].get(reason, 0) + n
-            self._counted("quarantine", n, now)
+    # ---- commits
 
-    def _empty(self, now: dict[str, Any]) -> None:
-        """Create the tables that have no rows yet."""
-        if "audit" in self.jobs:
-            self._small("gold/backlog", audit.NONE, now)
-        if self.jobs & {"audit", "silver"}:
-            self._small("quarantine", typed.NO_QUARANTINE, now)
+    def _commit(self, before: dict[str, Any], manifest: Manifest, batch: int) -> None:
+        """Commit a checked batch to all tables."""
+        now = next_state(before, manifest, batch)
+        quarantine = list(manifest.parts.get(QUARANTINE, ()))
+        backlog: list[Any] = []
+        if "audit" in self.jobs and manifest.accounts is not None:
+            rows, unreadable, lost = audit.accounts(manifest.accounts)
+            _audited(now, rows, unreadable, lost)
+            backlog = self.tables.rows_as_parts(BACKLOG, rows)
+            quarantine += self.tables.rows_as_parts(QUARANTINE, unreadable)
+        spans = {place: [at["min_seq"], now["shards"][place]["next"]] for place, at in manifest.places.items()}
+        about = {"batch": batch, "rows": sum(at["n"] for at in manifest.places.values()), "ranges": spans}
+        self.tables.append(BRONZE, manifest.parts.get(BRONZE, ()), batch, about)
+        for name, parts in manifest.parts.items():
+            if name.startswith("silver/"):
+                self.tables.append(name, parts, batch, {"batch": batch, "rows": manifest.rows[name]})
+        self.tables.append(QUARANTINE, quarantine, batch, {"batch": batch})
+        if "gold" in self.jobs:
+            for name, rows in manifest.sums.items():
+                self.tables.merge(f"gold/{name}", rows, batch)
+        self.tables.append(BACKLOG, backlog, batch, {"batch": batch})
+        settling.gather(now, manifest, self.samples, self.log)
+        self._put(now)
 
-    def _views(self, now: dict[str, Any]) -> None:
-        there = sorted(now["rows"])
-        if there != self.there:
-            whole = [fanout.TABLE] if "gold" in self.jobs else []
-            if whole:
-                fanout.begin(self.settings)
-            tables.put(self.settings.tables / "views.sql", views.for_duckdb(self.settings.tables, [*there, *whole]))
-            self.there = there
+    def _put(self, now: dict[str, Any]) -> None:
+        now["step"] += 1
+        now["at"] = time.time()
+        progress.put_after(self.tables.table(PROGRESS), self.tables.app, now)
+        self.state = now
 
-    def remember(self, now: dict[str, Any]) -> None:
-        """Write the audit's result, at the end of a run and every REMEMBER_S seconds."""
-        self.remembered_at = time.monotonic()
-        if "audit" in self.jobs:
-            audit.remember(self.settings, now["batch"])
+    def _ready(self) -> None:
+        """Let the tables have all columns that the state names, and finish the backfills that it names."""
+        self.rules = rules(self.settings, self.state["schemas"]) if "silver" in self.jobs else ()
+        self.tables.create(self.jobs, self.rules)
+        for name in sorted(self.state["backfill"]):
+            now = progress.copied(self.state)
+            settling.backfill(self.spark, self.settings, self.tables, now, name, self.log)
+            self._put(now)
+
+    def _settle(self, names: list[str]) -> None:
+        """Settle the schemas of these rules, and add the columns of new fields."""
+        if names:
+            now = progress.copied(self.state)
+            if settling.settle(self.spark, self.settings, self.tables, now, names, self.samples, self.log):
+                self._put(now)
+        if self.state["schemas"] != self.schemas or self.state["backfill"]:
+            self._ready()
+        self.schemas = dict(self.state["schemas"])
+
+    def end(self) -> None:
+        """Settle all schemas with the messages there are: no further ones come."""
+        self._settle(sorted(self.state["pending"]))
+        self._settle([])  # a backfill may have found new fields
+
+    def tend(self) -> None:
+        """Do a part of the upkeep, unless a batch is at work."""
+        if self.tending.is_due() and self.at_work.acquire(blocking=False):
+            try:
+                self.tending.step(self.state)
+            finally:
+                self.at_work.release()
+
+
+def _check_begin(before: dict[str, Any], batch: int, ranges: dict[str, tuple[int, int]]) -> None:
+    """Check that a batch begins where the tables end."""
+    for place, (lo, _) in ranges.items():
+        at = before["shards"].get(place)
+        if at is not None and at["next"] != lo:
+            raise MosqPipelineError(
+                f"batch {batch} begins at {lo:,} of {place}, but the tables end at {at['next']:,}: nothing was"
+                " committed. Tables and checkpoints are not of the same time: restore both from one copy, or begin with"
+                " other places for them"
+            )
+
+
+def check_manifest(manifest: Manifest, ranges: dict[str, tuple[int, int]], batch: int) -> None:
+    """Check that the files of a batch have each record of its ranges once. Raises MosqPipelineError otherwise."""
+    for place in sorted(ranges.keys() | manifest.places.keys()):
+        lo, hi = ranges.get(place, (0, 0))
+        at = manifest.places.get(place, {"covered": 0, "min_seq": lo, "max_seq": hi - 1, "n": 0})
+        if at["covered"] != hi - lo or at["min_seq"] != lo or at["max_seq"] >= hi:
+            raise MosqPipelineError(
+                f"batch {batch} has {at['covered']:,} records of {place} ({at['min_seq']:,} to {at['max_seq']:,}), but"
+                f" Spark's checkpoint says {hi - lo:,} ({lo:,} to {hi - 1:,}): nothing was committed; run again"
+            )
+    n = sum(at["n"] for at in manifest.places.values())
+    if manifest.rows[BRONZE] != n:
+        raise MosqPipelineError(
+            f"batch {batch}: the tasks read {n:,} rows, but their files of bronze have {manifest.rows[BRONZE]:,}:"
+            " nothing was committed; run again"
+        )
+
+
+def next_state(before: dict[str, Any], manifest: Manifest, batch: int) -> dict[str, Any]:
+    """Return the state after a batch."""
+    now = progress.copied(before)
+    now["batch"] = batch
+    for place, at in manifest.places.items():
+        had = now["shards"].get(place, {"next": 0, "time_us": 0, "rows": 0})
+        now["shards"][place] = {
+            "next": at["min_seq"] + at["covered"],
+            "time_us": max(had["time_us"], at["time_us"] or 0),
+            "rows": had["rows"] + at["n"],
+        }
+    rows = dict(manifest.rows) | {f"gold/{name}": table.num_rows for name, table in manifest.sums.items()}
+    rows.pop(QUARANTINE, None)
+    for name, n in rows.items():
+        if not name.startswith("gold/"):
+            _counted(now["rows"], name, n)
+    for reason, n in manifest.bad.items():
+        _counted(now["quarantine"], reason, n)
+        _counted(now["rows"], QUARANTINE, n)
+    late = manifest.sums.get("late")
+    now["late"] += 0 if late is None else sum(late["rows"].to_pylist())
+    return now
+
+
+def _counted(counts: dict[str, int], key: str, n: int) -> None:
+    counts[key] = counts.get(key, 0) + n
+
+
+def _audited(now: dict[str, Any], rows: pa.Table, unreadable: pa.Table, lost: int) -> None:
+    bad = audit.wrong(rows)
+    summary = now["audit"]
+    summary["rows"] += rows.num_rows
+    summary["wrong"] += bad.num_rows
+    summary["lost_events"] += lost
+    examples = [audit.why(row) for row in bad.slice(0, audit.EXAMPLES).to_pylist()]
+    summary["examples"] = [*summary["examples"], *examples][: audit.EXAMPLES]
+    _counted(now["rows"], BACKLOG, rows.num_rows)
+    for reason in unreadable["reason"].to_pylist():
+        _counted(now["quarantine"], reason, 1)
+        _counted(now["rows"], QUARANTINE, 1)
 
 
 # ---- the query
 
 
-def alone(settings: "Settings") -> "contextlib.AbstractContextManager[None]":
-    """Lock the tables for this process."""
+def alone(settings: "Settings", log: "Log | None" = None) -> "contextlib.AbstractContextManager[locks.Lock]":
+    """Lock the tables for this process and the JVM that it starts."""
     busy = f"{settings.checkpoints} is in use: another `mosq pipeline run` works on these tables; stop it first"
-    return state.locked(settings.checkpoints / "lock", busy)
+    return locks.held(settings.checkpoints / locks.LOCK, busy, log)
 
 
 def source(spark: "SparkSession", settings: "Settings") -> "DataFrame":
@@ -235,7 +286,7 @@ def source(spark: "SparkSession", settings: "Settings") -> "DataFrame":
 def start(spark: "SparkSession", settings: "Settings", work: Jobs, once: bool) -> "StreamingQuery":
     """Start the query that passes each micro-batch to `work.batch`."""
     writer = source(spark, settings).writeStream.queryName("mosq").foreachBatch(work.batch)
-    writer = writer.option("checkpointLocation", str(settings.checkpoints / state.QUERY))
+    writer = writer.option("checkpointLocation", str(settings.checkpoints / progress.QUERY))
     writer = (
         writer.trigger(availableNow=True)
         if once
@@ -243,15 +294,6 @@ def start(spark: "SparkSession", settings: "Settings", work: Jobs, once: bool) -
     )
     query: StreamingQuery = writer.start()
     return query
-
-
-def prepare(settings: "Settings", jobs: "Sequence[str]") -> None:
-    """Create the folders, and check that their content was made with the same settings."""
-    state.check_rebuilt(settings)
-    now = state.setup(settings, jobs)
-    state.check(settings, now)
-    settings.tables.mkdir(parents=True, exist_ok=True)
-    state.put(settings.checkpoints / state.SETUP, now)
 
 
 def run(
@@ -263,65 +305,46 @@ def run(
     log: "Log" = print,
     report: "Report | None" = None,
     stop: threading.Event | None = None,
+    lock: locks.Lock | None = None,
 ) -> None:
-    """Run until all current records are read (`once`), or until `stop` is set."""
-    with alone(settings), trouble.plain_errors(settings):
-        prepare(settings, jobs)
+    """Run until all current records are read (`once`), or until `stop` is set.
+
+    `lock` is what the caller holds by `alone`, so that the JVM of its session has it too.
+    """
+    with contextlib.nullcontext() if lock is not None else alone(settings, log), trouble.plain_errors(settings):
+        progress.check(settings, progress.setup(settings, jobs))
+        rebuild.finish(settings, log)
         work = Jobs(spark, settings, jobs, log, report)
         query = start(spark, settings, work, once)
         try:
             while not query.awaitTermination(LOOK_S):
                 if stop is not None and stop.is_set():
                     work.stop(query)
+                else:
+                    work.tend()
         except BaseException as error:
             query.stop()
             if work.error is not None:
                 raise work.error from error
             if not work.stopping:  # else the error only reports the stop
                 raise
-        work.remember(state.after(settings))
+        if once:
+            work.end()
+        work.tend()
 
 
-def rebuild(
+def run_rebuild(
     spark: "SparkSession",
     settings: "Settings",
     *,
     jobs: "Sequence[str]" = JOBS,
     log: "Log" = print,
-    report: "Report | None" = None,
     stop: threading.Event | None = None,
+    lock: locks.Lock | None = None,
 ) -> None:
-    """Compute everything but bronze again from bronze, with the current settings.
-
-    If the process is killed or stopped, the rebuild must be run again.
-    """
-    with alone(settings), compaction.alone(settings), trouble.plain_errors(settings):
-        now = state.setup(settings, jobs)
-        query = state.query_id(settings)
-        state.put(settings.checkpoints / state.REBUILDING, now)
-        for folder in (
-            settings.table("silver"),
-            settings.table("gold"),
-            settings.table("quarantine"),
-            settings.checkpoints / "batches",
-            settings.checkpoints / "schemas",
-            settings.checkpoints / audit.REMEMBERED,
-        ):
-            shutil.rmtree(folder, ignore_errors=True)
-        # a table belongs to the query that writes it
-        spark.sparkContext.setLocalProperty("sql.streaming.queryId", query)
-        try:
-            work = Jobs(spark, settings, jobs, log, report)
-            before = state.empty()
-            for number in tables.batches(settings.table(BRONZE)):  # numbers have holes after merges
-                if stop is not None and stop.is_set():
-                    raise MosqPipelineError("the rebuild was stopped: run `mosq pipeline run --rebuild` again")
-                before = work.derive(number, before)
-            work.remember(before)
-        finally:
-            spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
-        state.put(settings.checkpoints / state.SETUP, now)
-        (settings.checkpoints / state.REBUILDING).unlink()
+    """Compute tables again from bronze, with the current settings, and switch to them."""
+    with contextlib.nullcontext() if lock is not None else alone(settings, log), trouble.plain_errors(settings):
+        rebuild.rebuild(spark, settings, jobs, log, stop)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ class Live:
             self.open = False
 
     def report(self, before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
-        """Print the line of a batch; `now` and `before` are states (see state.empty), seconds its duration."""
+        """Print the line of a batch; `now` and `before` are states (see progress.empty), seconds its duration."""
         if self.quiet:
             return
         line = self._line(before, now, seconds)

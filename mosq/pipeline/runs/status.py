@@ -6,7 +6,8 @@ This module starts no Spark and takes no lock, so it works while `run` runs and 
 import time
 from typing import TYPE_CHECKING, Any
 
-from mosq.pipeline import MosqPipelineError, state
+from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.runs import progress
 from mosq.tools.table import shown
 
 if TYPE_CHECKING:
@@ -21,11 +22,11 @@ def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
     The delay is the time between the newest row of the journal and the newest row of bronze.
     """
     found = {}
-    for name, stream in state.streams(settings).items():
+    for name, stream in progress.streams(settings).items():
         rows = behind = 0
         newest = ours = 0
         for shard, mark in enumerate(stream.marks()):
-            at = now["shards"].get(f"{name}/{shard}", {"next": mark.first_seq, "rows": 0, "time_us": 0})
+            at = now["shards"].get(f"{settings.node}/{name}/{shard}", {"next": mark.first_seq, "rows": 0, "time_us": 0})
             rows += at["rows"]
             behind += max(0, mark.seq - max(at["next"], mark.first_seq))
             newest, ours = max(newest, mark.time_us), max(ours, at["time_us"])
@@ -39,15 +40,18 @@ def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
     """Return the state of tables and streams as a dictionary for JSON; with_audit adds totals over all sessions."""
-    now = state.after(settings)
+    now = progress.after(settings)
     found: dict[str, Any] = {
         "settings": str(settings.file),
-        "tables": str(settings.tables),
+        "tables": settings.tables,
         "batch": now["batch"],
         "at": now.get("at"),
         "rows": now["rows"],
         "late": now["late"],
         "quarantine": now["quarantine"],
+        "schemas": now["schemas"],
+        "new_fields": now["fields"],
+        "pending": now["pending"],
         "audit": now["audit"],
     }
     try:
@@ -103,6 +107,11 @@ def text(found: dict[str, Any]) -> str:
         )
     for reason, n in sorted(found["quarantine"].items(), key=lambda one: -one[1]):
         lines.append(f"quarantine: {n:,} x {reason}")
+    for name, waiting in sorted(found["pending"].items()):
+        lines.append(f"silver {name}: {waiting['rows']:,} messages wait for a schema; they are in bronze")
+    for name, fields in sorted(found["new_fields"].items()):
+        listed = ", ".join(f"{field} ({n:,})" for field, n in sorted(fields.items(), key=lambda one: -one[1])[:SHOWN])
+        lines.append(shown(f"silver {name}: fields that came after its schema: {listed}"))
     return "\n".join(lines + _audit_lines(found["audit"]))
 
 

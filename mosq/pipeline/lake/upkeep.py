@@ -1,0 +1,218 @@
+"""Keep tables small and fast: merge small files, delete replaced files and old logs, delete old rows, erase rows.
+
+All of it happens in commits of Delta, so a reader sees one version before, during and after it. A reader of an older
+version has KEPT_S seconds until the files that only this version names are deleted.
+"""
+
+import datetime
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.lake.parts import DATE, PartWriter
+from mosq.pipeline.lake.table import TRIES, WINDOW, Table, _hooks, _properties, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+TARGET_BYTES = 128 << 20  # of a merged file
+AT_LEAST = 8  # small files of one date, before they are merged
+GOLD_ROWS = 4_000_000  # of a merged gold file, which is made in memory
+KEPT_S = 3600  # a file that no newest version names stays that long
+UNKNOWN_KEPT_S = 24 * 3600  # a file that no version names: a batch or rebuild may still work on it
+FULL_EVERY_S = 12 * 3600
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Hold what to do with a table: `keep_us` None keeps all rows; `closed` ends the windows that no batch changes."""
+
+    keep_us: int | None = None
+    closed: datetime.datetime | None = None
+    at_least: int = AT_LEAST
+    full: bool = False
+
+
+def tend(table: Table, plan: Plan) -> str:
+    """Do everything that the table needs now; return what was done."""
+    done = []
+    table.refresh()
+    if plan.keep_us is not None and (n := expire(table, plan.keep_us)):
+        done.append(f"{n:,} old rows deleted")
+    merged, into = merge_files(table, plan)
+    if merged:
+        done.append(f"{merged:,} files merged into {into:,}")
+    if n := clean(table, plan.full):
+        done.append(f"{n:,} replaced files deleted")
+    return ", ".join(done) or "nothing to do"
+
+
+def merge_files(table: Table, plan: Plan) -> tuple[int, int]:
+    """Merge small files of each date; return how many became how many."""
+    if not table.partition_by:
+        return 0, 0
+    if WINDOW in table.schema.names:
+        return _merge_windows(table, plan)
+    many = _many(table.adds(), plan.at_least)
+    merged = into = 0
+    for date in many:
+        with plain(table.place.uri):
+            done = _compacted(table, date)
+        merged, into = merged + done["numFilesRemoved"], into + done["numFilesAdded"]
+    return merged, into
+
+
+def _many(adds: pa.Table, at_least: int) -> list[datetime.date | None]:
+    """Return the dates that have at least that many small files."""
+    small = adds.filter(pc.less(adds["size_bytes"], TARGET_BYTES // 2))
+    n: dict[datetime.date | None, int] = {}
+    for date in small[f"partition.{DATE}"].to_pylist():
+        n[date] = n.get(date, 0) + 1
+    return [date for date, count in n.items() if count >= at_least]
+
+
+def _compacted(table: Table, date: datetime.date | None) -> dict[str, Any]:
+    from deltalake import WriterProperties
+    from deltalake.exceptions import CommitFailedError
+
+    which = [(DATE, "=", "" if date is None else date.isoformat())]
+    for attempt in range(TRIES):
+        try:
+            found: dict[str, Any] = table.handle.optimize.compact(
+                partition_filters=which,
+                target_size=TARGET_BYTES,
+                max_concurrent_tasks=1,
+                writer_properties=WriterProperties(compression="ZSTD"),
+                commit_properties=_properties({}),
+                **_hooks(),
+            )
+        except CommitFailedError:
+            if attempt == TRIES - 1:
+                raise
+            table.refresh()
+            continue
+        table._committed()
+        return found
+    raise AssertionError("unreachable")
+
+
+def _merge_windows(table: Table, plan: Plan) -> tuple[int, int]:
+    """Merge the files of a gold table whose windows are closed: a batch does not write those again."""
+    adds = table.adds()
+    if plan.closed is None or f"max.{WINDOW}" not in adds.column_names:
+        return 0, 0
+    newest = adds[f"max.{WINDOW}"]
+    mask = pc.fill_null(pc.less(newest, pa.scalar(plan.closed, newest.type)), fill_value=False)
+    mask = pc.and_(mask, pc.less(adds["num_records"], GOLD_ROWS // 2))
+    merged = into = 0
+    closed = adds.filter(mask)
+    for date in _many(closed, plan.at_least):
+        files = closed.filter(pc.equal(closed[f"partition.{DATE}"], date)).to_pylist()
+        files.sort(key=lambda add: add[f"min.{WINDOW}"])
+        for group in _groups(files):
+            n = _replace_files(table, group)
+            merged, into = merged + len(group), into + n
+    return merged, into
+
+
+def _groups(files: list[dict[str, Any]]) -> "Iterator[list[dict[str, Any]]]":
+    group: list[dict[str, Any]] = []
+    rows = 0
+    for add in files:
+        if group and rows + add["num_records"] > GOLD_ROWS:
+            yield group
+            group, rows = [], 0
+        group.append(add)
+        rows += add["num_records"]
+    if len(group) > 1:
+        yield group
+
+
+def _replace_files(table: Table, files: "Sequence[dict[str, Any]]") -> int:
+    from deltalake.exceptions import CommitFailedError
+    from deltalake.transaction import AddAction, RemoveAction
+
+    rows = pa.concat_tables([table._of_file(add) for add in files])
+    if rows.num_rows != sum(add["num_records"] for add in files):
+        raise MosqPipelineError(f"{table.place.uri}: a file has other rows than its log says; nothing was merged")
+    writer = PartWriter(table.parent, table.name, table.schema)
+    writer.write(rows.sort_by(WINDOW))
+    parts, now = writer.close(), int(time.time() * 1000)
+    gone = [
+        RemoveAction(add["path"], False, now, add["size_bytes"], {DATE: str(add[f"partition.{DATE}"])}) for add in files
+    ]
+    new = [AddAction(part.path, part.size, {DATE: part.date}, now, False, part.stats) for part in parts]
+    with plain(table.place.uri):
+        try:
+            table.handle.create_write_transaction(
+                [*gone, *new], "append", table.schema, [DATE], commit_properties=_properties({}), **_hooks()
+            )
+        except CommitFailedError:
+            table.refresh()  # a batch wrote one of the files again: the next upkeep merges them
+            return len(files)
+        table._committed()
+    return len(parts)
+
+
+def expire(table: Table, keep_us: int) -> int:
+    """Delete the dates that ended more than `keep_us` ago; return how many rows."""
+    last = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(microseconds=keep_us)).date()
+    adds = table.adds()
+    if not adds.num_rows or DATE not in table.partition_by:
+        return 0
+    dates = adds[f"partition.{DATE}"]
+    old = adds.filter(pc.fill_null(pc.less(dates, pa.scalar(last, dates.type)), fill_value=False))
+    if not old.num_rows:
+        return 0
+    n = pc.sum(old["num_records"]).as_py() or 0
+    table.delete(f"{DATE} < DATE '{last.isoformat()}'", {"mosq": "retention"})
+    return int(n)
+
+
+def clean(table: Table, full: bool = False, kept_s: float = KEPT_S) -> int:
+    """Write a checkpoint of the log, delete old logs and replaced files; return how many files of rows.
+
+    `full` also deletes files that no version names: what killed batches and rebuilds left.
+    """
+    with plain(table.place.uri):
+        table.refresh()
+        table.handle.create_checkpoint()
+        table.handle.cleanup_metadata()
+        gone = table.handle.vacuum(
+            retention_hours=max(0, int(kept_s // 3600)), dry_run=False, enforce_retention_duration=False, **_hooks()
+        )
+        n = len(gone)
+        if full:
+            n += len(
+                table.handle.vacuum(
+                    retention_hours=UNKNOWN_KEPT_S // 3600,
+                    dry_run=False,
+                    enforce_retention_duration=False,
+                    full=True,
+                    **_hooks(),
+                )
+            )
+        table.refresh()
+    return n
+
+
+def erase(tables: "Sequence[Table]", client: str | None, topic: str | None, log: "Callable[[str], object]") -> int:
+    """Delete all rows of a client or topic from the tables; return how many. Older versions lose them KEPT_S later."""
+    n = 0
+    for table in tables:
+        names = table.refresh().schema.names
+        wanted = {"client_id": client, "topic": topic}
+        parts = [
+            f"{name} = '{value.replace(chr(39), chr(39) * 2)}'" for name, value in wanted.items() if value is not None
+        ]
+        if not parts or any(value is not None and name not in names for name, value in wanted.items()):
+            continue
+        deleted = table.delete(" AND ".join(parts), {"mosq": "erase"})
+        if deleted:
+            log(f"{table.name}: {deleted:,} rows erased")
+        n += deleted
+    return n
