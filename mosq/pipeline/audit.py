@@ -10,84 +10,89 @@ A row that does not add up is an alarm, never a rounding error. If the broker co
 or if a row cannot be read, the audit reports that it is not complete.
 """
 
-import contextlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F  # noqa: N812
 
 from mosq.journal.kinds import ACCOUNT, GAP
-from mosq.pipeline import tables
-from mosq.pipeline.silver import CORRUPT
+from mosq.pipeline.lake.places import place_of
+from mosq.pipeline.lake.table import Table
+from mosq.pipeline.rows.tables import KEY_FIELDS, QUARANTINE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame
+    from collections.abc import Iterable
 
     from mosq.pipeline.settings import Settings
 
 COUNTERS = ("restored", "published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone")
 ENDS = ("acknowledged", "expired", "dropped", "gone", "queued")
-SCHEMA = ", ".join(
-    ["session BIGINT", *(f"{name} BIGINT" for name in COUNTERS), "ended BOOLEAN", "lost BIGINT", f"{CORRUPT} STRING"]
-)
-KEYS = ("stream", "shard", "seq", "time", "client_id")
 EXAMPLES = 10
-NONE = pa.schema(
+KEYS = tuple(field for field in KEY_FIELDS if field.name != "topic")
+SCHEMA = pa.schema(
     [
-        pa.field("stream", pa.string()),
-        pa.field("shard", pa.int32()),
-        pa.field("seq", pa.int64()),
-        pa.field("time", pa.timestamp("us", tz="UTC")),
-        pa.field("client_id", pa.string()),
+        *KEYS,
         *(pa.field(name, pa.int64()) for name in ("session", *COUNTERS)),
         pa.field("ended", pa.bool_()),
         pa.field("difference", pa.int64()),
     ]
-).empty_table()
+)
+# the events that the audit reads, as a task of the pipeline returns them
+EVENTS = pa.schema([*KEY_FIELDS, pa.field("kind", pa.int8()), pa.field("payload", pa.binary())])
+TABLE = "gold/backlog"
 UNREADABLE = "account: not in the format that the broker writes"
+INT64 = range(-(1 << 63), 1 << 63)
 
 
-def decoded(batch: "DataFrame") -> pa.Table:
-    """Return the account and gap events of a batch, with their payloads decoded, in the order of stream, shard and seq.
+def accounts(events: pa.Table) -> tuple[pa.Table, pa.Table, int]:
+    """Return the rows of gold/backlog, the unreadable rows (for the quarantine), and the number of lost events.
+
+    `events` are the rows of kinds 9 and 10 with the columns of EVENTS.
     """
-    text = F.col("payload").cast("string")
-    value = F.from_json(text, SCHEMA, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
-    rows = batch.where(F.col("kind").isin(ACCOUNT, GAP)).select(*KEYS, "topic", "kind", "payload", value.alias("v"))
-    return (
-        rows.select(*KEYS, "topic", "kind", "payload", "v.*")
-        .toArrow()
-        .sort_by([("stream", "ascending"), ("shard", "ascending"), ("seq", "ascending")])
-    )
+    good: list[dict[str, Any]] = []
+    bad: list[int] = []
+    lost = 0
+    kinds, payloads = events["kind"].to_pylist(), events["payload"].to_pylist()
+    for row, (kind, payload) in enumerate(zip(kinds, payloads, strict=True)):
+        content = _object(payload)
+        if kind == GAP and _are_numbers(content, ("lost",)):
+            lost += content["lost"]
+        elif kind == ACCOUNT and _are_numbers(content, ("session", *COUNTERS)) and type(content.get("ended")) is bool:
+            good.append({"row": row, **{name: content[name] for name in ("session", *COUNTERS, "ended")}})
+        elif kind in (ACCOUNT, GAP):
+            bad.append(row)
+    return _backlog(events, good), _quarantine(events.take(pa.array(bad, pa.int64()))), lost
 
 
-def _missing(rows: pa.Table, names: tuple[str, ...]) -> Any:
-    mask = pc.is_valid(rows[CORRUPT])
-    for name in names:
-        mask = pc.or_(mask, pc.is_null(rows[name]))
-    return mask
+def _object(payload: bytes | None) -> dict[str, Any]:
+    try:
+        content = json.loads(payload or b"")
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
-def accounts(rows: pa.Table) -> tuple[pa.Table, pa.Table, int]:
-    """Return the rows of gold/backlog, the unreadable rows (for the quarantine), and the number of lost events."""
-    of_account, of_gap = (rows.filter(pc.equal(rows["kind"], kind)) for kind in (ACCOUNT, GAP))
-    bad_account = _missing(of_account, ("session", *COUNTERS, "ended"))
-    bad_gap = _missing(of_gap, ("lost",))
-    bad = pa.concat_tables([of_account.filter(bad_account), of_gap.filter(bad_gap)])
-    good = of_account.filter(pc.invert(bad_account)).select([*KEYS, "session", *COUNTERS, "ended"])
-    n = bad.num_rows
-    quarantine = pa.table(
-        {
-            **{name: bad[name] for name in (*KEYS[:4], "topic", "client_id")},
-            "silver": pa.array(["account"] * n, pa.string()),
-            "reason": pa.array([UNREADABLE] * n, pa.string()),
-            "payload": bad["payload"],
-        }
-    )
-    lost = pc.sum(of_gap.filter(pc.invert(bad_gap))["lost"]).as_py() or 0
-    return with_difference(good), quarantine, lost
+def _are_numbers(content: dict[str, Any], names: "Iterable[str]") -> bool:
+    return all(type(content.get(name)) is int and content[name] in INT64 for name in names)
+
+
+def _backlog(events: pa.Table, good: list[dict[str, Any]]) -> pa.Table:
+    keys = events.select([field.name for field in KEYS]).take(pa.array([one["row"] for one in good], pa.int64()))
+    columns = {name: keys[name] for name in keys.column_names}
+    for field in SCHEMA:
+        if field.name not in columns and field.name != "difference":
+            columns[field.name] = pa.array([one[field.name] for one in good], field.type)
+    return with_difference(pa.table(columns)).cast(SCHEMA)
+
+
+def _quarantine(rows: pa.Table) -> pa.Table:
+    said = {"silver": "account", "reason": UNREADABLE}
+    columns = [
+        pa.array([said[field.name]] * rows.num_rows, field.type) if field.name in said else rows[field.name]
+        for field in QUARANTINE
+    ]
+    return pa.table(columns, schema=QUARANTINE)
 
 
 def with_difference(rows: pa.Table) -> pa.Table:
@@ -129,9 +134,8 @@ def why(row: dict[str, Any]) -> str:
 
 # ---- over all batches, for `status --audit`
 
-OF_SESSION = ("client_id", "session")
+OF_SESSION = ("node", "client_id", "session")
 RISING = tuple(name for name in COUNTERS if name != "queued")
-REMEMBERED = "audit"  # a folder beside the checkpoint; N.parquet holds `sessions` of all batches up to N
 FOLD_ROWS = 1_000_000
 
 
@@ -162,59 +166,21 @@ def of_sessions(found: pa.Table) -> pa.Table:
     bad = found["wrong"]
     for name in RISING:
         bad = pc.or_(bad, pc.less(found[name], found[f"{name}_most"]))
-    last = found.select([*NONE.column_names]).append_column("wrong", bad)
+    last = found.select(SCHEMA.names).append_column("wrong", bad)
     return last.sort_by([(key, "ascending") for key in OF_SESSION])
 
 
-def all_sessions(settings: "Settings", tries: int = 5) -> pa.Table:
-    """Return `sessions` over all batches: the remembered result, and the batches after it.
-
-    Raises FileNotFoundError if runs or compactions replaced files while this function read them, `tries` times in a
-    row.
-    """
-    for _ in range(tries - 1):
-        with contextlib.suppress(FileNotFoundError):
-            return _all_sessions(settings)
-    return _all_sessions(settings)
-
-
-def _all_sessions(settings: "Settings") -> pa.Table:
-    import pyarrow.parquet as pq
-
-    table, path = settings.table("gold/backlog"), _remembered(settings)
-    found = sessions(NONE) if path is None else pq.ParquetFile(path).read()
-    upto = -1 if path is None else int(path.stem)
-    waiting: list[pa.Table] = []
+def all_sessions(settings: "Settings") -> pa.Table:
+    """Return `sessions` over all rows of gold/backlog, at its newest version."""
+    table = Table.open(place_of(settings), TABLE)
+    found = sessions(SCHEMA.empty_table())
+    if table is None:
+        return found
+    waiting: list[pa.RecordBatch] = []
     n = 0
-    for file in tables.files(table):
-        if tables.batch_of(table, file) > upto:
-            waiting.append(pq.ParquetFile(file).read(NONE.column_names))
-            n += waiting[-1].num_rows
+    for batch in table.dataset().to_batches(columns=SCHEMA.names):
+        waiting.append(batch)
+        n += batch.num_rows
         if n >= FOLD_ROWS:
-            found, waiting, n = sessions(pa.concat_tables(waiting), found), [], 0
-    return sessions(pa.concat_tables([NONE, *waiting]), found)
-
-
-def _remembered(settings: "Settings") -> "Path | None":
-    return max((settings.checkpoints / REMEMBERED).glob("*.parquet"), key=lambda path: int(path.stem), default=None)
-
-
-def remember(settings: "Settings", batch: int) -> None:
-    """Write the result of all batches up to this one, so that later audits need not read those batches again."""
-    import pyarrow.parquet as pq
-
-    new = settings.checkpoints / REMEMBERED / f"{batch}.parquet"
-    if new.exists() or not tables.about(settings.table("gold/backlog")):
-        return
-    try:
-        found = all_sessions(settings)
-    except FileNotFoundError:
-        return  # `compact` replaced a file after it was listed: the next call remembers
-    new.parent.mkdir(parents=True, exist_ok=True)
-    unready = new.with_suffix(".new")
-    pq.write_table(found, unready, compression="snappy")
-    tables.sync(unready)
-    unready.rename(new)
-    for older in new.parent.glob("*.parquet"):
-        if older != new:
-            older.unlink()
+            found, waiting, n = sessions(pa.Table.from_batches(waiting).cast(SCHEMA), found), [], 0
+    return sessions(pa.Table.from_batches(waiting).cast(SCHEMA), found) if n else found

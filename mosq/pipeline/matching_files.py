@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mosq._core import PROBLEMS, Column, problems
-from mosq.pipeline import MosqPipelineError
+from mosq.pipeline import MosqPipelineError, frames
 from mosq.pipeline.subscriptions import subscribed
-from mosq.pipeline.tables import ABOUT, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,9 +80,9 @@ def read_filters(spark: SparkSession, path: str, clients: bool) -> Filters:
     """
     if path.startswith(URLS):
         return _of_broker(path, clients)
+    if (bronze := frames.of_path(spark, path)) is not None:
+        return valid_filters(subscribed(bronze).toArrow(), path, "row", clients)
     place = Path(path)
-    if (place / ABOUT).is_file():
-        return valid_filters(subscribed(read_table(spark, path)).toArrow(), path, "row", clients)
     try:
         size = place.stat().st_size
     except OSError as error:
@@ -210,8 +209,7 @@ def read_topics(spark: SparkSession, path: str) -> DataFrame:
     from pyspark.sql import functions as f
 
     place = Path(path)
-    if (place / ABOUT).is_file():
-        rows = read_table(spark, path)
+    if (rows := frames.of_path(spark, path)) is not None:
         messages = rows.where("kind = 1") if "kind" in rows.columns else rows
         return _topic_of(messages, path).where("topic is not null").distinct()
     if not place.exists():
@@ -250,7 +248,7 @@ def bad_topics(spark: SparkSession, path: str) -> Bad:
     place = Path(path)
     unit = "line" if place.suffix not in (".parquet", ".csv") and not place.is_dir() else "row"
     bad = Bad(path, unit)
-    if (place / ABOUT).is_file():
+    if frames.of_path(spark, path) is not None:
         frame = read_topics(spark, path).selectExpr("topic", "'' as file", "0L as block")
     else:
         if place.suffix == ".parquet":

@@ -93,15 +93,21 @@ def observe(bronze: DataFrame) -> Observed:
 
     messages = bronze.where(f.col("kind") == MESSAGE)
     # a message that lies in several streams counts once: see views.py
-    per_stream = messages.groupBy("topic", "stream").agg(
+    per_stream = messages.groupBy("node", "topic", "stream").agg(
         f.count("*").alias("n"),
         f.sum(f.octet_length("payload")).alias("n_bytes"),
         f.min("time").cast("double").alias("first"),
         f.max("time").cast("double").alias("last"),
     )
-    of_topic = per_stream.groupBy("topic").agg(
+    per_node = per_stream.groupBy("node", "topic").agg(
         f.max("n").alias("n"),
         f.max("n_bytes").alias("n_bytes"),
+        f.min("first").alias("first"),
+        f.max("last").alias("last"),
+    )
+    of_topic = per_node.groupBy("topic").agg(
+        f.sum("n").alias("n"),
+        f.sum("n_bytes").alias("n_bytes"),
         f.min("first").alias("first"),
         f.max("last").alias("last"),
     )

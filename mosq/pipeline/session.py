@@ -3,28 +3,31 @@
 Missing requirements of this machine are reported before Spark is started, because Spark's own messages are misleading.
 """
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mosq.pipeline import MosqPipelineError
+from mosq.pipeline import MosqPipelineError, trouble
 from mosq.pipeline.settings import TIME_ZONE
 from mosq.tools.extras import install_advice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
 JAVA_AT_LEAST = 17
-# package: versions (at least, below); pyspark 4.3 fails in many places with pandas 3
+# package: versions (at least, below); Delta's jars for Spark exist for 4.2.0 only, and Spark fails late with pandas 3
 PACKAGES = {
-    "pyspark": ((4, 2), (5,)),
+    "pyspark": ((4, 2), (4, 2, 1)),
+    "deltalake": ((1, 6), (2,)),
     "pandas": ((2, 2), (3,)),
     "pyarrow": ((18,), None),
     "protobuf": ((5,), None),
@@ -66,12 +69,20 @@ def package_versions() -> dict[str, str | None]:
     return found
 
 
+def _wanted(name: str) -> str:
+    """Return the versions of a package in the form of pip."""
+    least, below = PACKAGES[name]
+    if below == (*least, 1):
+        return f"{name}=={_dotted(least)}.0"
+    return f"{name}>={_dotted(least)}" + (f",<{_dotted(below)}" if below else "")
+
+
 def package_problems() -> dict[str, str]:
     """Return for each unsuitable package the problem and its fix."""
     problems = {}
     for name, installed in package_versions().items():
         least, below = PACKAGES[name]
-        wanted = f"{name}>={_dotted(least)}" + (f",<{_dotted(below)}" if below else "")
+        wanted = _wanted(name)
         if installed is None:
             problems[name] = f"{name} is not installed: {INSTALL}"
             continue
@@ -127,26 +138,70 @@ def _conf(master: str) -> dict[str, str]:
     return conf
 
 
-def spark_session(app: str, *, master: str | None = None, conf: "Mapping[str, str] | None" = None) -> "SparkSession":
+def spark_session(
+    app: str,
+    *,
+    master: str | None = None,
+    conf: "Mapping[str, str] | None" = None,
+    pass_fds: "Sequence[int]" = (),
+) -> "SparkSession":
     """Return a new session, or the session of this process.
 
     `master` is "local[*]" by default; under spark-submit its own setting is the default. `conf` overrides the settings
-    of this module.
+    of this module. The JVM inherits the descriptors `pass_fds`: it holds a lock until it has ended, too.
     """
     if found := problems():
         raise MosqPipelineError("Spark cannot be started:\n" + "\n".join(f"- {problem}" for problem in found))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
+    trouble.quiet()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    options = _conf(master or ("" if submitted else "local")) | dict(conf or {})
     builder = SparkSession.builder.appName(app)
     if master is not None or not submitted:
-        builder = builder.master(master or "local[*]")
-    for key, value in (_conf(master or ("" if submitted else "local")) | dict(conf or {})).items():
+        options["spark.master"] = master or "local[*]"
+    for key, value in options.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    if pass_fds and not submitted:
+        _start_jvm(options, pass_fds)
+    with _one_line():
+        spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _start_jvm(options: "Mapping[str, str]", pass_fds: "Sequence[int]") -> None:
+    """Start the JVM of this process with inherited descriptors.
+
+    A JVM that runs already was started without them. It ends with this process, when its standard input closes.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    settings = SparkConf(loadDefaults=False)
+    for key, value in options.items():
+        settings.set(key, value)
+    with _one_line():
+        gateway = launch_gateway(settings, {"pass_fds": tuple(pass_fds)})
+    SparkContext._ensure_initialized(gateway=gateway, conf=settings)
+
+
+@contextlib.contextmanager
+def _one_line() -> "Iterator[None]":
+    """Raise MosqPipelineError if Spark's JVM does not start."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, OSError) as error:
+        why = "its JVM ended at once" if "GATEWAY_EXITED" in str(error) else str(error).partition("\n")[0]
+        raise MosqPipelineError(
+            f"Spark did not start: {why}. Its own message stands above; check the settings [spark], the memory and the"
+            " disk (`mosq pipeline doctor`)"
+        ) from error
 
 
 def register(spark: "SparkSession") -> None:
@@ -156,3 +211,10 @@ def register(spark: "SparkSession") -> None:
 
     spark.dataSource.register(JournalSource)
     spark.dataSource.register(MqttSource)
+
+
+def stop(spark: "SparkSession") -> None:
+    """Stop a session; its JVM may be dead already."""
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        spark.stop()

@@ -194,11 +194,14 @@ def _tables(main: _Reading) -> str:
         raise MosqPipelineError(f"{main.file}: {main.where} tables: {error}") from None
 
 
+def default_node() -> str:
+    """Return the host's name, with `-` for characters that a node's name cannot have."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:64] or "node"
+
+
 def _node(main: _Reading) -> str:
     expected = "a name of 1 to 64 letters, digits, '_', '-', '.'"
-    # the default is the host's name, with `-` for other characters
-    here = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:64] or "node"
-    name = main.text("node", expected, here)
+    name = main.text("node", expected, default_node())
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
         raise main.wrong("node", expected, name)
     return name

@@ -1,4 +1,4 @@
-"""Explain errors of Spark in one text with advice.
+"""Explain errors of Spark, of the storage and of the operating system in one text with advice.
 
 Spark passes on an exception of the JVM that contains a traceback of a worker that contains our own message, all as
 text.
@@ -6,6 +6,7 @@ text.
 
 import contextlib
 import errno
+import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -20,46 +21,102 @@ if TYPE_CHECKING:
 OURS = re.compile(
     r"MosqPipelineError: (.+?)(?=\n\s*\n|\n\s*at |\nTraceback|\nDriver stacktrace|\n\S*Error|\Z)", re.DOTALL
 )
-FULL = re.compile(r"No space left on device|Disk quota exceeded|ENOSPC", re.IGNORECASE)
+FULL = re.compile(r"No space left on device|Disk quota exceeded|ENOSPC|os error 28", re.IGNORECASE)
 MEMORY = re.compile(r"OutOfMemoryError|Java heap space|MemoryError|maxResultSize")
 GONE = re.compile(
-    r"Py4JNetworkError|Connection refused|Answer from Java side is empty|SparkContext was shut down|stopped"
-    r" SparkContext"
+    r"Py4JNetworkError|Connection refused|Connection reset|Broken pipe|Answer from Java side is empty"
+    r"|Error while sending or receiving|SparkContext was shut down|stopped SparkContext"
 )
+WORKER = re.compile(
+    r"Python worker exited unexpectedly|Python worker process .* (?:crashed|terminated)|EOFException.*PythonRunner"
+)
+EXECUTOR = re.compile(r"ExecutorLostFailure|Executor heartbeat timed out|Remote RPC client disassociated|worker lost")
+# a mount that is gone or broken: NFS, FUSE, a pulled disk
+MOUNT = re.compile(
+    r"Stale file handle|Transport endpoint is not connected|Input/output error|Host is down", re.IGNORECASE
+)
+MOUNT_CODES = (errno.ESTALE, errno.ENOTCONN, errno.EIO, errno.EHOSTDOWN)
+READ_ONLY = re.compile(r"Read-only file system|os error 30", re.IGNORECASE)
+DENIED = re.compile(r"(?:[\w.$]*Exception: )?([^\s:()]*)[^\n]{0,40}\(?(?:Permission denied|os error 13)", re.IGNORECASE)
+LOST = re.compile(r"(?:FileNotFoundException|FileNotFoundError|PATH_NOT_FOUND|FILE_NOT_EXIST)", re.IGNORECASE)
+PATH = re.compile(r"(?:file:)?(/[^\s'\":,)\]]+)")
+MASTER = re.compile(r"All masters are unresponsive|Could not parse Master URL|Invalid Spark URL|Master removed our app")
+AGAIN = "run again: it continues where it was, and no row is lost or doubled"
 
 
-def explained(error: BaseException, settings: "Settings") -> str | None:
+def explained(error: BaseException, settings: "Settings | None" = None) -> str | None:
     """Return a better text for an error, or None if there is none."""
     if isinstance(error, MosqPipelineError):
         return str(error)
     text = str(error)
     if (ours := OURS.search(text)) is not None:
         return ours[1].strip()
-    if FULL.search(text) or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+    return _of_storage(error, text, settings) or _of_spark(text, settings)
+
+
+def _of_storage(error: BaseException, text: str, settings: "Settings | None") -> str | None:
+    code = error.errno if isinstance(error, OSError) else None
+    if FULL.search(text) or code in (errno.ENOSPC, errno.EDQUOT):
         return (
-            f"no space left for {settings.tables}, {settings.checkpoints} or Spark's own files"
-            f" ({settings.spark.get('spark.local.dir', '/tmp')}): free some or compact (`mosq pipeline compact`), and"
-            " run again; the unfinished batch is done again as a whole"
+            f"no space left for {_places(settings)}: free some, and run again; the unfinished batch is done again as a"
+            " whole"
         )
-    if isinstance(error, PermissionError):
-        return f"{error.filename}: {error.strerror}; let this user write there"
+    if READ_ONLY.search(text) or code == errno.EROFS:
+        return f"{_path(error, text)}: the file system is read-only: mount it for writing, and {AGAIN}"
+    if MOUNT.search(text) or code in MOUNT_CODES:
+        return f"{_path(error, text)}: its file system is lost ({_first(text)}): mount it again, and {AGAIN}"
+    if isinstance(error, PermissionError) or DENIED.search(text):
+        return f"{_path(error, text)}: permission denied: let this user read and write there (`mosq pipeline doctor`)"
+    if LOST.search(text):
+        return f"{_path(error, text)} is gone: is its file system mounted? Restore it, and {AGAIN}"
+    return None
+
+
+def _of_spark(text: str, settings: "Settings | None") -> str | None:
     if MEMORY.search(text):
+        where = "pipeline.toml" if settings is None else str(settings.file)
+        now = "" if settings is None else f" (now {settings.batch_rows:,})"
         return (
-            f"a batch does not fit into Spark's memory: in {settings.file} set a smaller [pipeline] batch_rows (now"
-            f' {settings.batch_rows:,}), or more memory ([spark] "spark.driver.memory" = "4g"), and run again'
+            f"a batch does not fit into Spark's memory: in {where} set a smaller [pipeline] batch_rows{now}, or more"
+            ' memory ([spark] "spark.driver.memory" = "4g"), and run again'
         )
+    if MASTER.search(text):
+        return f"Spark's master does not answer or is none ({_first(text)}): start it, or correct [pipeline] master"
     if "failed to connect back" in text:
         return (
             "a Python worker of Spark did not start within the ten seconds that Spark waits: this machine is"
             " overloaded; run again"
         )
+    if WORKER.search(text):
+        return f"a Python worker of Spark has died: was it killed, or did memory run out? {AGAIN.capitalize()}"
+    if EXECUTOR.search(text):
+        return f"an executor of Spark has died: was it killed, or did memory run out? {AGAIN.capitalize()}"
     if GONE.search(text):
-        return "Spark's JVM has ended: was it killed, or did memory run out? Run again: it continues where it was"
+        return f"Spark's JVM has ended: was it killed, or did memory run out? {AGAIN.capitalize()}"
     return None
 
 
+def _places(settings: "Settings | None") -> str:
+    if settings is None:
+        return "the files of Spark (/tmp)"
+    local = settings.spark.get("spark.local.dir", "/tmp")
+    return f"{settings.tables}, {settings.checkpoints} or Spark's own files ({local})"
+
+
+def _path(error: BaseException, text: str) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return str(error.filename)
+    found = PATH.search(text)
+    return found[1] if found else "a file"
+
+
+def _first(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:200] if lines else "no more is known"
+
+
 @contextlib.contextmanager
-def plain_errors(settings: "Settings") -> "Iterator[None]":
+def plain_errors(settings: "Settings | None" = None) -> "Iterator[None]":
     """Raise MosqPipelineError with a better text for an exception in the block, if there is one."""
     try:
         yield
@@ -68,3 +125,9 @@ def plain_errors(settings: "Settings") -> "Iterator[None]":
         if text is None:
             raise
         raise MosqPipelineError(text) from error
+
+
+def quiet() -> None:
+    """Keep Spark's libraries from printing tracebacks of connections to a dead JVM."""
+    for name in ("py4j", "pyspark"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)

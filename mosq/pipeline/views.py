@@ -1,30 +1,35 @@
-"""Define the finished gold tables as SQL over the partial rows on disk.
+"""Define the views over the tables as SQL.
 
-Spark and DuckDB use the same text, so that every reader gets the same numbers; tests compare them.
+Spark and DuckDB run the same text, so that every reader gets the same numbers; tests compare them. A view reads tables
+by their flat names: bronze, quarantine, silver_NAME, gold_NAME (see `flat`).
 """
 
 from typing import TYPE_CHECKING
 
-from mosq.pipeline.tables import GLOB
-
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Collection
 
 WINDOW = "window_start, window_end"
-VOLUME = "CAST(sum(messages) AS BIGINT) AS messages, CAST(sum(bytes) AS BIGINT) AS bytes"
 QUANTILES = {"p50_us": "0.5", "p90_us": "0.9", "p99_us": "0.99", "p999_us": "0.999"}
-TRAFFIC = f"{WINDOW}, stream, prefix, topic, client_id"
-_TRAFFIC = f"SELECT {TRAFFIC}, {VOLUME} FROM {{traffic}} GROUP BY {TRAFFIC}"
+
+
+def _sums(*names: str) -> str:
+    """Return SQL that adds columns up. DuckDB's sum of BIGINT has 128 bits, so the cast gives both the same type."""
+    return ", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in names)
+
+
 # A stream has all messages of a topic, or none. So all streams with a topic count the same messages, except a stream
-# that is read less far, was configured later or lost some. The largest count is used.
+# that is read less far, was configured later or lost some. The largest count of a node is used.
 _ONCE = (
-    f"SELECT {WINDOW}, prefix, topic, client_id, max(messages) AS messages, max(bytes) AS bytes"
-    f" FROM ({_TRAFFIC}) AS per_stream GROUP BY {WINDOW}, prefix, topic, client_id"
+    f"SELECT {WINDOW}, node, prefix, topic, client_id, max(messages) AS messages, max(bytes) AS bytes"
+    f" FROM gold_traffic GROUP BY {WINDOW}, node, prefix, topic, client_id"
 )
 
 
 def _volume(key: str) -> str:
-    return f"SELECT {WINDOW}, {key}, {VOLUME} FROM ({_ONCE}) AS once GROUP BY {WINDOW}, {key}"
+    return (
+        f"SELECT {WINDOW}, {key}, {_sums('messages', 'bytes')} FROM ({_ONCE}) AS once GROUP BY {WINDOW}, {key}"
+    )
 
 
 def _latency() -> str:
@@ -34,11 +39,10 @@ def _latency() -> str:
         for name, q in QUANTILES.items()
     )
     return (
-        "WITH buckets AS (SELECT window_start, window_end, stream, bucket_us, sum(messages) AS n, max(max_us) AS"
-        " max_us FROM {latency} GROUP BY window_start, window_end, stream, bucket_us), counted AS (SELECT *, sum(n)"
-        " OVER (PARTITION BY window_start, stream ORDER BY bucket_us) AS upto, sum(n) OVER (PARTITION BY window_start,"
-        f" stream) AS total FROM buckets) SELECT {WINDOW}, stream, {found}, max(max_us) AS max_us, CAST(max(total) AS"
-        f" BIGINT) AS messages FROM counted GROUP BY {WINDOW}, stream"
+        "WITH counted AS (SELECT *, sum(messages) OVER (PARTITION BY window_start, node, stream ORDER BY bucket_us) AS"
+        " upto, sum(messages) OVER (PARTITION BY window_start, node, stream) AS total FROM gold_latency)"
+        f" SELECT {WINDOW}, node, stream, {found}, max(max_us) AS max_us, CAST(max(total) AS BIGINT) AS messages FROM"
+        f" counted GROUP BY {WINDOW}, node, stream"
     )
 
 
@@ -46,55 +50,50 @@ def _latency() -> str:
 # another connect if the broker was killed. If only a start of the broker follows, the end is unknown. Messages belong
 # to the last connect before them; messages that lie in several streams count once, as above.
 _SESSIONS = """
-WITH events AS (SELECT client_id, time, seq, kind, reason FROM {bronze}
+WITH events AS (SELECT node, client_id, time, seq, kind, reason FROM bronze
   WHERE kind IN (3, 8) OR (kind = 2 AND reason < 128)),
 edges AS (SELECT *, lead(kind) OVER w_next AS next_kind, lead(time) OVER w_next AS next_time,
   lead(reason) OVER w_next AS next_reason,
   count(CASE WHEN kind = 2 THEN 1 END) OVER w_upto AS n FROM events
-  WINDOW w_next AS (PARTITION BY client_id ORDER BY seq),
-  w_upto AS (PARTITION BY client_id ORDER BY seq ROWS UNBOUNDED PRECEDING)),
-marked AS (SELECT client_id, kind, stream, topic, count(CASE WHEN kind = 2 THEN 1 END) OVER (PARTITION BY client_id
-  ORDER BY time, CASE WHEN kind = 2 THEN 0 ELSE 1 END, seq ROWS UNBOUNDED PRECEDING) AS n
-  FROM {bronze} WHERE kind = 1 OR (kind = 2 AND reason < 128)),
-per_stream AS (SELECT client_id, n, stream, topic, count(*) AS messages FROM marked WHERE kind = 1
-  GROUP BY client_id, n, stream, topic),
-once AS (SELECT client_id, n, topic, max(messages) AS messages FROM per_stream GROUP BY client_id, n, topic),
-sent AS (SELECT client_id, n, sum(messages) AS messages FROM once GROUP BY client_id, n),
-begun AS (SELECT coalesce(max(seq), -1) AS start_seq FROM {bronze} WHERE kind = 11)
-SELECT edges.client_id, edges.time AS connected_at, CASE WHEN next_kind <> 2 THEN next_time END AS disconnected_at,
+  WINDOW w_next AS (PARTITION BY node, client_id ORDER BY seq),
+  w_upto AS (PARTITION BY node, client_id ORDER BY seq ROWS UNBOUNDED PRECEDING)),
+marked AS (SELECT node, client_id, kind, stream, topic, count(CASE WHEN kind = 2 THEN 1 END) OVER (PARTITION BY node,
+  client_id ORDER BY time, CASE WHEN kind = 2 THEN 0 ELSE 1 END, seq ROWS UNBOUNDED PRECEDING) AS n
+  FROM bronze WHERE kind = 1 OR (kind = 2 AND reason < 128)),
+per_stream AS (SELECT node, client_id, n, stream, topic, count(*) AS messages FROM marked WHERE kind = 1
+  GROUP BY node, client_id, n, stream, topic),
+once AS (SELECT node, client_id, n, topic, max(messages) AS messages FROM per_stream
+  GROUP BY node, client_id, n, topic),
+sent AS (SELECT node, client_id, n, sum(messages) AS messages FROM once GROUP BY node, client_id, n),
+begun AS (SELECT node, max(seq) AS start_seq FROM bronze WHERE kind = 11 GROUP BY node)
+SELECT edges.node, edges.client_id, edges.time AS connected_at,
+  CASE WHEN next_kind <> 2 THEN next_time END AS disconnected_at,
   CASE WHEN next_kind = 8 THEN 'taken over' WHEN next_kind = 3 THEN CAST(next_reason AS {text})
-    WHEN next_kind = 2 OR edges.seq < start_seq THEN 'unknown' END AS reason,
+    WHEN next_kind = 2 OR edges.seq < coalesce(start_seq, -1) THEN 'unknown' END AS reason,
   CASE WHEN next_kind <> 2 THEN ({next_us} - {time_us}) / 1e6 END AS duration_s,
   CAST(coalesce(sent.messages, 0) AS BIGINT) AS messages
-FROM edges CROSS JOIN begun LEFT JOIN sent ON sent.client_id = edges.client_id AND sent.n = edges.n WHERE edges.kind = 2
+FROM edges LEFT JOIN begun ON begun.node = edges.node
+LEFT JOIN sent ON sent.node = edges.node AND sent.client_id = edges.client_id AND sent.n = edges.n WHERE edges.kind = 2
 """.strip()
-_CHURN = ", ".join(
-    f"CAST(sum({name}) AS BIGINT) AS {name}" for name in ("connects", "refused", "disconnects", "takeovers", "expiries")
-)
+_CHURN = _sums("connects", "refused", "disconnects", "takeovers", "expiries")
 _COUNTERS = "restored, published, delivered, acknowledged, resent, expired, dropped, queued, gone, ended, difference"
 
 VIEWS = {
     "topics": _volume("topic"),
     "clients": _volume("client_id"),
     "prefixes": _volume("prefix"),
-    "traffic": _TRAFFIC,
+    "traffic": f"SELECT {WINDOW}, node, stream, prefix, topic, client_id, messages, bytes FROM gold_traffic",
     "latency": _latency(),
-    "drops": (
-        f"SELECT {WINDOW}, reason, client_id, CAST(sum(drops) AS BIGINT) AS drops FROM {{drops}} GROUP BY {WINDOW},"
-        " reason, client_id"
-    ),
-    "churn": f"SELECT {WINDOW}, {_CHURN}, count(DISTINCT client_id) AS clients FROM {{churn}} GROUP BY {WINDOW}",
-    "late": f"SELECT {WINDOW}, CAST(sum(rows) AS BIGINT) AS rows FROM {{late}} GROUP BY {WINDOW}",
-    "backlog": f"SELECT time, client_id, session, {_COUNTERS} FROM {{backlog}}",
+    "drops": f"SELECT {WINDOW}, node, reason, client_id, drops FROM gold_drops",
+    "churn": f"SELECT {WINDOW}, {_CHURN}, count(*) AS clients FROM gold_churn GROUP BY {WINDOW}",
+    "late": f"SELECT {WINDOW}, {_sums('rows')} FROM gold_late GROUP BY {WINDOW}",
+    "backlog": f"SELECT time, node, client_id, session, {_COUNTERS} FROM gold_backlog",
     "audit": (
-        f"SELECT client_id, session, time, {_COUNTERS} FROM (SELECT *, row_number() OVER (PARTITION BY client_id,"
-        " session ORDER BY seq DESC) AS age FROM {backlog}) AS aged WHERE age = 1"
+        f"SELECT node, client_id, session, time, {_COUNTERS} FROM (SELECT *, row_number() OVER (PARTITION BY node,"
+        " client_id, session ORDER BY seq DESC) AS age FROM gold_backlog) AS aged WHERE age = 1"
     ),
     "sessions": _SESSIONS,
-    # written again as a whole: for a moment two batches exist
-    "fanout": (
-        "SELECT topic, subscribers, messages FROM {fanout} WHERE batch_id = (SELECT max(batch_id) FROM {fanout})"
-    ),
+    "fanout": "SELECT topic, subscribers, messages FROM gold_fanout",
 }
 SPARK = {"text": "STRING", "next_us": "unix_micros(next_time)", "time_us": "unix_micros(edges.time)"}
 DUCKDB = {"text": "VARCHAR", "next_us": "epoch_us(next_time)", "time_us": "epoch_us(edges.time)"}
@@ -108,30 +107,16 @@ def source(view: str) -> str:
     return name if name == "bronze" else f"gold/{name}"
 
 
-def sql(view: str, dialect: dict[str, str], table: str) -> str:
-    """Return the query of a view in a dialect (SPARK, DUCKDB); `table` is the name of the table that it reads."""
-    return VIEWS[view].format(**dialect, **{SOURCES.get(view, view): table})
+def flat(table: str) -> str:
+    """Return the name of a table in SQL: silver/NAME is silver_NAME, gold/NAME is gold_NAME."""
+    return table.replace("/", "_")
 
 
-def for_duckdb(tables: "Path", there: "list[str]") -> str:
-    """Return a script that creates a view of each existing table: `duckdb -init views.sql`."""
+def sql(view: str, dialect: dict[str, str]) -> str:
+    """Return the query of a view in a dialect (SPARK, DUCKDB)."""
+    return VIEWS[view].format(**dialect)
 
-    def scan(table: str) -> str:
-        path = str(tables / table / GLOB).replace("'", "''")
-        return f"read_parquet('{path}', hive_partitioning = true, union_by_name = true)"
 
-    lines = [
-        "-- Written by mosq pipeline. The gold rows on disk are partial, one for each batch; these views add them up.",
-        "SET TimeZone = 'UTC';",
-    ]
-    lines += [
-        f'CREATE OR REPLACE VIEW "{table.replace("/", "_")}" AS SELECT * FROM {scan(table)};'
-        for table in there
-        if not table.startswith("gold/")
-    ]
-    lines += [
-        f"CREATE OR REPLACE VIEW {view} AS {sql(view, DUCKDB, scan(source(view)))};"
-        for view in VIEWS
-        if source(view) in there
-    ]
-    return "\n".join(lines) + "\n"
+def possible(tables: "Collection[str]") -> list[str]:
+    """Return the views whose table exists."""
+    return [view for view in VIEWS if source(view) in tables]

@@ -6,6 +6,7 @@ Nothing here needs Spark.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from mosq.cli.commands import main
-from mosq.pipeline import MosqPipelineError, session, settings, state
-from mosq.pipeline.runs import doctor, first
+from mosq.pipeline import MosqPipelineError, session, settings
+from mosq.pipeline.lake import lock as locks
+from mosq.pipeline.runs import doctor, first, progress
 from mosq.pipeline.source.options import Options
 from mosq.pipeline.source.streams import find
+from tests.pipeline import lake_tables, streams
 from tests.pipeline.journals import Journal
 from mosq.tools.extras import install_advice
 
@@ -46,7 +49,7 @@ def put_java(program: Path, said: str) -> None:
 
 
 def versions(monkeypatch: pytest.MonkeyPatch, **changed: str | None) -> None:
-    there = {"pyspark": "4.3.0", "pandas": "2.3.3", "pyarrow": "26.0.1", "protobuf": "7.1"} | changed
+    there = {"pyspark": "4.2.0", "deltalake": "1.6.6", "pandas": "2.3.3", "pyarrow": "26.0.1", "protobuf": "7.1"} | changed
     monkeypatch.setattr(session, "package_versions", lambda: there)
 
 
@@ -69,6 +72,8 @@ def test_all_checks_pass(folder: Path, java: Path, monkeypatch: pytest.MonkeyPat
     ({"pandas": "3.0.1"}, "pandas", "3.0.1", "pip install 'pandas>=2.2,<3'"),
     ({"pandas": "2.1.4"}, "pandas", "2.1.4", "pip install 'pandas>=2.2,<3'"),
     ({"pyarrow": "14.0"}, "pyarrow", "14.0", "pip install 'pyarrow>=18'"),
+    ({"pyspark": "4.3.0"}, "pyspark", "4.3.0", "pip install 'pyspark==4.2.0'"),
+    ({"deltalake": "2.0.1"}, "deltalake", "2.0.1", "pip install 'deltalake>=1.6,<2'"),
     ({"protobuf": None}, "protobuf", "not installed", install_advice("pipeline")),
 ])
 def test_packages(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str | None], what: str, found: str, fix: str) -> None:
@@ -123,10 +128,10 @@ def test_other_folders_are_ignored(folder: Path, java: Path, monkeypatch: pytest
         (folder / "streams" / name).mkdir()
         (folder / "streams" / name / "text").write_text("")
     found = settings.load(folder)
-    assert list(state.streams(found)) == ["tele"]
+    assert list(progress.streams(found)) == ["tele"]
     for mark in (folder / "streams/tele").glob("mark.*"):       # its segments exist, so it is a stream
         mark.unlink()
-    assert list(state.streams(found)) == ["tele"] and "tele" in bad(folder)["journal"][0]
+    assert list(progress.streams(found)) == ["tele"] and "tele" in bad(folder)["journal"][0]
     assert any("streams: tele" in line for line in first.init(str(folder / "new"), None, str(folder / "streams")))
     with pytest.raises(MosqPipelineError, match="start that broker once, which writes the mark again"):
         find(Options({"path": str(folder / "streams")}))
@@ -134,7 +139,7 @@ def test_other_folders_are_ignored(folder: Path, java: Path, monkeypatch: pytest
 
 def test_doctor_runs_without_any_package(folder: Path) -> None:
     """Test also that the start of a broker imports no module of the pipeline."""
-    hidden = ("pyspark", "pandas", "pyarrow", "numpy", "google", "duckdb")
+    hidden = ("pyspark", "deltalake", "pandas", "pyarrow", "numpy", "google", "duckdb")
     script = (f"import sys\nfor name in {hidden!r}: sys.modules[name] = None\n"
               "from importlib import metadata\n"
               "def version(name): raise metadata.PackageNotFoundError(name)\n"
@@ -146,3 +151,33 @@ def test_doctor_runs_without_any_package(folder: Path) -> None:
     assert done.returncode == 1 and "pyspark: not installed\n     -> install it from the checkout: pip install '.[pipeline]'" in done.stdout, done.stderr
     done = subprocess.run([sys.executable, "-c", script, "run", "--once"], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "pip install '.[pipeline]'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_holder_of_the_lock_is_named(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Test a run that works, and a JVM that a killed run left: it has the lock, and its name is java."""
+    versions(monkeypatch)
+    found = settings.load(folder)
+    assert doctor._lock(found).found == "free: no run works on these tables"
+    with locks.held(found.checkpoints / locks.LOCK, "busy") as lock:
+        assert doctor._lock(found).ok and f"process {os.getpid()} (" in doctor._lock(found).found
+        # the JVM inherits the lock, the driver is killed
+        orphan = subprocess.Popen(["bash", "-c", "echo -n java > /proc/self/comm; read line"], pass_fds=(lock.fd,), stdin=subprocess.PIPE)
+        while (Path("/proc") / str(orphan.pid) / "comm").read_text() != "java\n":
+            pass
+    # `held` has released the lock for both, but the process still has the file
+    one = doctor._lock(found)
+    assert not one.ok and f"process {orphan.pid} (java)" in one.found and f"kill -9 {orphan.pid}" in one.fix
+    orphan.communicate(b"\n")
+    assert doctor._lock(found).ok
+
+
+def test_tables_that_are_not_mounted(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions(monkeypatch)
+    found = settings.load(folder)
+    about = progress.begun(found, progress.setup(found, progress.JOBS))
+    progress.made(found, about)
+    assert "is the storage of the tables mounted?" in bad(folder)["tables"][0]
+    lake_tables.put(found, "bronze", [{"stream": "tele", "shard": 0, "seq": 1, "time": streams.BEGIN}])
+    assert "is a table of another set" in bad(folder)["tables"][0]
+    (found.checkpoints / progress.IDENTITY).unlink()
+    assert "does not hold their progress" in bad(folder)["tables"][0]

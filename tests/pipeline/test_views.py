@@ -1,42 +1,66 @@
-"""Test that a message in several streams counts once, whichever records they lost and however far each is read.
-
-DuckDB alone is used: it and Spark have the same text of the views.
-"""
+"""Test the views in DuckDB: a message in several streams counts once, whichever records they lost and however far each is read."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
 
-import duckdb
-import pyarrow as pa
+import pytest
 
-from mosq.pipeline import tables, views
-from tests.pipeline.streams import BEGIN, TIME
-
-KEYS = ("stream", "prefix", "topic", "client_id")
-SCHEMA = pa.schema([("window_start", TIME), ("window_end", TIME), *((key, pa.string()) for key in KEYS), ("messages", pa.int64()), ("bytes", pa.int64())])
+from mosq.pipeline import MosqPipelineError, views
+from mosq.pipeline.duck import Duck
+from tests.pipeline.lake_tables import load, put
+from tests.pipeline.streams import BEGIN, MESSAGE, Bronze
 
 
-def put(folder: Path, batch: int, *rows: tuple[str, str, str, int]) -> None:
-    """Write (stream, topic, client, messages) of one window; a message has 10 bytes."""
+def rows(*told: tuple[str, str, str, int], node: str = "node-1") -> list[dict[str, object]]:
+    """Return rows of gold/traffic: stream, topic, client and messages of one window; a message has 10 bytes."""
     window = {"window_start": BEGIN, "window_end": BEGIN + timedelta(minutes=1)}
-    told = [{**window, "stream": stream, "prefix": topic.split("/")[0], "topic": topic, "client_id": client, "messages": n, "bytes": 10 * n}
-            for stream, topic, client, n in rows]
-    tables.write_arrow(pa.Table.from_pylist(told, SCHEMA), folder / "gold/traffic", batch, "query")
+    return [{**window, "node": node, "stream": stream, "prefix": topic.split("/")[0], "topic": topic, "client_id": client, "messages": n, "bytes": 10 * n}
+            for stream, topic, client, n in told]
 
 
 def test_each_message_counts_once(tmp_path: Path) -> None:
-    put(tmp_path, 0, ("all", "site/1", "a", 3), ("all", "site/2", "a", 5), ("all", "plant", "b", 1), ("few", "site/2", "a", 5))
-    # the rest of a window; one stream has lost some, one is behind, and only one has a topic
-    put(tmp_path, 1, ("all", "site/1", "a", 4), ("few", "site/2", "a", 2), ("all", "site/1", "b", 2), ("few", "alarm", "b", 7))
+    found = load(tmp_path)
+    put(found, "bronze", Bronze().table())
+    # one stream has lost some, one is behind, and only one has a topic
+    put(found, "gold/traffic", rows(("all", "site/1", "a", 7), ("all", "site/2", "a", 5), ("all", "plant", "b", 1), ("few", "site/2", "a", 7),
+                                    ("all", "site/1", "b", 2), ("few", "alarm", "b", 7)))
+    # another broker counts its own messages
+    put(found, "gold/traffic", rows(("all", "plant", "b", 4), node="node-2"))
+    duck = Duck(found)
 
-    def rows(view: str, key: str) -> list[tuple[str, int, int]]:
-        return base.execute(f"SELECT {key}, messages, bytes FROM {view} ORDER BY {key}").fetchall()
+    def answer(view: str, key: str) -> list[tuple[object, ...]]:
+        return duck.base.execute(f"SELECT {key}, messages, bytes FROM {view} ORDER BY {key}").fetchall()
 
-    with duckdb.connect() as base:
-        base.execute(views.for_duckdb(tmp_path, ["gold/traffic"]))
-        assert rows("topics", "topic") == [("alarm", 7, 70), ("plant", 1, 10), ("site/1", 9, 90), ("site/2", 7, 70)]
-        assert rows("clients", "client_id") == [("a", 14, 140), ("b", 10, 100)]
-        assert rows("prefixes", "prefix") == [("alarm", 7, 70), ("plant", 1, 10), ("site", 16, 160)]
-        assert base.execute("SELECT stream, sum(messages) FROM traffic GROUP BY stream ORDER BY stream").fetchall() == [("all", 15), ("few", 14)]
+    assert answer("topics", "topic") == [("alarm", 7, 70), ("plant", 5, 50), ("site/1", 9, 90), ("site/2", 7, 70)]
+    assert answer("clients", "client_id") == [("a", 14, 140), ("b", 14, 140)]
+    assert answer("prefixes", "prefix") == [("alarm", 7, 70), ("plant", 5, 50), ("site", 16, 160)]
+    assert duck.base.execute("SELECT stream, sum(messages) FROM traffic GROUP BY stream ORDER BY stream").fetchall() == [("all", 19), ("few", 14)]
+    duck.close()
+
+
+def test_a_view_exists_if_its_table_does(tmp_path: Path) -> None:
+    found = load(tmp_path)
+    with pytest.raises(MosqPipelineError, match="there is no table in .*bronze yet: `mosq pipeline run --once`"):
+        Duck(found)
+    bronze = Bronze()
+    bronze.add(MESSAGE, "a", "site/1", b"1")
+    put(found, "bronze", bronze.table())
+    duck = Duck(found)
+    assert (duck.tables, duck.views) == (["bronze"], ["sessions"])
+    put(found, "gold/traffic", rows(("all", "site/1", "a", 1)))
+    duck.refresh()
+    assert duck.views == ["topics", "clients", "prefixes", "traffic", "sessions"]
+    put(found, "bronze", bronze.table())
+    assert duck.query("SELECT count(*) AS n FROM bronze").to_pylist() == [{"n": 1}]
+    duck.refresh()
+    assert duck.query("SELECT count(*) AS n FROM bronze").to_pylist() == [{"n": 2}]
+    with pytest.raises(MosqPipelineError, match="nowhere"):
+        duck.query("SELECT * FROM nowhere")
+    duck.close()
+
+
+def test_names_in_sql() -> None:
+    assert views.flat("silver/weather") == "silver_weather" and views.flat("bronze") == "bronze"
+    assert {views.source(view).partition("/")[0] for view in views.VIEWS} == {"gold", "bronze"}

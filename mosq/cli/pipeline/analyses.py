@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from mosq.pipeline.settings import Settings
 
 EXIT_PARTS = 2
-GOLD = ("topics", "clients", "prefixes", "latency", "drops", "churn", "sessions", "backlog", "audit", "fanout",
-        "late")
+HIDDEN = ("traffic",)  # views that the report does not show
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
 
 
@@ -186,15 +185,15 @@ def capacity(file: str, master: str | None, only_flags: bool, as_json: bool, qui
     from mosq._core import CONTEXT_BYTES
     from mosq.pipeline import settings as settings_file
     from mosq.pipeline.capacity import plan
+    from mosq.pipeline.frames import frame
     from mosq.pipeline.observed import observe
-    from mosq.pipeline.tables import read_table
 
     settings = settings_file.load(file)
     steps = Steps(quiet or only_flags or as_json)
     try:
         spark = _session(master or settings.master, settings.spark, steps)
         steps("analysing the traffic")
-        found = plan(observe(read_table(spark, settings.table("bronze"))), CONTEXT_BYTES)
+        found = plan(observe(frame(spark, settings, "bronze")), CONTEXT_BYTES)
     finally:
         steps.end()
     if as_json:
@@ -253,35 +252,32 @@ def report(file: str, master: str | None, out: str, load: str | None, quiet: boo
 
 def _tables(spark: SparkSession, settings: Settings, steps: Steps) -> Tables:
     """Return the tables that the jobs have written."""
-    from mosq.pipeline import fanout, gold, state, views
+    from mosq.pipeline import fanout, frames, views
     from mosq.pipeline.report.gather import Lag, Tables
-    from mosq.pipeline.runs import status
-    from mosq.pipeline.tables import about, read_table
+    from mosq.pipeline.runs import progress, status
     from mosq.pipeline.trouble import plain_errors
 
-    def there(name: str) -> bool:
-        return bool(about(settings.table(name)))
-
-    if not there("bronze"):
-        place = settings.table("bronze")
-        raise MosqPipelineError(f"there is no table in {place} yet: `mosq pipeline run --once` creates it")
+    there = frames.snapshots(settings)
+    if "bronze" not in there:
+        raise frames.missing(settings)
     try:
         lag = [Lag(name, one["rows"], one["behind"], one["behind_s"])
-               for name, one in status.lag(settings, state.after(settings)).items()]
+               for name, one in status.lag(settings, progress.after(settings)).items()]
     except (MosqPipelineError, OSError, ValueError):
         lag = []                                    # the journal may be on another machine
-    if there("gold/traffic"):
+    if "gold/traffic" in there:
         steps("matching topics with subscriptions")
         try:
             with plain_errors(settings):
                 fanout.write(spark, settings)
         except (MosqPipelineError, OSError) as error:       # no permission to write the tables, or the disk is full
             steps.result(f"{error}: the page shows the older fan-out")
+    there = frames.snapshots(settings)
     return Tables(
-        {name: gold.read_gold(spark, settings, name) for name in GOLD if there(views.source(name))},
-        read_table(spark, settings.table("bronze")),
-        read_table(spark, settings.table("quarantine")) if there("quarantine") else None,
-        lag, str(settings.tables))
+        {name: frames.view(spark, settings, name) for name in views.possible(there) if name not in HIDDEN},
+        frames.frame(spark, settings, "bronze"),
+        frames.frame(spark, settings, "quarantine") if "quarantine" in there else None,
+        lag, settings.tables)
 
 
 # ---------------------------------------------------------------- load-results

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mosq.cli.pipeline.analyses import COMMANDS
+from mosq.cli.pipeline.jars import jars
 from mosq.cli.pipeline.options import (
     EXIT_ALARM,
     EXIT_FAILED,
@@ -15,6 +16,7 @@ from mosq.cli.pipeline.options import (
     master_option,
     settings_option,
 )
+from mosq.cli.pipeline.sql import sql
 from mosq.tools.table import shown
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ Examples:
   mosq pipeline run --once                          read the current records
   mosq pipeline run                                 also read new ones, until Ctrl-C
   mosq pipeline status --audit                      show the progress and the audit
+  mosq pipeline sql "SELECT * FROM topics LIMIT 10" query the tables
   mosq pipeline report                              make a page
 
 \b
@@ -75,39 +78,42 @@ def init(where: str, config: str | None, journal: str | None) -> int:
 @guarded
 def run(jobs: tuple[str, ...], file: str, master: str | None, how: str, quiet: bool) -> int:
     """Read the streams into tables: bronze, and the JOBS silver, gold and audit (default: all)."""
+    from mosq.pipeline import session
     from mosq.pipeline import settings as settings_file
-    from mosq.pipeline import state
-
-    settings = settings_file.load(file)
-    wanted = jobs or state.JOBS
-    state.check(settings, state.setup(settings, wanted), rebuilding=how == "rebuild")  # before Spark starts
     from mosq.pipeline.runs import jobs as work
+    from mosq.pipeline.runs import progress
     from mosq.pipeline.runs.live import Live
 
+    settings = settings_file.load(file)
+    wanted = jobs or progress.JOBS
     live = Live(settings, quiet)
-    spark = _session(settings, master)
-    try:
-        with work.stopped_by_signals() as stop:
-            if how == "rebuild":
-                work.rebuild(spark, settings, jobs=wanted, log=live.log, report=live.report, stop=stop)
-            else:
-                work.run(spark, settings, once=how == "once", jobs=wanted, log=live.log, report=live.report, stop=stop)
-    finally:
-        live.end()
-        spark.stop()
+    # the lock and the checks come before Spark, which takes seconds to start
+    with work.alone(settings, live.log) as lock:
+        progress.check(settings, progress.setup(settings, wanted), rebuilding=how == "rebuild")
+        spark = _session(settings, master, (lock.fd,))
+        try:
+            with work.stopped_by_signals() as stop:
+                if how == "rebuild":
+                    work.run_rebuild(spark, settings, jobs=wanted, log=live.log, stop=stop, lock=lock)
+                else:
+                    work.run(spark, settings, once=how == "once", jobs=wanted, log=live.log, report=live.report,
+                             stop=stop, lock=lock)
+        finally:
+            live.end()
+            session.stop(spark)
     return _alarm(settings)
 
 
-def _session(settings: "Settings", master: str | None) -> Any:
+def _session(settings: "Settings", master: str | None, pass_fds: "tuple[int, ...]") -> Any:
     from mosq.pipeline.session import spark_session
 
-    return spark_session("mosq pipeline", master=master or settings.master, conf=settings.spark)
+    return spark_session("mosq pipeline", master=master or settings.master, conf=settings.spark, pass_fds=pass_fds)
 
 
 def _alarm(settings: "Settings") -> int:
-    from mosq.pipeline import state
+    from mosq.pipeline.runs import progress
 
-    found = state.after(settings)["audit"]
+    found = progress.after(settings)["audit"]
     if found["lost_events"]:
         click.echo(
             f"Warning: {found['lost_events']:,} events could not be written or read: the audit is not complete.",
@@ -154,16 +160,37 @@ def status(file: str, with_audit: bool, as_json: bool) -> int:
     show_default=True,
     metavar="N",
     type=click.IntRange(2),
-    help="Skip tables that have fewer batches to merge.",
+    help="Merge the small files of a date if there are as many.",
 )
 @guarded
 def compact(file: str, at_least: int) -> int:
-    """Merge the small files of many batches into few large ones, also while other processes use the tables."""
+    """Merge small files, delete old rows and replaced files, also while other processes use the tables."""
     from mosq.pipeline import settings as settings_file
-    from mosq.pipeline.runs import compaction
+    from mosq.pipeline.runs import tending
 
-    for line in compaction.compact_all(settings_file.load(file), at_least):
+    for line in tending.compact_all(settings_file.load(file), at_least):
         click.echo(line)
+    return EXIT_OK
+
+
+@pipeline.command(context_settings=HELP)
+@settings_option
+@click.option("--client", metavar="ID", help="Erase the rows of this client id.")
+@click.option("--topic", metavar="TOPIC", help="Erase the rows of this topic.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@guarded
+def erase(file: str, client: str | None, topic: str | None, yes: bool) -> int:
+    """Erase the rows of a client, of a topic, or of a client on a topic, from all tables."""
+    from mosq.pipeline import settings as settings_file
+    from mosq.pipeline.runs import tending
+
+    if client is None and topic is None:
+        raise click.UsageError("--client or --topic is missing.")
+    settings = settings_file.load(file)
+    if not yes:
+        click.confirm(f"Erase these rows from all tables in {settings.tables}?", abort=True)
+    n = tending.erase(settings, client, topic, click.echo)
+    click.echo(f"{n:,} rows erased; the files that had them are deleted within the hour by `run` or `compact`")
     return EXIT_OK
 
 
@@ -193,5 +220,5 @@ def doctor(file: str, as_json: bool) -> int:
     return EXIT_FAILED if bad else EXIT_OK
 
 
-for _command in COMMANDS:
+for _command in (*COMMANDS, sql, jars):
     pipeline.add_command(_command)

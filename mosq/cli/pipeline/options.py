@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mosq.pipeline import MosqPipelineError
+from mosq.pipeline import MosqPipelineError, trouble
 from mosq.pipeline.settings import FILE
 from mosq.tools.extras import install_advice
 
@@ -46,8 +46,15 @@ def guarded(command: "Callable[..., int]") -> "Callable[..., int]":
                 " `mosq pipeline doctor` lists all that is missing",
                 err=True,
             )
-        except OSError as error:
-            click.echo(f"Error: {error.filename or '?'}: {error.strerror or error}", err=True)
+        except click.ClickException:
+            raise
+        except Exception as error:
+            text = trouble.explained(error)
+            if text is None and isinstance(error, OSError):
+                text = f"{error.filename or '?'}: {error.strerror or error}"
+            if text is None:
+                raise
+            click.echo(f"Error: {text}", err=True)
         return EXIT_FAILED
 
     return run

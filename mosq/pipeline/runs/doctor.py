@@ -3,6 +3,7 @@
 This module imports nothing that may be missing, starts no Spark and changes nothing.
 """
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mosq.pipeline import MosqPipelineError, session, settings, state
+from mosq.pipeline import MosqPipelineError, jars, session, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,14 +88,22 @@ def _settings(file: Path | str) -> "Iterator[Finding]":
     yield Finding(True, "settings", str(found.file))
     if any(rule.format == "sparkplug" for rule in found.silver) and importlib.util.find_spec("google.protobuf") is None:
         yield Finding(False, "protobuf", "not installed, and [[silver]] has sparkplug", session.INSTALL)
-    yield _journal(found)
-    for what, folder in (("tables", found.tables), ("checkpoints", found.checkpoints)):
-        yield _folder(what, folder)
+    if found.spark.get("spark.jars") is None and any("delta" in value for value in found.spark.values()):
+        yield _jars()
+    # what is missing without these packages is reported above
+    with contextlib.suppress(ImportError):
+        yield _journal(found)
+    with contextlib.suppress(ImportError):
+        yield _tables(found)
+    yield _folder("checkpoints", found.checkpoints)
+    yield _lock(found)
 
 
 def _journal(found: "settings.Settings") -> Finding:
+    from mosq.pipeline.runs import progress
+
     try:
-        streams = state.streams(found)
+        streams = progress.streams(found)
         marks = {name: stream.marks() for name, stream in streams.items()}
     except (MosqPipelineError, OSError, ValueError) as error:
         return Finding(
@@ -126,6 +135,80 @@ def _writable(folder: Path) -> bool:
     while not folder.exists():
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _jars() -> Finding:
+    missing = jars.missing()
+    if missing:
+        return Finding(False, "Delta's jars", f"missing: {', '.join(missing)}", "run `mosq pipeline jars`")
+    return Finding(True, "Delta's jars", f"{jars.folder()}: {jars.VERSION}")
+
+
+def _tables(found: "settings.Settings") -> Finding:
+    """Check that the tables can be read and written, and that they belong to the checkpoints."""
+    from mosq.pipeline.lake.places import place_of
+    from mosq.pipeline.runs import progress
+
+    place = place_of(found)
+    if place.is_local and not (one := _folder("tables", place.path)).ok:
+        return one
+    try:
+        about = progress.get(found.checkpoints / progress.IDENTITY)
+        if about is None:
+            progress.check(found, {})  # without checkpoints it compares no settings
+        elif about["made"]:
+            progress.check_tables(found, about)
+        text = f"{found.tables}: no table yet" if about is None or not about["made"] else _content(found)
+    except MosqPipelineError as error:
+        return Finding(False, "tables", str(error), "see docs/pipeline.md, Faults")
+    except (OSError, ValueError, KeyError) as error:
+        return Finding(False, "tables", f"{found.tables}: {error}", "restore tables and checkpoints of one time")
+    return Finding(True, "tables", text)
+
+
+def _content(found: "settings.Settings") -> str:
+    from mosq.pipeline import frames
+
+    tables = frames.snapshots(found)
+    files = sum(table.adds().num_rows for table in tables.values())
+    free = ""
+    if (path := Path(found.tables)).exists():
+        free = f", {shutil.disk_usage(path).free / (1 << 30):.1f} GiB free"
+    return f"{found.tables}: {len(tables)} tables, {files:,} files{free}"
+
+
+def _lock(found: "settings.Settings") -> Finding:
+    """Name the processes that hold the lock of the tables: a run, or what a killed run left."""
+    holders = lock_holders(found.checkpoints / "lock")
+    if not holders:
+        return Finding(True, "lock", "free: no run works on these tables")
+    told = ", ".join(f"{number} ({name})" for number, name in holders.items())
+    if any("java" not in name for name in holders.values()):
+        return Finding(True, "lock", f"a run works on these tables: process {told}")
+    return Finding(
+        False,
+        "lock",
+        f"Spark's JVM of a run that was killed still lives: process {told}",
+        f"it ends by itself; if it does not (it is stopped, or hangs): kill -9 {' '.join(map(str, holders))}",
+    )
+
+
+def lock_holders(path: Path) -> dict[int, str]:
+    """Return the processes that have the file of a lock open, with their names, as far as this user may see them."""
+    found: dict[int, str] = {}
+    try:
+        wanted = path.stat()
+    except OSError:
+        return found
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            for fd in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    one = fd.stat()
+                    if (one.st_dev, one.st_ino) == (wanted.st_dev, wanted.st_ino):
+                        found[int(process.name)] = (process / "comm").read_text().strip()
+                        break
+    return found
 
 
 def _folder(what: str, folder: Path) -> Finding:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mosq.journal.folders import streams_below
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.settings import FILE, load
+from mosq.pipeline.settings import FILE, default_node, load
 
 STREAMS = "streams"  # folder of the streams in the store's folder
 JOURNAL = "/var/lib/mosquitto/mosquitto.db.store/streams"
@@ -16,8 +16,9 @@ TEMPLATE = """\
 [pipeline]
 journal = {journal}            # the folder of the broker's streams
 # streams = []                 # which of them; empty: all
-# tables = "tables"            # Parquet, for Spark, DuckDB, pandas
-# checkpoints = "checkpoints"  # progress of the jobs; belongs to the tables
+# tables = "tables"            # Delta tables: a folder, or a URI: s3a://, hdfs://, abfss://
+# checkpoints = "checkpoints"  # a local folder: progress of the jobs; belongs to the tables
+node = "{node}"                # the broker's name, which each row has: never change it
 # trigger = "5 seconds"        # how often `run` looks for new records
 # window = "1 minute"          # length of gold's windows
 # watermark = "10 minutes"     # later rows are counted in gold/late
@@ -34,6 +35,12 @@ journal = {journal}            # the folder of the broker's streams
 # format = "json"                                   # json, csv, number or sparkplug
 # schema = "temperature DOUBLE, unit STRING"        # optional for json: then inferred from the first messages
 
+# [retention]                                       # rows that are older are deleted; without a line they stay
+# bronze = "90 days"
+
+# [storage]                                         # access to a URI of tables
+# AWS_REGION = "eu-west-1"
+
 # [spark]                                           # Spark's own settings
 # "spark.driver.memory" = "2g"
 """
@@ -48,9 +55,9 @@ def init(where: str, config: str | None, journal: str | None) -> list[str]:
         raise MosqPipelineError(f"{path} is there already: edit it, or name another place")
     streams = Path(journal).expanduser().absolute() if journal is not None else _of_broker(config or "")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(TEMPLATE.format(journal=_toml(str(streams))))
+    path.write_text(TEMPLATE.format(journal=_toml(str(streams)), node=default_node()))
     settings = load(path)
-    for folder in (settings.tables, settings.checkpoints):
+    for folder in (Path(settings.tables), settings.checkpoints):
         folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{path}: written; tables: {settings.tables}"]
     if not streams.is_dir():

@@ -1,0 +1,107 @@
+"""Read tables with Spark, without Delta's jars.
+
+`deltalake` reads the log of a table and names the files of its newest version; Spark reads those files. So a frame is a
+snapshot: later commits do not change it. It can be read for as long as the table keeps replaced files (VACUUM).
+"""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mosq.pipeline import MosqPipelineError, views
+from mosq.pipeline.lake.places import Place, absolute, place_of
+from mosq.pipeline.lake.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mosq.pipeline.settings import Settings
+
+GOLD = ("traffic", "latency", "drops", "churn", "late", "backlog", "fanout")
+GLOB = re.compile(r"([\\*?\[\]{}])")  # Spark takes a path for a pattern
+
+
+def names(settings: "Settings") -> tuple[str, ...]:
+    """Return the names of all tables that these settings may have."""
+    silver = (f"silver/{rule.name}" for rule in settings.silver)
+    return ("bronze", *silver, "quarantine", *(f"gold/{name}" for name in GOLD), "progress")
+
+
+def snapshots(settings: "Settings", wanted: "Iterable[str] | None" = None) -> dict[str, Table]:
+    """Return the existing tables, each at its newest version."""
+    place = place_of(settings)
+    found = {name: Table.open(place, name) for name in (names(settings) if wanted is None else wanted)}
+    return {name: table for name, table in found.items() if table is not None}
+
+
+def missing(settings: "Settings", name: str = "bronze") -> MosqPipelineError:
+    """Return the error for a table that does not exist."""
+    return MosqPipelineError(
+        f"there is no table in {place_of(settings).child(name).uri} yet: `mosq pipeline run --once` creates it"
+    )
+
+
+def frame(spark: "SparkSession", settings: "Settings", name: str) -> "DataFrame":
+    """Return the rows of a table: bronze, quarantine, silver/NAME, gold/NAME, progress."""
+    table = Table.open(place_of(settings), name)
+    if table is None:
+        raise missing(settings, name)
+    return of_snapshot(spark, place_of(settings).child(name), table)
+
+
+def of_snapshot(spark: "SparkSession", place: "Place", table: Table) -> "DataFrame":
+    """Return the rows of an open table, which lies in `place`."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(table.schema)
+    files = table.files()
+    if not files:
+        return spark.createDataFrame([], schema)
+    paths = (base_for_spark(place) + _escaped(file.removeprefix(place.uri)) for file in files)
+    rows = spark.read.schema(schema).option("basePath", base_for_spark(place)).parquet(*paths)
+    return rows.select(*_quoted(table.schema.names))
+
+
+def of_path(spark: "SparkSession", path: str) -> "DataFrame | None":
+    """Return the rows of the table in a folder or at a URI, or None if there is no table."""
+    place = Place(absolute(path, Path.cwd()))
+    folder, _, name = place.uri.rstrip("/").rpartition("/")
+    table = Table.open(Place(folder), name) if name else None
+    return None if table is None else of_snapshot(spark, place, table)
+
+
+def _escaped(path: str) -> str:
+    return GLOB.sub(r"\\\1", path)
+
+
+def _quoted(names: "Iterable[str]") -> list[str]:
+    return [f"`{name.replace('`', '``')}`" for name in names]
+
+
+def base_for_spark(place: "Place") -> str:
+    """Return the place in the form that Spark's readers take: a path, in which patterns are escaped, or a URI."""
+    return _escaped(f"file:{place.path}") if place.is_local else place.spark
+
+
+def view(spark: "SparkSession", settings: "Settings", name: str) -> "DataFrame":
+    """Return a view (views.VIEWS) over the newest versions of its tables."""
+    source = views.source(name)
+    frame(spark, settings, source).createOrReplaceTempView(views.flat(source))
+    return spark.sql(views.sql(name, views.SPARK))
+
+
+def register(spark: "SparkSession", settings: "Settings") -> list[str]:
+    """Make temporary views of all tables and views in a session, and return their names.
+
+    They show the versions of this moment: register them again to see later rows.
+    """
+    found = snapshots(settings)
+    for name, table in found.items():
+        rows = of_snapshot(spark, place_of(settings).child(name), table)
+        rows.createOrReplaceTempView(f"`{views.flat(name)}`")
+    there = views.possible(found)
+    for name in there:
+        spark.sql(views.sql(name, views.SPARK)).createOrReplaceTempView(name)
+    return [*map(views.flat, found), *there]
