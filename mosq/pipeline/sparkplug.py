@@ -54,6 +54,7 @@ COLUMNS = {
     "string_value": "string",
     "bytes_value": "binary",
 }
+REST = "_rescued"  # the text of a UInt64 that long_value cannot hold; double_value has the nearest number
 TIME_MS_MAX = 253_402_300_799_999  # the year 9999: later times are invalid
 LEVELS = (4, 5)
 
@@ -113,7 +114,7 @@ def _value(metric: Any) -> tuple[str, object] | None:
 
 
 def metrics(topic: str, payload: bytes | None) -> "list[dict[str, object]]":
-    """Return a row of COLUMNS for each metric."""
+    """Return a row of COLUMNS for each metric, with REST if something is left."""
     levels = topic.split("/")
     if len(levels) not in LEVELS:
         raise UnreadableError("sparkplug: not a topic of the form spBv1.0/GROUP/TYPE/NODE[/DEVICE]")
@@ -150,6 +151,8 @@ def _rows(levels: list[str], message: Any) -> "Iterator[dict[str, object]]":
         )
         if (value := _value(metric)) is not None:
             row[value[0]] = value[1]
+            if value[0] == "double_value" and metric.HasField("long_value"):
+                row[REST] = f'{{"long_value":{metric.long_value}}}'
         for key in ("metric", "string_value"):
             if isinstance(row[key], bytes):  # the fast implementation returns bytes for a string that is not UTF-8
                 raise ValueError(key)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mosq.pipeline.lake.parts import Part
-from mosq.pipeline.rows import sums
-from mosq.pipeline.rows.task import Task
+from mosq.pipeline.rows import inference, sums
+from mosq.pipeline.rows.task import Task, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -137,7 +137,7 @@ def _read(found: Manifest, row: dict[str, Any], partial: dict[str, list[pa.Table
     elif kind == "places":
         for one in _table(row["content"]).to_pylist():
             place = f"{one.pop('node')}/{one.pop('stream')}/{one.pop('shard')}"
-            found.places[place] = _joined(found.places[place], one) if place in found.places else one
+            found.places[place] = joined(found.places[place], one) if place in found.places else one
     elif kind == "sums":
         partial.setdefault(table, []).append(_table(row["content"]))
     elif kind == "accounts":
@@ -154,15 +154,7 @@ def _read(found: Manifest, row: dict[str, Any], partial: dict[str, list[pa.Table
 
 
 def _read_fields(known: dict[str, tuple[str, int]], fields: dict[str, tuple[str, int]]) -> None:
-    from mosq.pipeline.rows import inference
-
     for name, (type, n) in fields.items():
         had_type, had_n = known.get(name, (type, 0))
         known[name] = (inference.joined(had_type, type), had_n + n)
 
-
-def _joined(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
-    least = ("min_seq",)
-    added = ("n", "covered")
-    how = {name: min if name in least else max for name in a}
-    return {name: a[name] + b[name] if name in added else how[name](a[name], b[name]) for name in a}

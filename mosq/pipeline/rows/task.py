@@ -1,0 +1,293 @@
+"""Do the work of one task: take batches of records, write files, and describe them in the manifest."""
+
+import datetime
+import json
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mosq.journal.kinds import ACCOUNT, GAP, MESSAGE
+from mosq.pipeline import filters
+from mosq.pipeline.lake.parts import PartWriter
+from mosq.pipeline.rows import accounts, inference, types
+from mosq.pipeline.rows.csv_rows import CsvReader
+from mosq.pipeline.rows.found import Fields, Found
+from mosq.pipeline.rows.json_rows import JsonReader
+from mosq.pipeline.rows.number_rows import SCHEMA as NUMBER_SCHEMA
+from mosq.pipeline.rows.number_rows import NumberReader
+from mosq.pipeline.rows.sparkplug_rows import SCHEMA as SPARKPLUG_SCHEMA
+from mosq.pipeline.rows.sparkplug_rows import SparkplugReader
+from mosq.pipeline.rows.sums import Sums
+from mosq.pipeline.rows.tables import BRONZE, KEYS, QUARANTINE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mosq.pipeline.rows.work import Rule, Work
+
+SAMPLE_BYTES = 8 << 20  # of each rule and task
+BATCH_BYTES = 16 << 20  # of payloads that are read at once
+
+
+def rule_schema(rule: "Rule") -> pa.Schema | None:
+    """Return the fields of a rule, or None if they are not known yet."""
+    known = {"number": NUMBER_SCHEMA, "sparkplug": SPARKPLUG_SCHEMA}
+    return known.get(rule.format, rule.schema)
+
+
+class _OfRule:
+    """Read the messages of one rule."""
+
+    def __init__(self, rule: "Rule", work: "Work") -> None:
+        self.rule, self.work = rule, work
+        self.schema = rule_schema(rule)
+        self.fields = Fields()
+        self.samples: list[str] = []
+        self.sample_bytes = self.pending = 0
+        self.writer: PartWriter | None = None
+        if self.schema is not None:
+            self.table_schema = types.silver_schema(self.schema)
+            self.reader = self._reader(self.schema)
+
+    def _reader(self, schema: pa.Schema) -> Any:
+        if self.rule.format == "json":
+            return JsonReader(schema, self.fields)
+        if self.rule.format == "csv":
+            return CsvReader(schema)
+        return NumberReader() if self.rule.format == "number" else SparkplugReader()
+
+    def wait(self, rows: Any) -> None:
+        """Count messages, and keep samples of them: the schema is not known yet."""
+        self.pending += rows.num_rows
+        if len(self.samples) < inference.SAMPLE_ROWS and self.sample_bytes < SAMPLE_BYTES:
+            left = inference.SAMPLE_ROWS - len(self.samples)
+            found = inference.sample_texts((one.as_py() for one in rows["payload"]), left)
+            self.samples += found
+            self.sample_bytes += sum(map(len, found))
+
+    def read(self, rows: Any) -> Found:
+        if self.rule.format == "sparkplug":
+            found: Found = self.reader.read(rows["topic"], rows["payload"])
+        else:
+            found = self.reader.read(rows["payload"])
+        return found
+
+    def write(self, rows: Any, found: Found) -> None:
+        """Write the readable rows."""
+        keys = rows.select(KEYS) if found.at is None else rows.select(KEYS).take(found.at)
+        if not keys.num_rows:
+            return
+        if self.writer is None:
+            self.writer = PartWriter(self.work.place, self.rule.table, self.table_schema)
+        rescued = pa.nulls(keys.num_rows, pa.string()) if found.rescued is None else found.rescued
+        columns = [*keys.columns, *found.columns, rescued]
+        self.writer.write(pa.RecordBatch.from_arrays(columns, schema=self.table_schema))
+
+
+class Task:
+    """Take batches, and give the manifest at the end."""
+
+    def __init__(self, work: "Work") -> None:
+        self.work = work
+        self.expressions = [re.compile(filters.regex(rule.topic)) for rule in work.rules]
+        self.rules = [_OfRule(rule, work) for rule in work.rules]
+        self.sums = Sums(work.window_us, work.prefix_levels, work.watermarks) if "gold" in work.jobs else None
+        self.bronze: PartWriter | None = None
+        self.quarantine: PartWriter | None = None
+        self.bad: Counter[str] = Counter()
+        self.places: dict[tuple[str, str, int], dict[str, int]] = {}
+        self.accounts: list[pa.Table] = []
+        self.date: datetime.date | None = None
+
+    def take(self, batch: Any) -> None:
+        """Take a batch of records with the columns of the source, or with those of bronze."""
+        if not batch.num_rows:
+            return
+        rows = self._with_keys(batch)
+        if self.work.bronze:
+            if self.bronze is None:
+                self.bronze = PartWriter(self.work.place, "bronze", BRONZE)
+            self.bronze.write(rows)
+        self._place(rows)
+        if self.sums is not None:
+            self.sums.add(rows)
+        if "silver" in self.work.jobs:
+            self._silver(rows)
+        if "audit" in self.work.jobs and pc.any(pc.is_in(rows["kind"], pa.array((ACCOUNT, GAP), pa.int8()))).as_py():
+            self.accounts.append(accounts.decoded(rows))
+
+    def _with_keys(self, batch: Any) -> Any:
+        names = batch.schema.names
+        n = batch.num_rows
+        columns = {name: batch.column(name) for name in names}
+        if "node" not in columns:
+            columns["node"] = pa.repeat(pa.scalar(self.work.node, pa.string()), n)
+        if "date" not in columns:
+            columns["date"] = self._dates(columns["time"])
+        return pa.RecordBatch.from_arrays(
+            [_cast(columns[field.name], field.type) for field in BRONZE], schema=BRONZE
+        )
+
+    def _dates(self, times: Any) -> Any:
+        """Return the dates of rows. A row without a time gets that of the row before it, so that it can expire."""
+        dates = _cast(times, pa.timestamp("us", tz="UTC")).cast(pa.date32())
+        if dates.null_count:
+            if self.date is not None and not dates[0].is_valid:
+                first = pa.array([self.date], pa.date32())
+                dates = pc.fill_null_forward(pa.concat_arrays([first, dates])).slice(1)
+            dates = pc.fill_null_backward(pc.fill_null_forward(dates))
+            if dates.null_count:
+                dates = pc.fill_null(dates, datetime.datetime.now(datetime.UTC).date())
+        self.date = dates[-1].as_py()
+        return dates
+
+    def _place(self, rows: Any) -> None:
+        place = pa.table({name: rows[name] for name in ("node", "stream", "shard")})
+        names = place.group_by(place.column_names, use_threads=False).aggregate([]).to_pylist()
+        for one in names:
+            mine = rows
+            if len(names) > 1:
+                masks = [pc.equal(rows[name], value) for name, value in one.items()]
+                mine = rows.filter(pc.and_(pc.and_(masks[0], masks[1]), masks[2]))
+            seq, time = pc.min_max(mine["seq"]), pc.max(mine["time"].cast(pa.int64())).as_py()
+            gaps = accounts.gaps(mine)
+            found = {
+                "n": mine.num_rows,
+                "covered": mine.num_rows + sum(last - first for first, last in gaps),
+                "min_seq": seq["min"].as_py(),
+                "max_seq": max([seq["max"].as_py(), *(last for _, last in gaps)]),
+                "time_us": time or 0,
+            }
+            key = (one["node"], one["stream"], one["shard"])
+            self.places[key] = joined(self.places[key], found) if key in self.places else found
+
+    # ---- silver
+
+    def _which(self, rows: Any) -> Any:
+        """Return the number of the first rule that matches each row's topic, -1 for none."""
+        topics = rows["topic"].dictionary_encode()
+        of_topic = [self._rule_of(topic) for topic in topics.dictionary.to_pylist()]
+        codes = pc.fill_null(topics.indices, len(of_topic)).to_numpy(zero_copy_only=False)
+        number = np.array([*of_topic, self._rule_of("")], np.int32)[codes]
+        number[rows["kind"].to_numpy(zero_copy_only=False) != MESSAGE] = -1
+        return number
+
+    def _rule_of(self, topic: str) -> int:
+        return next((i for i, one in enumerate(self.expressions) if one.search(topic)), -1)
+
+    def _silver(self, rows: Any) -> None:
+        if not self.rules:
+            return
+        number = self._which(rows)
+        for i in sorted(set(number.tolist()) - {-1}):
+            rule = self.rules[i]
+            if self.work.only is not None and rule.rule.name not in self.work.only:
+                continue
+            at = np.flatnonzero(number == i)
+            mine = rows if len(at) == len(number) else rows.take(pa.array(at))
+            if rule.schema is None:
+                rule.wait(mine)
+                continue
+            for part in _pieces(mine):
+                found = rule.read(part)
+                rule.write(part, found)
+                if found.bad:
+                    self._quarantine(part, rule.rule, found.bad)
+
+    def _quarantine(self, rows: Any, rule: "Rule", bad: dict[int, str]) -> None:
+        if self.quarantine is None:
+            self.quarantine = PartWriter(self.work.place, "quarantine", QUARANTINE)
+        at = sorted(bad)
+        found = rows.take(pa.array(at, pa.int64()))
+        reasons = [bad[row] for row in at]
+        self.bad.update(reasons)
+        columns = [
+            *(found[name] for name in KEYS),
+            pa.array([rule.name] * len(at), pa.string()),
+            pa.array(reasons, pa.string()),
+            found["payload"],
+        ]
+        self.quarantine.write(pa.RecordBatch.from_arrays(columns, schema=QUARANTINE))
+
+    # ---- the manifest
+
+    def manifest(self, schema: pa.Schema) -> "Iterator[Any]":
+        """Finish the files, and yield what the driver must know."""
+        for row in self._rows():
+            yield pa.RecordBatch.from_pylist([dict.fromkeys(schema.names) | row], schema=schema)
+
+    def _rows(self) -> "Iterator[dict[str, Any]]":
+        writers = [self.bronze, *(rule.writer for rule in self.rules), self.quarantine]
+        for writer in writers:
+            for part in writer.close() if writer is not None else ():
+                yield {
+                    "kind": "part", "table": part.table, "date": part.date, "path": part.path, "size": part.size,
+                    "rows": part.rows, "text": part.stats,
+                }  # fmt: skip
+        if self.places:
+            found = [
+                {"node": node, "stream": stream, "shard": shard, **at}
+                for (node, stream, shard), at in self.places.items()
+            ]
+            yield {"kind": "places", "content": content(pa.Table.from_pylist(found))}
+        if self.sums is not None:
+            for name, rows in self.sums.content().items():
+                yield {"kind": "sums", "table": name, "content": content(rows)}
+        if self.accounts:
+            yield {"kind": "accounts", "content": content(pa.concat_tables(self.accounts))}
+        for reason, n in sorted(self.bad.items()):
+            yield {"kind": "bad", "text": reason, "rows": n}
+        for rule in self.rules:
+            yield from self._of_rule(rule)
+
+    def _of_rule(self, rule: _OfRule) -> "Iterator[dict[str, Any]]":
+        name = rule.rule.name
+        if rule.fields.n:
+            yield {"kind": "fields", "table": name, "text": json.dumps(rule.fields.content())}
+        if rule.pending:
+            yield {"kind": "pending", "table": name, "rows": rule.pending}
+        if rule.samples:
+            texts = pa.table({"text": pa.array(rule.samples, pa.string())})
+            yield {"kind": "samples", "table": name, "content": content(texts)}
+
+
+def _cast(column: Any, type: pa.DataType) -> Any:
+    return column if column.type == type else column.cast(type)
+
+
+def _pieces(rows: Any) -> "Iterator[Any]":
+    """Cut a batch so that the payloads of a piece are at most BATCH_BYTES, or one message."""
+    if rows["payload"].nbytes <= BATCH_BYTES:
+        yield rows
+        return
+    sizes = pc.fill_null(pc.binary_length(rows["payload"]), 0).to_numpy(zero_copy_only=False)
+    begin, size = 0, 0
+    for i, one in enumerate(sizes.tolist()):
+        if i > begin and size + one > BATCH_BYTES:
+            yield rows.slice(begin, i - begin)
+            begin, size = i, 0
+        size += one
+    yield rows.slice(begin)
+
+
+def content(rows: pa.Table) -> bytes:
+    """Return a table as a stream of Arrow."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as out:
+        out.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def joined(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    """Return the position of two sets of rows of one place."""
+    return {
+        "n": a["n"] + b["n"],
+        "covered": a["covered"] + b["covered"],
+        "min_seq": min(a["min_seq"], b["min_seq"]),
+        "max_seq": max(a["max_seq"], b["max_seq"]),
+        "time_us": max(a["time_us"], b["time_us"]),
+    }
