@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mosq.pipeline import MosqPipelineError
+
 if TYPE_CHECKING:
     from mosq.pipeline.lake.places import Place
 
@@ -43,6 +45,16 @@ def sync(path: "Path | str") -> None:
         os.close(fd)
 
 
+def _folder(place: "Place", folder: Path) -> None:
+    """Create the folder of a date; the table's own folder must be there."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        raise MosqPipelineError(
+            f"{place.uri}: the folder of the table is gone: is the storage of the tables mounted? Mount or restore it"
+        ) from None
+
+
 class _File:
     """Write one file, and remember the statistics of its columns."""
 
@@ -56,7 +68,7 @@ class _File:
         files, base = place.filesystem()
         full = f"{base}/{path}" if base else path
         if place.is_local:
-            Path(full).parent.mkdir(parents=True, exist_ok=True)
+            _folder(place, Path(full).parent)
         self.out = files.open_output_stream(full)
         self.writer = pq.ParquetWriter(self.out, schema, compression="zstd", coerce_timestamps="us")
 

@@ -258,7 +258,7 @@ class Table:
         found: dict[str, Any] = {}
 
         def work() -> None:
-            found.update(self.handle.delete(predicate, commit_properties=_properties(about or {}), **_hooks()))
+            found.update(self.handle.delete(predicate, commit_properties=_properties(about or {}, removes=True), **_hooks()))
 
         with plain(self.place.uri):
             self._retried(work)
@@ -302,12 +302,14 @@ class Table:
                 if self.refresh().done(app) >= batch:
                     return False
                 try:
+                    found = actions()
+                    removes = mode == "overwrite" or any(not hasattr(action, "stats") for action in found)
                     self.handle.create_write_transaction(
-                        actions(),
+                        found,
                         mode,
                         _delta_schema(self.schema if schema is None else schema),
                         self.partition_by,
-                        commit_properties=_properties(about, app, batch),
+                        commit_properties=_properties(about, app, batch, removes=removes),
                         **_hooks(),
                     )
                 except CommitFailedError:
@@ -413,12 +415,19 @@ def _pieces(rows: pa.Table) -> "Iterator[pa.Table]":
             yield piece
 
 
-def _properties(about: "Mapping[str, object]", app: str = "", batch: int = 0) -> Any:
+def _properties(
+    about: "Mapping[str, object]", app: str = "", batch: int = 0, *, removes: bool = False
+) -> Any:
+    """Return the properties of a commit.
+
+    A commit that `removes` files fails if any other one came since its table was read. deltalake 1.6 would let it pass
+    after a commit that only merged files, and the rows of those files would be there twice.
+    """
     from deltalake.transaction import CommitProperties, Transaction
 
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()}
     done = [Transaction(app, batch, int(time.time() * 1000))] if app else None
-    return CommitProperties(custom_metadata=texts, app_transactions=done)
+    return CommitProperties(custom_metadata=texts, max_commit_retries=0 if removes else None, app_transactions=done)
 
 
 def _hooks() -> dict[str, Any]:

@@ -134,6 +134,13 @@ class Filling:
 
     def fill(self, stop: "threading.Event | None") -> None:
         self._schemas()
+        if self.tables.place.is_local:
+            for name in self.plan.silver:  # the tasks write into the folders of tables that are not there yet
+                self.tables.place.child(f"silver/{name}").path.mkdir(parents=True, exist_ok=True)
+            for name in self.plan.gold:
+                self.tables.place.child(f"gold/{name}").path.mkdir(parents=True, exist_ok=True)
+            for name in (BACKLOG, QUARANTINE):
+                self.tables.place.child(name).path.mkdir(parents=True, exist_ok=True)
         upto = {place: at["next"] for place, at in self.state["shards"].items()}
         every = settling.bronze(self.spark, self.tables, upto)
         carried: dict[str, pa.Table] = {}

@@ -107,10 +107,11 @@ class TableSet:
             about = {"rows": rows.num_rows}
             self.open[name].merge(rows, gold.keys, gold.sums, gold.maxima, self.app, batch, about)
 
-    def closed(self, state: "Mapping[str, Any]") -> datetime.datetime | None:
-        """Return the time before which no batch changes a window of gold, or None before the first batch."""
-        times = [shard["time_us"] for shard in state["shards"].values() if shard["time_us"]]
-        if not times:
-            return None
-        behind_us = self.settings.watermark_us + 2 * self.settings.window_us
-        return datetime.datetime.fromtimestamp((min(times) - behind_us) / 1e6, datetime.UTC)
+
+def closed(settings: "Settings", state: "Mapping[str, Any]") -> datetime.datetime | None:
+    """Return the time before which no batch changes a window of gold, or None before the first batch."""
+    times = [shard["time_us"] for shard in state["shards"].values() if shard["time_us"]]
+    if not times:
+        return None
+    behind_us = settings.watermark_us + 2 * settings.window_us
+    return datetime.datetime.fromtimestamp((min(times) - behind_us) / 1e6, datetime.UTC)

@@ -4,13 +4,20 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.lake import upkeep
+from mosq.pipeline.lake import lock, upkeep
+from mosq.pipeline.lake.places import place_of
+from mosq.pipeline.lake.table import Table
+from mosq.pipeline.rows.tables import GOLD
 from mosq.pipeline.runs import progress
+from mosq.pipeline.runs.progress import BRONZE, PROGRESS
+from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, closed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from mosq.pipeline.runs.tableset import TableSet
+    from mosq.pipeline.settings import Settings
 
 EVERY_S = 600.0
 STEP_S = 1.0  # no further table begins after that in one step
@@ -32,14 +39,21 @@ class Tending:
         return bool(self.waiting) or time.time() - self.at >= EVERY_S
 
     def step(self, state: dict[str, Any]) -> None:
-        """Tend some of the tables; those left come in the next step."""
+        """Tend some of the tables; those left come in the next step. A `compact` beside this run does the same work."""
+        try:
+            with alone(self.tables.settings):
+                self._step(state)
+        except MosqPipelineError:
+            self.waiting, self.at = [], time.time()
+
+    def _step(self, state: dict[str, Any]) -> None:
         if not self.waiting:
             self.waiting = sorted(self.tables.open)
             self.full = time.time() - self.full_at >= upkeep.FULL_EVERY_S
         until = time.monotonic() + STEP_S
         while self.waiting and time.monotonic() < until:
             name = self.waiting.pop()
-            plan = upkeep.Plan(self.tables.settings.retention.get(name), self.tables.closed(state), full=self.full)
+            plan = upkeep.Plan(self.tables.settings.retention.get(name), closed(self.tables.settings, state), full=self.full)
             try:
                 upkeep.tend(self.tables.table(name), plan)
             except MosqPipelineError as error:
@@ -48,3 +62,41 @@ class Tending:
             self.at = time.time()
             self.full_at = self.at if self.full else self.full_at
             progress.put(self.path, {"at": self.at, "full_at": self.full_at})
+
+
+# ---- by command
+
+
+def existing(settings: "Settings") -> list[Table]:
+    """Return all tables of the settings that there are."""
+    silver = [f"silver/{rule.name}" for rule in settings.silver]
+    names = [BRONZE, *silver, QUARANTINE, *(f"gold/{name}" for name in GOLD), BACKLOG, PROGRESS]
+    found = [Table.open(place_of(settings), name) for name in names]
+    tables = [table for table in found if table is not None]
+    if not tables:
+        raise MosqPipelineError(f"{settings.tables}: there are no tables yet: `mosq pipeline run` creates them")
+    return tables
+
+
+def alone(settings: "Settings") -> "AbstractContextManager[lock.Lock]":
+    """Lock the upkeep: two merges of the same files would double their rows."""
+    busy = f"{settings.tables}: another program merges the files of these tables; wait for it"
+    return lock.held(settings.checkpoints / lock.UPKEEP, busy)
+
+
+def compact_all(settings: "Settings", at_least: int = 2) -> "Iterator[str]":
+    """Merge small files of all tables, and delete what is not needed any more; yield a line for each table.
+
+    `run` may write the tables at the same time.
+    """
+    with alone(settings):
+        state = progress.after(settings)
+        for table in existing(settings):
+            keep_us = settings.retention.get(table.name)
+            plan = upkeep.Plan(keep_us, closed(settings, state), max(2, at_least), full=True)
+            yield f"{table.name}: {upkeep.tend(table, plan)}"
+
+
+def erase(settings: "Settings", client: str | None, topic: str | None, log: "Callable[[str], object]") -> int:
+    """Delete the rows of a client, of a topic, or of a client on a topic, from all tables; return how many."""
+    return upkeep.erase(existing(settings), client, topic, log)
