@@ -57,11 +57,8 @@ class Jobs:
         self.error: BaseException | None = None
         self.at_work = threading.Lock()
         self.stopping = False
-        self.about = progress.begun(settings, progress.setup(settings, jobs))
-        self.tables = TableSet(settings, self.about)
-        self.tables.create(self.jobs, ())
+        self.tables = prepare(settings, jobs)
         self.state = progress.of_table(self.tables.table(PROGRESS))
-        progress.made(settings, self.about)
         self.samples: dict[str, list[str]] = {}
         self.tending = Tending(self.tables, log)
         self.schemas: dict[str, str] = {}  # those that the tables have all columns of
@@ -296,6 +293,17 @@ def start(spark: "SparkSession", settings: "Settings", work: Jobs, once: bool) -
     return query
 
 
+def prepare(settings: "Settings", jobs: "Sequence[str]") -> TableSet:
+    """Check that settings, checkpoints and tables belong together, and create what there is not yet."""
+    now = progress.setup(settings, jobs)
+    progress.check(settings, now)
+    about = progress.begun(settings, now)
+    tables = TableSet(settings, about)
+    tables.create(jobs, ())
+    progress.made(settings, about)
+    return tables
+
+
 def run(
     spark: "SparkSession",
     settings: "Settings",
@@ -312,7 +320,6 @@ def run(
     `lock` is what the caller holds by `alone`, so that the JVM of its session has it too.
     """
     with contextlib.nullcontext() if lock is not None else alone(settings, log), trouble.plain_errors(settings):
-        progress.check(settings, progress.setup(settings, jobs))
         rebuild.finish(settings, log)
         work = Jobs(spark, settings, jobs, log, report)
         query = start(spark, settings, work, once)
