@@ -3,18 +3,21 @@
 Everything lies in one folder, which stays.
 """
 
+import importlib.util
 import shutil
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
 from mosq.cli.commands import main as mosq
 from mosq.cli.pipeline.options import EXIT_OK, guarded
 from mosq.pipeline import MosqPipelineError, settings
+from mosq.pipeline.lake.lock import Lock
 from mosq.pipeline.runs import jobs, status
 from mosq.pipeline.runs.fleet import Fleet
 from mosq.pipeline.runs.live import Live
@@ -32,9 +35,11 @@ stream telemetry site/# shards 2
 stream_events true
 log_dest file {folder}/broker.log
 {user}"""
+QUESTION = "SELECT topic, sum(messages) AS messages FROM topics GROUP BY topic ORDER BY 2 DESC, 1 LIMIT 5"
 PIPELINE = """\
 [pipeline]
 journal = "broker/mosquitto.db.store/streams"
+node = "demo"
 window = "10 seconds"
 prefix_levels = 2
 master = "local[2]"
@@ -79,6 +84,16 @@ def _broker(folder: Path, port: int) -> "subprocess.Popen[bytes]":
             time.sleep(0.02)
 
 
+def _while_the_fleet_sends(spark: Any, found: settings.Settings, live: Live, lock: Lock, seconds: int) -> None:
+    with jobs.stopped_by_signals() as stop:
+        timer = threading.Timer(seconds, stop.set)
+        timer.start()
+        try:
+            jobs.run(spark, found, log=live.log, report=live.report, stop=stop, lock=lock)
+        finally:
+            timer.cancel()
+
+
 @click.command()
 @click.option("--seconds", default=60, show_default=True, type=click.IntRange(1, 86_400))
 @click.option("--devices", default=200, show_default=True, type=click.IntRange(1, 5000))
@@ -104,25 +119,25 @@ def demo(seconds: int, devices: int, where: str) -> int:
         live.log(f"broker: port {port}, {devices} devices; tables: {found.tables}")
         fleet = Fleet("127.0.0.1", port, devices)
         fleet.start()
-        spark = spark_session("mosq pipeline demo", master=found.master, conf=found.spark)
-        with jobs.stopped_by_signals() as stop:
-            timer = threading.Timer(seconds, stop.set)
-            timer.start()
-            try:
-                jobs.run(spark, found, log=live.log, report=live.report, stop=stop)
-            finally:
-                timer.cancel()
-        fleet.end()
-        live.log(f"fleet: {fleet.sent:,} rounds of messages sent; the broker stops, and the remaining records are read")
-        broker.terminate()
-        broker.wait()
-        jobs.run(spark, found, once=True, log=live.log, report=live.report)
+        with jobs.alone(found, live.log) as lock:
+            spark = spark_session("mosq pipeline demo", master=found.master, conf=found.spark, pass_fds=(lock.fd,))
+            _while_the_fleet_sends(spark, found, live, lock, seconds)
+            fleet.end()
+            live.log(f"fleet: {fleet.sent:,} rounds of messages sent; the broker stops, the remaining records are read")
+            broker.terminate()
+            broker.wait()
+            jobs.run(spark, found, once=True, log=live.log, report=live.report, lock=lock)
     finally:
         live.end()
         broker.kill()
         broker.wait()
     click.echo(status.text(status.status(found, with_audit=True)))
-    return mosq(["pipeline", "report", "-s", str(found.file), "--out", str(folder / "report")]) or EXIT_OK
+    if made := mosq(["pipeline", "report", "-s", str(found.file), "--out", str(folder / "report")]):
+        return made
+    if importlib.util.find_spec("duckdb") is not None:
+        click.echo(f"\nmosq pipeline sql -s {found.file} \"{QUESTION}\"")
+        return mosq(["pipeline", "sql", "-s", str(found.file), QUESTION])
+    return EXIT_OK
 
 
 if __name__ == "__main__":

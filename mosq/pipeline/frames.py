@@ -59,8 +59,10 @@ def of_snapshot(spark: "SparkSession", place: "Place", table: Table) -> "DataFra
     files = table.files()
     if not files:
         return spark.createDataFrame([], schema)
-    paths = (base_for_spark(place) + _escaped(file.removeprefix(place.uri)) for file in files)
-    rows = spark.read.schema(schema).option("basePath", base_for_spark(place)).parquet(*paths)
+    base = f"file:{place.path}" if place.is_local else place.spark
+    # only the paths are patterns for Spark, basePath is not
+    paths = (_escaped(base + file.removeprefix(place.uri)) for file in files)
+    rows = spark.read.schema(schema).option("basePath", base).parquet(*paths)
     return rows.select(*_quoted(table.schema.names))
 
 
@@ -78,11 +80,6 @@ def _escaped(path: str) -> str:
 
 def _quoted(names: "Iterable[str]") -> list[str]:
     return [f"`{name.replace('`', '``')}`" for name in names]
-
-
-def base_for_spark(place: "Place") -> str:
-    """Return the place in the form that Spark's readers take: a path, in which patterns are escaped, or a URI."""
-    return _escaped(f"file:{place.path}") if place.is_local else place.spark
 
 
 def view(spark: "SparkSession", settings: "Settings", name: str) -> "DataFrame":

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.lake.parts import DATE, Part, PartWriter, sync
+from mosq.pipeline.lake.parts import DATE, STATISTICS, Part, PartWriter, sync
 from mosq.pipeline.lake.places import Place
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Table:
                     _delta_schema(schema),
                     mode="ignore",
                     partition_by=list(partition_by),
-                    configuration={**PROPERTIES, IDENTITY: identity, **(properties or {})},
+                    configuration={**PROPERTIES, **_skipping(schema), IDENTITY: identity, **(properties or {})},
                     storage_options=here.options or None,
                     raise_if_key_not_exists=False,
                 )
@@ -187,9 +187,23 @@ class Table:
     # ---- read
 
     def dataset(self) -> Any:
-        """Return this version as a dataset of pyarrow."""
+        """Return this version as a dataset of pyarrow.
+
+        The dataset that `deltalake` makes finds no row for a filter on a column without statistics, or for nulls. So
+        this one has its own conditions for skipping files.
+        """
+        from pyarrow import dataset
+
         with plain(self.place.uri):
-            return self.handle.to_pyarrow_dataset()
+            theirs = self.handle.to_pyarrow_dataset()
+            adds = {add["path"]: add for add in self.adds().to_pylist()}
+            fragments = [
+                theirs.format.make_fragment(
+                    one.path, filesystem=theirs.filesystem, partition_expression=_condition(adds[one.path], self.schema)
+                )
+                for one in theirs.get_fragments()
+            ]
+            return dataset.FileSystemDataset(fragments, self.schema, theirs.format, theirs.filesystem)
 
     def read(self, filter: Any = None, columns: "Sequence[str] | None" = None) -> pa.Table:
         """Return the rows of this version; `filter` is an expression of pyarrow.compute."""
@@ -397,6 +411,30 @@ class Table:
             for field in schema
         ]
         return pa.table(columns, schema=schema)
+
+
+def _skipping(schema: pa.Schema) -> dict[str, str]:
+    """Return the property that names the columns with statistics; readers may rely on those of all named ones."""
+    names = [name for name in STATISTICS if name in schema.names]
+    if not names:
+        return {"delta.dataSkippingNumIndexedCols": "0"}
+    return {"delta.dataSkippingStatsColumns": ",".join(names)}
+
+
+def _condition(add: dict[str, Any], schema: pa.Schema) -> Any:
+    """Return what is true for all rows of a file: its date, and the least and greatest values."""
+    found = pc.scalar(True)  # noqa: FBT003
+    if f"partition.{DATE}" in add:
+        date = add[f"partition.{DATE}"]
+        found = pc.field(DATE).is_null() if date is None else pc.field(DATE) == pa.scalar(date, schema.field(DATE).type)
+    for name in STATISTICS:
+        least, greatest = add.get(f"min.{name}"), add.get(f"max.{name}")
+        if least is None or greatest is None:
+            continue
+        kind = schema.field(name).type
+        inside = (pc.field(name) >= pa.scalar(least, kind)) & (pc.field(name) <= pa.scalar(greatest, kind))
+        found &= inside if add.get(f"null_count.{name}") == 0 else inside | pc.field(name).is_null()
+    return found
 
 
 def _date(add: dict[str, Any]) -> str | None:
