@@ -197,7 +197,7 @@ def bytes_of(text: str) -> bytes:
 messages = st.one_of(good, good, objects(values), values, st.tuples(spaces, good, st.sampled_from(["", " ", "x", ",", ",1", "]", "{}"])).map("".join)).map(bytes_of)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(messages, min_size=1, max_size=8))
 @example([b'{"f": 16777217}', b'{"x": 0.99999999999999999999}', b'{"n": 0.99999999999999999999}'])
 @example([b'{"n": 5.0}', b'{"n": 1e3}', b'{"x": 1e-400}', b'{"x": 0e-400}', b'{"s": 1.10, "n": 1}', b'{"m": {"a": 1, "a": 2}}'])
@@ -206,7 +206,7 @@ def test_a_row_and_its_rest_give_back_the_message(payloads: list[bytes]) -> None
     check(payloads)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=60), st.tuples(messages, st.integers(0, 10**6), st.binary(max_size=2), st.integers(0, 3)).map(
     lambda one: one[0][: one[1] % (len(one[0]) + 1)] + one[2] + one[0][one[1] % (len(one[0]) + 1) + one[3]:])), min_size=1, max_size=6))
 def test_damaged_messages_are_in_one_table(payloads: list[bytes]) -> None:

@@ -23,17 +23,11 @@ FIELDS_MAX = 500  # at most, of all levels together
 DEPTH_MAX = 8  # nested objects and arrays, at most
 NAME_MAX = 256  # characters
 SAMPLE_ROWS = 1000
-SAMPLE_US = 60_000_000
 SAMPLE_CHARS = 65_536  # longer messages are not used to infer a schema
 TEXT, BOOL, WHOLE, LARGE, DOUBLE = "STRING", "BOOLEAN", "BIGINT", "DECIMAL(38, 0)", "DOUBLE"
 LEFT_OUT = ""
 INEXACT, INEXACT_LARGE = "BIGINT beyond DOUBLE", "DECIMAL beyond DOUBLE"  # an integer that no DOUBLE holds was seen
 NUMBERS = (WHOLE, INEXACT, LARGE, INEXACT_LARGE, DOUBLE)
-
-
-def is_settled(n: int, first_us: int, now_us: int) -> bool:
-    """Return whether a schema may be inferred from n messages, of which the first came at `first_us`."""
-    return n >= SAMPLE_ROWS or now_us - first_us >= SAMPLE_US
 
 
 class _Fields(dict[str, Any]):
@@ -62,12 +56,12 @@ def infer(texts: "Iterable[str]") -> tuple[pa.Schema, bool]:
     return pa.schema(_struct(top)), found.left_out
 
 
-def _number(value: exact.Number) -> str:
-    if not value.whole:
+def _number(value: Any) -> str:
+    if isinstance(value, float) or (isinstance(value, exact.Number) and not value.whole):
         return DOUBLE
-    if len(value.text) > types.PRECISION_MAX + 1:
+    if isinstance(value, exact.Number) and len(value.text) > types.PRECISION_MAX + 1:
         return TEXT
-    number = int(value.text)
+    number = value if isinstance(value, int) else int(value.text)
     if abs(number) >= 10**types.PRECISION_MAX:
         return TEXT
     fits = int(float(number)) == number
@@ -165,7 +159,7 @@ class Types:
         self.found, self.type = _Found(), None
 
     def add(self, value: Any) -> None:
-        """Take a value, as exact.scan reads it."""
+        """Take a value of JSON; a number may be an exact.Number."""
         self.type = self.found.merged(self.type, value, 1)
 
 
@@ -189,13 +183,13 @@ def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType:
         return pa.list_(_common(a.value_type, b.value_type))
     if pat.is_struct(a) and pat.is_struct(b):
         known = {field.name: field.type for field in a}
-        folded = {name.lower() for name in known}
+        folded = {types.column(name, top=False).lower() for name in known}
         for field in b:
             if field.name in known:
                 known[field.name] = _common(known[field.name], field.type)
-            elif field.name.lower() not in folded:
+            elif (column := types.column(field.name, top=False).lower()) not in folded:
                 known[field.name] = field.type
-                folded.add(field.name.lower())
+                folded.add(column)
         return pa.struct([pa.field(name, type) for name, type in known.items()])
     words = {types.ddl(a), types.ddl(b)}
     if words <= {WHOLE, LARGE}:

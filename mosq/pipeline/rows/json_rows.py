@@ -8,6 +8,7 @@ Cost: about 5 us for a message of ten fields.
 """
 
 import re
+from json.decoder import scanstring
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,12 @@ from mosq.pipeline.rows.types import column, column_type
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    # messages, their rows, the rests and further fields of rows, and other rows
+    _Parsed = tuple[list[dict[str, Any]], list[int], dict[int, tuple[str | None, dict[str, Any]]], list[int]]
+
 NONE = type(None)
+NAME = re.compile(r'[ \t\n\r]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t\n\r]*:[ \t\n\r]*')
+NEXT = re.compile(r"[ \t\n\r]*[,}]")
 # a number below 1e-323 has a large exponent, or many zeros
 TINY = re.compile(rb"[eE]-0*[1-9][0-9]{2}|0{200}")
 EXACT_INT = 1 << 53
@@ -183,6 +189,26 @@ class _OfBatch(_Columns):
         return TINY.search(self.raws[row] or b"") is not None
 
 
+def rest(text: str, known: frozenset[str]) -> tuple[str | None, dict[str, Any]]:
+    """Return the text of the fields of an object that are not known, or None, and their values without nulls.
+
+    The text was parsed before, so it is one object.
+    """
+    left: list[str] = []
+    values: dict[str, Any] = {}
+    at = 1
+    while (found := NAME.match(text, at)) is not None:
+        name = found[1]
+        if "\\" in name:
+            name, _ = scanstring(text, found.start(1))
+        value, end = scan(text, found.end())
+        if name not in known and value is not None:
+            left.append(f'"{found[1]}":{text[found.end() : end]}')
+            values[name] = value
+        at = NEXT.match(text, end).end()  # type: ignore[union-attr]
+    return "{" + ",".join(left) + "}" if left else None, values
+
+
 class JsonReader:
     """Read messages of a schema."""
 
@@ -196,22 +222,26 @@ class JsonReader:
     def read(self, payloads: Any) -> Found:
         """Return the columns of the fields of a batch of payloads."""
         raws = payloads.to_pylist()
-        values, rows, others = self._parsed(raws)
+        values, rows, rests, others = self._parsed(raws)
         make = _OfBatch(raws)
         arrays = [make.make(field.type, [value.get(field.name) for value in values], rows) for field in self.schema]
-        if not make.odd and not others:
-            return Found(arrays)
+        for row in rests.keys() - make.odd:
+            self.fields.add(rests[row][1])
         if make.odd:
             keep = pa.array([row not in make.odd for row in rows], pa.bool_())
             arrays = [array.filter(keep) for array in arrays]
             rows = [row for row in rows if row not in make.odd]
             others = sorted(make.odd.union(others))
-        return self._with_others(arrays, rows, others, raws)
+        rescued = pa.array([rests[row][0] if row in rests else None for row in rows], pa.string()) if rests else None
+        if not others:
+            return Found(arrays, None, rescued)
+        return self._with_others(arrays, rows, rescued, (others, raws))
 
-    def _parsed(self, raws: list[bytes | None]) -> tuple[list[dict[str, Any]], list[int], list[int]]:
-        """Return the messages that are objects of known fields, their rows, and the other rows."""
+    def _parsed(self, raws: list[bytes | None]) -> "_Parsed":
+        """Return the messages that are objects, their rows, the rests of those with further fields, and other rows."""
         values: list[dict[str, Any]] = []
         rows: list[int] = []
+        rests: dict[int, tuple[str | None, dict[str, Any]]] = {}
         others: list[int] = []
         known = self.known
         for row, raw in enumerate(raws):
@@ -222,42 +252,46 @@ class JsonReader:
                     if (
                         end == len(text)
                         and _type(value) is dict
-                        and value.keys() <= known
                         and (end < exact.DEPTH_MAX or text.count("[") + text.count("{") <= exact.DEPTH_MAX)
                     ):
+                        if not value.keys() <= known:
+                            rests[row] = rest(text, known)
                         values.append(value)
                         rows.append(row)
                         continue
                 except (ValueError, StopIteration, RecursionError):
                     pass
             others.append(row)
-        return values, rows, others
+        return values, rows, rests, others
 
-    def _with_others(self, arrays: list[Any], rows: list[int], others: list[int], raws: list[bytes | None]) -> Found:
+    def _with_others(
+        self, arrays: list[Any], rows: list[int], rescued: Any, others: tuple[list[int], list[bytes | None]]
+    ) -> Found:
         """Read the other rows one by one, and put all in the order of the batch."""
         bad: dict[int, str] = {}
         read: list[dict[str, Any]] = []
         read_rows: list[int] = []
         rests: list[str | None] = []
-        for row in others:
+        for row in others[0]:
             try:
-                value, rest = self.exact.read(raws[row])
+                value, left = self.exact.read(others[1][row])
             except exact.UnreadableError as error:
                 bad[row] = str(error)
                 continue
             read.append(value)
             read_rows.append(row)
-            rests.append(rest)
+            rests.append(left)
             if self.exact.unknown:
                 self.fields.add(self.exact.unknown)
         if not read:
-            return Found(arrays, pa.array(rows, pa.int64()), None, bad)
+            return Found(arrays, pa.array(rows, pa.int64()), rescued, bad)
         at = pa.array([*rows, *read_rows], pa.int64())
         order = pc.sort_indices(at)
         whole = []
-        for array, field, type in zip(arrays, self.names, self.types, strict=True):
-            others_array = pa.array([value.get(field) for value in read], type)
-            whole.append(pa.concat_arrays([array.cast(type), others_array]).take(order))
-        rescued = pa.concat_arrays([pa.nulls(len(rows), pa.string()), pa.array(rests, pa.string())]).take(order)
+        for array, name, type in zip(arrays, self.names, self.types, strict=True):
+            exactly = pa.array([value.get(name) for value in read], type)
+            whole.append(pa.concat_arrays([array.cast(type), exactly]).take(order))
+        if rescued is None:
+            rescued = pa.nulls(len(rows), pa.string())
+        rescued = pa.concat_arrays([rescued, pa.array(rests, pa.string())]).take(order)
         return Found(whole, at.take(order), rescued, bad)
-

@@ -35,6 +35,8 @@ RESCUED = "_rescued"
 QUARANTINE = pa.schema(
     [*KEY_FIELDS, pa.field("silver", pa.string()), pa.field("reason", pa.string()), pa.field("payload", pa.binary())]
 )
+# the events of kinds 9 and 10 that the audit reads
+EVENTS = pa.schema([*KEY_FIELDS, BRONZE.field("kind"), BRONZE.field("payload")])
 WINDOW = (DATE, pa.field("window_start", TIME), pa.field("window_end", TIME), pa.field("node", pa.string()))
 
 

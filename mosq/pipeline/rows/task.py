@@ -13,16 +13,17 @@ import pyarrow.compute as pc
 from mosq.journal.kinds import ACCOUNT, GAP, MESSAGE
 from mosq.pipeline import filters
 from mosq.pipeline.lake.parts import PartWriter
-from mosq.pipeline.rows import accounts, inference, types
+from mosq.pipeline.rows import inference, types
 from mosq.pipeline.rows.csv_rows import CsvReader
 from mosq.pipeline.rows.found import Fields, Found
 from mosq.pipeline.rows.json_rows import JsonReader
 from mosq.pipeline.rows.number_rows import SCHEMA as NUMBER_SCHEMA
 from mosq.pipeline.rows.number_rows import NumberReader
+from mosq.pipeline.rows.positions import Place, joined, positions
 from mosq.pipeline.rows.sparkplug_rows import SCHEMA as SPARKPLUG_SCHEMA
 from mosq.pipeline.rows.sparkplug_rows import SparkplugReader
 from mosq.pipeline.rows.sums import Sums
-from mosq.pipeline.rows.tables import BRONZE, KEYS, QUARANTINE
+from mosq.pipeline.rows.tables import BRONZE, EVENTS, KEYS, QUARANTINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mosq.pipeline.rows.work import Rule, Work
 
 SAMPLE_BYTES = 8 << 20  # of each rule and task
+AUDITED = pa.array((ACCOUNT, GAP), pa.int8())
 BATCH_BYTES = 16 << 20  # of payloads that are read at once
 
 
@@ -99,8 +101,8 @@ class Task:
         self.bronze: PartWriter | None = None
         self.quarantine: PartWriter | None = None
         self.bad: Counter[str] = Counter()
-        self.places: dict[tuple[str, str, int], dict[str, int]] = {}
-        self.accounts: list[pa.Table] = []
+        self.places: dict[Place, dict[str, int]] = {}
+        self.events: list[Any] = []
         self.date: datetime.date | None = None
 
     def take(self, batch: Any) -> None:
@@ -112,13 +114,16 @@ class Task:
             if self.bronze is None:
                 self.bronze = PartWriter(self.work.place, "bronze", BRONZE)
             self.bronze.write(rows)
-        self._place(rows)
+        for place, at in positions(rows).items():
+            self.places[place] = joined(self.places[place], at) if place in self.places else at
         if self.sums is not None:
             self.sums.add(rows)
         if "silver" in self.work.jobs:
             self._silver(rows)
-        if "audit" in self.work.jobs and pc.any(pc.is_in(rows["kind"], pa.array((ACCOUNT, GAP), pa.int8()))).as_py():
-            self.accounts.append(accounts.decoded(rows))
+        if "audit" in self.work.jobs:
+            events = rows.filter(pc.is_in(rows["kind"], AUDITED))
+            if events.num_rows:
+                self.events.append(events.select(EVENTS.names))
 
     def _with_keys(self, batch: Any) -> Any:
         names = batch.schema.names
@@ -144,26 +149,6 @@ class Task:
                 dates = pc.fill_null(dates, datetime.datetime.now(datetime.UTC).date())
         self.date = dates[-1].as_py()
         return dates
-
-    def _place(self, rows: Any) -> None:
-        place = pa.table({name: rows[name] for name in ("node", "stream", "shard")})
-        names = place.group_by(place.column_names, use_threads=False).aggregate([]).to_pylist()
-        for one in names:
-            mine = rows
-            if len(names) > 1:
-                masks = [pc.equal(rows[name], value) for name, value in one.items()]
-                mine = rows.filter(pc.and_(pc.and_(masks[0], masks[1]), masks[2]))
-            seq, time = pc.min_max(mine["seq"]), pc.max(mine["time"].cast(pa.int64())).as_py()
-            gaps = accounts.gaps(mine)
-            found = {
-                "n": mine.num_rows,
-                "covered": mine.num_rows + sum(last - first for first, last in gaps),
-                "min_seq": seq["min"].as_py(),
-                "max_seq": max([seq["max"].as_py(), *(last for _, last in gaps)]),
-                "time_us": time or 0,
-            }
-            key = (one["node"], one["stream"], one["shard"])
-            self.places[key] = joined(self.places[key], found) if key in self.places else found
 
     # ---- silver
 
@@ -237,8 +222,8 @@ class Task:
         if self.sums is not None:
             for name, rows in self.sums.content().items():
                 yield {"kind": "sums", "table": name, "content": content(rows)}
-        if self.accounts:
-            yield {"kind": "accounts", "content": content(pa.concat_tables(self.accounts))}
+        if self.events:
+            yield {"kind": "accounts", "content": content(pa.Table.from_batches(self.events))}
         for reason, n in sorted(self.bad.items()):
             yield {"kind": "bad", "text": reason, "rows": n}
         for rule in self.rules:
@@ -281,13 +266,3 @@ def content(rows: pa.Table) -> bytes:
         out.write_table(rows)
     return bytes(sink.getvalue())
 
-
-def joined(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
-    """Return the position of two sets of rows of one place."""
-    return {
-        "n": a["n"] + b["n"],
-        "covered": a["covered"] + b["covered"],
-        "min_seq": min(a["min_seq"], b["min_seq"]),
-        "max_seq": max(a["max_seq"], b["max_seq"]),
-        "time_us": max(a["time_us"], b["time_us"]),
-    }

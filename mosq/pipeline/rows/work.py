@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from mosq.pipeline.lake.parts import Part
 from mosq.pipeline.rows import inference, sums
-from mosq.pipeline.rows.task import Task, joined
+from mosq.pipeline.rows.positions import joined
+from mosq.pipeline.rows.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -94,7 +95,7 @@ class Manifest:
     # n rows; `covered` sequence numbers, which are more than n if a row stands for a gap; min_seq, max_seq, time_us
     places: dict[str, dict[str, int]] = field(default_factory=dict)
     sums: dict[str, pa.Table] = field(default_factory=dict)  # of each gold table without its "gold/"; all are there
-    accounts: pa.Table | None = None  # accounts.SCHEMA, in the order of node, stream, shard and seq; None: no events
+    accounts: pa.Table | None = None  # tables.EVENTS, in the order of node, stream, shard and seq; None: no events
     # of each rule: fields without a column. The type is DDL, "" if the field cannot be a column
     fields: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
     bad: Counter[str] = field(default_factory=Counter)  # reasons of the quarantine
