@@ -12,6 +12,7 @@ import json
 import random
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -110,6 +111,8 @@ def measure(name: str, n: int) -> dict[str, Any]:
     make, rule, jobs = CASES[name]
     rows = batches(make, n)
     with tempfile.TemporaryDirectory() as folder:
+        for table in ("bronze", "quarantine", "silver/t"):
+            (Path(folder) / table).mkdir(parents=True)
         work = Work(Place(folder), "node", () if rule is None else (rule,), jobs)
         cpu, wall = time.process_time(), time.monotonic()
         manifest = read_manifest(work(rows))
