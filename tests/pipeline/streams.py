@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TIME = pa.timestamp("us", tz="UTC")
+NODE = "node-1"
 SCHEMA = pa.schema([
-    ("stream", pa.string()), ("shard", pa.int32()), ("seq", pa.int64()), ("time", TIME), ("commit_time", TIME), ("kind", pa.int8()),
+    ("date", pa.date32()), ("node", pa.string()), ("stream", pa.string()), ("shard", pa.int32()), ("seq", pa.int64()), ("time", TIME), ("commit_time", TIME), ("kind", pa.int8()),
     ("qos", pa.int8()), ("reason", pa.int16()), ("retain", pa.bool_()), ("dup", pa.bool_()), ("topic", pa.string()),
     ("client_id", pa.string()), ("username", pa.string()), ("payload", pa.binary()), ("properties", pa.binary())])
 BEGIN = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -30,7 +31,7 @@ class Bronze:
 
     def add(self, kind: int, client_id: str, topic: str | None = None, payload: bytes | None = None, reason: int = 0, qos: int = 1) -> None:
         stream = "traffic" if kind == MESSAGE else "events"
-        self.rows.append({"stream": stream, "shard": 0, "seq": len(self.rows), "time": self.at, "commit_time": self.at + timedelta(milliseconds=2),
+        self.rows.append({"date": self.at.date(), "node": NODE, "stream": stream, "shard": 0, "seq": len(self.rows), "time": self.at, "commit_time": self.at + timedelta(milliseconds=2),
                           "kind": kind, "qos": qos, "reason": reason, "retain": False, "dup": False, "topic": topic, "client_id": client_id,
                           "username": None, "payload": payload, "properties": None})
         self.at += timedelta(milliseconds=1)

@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pytest
 
 from mosq.cli.commands import main
-from mosq.pipeline.runs import jobs, live, status
-from mosq.pipeline import settings, state, tables, trouble
+from mosq.pipeline import duck, settings, trouble
+from mosq.pipeline.lake.places import place_of
+from mosq.pipeline.lake.table import Table
+from mosq.pipeline.runs import jobs, live, progress, status
 from tests.harness.effort import TIMEOUT_S
 from tests.pipeline.journals import Journal
 
@@ -28,7 +29,7 @@ def found(tmp_path: Path) -> settings.Settings:
     stream = Journal(tmp_path / "streams", "tele", shards=2)
     stream.fill(100)
     stream.close()
-    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\n')
+    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\nnode = "here"\n')
     return settings.load(tmp_path)
 
 
@@ -36,9 +37,9 @@ def after(found: settings.Settings, **said: Any) -> dict[str, Any]:
     from mosq.journal import Stream
 
     marks = Stream(found.journal / "tele").marks()
-    shards = {f"tele/{i}": {"next": mark.seq - i, "rows": mark.seq - i, "time_us": mark.time_us - 1000 * i} for i, mark in enumerate(marks)}
-    now = state.empty() | {"batch": 3, "at": time.time(), "rows": {"bronze": 99}, "shards": shards} | said
-    state.put_after(found, now)
+    shards = {f"here/tele/{i}": {"next": mark.seq - i, "rows": mark.seq - i, "time_us": mark.time_us - 1000 * i} for i, mark in enumerate(marks)}
+    now = progress.empty() | {"batch": 3, "at": time.time(), "rows": {"bronze": 99}, "shards": shards} | said
+    progress.put_after(Table.create(place_of(found), progress.PROGRESS, progress.SCHEMA, "id", ()), "app", now)
     return now
 
 
@@ -61,25 +62,13 @@ def test_an_alarm_is_printed_and_sets_the_exit_status(found: settings.Settings, 
 
 def test_status_works_without_the_journal(found: settings.Settings, capsys: pytest.CaptureFixture[str]) -> None:
     after(found)
-    found.file.write_text('[pipeline]\njournal = "gone"\n')
+    found.file.write_text('[pipeline]\njournal = "gone"\nnode = "here"\n')
     assert main(["pipeline", "status", "-s", str(found.file)]) == 0
     assert "there is no such folder" in capsys.readouterr().out
 
 
-def test_the_states_of_the_last_batches_are_stored(found: settings.Settings) -> None:
-    for i in range(20):
-        state.put_after(found, state.empty() | {"batch": i})
-    assert state.after(found)["batch"] == 19 and state.after(found, 15)["batch"] == 15 and state.after(found, -1) == state.empty()
-    assert len(list((found.checkpoints / "batches").glob("*.json"))) == state.KEPT
-    with pytest.raises(Exception, match="the state after batch 2 is gone"):
-        state.after(found, 2)
-    (found.checkpoints / "batches/19.json").write_text("{")
-    with pytest.raises(Exception, match=r"19\.json is damaged"):
-        state.after(found)
-
-
 def test_the_live_view_prints_lines_or_updates_one(found: settings.Settings) -> None:
-    before, now = state.empty(), after(found, quarantine={"empty": 4})
+    before, now = progress.empty(), after(found, quarantine={"empty": 4})
     out = io.StringIO()
     shown = live.Live(found, out=out)
     shown.report(before, now, 1.25)
@@ -139,7 +128,8 @@ def test_follow_runs_until_a_signal(spark: SparkSession, tmp_path: Path, monkeyp
     assert main(["pipeline", "run", "-s", str(found.file)]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("batch 0  600 rows") and "  0 behind" in lines[-1], lines
-    glob = f"{found.table('bronze')}/{tables.GLOB}"
-    assert duckdb.sql(f"SELECT count(*), count(DISTINCT seq), max(seq) FROM read_parquet('{glob}')").fetchall() == [(1200, 1200, 1199)]
+    asked = duck.Duck(found)
+    assert asked.base.execute("SELECT count(*), count(DISTINCT seq), max(seq) FROM bronze").fetchall() == [(1200, 1200, 1199)]
+    asked.close()
     assert status.status(found)["streams"]["tele"] == {"rows": 1200, "behind": 0, "behind_s": 0.0}
     stream.close()

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mosq.cli.commands import main
-from mosq.pipeline.tables import write_batch
+from tests.pipeline import lake_tables
 from tests.pipeline.streams import CONNECT, MESSAGE, SUBSCRIBE, Bronze
 from tests.report import folder as made_up
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def bronze(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a folder with settings and a bronze table."""
     root = tmp_path_factory.mktemp("commands")
-    (root / "streams").mkdir()
-    (root / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\nmaster = "local[2]"\n')
+    found = lake_tables.load(root, 'master = "local[2]"\n')
     rows = Bronze()
     for i in range(4):
         rows.add(CONNECT, f"c{i}", payload=b'{"clean": false}')
@@ -33,7 +32,7 @@ def bronze(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     for i in range(60):
         rows.add(MESSAGE, f"c{i % 4}", f"site/{i % 10}/temp", b"20")
     rows.account("c0", 1, published=60, acknowledged=55, queued=5)
-    write_batch(rows.frame(spark), root / "tables/bronze", 0)
+    lake_tables.put(found, "bronze", rows.table())
     return root
 
 
@@ -92,7 +91,7 @@ def test_report(bronze: Path, spark: SparkSession, tmp_path: Path, capsys: pytes
     assert status == 0
     html = (tmp_path / "out/report.html").read_text()
     assert all(f'id="{name}"' in html for name in ("source", "churn", "load", "locust", "missing")) and "Missing sections" in html
-    assert (tmp_path / "out/sessions.csv").read_text().startswith("client_id,connected_at")
+    assert (tmp_path / "out/sessions.csv").read_text().startswith("node,client_id,connected_at")
     (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "."\n')
     status, _, err = asked(capsys, "report", "-s", tmp_path)
     assert status == 1 and "`mosq pipeline run --once` creates it" in err

@@ -25,7 +25,7 @@ def load(folder: Path, text: str) -> settings.Settings:
 
 def test_defaults_and_paths_beside_the_file(tmp_path: Path) -> None:
     found = load(tmp_path, '[pipeline]\njournal = "streams"\n')
-    assert (found.journal, found.tables, found.checkpoints) == (tmp_path / "streams", tmp_path / "tables", tmp_path / "checkpoints")
+    assert (found.journal, found.tables, found.checkpoints) == (tmp_path / "streams", str(tmp_path / "tables"), tmp_path / "checkpoints")
     assert (found.trigger_us, found.window_us, found.watermark_us) == (5_000_000, 60_000_000, 600_000_000)
     assert found.streams == () and found.silver == () and found.consumer == "pipeline" and found.stop_on_loss
 
@@ -114,7 +114,7 @@ def test_init_writes_settings_that_load_and_makes_the_folders(tmp_path: Path) ->
     Journal(tmp_path / "streams", "tele").close()
     lines = first.init(str(tmp_path / "new"), None, str(tmp_path / "streams"))
     found = settings.load(tmp_path / "new")
-    assert found.journal == tmp_path / "streams" and found.tables.is_dir() and found.checkpoints.is_dir()
+    assert found.journal == tmp_path / "streams" and Path(found.tables).is_dir() and found.checkpoints.is_dir()
     assert any("streams: tele" in line for line in lines)
     text = found.file.read_text()
     found.file.write_text(re.sub(r"^# (?=[a-z\[\"])", "", text, flags=re.MULTILINE))     # the commented lines are valid as well
