@@ -14,14 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
-from mosq.pipeline import MosqPipelineError, settings, state, tables
-from mosq.pipeline.runs import compaction, jobs
+from mosq.pipeline import MosqPipelineError, settings
+from mosq.pipeline.lake import table as lake_table
+from mosq.pipeline.lake import upkeep
+from mosq.pipeline.lake.places import Place
+from mosq.pipeline.lake.table import Table
+from mosq.pipeline.runs import jobs, progress
 from tests.durable.test_disk import may_mount
 from tests.pipeline.journals import Journal
 from tests.pipeline.test_jobs import in_duckdb
+from tests.pipeline.test_lake import ROWS, rows, seqs, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +49,7 @@ schema = "said STRING"
 class Tmpfs:
     """Mount a small disk with a large file on it."""
 
-    ROOMS = (4 * KIB, 250 * KIB, 600 * KIB)       # nothing; half of bronze; bronze, and half of the other tables
+    ROOMS = (4 * KIB, 150 * KIB, 350 * KIB)       # nothing; not all of bronze; bronze, and not all other tables
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / "large"
@@ -61,7 +65,7 @@ class Tmpfs:
 
 
 class Door:
-    """Simulate a disk that is full when the written data is synced."""
+    """Simulate a disk that is full when a commit is synced."""
 
     ROOMS = (0,)
 
@@ -72,7 +76,7 @@ class Door:
         def full(path: Path) -> None:
             raise OSError(28, "No space left on device", str(path))
 
-        self.patch.setattr(tables, "sync_tree", full)
+        self.patch.setattr(lake_table, "sync", full)
 
     def empty(self) -> None:
         self.patch.undo()
@@ -101,31 +105,28 @@ def test_a_full_disk_stops_the_run_and_it_continues_with_room(spark: SparkSessio
     stream.commit()
     (tmp_path / "pipeline.toml").write_text(SETTINGS.format(journal=stream.path.parent))
     found = settings.load(tmp_path)
-    stood = []
     for room in disk.ROOMS:
         disk.leave(room)
-        with pytest.raises(MosqPipelineError, match=r"no space left for .*tables.*: free some or compact .*and run again"):
+        with pytest.raises(MosqPipelineError, match=r"no space left.*: free some, and run again"):
             jobs.run(spark, found, once=True, log=lambda line: None)
-        stood.append(sorted(path.parent.relative_to(found.tables).as_posix() for path in found.tables.glob("**/batch_id=*")))
-    assert state.after(found) == state.empty()      # no batch is done
-    if isinstance(disk, Tmpfs):
-        assert stood[:2] == [[], []] and "bronze" in stood[2] and "silver/texts" not in stood[2]
+        assert progress.after(found) == progress.empty()      # no batch is done
     disk.empty()
     jobs.run(spark, found, once=True, log=lambda line: None)
     for table in ("bronze", "silver_texts"):
         assert in_duckdb(found, f"SELECT count(*), count(DISTINCT seq) FROM {table}") == [(MESSAGES, MESSAGES)], table
     assert in_duckdb(found, "SELECT sum(messages), count(*) FROM topics") == [(MESSAGES, MESSAGES)]
-    assert not list(found.tables.glob("**/.tmp-*"))
     stream.close()
 
 
-def test_compaction_on_a_full_disk_changes_nothing(tmp_path: Path, disk: Tmpfs | Door) -> None:
-    table, rows = tmp_path / "disk/t", pa.table({"n": pa.array(range(20_000), pa.int64())})
-    for i in range(4):
-        tables.write_arrow(rows, table, i, "query")
-    disk.leave(40 * KIB)
-    with pytest.raises(MosqPipelineError, match=r"/t: no space left to merge it.*Free some space, and compact again; no data is lost"):
-        compaction.compact(table, 3)
-    assert sorted(path.name for path in table.parent.iterdir() if path.is_dir()) == ["t"] and tables.batches(table) == [0, 1, 2, 3]
+def test_a_merge_of_files_on_a_full_disk_changes_nothing(tmp_path: Path, disk: Tmpfs | Door) -> None:
+    place = Place(str(tmp_path / "disk/tables"))
+    bronze = Table.create(place, "bronze", ROWS, "id")
+    for i in range(10):
+        bronze.append(written(place, rows(*range(i * 5000, i * 5000 + 5000))), "app", i, {})
+    disk.leave(8 * KIB)
+    with pytest.raises(MosqPipelineError, match=r"/bronze: no space left: free some, and run again"):
+        upkeep.merge_files(bronze, upkeep.Plan())
     disk.empty()
-    assert compaction.compact(table, 3) == (4, 1) and tables.count(table) == 80_000
+    assert seqs(place) == list(range(50_000))
+    upkeep.merge_files(Table.create(place, "bronze", ROWS, "id"), upkeep.Plan())
+    assert seqs(place) == list(range(50_000)) and len(bronze.refresh().files()) == 1

@@ -1,4 +1,4 @@
-"""Test kills at random moments of `mosq pipeline run --follow`, of `compact` beside it, and of the broker.
+"""Test kills at random moments of `mosq pipeline run --follow`, alone and with its JVM, of `compact` beside it, and of the broker.
 
 Acknowledged messages are in the journal, every record of the journal is in bronze once, for Spark and for other readers, and silver and gold add up
 to it.
@@ -9,21 +9,24 @@ MOSQ_PIPELINE_SEED=...: the same moments again, as far as a machine repeats itse
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from mosq.journal import Stream
-from mosq.pipeline.runs import compaction, jobs
-from mosq.pipeline import settings, state, tables
+from mosq.pipeline import frames, settings
+from mosq.pipeline.duck import Duck
+from mosq.pipeline.runs import jobs, progress, tending
 from tests.durable.test_restart import Kept
 from tests.pipeline.processes import Killed
 from tests.streams.journalled import folder, keeping
@@ -86,10 +89,28 @@ class Load(threading.Thread):
 
 def wait_for_batches(driver: Killed, found: settings.Settings, more: int) -> None:
     """Wait until so many more batches are done: then the driver is at work."""
-    had = state.after(found)["batch"]
-    while state.after(found)["batch"] < had + more:
+    had = progress.after(found)["batch"]
+    while progress.after(found)["batch"] < had + more:
         assert driver.alive(), f"the driver has ended by itself: {driver.stderr_text()}"
         time.sleep(0.02)
+
+
+def orphaned(driver: Killed, found: settings.Settings, dice: random.Random) -> None:
+    """Kill the driver only, while its JVM and workers are stopped; they go on beside the next driver, and end."""
+    driver.start()
+    wait_for_batches(driver, found, 2)
+    time.sleep(dice.random())
+    pids = driver.orphan()
+    driver.start()
+    deadline = time.monotonic() + 300
+    while "waiting for the end of Spark's JVM" not in driver.stderr_text():
+        assert driver.alive() and time.monotonic() < deadline, driver.stderr_text()
+        time.sleep(0.02)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    wait_for_batches(driver, found, 2)
+    driver.kill()
 
 
 def journalled(broker: Kept) -> dict[tuple[str, int, int], Any]:
@@ -124,6 +145,7 @@ def test_every_record_is_in_the_tables_once(spark: SparkSession, tmp_path: Path)
                 for step in steps:
                     time.sleep(dice.random())
                     step()
+            orphaned(driver, found, dice)
         finally:
             load.over.set()
             load.join()
@@ -134,7 +156,7 @@ def test_every_record_is_in_the_tables_once(spark: SparkSession, tmp_path: Path)
         there = journalled(broker)
     check_journal(there, load, seed)
     check_tables(spark, found, there, seed)
-    assert any("merged" in line for line in compaction.compact_all(found, 2))
+    assert any("merged" in line for line in tending.compact_all(found, 2))
     check_tables(spark, found, there, seed)
 
 
@@ -147,17 +169,18 @@ def check_journal(there: dict[tuple[str, int, int], Any], load: Load, seed: int)
 
 
 def check_tables(spark: SparkSession, found: settings.Settings, there: dict[tuple[str, int, int], Any], seed: int) -> None:
-    bronze = found.table("bronze")
-    with duckdb.connect() as base:
-        base.execute((found.tables / "views.sql").read_text())
+    duck = Duck(found)
+    with contextlib.closing(duck):
 
         def asked(query: str) -> list[tuple[Any, ...]]:
-            return base.execute(query).fetchall()
+            return duck.base.execute(query).fetchall()
 
         columns = ("stream", "shard", "seq", "kind", "topic", "payload")
-        by_spark = [tuple(row) for row in tables.read_table(spark, bronze).select(*columns).collect()]
-        by_others = asked(f"SELECT {', '.join(columns)} FROM read_parquet('{bronze}/{tables.GLOB}', hive_partitioning = true)")
-        for name, rows in (("Spark", by_spark), ("DuckDB", by_others)):
+        listed = ", ".join(columns)
+        by_spark = [tuple(row) for row in frames.frame(spark, found, "bronze").select(*columns).collect()]
+        by_deltalake = [tuple(row.values()) for row in DeltaTable(f"{found.tables}/bronze").to_pyarrow_table(columns=list(columns)).to_pylist()]
+        by_duckdb = asked(f"SELECT {listed} FROM bronze")
+        for name, rows in (("Spark", by_spark), ("deltalake", by_deltalake), ("DuckDB", by_duckdb)):
             count = Counter(row[:3] for row in rows)
             assert max(count.values()) == 1, f"twice through {name}, seed {seed}: {count.most_common(3)}"
             read = {row[:3]: (row[3], row[4] or "", bytes(row[5] or b"")) for row in rows}
@@ -171,5 +194,5 @@ def check_tables(spark: SparkSession, found: settings.Settings, there: dict[tupl
         for view in ("clients", "prefixes", "latency"):
             assert asked(f"SELECT sum(messages) FROM {view}") == [(len(messages),)], f"{view}, seed {seed}"
         assert asked("SELECT count(*) FROM late") == [(0,)]
-    stands = state.after(found)
+    stands = progress.after(found)
     assert stands["rows"]["bronze"] == len(there) and stands["rows"]["silver/texts"] == len(messages) - len(bad), f"seed {seed}"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SAMPLES = 1000
 SAMPLE_CHARS = 65_536  # longer messages are not used to infer a schema
 WAIT_S = 60.0
+FIELDS_KEPT = 1000  # names of new fields that are counted one by one, of each rule
+OTHERS = "..."  # all further ones
 TOLD = 20  # new fields in one line of the log
 
 
@@ -45,7 +47,8 @@ def _new_fields(now: dict[str, Any], name: str, fields: dict[str, tuple[str, int
     counts = now["fields"].setdefault(name, {})
     new = [field for field in fields if field not in counts]
     for field, (_, n) in fields.items():
-        counts[field] = counts.get(field, 0) + n
+        key = field if field in counts or len(counts) < FIELDS_KEPT else OTHERS
+        counts[key] = counts.get(key, 0) + n
     text = now["schemas"].get(name)
     columns = 0
     if text is not None:
