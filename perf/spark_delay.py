@@ -1,14 +1,15 @@
 """Measure the time from PUBLISH to a row of gold.
 
 The setup is a broker, `mosq pipeline run` with its defaults, and some traffic. About once a second a client publishes a
-message on a new topic; the delay ends when the view `topics` contains that topic. DuckDB reads the view ten times a
-second.
+message on a new topic; the delay ends when gold/traffic contains that topic. `deltalake` reads the table ten times a
+second. The last column is the CPU time of the pipeline, its JVM and workers, after WARM_S seconds.
 
     python -m perf.spark_delay [marks, one a second] [messages a second] [trigger]
 """
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import subprocess
@@ -18,17 +19,20 @@ import threading
 import time
 from pathlib import Path
 
-import duckdb
 import paho.mqtt.client as paho
+import pyarrow.compute as pc
 from paho.mqtt.enums import CallbackAPIVersion
 
 from mosq.pipeline import settings
+from mosq.pipeline.lake.places import place_of
+from mosq.pipeline.lake.table import Table
 from mosq.tools.bench.started import free_port
 from perf.lock import bench_lock
 
 TOPICS = 100
 LOOK_S = 0.1
 LATE_S = 120.0
+WARM_S = 30.0
 BROKER = """listener {port} 127.0.0.1
 allow_anonymous true
 user root
@@ -80,28 +84,45 @@ def traffic(port: int, per_second: int, over: threading.Event) -> None:
 
 
 class Seen(threading.Thread):
-    """Record when each mark was seen first."""
+    """Record when each mark was seen first in gold."""
 
-    def __init__(self, views: Path) -> None:
+    def __init__(self, found: settings.Settings) -> None:
         super().__init__(daemon=True)
-        self.views = views
+        self.place = place_of(found)
         self.at: dict[str, float] = {}
         self.over = threading.Event()
 
     def run(self) -> None:
-        while not self.views.exists():
-            time.sleep(LOOK_S)
-        with duckdb.connect(config={"threads": 1}) as base:
-            base.execute(self.views.read_text())
-            while not self.over.wait(LOOK_S):
-                rows = base.execute("SELECT topic FROM topics WHERE topic LIKE 'mark/%'").fetchall()
+        table = None
+        while not self.over.wait(LOOK_S):
+            table = Table.open(self.place, "gold/traffic") if table is None else table.refresh()
+            if table is not None:
+                topics = table.read(columns=["topic"])["topic"]
                 now = time.monotonic()
-                for (topic,) in rows:
+                for topic in pc.unique(topics.filter(pc.starts_with(topics, "mark/"))).to_pylist():
                     self.at.setdefault(topic, now)
 
 
-def measure(folder: Path, marks: int, per_second: int, trigger: str) -> list[float]:
-    """Return the delays of all marks in seconds."""
+def cpu_s(top: int) -> float:
+    """Return the CPU time of a process and all below it: the driver, its JVM, and the workers."""
+    tick = os.sysconf("SC_CLK_TCK")
+    parents, used = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(stat.parent.name)] = int(fields[1])
+        used[int(stat.parent.name)] = sum(map(int, fields[11:13])) / tick
+
+    def below(pid: int) -> bool:
+        return pid == top or (pid in parents and below(parents[pid]))
+
+    return sum(seconds for pid, seconds in used.items() if below(pid))
+
+
+def measure(folder: Path, marks: int, per_second: int, trigger: str) -> tuple[list[float], float]:
+    """Return the delays of all marks in seconds, and the share of a core that the pipeline used meanwhile."""
     port = free_port()
     (folder / "mosq.conf").write_text(BROKER.format(port=port, folder=folder))
     (folder / "pipeline.toml").write_text(PIPELINE.format(trigger=trigger))
@@ -114,7 +135,7 @@ def measure(folder: Path, marks: int, per_second: int, trigger: str) -> list[flo
         client.publish("site/0")
         found = settings.load(folder)
         processes.append(subprocess.Popen([sys.executable, "-m", "mosq", "pipeline", "run", "-s", str(folder)]))
-        seen = Seen(found.tables / "views.sql")
+        seen = Seen(found)
         seen.start()
 
         def sent(topic: str) -> float:
@@ -130,15 +151,18 @@ def measure(folder: Path, marks: int, per_second: int, trigger: str) -> list[flo
             return seen.at[topic] - at
 
         delay("mark/first", sent("mark/first"))  # Spark has started, and its first batch is done
+        time.sleep(WARM_S)
         at = {}
+        cpu, start = cpu_s(processes[1].pid), time.monotonic()
         for i in range(marks):
             time.sleep(random.uniform(0.5, 1.5))
             at[f"mark/{i}"] = sent(f"mark/{i}")
         delays = [delay(topic, when) for topic, when in at.items()]
+        share = (cpu_s(processes[1].pid) - cpu) / (time.monotonic() - start)
         seen.over.set()
         seen.join()
         client.close()
-        return delays
+        return delays, share
     finally:
         over.set()
         background.join()
@@ -151,11 +175,13 @@ def main() -> None:
     marks, per_second = map(int, (*sys.argv[1:3], *("60", "500")[len(sys.argv[1:3]) :]))
     trigger = sys.argv[3] if len(sys.argv) > 3 else "5 seconds"
     with bench_lock(), tempfile.TemporaryDirectory() as folder:
-        delays = sorted(measure(Path(folder), marks, per_second, trigger))
+        delays, share = measure(Path(folder), marks, per_second, trigger)
+    delays.sort()
     p99 = delays[-(-99 * len(delays) // 100) - 1]
-    print("| marks | messages a second | trigger | median | p99 | largest |\n|---|---|---|---|---|---|")
+    print("| marks | messages a second | trigger | median | p99 | largest | of a core |\n|---|---|---|---|---|---|---|")
     print(
-        f"| {marks} | {per_second} | {trigger} | {statistics.median(delays):.1f} s | {p99:.1f} s | {delays[-1]:.1f} s |"
+        f"| {marks} | {per_second} | {trigger} | {statistics.median(delays):.1f} s | {p99:.1f} s | {delays[-1]:.1f} s"
+        f" | {share:.1%} |"
     )
 
 

@@ -15,9 +15,8 @@ import pytest
 
 from mosq.pipeline import MosqPipelineError, fanout, frames, settings, views
 from mosq.pipeline.duck import Duck
-from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.runs import jobs, progress, rebuild, status, tableset, tending
+from mosq.pipeline.runs import jobs, progress, status, tableset, tending
 from mosq.pipeline.source import rows as source_rows
 from mosq.pipeline.subscriptions import subscribed
 from tests.pipeline.journals import T0_US, Journal

@@ -56,8 +56,9 @@ def bronze(place: Place) -> Table:
 
 def seqs(place: Place, name: str = "bronze") -> list[int]:
     """Read the table with another program than the one that wrote it."""
-    found = DeltaTable(f"{place.uri}/{name}").to_pyarrow_dataset()
-    return [seq for (seq,) in duckdb.sql("SELECT seq FROM found ORDER BY seq").fetchall()]
+    with duckdb.connect() as base:
+        base.register("found", DeltaTable(f"{place.uri}/{name}").to_pyarrow_dataset())
+        return [seq for (seq,) in base.execute("SELECT seq FROM found ORDER BY seq").fetchall()]
 
 
 # ---- commits
@@ -307,7 +308,7 @@ def test_the_lock_is_free_when_the_driver_and_its_jvm_are_dead(tmp_path: Path) -
     driver = subprocess.Popen([sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE, text=True)
     assert driver.stdout is not None
     orphan = int(driver.stdout.readline())
-    with pytest.raises(MosqPipelineError, match="^busy$"), lock.held(path, "busy"):
+    with pytest.raises(MosqPipelineError, match=r"^busy$"), lock.held(path, "busy"):
         pass
     os.kill(orphan, signal.SIGSTOP)
     driver.kill()

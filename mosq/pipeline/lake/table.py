@@ -152,7 +152,8 @@ class Table:
 
     @property
     def identity(self) -> str | None:
-        return self.handle.metadata().configuration.get(IDENTITY)
+        found: str | None = self.handle.metadata().configuration.get(IDENTITY)
+        return found
 
     @property
     def partition_by(self) -> list[str]:
@@ -160,7 +161,7 @@ class Table:
 
     @property
     def version(self) -> int:
-        return self.handle.version()
+        return int(self.handle.version())
 
     def done(self, app: str) -> int:
         """Return the last number that `app` has committed, or -1."""
@@ -182,7 +183,7 @@ class Table:
     def metadata(self, n: int) -> list[dict[str, Any]]:
         """Return what the newest `n` commits say about themselves, the newest first."""
         with plain(self.place.uri):
-            return self.handle.history(n)
+            return list(self.handle.history(n))
 
     # ---- read
 
@@ -272,7 +273,9 @@ class Table:
         found: dict[str, Any] = {}
 
         def work() -> None:
-            found.update(self.handle.delete(predicate, commit_properties=_properties(about or {}, removes=True), **_hooks()))
+            found.update(
+                self.handle.delete(predicate, commit_properties=_properties(about or {}, removes=True), **_hooks())
+            )
 
         with plain(self.place.uri):
             self._retried(work)
@@ -340,11 +343,11 @@ class Table:
         for attempt in range(TRIES):
             self.refresh()
             try:
-                return work()
+                work()
+                return
             except CommitFailedError:
                 if attempt == TRIES - 1:
                     raise
-        return None
 
     def _committed(self) -> None:
         self.handle.update_incremental()
@@ -423,7 +426,7 @@ def _skipping(schema: pa.Schema) -> dict[str, str]:
 
 def _condition(add: dict[str, Any], schema: pa.Schema) -> Any:
     """Return what is true for all rows of a file: its date, and the least and greatest values."""
-    found = pc.scalar(True)  # noqa: FBT003
+    found = pc.scalar(True)
     if f"partition.{DATE}" in add:
         date = add[f"partition.{DATE}"]
         found = pc.field(DATE).is_null() if date is None else pc.field(DATE) == pa.scalar(date, schema.field(DATE).type)
@@ -453,9 +456,7 @@ def _pieces(rows: pa.Table) -> "Iterator[pa.Table]":
             yield piece
 
 
-def _properties(
-    about: "Mapping[str, object]", app: str = "", batch: int = 0, *, removes: bool = False
-) -> Any:
+def _properties(about: "Mapping[str, object]", app: str = "", batch: int = 0, *, removes: bool = False) -> Any:
     """Return the properties of a commit.
 
     A commit that `removes` files fails if any other one came since its table was read. deltalake 1.6 would let it pass

@@ -149,7 +149,12 @@ def _replace_files(table: Table, files: "Sequence[dict[str, Any]]") -> int:
     with plain(table.place.uri):
         try:
             table.handle.create_write_transaction(
-                [*gone, *new], "append", table.schema, [DATE], commit_properties=_properties({}, removes=True), **_hooks()
+                [*gone, *new],
+                "append",
+                table.schema,
+                [DATE],
+                commit_properties=_properties({}, removes=True),
+                **_hooks(),
             )
         except CommitFailedError:
             table.refresh()  # a batch wrote one of the files again: the next upkeep merges them

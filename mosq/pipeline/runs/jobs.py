@@ -118,8 +118,8 @@ class Jobs:
             ours = before["shards"].get(place, {"next": 0})["next"]
             if before["batch"] == batch_id and ours != end and ours:
                 raise MosqPipelineError(
-                    f"batch {batch_id} ended at {ours:,} of {place} when it was committed, and ends at {end:,} by Spark's"
-                    f" checkpoint in {self.settings.checkpoints}: the checkpoint is an older copy, or a power failure"
+                    f"batch {batch_id} ended at {ours:,} of {place} when it was committed, and ends at {end:,} by"
+                    f" Spark's checkpoint in {self.settings.checkpoints}: the checkpoint is an older copy, or a power failure"
                     " took its end. Nothing was committed; restore it, or begin with other places"
                 )
 

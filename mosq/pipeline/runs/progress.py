@@ -95,7 +95,8 @@ def of_table(table: Table) -> dict[str, Any]:
         return empty()
     if rows.num_rows > 1:
         raise MosqPipelineError(f"{table.place.uri}: one row is expected, there are {rows.num_rows}: restore the table")
-    return empty() | json.loads(rows["state"][0].as_py())
+    known: dict[str, Any] = json.loads(rows["state"][0].as_py())
+    return empty() | known
 
 
 def after(settings: "Settings") -> dict[str, Any]:
@@ -365,5 +366,3 @@ def nexts(settings: "Settings", batch: int) -> dict[str, int]:
         for name, entry in offset(settings, batch).items()
         for shard, hi in enumerate(entry["next"])
     }
-
-

@@ -131,6 +131,7 @@ class Filling:
         self.backlog: list[pa.Table] = []
         self.unreadable: list[pa.Table] = []
         self.lost = 0
+        self.kept: dict[str, int] = {}  # reasons of the quarantine rows that are not computed again
 
     def fill(self, stop: "threading.Event | None") -> None:
         self._schemas()
@@ -237,7 +238,6 @@ class Filling:
         for name in self.plan.gone:
             if (table := Table.open(self.tables.place, name)) is not None:
                 self.new.schemas[name] = table.schema
-        self.kept = {}
         computed = {*self.plan.silver, *(name.removeprefix("silver/") for name in self.plan.gone)}
         computed |= {ACCOUNT} if self.plan.audit or BACKLOG in self.plan.gone else set()
         if computed and QUARANTINE in self.tables.open:

@@ -119,7 +119,7 @@ def of_rule(settings: "Settings", name: str) -> "Column":
         if rule.name == name:
             return found & matches
         found &= ~matches
-    return F.lit(False)  # noqa: FBT003 - a value, not a flag
+    return F.lit(False)
 
 
 def bronze(spark: "SparkSession", tables: TableSet, upto: dict[str, int]) -> "DataFrame":

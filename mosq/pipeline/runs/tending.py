@@ -53,7 +53,9 @@ class Tending:
         until = time.monotonic() + STEP_S
         while self.waiting and time.monotonic() < until:
             name = self.waiting.pop()
-            plan = upkeep.Plan(self.tables.settings.retention.get(name), closed(self.tables.settings, state), full=self.full)
+            plan = upkeep.Plan(
+                self.tables.settings.retention.get(name), closed(self.tables.settings, state), full=self.full
+            )
             try:
                 upkeep.tend(self.tables.table(name), plan)
             except MosqPipelineError as error:
