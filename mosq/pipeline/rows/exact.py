@@ -20,8 +20,7 @@ import binascii
 import datetime
 import re
 from decimal import Decimal, InvalidOperation
-from json import JSONDecodeError, JSONDecoder
-from json.decoder import scanstring
+from json import JSONDecodeError, JSONDecoder, decoder
 from json.scanner import make_scanner
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     Read = Callable[[str, int], tuple[Any, str | None, int]]
 
+scanstring = decoder.scanstring  # type: ignore[attr-defined]
 LARGE = 8 << 20  # bytes; a larger message is not parsed
 DEPTH_MAX = 200  # of the objects and arrays of a message
 DIGITS_MAX = 400  # a longer number is only text: converting it would cost quadratic time
@@ -89,10 +89,8 @@ def no_constant(text: str) -> Any:
 
 def scanner(parse_float: "Callable[[str], Any]", parse_int: "Callable[[str], Any]") -> Any:
     """Return a function that reads a value at a position of a text, and returns it and its end."""
-    decoder = JSONDecoder(
-        object_pairs_hook=unique, parse_float=parse_float, parse_int=parse_int, parse_constant=no_constant
-    )
-    return make_scanner(decoder)
+    hooks = {"object_pairs_hook": unique, "parse_float": parse_float, "parse_int": parse_int}
+    return make_scanner(JSONDecoder(**hooks, parse_constant=no_constant))  # type: ignore[arg-type]
 
 
 def _fraction(text: str) -> Number:

@@ -8,7 +8,6 @@ Cost: about 5 us for a message of ten fields.
 """
 
 import re
-from json.decoder import scanstring
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +38,8 @@ scan = exact.scanner(float, int)
 class _Columns:
     """Make columns of values; rows whose values do not fit are added to `odd`."""
 
-    def __init__(self) -> None:
+    def __init__(self, raws: list[bytes | None]) -> None:
+        self.raws = raws
         self.odd: set[int] = set()
 
     def make(self, type: pa.DataType, values: list[Any], rows: "Sequence[int]") -> Any:
@@ -83,22 +83,12 @@ class _Columns:
     def _finite(self, found: Any, values: list[Any], rows: "Sequence[int]") -> Any:
         """Check values that are infinite, or 0 because the number was too small."""
         if not pc.all(pc.is_finite(found)).as_py():
-            suspect = pc.invert(pc.is_finite(found))
-            self.odd.update(rows[i] for i in np.flatnonzero(pc.fill_null(suspect, False).to_numpy(False)))
-        zero = pc.fill_null(pc.equal(found, pa.scalar(0, found.type)), False)
+            self.odd.update(rows[i] for i in _true(pc.invert(pc.is_finite(found))))
+        zero = pc.equal(found, pa.scalar(0, found.type))
         if pc.any(zero).as_py():
-            self.zeros(rows, np.flatnonzero(zero.to_numpy(False)), values)
+            fractions = (i for i in _true(zero) if isinstance(values[i], float))
+            self.odd.update(rows[i] for i in fractions if values[i] or TINY.search(self.raws[rows[i]] or b""))
         return found
-
-    def zeros(self, rows: "Sequence[int]", at: Any, values: list[Any]) -> None:
-        """Check rows whose value is 0."""
-        for i in at:
-            if type(values[i]) is float and (values[i] or self.tiny(rows[i])):
-                self.odd.add(rows[i])
-
-    def tiny(self, row: int) -> bool:
-        """Return whether a message may have a number that is too small for a DOUBLE."""
-        raise NotImplementedError
 
     def _converted(self, type: pa.DataType, values: list[Any], rows: "Sequence[int]") -> Any:
         fit = exact.fit_of(type)
@@ -144,6 +134,12 @@ class _Columns:
 _type = type
 
 
+def _true(mask: Any) -> list[int]:
+    """Return the positions that are true."""
+    found: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return found
+
+
 def _offsets(values: list[Any]) -> Any:
     sizes = np.fromiter((0 if value is None else len(value) for value in values), np.int32, len(values))
     offsets = np.zeros(len(values) + 1, np.int32)
@@ -180,15 +176,6 @@ def _fits(type: pa.DataType) -> "tuple[frozenset[type], Callable[[Any], bool]]":
     return frozenset((str,)), lambda value: _type(value) is str and _is_text(value)
 
 
-class _OfBatch(_Columns):
-    def __init__(self, raws: list[bytes | None]) -> None:
-        super().__init__()
-        self.raws = raws
-
-    def tiny(self, row: int) -> bool:
-        return TINY.search(self.raws[row] or b"") is not None
-
-
 def rest(text: str, known: frozenset[str]) -> tuple[str | None, dict[str, Any]]:
     """Return the text of the fields of an object that are not known, or None, and their values without nulls.
 
@@ -200,7 +187,7 @@ def rest(text: str, known: frozenset[str]) -> tuple[str | None, dict[str, Any]]:
     while (found := NAME.match(text, at)) is not None:
         name = found[1]
         if "\\" in name:
-            name, _ = scanstring(text, found.start(1))
+            name, _ = exact.scanstring(text, found.start(1))
         value, end = scan(text, found.end())
         if name not in known and value is not None:
             left.append(f'"{found[1]}":{text[found.end() : end]}')
@@ -223,7 +210,7 @@ class JsonReader:
         """Return the columns of the fields of a batch of payloads."""
         raws = payloads.to_pylist()
         values, rows, rests, others = self._parsed(raws)
-        make = _OfBatch(raws)
+        make = _Columns(raws)
         arrays = [make.make(field.type, [value.get(field.name) for value in values], rows) for field in self.schema]
         for row in rests.keys() - make.odd:
             self.fields.add(rests[row][1])
