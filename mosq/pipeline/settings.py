@@ -4,6 +4,7 @@ An error names the file, the key and the expected value. Paths are relative to t
 a schema is checked where it is used.
 """
 
+import json
 import re
 import socket
 import tomllib
@@ -253,16 +254,43 @@ def _rules(path: Path, rules: list[Any]) -> tuple[Silver, ...]:
         format = rule.text("format", f"one of {', '.join(FORMATS)}")
         if format not in FORMATS:
             raise rule.wrong("format", f"one of {', '.join(FORMATS)}", format)
-        schema = rule.text("schema", 'columns, such as "temperature DOUBLE, unit STRING"', "-")
-        if format == "csv" and schema == "-":
-            raise MosqPipelineError(
-                f'{path}: {rule.where} schema is missing: expected columns, such as "id BIGINT, value DOUBLE"'
-            )
-        if format in ("number", "sparkplug") and schema != "-":
-            raise rule.wrong("schema", f"none: the columns of {format} are known", schema)
-        rule.end("name, topic, format or schema")
-        found.append(Silver(name, topic, format, None if schema == "-" else schema))
+        schema = _schema(rule, format)
+        rule.end("name, topic, format, schema or json_schema")
+        found.append(Silver(name, topic, format, schema))
     return tuple(found)
+
+
+def _schema(rule: _Reading, format: str) -> str | None:
+    """Return the columns of a rule as text, or None if the settings declare none."""
+    if "json_schema" in rule.content:
+        if format != "json":
+            raise rule.wrong("json_schema", 'none: only format = "json" has one', rule.content["json_schema"])
+        if "schema" in rule.content:
+            raise rule.wrong("json_schema", "either schema or json_schema", rule.content["json_schema"])
+        return _of_json_schema(rule, rule.path("json_schema", "a file with a JSON Schema"))
+    schema = rule.text("schema", 'columns, such as "temperature DOUBLE, unit STRING"', "-")
+    if format == "csv" and schema == "-":
+        raise MosqPipelineError(
+            f'{rule.file}: {rule.where} schema is missing: expected columns, such as "id BIGINT, value DOUBLE"'
+        )
+    if format in ("number", "sparkplug") and schema != "-":
+        raise rule.wrong("schema", f"none: the columns of {format} are known", schema)
+    return None if schema == "-" else schema
+
+
+def _of_json_schema(rule: _Reading, path: Path) -> str:
+    """Return the columns that a file with a JSON Schema declares."""
+    from mosq.pipeline.rows import types
+
+    where = f"{rule.file}: {rule.where} json_schema: {path}"
+    try:
+        return types.ddl(types.from_json_schema(json.loads(path.read_bytes())))
+    except OSError as error:
+        raise MosqPipelineError(f"{where}: {error.strerror}") from None
+    except types.SchemaError as error:
+        raise MosqPipelineError(f"{where}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise MosqPipelineError(f"{where}: this is not JSON ({error})") from None
 
 
 def _spark(path: Path, content: dict[str, Any]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -40,7 +41,29 @@ def test_all_settings(tmp_path: Path) -> None:
     assert found.silver == (settings.Silver("t", "a/+", "json", "x DOUBLE"),)
 
 
+def test_a_json_schema_declares_columns(tmp_path: Path) -> None:
+    content = {"type": "object", "properties": {"temperature": {"type": "number"}, "gps": {"type": "object", "properties": {"lat": {"type": "number"}}}}}
+    (tmp_path / "message.json").write_text(json.dumps(content))
+    found = load(tmp_path, "[pipeline]\njournal = 'j'\n" + RULE + "json_schema = 'message.json'\n")
+    assert found.silver[0].schema == "temperature DOUBLE, gps STRUCT<lat: DOUBLE>"
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    (None, r"number 1 json_schema: .*/message.json: No such file"),
+    ("{", r"json_schema: .*/message.json: this is not JSON"),
+    ("\udcff", r"json_schema: .*/message.json: this is not JSON"),
+    ('{"type": "object", "properties": {"a": {"type": "thing"}}}', r"json_schema: .*/message.json: a: expected one type of integer, .*; got 'thing'"),
+])
+def test_an_error_in_a_json_schema_names_the_file(tmp_path: Path, content: str | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "message.json").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(MosqPipelineError, match=said):
+        load(tmp_path, "[pipeline]\njournal = 'j'\n" + RULE + "json_schema = 'message.json'\n")
+
+
 @pytest.mark.parametrize(("text", "said"), [
+    ("[pipeline]\njournal = 'j'\n" + RULE + "schema = 'a INT'\njson_schema = 'x'", "json_schema: expected either schema or json_schema"),
+    ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = 'a'\nformat = 'csv'\njson_schema = 'x'", "json_schema: expected none: only format"),
     ("[pipeline]\nx = ?", "not TOML: .*line 2"),
     ("", r"at the top: pipeline is missing: expected a table"),
     ("[pipeline]", r"\[pipeline\] journal is missing: expected the folder"),

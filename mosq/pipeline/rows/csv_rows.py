@@ -56,8 +56,6 @@ def _bool(text: str) -> bool:
 
 
 def _fit(type: pa.DataType) -> "Callable[[str], Any]":
-    if pat.is_nested(type):
-        raise SchemaError("CSV has no columns of type ARRAY, STRUCT or MAP")
     if pat.is_string(type):
         return str
     if pat.is_binary(type):
@@ -70,10 +68,18 @@ def _fit(type: pa.DataType) -> "Callable[[str], Any]":
     return lambda text: fit(_number(text))
 
 
+def check(schema: pa.Schema) -> None:
+    """Raise SchemaError if CSV cannot have one of the types."""
+    for field in schema:
+        if pat.is_nested(field.type):
+            raise SchemaError(f"{field.name}: CSV has no columns of type ARRAY, STRUCT or MAP")
+
+
 class CsvReader:
     """Read messages of a schema. Raises SchemaError if CSV cannot have one of its types."""
 
     def __init__(self, schema: pa.Schema) -> None:
+        check(schema)
         self.types = [field.type for field in schema]
         self.fits = [_fit(type) for type in self.types]
 

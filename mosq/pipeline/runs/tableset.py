@@ -9,8 +9,8 @@ from mosq.pipeline import MosqPipelineError, audit, sparkplug
 from mosq.pipeline.lake.parts import PartWriter
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
+from mosq.pipeline.rows import csv_rows, types
 from mosq.pipeline.rows import tables as columns
-from mosq.pipeline.rows import types
 from mosq.pipeline.rows.work import Rule
 from mosq.pipeline.runs import progress
 from mosq.pipeline.runs.progress import BRONZE, PROGRESS
@@ -33,7 +33,10 @@ def known_schema(settings: "Settings", silver: "Silver", settled: "Mapping[str, 
     text = OF_FORMAT.get(silver.format, silver.schema)
     text = settled.get(silver.name) if text is None else text
     try:
-        return None if text is None else types.schema(text)
+        found = None if text is None else types.schema(text)
+        if silver.format == "csv" and found is not None:
+            csv_rows.check(found)
+        return found
     except types.SchemaError as error:
         raise MosqPipelineError(f"{settings.file}: [[silver]] {silver.name} schema: {error}") from None
 
