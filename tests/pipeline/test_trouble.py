@@ -1,0 +1,129 @@
+"""Test that a dead JVM, a dead Python worker, a lost mount and missing permission give one clear line each, and that the next run has every row."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mosq.pipeline import duck, settings
+from mosq.pipeline.runs import progress
+from tests.durable.test_disk import may_mount
+from tests.pipeline import lake_tables, streams
+from tests.pipeline.journals import Journal
+from tests.pipeline.processes import ROOT, descendants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MESSAGES = 500
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "mosq", "pipeline", *map(str, arguments)]
+
+
+def told(*arguments: str | Path, before: list[str] | None = None) -> tuple[int, str]:
+    done = subprocess.run([*(before or []), *command(*arguments)], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def one_line(text: str, what: str) -> None:
+    """Check that the text has one error, with advice, and no traceback."""
+    errors = [line for line in text.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1 and what in errors[0] and "Traceback" not in text and "Exception" not in text, text
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def run_until_killed(found: settings.Settings, victim: Callable[[str], bool]) -> str:
+    """Start `run`, kill a process that it started when the first batch is done, and return what it says."""
+    process = subprocess.Popen(command("run", "-s", found.file), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if line.startswith("batch 0"):
+            for pid in descendants(process.pid):
+                if victim(name_of(pid)):
+                    os.kill(pid, signal.SIGKILL)
+                    break
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise AssertionError(f"no such process: {lines}")
+            break
+    rest = process.stderr.read()
+    assert process.wait() == 1, rest
+    return "".join(lines) + rest
+
+
+@pytest.mark.spark
+def test_a_killed_jvm(tmp_path: Path) -> None:
+    stream = Journal(tmp_path / "streams", "tele")
+    stream.fill(MESSAGES)
+    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\ntrigger = "200 ms"\nmaster = "local[1]"\n')
+    found = settings.load(tmp_path)
+    said = run_until_killed(found, lambda name: "org.apache.spark.deploy.SparkSubmit" in name)
+    one_line(said, "Spark's JVM has ended: was it killed, or did memory run out? Run again")
+    stream.fill(MESSAGES)
+    stream.close()
+    assert told("run", "--once", "-s", found.file)[0] == 0
+    asked = duck.Duck(found)
+    assert asked.base.execute("SELECT count(*), count(DISTINCT seq), max(seq) FROM bronze").fetchall() == [(2 * MESSAGES, 2 * MESSAGES, 2 * MESSAGES - 1)]
+    asked.close()
+
+
+@pytest.mark.skipif(not may_mount(), reason="mounting is not allowed")
+def test_a_lost_mount(tmp_path: Path) -> None:
+    """Test that a run stops before Spark starts, and writes nothing into the empty folder below the mount."""
+    stream = Journal(tmp_path / "streams", "tele")
+    stream.fill(5)
+    stream.close()
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\ntables = "disk/tables"\n')
+    found = settings.load(tmp_path)
+    subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path / "disk"], check=True)
+    try:
+        about = progress.begun(found, progress.setup(found, progress.JOBS))
+        lake_tables.put(found, "bronze", [{"stream": "tele", "shard": 0, "seq": 1, "time": streams.BEGIN}])
+        progress.made(found, about)
+    finally:
+        subprocess.run(["umount", tmp_path / "disk"], check=True)
+    status, said = told("run", "--once", "-s", found.file)
+    one_line(said, "is the storage of the tables mounted?")
+    assert status == 1 and list((tmp_path / "disk").iterdir()) == []
+
+
+# root without the right to pass over permissions
+PLAIN_ROOT = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
+OTHER_USER = 54321
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to another user")
+def test_missing_permission(tmp_path: Path) -> None:
+    stream = Journal(tmp_path / "streams", "tele")
+    stream.fill(5)
+    stream.close()
+    found = lake_tables.load(tmp_path)
+    table = lake_tables.put(found, "bronze", [{"stream": "tele", "shard": 0, "seq": 1, "time": streams.BEGIN}])
+    log = table.place.path / "_delta_log"
+    os.chown(log, OTHER_USER, OTHER_USER)
+    log.chmod(0o700)
+    status, said = told("sql", "SELECT count(*) FROM bronze", "-s", found.file, before=PLAIN_ROOT)
+    one_line(said, "let this user")
+    assert status == 1 and str(table.place.path) in said
+    os.chown(tmp_path, OTHER_USER, OTHER_USER)
+    tmp_path.chmod(0o755)
+    status, said = told("run", "--once", "-s", found.file, before=PLAIN_ROOT)
+    one_line(said, f"{found.checkpoints}: permission denied: let this user read and write there")
+    assert status == 1
