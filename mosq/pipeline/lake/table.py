@@ -33,20 +33,23 @@ PROPERTIES = {
     "delta.logRetentionDuration": "interval 1 hour",
     "delta.deletedFileRetentionDuration": "interval 1 hour",
 }
+TEXT_MAX = 600  # of an error of the storage
 FULL = re.compile(r"No space left|Disk quota|os error 28|StorageFull|QuotaExceeded", re.IGNORECASE)
 DENIED = re.compile(r"Permission denied|os error 13|AccessDenied|Forbidden|PermissionDenied|403", re.IGNORECASE)
 READ_ONLY = re.compile(r"Read-only file system|os error 30", re.IGNORECASE)
-PROTOCOL = re.compile(r"(reader|writer|protocol).*(version|feature)", re.IGNORECASE)
+PROTOCOL = re.compile(r"(reader|writer|protocol).{0,80}(version|feature)", re.IGNORECASE)
 
 
 def explained(error: BaseException, uri: str) -> str:
     """Return what is wrong with a table, and what to do."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if FULL.search(text):
+    # the cause stands in a later line
+    whole = " ".join(str(error).split()) or type(error).__name__
+    text = whole if len(whole) <= TEXT_MAX else whole[: TEXT_MAX - 3] + "..."
+    if FULL.search(whole):
         return f"{uri}: no space left: free some, and run again; the unfinished batch is done again as a whole"
-    if DENIED.search(text):
+    if DENIED.search(whole):
         return f"{uri}: no permission ({text}): let this user write there"
-    if READ_ONLY.search(text):
+    if READ_ONLY.search(whole):
         return f"{uri}: the file system is read-only: mount it again for writing, and run again"
     if type(error).__name__ == "DeltaProtocolError" or PROTOCOL.search(text):
         return f"{uri}: the table needs a newer program ({text}): update mosq and deltalake"
