@@ -122,7 +122,7 @@ def cpu_s(top: int) -> float:
 
 
 def measure(folder: Path, marks: int, per_second: int, trigger: str) -> tuple[list[float], float]:
-    """Return the delays of all marks in seconds, and the share of a core that the pipeline used meanwhile."""
+    """Return the delays of all marks in seconds, and the share of a core that the pipeline used while they came."""
     port = free_port()
     (folder / "mosq.conf").write_text(BROKER.format(port=port, folder=folder))
     (folder / "pipeline.toml").write_text(PIPELINE.format(trigger=trigger))

@@ -166,7 +166,7 @@ def test_sums_while_another_process_merges_files(place: Place) -> None:
     gold.merge(one, KEYS, ["n"], ["most"], "app", 0)
     inner, calls = gold._merging, []
 
-    def meanwhile(*args: Any) -> Any:
+    def with_a_compaction(*args: Any) -> Any:
         actions = inner(*args)
         if not calls:
             other = Table.open(place, "gold/traffic")
@@ -175,7 +175,7 @@ def test_sums_while_another_process_merges_files(place: Place) -> None:
         calls.append(1)
         return actions
 
-    gold._merging = meanwhile  # type: ignore[method-assign]
+    gold._merging = with_a_compaction  # type: ignore[method-assign]
     assert gold.merge(one, KEYS, ["n"], ["most"], "app", 1)
     assert len(calls) == 2 and sorted(row["n"] for row in gold.read().to_pylist()) == [1, 2]
 

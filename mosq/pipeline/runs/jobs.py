@@ -119,8 +119,8 @@ class Jobs:
             if before["batch"] == batch_id and ours != end and ours:
                 raise MosqPipelineError(
                     f"batch {batch_id} ended at {ours:,} of {place} when it was committed, and ends at {end:,} by"
-                    f" Spark's checkpoint in {self.settings.checkpoints}: the checkpoint is an older copy, or a power failure"
-                    " took its end. Nothing was committed; restore it, or begin with other places"
+                    f" Spark's checkpoint in {self.settings.checkpoints}: the checkpoint is an older copy, or a power"
+                    " failure took its end. Nothing was committed; restore it, or begin with other places"
                 )
 
     # ---- commits
@@ -304,7 +304,7 @@ def prepare(settings: "Settings", jobs: "Sequence[str]") -> TableSet:
     return tables
 
 
-def run(
+def run(  # parameters: one for each option of `mosq pipeline run`
     spark: "SparkSession",
     settings: "Settings",
     *,
@@ -322,6 +322,7 @@ def run(
     with contextlib.nullcontext() if lock is not None else alone(settings, log), trouble.plain_errors(settings):
         rebuild.finish(settings, log)
         work = Jobs(spark, settings, jobs, log, report)
+        progress.clear_begun_query(settings, work.state)
         query = start(spark, settings, work, once)
         try:
             while not query.awaitTermination(LOOK_S):

@@ -7,6 +7,7 @@ that would make old and new rows of one table differ is refused, with advice.
 
 import datetime
 import json
+import shutil
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -321,6 +322,15 @@ def offsets_there(settings: "Settings") -> list[int]:
     """Return the numbers of the batches whose offsets Spark's checkpoint has."""
     folder = settings.checkpoints / QUERY / "offsets"
     return sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdecimal())
+
+
+def clear_begun_query(settings: "Settings", state: dict[str, Any]) -> None:
+    """Remove Spark's checkpoint if it has no batch yet.
+
+    A full disk can leave half of a file there, and Spark then refuses to begin.
+    """
+    if state["batch"] < 0 and not offsets_there(settings):
+        shutil.rmtree(settings.checkpoints / QUERY, ignore_errors=True)
 
 
 def offset(settings: "Settings", batch: int) -> dict[str, Any]:

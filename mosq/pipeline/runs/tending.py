@@ -87,7 +87,7 @@ def alone(settings: "Settings") -> "AbstractContextManager[lock.Lock]":
 
 
 def compact_all(settings: "Settings", at_least: int = 2) -> "Iterator[str]":
-    """Merge small files of all tables, and delete what is not needed any more; yield a line for each table.
+    """Merge small files of all tables, and delete replaced files and old rows; yield a line for each table.
 
     `run` may write the tables at the same time.
     """
