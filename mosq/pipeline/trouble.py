@@ -8,6 +8,7 @@ import contextlib
 import errno
 import logging
 import re
+import socketserver
 from typing import TYPE_CHECKING
 
 from mosq.pipeline import MosqPipelineError
@@ -129,5 +130,14 @@ def plain_errors(settings: "Settings | None" = None) -> "Iterator[None]":
 
 def quiet() -> None:
     """Keep Spark's libraries from printing tracebacks of connections to a dead JVM."""
+    from pyspark import accumulators
+
     for name in ("py4j", "pyspark"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    for server in vars(accumulators).values():
+        if isinstance(server, type) and issubclass(server, socketserver.BaseServer):
+            server.handle_error = _silent  # type: ignore[method-assign]
+
+
+def _silent(server: object, request: object, address: object) -> None:
+    """Print nothing when the JVM closes a connection: its death is reported elsewhere."""

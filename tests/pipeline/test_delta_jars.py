@@ -64,7 +64,7 @@ def test_delta_for_spark_reads_the_same(tables: Settings, capfd: pytest.CaptureF
     told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))[6:])
     duck = Duck(tables)
     for name, table in names.items():
-        ours = duck.base.execute(f'SELECT * FROM "{name.replace("/", "_")}"').fetch_arrow_table()
+        ours = duck.query(f'SELECT * FROM "{name.replace("/", "_")}"')
         columns, rows = told[name]
         assert columns == ours.column_names == table.schema.names, name
         assert rows == sorted(map(repr, (tuple(map(as_spark, row)) for row in zip(*(one.to_pylist() for one in ours.columns), strict=True)))), name

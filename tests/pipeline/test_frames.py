@@ -114,7 +114,7 @@ def test_a_frame_is_a_snapshot(spark: SparkSession, found: Settings) -> None:
 
 def test_tables_without_rows_and_missing_tables(spark: SparkSession, tmp_path: Path) -> None:
     found = load(tmp_path)
-    with pytest.raises(MosqPipelineError, match="there is no table in .*bronze yet"):
+    with pytest.raises(MosqPipelineError, match=r"there is no table in .*bronze yet"):
         frames.frame(spark, found, "bronze")
     put(found, "bronze", Bronze().table())
     assert frames.frame(spark, found, "bronze").count() == 0

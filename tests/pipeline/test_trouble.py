@@ -28,7 +28,7 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "mosq", "pipeline", *map(str, arguments)]
 
 
-def told(*arguments: str | Path, before: list[str] | None = None) -> tuple[int, str]:
+def ended(*arguments: str | Path, before: list[str] | None = None) -> tuple[int, str]:
     done = subprocess.run([*(before or []), *command(*arguments)], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
 
@@ -62,7 +62,8 @@ def run_until_killed(found: settings.Settings, victim: Callable[[str], bool]) ->
                 os.killpg(process.pid, signal.SIGKILL)
                 raise AssertionError(f"no such process: {lines}")
             break
-    rest = process.stderr.read()
+    with process.stderr:
+        rest = process.stderr.read()
     assert process.wait() == 1, rest
     return "".join(lines) + rest
 
@@ -77,7 +78,7 @@ def test_a_killed_jvm(tmp_path: Path) -> None:
     one_line(said, "Spark's JVM has ended: was it killed, or did memory run out? Run again")
     stream.fill(MESSAGES)
     stream.close()
-    assert told("run", "--once", "-s", found.file)[0] == 0
+    assert ended("run", "--once", "-s", found.file)[0] == 0
     asked = duck.Duck(found)
     assert asked.base.execute("SELECT count(*), count(DISTINCT seq), max(seq) FROM bronze").fetchall() == [(2 * MESSAGES, 2 * MESSAGES, 2 * MESSAGES - 1)]
     asked.close()
@@ -99,7 +100,7 @@ def test_a_lost_mount(tmp_path: Path) -> None:
         progress.made(found, about)
     finally:
         subprocess.run(["umount", tmp_path / "disk"], check=True)
-    status, said = told("run", "--once", "-s", found.file)
+    status, said = ended("run", "--once", "-s", found.file)
     one_line(said, "is the storage of the tables mounted?")
     assert status == 1 and list((tmp_path / "disk").iterdir()) == []
 
@@ -119,11 +120,11 @@ def test_missing_permission(tmp_path: Path) -> None:
     log = table.place.path / "_delta_log"
     os.chown(log, OTHER_USER, OTHER_USER)
     log.chmod(0o700)
-    status, said = told("sql", "SELECT count(*) FROM bronze", "-s", found.file, before=PLAIN_ROOT)
+    status, said = ended("sql", "SELECT count(*) FROM bronze", "-s", found.file, before=PLAIN_ROOT)
     one_line(said, "let this user")
     assert status == 1 and str(table.place.path) in said
     os.chown(tmp_path, OTHER_USER, OTHER_USER)
     tmp_path.chmod(0o755)
-    status, said = told("run", "--once", "-s", found.file, before=PLAIN_ROOT)
+    status, said = ended("run", "--once", "-s", found.file, before=PLAIN_ROOT)
     one_line(said, f"{found.checkpoints}: permission denied: let this user read and write there")
     assert status == 1

@@ -44,7 +44,7 @@ def test_each_message_counts_once(tmp_path: Path) -> None:
 
 def test_a_view_exists_if_its_table_does(tmp_path: Path) -> None:
     found = load(tmp_path)
-    with pytest.raises(MosqPipelineError, match="there is no table in .*bronze yet: `mosq pipeline run --once`"):
+    with pytest.raises(MosqPipelineError, match=r"there is no table in .*bronze yet: `mosq pipeline run --once`"):
         Duck(found)
     bronze = Bronze()
     bronze.add(MESSAGE, "a", "site/1", b"1")

@@ -90,7 +90,7 @@ def _settings(file: Path | str) -> "Iterator[Finding]":
         yield Finding(False, "protobuf", "not installed, and [[silver]] has sparkplug", session.INSTALL)
     if found.spark.get("spark.jars") is None and any("delta" in value for value in found.spark.values()):
         yield _jars()
-    # what is missing without these packages is reported above
+    # missing packages are reported above
     with contextlib.suppress(ImportError):
         yield _journal(found)
     with contextlib.suppress(ImportError):
