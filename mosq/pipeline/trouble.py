@@ -136,7 +136,7 @@ def quiet() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     for server in vars(accumulators).values():
         if isinstance(server, type) and issubclass(server, socketserver.BaseServer):
-            server.handle_error = _silent  # type: ignore[method-assign]
+            server.handle_error = _silent  # type: ignore[assignment,method-assign]
 
 
 def _silent(server: object, request: object, address: object) -> None:

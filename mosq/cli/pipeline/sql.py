@@ -124,7 +124,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if hasattr(value, "utcoffset") and hasattr(value, "year"):
-        return value.replace(tzinfo=None).isoformat(" ")
+        return str(value.replace(tzinfo=None).isoformat(" "))
     if isinstance(value, float):
         return f"{value:.10g}"
     if isinstance(value, (dict, list)):
