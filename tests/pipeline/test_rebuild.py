@@ -243,4 +243,29 @@ def test_ten_thousand_fields_are_bounded() -> None:
     said: list[str] = []
     settling.gather(state, found, {}, said.append)
     assert len(state["fields"]["json"]) <= settling.FIELDS_KEPT + 1 and sum(state["fields"]["json"].values()) == 10_000
-    assert 400 < state["schemas"]["json"].count(",") < 500 and all(len(line) < 2000 for line in said)
+    assert state["schemas"] == {"json": "n BIGINT"} and len(state["new"]["json"]) == settling.FIELDS_KEPT
+    settling.grow(state, said.append, whole=True)
+    assert 400 < state["schemas"]["json"].count(",") < 500 and all(len(line) < 2000 for line in said) and not state["new"]
+
+
+def test_a_new_field_waits_until_its_type_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = progress.empty() | {"schemas": {"json": "n BIGINT", "other": "n BIGINT"}}
+    said: list[str] = []
+
+    def seen(at: float, **fields: tuple[str, int]) -> str:
+        monkeypatch.setattr("time.time", lambda: at)
+        settling.gather(state, Manifest(fields={"json": fields}), {}, said.append)
+        return str(state["schemas"]["json"])
+
+    assert seen(1000.0, a=("BIGINT", 1), b=("", 5)) == "n BIGINT"
+    assert set(state["new"]["json"]) == {"a"}
+    assert seen(1030.0, a=("DOUBLE", 1), c=("BIGINT", 999), N=("STRING", 2000)) == "n BIGINT"
+    assert set(state["new"]["json"]) == {"a", "c"}      # N is n for readers of tables
+    assert seen(1059.0, c=("BIGINT", 1)) == "n BIGINT, c BIGINT"
+    assert seen(1060.0, a=("BIGINT", 1)) == "n BIGINT, c BIGINT, a DOUBLE"
+    assert state["fields"] == {"json": {"a": 3, "b": 5, "c": 1000, "N": 2000}} and not state["new"] and state["schemas"]["other"] == "n BIGINT"
+    assert [line.split(";")[0] for line in said] == [
+        "silver json: 2 new fields (a, b)", "silver json: 2 new fields (c, N)", "silver json: 1 new columns (c BIGINT), from the next batch on",
+        "silver json: 1 new columns (a DOUBLE), from the next batch on"]
+    settling.gather(state, Manifest(fields={"declared": {"a": ("BIGINT", 5000)}}), {}, said.append)
+    assert not state["new"] and said[-1] == "silver declared: 1 new fields (a); they are in the column _rescued"

@@ -177,7 +177,11 @@ class Jobs:
     def end(self) -> None:
         """Settle all schemas with the messages there are: no further ones come."""
         self._settle(sorted(self.state["pending"]))
-        self._settle([])  # a backfill may have found new fields
+        now = progress.copied(self.state)
+        # a backfill may have found new fields too
+        if settling.grow(now, self.log, whole=True) or now["new"] != self.state["new"]:
+            self._put(now)
+        self._settle([])
 
     def tend(self) -> None:
         """Do a part of the upkeep, unless a batch is at work."""

@@ -78,6 +78,7 @@ def empty() -> dict[str, Any]:
         "audit": {"rows": 0, "wrong": 0, "lost_events": 0, "examples": []},
         "schemas": {},  # of each rule with an inferred schema, as DDL
         "fields": {},  # of each rule: field without a column -> number of messages
+        "new": {},  # of each rule: field that waits for a column -> type, rows, since (seconds)
         "pending": {},  # of each rule without schema: rows, since (seconds)
         "backfill": {},  # of each rule whose schema is settled, until its earlier messages are in silver: shards
     }

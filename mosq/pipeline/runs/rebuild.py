@@ -168,14 +168,14 @@ class Filling:
         for rule in self.settings.silver:
             if rule.name not in self.plan.silver:
                 continue
-            for key in ("schemas", "fields", "pending", "backfill"):
+            for key in ("schemas", "fields", "new", "pending", "backfill"):
                 self.now[key].pop(rule.name, None)
             if rule.format == "json" and rule.schema is None:
                 texts = settling.sampled(self.spark, self.settings, self.tables, rule.name)
                 text = settling.inferred(rule.name, texts, self.log)
                 if text is not None:
                     self.now["schemas"][rule.name] = text
-        for key in ("schemas", "fields", "pending", "backfill"):
+        for key in ("schemas", "fields", "new", "pending", "backfill"):
             known = {rule.name for rule in self.settings.silver}
             self.now[key] = {name: one for name, one in self.now[key].items() if name in known}
 

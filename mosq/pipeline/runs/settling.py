@@ -7,6 +7,8 @@ rule are in bronze only, and counted as pending.
 import time
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from mosq.journal.kinds import MESSAGE
 from mosq.pipeline import filters, frames
 from mosq.pipeline.rows import inference, types
@@ -44,32 +46,61 @@ def gather(now: dict[str, Any], manifest: Manifest, samples: dict[str, list[str]
 
 
 def _new_fields(now: dict[str, Any], name: str, fields: dict[str, tuple[str, int]], log: "Log") -> None:
+    """Count the fields that have no column, and let them wait for one if the schema is inferred."""
     counts = now["fields"].setdefault(name, {})
-    new = [field for field in fields if field not in counts]
-    for field, (_, n) in fields.items():
-        key = field if field in counts or len(counts) < FIELDS_KEPT else OTHERS
-        counts[key] = counts.get(key, 0) + n
+    new = [field for field in fields if field and field not in counts]
     text = now["schemas"].get(name)
-    columns = 0
-    if text is not None:
-        had = types.schema(text)
-        grown = inference.grown(had, fields)
-        columns = len(grown) - len(had)
-        now["schemas"][name] = types.ddl(grown)
+    waiting = None if text is None else now["new"].setdefault(name, {})
+    taken = set() if text is None else {types.column(one).lower() for one in types.schema(text).names}
+    for field, (type, n) in fields.items():
+        key = field if field and (field in counts or len(counts) < FIELDS_KEPT) else OTHERS
+        counts[key] = counts.get(key, 0) + n
+        if waiting is None or not type or types.column(field).lower() in taken:
+            continue  # it cannot have a column
+        if field in waiting or len(waiting) < FIELDS_KEPT:
+            had = waiting.setdefault(field, {"type": type, "rows": 0, "since": time.time()})
+            had["type"] = inference.joined(had["type"], type)
+            had["rows"] += n
     if new:
-        where = f"{columns:,} become columns, from the next batch on" if columns else "they are in the column _rescued"
+        later = f" until {SAMPLES:,} messages have had them, or for {WAIT_S:.0f} s" if waiting is not None else ""
         listed = ", ".join(new[:TOLD]) + (", ..." if len(new) > TOLD else "")
-        log(shown(f"silver {name}: {len(new):,} new fields ({listed}); {where}"))
+        log(shown(f"silver {name}: {len(new):,} new fields ({listed}); they are in the column _rescued{later}"))
+    grow(now, log)
+
+
+def _is_ripe(waiting: dict[str, Any], at: float) -> bool:
+    return bool(waiting["rows"] >= SAMPLES or at - waiting["since"] >= WAIT_S)
+
+
+def grow(now: dict[str, Any], log: "Log", *, whole: bool = False) -> bool:
+    """Add the new fields that have waited long enough to the inferred schemas of a state; `whole`: all new fields.
+
+    Return whether a schema has changed. Fields beyond the limits stay in the column _rescued.
+    """
+    changed = False
+    at = time.time()
+    for name, waiting in now["new"].items():
+        ripe = {
+            field: (one["type"], one["rows"]) for field, one in waiting.items() if whole or _is_ripe(one, at)
+        }
+        had = types.schema(now["schemas"][name])
+        grown = inference.grown(had, ripe)
+        for field in ripe:
+            del waiting[field]
+        if len(grown) > len(had):
+            changed = True
+            now["schemas"][name] = types.ddl(grown)
+            added = types.ddl(pa.schema(list(grown)[len(had) : len(had) + TOLD]))
+            more = ", ..." if len(grown) - len(had) > TOLD else ""
+            log(shown(f"silver {name}: {len(grown) - len(had):,} new columns ({added}{more}), from the next batch on"))
+    now["new"] = {name: waiting for name, waiting in now["new"].items() if waiting}
+    return changed
 
 
 def due(now: dict[str, Any]) -> list[str]:
     """Return the rules whose schema can be settled now."""
     at = time.time()
-    return [
-        name
-        for name, waiting in now["pending"].items()
-        if waiting["rows"] >= SAMPLES or at - waiting["since"] >= WAIT_S
-    ]
+    return [name for name, waiting in now["pending"].items() if _is_ripe(waiting, at)]
 
 
 def settle(
