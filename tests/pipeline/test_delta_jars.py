@@ -73,9 +73,7 @@ def test_delta_for_spark_reads_the_same(tables: Settings, capfd: pytest.CaptureF
 
 
 def as_spark(value: object) -> object:
-    """Return a value as pyspark's rows have it: times without a zone, bytes as bytearray."""
-    if isinstance(value, bytes):
-        return bytearray(value)
+    """Return a value as pyspark's rows have it: times without a zone."""
     if hasattr(value, "tzinfo") and value.tzinfo is not None:
         return value.replace(tzinfo=None)
     return value

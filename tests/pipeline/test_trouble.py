@@ -78,7 +78,8 @@ def test_a_killed_jvm(tmp_path: Path) -> None:
     one_line(said, "Spark's JVM has ended: was it killed, or did memory run out? Run again")
     stream.fill(MESSAGES)
     stream.close()
-    assert ended("run", "--once", "-s", found.file)[0] == 0
+    status, said = ended("run", "--once", "-s", found.file)
+    assert status == 0, said
     asked = duck.Duck(found)
     assert asked.base.execute("SELECT count(*), count(DISTINCT seq), max(seq) FROM bronze").fetchall() == [(2 * MESSAGES, 2 * MESSAGES, 2 * MESSAGES - 1)]
     asked.close()

@@ -190,6 +190,15 @@ class Table:
 
     # ---- read
 
+    def _local_files(self) -> Any:
+        """Return a file system without Python code for local tables, and None (that of deltalake) for others.
+
+        Threads of pyarrow read ahead. If one of them calls Python while the interpreter ends, the process aborts.
+        """
+        from pyarrow import fs
+
+        return fs.SubTreeFileSystem(str(self.place.path), fs.LocalFileSystem()) if self.place.is_local else None
+
     def dataset(self) -> Any:
         """Return this version as a dataset of pyarrow.
 
@@ -199,7 +208,7 @@ class Table:
         from pyarrow import dataset
 
         with plain(self.place.uri):
-            theirs = self.handle.to_pyarrow_dataset()
+            theirs = self.handle.to_pyarrow_dataset(filesystem=self._local_files())
             adds = {add["path"]: add for add in self.adds().to_pylist()}
             fragments = [
                 theirs.format.make_fragment(
