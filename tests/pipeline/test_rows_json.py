@@ -110,11 +110,11 @@ def naive_fits(value: Any, type: pa.DataType) -> bool:
         bound = 1 << type.bit_width - 1
         return value == value.to_integral_value() and -bound <= value < bound
     if pa.types.is_decimal(type):
-        return value == value.to_integral_value() and abs(value) < 10 ** type.precision
+        return value == value.to_integral_value() and value.copy_abs() < 10 ** type.precision
     found = pa.scalar(float(value), type).as_py()
     if found in (float("inf"), float("-inf")) or (found == 0 and value != 0):
         return False
-    return "." in str(value) or "E" in str(value) or int(found) == int(value)
+    return not isinstance(value, Whole) or int(found) == int(value)
 
 
 def unicode(text: str) -> bool:
@@ -123,6 +123,10 @@ def unicode(text: str) -> bool:
 
 class Twice(Exception):
     pass
+
+
+class Whole(Decimal):
+    """A number that the message writes without fraction and exponent."""
 
 
 def naive_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -134,7 +138,7 @@ def naive_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def naive(payload: bytes) -> Any:
     """Return the object of a message, or None if it goes to the quarantine."""
     try:
-        value = json.loads(payload.decode(), parse_float=Decimal, parse_int=Decimal, object_pairs_hook=naive_pairs, parse_constant=lambda text: 1 / 0)
+        value = json.loads(payload.decode(), parse_float=Decimal, parse_int=Whole, object_pairs_hook=naive_pairs, parse_constant=lambda text: 1 / 0)
     except (ValueError, Twice, ZeroDivisionError):
         return None
     if not isinstance(value, dict) or payload.startswith(b"\xef\xbb\xbf"):
@@ -201,6 +205,10 @@ messages = st.one_of(good, good, objects(values), values, st.tuples(spaces, good
 @given(st.lists(messages, min_size=1, max_size=8))
 @example([b'{"f": 16777217}', b'{"x": 0.99999999999999999999}', b'{"n": 0.99999999999999999999}'])
 @example([b'{"n": 5.0}', b'{"n": 1e3}', b'{"x": 1e-400}', b'{"x": 0e-400}', b'{"s": 1.10, "n": 1}', b'{"m": {"a": 1, "a": 2}}'])
+@example([b'{"x": 2.8437168183838413e+16}', b'{"x": 28437168183838413}'])
+# Python's decimals have 28 digits as a rule
+@example([b'{"big": 10000000000000000000000000000} ', b' {"big": 99999999999999999999999999995000000000}', b'{"big": 1.0, "n": 0e99999999999}', b'{"big": 0e99999999999}'])
+@example([b'{"big": 99999999999999999999999999999999999999.0}', b'{"big": 99999999999999999999999999999999999999.5}', b'{"big": 12345678901234567890123456789.5}'])
 @example([b'{"unknown": {"a": 1, "a": 2}}', b'{"tags": [1, "a"]}', b'{"many": [{"k": {"v": 1.50}}]}', b'{"o": {"z": 100000000000000000000000000000000000000000}}'])
 def test_a_row_and_its_rest_give_back_the_message(payloads: list[bytes]) -> None:
     check(payloads)

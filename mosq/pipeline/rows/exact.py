@@ -19,7 +19,7 @@ import base64
 import binascii
 import datetime
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from json import JSONDecodeError, JSONDecoder, decoder
 from json.scanner import make_scanner
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ scanstring = decoder.scanstring  # type: ignore[attr-defined]
 LARGE = 8 << 20  # bytes; a larger message is not parsed
 DEPTH_MAX = 200  # of the objects and arrays of a message
 DIGITS_MAX = 400  # a longer number is only text: converting it would cost quadratic time
+ALL_DIGITS = Context(prec=2 * DIGITS_MAX)  # Python's own context has 28 digits
 EMPTY = "empty"
 NOT_UTF8 = "not UTF-8"
 TOO_LARGE = "json: larger than 8 MiB"
@@ -187,7 +188,9 @@ def _decimal(value: Any) -> Decimal:
 
 def _integer(value: Any) -> int:
     found = _decimal(value)
-    if found and not -DIGITS_MAX < found.adjusted() < DIGITS_MAX:
+    if not found:
+        return 0
+    if not -DIGITS_MAX < found.adjusted() < DIGITS_MAX:
         raise UnreadableError(HOLD if found.adjusted() > 0 else TYPE)
     if found != (whole := int(found)):
         raise UnreadableError(TYPE)
@@ -205,15 +208,18 @@ def _whole_of(bits: int) -> "Callable[[Any], Any]":
 
 
 def _decimal_of(type: Any) -> "Callable[[Any], Any]":
+    step = Decimal(1).scaleb(-type.scale)
+
     def fit(value: Any) -> Decimal:
         found = _decimal(value)
-        if found and (
-            found.adjusted() >= type.precision - type.scale
-            or found.adjusted() < -type.scale
-            or found != found.quantize(Decimal(1).scaleb(-type.scale))
-        ):
+        if not found:
+            return Decimal(0)
+        if not -type.scale <= found.adjusted() < type.precision - type.scale:
             raise UnreadableError(HOLD)
-        return found.quantize(Decimal(1).scaleb(-type.scale))
+        whole = found.quantize(step, context=ALL_DIGITS)
+        if found != whole:
+            raise UnreadableError(HOLD)
+        return whole
 
     return fit
 
