@@ -9,7 +9,6 @@ second. The last column is the CPU time of the pipeline, its JVM and workers, af
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import subprocess
@@ -28,6 +27,7 @@ from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
 from mosq.tools.bench.started import free_port
 from perf.lock import bench_lock
+from perf.spark_cpu import cpu_s
 
 TOPICS = 100
 LOOK_S = 0.1
@@ -101,24 +101,6 @@ class Seen(threading.Thread):
                 now = time.monotonic()
                 for topic in pc.unique(topics.filter(pc.starts_with(topics, "mark/"))).to_pylist():
                     self.at.setdefault(topic, now)
-
-
-def cpu_s(top: int) -> float:
-    """Return the CPU time of a process and all below it: the driver, its JVM, and the workers."""
-    tick = os.sysconf("SC_CLK_TCK")
-    parents, used = {}, {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents[int(stat.parent.name)] = int(fields[1])
-        used[int(stat.parent.name)] = sum(map(int, fields[11:13])) / tick
-
-    def below(pid: int) -> bool:
-        return pid == top or (pid in parents and below(parents[pid]))
-
-    return sum(seconds for pid, seconds in used.items() if below(pid))
 
 
 def measure(folder: Path, marks: int, per_second: int, trigger: str) -> tuple[list[float], float]:

@@ -23,6 +23,7 @@ from cext.testing.journal_bench import run
 from mosq.pipeline.session import spark_session
 from mosq.pipeline.source.rows import DDL, read_range
 from perf.lock import bench_lock
+from perf.spark_cpu import cpu_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,33 +84,14 @@ def streamed(spark: SparkSession, path: Path, folder: Path, into_table: bool) ->
         writer.trigger(availableNow=True).start().awaitTermination()
 
 
-def cpu_s() -> float:
-    """Return the CPU time of this process and all below it: the JVM, and Python's workers."""
-    tick = os.sysconf("SC_CLK_TCK")
-    parents, used = {}, {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        # ended processes count if their parents have waited for them; the JVM waits for none of the workers
-        parents[int(stat.parent.name)] = int(fields[1])
-        used[int(stat.parent.name)] = sum(map(int, fields[11:13])) / tick
-
-    def ours(pid: int) -> bool:
-        return pid == os.getpid() or (pid in parents and ours(parents[pid]))
-
-    return sum(seconds for pid, seconds in used.items() if ours(pid))
-
-
 def measure(rows: int, run_once: Callable[[], object]) -> tuple[float, float]:
     """Return rows per second, and rows per second of CPU time, as medians; the first run is for the JVM's compiler."""
     took, used = [], []
     for _ in range(REPEAT + 1):
-        cpu, start = cpu_s(), time.monotonic()
+        cpu, start = cpu_s(os.getpid()), time.monotonic()
         run_once()
         took.append(time.monotonic() - start)
-        used.append(cpu_s() - cpu)
+        used.append(cpu_s(os.getpid()) - cpu)
     return rows / statistics.median(took[1:]), rows / statistics.median(used[1:])
 
 

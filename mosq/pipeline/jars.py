@@ -113,8 +113,8 @@ def _by_ivy(name: str, where: Path, ivy_settings: str | None) -> Path:
 
 def _reason(output: str) -> str:
     lines = [line.strip() for line in output.splitlines()]
-    told = [line for line in lines if any(word in line for word in ("not found", "error", "refused", "Exception"))]
-    return (told or lines or ["no reason was given"])[0][:200]
+    reasons = [line for line in lines if any(word in line for word in ("not found", "error", "refused", "Exception"))]
+    return (reasons or lines or ["no reason was given"])[0][:200]
 
 
 def _advice(name: str, why: str) -> str:

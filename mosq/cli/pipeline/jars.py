@@ -12,7 +12,7 @@ from mosq.tools.bench.html.steps import Steps
 EPILOG = """\b
 Examples:
   mosq pipeline jars                                gets the missing jars, then needs no network
-  mosq pipeline jars --check                        only says what is there
+  mosq pipeline jars --check                        lists the jars that the cache has, and those that are missing
   spark-sql $(mosq pipeline jars --options) -e "SELECT count(*) FROM delta.`/srv/tables/bronze`"
 """
 

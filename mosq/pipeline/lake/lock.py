@@ -68,7 +68,7 @@ def held(
 
 
 def _take(fd: int, path: Path, busy: str, log: "Callable[[str], object] | None", patience_s: float) -> None:
-    until, told = time.monotonic() + patience_s, False
+    until, logged = time.monotonic() + patience_s, False
     while True:
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,7 +81,7 @@ def _take(fd: int, path: Path, busy: str, log: "Callable[[str], object] | None",
                 f"{path}: process {holder} was killed, but a process that it started (Spark's JVM) still lives and has"
                 f" the lock after {patience_s:.0f} s: end it (`fuser {path}` shows its number), and run again"
             )
-        if log is not None and not told:
+        if log is not None and not logged:
             log(f"waiting for the end of Spark's JVM that the killed process {holder} left behind")
-            told = True
+            logged = True
         time.sleep(LOOK_S)

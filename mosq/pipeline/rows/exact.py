@@ -337,9 +337,7 @@ def _list(type: pa.DataType) -> "Read":
             value, rest, at = inner(text, at)
             values.append(value)
             odd = odd or rest is not None
-            at = _after(text, at)
-            if text[at] == ",":
-                at = _after(text, at + 1)
+            at = _next(text, at)
         return values, text[begin : at + 1] if odd else None, at + 1
 
     return read
@@ -367,12 +365,16 @@ def _map(type: pa.DataType) -> "Read":
             pairs.append((_text(name), value))
             if rest is not None:
                 rests.append(f"{begin}:{rest}")
-            at = _after(text, at)
-            if text[at] == ",":
-                at = _after(text, at + 1)
+            at = _next(text, at)
         return pairs, _object(rests), at + 1
 
     return read
+
+
+def _next(text: str, at: int) -> int:
+    """Return the position of the next member of an array or object, or of its end; `at` is behind a member."""
+    at = _after(text, at)
+    return _after(text, at + 1) if text[at] == "," else at
 
 
 def _name(text: str, at: int) -> tuple[str, str, int]:
@@ -410,9 +412,7 @@ def _struct(type: pa.DataType, *, top: bool = False, unknown: Unknown | None = N
                     unknown[name] = value
             if rest is not None:
                 rests.append(f"{begin}:{rest}")
-            at = _after(text, at)
-            if text[at] == ",":
-                at = _after(text, at + 1)
+            at = _next(text, at)
         return values, _object(rests), at + 1
 
     return read

@@ -182,13 +182,13 @@ def _lock(found: "settings.Settings") -> Finding:
     holders = lock_holders(found.checkpoints / "lock")
     if not holders:
         return Finding(True, "lock", "free: no run works on these tables")
-    told = ", ".join(f"{number} ({name})" for number, name in holders.items())
+    processes = ", ".join(f"{number} ({name})" for number, name in holders.items())
     if any("java" not in name for name in holders.values()):
-        return Finding(True, "lock", f"a run works on these tables: process {told}")
+        return Finding(True, "lock", f"a run works on these tables: process {processes}")
     return Finding(
         False,
         "lock",
-        f"Spark's JVM of a run that was killed still lives: process {told}",
+        f"Spark's JVM of a run that was killed still lives: process {processes}",
         f"it ends by itself; if it does not (it is stopped, or hangs): kill -9 {' '.join(map(str, holders))}",
     )
 

@@ -30,7 +30,7 @@ SAMPLE_CHARS = 65_536  # longer messages are not used to infer a schema
 WAIT_S = 60.0
 FIELDS_KEPT = 1000  # names of new fields that are counted one by one, of each rule
 OTHERS = "..."  # all further ones
-TOLD = 20  # new fields in one line of the log
+LISTED = 20  # new fields in one line of the log
 
 
 def gather(now: dict[str, Any], manifest: Manifest, samples: dict[str, list[str]], log: "Log") -> None:
@@ -63,7 +63,7 @@ def _new_fields(now: dict[str, Any], name: str, fields: dict[str, tuple[str, int
             had["rows"] += n
     if new:
         later = f" until {SAMPLES:,} messages have had them, or for {WAIT_S:.0f} s" if waiting is not None else ""
-        listed = ", ".join(new[:TOLD]) + (", ..." if len(new) > TOLD else "")
+        listed = ", ".join(new[:LISTED]) + (", ..." if len(new) > LISTED else "")
         log(shown(f"silver {name}: {len(new):,} new fields ({listed}); they are in the column _rescued{later}"))
     grow(now, log)
 
@@ -90,8 +90,8 @@ def grow(now: dict[str, Any], log: "Log", *, whole: bool = False) -> bool:
         if len(grown) > len(had):
             changed = True
             now["schemas"][name] = types.ddl(grown)
-            added = types.ddl(pa.schema(list(grown)[len(had) : len(had) + TOLD]))
-            more = ", ..." if len(grown) - len(had) > TOLD else ""
+            added = types.ddl(pa.schema(list(grown)[len(had) : len(had) + LISTED]))
+            more = ", ..." if len(grown) - len(had) > LISTED else ""
             log(shown(f"silver {name}: {len(grown) - len(had):,} new columns ({added}{more}), from the next batch on"))
     now["new"] = {name: waiting for name, waiting in now["new"].items() if waiting}
     return changed
