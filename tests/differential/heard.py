@@ -26,12 +26,15 @@ class Names:
     """The names of the packet ids that a broker has chosen for one session."""
 
     by_mid: dict[int, str] = field(default_factory=dict)
+    copies: dict[int, tuple[str, bytes]] = field(default_factory=dict)      # by packet id: topic and payload of the message
     count: int = 0
 
-    def of_publish(self, mid: int, dup: bool) -> str:
-        if not dup or mid not in self.by_mid:
+    def of_publish(self, packet: Publish) -> str:
+        mid = int(packet.mid)
+        if not packet.dup or mid not in self.by_mid:
             self.count += 1
             self.by_mid[mid] = f"m{self.count}"
+            self.copies[mid] = (packet.topic, packet.payload)
         return self.by_mid[mid]
 
     def of_ack(self, mid: int) -> str:
@@ -62,14 +65,20 @@ def read(level: int, raw: bytes, aliases: dict[int, str]) -> Any:
     return packet
 
 
-def ordered(got: list[Got]) -> list[Got]:
-    """Sort what may come in any order: equal for both brokers if they have sent the same, since acknowledgements follow this order too."""
+def ordered(got: list[Got], names: Names) -> list[Got]:
+    """Sort what may come in any order: equal for both brokers if they have sent the same, since acknowledgements follow this order too.
+    A PUBREL that is sent again is a copy of the message that it belongs to."""
     live, retained = ({_copies(packet) for packet, _ in got if isinstance(packet, Publish) and packet.retain == flag} for flag in (False, True))
     # a retained message next to live copies of the same message could be sorted among them, or among the retained ones
     apart = bool(live & retained)
     got = sorted(got, key=lambda one: _place(one[0], apart))
-    for kind in (_retained, _copies) if apart else (_copies, _retained):
-        got = [one for _, group in groupby(got, key=lambda one: kind(one[0])) for one in sorted(group, key=lambda one: _rank(one[0]))]
+    again = any(isinstance(packet, Connack) for packet, _ in got)
+
+    def copies(packet: Any) -> object:
+        return names.copies.get(packet.mid, id(packet)) if again and isinstance(packet, Pubrel) else _copies(packet)
+
+    for kind in (_retained, copies) if apart else (copies, _retained):
+        got = [one for _, group in groupby(got, key=lambda one: kind(one[0])) for one in sorted(group, key=lambda one: _rank(one[0], names))]
     return got
 
 
@@ -93,7 +102,9 @@ def _retained(packet: Any) -> object:
     return "retained" if isinstance(packet, Publish) and packet.retain else id(packet)
 
 
-def _rank(packet: Any) -> tuple[Any, ...]:
+def _rank(packet: Any, names: Names) -> tuple[Any, ...]:
+    if isinstance(packet, Pubrel) and packet.mid in names.copies:
+        return (*names.copies[packet.mid], -1, names.of_ack(packet.mid))
     if not isinstance(packet, Publish):
         return ()
     return packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, _props(packet.props)
@@ -106,7 +117,7 @@ def named(got: list[Got], names: Names) -> list[Item]:
 def _key(packet: Any, names: Names) -> Any:
     if isinstance(packet, Publish):
         assert isinstance(packet.mid, int)
-        return replace(packet, mid=names.of_publish(packet.mid, packet.dup) if packet.qos else 0, props=_props(packet.props))
+        return replace(packet, mid=names.of_publish(packet) if packet.qos else 0, props=_props(packet.props))
     if isinstance(packet, Pubrel):
         assert isinstance(packet.mid, int)
         return replace(packet, mid=names.of_ack(packet.mid), props=_props(packet.props))

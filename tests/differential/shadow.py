@@ -14,7 +14,7 @@ from typing import Any
 from tests.differential.asked import packets_of, read_asked
 from tests.differential.heard import CLOSED, Item
 from tests.fuzz.sessions.maker import Step
-from tests.harness.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Will
+from tests.harness.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
 from tests.harness.properties import Cursor, Malformed, P, read_varint
 
 FORMER = 10             # a connection that client n has left open is n + FORMER, n + 2 * FORMER, ...
@@ -31,6 +31,7 @@ QUEUED_QOS0 = "QoS 0 messages under `queue_qos0_messages`"
 DELAYED_WILL = "a delayed will when its session ends first"
 RETAINED = "retained messages for a new subscription"
 KEEPALIVE = "a CONNECT that is refused because of its keepalive (3.x)"
+ODD_DISCONNECT = "DISCONNECT with reserved flags, or bytes behind its properties (5.0)"
 
 
 @dataclass
@@ -90,6 +91,7 @@ class Kept:
 
     unreleased: dict[int, bytes] = field(default_factory=dict)      # by packet id of the client: payload of its QoS 2 message
     options: dict[str, int] = field(default_factory=dict)           # by filter: No Local and Retain As Published
+    shared: set[str] = field(default_factory=set)                   # filters of its shared subscriptions
     wills: set[bytes] = field(default_factory=set)                  # payloads of the wills of its connections
     username: str | None = UNKNOWN                                    # of its last connection; UNKNOWN: the CONNECT was malformed
     delayed: bytes = b""                                            # payload of the delayed will of its last connection
@@ -109,6 +111,7 @@ class Shadow:
         self.serial = itertools.count()
         self.retained = False                       # a retained message may be there
         self.published: set[bytes] = set()          # payloads of the messages that the last step has published or released
+        self.sources: dict[str, set[bytes]] = {}    # by client id: payloads of its messages and wills, from all of its sessions
 
     def session(self, n: int) -> Kept:
         return self.sessions.setdefault(self.connections[n].client_id, Kept())
@@ -138,6 +141,7 @@ class Shadow:
             asked = any(isinstance(read_asked(one.level, data), Subscribe) for data in packets_of(step))
             rows.append(self._ended_behind_a_filter(step, one, ours))
             rows.append(self._ended_before_its_will(step, one))
+            rows += [ODD_DISCONNECT for data in packets_of(step) if one.lasts and expires_behind_a_fault(one.level, data)]
         if step[0] == "close" and one is not None:
             one.ended = True
             self.delayed = self.session(step[1]).delayed
@@ -170,6 +174,7 @@ class Shadow:
         if one.will is not None:
             self.retained |= one.will.retain
             kept.wills.add(one.will.payload)
+            self.sources.setdefault(client_id, set()).add(one.will.payload)
             kept.delayed = one.will.payload if one.will_delay else b""
 
     def _opened(self, n: int, one: Connection, ours: list[Any], theirs: list[Any]) -> str:
@@ -205,6 +210,7 @@ class Shadow:
         kept = self.session(n)
         if isinstance(packet, Publish):
             self.published.add(packet.payload)
+            self.sources.setdefault(one.client_id, set()).add(packet.payload)
         if isinstance(packet, Publish) and packet.qos and packet.mid not in kept.unreleased:
             if len(kept.unreleased) >= self.limits.window or 0 < self.limits.window_bytes <= sum(map(len, kept.unreleased.values())):
                 return UNRELEASED_5 if one.level == 5 else UNRELEASED_3
@@ -215,6 +221,10 @@ class Shadow:
             self.published.add(kept.unreleased.pop(int(packet.mid)))
         if isinstance(packet, Puback | Pubrec | Pubcomp):
             one.odd_acks = True
+        if isinstance(packet, Subscribe):
+            kept.shared.update(filter_ for filter_, _ in packet.filters if filter_.startswith("$share/"))
+        if isinstance(packet, Unsubscribe):
+            kept.shared.difference_update(packet.filters)
         if isinstance(packet, Subscribe) and self.peer == "2.0":
             for filter_, flags in packet.filters:
                 if kept.options.setdefault(filter_, flags & NO_LOCAL_OR_AS_PUBLISHED) != flags & NO_LOCAL_OR_AS_PUBLISHED:
@@ -273,6 +283,18 @@ def filters_before_a_fault(level: int, data: bytes) -> list[str]:
     except (Malformed, ValueError, IndexError):
         return found
     return []
+
+
+def expires_behind_a_fault(level: int, data: bytes) -> bool:
+    """Return True if a DISCONNECT has a Session Expiry Interval of 0, and bytes behind its properties."""
+    if level < 5 or data[0] != 0xE0:
+        return False
+    try:
+        body = Cursor(data[read_varint(data, 1)[1]:])
+        body.u8()
+        return dict(body.props()).get(P.SESSION_EXPIRY) == 0 and body.left > 0
+    except (Malformed, ValueError, IndexError):
+        return False
 
 
 def is_filter(text: str) -> bool:

@@ -73,7 +73,7 @@ class Client:
 
     def taken(self) -> list[Item]:
         """Return what this step has brought; it waits for acknowledgements from now on."""
-        items = named(ordered(self.got), self.names)
+        items = named(ordered(self.got, self.names), self.names)
         self.pending += [one.packet for one in items if waits(one.packet)]
         self.got = []
         return items

@@ -15,12 +15,12 @@ from tests.differential.asked import read_asked
 from tests.differential.heard import Item, Names, named, ordered
 from tests.differential.pair import configs_of, steps_of
 from tests.differential.rules import RULES, Difference, rule_of
-from tests.differential.shadow import DELAYED_WILL, TAKEN_WILL, UNRELEASED_3, Heard, Limits, Shadow, filters_before_a_fault, is_filter
+from tests.differential.shadow import DELAYED_WILL, ODD_DISCONNECT, TAKEN_WILL, UNRELEASED_3, Heard, Limits, Shadow, filters_before_a_fault, is_filter
 from tests.differential.side import acknowledged
 from tests.differential.steps import PREFIX, with_prefix
 from tests.fuzz.sessions.maker import Step
 from tests.harness.broker import ROOT, command
-from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Pubrec, Pubrel, Subscribe, Will
+from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Pubrec, Pubrel, Subscribe, Unsuback, Unsubscribe, Will, frame
 from tests.harness.properties import P
 
 pytestmark = pytest.mark.interop
@@ -68,9 +68,9 @@ def test_a_play_has_its_own_prefix() -> None:
 def test_what_a_broker_may_choose_is_not_compared() -> None:
     ours = [Publish("a", b"1", 1, 7), Publish("a", b"1", 0), Publish("b", b"2", 1, 8, props=((P.TOPIC_ALIAS, 1), (P.EXPIRY, 49)))]
     theirs = [Publish("a", b"1", 0), Publish("a", b"1", 1, 1), Publish("b", b"2", 1, 2, props=((P.EXPIRY, 50),))]
-    sides = [[one.key for one in named(ordered([(packet, b"") for packet in side]), Names())] for side in (ours, theirs)]
+    sides = [[one.key for one in named(ordered([(packet, b"") for packet in side], Names()), Names())] for side in (ours, theirs)]
     assert sides[0] == sides[1]
-    swapped = named(ordered([(packet, b"") for packet in (theirs[2], theirs[0], theirs[1])]), Names())
+    swapped = named(ordered([(packet, b"") for packet in (theirs[2], theirs[0], theirs[1])], Names()), Names())
     assert [one.key for one in swapped] != sides[1]
 
 
@@ -197,7 +197,8 @@ def test_properties_that_a_publish_must_not_have(prop: Any, known: bool) -> None
 
 
 def test_each_client_of_a_difference_needs_a_rule() -> None:
-    steps = opens(1, 4, Connect("b")), opens(0, 5, Connect("a")), sends(0, 5, Subscribe(1, (("a/+/#", 4),)))
+    steps = (opens(1, 4, Connect("b")), opens(0, 5, Connect("a")), sends(0, 5, Publish("a/b", b"x", retain=True)),
+             sends(0, 5, Subscribe(1, (("a/+/#", 4),))))
     theirs: Heard = {0: heard(Publish("a/b", b"x", retain=True)), 1: []}
     assert rule_of(played("2.1", *steps, ours={0: [], 1: []}, theirs=theirs)) is not None
     assert rule_of(played("2.1", *steps, ours={0: [], 1: heard(Publish("c"))}, theirs=theirs)) is None
@@ -217,5 +218,71 @@ def test_the_packets_of_clients_are_read_and_faults_are_found() -> None:
 
 def test_a_retained_message_next_to_its_live_copies_has_no_place_of_its_own() -> None:
     live, retained, other = Publish("b", b"1", 2, 1), Publish("b", b"1", 1, 2, retain=True), Publish("a", b"2", 1, 3, retain=True)
-    sides = [named(ordered([(packet, b"") for packet in side]), Names()) for side in ([live, retained, other], [live, other, retained])]
+    sides = [named(ordered([(packet, b"") for packet in side], Names()), Names()) for side in ([live, retained, other], [live, other, retained])]
     assert [item.key for item in sides[0]] == [item.key for item in sides[1]]
+
+
+def test_a_pubrel_that_is_sent_again_stands_anywhere_among_the_copies() -> None:
+    """One broker has given id 1 to the copy of QoS 2, the other one to the copy of QoS 1; each sends them again in its order."""
+    copies, other = {1: Publish("a", b"x", 1), 2: Publish("a", b"x", 2)}, Publish("b", b"y", 1, 9)
+    found = []
+    for ids in ((3, 4), (4, 3)):
+        names = Names()
+        first = [replace(copies[qos], mid=mid) for qos, mid in zip((1, 2), ids, strict=True)]
+        named(ordered([(packet, b"") for packet in (*sorted(first, key=lambda one: int(one.mid)), other)], names), names)
+        again = sorted([replace(first[0], dup=True), Pubrel(first[1].mid)], key=lambda one: int(one.mid))
+        both = [*again, replace(other, dup=True)], [again[0], replace(other, dup=True), again[1]]
+        found += [[one.key for one in named(ordered([(packet, b"") for packet in (Connack(session=True), *messages)], names), names)] for messages in both]
+    assert found[0] == found[2]
+    assert found[1] != found[3] != found[0] != found[1]
+
+
+def test_only_own_retained_messages_are_sent_in_spite_of_no_local() -> None:
+    steps = (opens(1, 5, Connect("b")), opens(0, 5, Connect("a")), sends(0, 5, Publish("a/1", b"own", retain=True)),
+             sends(1, 5, Publish("a/2", b"other", retain=True)), sends(0, 5, Subscribe(1, (("a/+", 4),))))
+    own, other = Publish("a/1", b"own", retain=True), Publish("a/2", b"other", retain=True)
+    for theirs in (heard(own, other), heard(other, own)):
+        rule = rule_of(played("2.1", *steps, ours={0: heard(other)}, theirs={0: theirs}))
+        assert rule is not None and rule.explains is rules.retained_and_no_local
+    assert rule_of(played("2.1", *steps, ours={0: []}, theirs={0: heard(other)})) is None
+    assert rule_of(played("2.1", *steps, ours={0: heard(other)}, theirs={0: heard(own)})) is None
+
+
+def test_a_copy_with_retain_may_have_another_place_in_a_full_window() -> None:
+    steps = opens(1, 5, Connect("b", props=((P.RECEIVE_MAXIMUM, 1),))), opens(0, 4, Connect("a")), sends(0, 4, Publish("a", b"1", 1, 1))
+    first, second, other = Publish("a", b"1", 1, 1), Publish("a", b"1", 1, 1, retain=True), Publish("b", b"2")
+    rule = rule_of(played("2.0", *steps, ours={1: heard(first, other)}, theirs={1: heard(other, second)}))
+    assert rule is not None and rule.explains is rules.order_of_copies
+    assert rule_of(played("2.0", *steps, ours={1: heard(first, other)}, theirs={1: heard(other, other, second)})) is None
+    assert rule_of(played("2.0", *steps, ours={1: heard(first, other)}, theirs={1: heard(other, first)})) is None
+
+
+def test_an_unsubscribe_of_a_shared_filter_explains_no_messages_of_others() -> None:
+    steps = opens(1, 4, Connect("b")), opens(0, 5, Connect("a")), sends(0, 5, Unsubscribe(1, ("$share/g/a",)), Publish("a", b"1"))
+    assert rule_of(played("2.1", *steps, ours={1: heard(Publish("a", b"1"))}, theirs={1: []})) is None
+    answers = [heard(Unsuback(1, (code,))) for code in (17, 0)]
+    rule = rule_of(played("2.1", *steps, ours={0: answers[0]}, theirs={0: answers[1]}))
+    assert rule is not None and rule.explains is rules.never_subscribed
+
+
+@pytest.mark.parametrize(("expiry", "head", "rest", "rows"), [
+    (0, 0xE0, b"x", (ODD_DISCONNECT,)), (50, 0xE0, b"x", ()), (0, 0xE1, b"x", ()), (0, 0xE0, b"", ())])
+def test_a_session_may_end_with_a_disconnect_that_has_bytes_behind_its_end(expiry: int, head: int, rest: bytes, rows: tuple[str, ...]) -> None:
+    data = frame(head, Disconnect(0, ((P.SESSION_EXPIRY, expiry),)).encode(5)[2:] + rest)
+    for kept in (True, False):
+        first = opens(0, 5, Connect("a", props=((P.SESSION_EXPIRY, 100),) if kept else ()))
+        assert played("2.1", first, ("send", 0, data.hex()), ours={0: []}, theirs={0: []}).rows == (rows if kept else ())
+
+
+def test_another_member_of_a_shared_group_may_get_a_message() -> None:
+    group = Subscribe(1, (("$share/g/a/+", 0),))
+    steps = (opens(0, 4, Connect("a")), opens(1, 4, Connect("b")), opens(2, 4, Connect("c")), sends(0, 4, group), sends(1, 4, group),
+             sends(2, 4, Publish("a/1", b"x")))
+    message, other = heard(Publish("a/1", b"x")), heard(Publish("b", b"x"))
+    rule = rule_of(played("2.1", *steps, ours={0: message, 1: []}, theirs={0: [], 1: message}))
+    assert rule is not None and rule.explains is rules.other_member
+    assert rule_of(played("2.1", *steps, ours={0: message, 1: message}, theirs={0: [], 1: message})) is None
+    assert rule_of(played("2.1", *steps, ours={0: other, 1: []}, theirs={0: [], 1: other})) is None
+    assert rule_of(played("2.1", *steps, ours={0: message, 2: []}, theirs={0: [], 2: message})) is None
+    left = (*steps[:-1], sends(1, 4, Unsubscribe(2, ("$share/g/a/+",))), steps[-1])
+    assert rule_of(played("2.1", *left, ours={0: message, 1: []}, theirs={0: [], 1: message})) is None
