@@ -198,6 +198,7 @@ class Control:
         self.http_listeners = self.open_http_listeners(self.config)
         self._open_store(engine)
         self.reload_fd = engine.watch_reload(signals.RELOAD)
+        process.map_threads()
         engine.open()
         return engine
 

@@ -19,6 +19,8 @@ LOADED_FOR_TAKE_OVER = ("mosq.tools.db.mosquitto_import", "mosq.tools.db.mosquit
 # The HTTP API is missing in LOADED_LATER because it takes 200 ms: if only root can read the Python installation, the
 # first HTTP listener needs a restart.
 MOST_ID = 2**31 - 1
+FIRST_THREADS = 2               # the data plane's loop and the log's writer
+ARENA_MAKING_BYTES = 4096       # Python asks the C library for blocks of this size
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for this number takes 1 MiB
 
 
@@ -73,6 +75,29 @@ def room_for_descriptors(most: int = MOST_DESCRIPTORS) -> int:
     except OSError:
         pass                    # no stderr: the table grows later, one doubling at a time
     return soft
+
+
+def map_threads(count: int = FIRST_THREADS) -> None:
+    """Let the C library map the stacks and the memory arenas of some threads now: 72 MiB of addresses for each. It
+    keeps them for the next threads. So limits and alarms that look at the size of the process see no growth when the
+    broker already listens. The threads have ended, or are about to end, when this returns."""
+    import _thread
+
+    began = [_thread.allocate_lock() for _ in range(count)]
+    gate = _thread.allocate_lock()          # all threads live at the same time, so each has its own stack and arena
+
+    def run(mine: "_thread.LockType") -> None:
+        bytearray(ARENA_MAKING_BYTES)
+        mine.release()
+        with gate:
+            pass
+
+    with gate:
+        for lock in began:
+            lock.acquire()
+            _thread.start_new_thread(run, (lock,))
+        for lock in began:
+            lock.acquire()
 
 
 def write_pid_file(path: str) -> None:

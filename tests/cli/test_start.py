@@ -57,6 +57,31 @@ def test_modules_that_a_plain_start_loads_before_it_serves(lines, tmp_path):
     assert not {"mosq.records", "mosq.log.destinations", "mosq.server.systemd", "mosq.server.admin"} & ours
 
 
+# prints how many MiB of addresses the process gets when the first threads start, which is after it has begun to listen
+GROWTH = """
+import os, sys, threading
+from mosq.server import loop
+def size():
+    return int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE") >> 20
+def start(self):
+    before, gate = size(), threading.Barrier(3)
+    for _ in range(2):
+        threading.Thread(target=lambda: (bytearray(4096), gate.wait(), gate.wait())).start()
+    gate.wait()
+    os.write(1, str(size() - before).encode())
+    os._exit(0)
+loop.DataPlane.start = start
+sys.argv = ["mosq", "-c", sys.argv[1]]
+exec(compile(open("bin/mosq").read(), "bin/mosq", "exec"), {"__name__": "__main__"})
+"""
+
+
+def test_the_first_threads_take_no_more_addresses_when_the_broker_listens(tmp_path):
+    (tmp_path / "m.conf").write_text(f"user root\nallow_anonymous true\nlistener {free_port()} 127.0.0.1\n")
+    [grown] = run_python("-S", "-c", GROWTH, tmp_path / "m.conf")
+    assert int(grown) < 16          # a stack and an arena have 72
+
+
 def test_the_build_stores_bytecode():
     """Test that a checkout starts without compiling its sources, also where Python may not write: that takes 30 ms."""
     for path in ("mosq/cli/start.py", "mosq/server/control.py", "mosq/config/parser.py"):
