@@ -16,6 +16,7 @@ from mosq.cli.pipeline.options import (
     master_option,
     settings_option,
 )
+from mosq.cli.pipeline.repair import COMMANDS as REPAIR
 from mosq.cli.pipeline.sql import sql
 from mosq.tools.table import shown
 
@@ -29,6 +30,7 @@ Examples:
   mosq pipeline run --once                          read the current records
   mosq pipeline run                                 also read new ones, until Ctrl-C
   mosq pipeline status --audit                      show the progress and the audit
+  mosq pipeline verify                              compare journal and tables
   mosq pipeline sql "SELECT * FROM topics LIMIT 10" query the tables
   mosq pipeline report                              make a page
 
@@ -36,7 +38,7 @@ Examples:
 Exit status:
   0  done; for `doctor` and `status`: no problem
   1  not done; the message has advice
-  2  an alarm: messages of a session do not add up
+  2  an alarm: messages of a session, or tables (`verify`), do not add up
   3  an error in the command line
 """
 
@@ -220,5 +222,5 @@ def doctor(file: str, as_json: bool) -> int:
     return EXIT_FAILED if bad else EXIT_OK
 
 
-for _command in (*COMMANDS, sql, jars):
+for _command in (*COMMANDS, *REPAIR, sql, jars):
     pipeline.add_command(_command)

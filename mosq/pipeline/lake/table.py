@@ -19,7 +19,7 @@ from mosq.pipeline.lake.parts import DATE, STATISTICS, Part, PartWriter, sync
 from mosq.pipeline.lake.places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from deltalake import DeltaTable
 
@@ -280,19 +280,52 @@ class Table:
 
         return self._commit(actions, "append", app, batch, about or {})
 
-    def delete(self, predicate: str, about: "Mapping[str, object] | None" = None) -> int:
-        """Delete rows by an SQL predicate; return how many. Files without such rows stay."""
-        found: dict[str, Any] = {}
+    def delete(
+        self,
+        which: Any,
+        about: "Mapping[str, object] | None" = None,
+        first: "Callable[[], object] | None" = None,
+    ) -> int:
+        """Delete the rows for which an expression of pyarrow is true; return how many. Files without such rows stay.
 
-        def work() -> None:
-            found.update(
-                self.handle.delete(predicate, commit_properties=_properties(about or {}, removes=True), **_hooks())
-            )
+        `first` is called before, for the version of which the rows are deleted. deltalake's own delete is not used: it
+        writes texts with a type (string_view) for which pyarrow and DuckDB cannot compare.
+        """
+        n = 0
+
+        def actions() -> list[Any]:
+            nonlocal n
+            n, found = self._without(which)
+            if n and first is not None:
+                first()
+            return found
 
         with plain(self.place.uri):
-            self._retried(work)
-            self._committed()
-        return int(found.get("num_deleted_rows") or 0)
+            self.refresh()
+            hit = self.dataset().scanner(filter=which, columns=[]).count_rows()
+        if hit:
+            self._commit(actions, "append", "", 0, about or {})
+        return n
+
+    def _without(self, which: Any) -> tuple[int, list[Any]]:
+        """Return how many rows an expression names, and the actions that replace the files which have some."""
+        from deltalake.transaction import RemoveAction
+
+        n, now, actions = 0, int(time.time() * 1000), []
+        adds = {add["path"]: add for add in self.adds().to_pylist()}
+        keep = ~which | which.is_null()
+        writer = PartWriter(self.parent, self.name, self.schema)
+        for one in self.dataset().get_fragments():
+            hit = one.scanner(schema=self.schema, filter=which, columns=[]).count_rows()
+            if not hit:
+                continue
+            n += hit
+            add = adds[one.path]
+            dates = {DATE: _date(add)} if f"partition.{DATE}" in add else {}
+            actions.append(RemoveAction(add["path"], True, now, add["size_bytes"], dates))
+            for batch in one.scanner(schema=self.schema, filter=keep).to_batches():
+                writer.write(batch)
+        return n, [*actions, *self._adding(writer.close())]
 
     # ---- commits
 
@@ -348,18 +381,6 @@ class Table:
                 self._committed()
                 return True
         raise AssertionError("unreachable")
-
-    def _retried(self, work: Any) -> None:
-        from deltalake.exceptions import CommitFailedError
-
-        for attempt in range(TRIES):
-            self.refresh()
-            try:
-                work()
-                return
-            except CommitFailedError:
-                if attempt == TRIES - 1:
-                    raise
 
     def _committed(self) -> None:
         self.handle.update_incremental()

@@ -5,6 +5,7 @@ version has KEPT_S seconds until the files that only this version names are dele
 """
 
 import datetime
+import functools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,9 @@ from mosq.pipeline.lake.table import TRIES, WINDOW, Table, _hooks, _properties, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    # gets the table, the rows that will be deleted as an expression of pyarrow, and the date before which all are
+    Record = Callable[[Table, Any, datetime.date | None], None]
 
 TARGET_BYTES = 128 << 20  # of a merged file
 AT_LEAST = 8  # small files of one date, before they are merged
@@ -35,13 +39,14 @@ class Plan:
     closed: datetime.datetime | None = None
     at_least: int = AT_LEAST
     full: bool = False
+    record: "Record | None" = None  # is called before rows are deleted
 
 
 def tend(table: Table, plan: Plan) -> str:
     """Do everything that the table needs now; return what was done."""
     done = []
     table.refresh()
-    if plan.keep_us is not None and (n := expire(table, plan.keep_us)):
+    if plan.keep_us is not None and (n := expire(table, plan.keep_us, plan.record)):
         done.append(f"{n:,} old rows deleted")
     merged, into = merge_files(table, plan)
     if merged:
@@ -163,7 +168,7 @@ def _replace_files(table: Table, files: "Sequence[dict[str, Any]]") -> int:
     return len(parts)
 
 
-def expire(table: Table, keep_us: int) -> int:
+def expire(table: Table, keep_us: int, record: "Record | None" = None) -> int:
     """Delete the dates that ended more than `keep_us` ago; return how many rows."""
     last = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(microseconds=keep_us)).date()
     adds = table.adds()
@@ -174,7 +179,9 @@ def expire(table: Table, keep_us: int) -> int:
     if not old.num_rows:
         return 0
     n = pc.sum(old["num_records"]).as_py() or 0
-    table.delete(f"{DATE} < DATE '{last.isoformat()}'", {"mosq": "retention"})
+    which = pc.field(DATE) < pa.scalar(last, pa.date32())
+    first = None if record is None else functools.partial(record, table, which, last)
+    table.delete(which, {"mosq": "retention"}, first)
     return int(n)
 
 
@@ -205,18 +212,25 @@ def clean(table: Table, full: bool = False, kept_s: float = KEPT_S) -> int:
     return n
 
 
-def erase(tables: "Sequence[Table]", client: str | None, topic: str | None, log: "Callable[[str], object]") -> int:
+def erase(
+    tables: "Sequence[Table]",
+    client: str | None,
+    topic: str | None,
+    log: "Callable[[str], object]",
+    record: "Record | None" = None,
+) -> int:
     """Delete all rows of a client or topic from the tables; return how many. Older versions lose them KEPT_S later."""
     n = 0
+    wanted = {name: value for name, value in (("client_id", client), ("topic", topic)) if value is not None}
     for table in tables:
         names = table.refresh().schema.names
-        wanted = {"client_id": client, "topic": topic}
-        parts = [
-            f"{name} = '{value.replace(chr(39), chr(39) * 2)}'" for name, value in wanted.items() if value is not None
-        ]
-        if not parts or any(value is not None and name not in names for name, value in wanted.items()):
+        if not wanted or any(name not in names for name in wanted):
             continue
-        deleted = table.delete(" AND ".join(parts), {"mosq": "erase"})
+        which = pc.scalar(True)
+        for name, value in wanted.items():
+            which &= pc.field(name) == value
+        first = None if record is None else functools.partial(record, table, which, None)
+        deleted = table.delete(which, {"mosq": "erase"}, first)
         if deleted:
             log(f"{table.name}: {deleted:,} rows erased")
         n += deleted

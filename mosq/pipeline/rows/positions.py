@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 from mosq.journal.kinds import GAP
 
 Place = tuple[str, str, int]  # node, stream, shard
+# the rows that the reader put in the place of missing records, as a filter of a dataset
+IS_GAP = (pc.field("kind") == GAP) & pc.field("time").is_null()
 FROM = re.compile(rb'"from": ([0-9]+), "to": ([0-9]+)')
 
 

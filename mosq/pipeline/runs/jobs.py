@@ -227,8 +227,8 @@ def next_state(before: dict[str, Any], manifest: Manifest, batch: int) -> dict[s
     now = progress.copied(before)
     now["batch"] = batch
     for place, at in manifest.places.items():
-        had = now["shards"].get(place, {"next": 0, "time_us": 0, "rows": 0})
-        now["shards"][place] = {
+        had = now["shards"].get(place, {"first": at["min_seq"], "next": 0, "time_us": 0, "rows": 0})
+        now["shards"][place] = had | {
             "next": at["min_seq"] + at["covered"],
             "time_us": max(had["time_us"], at["time_us"] or 0),
             "rows": had["rows"] + at["n"],

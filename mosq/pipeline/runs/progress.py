@@ -70,6 +70,7 @@ def empty() -> dict[str, Any]:
     return {
         "batch": -1,
         "step": 0,  # of this table: each commit has the next number
+        "app": "",  # name of the checkpoint, as the commits of its batches have it
         "at": 0.0,
         "rows": {},  # of each table
         "shards": {},  # "node/stream/shard": next, time_us, rows
@@ -112,7 +113,7 @@ def put_after(table: Table, app: str, state: dict[str, Any]) -> None:
     row = {
         "batch": state["batch"],
         "at": datetime.datetime.fromtimestamp(state["at"], datetime.UTC),
-        "state": json.dumps(state, sort_keys=True),
+        "state": json.dumps(state | {"app": app}, sort_keys=True),
     }
     if not table.replace(pa.Table.from_pylist([row], SCHEMA), app, state["step"]):
         raise MosqPipelineError(

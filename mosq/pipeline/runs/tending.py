@@ -1,5 +1,6 @@
 """Do the upkeep of all tables on a schedule while `run` runs, a table at a time between two batches."""
 
+import functools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,7 @@ from mosq.pipeline.lake import lock, upkeep
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
 from mosq.pipeline.rows.tables import GOLD
-from mosq.pipeline.runs import progress
+from mosq.pipeline.runs import progress, removed
 from mosq.pipeline.runs.progress import BRONZE, PROGRESS
 from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, closed
 
@@ -53,8 +54,12 @@ class Tending:
         until = time.monotonic() + STEP_S
         while self.waiting and time.monotonic() < until:
             name = self.waiting.pop()
+            settings = self.tables.settings
             plan = upkeep.Plan(
-                self.tables.settings.retention.get(name), closed(self.tables.settings, state), full=self.full
+                settings.retention.get(name),
+                closed(settings, state),
+                full=self.full,
+                record=functools.partial(removed.record, settings),
             )
             try:
                 upkeep.tend(self.tables.table(name), plan)
@@ -95,10 +100,11 @@ def compact_all(settings: "Settings", at_least: int = 2) -> "Iterator[str]":
         state = progress.after(settings)
         for table in existing(settings):
             keep_us = settings.retention.get(table.name)
-            plan = upkeep.Plan(keep_us, closed(settings, state), max(2, at_least), full=True)
+            record = functools.partial(removed.record, settings)
+            plan = upkeep.Plan(keep_us, closed(settings, state), max(2, at_least), full=True, record=record)
             yield f"{table.name}: {upkeep.tend(table, plan)}"
 
 
 def erase(settings: "Settings", client: str | None, topic: str | None, log: "Callable[[str], object]") -> int:
     """Delete the rows of a client, of a topic, or of a client on a topic, from all tables; return how many."""
-    return upkeep.erase(existing(settings), client, topic, log)
+    return upkeep.erase(existing(settings), client, topic, log, functools.partial(removed.record, settings))

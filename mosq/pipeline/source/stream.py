@@ -4,8 +4,9 @@ An offset holds the next sequence number of each shard. It is JSON and lies in t
 
     {"version": 1, "streams": {"telemetry": {"id": "<the stream's id>", "next": [1000, 1010]}}}
 
-A new stream has `"from": [...]` in addition, once: the start of the batch that ends there. A batch has the same records
-whenever it is read again.
+A new stream has `"from": [...]` in addition, in its first batch: the start of the batch that ends there. So has a
+stream that does not begin at 0, in the offset before the first batch (it equals `next` there) and in the first batch. A
+batch has the same records whenever it is read again.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -66,10 +67,13 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> "Offset":  # noqa: N802
         streams = find(self.options)
         check_named("startingOffsets", self.options.starting, streams)
+        starting = {
+            name: position(seen, "startingOffsets", self.options.starting, "earliest") for name, seen in streams.items()
+        }
         return _offset(
             {
-                name: {"id": seen.id, "next": position(seen, "startingOffsets", self.options.starting, "earliest")}
-                for name, seen in streams.items()
+                name: {"id": streams[name].id, "next": at} | ({"from": list(at)} if any(at) else {})
+                for name, at in starting.items()
             }
         )
 
@@ -114,7 +118,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in dict.fromkeys(name for name, _ in ranges):
             seen, shards = streams[name], [ranges[key] for key in sorted(ranges) if key[0] == name]
             now[name] = {"id": seen.id, "next": [hi for _, hi in shards]}
-            if name not in had:
+            if name not in had or had[name].get("from") == had[name]["next"]:  # nothing of it was read before
                 now[name]["from"] = [lo for lo, _ in shards]
         return _offset(now)
 

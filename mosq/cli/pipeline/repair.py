@@ -1,0 +1,100 @@
+"""Define `mosq pipeline verify`: whether journal and tables add up."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mosq.cli.pipeline.options import EXIT_ALARM, EXIT_OK, HELP, guarded, json_option, settings_option
+from mosq.tools.table import shown, table
+from mosq.tools.terminal import progress_bar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mosq.pipeline.runs.verify import Found
+
+LISTED = 20
+VERIFY_EPILOG = """\b
+Examples:
+  mosq pipeline verify                              while `run` runs, or not
+  mosq pipeline verify --json | jq '.faults[] | select(.table == "bronze")'
+
+\b
+Each number of each shard is compared: the journal has it, bronze has it once, and the silver table
+of its rule or the quarantine has it once. The sums of gold are compared with bronze, window by
+window. Rows that retention or `erase` deleted are no fault.
+
+\b
+Exit status:
+  0  everything adds up
+  1  not compared; the message has advice
+  2  something does not add up: the ranges are listed
+  3  an error in the command line
+"""
+
+
+class _Bar:
+    """Show a progress bar on a terminal."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.bar: Any = None
+
+    def begin(self, length: int) -> Callable[[int], object]:
+        self.bar = progress_bar("comparing", length, self.quiet)
+        self.bar.__enter__()
+        return lambda n: self.bar.update(n)
+
+    def end(self) -> None:
+        if self.bar is not None:
+            self.bar.__exit__(None, None, None)
+            self.bar = None
+
+
+@click.command("verify", context_settings=HELP, epilog=VERIFY_EPILOG)
+@settings_option
+@json_option
+@guarded
+def verify(file: str, as_json: bool) -> int:
+    """Compare journal, bronze, silver, quarantine and gold, number by number."""
+    from mosq.pipeline import settings as settings_file
+    from mosq.pipeline.runs import verify as work
+
+    settings, bar = settings_file.load(file), _Bar(as_json)
+    try:
+        found = work.verify(settings, bar.begin)
+    finally:
+        bar.end()
+    if as_json:
+        click.echo(json.dumps(found.as_dict(), ensure_ascii=False, indent=1))
+    else:
+        for line in lines(found):
+            click.echo(shown(line))
+    return EXIT_OK if found.adds_up else EXIT_ALARM
+
+
+def lines(found: Found) -> Iterator[str]:
+    """Format the result for the terminal."""
+    heads = ("from", "to", "journal", "bronze", "gaps", "removed", "missing", "doubled")
+    if found.shards:
+        rows = [(name, *(str(one[head]) for head in heads)) for name, one in found.shards.items()]
+        yield from table([("NODE/STREAM/SHARD", *map(str.upper, heads)), *rows])
+    for name, counts in sorted(found.tables.items()):
+        yield f"{name}: " + ", ".join(f"{n:,} {key}" for key, n in counts.items() if n or key in ("rows", "windows"))
+    for note in found.notes:
+        yield f"Note: {note}"
+    for one in found.faults[:LISTED]:
+        where = "/".join(str(one[key]) for key in ("node", "stream", "shard") if one.get(key, "") != "")
+        which = f"{one['from']:,} to {one['to']:,}" if "from" in one else one["window_start"]
+        yield f"FAULT {one['table']}: {where}, {which}: {one['what']} ({one['n']:,})"
+    if len(found.faults) > LISTED:
+        yield f"FAULT: {len(found.faults) - LISTED:,} further ranges; --json lists them"
+    yield f"Everything adds up, up to batch {found.batch:,}." if found.adds_up else (
+        f"{len(found.faults):,} ranges do not add up: docs/pipeline.md, Repair."
+    )
+
+
+COMMANDS: tuple[click.Command, ...] = (verify,)

@@ -1,0 +1,140 @@
+"""Compare the sums of gold with the rows of bronze, window by window."""
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mosq.journal.kinds import CONNECT, DISCONNECT, DROP, EXPIRY, MESSAGE, TAKE_OVER
+from mosq.pipeline.rows.tables import CHURN, TIME
+from mosq.pipeline.runs.progress import BRONZE
+
+if TYPE_CHECKING:
+    from mosq.pipeline.runs.versions import Snapshot
+
+FOLD_ROWS = 1 << 18
+KINDS = {
+    "traffic": (MESSAGE,),
+    "latency": (MESSAGE,),
+    "drops": (DROP,),
+    "churn": (CONNECT, DISCONNECT, TAKE_OVER, EXPIRY),
+}
+SUMS = {"traffic": ("messages",), "latency": ("messages",), "drops": ("drops",), "churn": CHURN}
+BY_STREAM = ("traffic", "latency")
+KEYS = ["window", "node", "stream", "kind"]
+LISTED = 1000
+Key = tuple[int, str, str]
+
+
+class Windows:
+    """Count the records of bronze in each window, and compare."""
+
+    def __init__(self, snapshot: "Snapshot", removed: list[dict[str, Any]], before: dict[str, Any]) -> None:
+        self.snapshot, self.before = snapshot, before
+        self.window_us = int(snapshot.setup["window_us"])
+        self.counts: list[pa.Table] = []
+        self.n = 0
+        self.touched: set[int] = set()  # windows from which an erasure took rows
+        for one in removed:
+            if one["table"] == BRONZE and one["before"] is None and one["first_time"] is not None:
+                first, last = (self._window(one[name]) for name in ("first_time", "last_time"))
+                self.touched.update(range(first, last + 1, self.window_us))
+
+    def _window(self, time: datetime.datetime) -> int:
+        us = (time - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1)
+        return us - us % self.window_us
+
+    def take(self, rows: Any) -> None:
+        """Take rows of bronze with node, stream, time and kind."""
+        rows = rows.filter(pc.is_valid(rows["time"]))
+        if not rows.num_rows:
+            return
+        us = rows["time"].cast(TIME).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        window = pa.array(us - us % self.window_us)
+        table = pa.table({"window": window, "node": rows["node"], "stream": rows["stream"], "kind": rows["kind"]})
+        grouped = table.group_by(KEYS, use_threads=False).aggregate([([], "count_all")])
+        self.counts.append(grouped.select([*KEYS, "count_all"]))
+        self.n += grouped.num_rows
+        if self.n > FOLD_ROWS and len(self.counts) > 1:
+            self.counts = [self._folded()]
+            self.n = self.counts[0].num_rows // 2  # so that folding stays a small part of the work
+
+    def _folded(self) -> pa.Table:
+        if not self.counts:
+            empty = [pa.array([], kind) for kind in (pa.int64(), pa.string(), pa.string(), pa.int8(), pa.int64())]
+            return pa.table(dict(zip([*KEYS, "count_all"], empty, strict=True)))
+        found = pa.concat_tables(self.counts).group_by(KEYS, use_threads=False).aggregate([("count_all", "sum")])
+        return found.select([*KEYS, "count_all_sum"]).rename_columns([*KEYS, "count_all"])
+
+    # ---- compare
+
+    def compare(self, tables: dict[str, dict[str, int]], faults: list[dict[str, Any]], notes: list[str]) -> None:
+        counts = self._folded()
+        late = self._sums("late", ("rows",), by_stream=False)
+        for name, kinds in KINDS.items():
+            by_stream = name in BY_STREAM
+            wanted = self._wanted(counts, kinds, by_stream)
+            found = self._sums(name, SUMS[name], by_stream)
+            since = self._since(f"gold/{name}")
+            n = wrong = 0
+            for key in sorted(wanted.keys() | found.keys()):
+                if key[0] < since or key[0] in self.touched:
+                    continue
+                n += 1
+                less = wanted.get(key, 0) - found.get(key, 0)
+                if 0 <= less <= late.get((key[0], key[1], ""), 0):
+                    continue
+                wrong += 1
+                if wrong <= LISTED:
+                    faults.append(self._fault(name, key, wanted.get(key, 0), found.get(key, 0)))
+            tables[f"gold/{name}"] = {"rows": sum(found.values()), "windows": n, "wrong": wrong}
+        if self.touched:
+            notes.append(f"{len(self.touched):,} windows of gold from which rows were erased are not compared")
+
+    def _wanted(self, counts: pa.Table, kinds: tuple[int, ...], by_stream: bool) -> dict[Key, int]:
+        rows = counts.filter(pc.is_in(counts["kind"], pa.array(kinds, pa.int8())))
+        return _totals(rows, rows["window"], "count_all", by_stream)
+
+    def _sums(self, name: str, columns: tuple[str, ...], by_stream: bool) -> dict[Key, int]:
+        table = self.snapshot.tables.get(f"gold/{name}")
+        found: dict[Key, int] = {}
+        if table is None:
+            return found
+        names = ["window_start", "node", *(["stream"] if by_stream else []), *columns]
+        for batch in table.dataset().to_batches(columns=names):
+            rows = pa.Table.from_batches([batch])
+            total = rows[columns[0]]
+            for column in columns[1:]:
+                total = pc.add(total, rows[column])
+            window = rows["window_start"].cast(TIME).cast(pa.int64())
+            for key, n in _totals(rows.append_column("total", total), window, "total", by_stream).items():
+                found[key] = found.get(key, 0) + n
+        return found
+
+    def _since(self, table: str) -> int:
+        """Return the first window of which retention deleted nothing, in bronze and in gold."""
+        dates = [self.before[name] for name in (BRONZE, table, "gold/late") if name in self.before]
+        if not dates:
+            return -(1 << 62)
+        return self._window(datetime.datetime.combine(max(dates), datetime.time(), datetime.UTC)) + self.window_us
+
+    def _fault(self, name: str, key: Key, wanted: int, found: int) -> dict[str, Any]:
+        start = datetime.datetime.fromtimestamp(key[0] / 1e6, datetime.UTC)
+        return {
+            "table": f"gold/{name}",
+            "what": f"{found:,} in the sums, {wanted:,} in bronze",
+            "node": key[1],
+            "stream": key[2],
+            "window_start": start.isoformat(),
+            "n": abs(wanted - found),
+        }
+
+
+def _totals(rows: pa.Table, window: Any, column: str, by_stream: bool) -> dict[Key, int]:
+    keys = {"window": window, "node": rows["node"], **({"stream": rows["stream"]} if by_stream else {})}
+    table = pa.table({**keys, "n": rows[column]})
+    grouped = table.group_by(list(keys), use_threads=False).aggregate([("n", "sum")])
+    return {
+        (one["window"], one["node"], one.get("stream", "")): one["n_sum"] or 0 for one in grouped.to_pylist()
+    }
