@@ -11,8 +11,6 @@ cdef enum:
 cdef enum:
     UPGRADE_SIZE_MAX = 65535    # limit in bytes of a request; the owner may set a lower one
     UPGRADE_ANSWER_MAX = 512    # limit in bytes of an answer
-    WS_KEY_SIZE = 24            # 16 bytes in base64
-    WS_ACCEPT_SIZE = 28         # 20 bytes in base64
 
 cdef enum Subprotocol:
     SUBPROTOCOL_NONE = 0
@@ -72,5 +70,4 @@ cdef View list_last(View* rest) noexcept nogil
 cdef int upgrade_read(Upgrade* u, const uint8_t* p, size_t n, const UpgradeRules* rules) noexcept nogil
 # Write the answer to a request that ended with `status`, and return its end. UPGRADE_ANSWER_MAX bytes are always enough.
 cdef uint8_t* upgrade_answer(uint8_t* out, const Upgrade* u, int status) noexcept nogil
-cdef void ws_accept(uint8_t* out, const uint8_t* key) noexcept nogil        # 24 bytes -> 28 bytes [RFC 6455 4.2.2]
 cdef const char* upgrade_wrong_text(int wrong) noexcept nogil

@@ -1,4 +1,3 @@
-# distutils: libraries = crypto
 """Read and answer a client's WebSocket handshake [RFC 6455 4.2], sans-IO. This module knows one kind of HTTP request; it does
 not know sockets, frames or MQTT.
 
@@ -16,12 +15,7 @@ from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcmp, memcpy
 
 from cext.base.view cimport View
-
-cdef extern from "<openssl/sha.h>" nogil:
-    unsigned char* SHA1(const unsigned char* d, size_t n, unsigned char* md)
-
-cdef extern from "<openssl/evp.h>" nogil:
-    int EVP_EncodeBlock(unsigned char* t, const unsigned char* f, int n)
+from cext.net.accept_key cimport WS_KEY_SIZE, ws_accept
 
 cdef extern from "<strings.h>" nogil:
     int strncasecmp(const char* a, const char* b, size_t n)
@@ -281,17 +275,6 @@ cdef int upgrade_read(Upgrade* u, const uint8_t* p, size_t n, const UpgradeRules
 
 
 # ---------------------------------------------------------------- the answer
-
-cdef void ws_accept(uint8_t* out, const uint8_t* key) noexcept nogil:
-    cdef uint8_t text[60]
-    cdef uint8_t digest[20]
-    cdef uint8_t encoded[29]
-    memcpy(text, key, WS_KEY_SIZE)
-    memcpy(text + WS_KEY_SIZE, b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11", 36)
-    SHA1(text, 60, digest)
-    EVP_EncodeBlock(encoded, digest, 20)         # also writes a NUL at the end
-    memcpy(out, encoded, WS_ACCEPT_SIZE)
-
 
 cdef const char* upgrade_wrong_text(int wrong) noexcept nogil:
     if wrong == WRONG_METHOD:

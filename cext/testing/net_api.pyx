@@ -5,12 +5,13 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
+from cext.net.accept_key cimport WS_ACCEPT_SIZE, WS_KEY_SIZE, ws_accept
 from cext.net.proxy cimport (
     PROXY_DONE, PROXY_MORE, Proxied, proxy_read,
 )
 from cext.net.upgrade cimport (
     SEEN_FORWARDED, SUBPROTOCOL_MQTT, SUBPROTOCOL_MQTTV31, SUBPROTOCOL_NONE, UPGRADE_ANSWER_MAX, Upgrade,
-    UpgradeRules, WS_ACCEPT_SIZE, WS_KEY_SIZE, upgrade_answer, upgrade_read, ws_accept,
+    UpgradeRules, upgrade_answer, upgrade_read,
 )
 from cext.net.websocket cimport (
     WS_CLOSED, WS_CLOSE_SIZE_MAX, WS_FAILED, WS_HEAD_SIZE_MAX, WS_PONG_SIZE_MAX, WsDecoder, ws_close_put, ws_decode,

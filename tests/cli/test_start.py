@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.broker import free_port
+from tests.harness.broker import Broker, free_port
 
 ROOT = Path(__file__).parents[2]
 # of Python's own modules, those that a start loads before it serves; `stat`, `os` and others are in every Python
@@ -80,6 +80,13 @@ def test_the_first_threads_take_no_more_addresses_when_the_broker_listens(tmp_pa
     (tmp_path / "m.conf").write_text(f"user root\nallow_anonymous true\nlistener {free_port()} 127.0.0.1\n")
     [grown] = run_python("-S", "-c", GROWTH, tmp_path / "m.conf")
     assert int(grown) < 16          # a stack and an arena have 72
+
+
+@pytest.mark.parametrize(("lines", "loads"), [("", False), ("protocol websockets\n", False), ("password_file {dir}/passwords\n", True)])
+def test_only_what_needs_openssl_loads_it(lines, loads):
+    """Libcrypto is a tenth of the resident memory of an empty broker."""
+    with Broker(f"user root\nlistener {{port}} 127.0.0.1\n{lines}", {"passwords": f"ann:$6$c2FsdHNhbHRzYWx0${'A' * 86}==\n"}) as broker:
+        assert ("libcrypto" in Path(f"/proc/{broker.process.pid}/maps").read_text()) == loads
 
 
 def test_the_build_stores_bytecode():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import random
 from typing import NamedTuple
 
@@ -228,6 +230,13 @@ def test_forwarded(value: str | None, seen: bytes | None) -> None:
 def test_accept() -> None:
     """Test [RFC 6455 1.3]."""
     assert net_api.accept(KEY.encode()) == ACCEPT
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_accept_is_sha1_in_base64(key: bytes) -> None:
+    text = base64.b64encode(key)
+    digest = hashlib.sha1(text + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
+    assert net_api.accept(text) == base64.b64encode(digest)
 
 
 line = st.one_of(
