@@ -184,6 +184,13 @@ def has_argon2() -> bool:
     return find_spec("argon2") is not None
 
 
+def argon2_advice() -> str:
+    """Return how to install the package for argon2id hashes."""
+    from mosq.tools.extras import packages_advice
+
+    return packages_advice(["argon2-cffi>=23.1"])
+
+
 def _argon2_matches(encoded: str, password: bytes) -> bool:
     from argon2 import low_level  # takes some 20 ms, so only for such a hash
     from argon2.exceptions import Argon2Error

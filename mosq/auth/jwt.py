@@ -217,7 +217,9 @@ def _public_key(path: str, algorithms: list[str]) -> Any:
     try:
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
     except ImportError:
-        raise ValueError("public keys need a package that is not installed: `pip install cryptography`"
+        from mosq.tools.extras import install_advice
+
+        raise ValueError(f"public keys need the package cryptography, which is not installed: {install_advice('jwt')}"
                          ) from None
     try:
         key = load_pem_public_key(_read(path))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mosq.config.plugin import Plugin as Line
 
 ENTRY_POINTS = "mosq.plugins"
+EXTRAS = {"mosq.auth.jwt": "jwt", "mosq.auth.http": "http"}     # plugins that need optional packages
 
 
 def option_of(line: "Line", name: str) -> str:
@@ -69,8 +70,7 @@ def _by_module(name: str, path: str, origin: "Any") -> "Any":
         module = import_module(module_name)
     except ImportError as error:
         missing = f"there is no module '{error.name}'" if isinstance(error, ModuleNotFoundError) else "its import fails"
-        raise ConfigError(f"Unable to load plugin '{path}': {missing}; expected it on Python's path "
-                          f"({sys.executable}, PYTHONPATH).", origin) from None
+        raise ConfigError(f"Unable to load plugin '{path}': {missing}; {_remedy(module_name, error)}", origin) from None
     except Exception as error:
         raise ConfigError(f"Unable to load plugin '{path}': importing '{module_name}' raises "
                           f"{type(error).__name__}: {error}", origin) from None
@@ -78,6 +78,16 @@ def _by_module(name: str, path: str, origin: "Any") -> "Any":
     if found is None:
         raise ConfigError(f"Unable to load plugin '{path}': module '{module_name}' has no '{class_name}'.", origin)
     return found
+
+
+def _remedy(module_name: str, error: ImportError) -> str:
+    """Return what to do about a module that is missing."""
+    extra = EXTRAS.get(module_name)
+    if extra is None or (error.name or "").startswith("mosq."):
+        return f"expected it on Python's path ({sys.executable}, PYTHONPATH)."
+    from mosq.tools.extras import install_advice
+
+    return install_advice(extra)
 
 
 def _by_entry_point(name: str, path: str, origin: "Any") -> "Any":
@@ -91,6 +101,9 @@ def _by_entry_point(name: str, path: str, origin: "Any") -> "Any":
                           f"{known}. For a class write `plugin python:MODULE:CLASS`.", origin)
     try:
         return point.load()
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"Unable to load plugin '{path}': there is no module '{error.name}'; "
+                          f"{_remedy(point.module, error)}", origin) from None
     except Exception as error:
         raise ConfigError(f"Unable to load plugin '{path}': loading {point.value} raises {type(error).__name__}: "
                           f"{error}", origin) from None

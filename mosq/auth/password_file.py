@@ -8,7 +8,7 @@ Cost: linear, about 3 us per user.
 
 import os
 
-from mosq.auth.hashes import ARGON2ID, Hash, decoy, has_argon2, read_hash
+from mosq.auth.hashes import ARGON2ID, Hash, argon2_advice, decoy, has_argon2, read_hash
 from mosq.config.errors import ConfigError, Origin
 
 BLANKS = b" \t\r\n\v\f"
@@ -66,8 +66,7 @@ def parse_passwords(content: bytes, path: str) -> Passwords:
             else:
                 hashes[entry[0]] = entry[1]
                 if entry[1].kind == ARGON2ID and not argon2_there:
-                    raise ValueError("Hashes of argon2id need a package that is not installed: "
-                                     "`pip install argon2-cffi`.")
+                    raise ValueError(f"Hashes of argon2id need a package that is not installed: {argon2_advice()}")
         except ValueError as error:
             raise ConfigError(str(error), Origin(path, number)) from None
     if len(skipped) > WARNINGS_MAX:

@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 
-from mosq.auth.hashes import ITERATIONS, ITERATIONS_MAX, PBKDF2, new_hash, read_hash
+from mosq.auth.hashes import ITERATIONS, ITERATIONS_MAX, PBKDF2, argon2_advice, new_hash, read_hash
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class Hashing:
         try:
             return f"{user}:{new_hash(self.kind, password, self.iterations)}\n".encode()
         except ImportError:
-            raise PasswdError("Error: Unable to hash password: argon2id needs `pip install argon2-cffi`.") from None
+            raise PasswdError("Error: Unable to hash password: argon2id needs a package that is not installed: "
+                              f"{argon2_advice()}") from None
 
 
 def check_user(user: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mosq.pipeline import MosqPipelineError, trouble
 from mosq.pipeline.settings import TIME_ZONE
-from mosq.tools.extras import install_advice
+from mosq.tools.extras import install_advice, packages_advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,7 +88,7 @@ def package_problems() -> dict[str, str]:
             continue
         version = tuple(int(part) for part in re.findall(r"\d+", installed)[:3])
         if version < least or (below and version >= below):
-            problems[name] = f"{name} {installed} does not work with the pipeline: pip install '{wanted}'"
+            problems[name] = f"{name} {installed} does not work with the pipeline: {packages_advice([wanted])}"
     return problems
 
 

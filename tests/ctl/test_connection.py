@@ -20,6 +20,7 @@ import mosq
 from mosq.cli.commands import main
 from mosq.tools.ctl import conversation
 from mosq.tools.ctl.connection import Connection
+from mosq.tools.extras import install_advice
 from mosq.records import AccessAnswer, LoginAnswer, PublishCommand
 from tests.ctl.answering import Answering
 from tests.harness.broker import free_port
@@ -191,7 +192,7 @@ def test_a_connection_through_a_proxy(there: Answering, monkeypatch: pytest.Monk
                                                  "proxy_password": "p@"})]  # fmt: skip
     monkeypatch.setitem(sys.modules, "socks", None)
     assert main(["ctl", "--proxy", "socks5h://h", "-p", str(there.port), *LIST]) == 1
-    assert "pip install '.[socks]'" in capsys.readouterr().err
+    assert install_advice("socks") in capsys.readouterr().err
 
 
 def test_debug_prints_the_packets(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:

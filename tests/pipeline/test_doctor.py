@@ -148,9 +148,9 @@ def test_doctor_runs_without_any_package(folder: Path) -> None:
               "assert not any(name.startswith('mosq.pipeline') for name in sys.modules)\n"
               f"sys.exit(main(['pipeline', *sys.argv[1:], '-s', {str(folder)!r}]))")
     done = subprocess.run([sys.executable, "-c", script, "doctor"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "pyspark: not installed\n     -> install it from the checkout: pip install '.[pipeline]'" in done.stdout, done.stderr
+    assert done.returncode == 1 and "pyspark: not installed\n     -> " + install_advice("pipeline") in done.stdout, done.stderr
     done = subprocess.run([sys.executable, "-c", script, "run", "--once"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "pip install '.[pipeline]'" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and install_advice("pipeline") in done.stderr and "Traceback" not in done.stderr
 
 
 def test_the_holder_of_the_lock_is_named(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:

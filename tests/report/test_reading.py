@@ -19,6 +19,7 @@ from mosq.tools.bench.html.model import Folder
 from mosq.tools.bench.html.parts import Bars, Curves, Lines, Section
 from mosq.tools.bench.html.reading import read
 from mosq.tools.bench.spec import BenchError
+from mosq.tools.extras import install_advice
 from mosq.cli.commands import main
 from tests.report import folder
 
@@ -436,7 +437,7 @@ def test_a_missing_package_is_reported(capfd: pytest.CaptureFixture[str], monkey
         monkeypatch.delattr(sys.modules["mosq.tools.bench.html"], name, raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     assert main(["bench", "report", folder.write(tmp_path, [one()])]) == 1
-    assert "is not installed: install it from the checkout: pip install '.[bench]'" in capfd.readouterr().err
+    assert f"is not installed: {install_advice('bench')}" in capfd.readouterr().err
 
 
 def test_reading_and_comparing_need_nothing_installed() -> None:
