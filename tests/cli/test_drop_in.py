@@ -91,6 +91,22 @@ def test_scanners_of_logs_find_logins_that_a_pause_refuses():
         assert "too many logins of its user name or address have failed, see auth_backoff" in broker.log()
 
 
+def test_the_log_says_why_a_login_is_refused_that_no_password_would_change():
+    """The line that scanners of logs look for stays as it is; the reason is a line of its own, and none for a wrong password."""
+    files = {"passwd": f"ann:{new_hash(SHA512, b'x')}\n"}
+    with Broker(LISTENER + "password_file {dir}/passwd\n", files) as broker:
+        assert connack(broker, client_id="wrong", username="ann", password=b"y").rc == 5
+        assert connack(broker, client_id="c").rc == 5
+        assert connack(broker, 5, client_id="c").rc == 0x87
+        for line in logged(broker, "Client c [", 2):
+            assert line.endswith("disconnected: not authorised.")
+        assert len(logged(broker, "refused: it sent no user name, and allow_anonymous is false.", 2)) == 2
+        assert broker.log().count(" refused: ") == 2
+    with Broker(LISTENER + "allow_anonymous false\n") as broker:
+        assert connack(broker, client_id="c", username="ann", password=b"x").rc == 5
+        logged(broker, "refused: allow_anonymous is false, and no password_file or plugin knows any user.")
+
+
 def test_a_listener_whose_certificates_no_authority_signs_starts_and_accepts_no_client():
     other = free_port()
     config = LISTENER + PAIR + f"require_certificate true\nlistener {other} 127.0.0.1\nallow_anonymous true\n"

@@ -16,4 +16,6 @@ cdef int connect_refuse(Broker* b, Client* c, uint8_t rc5, uint8_t rc3) noexcept
 cdef int connect_refuse_silently(Broker* b, Client* c, uint8_t rc5) noexcept nogil
 # Send CONNACK to a v5 client; refuse a 3.x client silently.
 cdef int connect_refuse_5(Broker* b, Client* c, uint8_t rc5) noexcept nogil
+# Log why a client is refused. log_refusal_why does not count as a line about a refused login, which programs such as fail2ban read: it explains the one that follows.
 cdef void log_refusal(Broker* b, Client* c, const char* reason) noexcept nogil
+cdef void log_refusal_why(Broker* b, Client* c, const char* reason) noexcept nogil

@@ -14,7 +14,7 @@ from cext.broker.core.client cimport (
 )
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
-from cext.broker.core.log_rate cimport LINE_REFUSED
+from cext.broker.core.log_rate cimport LINE_DENIED, LINE_REFUSED
 from cext.broker.core.pending_packet cimport method_of, owned_view
 from cext.broker.packets.connect_state cimport Connecting
 from cext.broker.persist.events cimport event_refused
@@ -100,8 +100,16 @@ cdef int connect_refuse_5(Broker* b, Client* c, uint8_t rc5) noexcept nogil:
 
 
 cdef void log_refusal(Broker* b, Client* c, const char* reason) noexcept nogil:
+    log_refusal_line(b, c, reason, LINE_REFUSED)
+
+
+cdef void log_refusal_why(Broker* b, Client* c, const char* reason) noexcept nogil:
+    log_refusal_line(b, c, reason, LINE_DENIED)
+
+
+cdef void log_refusal_line(Broker* b, Client* c, const char* reason, int kind) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
-    if peer_line_wanted(b, c, LOG_NOTICE, LINE_REFUSED):
+    if peer_line_wanted(b, c, LOG_NOTICE, kind):
         client_address(c, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client from %s:%d refused: %s.", where,
                                          <int>c.conn.address.port, reason))

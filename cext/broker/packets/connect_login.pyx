@@ -18,7 +18,7 @@ from cext.broker.core.pending_packet cimport (
 )
 from cext.broker.core.stats cimport REFUSED_ACCESS, REFUSED_MEMORY
 from cext.broker.lifecycle.session_lifecycle cimport client_end
-from cext.broker.packets.connack cimport connect_refuse, log_refusal
+from cext.broker.packets.connack cimport connect_refuse, log_refusal_why, log_refusal
 from cext.broker.packets.connect_state cimport Connecting, LOGIN_ALLOWED, LOGIN_NO_OPINION
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.frame cimport Frame, V5, frame_next
@@ -34,8 +34,13 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_PEEK, MSG_DONTWAIT
 
 
-cdef int not_authorised(Broker* b, Client* c) noexcept nogil:
+cdef int not_authorised(Broker* b, Client* c, const Connect* p) noexcept nogil:
+    """Refuse a login. Log why, if the reason is the configuration and not a wrong password."""
     b.stats.refused[REFUSED_ACCESS] += 1
+    if not p.has_username:
+        log_refusal_why(b, c, "it sent no user name, and allow_anonymous is false")
+    elif not c.listener.security.authenticate:
+        log_refusal_why(b, c, "allow_anonymous is false, and no password_file or plugin knows any user")
     return connect_refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_NOT_AUTHORIZED)
 
 
@@ -88,7 +93,7 @@ cdef int login_check(Broker* b, Client* c, Connecting* k) noexcept nogil:
     if c.flags & CF_TRUSTED:
         return 0
     if k.login == LOGIN_NO_OPINION:
-        return 0 if c.listener.allow_anonymous and not p.has_username else not_authorised(b, c)
+        return 0 if c.listener.allow_anonymous and not p.has_username else not_authorised(b, c, p)
     if k.login == LOGIN_ALLOWED:
         if c.pending_packet.text.p != NULL:
             p.has_username = c.pending_packet.text.n != 0
@@ -101,7 +106,7 @@ cdef int login_check(Broker* b, Client* c, Connecting* k) noexcept nogil:
         return 0
     if c.flags & CF_IDENTIFIED:
         return 0
-    return not_authorised(b, c)
+    return not_authorised(b, c, p)
 
 
 cdef bint peer_has_closed(Client* c) noexcept nogil:
