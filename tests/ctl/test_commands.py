@@ -257,6 +257,9 @@ def test_case_does_not_matter(there: Answering, words: str) -> None:
     ("-L mqtt:///x dynsec listRoles", "names no host"), ("-L mqtt://:x@h dynsec listRoles", "Empty username"), ("-L mqtt://h:x dynsec listRoles", "is not a URL"),
     ("-o /no/such dynsec listRoles", "Unable to read the options file /no/such"), ("--nope dynsec", "No such option"),
     ("dynsec modifyRole r nope x", "is not a valid property"),
+    ("broker listClint", "No such command 'listClint'. Did you mean 'listClients'"), ("dynesc listRoles", "Did you mean 'dynsec'?"),
+    ("DYNSEC creatclient", "Did you mean 'createClient'"), ("listRoles", "Did you mean `mosq ctl dynsec listRoles`?"),
+    ("dynsec addRoleACL r subscribeLitteral t allow", "Did you mean 'subscribeLiteral'"), ("retained list", "No such command 'list'."),
 ])
 def test_mistakes(capsys: pytest.CaptureFixture[str], words: str, text: str) -> None:
     assert main(["ctl", *words.split()]) == 3

@@ -82,6 +82,8 @@ def test_the_connect_command(there: Answering, monkeypatch: pytest.MonkeyPatch, 
     ("dynsec\nnope\n", "Unknown command 'nope'"), ("listRoles\n", "Unknown command 'listRoles'"), ("return\n", "Unknown command 'return'"),
     ("dynsec\ndeleteRole r\n", "deleteRole: Error: Role not found."), ("dynsec\ngetRole\n", "Not enough arguments: rolename missing"),
     ("dynsec\ngetRole 'x\n", "No closing quotation."), ("help nope\n", "Unknown command 'nope'"), ("auth\n", "Unknown command 'auth'"),
+    ("dynsec\nlistRole\n", "Unknown command 'listRole'. Did you mean 'listRoles'"), ("dynsce\n", "Unknown command 'dynsce'. Did you mean 'dynsec'?"),
+    ("help dissconnect\n", "Unknown command 'dissconnect'. Did you mean 'disconnect'?"),
 ])
 def test_a_script_ends_at_the_first_error(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str, why: str) -> None:
     assert shell(monkeypatch, f"{script}dynsec\nlistRoles\n", *at(there)) == 1

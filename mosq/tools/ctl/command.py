@@ -4,7 +4,7 @@ shell."""
 import click
 
 from mosq.tools.ctl import broker, dynsec, options
-from mosq.tools.ctl.spec import BadInputError
+from mosq.tools.ctl.spec import BadInputError, nearest
 from mosq.tools.ctl.terminal import EXIT_FAILED, EXIT_OK, new_secret, print_response, prompt_passwords, secret
 
 TYPE_CHECKING = False
@@ -54,6 +54,16 @@ class AnyCase(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         found = super().get_command(context, name)
         return found or next((one for known, one in self.commands.items() if known.lower() == name.lower()), None)
+
+    def resolve_command(self, context: click.Context, words: list[str]
+                        ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command. Raises click.UsageError with the nearest ones; old versions of click suggest none."""
+        name = words[0]
+        if self.get_command(context, name) is None and not name.startswith("-"):
+            homes = [module.name for module in MODULES if self is ctl and module.find(name) is not None]
+            hint = "".join(f" Did you mean `mosq ctl {home} {name}`?" for home in homes)
+            raise click.UsageError(f"No such command '{name}'.{hint or nearest(name, self.commands)}", context)
+        return super().resolve_command(context, words)
 
 
 @click.group("ctl", cls=AnyCase, invoke_without_command=True, epilog=EPILOG, context_settings=SETTINGS)

@@ -16,7 +16,7 @@ import click
 from mosq.tools.ctl.connection import Connection, ConnectionProblemError
 from mosq.tools.ctl.conversation import Conversation, NoAnswerError
 from mosq.tools.ctl.dynsec import TOPIC as DYNSEC
-from mosq.tools.ctl.spec import ALLOW, CLIENT, GROUP, ROLE, USER, BadInputError
+from mosq.tools.ctl.spec import ALLOW, CLIENT, GROUP, ROLE, USER, BadInputError, nearest
 from mosq.tools.ctl.terminal import EXIT_FAILED, EXIT_OK, print_response, prompt_passwords, secret
 
 TYPE_CHECKING = False
@@ -121,7 +121,7 @@ class Shell(cmd.Cmd):
             elif self.conversation is None and self._is_known(name):
                 self._wrong("Not connected: `connect` first.")
             else:
-                self._wrong(f"Unknown command '{name}'")
+                self._wrong(f"Unknown command '{name}'{self._near(name)}")
         except BadInputError as error:
             self._wrong(str(error))
         except NoAnswerError as error:
@@ -160,6 +160,12 @@ class Shell(cmd.Cmd):
         """Return whether the command exists in any mode."""
         return (name.lower() in OWN or name.lower() in self.modules
                 or any(module.find(name) is not None for module in self.modules.values()))
+
+    def _near(self, name: str) -> str:
+        """Return the commands of this mode that may be meant, as a second sentence."""
+        specs = self.module.specs.values() if self.module is not None else ()
+        near = nearest(name, [*(spec.name for spec in specs), *self._available()])
+        return f".{near}" if near else ""
 
     def _own(self, name: str, words: list[str]) -> None:
         self.status = EXIT_OK
@@ -208,7 +214,7 @@ class Shell(cmd.Cmd):
         if words:
             spec = self.module.find(words[0]) if self.module is not None else None
             if spec is None and words[0] not in self._available():
-                raise BadInputError(f"Unknown command '{words[0]}'")
+                raise BadInputError(f"Unknown command '{words[0]}'{self._near(words[0])}")
             usage, text = (spec.usage, spec.help) if spec is not None else self._own_help(words[0])
             click.echo(f"{usage}\n\n{text}")
             return

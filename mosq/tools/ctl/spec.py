@@ -14,6 +14,7 @@ WORD, USER, GROUP, ROLE, CLIENT = "word", "username", "groupname", "rolename", "
 PASSWORD = "password"           # prompted for if it is missing
 NUMBER = "number"
 ALLOW = ("allow", "deny")
+NEAR_MAX = 3                    # suggestions for an unknown word
 
 
 class BadInputError(Exception):
@@ -44,7 +45,8 @@ class Arg:
             for word in self.kind:
                 if word.lower() == value.lower():
                     return word
-            raise BadInputError(f"{value!r} is not a valid {self.name}; expected {' or '.join(self.kind)}.")
+            raise BadInputError(f"{value!r} is not a valid {self.name}; expected {' or '.join(self.kind)}."
+                                f"{nearest(value, self.kind)}")
         if self.kind == NUMBER and not value.lstrip("-").isdecimal():
             raise BadInputError(f"{value!r} is not a number; {self.name} must be a number.")
         return value
@@ -96,6 +98,17 @@ class Spec:
     def command(self, values: "Values") -> "dict[str, Any]":
         """Return the command as JSON object."""
         return {"command": self.name, **self.build(values)}
+
+
+def nearest(name: str, known: "Iterable[str]") -> str:
+    """Return a question with the known words that may be meant, with a space before it; "" if none is near."""
+    from difflib import get_close_matches
+
+    by_lower = {word.lower(): word for word in known}
+    word = name.lower()
+    begins = [one for one in by_lower if len(word) > 1 and one.startswith(word)]
+    near = list(dict.fromkeys([*get_close_matches(word, by_lower), *begins]))[:NEAR_MAX]
+    return f" Did you mean {' or '.join(repr(by_lower[one]) for one in near)}?" if near else ""
 
 
 class Module:
