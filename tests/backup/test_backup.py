@@ -3,6 +3,7 @@ damaged, hostile and newer archives."""
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -406,8 +407,8 @@ def test_each_damaged_byte_is_found(broker: Broker, tmp_path: Path) -> None:
     good = path.read_bytes()
     with tarfile.open(path) as tar:
         ends = [member.offset_data + member.size for member in tar]
-    end = ends[-2]                      # the checksums of the files are in the manifest, which follows them
-    places = [*range(0, 4096, 273), *range(4096, end, (end - 4096) // 100)]
+    first, end = ends[-2:]              # of the last file, and of the manifest
+    places = [*range(0, 4096, 273), *range(4096, first, (first - 4096) // 100), *range(first, end, 37)]
     for place in places:
         path.write_bytes(good[:place] + bytes([good[place] ^ 0x55]) + good[place + 1:])
         in_content = any(place < end for end in ends)
@@ -424,6 +425,82 @@ def test_each_damaged_byte_is_found(broker: Broker, tmp_path: Path) -> None:
         path.write_bytes(good[:size])
         with pytest.raises(BackupError), Reader(str(path)) as reader:
             reader.copy(list(reader.names), lambda name: None, lambda count: None)
+
+
+def without_sums(path: Path, changed: dict[str, object], to: Path) -> None:
+    """Copy an archive as a version without a checksum of the manifest has written it, with a changed manifest."""
+    with tarfile.open(path) as tar, tarfile.open(to, "w") as out:
+        for member in tar:
+            content = tar.extractfile(member)
+            assert content is not None
+            text = content.read()
+            if member.name == "manifest.json":
+                manifest = json.loads(text) | changed
+                manifest.pop("sum", None)
+                text = json.dumps(manifest).encode()
+                member.size, member.pax_headers = len(text), {}
+            out.addfile(member, io.BytesIO(text))
+
+
+def test_each_changed_byte_of_the_manifest_is_found(broker: Broker, tmp_path: Path) -> None:
+    """Also one in a field that names no file, such as the time of the backup."""
+    path = tmp_path / "a.tar"
+    save(str(broker.config), str(path), True, False, quiet)
+    good = path.read_bytes()
+    at = good.index(b'"made_at": "') + len(b'"made_at": "')
+    path.write_bytes(good[:at] + b"1" + good[at + 1:])
+    with pytest.raises(BackupError, match=r"manifest\.json has another checksum"):
+        Reader(str(path))
+    at = good.index(b"MOSQ.sha256=")
+    path.write_bytes(good[:at] + b"XOSQ" + good[at + 4:])
+    with pytest.raises(BackupError, match=r"checksum of manifest\.json is missing"):
+        Reader(str(path))
+
+
+def test_an_archive_of_a_version_without_that_checksum_is_restored_with_a_note(broker: Broker, archive: Path, tmp_path: Path,
+                                                                               capsys: pytest.CaptureFixture[str]) -> None:
+    without_sums(archive, {"broker": "mosq 0.1.9"}, tmp_path / "old.tar")
+    capsys.readouterr()
+    with restored(tmp_path / "old.tar") as other:
+        assert other.alive()
+    note = capsys.readouterr().err
+    assert note.startswith("Note: ")
+    assert "was written by mosq 0.1.9, which wrote no checksum of the list of files" in note
+    with restored(archive) as other:
+        assert other.alive()
+    assert "Note:" not in capsys.readouterr().err
+
+
+def test_a_restore_refuses_a_changed_file_by_its_name(broker: Broker, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tarfile.open(archive) as tar, tarfile.open(tmp_path / "b.tar", "w") as out:
+        for member in tar:
+            content = tar.extractfile(member)
+            assert content is not None
+            text = content.read()
+            out.addfile(member, io.BytesIO(text.upper() if member.name.endswith("/acl") else text))
+    assert main(["restore", "--config-to", str(tmp_path / "etc"), str(tmp_path / "b.tar")]) == 1
+    said = capsys.readouterr().err
+    assert "is damaged: config/" in said
+    assert "/acl has another checksum" in said
+    assert not [path for path in (tmp_path / "etc").rglob("*") if path.is_file()]
+
+
+def test_a_backup_names_what_killed_ones_have_left(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It names neither the file of a backup that runs nor those of other programs, and removes none."""
+    def kill(label: str, length: int) -> Callable[[int], None]:
+        os._exit(KILLED)
+
+    assert in_child(lambda: save(str(broker.config), str(tmp_path / "monday.tar.gz"), True, False, kill)) == KILLED
+    (tmp_path / "film.partial").write_bytes(b"RIFF")
+    with (tmp_path / "running.tar.partial").open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert main(["backup", "-c", str(broker.config), str(tmp_path / "a.tar")]) == 0
+    err = capsys.readouterr().err
+    assert err == f"Warning: {tmp_path}/monday.tar.gz.partial was left by a backup that was killed. Remove it.\n"
+    assert (tmp_path / "monday.tar.gz.partial").exists()
+    (tmp_path / "running.tar.partial").unlink()
+    assert main(["backup", "-c", str(broker.config), str(tmp_path / "monday.tar.gz")]) == 0
+    assert "Warning" not in capsys.readouterr().err
 
 
 def made(path: Path, manifest: object, members: dict[str, bytes], links: tuple[str, ...] = ()) -> Reader:

@@ -3,10 +3,11 @@
   config/PATH       a file of the configuration, by its absolute path without the first `/`
   store/NAME        a file of the store, by its path below the store's folder
   manifest.json     version of the format, version of mosq, time, folder of the store, and for each member its
-                    size and its SHA-256
+                    size and its SHA-256; a field of its own head in the archive has the manifest's SHA-256
 
-A reader refuses an archive without manifest, of a newer format, with members that the manifest does not name, and
-with names that leave the folder to which they are written.
+A reader refuses an archive without manifest, of a newer format, with members that the manifest does not name, with a
+checksum that is wrong, and with names that leave the folder to which they are written. An archive of a version that
+wrote no checksum of the manifest is read, and the reader reports that.
 """
 
 import hashlib
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MANIFEST, CONFIG, STORE = "manifest.json", "config/", "store/"
+MANIFEST_SUM = "MOSQ.sha256"    # a field of the manifest's head, as POSIX allows to vendors
 MANIFEST_BYTES_MAX = 64 << 20
 BLOCK_BYTES = 1 << 20
 
@@ -77,10 +79,12 @@ class Writer:
         """Add the manifest and the end of the archive."""
         import io
 
-        content = json.dumps({"format": FORMAT, "broker": f"mosq {VERSION}", **about, "members": self.members},
+        content = json.dumps({"format": FORMAT, "broker": f"mosq {VERSION}", "sum": MANIFEST_SUM, **about,
+                              "members": self.members},
                              ensure_ascii=False, indent=1).encode(errors="surrogateescape")
         member = tarfile.TarInfo(MANIFEST)
         member.size = len(content)
+        member.pax_headers = {MANIFEST_SUM: hashlib.sha256(content).hexdigest()}
         self._tar.addfile(member, io.BytesIO(content))
         self._tar.close()
 
@@ -91,6 +95,7 @@ class Reader:
     def __init__(self, path: str) -> None:
         """Open it and read the manifest. Raises BackupError."""
         self.path = path
+        self.has_manifest_sum = False           # an older version wrote none
         try:
             self._file = open(path, "rb")       # noqa: SIM115  # close() closes it
         except OSError as error:
@@ -129,7 +134,13 @@ class Reader:
         content = self._tar.extractfile(member)
         assert content is not None
         try:
-            manifest = json.loads(content.read())
+            text = content.read()
+            wanted = member.pax_headers.get(MANIFEST_SUM)
+            self._check_manifest(text, wanted)
+            manifest = json.loads(text)
+            if "sum" in manifest and wanted is None:
+                raise BackupError(f"{self.path} is damaged: the checksum of {MANIFEST} is missing. Take another "
+                                  "backup.")
             number, by = int(manifest["format"]), str(manifest["broker"])
         except (OSError, EOFError, tarfile.TarError, ValueError, KeyError, TypeError, RecursionError):
             raise BackupError(f"{self.path} has a damaged manifest. Take another backup.") from None
@@ -143,6 +154,11 @@ class Reader:
         if not is_right or not all(isinstance(manifest.get(name), (str, type(None))) for name in ("store", "config")):
             raise BackupError(f"{self.path} has a damaged manifest. Take another backup.")
         return manifest                         # type: ignore[no-any-return]
+
+    def _check_manifest(self, text: bytes, wanted: str | None) -> None:
+        if wanted is not None and wanted != hashlib.sha256(text).hexdigest():
+            raise BackupError(f"{self.path} is damaged: {MANIFEST} has another checksum. Take another backup.")
+        self.has_manifest_sum = wanted is not None
 
     def _check_names(self, count: int) -> None:
         for name, one in self.names.items():

@@ -96,6 +96,8 @@ def backup(conf: str, without_secrets: bool, force: bool, quiet: bool, archive: 
         bars.end()
     for one in saved.left_out:
         click.echo(f"Warning: not in the backup: {one}", err=True)
+    for one in saved.unfinished:
+        click.echo(f"Warning: {one} was left by a backup that was killed. Remove it.", err=True)
     if not quiet:
         click.echo(f"{archive}: {_content(saved.members)}, {os.stat(archive).st_size:,} bytes.")
     return EXIT_OK
@@ -130,6 +132,9 @@ def restore(                            # parameters: one for each option of the
     bars = Bars(quiet)
     try:
         with Reader(archive) as reader:
+            if not reader.has_manifest_sum and not quiet:
+                click.echo(f"Note: {archive} was written by {reader.manifest['broker']}, which wrote no checksum of "
+                           "the list of files. The checksums of the files are verified.", err=True)
             if check:
                 names = list(reader.names)
                 reader.copy(names, lambda name: None, bars.begin("Checking", reader.total_bytes(names)))

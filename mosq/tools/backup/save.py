@@ -10,7 +10,7 @@ import time
 from mosq.config.errors import ConfigError
 from mosq.config.parser import load_config
 from mosq.server.storage import store_place
-from mosq.tools.backup.archive import STORE, BackupError, Writer
+from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Writer
 from mosq.tools.backup.sources import OpenFiles, config_files, config_name, copy_store, open_streams
 from mosq.tools.db.mark import sync_folder
 from mosq.tools.db.store import LOCK, SEGMENT, StoreSource
@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int], Callable[[int], None]]
 
 PARTIAL = ".partial"
+GZIP = b"\x1f\x8b"               # the first bytes of a compressed archive
 
 
 class Saved:
     """The result of a backup."""
 
-    def __init__(self, members: "dict[str, dict[str, Any]]", left_out: list[str], store: str | None) -> None:
+    def __init__(self, members: "dict[str, dict[str, Any]]", left_out: list[str], store: str | None,
+                 unfinished: list[str]) -> None:
         self.members, self.left_out, self.store = members, left_out, store
+        self.unfinished = unfinished            # what killed backups have left beside the archive
 
 
 def save(conf: str, target: str, with_secrets: bool, force: bool, progress: "Progress") -> Saved:
@@ -68,7 +71,7 @@ def save(conf: str, target: str, with_secrets: bool, force: bool, progress: "Pro
             _remove(partial)
         if fd >= 0:
             os.close(fd)                # also gives the lock back
-    return Saved(writer.members, left_out, folder if has_store else None)
+    return Saved(writer.members, left_out, folder if has_store else None, _unfinished(target))
 
 
 def _open_partial(path: str) -> int:
@@ -89,6 +92,31 @@ def _open_partial(path: str) -> int:
             os.close(fd)
             raise
         os.close(fd)                    # another backup has put it in place
+
+
+def _unfinished(target: str) -> list[str]:
+    """Return the files beside the archive that killed backups of other names have left: no process has their lock."""
+    folder = os.path.dirname(target)
+    try:
+        names = [name for name in sorted(os.listdir(folder or ".")) if name.endswith(PARTIAL)]
+    except OSError:
+        return []
+    return [path for name in names if _is_unfinished(path := os.path.join(folder, name))]
+
+
+def _is_unfinished(path: str) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        first = os.pread(fd, len(GZIP), 0)
+        return stat.S_ISREG(os.fstat(fd).st_mode) and first in (b"", GZIP, CONFIG.encode()[:len(GZIP)])
+    except OSError:                     # a backup writes it now
+        return False
+    finally:
+        os.close(fd)
 
 
 def _write(writer: Writer, conf: str, files: list[str], folder: str | None, progress: "Progress") -> list[str]:
