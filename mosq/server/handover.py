@@ -18,7 +18,7 @@ import os
 
 from mosq.config.plugin import sqlite_file, sqlite_keeps
 from mosq.log_types import ERROR, NOTICE, WARNING
-from mosq.tools.db.mark import EXPORTED, identity, read_mark, remove_mark
+from mosq.tools.db.mark import EXPORTED, former_line, identity, read_mark, remove_mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ def _set_aside(store: str, path: str, report: "Report") -> None:
     report(WARNING, f"Warning: {path} was removed, so the broker starts without sessions and retained messages. The "
                     f"old store is now in {kept}; to use it again, stop mosq, remove the files {store}/{SEGMENT}* and "
                     "move those of that folder to their place.")
+    _report_former(store, report)
 
 
 def _changed(config: "Config", store: str, path: str, report: "Report") -> None:
@@ -192,6 +193,13 @@ def take_over(config: "Config", store: str, path: str, report: "Report") -> None
     if kept:
         report(WARNING, f"Warning: {path} was changed by another program after mosq had written it, so its content "
                         f"counts. The old store is now in {kept}.")
+        _report_former(store, report)
+
+
+def _report_former(store: str, report: "Report") -> None:
+    line = former_line(store)
+    if line:
+        report(WARNING, f"Warning: {line} Remove those that you no longer need.")
 
 
 def _report_counts(path: str, counts: "Counts", warnings: list[str], report: "Report") -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mosq.cli.commands import main
+from mosq.tools.db.mark import former_line, former_stores
 from mosq.tools.db.mosquitto_file import Client, ClientMessage, Message, MosquittoFile, Retain, Subscription
 from tests.db import mosquitto_db as made
 from tests.durable.test_restart import KEEP, Kept, publish, subscribe
@@ -370,6 +372,24 @@ def test_a_file_that_mosquitto_changed_is_taken_over_and_the_store_is_set_aside(
     assert retained_of(broker) == [b"by mosquitto"]
     assert "was changed by another program" in broker.log()
     assert len(asides(broker, "replaced")) == 1
+    assert "former stores" not in broker.log()
+
+
+def test_former_stores_that_pile_up_are_counted_in_the_log_and_by_doctor(broker: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    filled(broker)
+    store = broker.dir / "mosquitto.db.store"
+    for name in ("replaced.20200101T000000.7", "removed.20190101T000000.7"):
+        (store / name).mkdir()
+        (store / name / "segment.000001").write_bytes(bytes(1_500_000))
+    assert former_line(str(store)) == ""
+    broker.stop()
+    mosquitto_wrote(file_of(broker), b"ours")
+    broker.start()
+    line = f"3 former stores with {former_stores(str(store))[1] / 1e6:,.1f} MB are kept in and beside {store}, the oldest in {store}/removed.20190101T000000.7."
+    assert f"Warning: {line} mosq does not read them again. Remove those that you no longer need." in broker.log()
+    assert former_stores(str(store))[1] > 3_000_000
+    assert main(["doctor", "--json", str(broker.config)]) == 1
+    assert line in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("bad", [b"", made.header() + made.config(), made.header() + made.message(5, b"r", b"x")[:-1], made.header(7), b"SQLite format 3\0x"])

@@ -10,7 +10,7 @@ import shutil
 import time
 
 from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Reader
-from mosq.tools.db.mark import sync_folder
+from mosq.tools.db.mark import BEFORE_RESTORE, sync_folder
 from mosq.tools.db.store import StoreError, StoreSource, open_store, segment_files
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
-STAGE, KEPT = ".restoring", ".before-restore"
+STAGE, KEPT = ".restoring", BEFORE_RESTORE
 AT_FDCWD, EXCHANGE = -100, 2            # renameat2(2)
 
 

@@ -18,6 +18,10 @@ NAME = "mosquitto.mark"
 BYTES_MAX = 65536
 EXPORTED, IMPORTED = "exported", "imported"
 PARTLY = "partly"  # imported, but parts of the file were left out as invalid
+# names of former stores: in the store's folder, and beside it after `mosq restore`
+REPLACED, REMOVED, BEFORE_RESTORE = "replaced", "removed", ".before-restore"
+ASIDE = (f"{REPLACED}.", f"{REMOVED}.")
+FORMER_MANY = 2                 # more former stores than this are reported
 TAKEN_OVER, FOREIGN = "taken-over", "foreign"  # a file that mosq keeps under another name: read by it, or unknown to it
 
 
@@ -108,6 +112,42 @@ def keep(path: str, what: str) -> str:
         sync_folder(os.path.dirname(kept) or ".")
         return kept
     raise OSError(f"{path}.{what}.*: a thousand files; remove those that you do not need")
+
+
+def former_stores(store: str) -> tuple[list[str], int]:
+    """Return the former stores that mosq has set aside in and beside a store's folder, and their size in bytes."""
+    above, name = os.path.split(os.path.abspath(store))
+    found = _folders(store, ASIDE) + _folders(above, (f"{name}{BEFORE_RESTORE}.",))
+    size = 0
+    for folder in found:
+        for base, _, names in os.walk(folder):
+            size += sum(_size(os.path.join(base, one)) for one in names)
+    return found, size
+
+
+def former_line(store: str) -> str:
+    """Return the sentence about former stores, if there are more than FORMER_MANY; else ""."""
+    found, size = former_stores(store)
+    if len(found) <= FORMER_MANY:
+        return ""
+    return (f"{len(found)} former stores with {size / 1e6:,.1f} MB are kept in and beside {store}, the oldest in "
+            f"{min(found, key=lambda one: one.rpartition('.')[0].rpartition('.')[2])}. mosq does not read them again.")
+
+
+def _folders(folder: str, begins: tuple[str, ...]) -> list[str]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    paths = [os.path.join(folder, name) for name in names if name.startswith(begins)]
+    return [path for path in paths if os.path.isdir(path)]
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
 
 
 def sync_folder(path: str) -> None:

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mosq.tools.db import kinds
-from mosq.tools.db.mark import sync_folder
+from mosq.tools.db.mark import REMOVED, REPLACED, sync_folder
 from mosq.version import VERSION
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def set_aside(path: str) -> str:
     """Move the files of a store into a folder below its own; return that folder. Raises StoreError and OSError."""
     place = open_store(path)  # for its lock
     try:
-        return _move_old(path, "removed") or path
+        return _move_old(path, REMOVED) or path
     finally:
         place.close()
 
@@ -229,7 +229,7 @@ def _move_old(path: str, what: str) -> str | None:
 
 
 def _put_in_place(path: str, stage: str) -> str | None:
-    kept = _move_old(path, "replaced")
+    kept = _move_old(path, REPLACED)
     for name in segment_files(stage):
         os.rename(os.path.join(stage, name), os.path.join(path, name))
     sync_folder(path)

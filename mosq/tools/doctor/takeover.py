@@ -6,7 +6,7 @@ import os
 from mosq.config.model import Config
 from mosq.server.handover import has_bytes, has_segments, mosquitto_file, not_a_file, sqlite_database
 from mosq.server.storage import store_directory
-from mosq.tools.db.mark import EXPORTED, NAME, identity, read_mark
+from mosq.tools.db.mark import EXPORTED, NAME, former_line, identity, read_mark
 
 STOP_FIRST = "Stop Mosquitto first: it writes the file at its end."
 
@@ -21,8 +21,11 @@ def takeover_findings(config: Config) -> list[tuple[bool, str, str]]:
         if not has_segments(store):
             odd = [(True, f"{wrong}, so there is nothing to take over from it", "Remove it, or put the file there.")
                    for one in (file, database) if one is not None and (wrong := not_a_file(one))]
-            return odd + _first([one for one in (file, database) if one is not None and has_bytes(one)], file, store)
-        return _later(config, file, database, store)
+            odd += _first([one for one in (file, database) if one is not None and has_bytes(one)], file, store)
+        else:
+            odd = _later(config, file, database, store)
+        former = former_line(store)
+        return [*odd, (True, former, "Remove those that you no longer need (rm -r).")] if former else odd
     except OSError as error:
         return [(True, f"{error.filename or store}: {error.strerror}", "Run mosq doctor as a user that may read it.")]
 
