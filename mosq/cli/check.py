@@ -35,13 +35,17 @@ def check(config_file: str, overrides: tuple[str, ...] = ()) -> int:
     from mosq.config.acl import acl_warnings
     from mosq.config.plugin import all_plugins, refusal
 
-    native = [f"{why} ({plugin.origin})" for plugin in all_plugins(config) if (why := refusal(plugin)) is not None]
+    refused = [f"{why} ({plugin.origin})" for plugin in all_plugins(config) if (why := refusal(plugin)) is not None]
     patterns = [line for rules in acls.values() for line in acl_warnings(rules)]
     store = [] if unkept is None else [unkept_line(config, unkept)]
     for _, notice in config.notices:
         print(notice, file=sys.stderr)
     rights = [f"{one.text}. {one.advice}" for one in troubles(config) if one.stops]
-    for warning in (*config.warnings, *patterns, *store, *native, *file_problems(config), *rights):
+    for warning in (*config.warnings, *patterns, *store, *file_problems(config), *rights):
         print(f"Warning: {warning}", file=sys.stderr)
+    for why in refused:
+        print(f"Error: The broker does not start with this file: {why}", file=sys.stderr)
+    if refused:
+        return EXIT_CONFIG
     print("Configuration file is OK.")
     return EXIT_OK

@@ -334,9 +334,19 @@ def test_help_has_examples_and_exit_statuses():
 
 # ---- --test-config
 
-def test_test_config_warns_of_unreadable_files_and_plugins(run, write):
-    path = write("m.conf", "listener 8883", "certfile /no/c", "keyfile /no/k", "password_file /no/p", "acl_file /no/a", "auth_plugin /no/x.so")
+def test_test_config_warns_of_unreadable_files(run, write):
+    path = write("m.conf", "listener 8883", "certfile /no/c", "keyfile /no/k", "password_file /no/p", "acl_file /no/a")
     status, out, err = run("-c", path, "--test-config")
     assert (status, out) == (0, "Configuration file is OK.\n")
-    for said in ("'certfile'", "'keyfile'", "'password_file'", "'acl_file'", "does not load native plugins"):
+    for said in ("'certfile'", "'keyfile'", "'password_file'", "'acl_file'"):
         assert said in err
+
+
+def test_test_config_refuses_a_native_plugin_as_the_start_does(run, write):
+    path = write("m.conf", "listener 1883 127.0.0.1", "certfile /no/c", "keyfile /no/k", "plugin /usr/lib/mosquitto_go_auth.so",
+                 "plugin mosquitto_password_file.so", "plugin_opt_password_file /no/p")
+    status, out, err = run("-c", path, "--test-config")
+    assert (status, out) == (3, "")
+    assert "Error: The broker does not start with this file: Unable to load the plugin '/usr/lib/mosquitto_go_auth.so'" in err
+    assert "does not load native plugins" in err and f"{path}:4" in err and "'certfile'" in err
+    assert run("-c", path)[0] == 3                      # without --test-config
