@@ -1,7 +1,8 @@
 """Print the table of README.md from a folder of the lab with the suite `cost` (`make relay`).
 
-    python -m perf.summary build/lab/cost-...
+    python -m perf.summary build/lab/cost-... [--write README.md]
 
+--write replaces the tables between the two marks of the page; the text around them holds for all rows.
 A cell is the CPU per message (for `connect`: per client) as a multiple of the relay's, in brackets microseconds:
 medians over the repetitions. The exit status is 1 if mosq costs more than its bound, or if a message was lost,
 duplicated or reordered.
@@ -9,9 +10,11 @@ duplicated or reordered.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +38,7 @@ ROWS = {
     ("cost-connect", "10,000 clients"): ("connect 10,000 idle clients", 1.35),
 }
 IDLE_BYTES_MAX = 600
+BEGIN, END = "<!-- make relay writes this table -->", "<!-- end of the table -->"
 
 Phase = dict[str, Any]
 Runs = dict[tuple[str, str, str], list[Phase]]
@@ -108,16 +112,33 @@ def missed(runs: Runs) -> Iterator[str]:
         yield f"memory per idle client: {size:.0f} bytes; the bound is {IDLE_BYTES_MAX}"
 
 
-def main(folder: str) -> int:
-    with Path(folder, "runs.jsonl").open(encoding="utf-8") as file:
+def written(text: str, rows_of_table: str, runs: Runs, day: str) -> str:
+    """Return a page with the tables between its marks replaced. Raises ValueError without marks."""
+    before_it, after_it = text.index(BEGIN), text.index(END)
+    most = max(map(len, runs.values()))
+    about = f"Measured on {day}; medians of {most} runs." if most > 1 else f"Measured on {day}, one run for each cell."
+    return f"{text[:before_it]}{BEGIN}\n\n{about}\n\n{rows_of_table}\n{text[after_it:]}"
+
+
+def main(*words: str) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="page in which the tables are replaced")
+    given = parser.parse_args(words)
+    path = given.folder / "runs.jsonl"
+    with path.open(encoding="utf-8") as file:
         runs = phases(file)
     brokers = [one for one in dict.fromkeys(broker for _, _, broker in runs) if one != RELAY]
     brokers.sort(key=lambda one: (one != MOSQ, one))
-    print(table(["", RELAY, *brokers], list(rows(runs, brokers))), end="")
+    shown = table(["", RELAY, *brokers], list(rows(runs, brokers)))
+    print(shown, end="")
     bad = list(missed(runs))
     print("", *(bad or ["mosq meets all bounds of perf/summary.py"]), sep="\n")
+    if given.write is not None:
+        day = time.strftime("%-d %B %Y", time.gmtime(path.stat().st_mtime))
+        given.write.write_text(written(given.write.read_text("utf-8"), shown, runs, day), "utf-8")
     return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from perf.summary import ROWS, main
+from perf.summary import BEGIN, END, ROWS, main
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(test: str, case: str, broker: str, us: float, *, exact: bool = True, idle: float = 500.0) -> dict[str, Any]:
@@ -38,6 +40,18 @@ def test_cells_are_multiples_of_the_relay(tmp_path: Path, capsys: pytest.Capture
 def test_a_missed_bound_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], mosq: dict[str, Any], words: str) -> None:
     status, lines = printed(tmp_path, capsys, run("cost-pairs", "QoS 0", "relay", 1.0), run("cost-connect", "10,000 clients", "relay", 1.0), mosq)
     assert status == 1 and lines[-1].endswith(words)
+
+
+def test_the_tables_of_the_page_are_replaced_and_its_text_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text((ROOT / "README.md").read_text())
+    before, after = page.read_text().partition(BEGIN)[0], page.read_text().partition(END)[2]
+    (tmp_path / "runs.jsonl").write_text("".join(json.dumps(run("cost-pairs", "QoS 0", broker, 2.0)) + "\n" for broker in ("relay", "mosq") * 3))
+    assert main(str(tmp_path), "--write", str(page)) == 0
+    lines = page.read_text().removeprefix(before).removesuffix(after).splitlines()
+    assert [*lines[:2], *lines[3:]] == [BEGIN, "", "", "|  | relay | mosq |", "| --- | --- | --- |", "| 100 pairs QoS 0 | 2.00 us | 1.00 (2.00) |", "", END]
+    assert lines[2].startswith("Measured on ") and lines[2].endswith("; medians of 3 runs.")
+    capsys.readouterr()
 
 
 def test_each_row_is_a_case_of_the_suite() -> None:
