@@ -11,6 +11,17 @@ from tests.harness.plane import Plane
 
 TABLE = stat_table.Table((Path(__file__).resolve().parents[2] / stat_table.DECLARATION).read_text())
 ALWAYS = {topic for topic, one in TABLE.topics.items() if stat_table.when(one) == "SYS_ALWAYS"}
+# below $SYS/broker/ in Mosquitto 2.0.11 and 2.1.2
+MOSQUITTOS = {
+    "bytes/received", "bytes/sent", "clients/active", "clients/connected", "clients/disconnected", "clients/expired", "clients/inactive",
+    "clients/maximum", "clients/total", "connections/socket/count", "heap/current", "heap/maximum", "messages/received", "messages/sent",
+    "messages/stored", "packet/out/bytes", "packet/out/count", "publish/bytes/received", "publish/bytes/sent", "publish/messages/dropped",
+    "publish/messages/received", "publish/messages/sent", "retained messages/count", "shared_subscriptions/count", "store/messages/bytes",
+    "store/messages/count", "subscriptions/count", "uptime", "version",
+    *(f"load/{name}/{minutes}min" for minutes in (1, 5, 15)
+      for name in ("bytes/received", "bytes/sent", "connections", "messages/received", "messages/sent", "publish/dropped", "publish/received",
+                   "publish/sent", "sockets")),
+}
 LOADS = {f"load/{one.load}/{minutes}min" for one in TABLE.stats if one.load for minutes in (1, 5, 15)}
 
 
@@ -35,5 +46,6 @@ def test_sys_has_each_topic() -> None:
             assert isinstance(got, Publish)
             seen[got.topic.removeprefix("$SYS/broker/")] = got.payload.decode()
         assert seen.keys() == ALWAYS | LOADS | {"uptime", "version"}
+        assert seen.keys() >= MOSQUITTOS
         assert seen["subscriptions/count"] == seen["index/subscriptions"]
         assert seen["index/load"].partition(".")[2].isdigit()

@@ -157,6 +157,26 @@ def test_the_database_is_in_persistence_location_as_in_mosquitto(file: Path) -> 
         kept.close()
 
 
+def test_two_brokers_keep_what_they_have_in_one_folder(tmp_path: Path) -> None:
+    """plugin_opt_db_file names the store, so brokers with different files do not share one."""
+    folder = tmp_path / "both"
+    folder.mkdir()
+    folder.chmod(0o777)
+    both = [Kept(f"plugin persist-sqlite\nplugin_opt_db_file {folder}/{name}.db\n{OURS}") for name in "ab"]
+    try:
+        for broker in both:
+            broker.start()
+        for n, broker in enumerate(both):
+            broker.client(f"only here {n}", session=False)
+            broker.restart()
+        for n, broker in enumerate(both):
+            broker.client(f"only here {n}", session=True)
+            broker.client(f"only here {1 - n}", session=False)
+    finally:
+        for broker in both:
+            broker.close()
+
+
 @pytest.mark.parametrize("version", [(1, 2, 0), (2, 0, 0), (0, 0, 1)])
 def test_a_newer_schema_is_refused(broker: Kept, file: Path, tmp_path: Path, version: tuple[int, int, int]) -> None:
     file.unlink()

@@ -96,6 +96,7 @@ class Kept:
     username: str | None = UNKNOWN                                    # of its last connection; UNKNOWN: the CONNECT was malformed
     delayed: bytes = b""                                            # payload of the delayed will of its last connection
     inflight: dict[int, int] = field(default_factory=dict)          # payload bytes of mosq's messages that are not acknowledged
+    received: set[int] = field(default_factory=set)                 # those of QoS 2 that wait for PUBCOMP
 
 
 class Shadow:
@@ -238,6 +239,9 @@ class Shadow:
                 kept.unreleased.pop(int(packet.mid), None)
             elif isinstance(packet, Pubrel) or packet.qos == 1 or (how == "e" and one.level == 5):
                 kept.inflight.pop(packet.mid, None)
+                kept.received.discard(packet.mid)
+            elif isinstance(packet, Publish):
+                kept.received.add(packet.mid)
             one.odd_acks |= how == "d"
             one.refused |= how == "e" and isinstance(packet, Publish) and packet.qos == 2 and one.level == 5
 
@@ -245,9 +249,14 @@ class Shadow:
         """Return True if as many messages were in flight to a client as may be, before or after the last step."""
         return n in self.full_before or self._is_full(n)
 
-    def _is_full(self, n: int) -> bool:
+    def window_is_full_in_theirs(self, n: int, ours: list[Item], theirs: list[Item]) -> bool:
+        """Return True if a client's window is full in Mosquitto after the last step, in which both have sent new messages only."""
+        new = [[len(item.packet.payload) for item in items if isinstance(item.packet, Publish) and item.packet.qos] for items in (ours, theirs)]
+        return self._is_full(n, len(new[1]) - len(new[0]), sum(new[1]) - sum(new[0]))
+
+    def _is_full(self, n: int, more: int = 0, more_bytes: int = 0) -> bool:
         inflight = self.session(n).inflight
-        return len(inflight) >= self.connections[n].window or 0 < self.limits.window_bytes <= sum(inflight.values())
+        return len(inflight) + more >= self.connections[n].window or 0 < self.limits.window_bytes <= sum(inflight.values()) + more_bytes
 
     def _ended_before_its_will(self, step: Step, one: Connection) -> str:
         """Return a row if a DISCONNECT with will has ended the session at once, and the will has a delay."""

@@ -246,6 +246,31 @@ def test_only_own_retained_messages_are_sent_in_spite_of_no_local() -> None:
         assert rule is not None and rule.explains is rules.retained_and_no_local
     assert rule_of(played("2.1", *steps, ours={0: []}, theirs={0: heard(other)})) is None
     assert rule_of(played("2.1", *steps, ours={0: heard(other)}, theirs={0: heard(own)})) is None
+    # together with another known difference, or with one that is not known
+    twice, third = heard(own, Publish("a/3", b"3", 1, 1)), heard(Publish("a/3", b"3", 0))
+    overlapping = replace(played("2.1", *steps, ours={0: third}, theirs={0: twice}), config="single")
+    assert (rule := rule_of(overlapping)) is not None and rule.explains is rules.one_copy and not rule.goes_on
+    assert rule_of(replace(overlapping, config="plain")) is None
+    own, other = replace(own, qos=1, mid=1), replace(other, payload=b"o", qos=1, mid=1)
+    # payload bytes that may be in flight, or messages: `own` fills the window in Mosquitto
+    for limits, known in ((Limits(window_bytes=3), True), (Limits(window_bytes=4), False), (Limits(window=1), True), (Limits(window=2), False)):
+        found = rule_of(played("2.1", *steps, ours={0: heard(other)}, theirs={0: heard(own)}, limits=limits))
+        assert (found is not None) == known
+
+
+def test_more_messages_under_max_inflight_bytes_need_a_released_one() -> None:
+    """QoS 2 message 1 leaves the count of mosq when client 0 has sent PUBREC, so message 2 follows."""
+    state, first, second = Shadow("2.1", Limits(window_bytes=1)), Publish("a", b"1", 2, 1), Publish("a", b"2", 2, 2)
+    for n, client_id in enumerate("ab"):
+        state.begin(opens(n, 4, Connect(client_id)))
+        state.end(opens(n, 4, Connect(client_id)), {n: heard(Connack())}, {n: heard(Connack())}, [])
+    step: Step = ("answer", 0, "a")
+    both: tuple[Heard, Heard] = {0: heard(Pubrel(1), second), 1: []}, {0: heard(Pubrel(1)), 1: []}
+    some: list[tuple[list[tuple[Any, str]], bool]] = [([], False), ([(first, "a")], True)]
+    for acted, known in some:
+        state.begin(step)
+        rows = state.end(step, *both, acted)
+        assert (rule_of(Difference("2.1", "bytes", [step], *both, step, state, tuple(rows))) is not None) == known
 
 
 def test_a_copy_with_retain_may_have_another_place_in_a_full_window() -> None:
@@ -286,3 +311,21 @@ def test_another_member_of_a_shared_group_may_get_a_message() -> None:
     assert rule_of(played("2.1", *steps, ours={0: message, 2: []}, theirs={0: [], 2: message})) is None
     left = (*steps[:-1], sends(1, 4, Unsubscribe(2, ("$share/g/a/+",))), steps[-1])
     assert rule_of(played("2.1", *left, ours={0: message, 1: []}, theirs={0: [], 1: message})) is None
+
+
+def test_a_place_that_mosquitto_has_lost_may_leave_other_copies_waiting() -> None:
+    one, two, other = Publish("a", b"1", 1, 1), Publish("a", b"1", 2, 2), Publish("b", b"2", 1, 1)
+    some: list[tuple[int, list[Publish], bool]] = [(1, [one], True), (1, [two], True), (1, [other], False), (20, [one], False)]
+    for most, sent, known in some:
+        state = Shadow("2.1", Limits())
+        for step in opens(0, 5, Connect("a", props=((P.RECEIVE_MAXIMUM, most),))), opens(1, 4, Connect("b")):
+            state.begin(step)
+            state.end(step, {step[1]: heard(Connack())}, {step[1]: heard(Connack())}, [])
+        answer: Step = ("answer", 0, "e")
+        state.begin(answer)
+        state.end(answer, {0: []}, {0: []}, [(Publish("c", b"3", 2, 3), "e")])
+        step = sends(1, 4, Publish("a", b"1", 2, 1))
+        both: tuple[Heard, Heard] = {0: heard(two, replace(two, mid=4)), 1: []}, {0: heard(*sent), 1: []}
+        state.begin(step)
+        rows = state.end(step, *both, [])
+        assert (rule_of(Difference("2.1", "odd", [step], *both, step, state, tuple(rows))) is not None) == known

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness.broker import Brokers
-from tests.harness.packets import Connack, Connect, Pingreq, Publish, Pubrec, Will, frame
+from tests.harness.packets import (
+    Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Pubrec, Suback, Subscribe, Unsuback, Unsubscribe, Will, frame,
+)
 from tests.harness.properties import P, text
 from tests.harness.wire import Wire
 
@@ -108,6 +110,25 @@ def test_a_wrong_packet_is_answered(brokers: Brokers, raw: bytes, wanted: bytes,
 @pytest.mark.parametrize(("raw", "wanted"), CONNECTS.values(), ids=CONNECTS)
 def test_a_wrong_connect_is_answered(brokers: Brokers, raw: bytes, wanted: bytes) -> None:
     assert answer(brokers.get("sys_interval 0\n").port, raw, connected=False) == wanted
+
+
+@pytest.mark.parametrize("level", [3, 4, 5])
+def test_topics_and_filters_have_at_most_200_separators(brokers: Brokers, level: int) -> None:
+    """A message with so many reaches its subscriber; one more separator ends the connection, as in Mosquitto."""
+    most, more = "/" * 200, "/" * 201
+    port = brokers.get("sys_interval 0\n").port
+    wire = Wire(port, level)
+    wire.send(Connect("levels"), Subscribe(1, ((most, 0),)), Publish(most, b"x"), Unsubscribe(2, (most,)), Pingreq())
+    got = [wire.read_packet() for _ in range(5)]
+    assert [type(one) for one in got] == [Connack, Suback, Publish, Unsuback, Pingresp]
+    wire.close()
+    for packet in (Subscribe(1, ((more, 0),)), Publish(more, b"x"), Unsubscribe(2, (more,))):
+        wire = Wire(port, level)
+        wire.send(Connect("levels"), packet, Pingreq())
+        assert isinstance(wire.read_packet(), Connack)
+        assert level < 5 or wire.read_packet() == Disconnect(0x81)
+        wire.expect_closed()
+        wire.close()
 
 
 @pytest.mark.parametrize(("option", "first", "code"), [("max_qos 1\n", 0x34, b"\x9b"), ("retain_available false\n", 0x31, b"\x9a")])
