@@ -31,6 +31,7 @@ QUEUED_QOS0 = "QoS 0 messages under `queue_qos0_messages`"
 DELAYED_WILL = "a delayed will when its session ends first"
 RETAINED = "retained messages for a new subscription"
 KEEPALIVE = "a CONNECT that is refused because of its keepalive (3.x)"
+OTHER_USER = "a session that another user name, or a client at another mount point, resumes"
 ODD_DISCONNECT = "DISCONNECT with reserved flags, or bytes behind its properties (5.0)"
 
 
@@ -170,7 +171,8 @@ class Shadow:
         one = self.connections[n] = Connection(client_id, level, connect, self.limits)
         kept = self.session(n)
         self.delayed, kept.delayed = kept.delayed, b""
-        self.other_user = connect is not None and kept.username not in (UNKNOWN, connect.username)
+        absent = level == 3 and connect is None         # in 3.1, a user name may be absent although its flag is set
+        self.other_user = (connect is not None or absent) and kept.username not in (UNKNOWN, connect.username if connect else None)
         kept.username = connect.username if connect is not None else UNKNOWN
         if one.will is not None:
             self.retained |= one.will.retain
@@ -183,6 +185,8 @@ class Shadow:
         if connack is None or connack.rc:
             refused = connack is not None and connack.rc == 2 and one.level < 5 and self._keepalive_refused(one)
             return KEEPALIVE if refused else ""
+        if one.connect is None and self.other_user:
+            return OTHER_USER       # 3.1 has no Session Present that would show it
         kept = self.session(n)
         if one.connect is not None and (one.connect.clean or (one.level > 3 and not connack.session)):
             new = {one.will.payload} if one.will else set()

@@ -15,7 +15,7 @@ from tests.differential.asked import read_asked
 from tests.differential.heard import Item, Names, named, ordered
 from tests.differential.pair import configs_of, steps_of
 from tests.differential.rules import RULES, Difference, rule_of
-from tests.differential.shadow import DELAYED_WILL, ODD_DISCONNECT, TAKEN_WILL, UNRELEASED_3, Heard, Limits, Shadow, filters_before_a_fault, is_filter
+from tests.differential.shadow import DELAYED_WILL, ODD_DISCONNECT, OTHER_USER, TAKEN_WILL, UNRELEASED_3, Heard, Limits, Shadow, filters_before_a_fault, is_filter
 from tests.differential.side import acknowledged
 from tests.differential.steps import PREFIX, with_prefix
 from tests.fuzz.sessions.maker import Step
@@ -329,3 +329,26 @@ def test_a_place_that_mosquitto_has_lost_may_leave_other_copies_waiting() -> Non
         state.begin(step)
         rows = state.end(step, *both, [])
         assert (rule_of(Difference("2.1", "odd", [step], *both, step, state, tuple(rows))) is not None) == known
+
+
+def test_a_step_of_a_client_that_has_never_connected_makes_no_difference() -> None:
+    """A session that is made shorter may begin with such a step."""
+    assert rule_of(played("2.1", sends(0, 5, Subscribe(1, (("a", 4),))), ours={}, theirs={})) is None
+
+
+def test_queued_qos_0_messages_come_behind_those_that_are_sent_again() -> None:
+    props = ((P.RECEIVE_MAXIMUM, 1),)
+    first, second, queued = Publish("a", b"1", 1, 1, dup=True), Publish("a", b"2", 1, 2, dup=True), Publish("a", b"3")
+    for theirs, known in (([first, second, queued], True), ([first, second, replace(queued, qos=1, mid=3)], False), ([first, replace(queued, retain=True)], False)):
+        both: tuple[Heard, Heard] = {0: heard(Connack(session=True), first)}, {0: heard(Connack(session=True), *theirs)}
+        rule = rule_of(played("2.1", opens(0, 5, Connect("a", False, props=props)), ours=both[0], theirs=both[1]))
+        assert (rule is not None and rule.explains is rules.resumed_with_less) == known
+
+
+@pytest.mark.parametrize(("level", "username", "rows"), [(3, "ann", (OTHER_USER,)), (3, None, ()), (4, "ann", ())])
+def test_a_session_is_resumed_without_the_user_name_that_a_connect_of_3_1_announces(level: int, username: str | None, rows: tuple[str, ...]) -> None:
+    first = opens(0, level, Connect("a", False, username=username))
+    whole = Connect("a", False, username="x").encode(level)
+    cut = frame(0x10, whole[2:-3])
+    both: Heard = {1: heard(Connack())}
+    assert played("2.0", first, ("open", 1, level, "a", cut.hex()), ours=both, theirs=both).rows == rows
