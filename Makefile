@@ -1,5 +1,5 @@
 # The verbs of this project. What each of them does is in the script of the same name in dev/.
-.PHONY: help run build build-separate test quick lint clean test-all switches asan fuzz attacks chaos differential conformance bench paper relay bench-index ablation results load load-ui pipeline-demo
+.PHONY: help run build build-separate test quick lint clean test-all switches asan fuzz attacks chaos differential conformance bench paper relay bench-index ablation results load load-ui pipeline-demo pipeline-demo-cluster
 
 help:
 	@awk -F ': *## *' '/^##@/ { print (n++ ? "\n" : "") substr($$0, 5) } /^[a-z-]+: *##/ { printf "  make %-15s%s\n", $$1, $$2 }' Makefile
@@ -83,5 +83,7 @@ load-ui: ## run load tests with locust's web page (PORT=)
 		$(if $(BROKER),--broker '$(BROKER)') $(if $(PORT),--port $(PORT))
 
 ##@ Pipeline
-pipeline-demo: ## run a broker, 200 devices and the Spark pipeline for a minute, then write the report (SECONDS= DIR=)
-	@dev/pipeline-demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)")
+pipeline-demo: ## run a broker, 200 devices and the Spark pipeline for a minute, then write the report (SECONDS= DIR= MASTER=)
+	@dev/pipeline-demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)") $(if $(MASTER),--master "$(MASTER)")
+pipeline-demo-cluster: ## the same on a standalone Spark cluster, a master and two workers that it starts here (SECONDS= DIR=)
+	@dev/pipeline-demo --cluster $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)")

@@ -3,6 +3,7 @@
 Everything lies in one folder, which stays.
 """
 
+import contextlib
 import importlib.util
 import shutil
 import subprocess
@@ -42,7 +43,7 @@ journal = "broker/mosquitto.db.store/streams"
 node = "demo"
 window = "10 seconds"
 prefix_levels = 2
-master = "local[2]"
+master = "{master}"
 
 [[silver]]
 name = "telemetry"
@@ -58,6 +59,12 @@ format = "number"
 [spark]
 "spark.sql.shuffle.partitions" = "2"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
+"""
+# a cluster of this machine: a master and two workers
+CLUSTER = """\
+"spark.driver.host" = "127.0.0.1"
+"spark.driver.bindAddress" = "127.0.0.1"
+"spark.executor.memory" = "512m"
 """
 
 
@@ -98,11 +105,22 @@ def _while_the_fleet_sends(spark: Any, found: settings.Settings, live: Live, loc
 @click.option("--seconds", default=60, show_default=True, type=click.IntRange(1, 86_400))
 @click.option("--devices", default=200, show_default=True, type=click.IntRange(1, 5000))
 @click.option("--dir", "where", default="build/pipeline-demo", show_default=True, type=click.Path())
+@click.option("--master", default="local[2]", show_default=True, help="Spark's master.")
+@click.option("--cluster", is_flag=True, help="Start a standalone cluster with two workers here, and use it.")
 @guarded
-def demo(seconds: int, devices: int, where: str) -> int:
+def demo(seconds: int, devices: int, where: str, master: str, cluster: bool) -> int:
     """Run broker, fleet, pipeline and report."""
-    from mosq.pipeline.session import spark_session
+    from mosq.pipeline.cluster.standalone import Standalone
 
+    folder = _made(where)
+    with Standalone(folder / "cluster") if cluster else contextlib.nullcontext() as started:
+        settings_text = PIPELINE.replace("{master}", master if started is None else started.url)
+        (folder / "pipeline.toml").write_text(settings_text + (CLUSTER if cluster else ""))
+        return _shown(folder, seconds, devices)
+
+
+def _made(where: str) -> Path:
+    """Return the empty folder of the demo."""
     folder = Path(where).absolute()
     if folder.exists():
         if not (folder / OURS).exists():
@@ -110,7 +128,12 @@ def demo(seconds: int, devices: int, where: str) -> int:
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / OURS).touch()
-    (folder / "pipeline.toml").write_text(PIPELINE)
+    return folder
+
+
+def _shown(folder: Path, seconds: int, devices: int) -> int:
+    from mosq.pipeline.session import spark_session
+
     found = settings.load(folder)
     port = free_port()
     broker = _broker(folder, port)
@@ -121,6 +144,7 @@ def demo(seconds: int, devices: int, where: str) -> int:
         fleet.start()
         with jobs.alone(found, live.log) as lock:
             spark = spark_session("mosq pipeline demo", master=found.master, conf=found.spark, pass_fds=(lock.fd,))
+            jobs.check_cluster(spark, found, live.log)
             _while_the_fleet_sends(spark, found, live, lock, seconds)
             fleet.end()
             live.log(f"fleet: {fleet.sent:,} rounds of messages sent; the broker stops, the remaining records are read")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mosq.pipeline import MosqPipelineError, trouble
+from mosq.pipeline.cluster import package
 from mosq.pipeline.settings import TIME_ZONE
 from mosq.tools.extras import install_advice, packages_advice
 
@@ -112,12 +113,12 @@ def problems() -> list[str]:
     return found if why is None else [*found, why]
 
 
-def _conf(master: str) -> dict[str, str]:
+def _conf(master: str, given: "Mapping[str, str]") -> dict[str, str]:
     here = Path(__file__).parent
-    # workers import the same mosq as this process, wherever they are started
     conf = {
-        "spark.executorEnv.PYTHONPATH": os.pathsep.join(map(str, (here / "workers", here.parent.parent))),
-        "spark.pyspark.python": sys.executable,
+        # workers import the same mosq as this process, wherever they are started
+        **package.options(master, given),
+        "spark.pyspark.python": given.get("spark.pyspark.python", sys.executable),
         "spark.pyspark.driver.python": sys.executable,
         # quiet from the first line on; `setLogLevel` takes effect too late
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}",
@@ -152,12 +153,16 @@ def spark_session(
     """
     if found := problems():
         raise MosqPipelineError("Spark cannot be started:\n" + "\n".join(f"- {problem}" for problem in found))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    given = dict(conf or {})
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python", sys.executable)
     from pyspark.sql import SparkSession
 
     trouble.quiet()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    options = _conf(master or ("" if submitted else "local")) | dict(conf or {})
+    ours = _conf(master or ("" if submitted else "local"), given)
+    # our archives contain the caller's
+    options = ours | given | ({package.ARCHIVES: ours[package.ARCHIVES]} if package.ARCHIVES in ours else {})
     builder = SparkSession.builder.appName(app)
     if master is not None or not submitted:
         options["spark.master"] = master or "local[*]"

@@ -42,6 +42,9 @@ DENIED = re.compile(r"(?:[\w.$]*Exception: )?([^\s:()]*)[^\n]{0,40}\(?(?:Permiss
 LOST = re.compile(r"(?:FileNotFoundException|FileNotFoundError|PATH_NOT_FOUND|FILE_NOT_EXIST)", re.IGNORECASE)
 PATH = re.compile(r"(?:file:)?(/[^\s'\":,)\]]+)")
 MASTER = re.compile(r"All masters are unresponsive|Could not parse Master URL|Invalid Spark URL|Master removed our app")
+PYTHON = re.compile(r'Cannot run program \\?"([^"\\]+)')
+VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH|different (?:minor )?version")
+NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 AGAIN = "run again: it continues where it was, and no row is lost or doubled"
 
 
@@ -83,6 +86,21 @@ def _of_spark(text: str, settings: "Settings | None") -> str | None:
         )
     if MASTER.search(text):
         return f"Spark's master does not answer or is none ({_first(text)}): start it, or correct [pipeline] master"
+    if (program := PYTHON.search(text)) is not None:
+        return (
+            f"a machine of the cluster has no {program[1]}: install the driver's version of Python there, and name its"
+            ' program in [spark] "spark.pyspark.python" (docs/pipeline-cluster.md)'
+        )
+    if VERSIONS.search(text):
+        return (
+            "the Python of the executors has another version than the driver's: install the same one there, and name"
+            ' its program in [spark] "spark.pyspark.python" (docs/pipeline-cluster.md)'
+        )
+    if (module := NO_MODULE.search(text)) is not None:
+        return (
+            f"an executor has no package {module[1]}: install it there, or send it: `mosq pipeline package`"
+            " (docs/pipeline-cluster.md)"
+        )
     if "failed to connect back" in text:
         return (
             "a Python worker of Spark did not start within the ten seconds that Spark waits: this machine is"

@@ -16,6 +16,7 @@ from mosq.cli.pipeline.options import (
     master_option,
     settings_option,
 )
+from mosq.cli.pipeline.package import package
 from mosq.cli.pipeline.repair import COMMANDS as REPAIR
 from mosq.cli.pipeline.sql import sql
 from mosq.tools.table import shown
@@ -94,6 +95,7 @@ def run(jobs: tuple[str, ...], file: str, master: str | None, how: str, quiet: b
         progress.check(settings, progress.setup(settings, wanted), rebuilding=how == "rebuild")
         spark = _session(settings, master, (lock.fd,))
         try:
+            work.check_cluster(spark, settings, live.log)
             with work.stopped_by_signals() as stop:
                 if how == "rebuild":
                     work.run_rebuild(spark, settings, jobs=wanted, log=live.log, stop=stop, lock=lock)
@@ -198,15 +200,18 @@ def erase(file: str, client: str | None, topic: str | None, yes: bool) -> int:
 
 @pipeline.command(context_settings=HELP)
 @settings_option
+@click.option(
+    "--master", metavar="URL", help="Also check the executors of this cluster: packages, journal, place of the tables."
+)
 @json_option
 @guarded
-def doctor(file: str, as_json: bool) -> int:
+def doctor(file: str, master: str | None, as_json: bool) -> int:
     """Check the needs of the pipeline on this machine, and print how to fix each problem."""
     import json
 
     from mosq.pipeline.runs import doctor as looks
 
-    found = looks.examine(file)
+    found = looks.examine(file, master)
     bad = [one for one in found if not one.ok]
     if as_json:
         # `fix` also under the name that earlier versions printed
@@ -222,5 +227,5 @@ def doctor(file: str, as_json: bool) -> int:
     return EXIT_FAILED if bad else EXIT_OK
 
 
-for _command in (*COMMANDS, *REPAIR, sql, jars):
+for _command in (*COMMANDS, *REPAIR, sql, jars, package):
     pipeline.add_command(_command)

@@ -1,6 +1,6 @@
 """Check the needs of the pipeline on this machine (`mosq pipeline doctor`), and report how to fix each problem.
 
-This module imports nothing that may be missing, starts no Spark and changes nothing.
+This module imports nothing that may be missing, and changes nothing. It starts Spark only for the checks of a cluster.
 """
 
 import contextlib
@@ -29,9 +29,31 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-def examine(file: Path | str) -> list[Finding]:
-    """Run all checks for the settings in a file."""
-    return [*_packages(), _java(), _worker(), _memory(), *_settings(file)]
+def examine(file: Path | str, master: str | None = None) -> list[Finding]:
+    """Run all checks for the settings in a file; with a master also those from its executors, which start Spark."""
+    found = [*_packages(), _java(), _worker(), _memory(), *_settings(file)]
+    if master is not None and all(one.ok for one in found):
+        found.append(_cluster(file, master))
+    return found
+
+
+def _cluster(file: Path | str, master: str) -> Finding:
+    """Check packages, journal and tables from the executors of a cluster."""
+    from mosq.pipeline import trouble
+    from mosq.pipeline.cluster import probe
+
+    given = settings.load(file)
+    try:
+        with trouble.plain_errors(given):
+            spark = session.spark_session("mosq pipeline doctor", master=master, conf=given.spark)
+            try:
+                seen = probe.check(spark, given)
+            finally:
+                session.stop(spark)
+    except MosqPipelineError as error:
+        return Finding(False, "cluster", f"{master}: {error}", f"see {probe.PAGE}")
+    hosts = ", ".join(f"{one['host']} (Python {one['python']}, pyarrow {one['pyarrow']})" for one in seen)
+    return Finding(True, "cluster", f"{master}: {len(seen)} executor{'s' * (len(seen) > 1)} on {hosts}")
 
 
 def _packages() -> "Iterator[Finding]":

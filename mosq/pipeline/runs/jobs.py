@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mosq.pipeline import MosqPipelineError, audit, trouble
+from mosq.pipeline.cluster import probe
 from mosq.pipeline.lake import lock as locks
 from mosq.pipeline.rows.work import MANIFEST_DDL, Manifest, Rule, Work, read_manifest
 from mosq.pipeline.runs import progress, rebuild, settling
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from mosq.pipeline.lake.places import Place
     from mosq.pipeline.settings import Settings
 
     Log = Callable[[str], object]
@@ -95,6 +97,7 @@ class Jobs:
         few = df.coalesce(max(1, min(self.spark.sparkContext.defaultParallelism, -(-n // TASK_ROWS))))
         manifest = read_manifest(few.mapInArrow(work, MANIFEST_DDL).toArrow().to_batches())
         check_manifest(manifest, ranges, batch_id)
+        check_files(self.tables.place, manifest, batch_id)
         self._commit(before, manifest, batch_id)
         self._settle(settling.due(self.state))
         if self.report is not None:
@@ -222,6 +225,23 @@ def check_manifest(manifest: Manifest, ranges: dict[str, tuple[int, int]], batch
         )
 
 
+def check_files(place: "Place", manifest: Manifest, batch: int) -> None:
+    """Check that the driver sees the files that the tasks wrote: a machine may have another folder of that name."""
+    if not place.is_local:
+        return
+    for table, parts in manifest.parts.items():
+        for part in parts:
+            path = place.child(table).path / part.path
+            size = path.stat().st_size if path.exists() else -1
+            if size != part.size:
+                raise MosqPipelineError(
+                    f"batch {batch}: a task wrote {path} with {part.size:,} bytes, but here"
+                    f" {'it is not there' if size < 0 else f'it has {size:,}'}: nothing was committed. Mount one"
+                    f" shared folder at {place.uri} on the driver and on every machine of the cluster, or use object"
+                    f" storage ({probe.PAGE})"
+                )
+
+
 def next_state(before: dict[str, Any], manifest: Manifest, batch: int) -> dict[str, Any]:
     """Return the state after a batch."""
     now = progress.copied(before)
@@ -271,6 +291,14 @@ def alone(settings: "Settings", log: "Log | None" = None) -> "contextlib.Abstrac
     """Lock the tables for this process and the JVM that it starts."""
     busy = f"{settings.checkpoints} is in use: another `mosq pipeline run` works on these tables; stop it first"
     return locks.held(settings.checkpoints / locks.LOCK, busy, log)
+
+
+def check_cluster(spark: "SparkSession", settings: "Settings", log: "Log") -> None:
+    """Check the executors, if the master of the session is a cluster."""
+    if probe.is_cluster(spark.sparkContext.master):
+        with trouble.plain_errors(settings):
+            seen = probe.check(spark, settings)
+        log(f"{spark.sparkContext.master}: executors on {', '.join(one['host'] for one in seen)}")
 
 
 def source(spark: "SparkSession", settings: "Settings") -> "DataFrame":
