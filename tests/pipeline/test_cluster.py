@@ -25,7 +25,7 @@ from tests.durable.test_restart import Kept
 from tests.pipeline import clusters, test_kill
 from tests.pipeline.journals import Journal
 from tests.pipeline.processes import ROOT, Killed
-from tests.pipeline.test_trouble import command, one_line
+from tests.pipeline.test_trouble import command
 from tests.streams.journalled import folder, keeping
 
 SITE = Path(sysconfig.get_path("purelib"))
@@ -138,8 +138,8 @@ def doctor(file: Path, url: str) -> tuple[int, str]:
 
 
 @pytest.mark.part("cluster")
-def test_doctor_from_executors(tmp_path: Path) -> None:
-    """Test executors without packages, journal or tables, and with the whole archive."""
+def test_doctor_of_executors_without_packages(tmp_path: Path) -> None:
+    """Test executors without packages."""
     stream = Journal(tmp_path / "streams", "tele")
     stream.fill(20)
     stream.close()
@@ -151,32 +151,6 @@ def test_doctor_from_executors(tmp_path: Path) -> None:
         file.write_text(lines)
         status, said = doctor(file, running.url)
         assert status == 1 and "has no package pyarrow" in said and "mosq pipeline package" in said, said
-        assert main(["pipeline", "package", str(tmp_path / "all.zip")]) == 0
-        file.write_text(f'{lines}"spark.archives" = "{tmp_path}/all.zip#mosq-packages"\n')
-        status, said = doctor(file, running.url)
-        assert status == 0 and "2 executors on " in said, said
-        assert list((tmp_path / "tables").iterdir()) == []
-        # the journal is read, and tables are written, with nothing but the archive
-        done = subprocess.run(command("run", "--once", "-s", file, "--master", running.url), cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0 and progress.after(settings.load(file))["rows"]["bronze"] == 20, done.stderr
-    with clusters.cluster(tmp_path / "cluster2", "mosqd", hidden=[tmp_path / "streams"]) as running:
-        file.write_text(f'[pipeline]\njournal = "streams"\ntables = "t2"\ncheckpoints = "c2"\n[spark]\n{running.settings}')
-        status, said = doctor(file, running.url)
-        assert status == 1 and f"mount the journal, {tmp_path}/streams, at the same path" in said, said
-        done = subprocess.run(command("run", "--once", "-s", file, "--master", running.url), cwd=ROOT, capture_output=True, text=True, check=False)
-        one_line(done.stderr, "mount the journal")
-        assert done.returncode == 1 and not (tmp_path / "t2/bronze/date").exists()
-
-
-@pytest.mark.part("cluster")
-def test_a_cluster_without_a_master_or_worker(tmp_path: Path) -> None:
-    stream = Journal(tmp_path / "streams", "tele")
-    stream.fill(5)
-    stream.close()
-    with clusters.cluster(tmp_path / "cluster", "mosqe") as running:
-        (tmp_path / "pipeline.toml").write_text(f'[pipeline]\njournal = "streams"\n[spark]\n{running.settings}'.replace('executor.memory" = "512m"', 'executor.memory" = "9g"'))
-        done = subprocess.run(command("run", "--once", "-s", tmp_path, "--master", running.url), cwd=ROOT, capture_output=True, text=True, check=False)
-        one_line(done.stderr, "no executor has started in 120 s. Is a worker registered that has 9g of memory")
 
 
 @pytest.mark.part("cluster")

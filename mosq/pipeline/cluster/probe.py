@@ -121,13 +121,14 @@ def looking(wanted: "Mapping[str, Any]") -> "Callable[[Iterator[Any]], Iterator[
         seen: Seen = {"host": socket.gethostname(), "folder": os.getcwd(), "python": sys.version.split()[0]}
         for name in ("pyarrow", "numpy", "deltalake", *(["google.protobuf"] if wanted["sparkplug"] else [])):
             try:
-                importlib.import_module(name)
+                if importlib.import_module(name).__file__ is None:
+                    raise ImportError("its folder is empty")
             except ImportError as error:
-                seen["missing"] = f"{name} ({error})"
+                seen.setdefault("missing", f"{name} ({error})")
         try:
             from mosq.pipeline.cluster.probe import here
         except ImportError as error:
-            seen["missing"] = f"mosq ({error})"
+            seen.setdefault("missing", f"mosq ({error})")
         if "missing" not in seen:
             seen.update(here(wanted))
         yield seen

@@ -1,5 +1,6 @@
 """Name the place of tables: a folder of this machine, or a URI of shared storage."""
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,22 @@ if TYPE_CHECKING:
     from mosq.pipeline.settings import Settings
 
 SCHEMES = ("s3", "s3a", "hdfs", "abfs", "abfss", "file")
+S3 = re.compile(r"^s3a?://")
+# options of deltalake (lower case), and the arguments of pyarrow's file system
+S3_OPTIONS = {
+    "aws_access_key_id": "access_key",
+    "aws_secret_access_key": "secret_key",
+    "aws_session_token": "session_token",
+    "aws_region": "region",
+}
+S3_OTHERS = (
+    "aws_endpoint",
+    "aws_endpoint_url",
+    "aws_allow_http",
+    "aws_virtual_hosted_style_request",
+    "aws_conditional_put",
+    "aws_default_region",
+)
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
@@ -70,10 +87,36 @@ class Place:
 
         if self.is_local:
             return fs.LocalFileSystem(), self.uri
+        if (native := self._s3()) is not None:
+            return native, S3.sub("", self.uri)
         from deltalake.fs import DeltaStorageHandler
 
         # the same options as for commits; paths are relative to the place
         return fs.PyFileSystem(DeltaStorageHandler(self.delta, self.options or None)), ""
+
+    def _s3(self) -> Any:
+        """Return pyarrow's own file system for S3, or None if it is another storage or an option has no counterpart.
+
+        It has no Python code. That of deltalake has: if a thread of pyarrow calls it while the process ends, the
+        process aborts.
+        """
+        if S3.match(self.uri) is None:
+            return None
+        from pyarrow import fs
+
+        # as for deltalake, the variables of the environment are the options that are not given
+        environment = {key.lower(): value for key, value in os.environ.items() if key.startswith("AWS_")}
+        given = {f"aws_{key.lower().removeprefix('aws_')}": value for key, value in self.options.items()}
+        options = environment | given
+        known = {ours: options[theirs] for theirs, ours in S3_OPTIONS.items() if theirs in options}
+        if any(key not in (*S3_OPTIONS, *S3_OTHERS) for key in given):
+            return None
+        endpoint = options.get("aws_endpoint_url") or options.get("aws_endpoint", "")
+        if endpoint:
+            scheme, _, host = endpoint.rpartition("://")
+            known |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
+        virtual = options.get("aws_virtual_hosted_style_request", "").lower() == "true"
+        return fs.S3FileSystem(**known, force_virtual_addressing=virtual and bool(endpoint))
 
 
 def place_of(settings: "Settings") -> Place:

@@ -37,14 +37,27 @@ TEXT_MAX = 600  # of an error of the storage
 FULL = re.compile(r"No space left|Disk quota|os error 28|StorageFull|QuotaExceeded", re.IGNORECASE)
 DENIED = re.compile(r"Permission denied|os error 13|AccessDenied|Forbidden|PermissionDenied|403", re.IGNORECASE)
 READ_ONLY = re.compile(r"Read-only file system|os error 30", re.IGNORECASE)
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+BUCKET = re.compile(r"NoSuchBucket|NO_SUCH_BUCKET")
+KEYS = re.compile(
+    r"(?:no|loading|missing) credentials|credential provider|InvalidAccessKeyId|SignatureDoesNotMatch", re.IGNORECASE
+)
 PROTOCOL = re.compile(r"(reader|writer|protocol).{0,80}(version|feature)", re.IGNORECASE)
 
 
 def explained(error: BaseException, uri: str) -> str:
     """Return what is wrong with a table, and what to do."""
-    # the cause stands in a later line
-    whole = " ".join(str(error).split()) or type(error).__name__
+    # the cause stands in a later line; deltalake colours its arrows
+    whole = " ".join(COLOUR.sub("", str(error)).split()) or type(error).__name__
     text = whole if len(whole) <= TEXT_MAX else whole[: TEXT_MAX - 3] + "..."
+    if BUCKET.search(whole):
+        return f"{uri}: there is no such bucket: create it, or correct [pipeline] tables"
+    if KEYS.search(whole):
+        return (
+            f"{uri}: the storage does not accept this access, or there are no keys: set AWS_ACCESS_KEY_ID,"
+            " AWS_SECRET_ACCESS_KEY and AWS_REGION in [storage] or in the environment, and for a server of your own"
+            ' AWS_ENDPOINT_URL (with AWS_ALLOW_HTTP = "true" for http://)'
+        )
     if FULL.search(whole):
         return f"{uri}: no space left: free some, and run again; the unfinished batch is done again as a whole"
     if DENIED.search(whole):
@@ -190,14 +203,15 @@ class Table:
 
     # ---- read
 
-    def _local_files(self) -> Any:
-        """Return a file system without Python code for local tables, and None (that of deltalake) for others.
+    def _native_files(self) -> Any:
+        """Return a file system without Python code for the table, or None (that of deltalake) if there is none.
 
         Threads of pyarrow read ahead. If one of them calls Python while the interpreter ends, the process aborts.
         """
         from pyarrow import fs
 
-        return fs.SubTreeFileSystem(str(self.place.path), fs.LocalFileSystem()) if self.place.is_local else None
+        files, base = self.place.filesystem()
+        return fs.SubTreeFileSystem(base, files) if base else None
 
     def dataset(self) -> Any:
         """Return this version as a dataset of pyarrow.
@@ -208,7 +222,7 @@ class Table:
         from pyarrow import dataset
 
         with plain(self.place.uri):
-            theirs = self.handle.to_pyarrow_dataset(filesystem=self._local_files())
+            theirs = self.handle.to_pyarrow_dataset(filesystem=self._native_files())
             adds = {add["path"]: add for add in self.adds().to_pylist()}
             fragments = [
                 theirs.format.make_fragment(
