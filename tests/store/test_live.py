@@ -160,3 +160,27 @@ def test_a_segment_of_another_number_is_not_read(tmp_path: Path) -> None:
     assert segments(tmp_path) == ([], [slot])
     with pytest.raises(OSError, match="No such file"):
         segments(tmp_path / "none")
+
+
+class ExchangingDisk(Disk):
+    """A disk on which a file gets the bytes of another one when its content is first read, as when a broker uses it again."""
+
+    other: bytes | None = None
+
+    def pread(self, fd: int, n: int, at: int) -> bytes | int:
+        if at and self.other is not None:
+            self.fds[fd].data[:], self.other = self.other, None
+        return super().pread(fd, n, at)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_file_that_is_used_again_while_it_is_read_is_no_segment(later: bool) -> None:
+    """The header is checked before the content is read, and again behind it."""
+    disk = ExchangingDisk()
+    owner = Owner(disk)
+    for _ in writing(owner, 60):
+        pass
+    (slot, number, _), (other_slot, other, _) = segments("/d", disk=disk)[0][:2]
+    disk.other = bytes(disk.files[f"segment.{other_slot:06}"].data)
+    assert segment_read("/d", slot, other if later else number, disk=disk) is None
+    assert disk.other is None             # the content was read
