@@ -4,6 +4,7 @@ damaged, hostile and newer archives."""
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -528,6 +529,10 @@ ONE = {"size": 1, "sha256": "0", "mode": 0o600}
     ([], {}, "damaged manifest"),
     ({"format": 1, "broker": "mosq", "members": {"store/a": 1}}, {}, "damaged manifest"),
     ({"format": 1, "broker": "mosq", "store": 3, "members": {}}, {}, "damaged manifest"),
+    ({"format": 1, "broker": "mosq", "store": "/lib/..", "members": {}}, {}, "not allowed for a store"),
+    ({"format": 1, "broker": "mosq", "store": "/lib/", "members": {}}, {}, "not allowed for a store"),
+    ({"format": 1, "broker": "mosq", "store": "/lib/a\0b", "members": {}}, {}, "not allowed for a store"),
+    ({"format": 1, "broker": "mosq", "members": {"store/a\0b": ONE}}, {}, "not allowed"),
     ({"format": 1, "broker": "mosq", "members": {"config/../../x": ONE}}, {"config/../../x": b"x"}, "not allowed"),
     ({"format": 1, "broker": "mosq", "members": {"/etc/x": ONE}}, {"/etc/x": b"x"}, "not allowed"),
     ({"format": 1, "broker": "mosq", "members": {"store//x": ONE}}, {"store//x": b"x"}, "not allowed"),
@@ -543,6 +548,47 @@ def test_a_hostile_or_newer_archive_is_refused(tmp_path: Path, manifest: object,
 def test_a_link_in_an_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="missing"):
         made(tmp_path / "a.tar", {"format": 1, "broker": "mosq", "members": {"store/x": {**ONE, "size": 0}}}, {"store/x": b""}, ("store/x",))
+
+
+def test_a_negative_size_in_an_archive_is_refused(tmp_path: Path) -> None:
+    first, second = tarfile.TarInfo("store/a"), tarfile.TarInfo("store/b")
+    second.size = -1024                 # the next head would be that of store/a
+    (tmp_path / "a.tar").write_bytes(first.tobuf(tarfile.GNU_FORMAT) + second.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(BackupError, match="is damaged"), Reader(str(tmp_path / "a.tar")):
+        pass
+
+
+def test_a_sparse_file_in_an_archive_is_refused(tmp_path: Path) -> None:
+    size = 1 << 50
+    block = f"1\n{size}\n0\n".encode().ljust(512, b"\0")
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("store/x")
+        member.size, member.pax_headers = len(block), {
+            "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "store/x", "GNU.sparse.realsize": str(size)}
+        tar.addfile(member, io.BytesIO(block))
+        content = json.dumps({"format": 1, "broker": "mosq", "members": {"store/x": {**ONE, "size": size}}}).encode()
+        member = tarfile.TarInfo("manifest.json")
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
+    with pytest.raises(BackupError, match="is damaged"), Reader(str(tmp_path / "a.tar")):
+        pass
+
+
+def test_an_impossible_owner_is_ignored(tmp_path: Path) -> None:
+    one = {"size": 1, "sha256": hashlib.sha256(b"x").hexdigest(), "mode": 0o600, "owner": [1 << 70, -2]}
+    made(tmp_path / "a.tar", {"format": 1, "broker": "mosq", "members": {"config/x": one}}, {"config/x": b"x"})
+    assert main(["restore", "-q", "--config-to", str(tmp_path / "to"), str(tmp_path / "a.tar")]) == 0
+    assert (tmp_path / "to/x").read_bytes() == b"x"
+
+
+def test_a_folder_that_is_no_store_is_not_replaced(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Reader(str(archive)) as reader:
+        place = tmp_path / "to" / Path(str(reader.manifest["store"])).name
+    place.mkdir(parents=True)
+    (place / "precious").write_text("x")
+    assert main(["restore", "--data-to", str(place.parent), str(archive)]) == 1
+    assert "has files, but no store" in capsys.readouterr().err
+    assert os.listdir(place) == ["precious"]
 
 
 def test_an_archive_of_another_program_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,6 +73,7 @@ def test_an_unknown_chunk_is_skipped(tmp_path: Path) -> None:
     (db.header() + db.client_message(1, b"c", 1, qos=3), "QoS 3"),
     (db.header() + db.chunk(3, db.client_message(1, b"c", 1)[8:] + b"\x02\x0b"), "properties"),
     (db.header() + db.chunk(3, db.client_message(1, b"c", 1)[8:] + b"\x02\x01\x01"), "expected a Subscription Identifier alone"),
+    (db.header() + db.subscription(b"c", b"a/b", sub_id=1 << 28), "a subscription identifier of 268435456; expected at most 268435455"),
     (db.header() + db.chunk(5, db.subscription(b"c", b"a/b")[8:-1]), "filter of 3 bytes; expected at most 2"),
     (db.header() + db.chunk(6, db.client(b"c")[8:] + b"x"), "1 bytes after its last field"),
 ])

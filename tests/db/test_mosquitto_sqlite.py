@@ -213,13 +213,26 @@ def test_another_sqlite_database_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["INSERT INTO client_msgs VALUES ('c', 9, 12, 0, 1, 9, 1, 0, 99, 0)", "UPDATE base_msgs SET qos = 3",
-                                    "UPDATE base_msgs SET store_id = 'x' WHERE store_id = 15", "UPDATE clients SET session_expiry_interval = 'x'"])
+                                    "UPDATE base_msgs SET store_id = 'x' WHERE store_id = 15", "UPDATE clients SET session_expiry_interval = 'x'",
+                                    "UPDATE base_msgs SET expiry_time = 9223372036854775807", "UPDATE clients SET session_expiry_time = 1 << 62",
+                                    "UPDATE clients SET will_delay_time = 1 << 62", "UPDATE clients SET client_id = hex(zeroblob(40000)) WHERE rowid = 1",
+                                    "UPDATE clients SET username = hex(zeroblob(40000))", "UPDATE subscriptions SET topic = hex(zeroblob(40000))"])
 def test_a_wrong_value_is_refused_with_its_place(file: Path, tmp_path: Path, change: str) -> None:
     found = sqlite3.connect(file, isolation_level=None)
     found.execute(change)
     found.close()
     result = run("import", file, tmp_path / "store")
     assert result.return_value == 1 and "row " in result.output and "expected" in result.output, result.output
+
+
+def test_ids_that_are_negative_in_the_database_are_imported(tmp_path: Path) -> None:
+    with made(tmp_path / "m.db") as found:
+        client(found, "c")
+        message(found, -5, "a", b"x")
+        queued(found, "c", -5, 0, 1, 11)
+    found.close()
+    result = run("import", tmp_path / "m.db", tmp_path / "store")
+    assert result.return_value == 0, result.output
 
 
 def hold(path: str, pipe: Connection) -> None:
@@ -245,6 +258,7 @@ def test_a_database_that_another_process_has_open_is_refused(file: Path, tmp_pat
 
 
 @pytest.mark.parametrize("text", [b"{", b"[1]", b'[{"identifier": "content-type"}]', b'[{"identifier": "content-type", "value": 1}]',
-                                  b'[{"identifier": "correlation-data", "value": "0"}]', b'[{"identifier": "payload-format-indicator", "value": 999}]', b"7"])
+                                  b'[{"identifier": "correlation-data", "value": "0"}]', b'[{"identifier": "payload-format-indicator", "value": 999}]', b"7",
+                                  b"[" * 200_000], ids=lambda text: text[:60].decode())
 def test_wrong_properties_are_found(text: bytes) -> None:
     assert properties_of(text) is None

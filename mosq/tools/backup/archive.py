@@ -109,8 +109,8 @@ class Reader:
     def _read(self) -> None:
         try:
             self._tar = tarfile.open(fileobj=self._file)        # noqa: SIM115
-            members = self._tar.getmembers()
-        except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
+            members = list(_forward(self._tar))
+        except (OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error) as error:
             raise BackupError(f"{self.path} is damaged or is no archive of `mosq backup`: {error}.") from None
         self._members = {member.name: member for member in members}
         self.manifest = self._manifest()
@@ -153,6 +153,9 @@ class Reader:
             and isinstance(one.get("mode"), int) for one in members.values())
         if not is_right or not all(isinstance(manifest.get(name), (str, type(None))) for name in ("store", "config")):
             raise BackupError(f"{self.path} has a damaged manifest. Take another backup.")
+        store = manifest.get("store")
+        if store and (os.path.basename(store) in ("", ".", "..") or "\0" in store):
+            raise BackupError(f"{self.path}: the name {store!r} is not allowed for a store.")
         return manifest                         # type: ignore[no-any-return]
 
     def _check_manifest(self, text: bytes, wanted: str | None) -> None:
@@ -164,9 +167,10 @@ class Reader:
         for name, one in self.names.items():
             member = self._members.get(name)
             parts = name.split("/")
-            if not name.startswith((CONFIG, STORE)) or len(parts) < 2 or any(part in ("", ".", "..") for part in parts):
+            is_allowed = name.startswith((CONFIG, STORE)) and "\0" not in name and {"", ".", ".."}.isdisjoint(parts)
+            if not is_allowed or len(parts) < 2:
                 raise BackupError(f"{self.path}: the name {name!r} is not allowed in a backup.")
-            if member is None or not member.isreg() or member.size != one["size"]:
+            if member is None or not member.isreg() or member.issparse() or member.size != one["size"]:
                 raise BackupError(f"{self.path} is damaged: {name} is missing or has another size.")
         if count != len(self.names) + 1:
             raise BackupError(f"{self.path} contains files that its manifest does not name. It was changed.")
@@ -200,6 +204,16 @@ class Reader:
             finally:
                 if out is not None:
                     out.close()
+
+
+def _forward(tar: tarfile.TarFile) -> "Iterator[tarfile.TarInfo]":
+    """Yield the members. Raises ValueError at a negative size, which would lead tarfile back to an earlier member."""
+    last = -1
+    for member in tar:
+        if member.size < 0 or member.offset <= last:
+            raise ValueError(f"the size of {member.name[:80]!r} is wrong")
+        last = member.offset
+        yield member
 
 
 def _blocks(source: "Any", path: str) -> "Iterator[bytes]":

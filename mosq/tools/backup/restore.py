@@ -11,7 +11,7 @@ import time
 
 from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Reader
 from mosq.tools.db.mark import BEFORE_RESTORE, sync_folder
-from mosq.tools.db.store import StoreError, StoreSource, open_store, segment_files
+from mosq.tools.db.store import LOCK, StoreError, StoreSource, open_store, segment_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 STAGE, KEPT = ".restoring", BEFORE_RESTORE
 AT_FDCWD, EXCHANGE = -100, 2            # renameat2(2)
+ID_END = (1 << 32) - 1                  # user and group ids are below it
 
 
 def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, force: bool,
@@ -34,8 +35,12 @@ def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, fo
     try:
         os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
         if os.path.isdir(folder):
+            is_store = bool(segment_files(folder))
+            if not is_store and not force and not {LOCK}.issuperset(os.listdir(folder)):
+                raise BackupError(f"{folder} has files, but no store. Choose another folder, or give --force to "
+                                  "replace the folder; it is kept under another name.")
             held = open_store(folder)           # its lock: no broker runs, and none starts
-            if segment_files(folder) and not force:
+            if is_store and not force:
                 raise BackupError(f"{folder} has a store. Give --force to replace it; it is kept under another name.")
         shutil.rmtree(stage, ignore_errors=True)    # of a restore that was killed
         os.mkdir(stage, 0o700)
@@ -80,7 +85,7 @@ def _owner_of(folder: str, reader: Reader, name: str) -> tuple[int, int] | None:
         found = os.stat(folder)
         return found.st_uid, found.st_gid
     owner = reader.names[name].get("owner")
-    if isinstance(owner, list) and len(owner) == 2 and all(isinstance(one, int) for one in owner):
+    if isinstance(owner, list) and len(owner) == 2 and all(isinstance(one, int) and 0 <= one < ID_END for one in owner):
         return owner[0], owner[1]
     return None
 

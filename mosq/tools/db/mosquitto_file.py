@@ -31,6 +31,7 @@ from mosq.tools.db.mosquitto_format import (
     QUEUED,
     RETAIN_PART,
     SECONDS_MAX,
+    SUB_ID_MAX,
     SUBSCRIPTION,
     SUBSCRIPTION_PART,
 )
@@ -264,6 +265,8 @@ def read_client_message(body: Body, at: int) -> ClientMessage:
 def read_subscription(body: Body, at: int) -> Subscription:
     numbers, qos, options = body.part(SUBSCRIPTION_PART)
     sub_id, id_n, filter_n = struct.unpack(">IHH", numbers)
+    if sub_id > SUB_ID_MAX:
+        raise body.error(f"a subscription identifier of {sub_id}; expected at most {SUB_ID_MAX}")
     checked_qos(body, qos)
     client_id, filter = body.take(id_n, "client id"), body.take(filter_n, "filter")
     body.end()

@@ -45,4 +45,5 @@ IN, OUT = 0, 1
     QUEUED,
 ) = range(1, 12)
 EXPIRY_NEVER = 0xFFFFFFFF
+SUB_ID_MAX = 0x0FFFFFFF  # what a variable byte integer can hold [v5 1.5.5]
 SECONDS_MAX = 1 << 40

@@ -25,7 +25,7 @@ from mosq.tools.db.mosquitto_file import (
     Subscription,
     Will,
 )
-from mosq.tools.db.mosquitto_format import EXPIRY_NEVER, OUT, QUEUED
+from mosq.tools.db.mosquitto_format import EXPIRY_NEVER, OUT, QUEUED, SECONDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +38,8 @@ TABLES = {"base_msgs", "retains", "clients", "subscriptions", "client_msgs"}
 FLOCK = struct.Struct("hh4xqqi4x")  # struct flock of 64-bit Linux: type, origin, start, length, pid
 SHARED_FIRST, SHARED_BYTES = 0x40000002, 510  # the bytes that an open connection locks [sqlite.org/fileformat2, os.h]
 PAYLOAD_MAX = 268_435_455
+NAME_BYTES_MAX = 65_535
+ID_MAX = (1 << 64) - 1
 BYTE, STRING, BINARY, PAIR = range(4)
 PROPERTIES = {
     "payload-format-indicator": (1, BYTE),
@@ -72,7 +74,7 @@ def properties_of(text: bytes | None) -> bytes | None:
         return b""
     try:
         return b"".join(_property(one) for one in json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error):
         return None
 
 
@@ -137,7 +139,7 @@ class SqliteFile:
             yield from self._clients()
             yield from self._client_messages()
             for place, id in self._db.execute("SELECT rowid, store_id FROM retains ORDER BY rowid"):
-                yield Retain(place, self._number(place, id))
+                yield Retain(place, self._id(place, id))
             if "wills" in self._tables:
                 yield from self._wills()
         except (sqlite3.Error, OverflowError) as error:
@@ -186,8 +188,8 @@ class SqliteFile:
             raise self._failed(f"row {place} of base_msgs: a topic of {len(topic or b'')} bytes; expected 1 to 65535")
         if (length or 0) > PAYLOAD_MAX:
             raise self._failed(f"row {place} of base_msgs: payload of {length} bytes; expected at most {PAYLOAD_MAX}")
-        return Message(place, self._number(place, id), max(self._number(place, expires_s or 0), 0), source or b"",
-                       user or b"", topic, self._qos(place, qos), bool(retain), length or 0, block or b"",
+        return Message(place, self._id(place, id), self._time(place, expires_s), self._name(place, source),
+                       self._name(place, user), topic, self._qos(place, qos), bool(retain), length or 0, block or b"",
                        (payload or b"") if length is not None or payload is not None else b"",
                        self._number(place, port or 0))
 
@@ -195,13 +197,13 @@ class SqliteFile:
         for place, id, user, ends_s, expiry_s, port in self._db.execute(
                 "SELECT rowid, CAST(client_id AS BLOB), CAST(username AS BLOB), session_expiry_time, "
                 "session_expiry_interval, listener_port FROM clients ORDER BY rowid"):
-            yield Client(place, id or b"", user or None, max(self._number(place, ends_s or 0), 0),
+            yield Client(place, self._name(place, id), self._name(place, user) or None, self._time(place, ends_s),
                          self._number(place, expiry_s or 0) & EXPIRY_NEVER, 0, self._number(place, port or 0))
         for place, id, filter, options, sub_id in self._db.execute(
                 "SELECT rowid, CAST(client_id AS BLOB), CAST(topic AS BLOB), subscription_options, "
                 "subscription_identifier FROM subscriptions ORDER BY rowid"):
-            yield Subscription(place, id or b"", filter or b"", self._number(place, options or 0) & 0x3F,
-                               self._number(place, sub_id or 0) & 0x0FFFFFFF)
+            yield Subscription(place, self._name(place, id), self._name(place, filter),
+                               self._number(place, options or 0) & 0x3F, self._number(place, sub_id or 0) & 0x0FFFFFFF)
 
     def _client_messages(self) -> "Iterator[Chunk]":
         for place, client_id, id, dup, direction, pid, qos, retain, state, sub_id in self._db.execute(
@@ -211,8 +213,8 @@ class SqliteFile:
                 raise self._failed(f"row {place} of client_msgs: direction {direction}, state {state}; expected 0 or "
                                    f"1, and 1 to {QUEUED}")
             packet_id = self._number(place, pid or 0) & 0xFFFF
-            yield ClientMessage(place, self._number(place, id), client_id or b"", packet_id, self._qos(place, qos),
-                                state, bool(retain), bool(dup), direction,
+            yield ClientMessage(place, self._id(place, id), self._name(place, client_id), packet_id,
+                                self._qos(place, qos), state, bool(retain), bool(dup), direction,
                                 self._number(place, sub_id or 0) & 0x0FFFFFFF)
 
     def _wills(self) -> "Iterator[Chunk]":
@@ -220,14 +222,29 @@ class SqliteFile:
                 "SELECT w.rowid, CAST(w.client_id AS BLOB), CAST(w.topic AS BLOB), CAST(w.payload AS BLOB), w.qos, "
                 "w.retain, CAST(w.properties AS BLOB), c.will_delay_time, c.will_delay_interval "
                 "FROM wills w LEFT JOIN clients c ON c.client_id = w.client_id ORDER BY w.rowid"):
-            yield Will(place, id or b"", topic or b"", payload or b"", self._qos(place, qos), bool(retain),
-                       properties_of(properties) or b"", max(self._number(place, due_s or 0), 0),
+            yield Will(place, self._name(place, id), self._name(place, topic), payload or b"", self._qos(place, qos),
+                       bool(retain), properties_of(properties) or b"", self._time(place, due_s),
                        self._number(place, delay_s or 0) & EXPIRY_NEVER)
 
     def _number(self, place: int, value: object) -> int:
         if not isinstance(value, int):
             raise self._failed(f"row {place}: {str(value)[:40]!r}; expected a number")
         return value
+
+    def _id(self, place: int, value: object) -> int:
+        """Return the id of a stored message. The plugin writes an unsigned number as a signed one."""
+        return self._number(place, value) & ID_MAX
+
+    def _time(self, place: int, value: object) -> int:
+        seconds = self._number(place, value or 0)
+        if seconds > SECONDS_MAX:
+            raise self._failed(f"row {place}: a time of {seconds} s; expected at most {SECONDS_MAX}")
+        return max(seconds, 0)
+
+    def _name(self, place: int, value: bytes | None) -> bytes:
+        if value is not None and len(value) > NAME_BYTES_MAX:
+            raise self._failed(f"row {place}: a name of {len(value)} bytes; expected at most {NAME_BYTES_MAX}")
+        return value or b""
 
     def _qos(self, place: int, qos: object) -> int:
         if not isinstance(qos, int) or not 0 <= qos <= 2:
