@@ -1,4 +1,4 @@
-"""Define `mosq pipeline verify`: whether journal and tables add up."""
+"""Define `mosq pipeline verify` and `adopt`: whether journal and tables add up, and how they go on."""
 
 from __future__ import annotations
 
@@ -97,4 +97,27 @@ def lines(found: Found) -> Iterator[str]:
     )
 
 
-COMMANDS: tuple[click.Command, ...] = (verify,)
+ADOPT_EPILOG = """\b
+Examples:
+  mosq pipeline adopt && mosq pipeline run
+
+\b
+For tables whose checkpoint is lost, older or newer than they are: after a lost disk, a restored copy
+of one of both, a power failure. Rows of a batch that not all tables have are deleted, and the next
+run reads them again from the journal. The old checkpoint is kept beside the new one.
+"""
+
+
+@click.command("adopt", context_settings=HELP, epilog=ADOPT_EPILOG)
+@settings_option
+@guarded
+def adopt(file: str) -> int:
+    """Make a checkpoint that begins behind the last batch of the tables, so that `run` goes on."""
+    from mosq.pipeline import settings as settings_file
+    from mosq.pipeline.runs import adopt as work
+
+    work.adopt(settings_file.load(file), lambda line: click.echo(shown(line)))
+    return EXIT_OK
+
+
+COMMANDS: tuple[click.Command, ...] = (verify, adopt)

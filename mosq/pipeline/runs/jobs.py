@@ -123,7 +123,7 @@ class Jobs:
                 raise MosqPipelineError(
                     f"batch {batch_id} ended at {ours:,} of {place} when it was committed, and ends at {end:,} by"
                     f" Spark's checkpoint in {self.settings.checkpoints}: the checkpoint is an older copy, or a power"
-                    " failure took its end. Nothing was committed; restore it, or begin with other places"
+                    f" failure took its end. Nothing was committed; restore it; or {progress.ADOPT}"
                 )
 
     # ---- commits
@@ -155,6 +155,7 @@ class Jobs:
     def _put(self, now: dict[str, Any]) -> None:
         now["step"] += 1
         now["at"] = time.time()
+        now["setup"] = self.tables.setup
         progress.put_after(self.tables.table(PROGRESS), self.tables.app, now)
         self.state = now
 
@@ -202,8 +203,8 @@ def _check_begin(before: dict[str, Any], batch: int, ranges: dict[str, tuple[int
         if at is not None and at["next"] != lo:
             raise MosqPipelineError(
                 f"batch {batch} begins at {lo:,} of {place}, but the tables end at {at['next']:,}: nothing was"
-                " committed. Tables and checkpoints are not of the same time: restore both from one copy, or begin with"
-                " other places for them"
+                " committed. Tables and checkpoints are not of the same time: restore both from one copy; or"
+                f" {progress.ADOPT}"
             )
 
 

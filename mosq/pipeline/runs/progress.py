@@ -40,6 +40,7 @@ IDENTITY = "identity.json"
 QUERY = "spark"  # folder of Spark's own checkpoint
 SWAP = "rebuild.json"  # exists while the tables of a rebuild are switched
 OTHER_FOLDERS = "begin with other places for tables and checkpoints"
+ADOPT = "`mosq pipeline adopt` makes a checkpoint that begins behind their last batch"
 
 
 def put(path: Path, content: object) -> None:
@@ -71,6 +72,7 @@ def empty() -> dict[str, Any]:
         "batch": -1,
         "step": 0,  # of this table: each commit has the next number
         "app": "",  # name of the checkpoint, as the commits of its batches have it
+        "setup": None,  # settings of the tables, as in identity.json
         "at": 0.0,
         "rows": {},  # of each table
         "shards": {},  # "node/stream/shard": next, time_us, rows
@@ -228,12 +230,12 @@ def _check_new(settings: "Settings") -> None:
         if Table.open(place, name) is not None:
             raise MosqPipelineError(
                 f"{settings.tables} holds tables, but {settings.checkpoints} does not hold their progress: "
-                "restore the checkpoints, or name another place for tables"
+                f"restore the checkpoints, or name another place for tables; or {ADOPT}"
             )
     if (settings.checkpoints / QUERY / "metadata").exists():
         raise MosqPipelineError(
             f"{settings.checkpoints / IDENTITY} is gone, but Spark's checkpoint is there: restore it, or"
-            f" {OTHER_FOLDERS}"
+            f" {OTHER_FOLDERS}; if there are tables, {ADOPT}"
         )
 
 
@@ -259,13 +261,13 @@ def check_tables(settings: "Settings", had: dict[str, Any]) -> None:
     if not there or max(there) < batch:
         raise MosqPipelineError(
             f"{settings.checkpoints / QUERY} ends at batch {max(there, default=-1)}, but the tables have batch {batch}:"
-            f" it is gone or an older copy; restore it, or {OTHER_FOLDERS}"
+            f" it is gone or an older copy; restore it; or {ADOPT}"
         )
     done = [int(path.name) for path in (settings.checkpoints / QUERY / "commits").glob("[0-9]*")]
     if max(done, default=-1) > batch:
         raise MosqPipelineError(
             f"{settings.tables} has the rows up to batch {batch}, but {settings.checkpoints / QUERY} has finished batch"
-            f" {max(done)}: the tables are an older copy; restore the newer one, or {OTHER_FOLDERS}"
+            f" {max(done)}: the tables are an older copy; restore the newer one; or {ADOPT}"
         )
 
 

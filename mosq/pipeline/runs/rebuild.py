@@ -327,7 +327,8 @@ def finish(settings: "Settings", log: "Log") -> bool:
     record = Table.open(tables.place, PROGRESS)
     assert record is not None
     if progress.of_table(record)["step"] < step:
-        progress.put_after(record, tables.app, switch["state"] | {"step": step, "at": time.time()})
+        now = {"step": step, "at": time.time(), "setup": switch["setup"]}
+        progress.put_after(record, tables.app, switch["state"] | now)
     about["settings"] = switch["setup"]
     progress.put(settings.checkpoints / progress.IDENTITY, about)
     path.unlink()

@@ -25,6 +25,8 @@ OF_FORMAT = {
     "number": "value DOUBLE",
     "sparkplug": ", ".join(f"{name} {type}" for name, type in sparkplug.COLUMNS.items()),
 }
+
+
 PROGRESS_KEPT = {"delta.deletedFileRetentionDuration": "interval 5 minutes"}
 
 
@@ -55,6 +57,7 @@ class TableSet:
     def __init__(self, settings: "Settings", about: dict[str, Any]) -> None:
         self.settings, self.place = settings, place_of(settings)
         self.identity, self.app, self.made = about["identity"], about["app"], bool(about["made"])
+        self.setup = about["settings"]
         self.open: dict[str, Table] = {}
 
     def table(self, name: str) -> Table:
