@@ -17,6 +17,7 @@ cdef enum:
     CLIENT_WILL_HAS_USER = 1
     CLIENT_WILL_HAS_EXPIRY = 2
     ENTRY_FLAGS = 3 | RECORD_ENTRY_RETAIN | RECORD_ENTRY_SHARED | RECORD_ENTRY_HAS_SUB_ID
+    SUB_ID_MAX = 0x0FFFFFFF     # what a variable byte integer holds [v5 1.5.5]: a PUBLISH has no room for more
 
 
 # -- Numbers, byte by byte: the compiler makes one load or store of it, and the order is the same on every machine.
@@ -173,6 +174,8 @@ cdef int record_sub_read(View body, RecordSub* out) noexcept nogil:
     out.store_session_id = get32(body.p)
     out.options = body.p[4]
     out.sub_id = get32(body.p + 5)
+    if out.sub_id > SUB_ID_MAX:
+        return RECORD_VALUE
     cut(&body, 9)
     out.filter = body
     return record_topic_read(body)
@@ -332,7 +335,7 @@ cdef int record_msg_read(View body, RecordMsg* out) noexcept nogil:
             return RECORD_FLAGS
         if not record_entry_next(&body, &e):
             return RECORD_SHORT
-        if (e.qos & 3) == 3:
+        if (e.qos & 3) == 3 or e.sub_id > SUB_ID_MAX:
             return RECORD_VALUE
         if has_sub_id and e.sub_id == 0:
             return RECORD_FLAGS

@@ -1,6 +1,7 @@
 """Changes the broker's own process: background, pid file, fewer rights. Knows Unix, not MQTT."""
 
 import os
+import time
 
 FALLBACK_USER = "nobody"        # used if the default user does not exist, as in Mosquitto
 DEFAULT_USER = "mosquitto"
@@ -20,6 +21,7 @@ LOADED_FOR_TAKE_OVER = ("mosq.tools.db.mosquitto_import", "mosq.tools.db.mosquit
 # first HTTP listener needs a restart.
 MOST_ID = 2**31 - 1
 FIRST_THREADS = 2               # the data plane's loop and the log's writer
+THREADS_END_S = 0.1             # a thread's end takes about 0.1 ms on an idle machine
 ARENA_MAKING_BYTES = 4096       # Python asks the C library for blocks of this size
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for this number takes 1 MiB
 
@@ -80,9 +82,10 @@ def room_for_descriptors(most: int = MOST_DESCRIPTORS) -> int:
 def map_threads(count: int = FIRST_THREADS) -> None:
     """Let the C library map the stacks and the memory arenas of some threads now: 72 MiB of addresses for each. It
     keeps them for the next threads. So limits and alarms that look at the size of the process see no growth when the
-    broker already listens. The threads have ended, or are about to end, when this returns."""
+    broker already listens. Waits up to 0.1 s for the end of these threads, because a thread that lives keeps its stack."""
     import _thread
 
+    before = _threads()
     began = [_thread.allocate_lock() for _ in range(count)]
     gate = _thread.allocate_lock()          # all threads live at the same time, so each has its own stack and arena
 
@@ -98,6 +101,17 @@ def map_threads(count: int = FIRST_THREADS) -> None:
             _thread.start_new_thread(run, (lock,))
         for lock in began:
             lock.acquire()
+    latest = time.monotonic() + THREADS_END_S
+    while _threads() > before and time.monotonic() < latest:
+        time.sleep(0.0001)
+
+
+def _threads() -> int:
+    """Return the number of the process's threads; 0 without /proc."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 0
 
 
 def write_pid_file(path: str) -> None:

@@ -121,6 +121,16 @@ def more_in(longer: Keys, shorter: Keys) -> list[Publish]:
     return publishes(added(longer, shorter))
 
 
+def more_in_parts(longer: Keys, shorter: Keys) -> list[Publish]:
+    """Return the messages that the longer list has in addition, if those with RETAIN have no place among the others (heard.py)."""
+    def parts(keys: Keys) -> tuple[Keys, Keys]:
+        kept = [key for key in keys if isinstance(key, Publish) and key.retain]
+        return kept, [key for key in keys if not (isinstance(key, Publish) and key.retain)]
+
+    found = [added(*pair) for pair in zip(parts(longer), parts(shorter), strict=True)]
+    return publishes([key for extra in found for key in extra or []]) if None not in found else []
+
+
 def more_copies(longer: Keys, shorter: Keys) -> list[Publish]:
     """Return the messages that the longer list has in addition; the copies of these messages may have other places in it."""
     if found := more_in(longer, shorter):
@@ -302,7 +312,7 @@ def will_of_taken_session(difference: Difference) -> bool:
     """Return True if mosq has sent the will of the 5.0 client whose session the last step continues or ends."""
     former = difference.shadow.former
     wills = [difference.shadow.delayed, former.will.payload if former and former.will else b""]
-    extra = [more_in(ours, theirs) for ours, theirs in difference.differing().values()]
+    extra = [more_in(ours, theirs) or more_in_parts(ours, theirs) for ours, theirs in difference.differing().values()]
     return all(keys and all(key.payload and key.payload in wills for key in keys) for keys in extra)
 
 

@@ -166,6 +166,8 @@ class Shadow:
             place = next(i for i in itertools.count(n + FORMER, FORMER) if i not in self.connections)
             self.connections[place] = self.connections[n]
         connect = read_asked(level, packets[0])
+        if connect is not None:
+            client_id = connect.client_id       # a changed byte may have made another id of it
         client_id = client_id or f"?{next(self.serial)}"
         self.former = next((one for one in self.connections.values() if not one.ended and one.client_id == client_id), None)
         one = self.connections[n] = Connection(client_id, level, connect, self.limits)

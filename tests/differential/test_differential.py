@@ -352,3 +352,21 @@ def test_a_session_is_resumed_without_the_user_name_that_a_connect_of_3_1_announ
     cut = frame(0x10, whole[2:-3])
     both: Heard = {1: heard(Connack())}
     assert played("2.0", first, ("open", 1, level, "a", cut.hex()), ours=both, theirs=both).rows == rows
+
+
+def test_a_will_at_a_take_over_may_have_copies_with_and_without_retain() -> None:
+    live, will, kept = Publish("a", b"1", 2, 1, dup=True), Publish("w", b"2", 2, 2), Publish("b", b"3", 2, 3, retain=True, dup=True)
+    steps = (opens(0, 5, Connect("a", False, will=Will("w", b"2", 1), props=((P.SESSION_EXPIRY, 100),))),
+             opens(1, 5, Connect("a", False)))
+    ours: Heard = {1: heard(Connack(session=True), live, will, kept, replace(will, retain=True))}
+    rule = rule_of(played("2.1", *steps, ours=ours, theirs={1: heard(Connack(session=True), kept, live)}))
+    assert rule is not None and rule.row == TAKEN_WILL
+    for less in ([kept], [live], []):
+        assert rule_of(played("2.1", *steps, ours=ours, theirs={1: heard(Connack(session=True), *less)})) is None
+
+
+def test_the_client_id_of_the_packet_counts() -> None:
+    """A changed byte has made the client id of the first client of that of the second one."""
+    steps = opens(0, 4, Connect("a", False)), ("open", 1, 4, "b", Connect("a", False, username="ann").encode(4).hex())
+    rule = rule_of(played("2.1", *steps, ours={1: heard(Connack())}, theirs={1: heard(Connack(session=True))}))
+    assert rule is not None and rule.explains is rules.other_user

@@ -97,6 +97,7 @@ WRONG = [
     (SUB, b"\x01\0\0\0\0\0\0\0\0", SHORT),                                  # no filter
     (SUB, b"\x01\0\0\0\0\0\0\0", SHORT),
     (SUB, b"\x01\0\0\0\0\0\0\0\0" + b"a" * 65536, LONG),
+    (SUB, bytes.fromhex("01000000 00 00000010 61"), VALUE),                 # a subscription identifier of 2^28
     (UNSUB, b"\x01\0\0", SHORT),
     (UNSUB, b"\x01\0\0\0", SHORT),
     (END, b"\x01\0\0", SHORT),
@@ -111,6 +112,7 @@ WRONG = [
     (MSG, bytes.fromhex("0100 0000 00000000 01000000 0000000000000000000021 00000000"), FLAGS),
     (MSG, bytes.fromhex("0100 0000 00000000 01000000 0000000000000000000004"), FLAGS),
     (MSG, bytes.fromhex("0100 0000 00000000 01000000 0000000000000000000003"), VALUE),
+    (MSG, bytes.fromhex("0100 0000 00000000 01000000 0000000000000000000021 00000010"), VALUE),
     (MSG, bytes.fromhex("0300 0000 00000000 00000000"), VALUE),
     (MSG, bytes.fromhex("8000 0000 00000000 00000000"), FLAGS),
     (MSG, bytes.fromhex("1000 00000000"), SHORT),

@@ -15,12 +15,13 @@ from tests.session.records import (
 U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
 MESSAGE = {"qos": st.integers(0, 2), "retain": st.booleans(), "retained_set": st.booleans(), "expires_wall_ms": U64, "source_hash": U64,
            "topic": st.binary(max_size=40), "props": st.binary(max_size=300), "payload": st.binary(max_size=300)}
-ENTRY = st.tuples(U32, U32, U16, st.sampled_from([q | r | s for q in (0, 1, 2) for r in (0, 0x80) for s in (0, 0x40)]), U32)
+SUB_ID = st.integers(0, 0x0FFFFFFF)
+ENTRY = st.tuples(U32, U32, U16, st.sampled_from([q | r | s for q in (0, 1, 2) for r in (0, 0x80) for s in (0, 0x40)]), SUB_ID)
 NAME = st.binary(min_size=1, max_size=40)
 FIELDS = {
     SESSION: st.fixed_dictionaries({"sno": U32, "connected": st.booleans(), "expiry_s": U32, "ends_wall_ms": U64, "next": U32,
                                     "id": st.binary(max_size=40), "user": st.none() | st.binary(max_size=40)}, optional={"security": st.integers(1, 2**32 - 1)}),
-    SUB: st.fixed_dictionaries({"sno": U32, "options": st.integers(0, 255), "sub_id": U32, "filter": NAME}),
+    SUB: st.fixed_dictionaries({"sno": U32, "options": st.integers(0, 255), "sub_id": SUB_ID, "filter": NAME}),
     UNSUB: st.fixed_dictionaries({"sno": U32, "filter": NAME}),
     END: st.fixed_dictionaries({"sno": U32}),
     MSG: st.fixed_dictionaries({**MESSAGE, "entries": st.lists(ENTRY, max_size=8)}),
