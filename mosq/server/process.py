@@ -82,7 +82,7 @@ def room_for_descriptors(most: int = MOST_DESCRIPTORS) -> int:
 def map_threads(count: int = FIRST_THREADS) -> None:
     """Let the C library map the stacks and the memory arenas of some threads now: 72 MiB of addresses for each. It
     keeps them for the next threads. So limits and alarms that look at the size of the process see no growth when the
-    broker already listens. Waits up to 0.1 s for the end of these threads, because a thread that lives keeps its stack."""
+    broker already listens. Waits up to 0.1 s for the end of these threads: a thread that lives keeps its stack."""
     import _thread
 
     before = _threads()
