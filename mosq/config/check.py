@@ -21,6 +21,14 @@ def check(config: Config) -> None:
         _check_proxy(listener)
     if config.stream or config.stream_events:
         _check_streams(config)
+    if config.node_name is not None:
+        _check_node_name(config, config.node_name)
+
+
+def _check_node_name(config: Config, name: str) -> None:
+    if not name.isascii() or not name.replace("_", "a").replace("-", "a").replace(".", "a").isalnum():
+        raise ConfigError(f"Invalid 'node_name' value ({name[:80]}). Expected 1 to 64 letters, digits, '_', '-', '.'.",
+                          config.origins.get("node_name"))
 
 
 def _check_streams(config: Config) -> None:

@@ -180,6 +180,7 @@ class Config:
     durability_interval: int            # milliseconds
     stream: tuple[str, ...]             # each `NAME FILTER... OPTION VALUE...`; see streams.py
     stream_events: tuple[str, ...]      # `true OPTION VALUE...`; (): false
+    node_name: str | None               # None: the host's name
     mosquitto_db: bool
     mosquitto_db_seconds: int
     autosave_interval: int

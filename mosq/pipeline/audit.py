@@ -120,7 +120,7 @@ def _is_wrong(rows: pa.Table) -> Any:
 
 def why(row: dict[str, Any]) -> str:
     """Explain in words why a row is wrong."""
-    session = f"{row['client_id']} (session {row['session']})"
+    session = f"{row['client_id']} (node {row['node']}, session {row['session']})"
     if row["difference"]:
         parts = " + ".join(f"{name} {row[name]:,}" for name in ENDS)
         due = row["restored"] + row["published"]

@@ -8,6 +8,7 @@ there are new batches. Cost: it reads all of gold/traffic and the events of bron
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 
 from mosq.pipeline import frames
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 TABLE = "gold/fanout"
 SOURCE = "gold/traffic"
-SCHEMA = pa.schema([(TOPIC, pa.string()), ("subscribers", pa.int64()), ("messages", pa.int64())])
+SCHEMA = pa.schema(
+    [("node", pa.string()), (TOPIC, pa.string()), ("subscribers", pa.int64()), ("messages", pa.int64())]
+)
 APP = "fanout"  # its number is the version of SOURCE
 
 
@@ -38,16 +41,29 @@ def write(spark: "SparkSession", settings: "Settings") -> bool:
     table = Table.open(place, TABLE)
     if (table is not None and table.done(APP) >= source.version) or bronze.where("kind > 1").isEmpty():
         return False
-    standing = subscribed(bronze).select(FILTER, CLIENT).toArrow()
-    filters = valid_filters(standing, "the subscriptions", "row", clients=True).rows
-    topics = frames.view(spark, settings, "topics").groupBy(TOPIC).agg(F.sum("messages").alias("messages")).cache()
+    standing = subscribed(bronze).select("node", FILTER, CLIENT).toArrow()
+    # a stream has all messages of a topic, or none: of several streams the largest count is used
+    windows = frames.view(spark, settings, "traffic").groupBy("node", TOPIC, CLIENT, "window_start")
+    once = windows.agg(F.max("messages").alias("messages"))
+    topics = once.groupBy("node", TOPIC).agg(F.sum("messages").alias("messages")).cache()
     try:
-        rows = reached(spark, topics, filters).toArrow().cast(SCHEMA)
+        rows = pa.concat_tables(
+            [SCHEMA.empty_table()]
+            + [_of_node(spark, topics, standing, row.node) for row in topics.select("node").distinct().collect()]
+        )
     finally:
         topics.unpersist()
     if table is None:
         table = Table.create(place, TABLE, SCHEMA, source.identity, partition_by=())
     return table.replace(rows, APP, source.version)
+
+
+def _of_node(spark: "SparkSession", topics: "DataFrame", standing: pa.Table, node: str) -> pa.Table:
+    """Return the rows of one broker: its messages reach its own subscribers."""
+    mine = standing.filter(pc.equal(standing["node"], node)).select([FILTER, CLIENT])
+    filters = valid_filters(mine, "the subscriptions", "row", clients=True).rows
+    rows = reached(spark, topics.where(F.col("node") == node).select(TOPIC, "messages"), filters).toArrow()
+    return rows.add_column(0, "node", pa.repeat(node, rows.num_rows)).cast(SCHEMA)
 
 
 def reached(spark: "SparkSession", topics: "DataFrame", filters: pa.Table) -> "DataFrame":

@@ -10,11 +10,14 @@ import socket
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mosq.journal.folders import NAME
 from mosq.pipeline import MosqPipelineError, filters
 from mosq.pipeline.lake import places
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FORMATS = ("json", "csv", "number", "sparkplug")
 UNITS_US = {
@@ -27,6 +30,7 @@ UNITS_US = {
     "day": 86_400 * 10**6,
 }
 FILE = "pipeline.toml"
+JOURNAL = "the folder of the broker's streams"
 TIME_ZONE = "spark.sql.session.timeZone"
 
 
@@ -41,15 +45,33 @@ class Silver:
 
 
 @dataclass(frozen=True)
+class Source:
+    """Name the folder of a broker's streams, and the broker: each row has the name of its node."""
+
+    node: str
+    journal: Path
+    streams: tuple[str, ...]  # (): all streams
+
+
+def read_options(sources: "Sequence[Source]") -> dict[str, str]:
+    """Return the options of format("mosq") that name these sources.
+
+    Of one source the rows have no column `node`, which costs less; the tasks know the one node.
+    """
+    if len(sources) == 1:
+        return {"path": str(sources[0].journal), "streams": ",".join(sources[0].streams)}
+    content = {one.node: {"path": str(one.journal), "streams": ",".join(one.streams)} for one in sources}
+    return {"sources": json.dumps(content)}
+
+
+@dataclass(frozen=True)
 class Settings:
     """Hold the settings. Times are in microseconds."""
 
     file: Path
-    journal: Path
-    streams: tuple[str, ...]  # (): all streams
+    sources: tuple[Source, ...]  # at least one
     tables: str  # absolute path of a folder, or a URI (lake/places.py)
     checkpoints: Path
-    node: str  # name of the broker's machine, in every row
     trigger_us: int
     window_us: int
     watermark_us: int
@@ -152,14 +174,13 @@ def _settings(path: Path, content: dict[str, Any]) -> Settings:
     spark = top.take("spark", dict, "a table [spark] of Spark's own settings", {})
     storage = _texts(path, "[storage]", top.take("storage", dict, "a table [storage] of options of the storage", {}))
     retention = _retention(path, top.take("retention", dict, "a table [retention]", {}), rules)
-    top.end("[pipeline], [[silver]], [retention], [storage] and [spark]")
+    sources = _sources(main, top.take("source", list, "tables [[source]]", []))
+    top.end("[pipeline], [[source]], [[silver]], [retention], [storage] and [spark]")
     settings = Settings(
         file=path,
-        journal=main.path("journal", "the folder of the broker's streams"),
-        streams=_streams(main),
+        sources=sources,
         tables=_tables(main),
         checkpoints=main.path("checkpoints", "a folder for the state of the jobs", "checkpoints"),
-        node=_node(main),
         trigger_us=main.duration_us("trigger", "5 seconds"),
         window_us=main.duration_us("window", "1 minute"),
         watermark_us=main.duration_us("watermark", "10 minutes"),
@@ -200,9 +221,31 @@ def default_node() -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:64] or "node"
 
 
-def _node(main: _Reading) -> str:
+def _sources(main: _Reading, entries: list[Any]) -> tuple[Source, ...]:
+    """Return the brokers: those of [[source]], or the one that [pipeline] journal and node describe."""
+    if not entries:
+        return (Source(_node(main, default_node()), main.path("journal", JOURNAL), _streams(main)),)
+    for key in ("journal", "node", "streams"):
+        if key in main.content:
+            raise main.wrong(key, "no such key beside [[source]]: each source has its own", main.content[key])
+    found: list[Source] = []
+    for i, content in enumerate(entries, 1):
+        if not isinstance(content, dict):
+            raise MosqPipelineError(f"{main.file}: source: expected tables [[source]]; got {content!r}")
+        one = _Reading(main.file, f"[[source]] number {i}", content)
+        source = Source(_node(one), one.path("journal", JOURNAL), _streams(one))
+        if source.node in (other.node for other in found):
+            raise one.wrong("node", "a unique name: each source is another broker", source.node)
+        if source.journal in (other.journal for other in found):
+            raise one.wrong("journal", "a folder that no other source has", str(source.journal))
+        one.end("node, journal or streams")
+        found.append(source)
+    return tuple(found)
+
+
+def _node(main: _Reading, default: str | None = None) -> str:
     expected = "a name of 1 to 64 letters, digits, '_', '-', '.'"
-    name = main.text("node", expected, default_node())
+    name = main.text("node", expected, default)
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
         raise main.wrong("node", expected, name)
     return name

@@ -25,14 +25,14 @@ ends AS (SELECT node, client_id, max(seq) AS seq FROM lives
 starts AS (SELECT node, max(seq) AS start_seq FROM events WHERE kind = {START} GROUP BY node),
 last AS (SELECT node, client_id, topic, max_by(kind, seq) AS kind, max_by(body, seq) AS body, max(seq) AS seq
   FROM events WHERE kind IN ({SUBSCRIBE}, {UNSUBSCRIBE}) GROUP BY node, client_id, topic)
-SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.body, '$.qos') AS TINYINT) AS qos
+SELECT node, last.client_id, last.topic AS filter, CAST(get_json_object(last.body, '$.qos') AS TINYINT) AS qos
 FROM last LEFT JOIN starts USING (node) LEFT JOIN ends USING (node, client_id)
 WHERE last.kind = {SUBSCRIBE} AND last.seq > greatest(coalesce(ends.seq, -1), coalesce(start_seq, -1))
 """
 
 
 def subscribed(bronze: "DataFrame") -> "DataFrame":
-    """Return client_id, filter, qos of the existing subscriptions."""
+    """Return node, client_id, filter, qos of the existing subscriptions."""
     if not {"node", "kind", "topic", "client_id", "seq", "payload"} <= set(bronze.columns):
         raise MosqPipelineError("this is not a bronze table: it has no node, kind, topic, client_id, seq and payload")
     return bronze.sparkSession.sql(STANDING, bronze=bronze)

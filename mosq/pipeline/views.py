@@ -93,7 +93,7 @@ VIEWS = {
         " client_id, session ORDER BY seq DESC) AS age FROM gold_backlog) AS aged WHERE age = 1"
     ),
     "sessions": _SESSIONS,
-    "fanout": "SELECT topic, subscribers, messages FROM gold_fanout",
+    "fanout": "SELECT node, topic, subscribers, messages FROM gold_fanout",
 }
 SPARK = {"text": "STRING", "next_us": "unix_micros(next_time)", "time_us": "unix_micros(edges.time)"}
 DUCKDB = {"text": "VARCHAR", "next_us": "epoch_us(next_time)", "time_us": "epoch_us(edges.time)"}

@@ -93,3 +93,15 @@ def test_invalid_stream_events(line, said, refuse):
 
 def test_words_of_a_stream_line():
     assert stream_words(' a  "b c" #') == ["a", "b c", "#"]
+
+
+# ---- the name of the broker in the pipeline's tables
+
+def test_node_name(read):
+    assert read("node_name Hall_7.b-2").node_name == "Hall_7.b-2"
+    assert read("port 1883").node_name is None
+
+
+@pytest.mark.parametrize("name", ["a/b", "a b", "h\u00e4lle", "a#"])
+def test_a_node_name_with_other_characters_is_refused(name, refuse):
+    assert "Invalid 'node_name' value" in refuse(f"node_name {name}")

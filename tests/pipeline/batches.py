@@ -15,8 +15,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from mosq.pipeline.rows.work import MANIFEST
 from mosq.pipeline.runs import jobs, progress, rebuild
+from mosq.pipeline.settings import read_options
 from mosq.pipeline.source.options import Options
-from mosq.pipeline.source.rows import SCHEMA
+from mosq.pipeline.source.rows import SCHEMA, WITH_NODE
 from mosq.pipeline.source.stream import JournalStreamReader
 
 if TYPE_CHECKING:
@@ -51,10 +52,11 @@ class Batches:
         spark: Any = types.SimpleNamespace(sparkContext=types.SimpleNamespace(defaultParallelism=1))
         self.lines: list[str] = []
         self.jobs = jobs.Jobs(spark, settings, options.pop("jobs", progress.JOBS), self.lines.append)
-        given = {"path": str(settings.journal), "failOnDataLoss": str(settings.stop_on_loss).lower()} | options
+        given = read_options(progress.by_age(settings)) | {"failOnDataLoss": str(settings.stop_on_loss).lower()} | options
         if settings.consumer:
             given["consumer"] = settings.consumer
-        self.reader = JournalStreamReader(Options(given, batch=False), SCHEMA.names)
+        read = Options(given, batch=False)
+        self.reader = JournalStreamReader(read, (WITH_NODE if read.with_node else SCHEMA).names)
         self.folder = settings.checkpoints / progress.QUERY
         for name in ("offsets", "commits"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)

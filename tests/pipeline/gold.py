@@ -20,7 +20,7 @@ FORMULA = "=1+1"
 KINDS: dict[str, Any] = {
     "window_start": TIME, "window_end": TIME, "time": TIME, "connected_at": TIME, "disconnected_at": TIME, "topic": pa.string(),
     "client_id": pa.string(), "prefix": pa.string(), "stream": pa.string(), "reason": pa.int16(), "ended": pa.bool_(), "duration_s": pa.float64(),
-    "silver": pa.string(), "payload": pa.binary(), "filter": pa.string(), "shard": pa.int32()}
+    "silver": pa.string(), "payload": pa.binary(), "filter": pa.string(), "shard": pa.int32(), "node": pa.string()}
 
 
 def table(rows: list[dict[str, Any]], **kinds: Any) -> pa.Table:
@@ -35,7 +35,7 @@ def session(client: str, number: int, minute: int, **counters: Any) -> dict[str,
     told = dict.fromkeys(("restored", "published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone"), 0) | counters
     told.setdefault("ended", False)
     gone = sum(told[name] for name in ("acknowledged", "expired", "dropped", "queued", "gone"))
-    return {"client_id": client, "session": number, "time": BEGIN + timedelta(minutes=minute), **told, "difference": told["published"] - gone}
+    return {"node": "n1", "client_id": client, "session": number, "time": BEGIN + timedelta(minutes=minute), **told, "difference": told["published"] - gone}
 
 
 def arrow(wrong: bool = True) -> dict[str, pa.Table]:

@@ -16,6 +16,7 @@ from mosq.pipeline import MosqPipelineError, settings
 from mosq.pipeline.lake.table import Table
 from mosq.pipeline.runs import adopt, jobs, progress, tending
 from tests.pipeline.batches import Batches
+from tests.pipeline.journals import Journal
 from tests.pipeline.test_verify import TELE, Site, delete
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def run(site: Site, *steps: str) -> None:
 def wanted(site: Site, folder: Path) -> dict[str, list[str]]:
     """Return the tables of a run without faults over the same journal."""
     folder.mkdir()
-    text = site.settings.file.read_text().replace('journal = "streams"', f'journal = "{site.settings.journal}"\nconsumer = ""')
+    text = site.settings.file.read_text().replace('journal = "streams"', f'journal = "{site.settings.sources[0].journal}"\nconsumer = ""')
     (folder / "pipeline.toml").write_text(text)
     found = settings.load(folder)
     for rows in (44, 44, 44, 0):
@@ -148,6 +149,34 @@ def test_bronze_with_a_hole_and_tables_of_another_set_are_refused(site: Site, tm
     shutil.rmtree(site.settings.checkpoints)
     with pytest.raises(MosqPipelineError, match="is a table of another set"):
         adopt.adopt(site.settings, lambda line: None)
+
+
+def two(site: Site, *nodes: str) -> None:
+    """Let the settings have a source for each node: `here` has the site's journal."""
+    text = site.settings.file.read_text().replace('journal = "streams"\n', "").replace('node = "here"\n', "")
+    folders = {"here": "streams", "there": "other"}
+    site.settings.file.write_text(text.partition("[[source]]")[0] + "".join(f'[[source]]\nnode = "{node}"\njournal = "{folders[node]}"\n' for node in nodes))
+    site.settings = settings.load(site.folder)
+
+
+def test_the_tables_of_several_brokers(site: Site, tmp_path: Path) -> None:
+    run(site, "new")
+    other = Journal(tmp_path / "other", "tele")     # its name is that of the first broker's stream
+    other.fill(7)
+    two(site, "there", "here")
+    run(site, "new")
+    shutil.rmtree(site.settings.checkpoints)
+    two(site, "here")
+    with pytest.raises(MosqPipelineError, match="the broker there was read before"):
+        adopt.adopt(site.settings, lambda line: None)
+    two(site, "there", "here")
+    assert adopt.adopt(site.settings, lambda line: None)
+    assert not adopt.adopt(site.settings, lambda line: None), "there is nothing to adopt any more"
+    other.fill(5)
+    run(site, "new")
+    other.close()
+    found = site.found()
+    assert found.faults == [] and (found.shards[TELE]["bronze"], found.shards["there/tele/0"]["bronze"]) == (120, 12)
 
 
 def test_spark_goes_on_with_an_adopted_checkpoint(spark: SparkSession, site: Site) -> None:

@@ -64,8 +64,8 @@ def found(tmp_path: Path) -> settings.Settings:
 def test_sessions_over_all_batches(found: settings.Settings) -> None:
     told = status.status(found, with_audit=True)["audit"]
     assert (told["sessions"], told["sessions_wrong"]) == (3 + BATCHES, 2) and told["totals"]["published"] == 50 + 5 + 5 + 3 * BATCHES
-    assert told["examples"] == ["falls (session 3): counters went down, or an earlier row did not add up",
-                                "once (session 2): counters went down, or an earlier row did not add up"]
+    assert told["examples"] == ["falls (node n, session 3): counters went down, or an earlier row did not add up",
+                                "once (node n, session 2): counters went down, or an earlier row did not add up"]
 
 
 def test_many_rows_are_folded_in_parts(found: settings.Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def found(tmp_path: Path) -> settings.Settings:
 def after(found: settings.Settings, **said: Any) -> dict[str, Any]:
     from mosq.journal import Stream
 
-    marks = Stream(found.journal / "tele").marks()
+    marks = Stream(found.sources[0].journal / "tele").marks()
     shards = {f"here/tele/{i}": {"next": mark.seq - i, "rows": mark.seq - i, "time_us": mark.time_us - 1000 * i} for i, mark in enumerate(marks)}
     now = progress.empty() | {"batch": 3, "at": time.time(), "rows": {"bronze": 99}, "shards": shards} | said
     progress.put_after(Table.create(place_of(found), progress.PROGRESS, progress.SCHEMA, "id", ()), "app", now)
@@ -50,7 +50,7 @@ def test_status_before_the_first_batch_and_after(found: settings.Settings, capsy
     after(found)
     assert main(["pipeline", "status", "--json", "-s", str(found.file)]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["streams"]["tele"]["behind"] == 1 and said["streams"]["tele"]["rows"] == 99 and said["batch"] == 3
+    assert said["streams"]["here/tele"]["behind"] == 1 and said["streams"]["here/tele"]["rows"] == 99 and said["batch"] == 3
 
 
 def test_an_alarm_is_printed_and_sets_the_exit_status(found: settings.Settings, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,5 +131,5 @@ def test_follow_runs_until_a_signal(spark: SparkSession, tmp_path: Path, monkeyp
     asked = duck.Duck(found)
     assert asked.base.execute("SELECT count(*), count(DISTINCT seq), max(seq) FROM bronze").fetchall() == [(1200, 1200, 1199)]
     asked.close()
-    assert status.status(found)["streams"]["tele"] == {"rows": 1200, "behind": 0, "behind_s": 0.0}
+    assert status.status(found)["streams"][f"{found.sources[0].node}/tele"] == {"rows": 1200, "behind": 0, "behind_s": 0.0}
     stream.close()

@@ -73,8 +73,8 @@ def found(tmp_path: Path) -> Settings:
     table = put(found, "silver/temp-1", [{"time": BEGIN, "value": 1.5, "big": 10**37}], schema)
     table.add_columns([pa.field("unit", pa.string()), pa.field("deep", pa.list_(pa.struct([("a", pa.int64())])))])
     put(found, "silver/temp-1", [{"time": BEGIN, "value": 2.5, "unit": "C", "deep": [{"a": 1}]}], table.schema)
-    put(found, "gold/fanout", [{"topic": "site/1", "subscribers": 3, "messages": 5}],
-        pa.schema([("topic", pa.string()), ("subscribers", pa.int64()), ("messages", pa.int64())]))
+    put(found, "gold/fanout", [{"node": "n1", "topic": "site/1", "subscribers": 3, "messages": 5}],
+        pa.schema([("node", pa.string()), ("topic", pa.string()), ("subscribers", pa.int64()), ("messages", pa.int64())]))
     return found
 
 

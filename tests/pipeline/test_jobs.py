@@ -292,7 +292,7 @@ def test_fan_out_counts_current_subscriptions(ran: Ran, spark: SparkSession) -> 
     wanted = sorted((topic, int(topic.startswith("site/")), n) for topic, n in topics.items())
     assert fanout.write(spark, ran.settings)
     assert in_duckdb(ran.settings, "SELECT topic, subscribers, messages FROM fanout ORDER BY topic") == wanted
-    assert sorted(map(tuple, frames.view(spark, ran.settings, "fanout").collect())) == wanted
+    assert sorted(map(tuple, frames.view(spark, ran.settings, "fanout").collect())) == [("here", *row) for row in wanted]
     assert not fanout.write(spark, ran.settings)        # there is nothing new
 
 
@@ -305,13 +305,13 @@ def test_the_audit_finds_each_session_that_does_not_add_up(ran: Ran) -> None:
     found = said["audit"]
     assert (found["rows"], found["wrong"], found["lost_events"], found["sessions"], found["sessions_wrong"]) == (7, 2, 3, 5, 3)
     assert found["examples"] == [
-        "c2 (session 2): 11 were due (restored and published), but acknowledged 7 + expired 1 + dropped 1 + gone 0 + queued 1 make 10",
-        "c3 (session 3): has ended, and 1 messages are still queued",
-        "c4 (session 4): counters went down, or an earlier row did not add up"]
+        "c2 (node here, session 2): 11 were due (restored and published), but acknowledged 7 + expired 1 + dropped 1 + gone 0 + queued 1 make 10",
+        "c3 (node here, session 3): has ended, and 1 messages are still queued",
+        "c4 (node here, session 4): counters went down, or an earlier row did not add up"]
     assert found["totals"]["published"] == 12 + 11 + 10 + 10 + 10
     text = status.text(said)
     assert "ALARM: 2 do not add up" in text and "3 events are lost" in text and "nothing behind" in text and "json: malformed" in text
-    assert said["streams"]["tele"] == {"rows": len(PAYLOADS) + 200, "behind": 0, "behind_s": 0.0}
+    assert said["streams"]["here/tele"] == {"rows": len(PAYLOADS) + 200, "behind": 0, "behind_s": 0.0}
 
 
 # ---- going on, again, and after a kill
@@ -438,11 +438,11 @@ def test_other_jobs_and_other_streams_are_refused(begun: tuple[settings.Settings
     found, _ = begun
     with pytest.raises(MosqPipelineError, match="the list of jobs differs"):
         jobs.prepare(found, ("silver",))
-    Journal(found.journal, "more").close()
+    Journal(found.sources[0].journal, "more").close()
     jobs.prepare(found, progress.JOBS)         # a stream may be added
     named = found.file.read_text().replace('journal = "streams"', 'journal = "streams"\nstreams = ["tele"]')
     found.file.write_text(named)
-    with pytest.raises(MosqPipelineError, match="stream more was read before but is not now: restore it"):
+    with pytest.raises(MosqPipelineError, match="stream here/more was read before but is not now: restore it"):
         jobs.prepare(settings.load(found.file), progress.JOBS)
     found.file.write_text(named.replace("tele", "nope"))
     with pytest.raises(MosqPipelineError, match="there is no stream nope; there are: more, tele"):
@@ -455,14 +455,14 @@ def test_recreated_streams_and_missing_checkpoints_are_refused(begun: tuple[sett
     found, stream = begun
     stream.close()
     shutil.rmtree(stream.path)
-    Journal(found.journal, "tele").close()
+    Journal(found.sources[0].journal, "tele").close()
     with pytest.raises(MosqPipelineError, match="is not the stream that was read before"):
         jobs.prepare(found, progress.JOBS)
     shutil.rmtree(found.checkpoints)
     with pytest.raises(MosqPipelineError, match=r"holds tables, but .* does not hold their progress"):
         jobs.prepare(found, progress.JOBS)
-    shutil.rmtree(found.journal)
-    with pytest.raises(MosqPipelineError, match="there is no such folder; expected the broker's streams"):
+    shutil.rmtree(found.sources[0].journal)
+    with pytest.raises(MosqPipelineError, match="there is no such folder; expected the streams of the broker here there"):
         jobs.prepare(found, progress.JOBS)
 
 

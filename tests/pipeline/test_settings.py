@@ -26,9 +26,9 @@ def load(folder: Path, text: str) -> settings.Settings:
 
 def test_defaults_and_paths_beside_the_file(tmp_path: Path) -> None:
     found = load(tmp_path, '[pipeline]\njournal = "streams"\n')
-    assert (found.journal, found.tables, found.checkpoints) == (tmp_path / "streams", str(tmp_path / "tables"), tmp_path / "checkpoints")
+    assert (found.sources[0].journal, found.tables, found.checkpoints) == (tmp_path / "streams", str(tmp_path / "tables"), tmp_path / "checkpoints")
     assert (found.trigger_us, found.window_us, found.watermark_us) == (5_000_000, 60_000_000, 600_000_000)
-    assert found.streams == () and found.silver == () and found.consumer == "pipeline" and found.stop_on_loss
+    assert found.sources[0].streams == () and found.silver == () and found.consumer == "pipeline" and found.stop_on_loss
 
 
 def test_all_settings(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_all_settings(tmp_path: Path) -> None:
                  'batch_rows = 7\nconsumer = ""\nstop_on_loss = false\nmaster = "local[1]"\n[spark]\n"spark.driver.memory" = "2g"\n"spark.ui.enabled" = true\n'
                  + RULE + 'schema = "x DOUBLE"\n')
     assert (found.trigger_us, found.window_us, found.watermark_us) == (500_000, 7_200_000_000, 86_400_000_000)
-    assert found.streams == ("a", "b") and found.batch_rows == 7 and not found.stop_on_loss and found.prefix_levels == 3
+    assert found.sources[0].streams == ("a", "b") and found.batch_rows == 7 and not found.stop_on_loss and found.prefix_levels == 3
     assert found.spark == {"spark.driver.memory": "2g", "spark.ui.enabled": "true"}
     assert found.silver == (settings.Silver("t", "a/+", "json", "x DOUBLE"),)
 
@@ -71,6 +71,14 @@ def test_an_error_in_a_json_schema_names_the_file(tmp_path: Path, content: str |
     ("[pipeline]\njournal = ''", r"journal: expected the folder.*; got ''"),
     ("[pipeline]\njournal = 'j'\ntrigger = '5 parsecs'", r"trigger: expected a time such as \"5 seconds\".*; got '5 parsecs'"),
     ("[pipeline]\njournal = 'j'\nwindow = '0 s'", "window: expected a time"),
+    ("[pipeline]\njournal = 'j'\n[[source]]\nnode = 'a'\njournal = 'b'", r"journal: expected no such key beside \[\[source\]\]"),
+    ("source = [5]\n[pipeline]\n", r"source: expected tables \[\[source\]\]; got 5"),
+    ("[pipeline]\n[[source]]\njournal = 'b'", r"\[\[source\]\] number 1 node is missing: expected a name"),
+    ("[pipeline]\n[[source]]\nnode = 'a/b'\njournal = 'b'", "node: expected a name of 1 to 64"),
+    ("[pipeline]\n[[source]]\nnode = 'a'", r"\[\[source\]\] number 1 journal is missing"),
+    ("[pipeline]\n[[source]]\nnode = 'a'\njournal = 'b'\ntrigger = '5 s'", "trigger is unknown: expected node, journal or streams"),
+    ("[pipeline]\n[[source]]\nnode = 'a'\njournal = 'b'\n[[source]]\nnode = 'a'\njournal = 'c'", "number 2 node: expected a unique name"),
+    ("[pipeline]\n[[source]]\nnode = 'a'\njournal = 'b'\n[[source]]\nnode = 'b'\njournal = './b'", "number 2 journal: expected a folder that no other source has"),
     ("[pipeline]\njournal = 'j'\nprefix_levels = 0", "prefix_levels: expected a number from 1 to 100; got 0"),
     ("[pipeline]\njournal = 'j'\nbatch_rows = true", "batch_rows: expected a number"),
     ("[pipeline]\njournal = 'j'\nstreams = ['a/b']", "streams: expected a list of names.*; got 'a/b'"),
@@ -137,7 +145,7 @@ def test_init_writes_settings_that_load_and_makes_the_folders(tmp_path: Path) ->
     Journal(tmp_path / "streams", "tele").close()
     lines = first.init(str(tmp_path / "new"), None, str(tmp_path / "streams"))
     found = settings.load(tmp_path / "new")
-    assert found.journal == tmp_path / "streams" and Path(found.tables).is_dir() and found.checkpoints.is_dir()
+    assert found.sources[0].journal == tmp_path / "streams" and Path(found.tables).is_dir() and found.checkpoints.is_dir()
     assert any("streams: tele" in line for line in lines)
     text = found.file.read_text()
     found.file.write_text(re.sub(r"^# (?=[a-z\[\"])", "", text, flags=re.MULTILINE))     # the commented lines are valid as well
@@ -150,7 +158,7 @@ def test_init_finds_the_streams_of_a_broker(tmp_path: Path) -> None:
     config = tmp_path / "mosquitto.conf"
     config.write_text(f"persistence true\npersistence_location {tmp_path}/\npersistence_file x.db\n")
     lines = first.init(str(tmp_path / "my.toml"), str(config), None)
-    assert settings.load(tmp_path / "my.toml").journal == tmp_path / "x.db.store/streams"
+    assert settings.load(tmp_path / "my.toml").sources[0].journal == tmp_path / "x.db.store/streams"
     assert any("is not there yet: start the broker" in line for line in lines)
     config.write_text("persistence false\n")
     with pytest.raises(MosqPipelineError, match="no `persistence true`"):

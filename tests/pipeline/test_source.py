@@ -58,7 +58,7 @@ def nexts(offset: dict[str, Any]) -> dict[str, list[int]]:
 @pytest.mark.parametrize(("options", "said"), [
     ({}, "needs a path"),
     ({"path": "s3://a/b"}, "of this machine or of mounted storage"),
-    ({"path": "/x", "stream": "a"}, "has no option stream; expected one of path, streams"),
+    ({"path": "/x", "stream": "a"}, "has no option stream; expected one of path, sources, streams"),
     ({"path": "/x", "streams": "a, b/c"}, "option streams is 'b/c'"),
     ({"path": "/x", "failOnDataLoss": "no"}, "option failOnDataLoss is 'no': expected true or false"),
     ({"path": "/x", "maxRecordsPerPartition": "0"}, "option maxRecordsPerPartition is '0': expected a number above 0"),
@@ -76,7 +76,7 @@ def test_a_wrong_option_is_reported(options: dict[str, str], said: str) -> None:
 
 def test_options_are_known_in_any_case_and_with_units() -> None:
     options = Options({"PATH": "file:///x", "maxbytespertrigger": "64m", "MAXRECORDSPERTRIGGER": "2 k"}, batch=False)
-    assert (options.path, options.trigger_bytes, options.trigger_records) == (Path("/x"), 64 << 20, 2048)
+    assert (options.sources[0].path, options.trigger_bytes, options.trigger_records) == (Path("/x"), 64 << 20, 2048)
     with pytest.raises(MosqPipelineError, match="option consumer is 'a b'"):
         Options({"path": "/x", "consumer": "a b"}, batch=False)
     with pytest.raises(MosqPipelineError, match="endingOffsets is for read, not for readStream"):

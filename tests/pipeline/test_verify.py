@@ -224,7 +224,7 @@ def test_gaps_and_a_journal_that_retention_shortened(site: Site) -> None:
     batches = Batches(site.settings)
     site.fill()
     batches.all()
-    shutil_free = site.settings.journal
+    shutil_free = site.settings.sources[0].journal
     shutil_free.rename(shutil_free.with_name("elsewhere"))
     found = site.found()
     assert found.faults == [] and found.shards[TELE]["journal"] == 0

@@ -245,6 +245,10 @@ PERSISTENCE = (
            "true [retain_age TIME] [retain_bytes SIZE]: writes connects, subscribes, disconnects and drops into the "
            "stream `events`, of at most 1G by default; needs persistence true. The default is false",
            choices=("true", "false"), own=True, reload=RESTART),
+    text("node_name", G,
+         "Name of this broker among several, of up to 64 letters, digits, '_', '-' and '.'. The pipeline writes it "
+         "into each row; `mosq pipeline init --config` takes it from here. The default is the host's name", high=64,
+         own=True, once=True),
     flag("mosquitto_db", True, G,
          "With persistence true, also write Mosquitto's own database to persistence_file: at the end, on SIGUSR1 and "
          "by autosave_interval. Mosquitto can start from it; mosq itself starts from the store. See storage.md",

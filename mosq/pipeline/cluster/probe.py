@@ -77,14 +77,13 @@ def _wait(spark: "SparkSession", patience_s: float) -> None:
 
 
 def _wanted(settings: "Settings", place: Place, name: str) -> dict[str, Any]:
+    from mosq.pipeline.settings import read_options
     from mosq.pipeline.source.options import Options
     from mosq.pipeline.source.streams import find
 
-    named = {"streams": ",".join(settings.streams)} if settings.streams else {}
-    streams = find(Options({"path": str(settings.journal), **named}))
+    streams = find(Options(read_options(settings.sources)))
     return {
-        "journal": str(settings.journal),
-        "streams": {one.name: (str(one.path), one.id) for one in streams.values()},
+        "streams": {one.key: (str(one.path), one.id) for one in streams.values()},
         "uri": place.uri,
         "options": place.options,
         "marker": name,
@@ -172,8 +171,9 @@ def _problem(seen: Seen, settings: "Settings") -> str | None:
     if seen["version"] != VERSION:
         return f"{where} has mosq {seen['version']}, the driver has {VERSION}: make the archive again ({PAGE})"
     if seen["journal"]:
+        journals = ", ".join(str(source.journal) for source in settings.sources)
         return (
-            f"{where}: {seen['journal']}: mount the journal, {settings.journal}, at the same path on every machine of"
+            f"{where}: {seen['journal']}: mount the journal, {journals}, at the same path on every machine of"
             f" the cluster, readable for the user of the executors ({PAGE})"
         )
     if seen["tables"]:

@@ -66,7 +66,7 @@ def audit(tables: Tables) -> Section:
     # a row that was once wrong is an alarm, even if a later one is right
     rows = (last if every is None else every).where(wrong())
     alarms = (
-        rows.groupBy("client_id", "session")
+        rows.groupBy("node", "client_id", "session")
         .agg(
             f.count("*").alias("rows"),
             f.min("time").alias("since"),

@@ -69,7 +69,7 @@ class Work:
     """
 
     place: "Place"
-    node: str
+    node: str = ""  # of rows without a column `node`
     rules: tuple[Rule, ...] = ()
     jobs: frozenset[str] = frozenset(("silver", "gold", "audit"))
     window_us: int = 60_000_000

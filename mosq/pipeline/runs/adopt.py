@@ -54,6 +54,7 @@ def _adopted(settings: "Settings", log: "Log") -> bool:
         return False
     setup = state.get("setup") or (about or {}).get("settings") or progress.setup(settings, progress.JOBS)
     setup = progress.copied(setup)
+    _check_setup(settings, setup)
     if about is not None:
         old = settings.checkpoints / IDENTITY
         old.replace(old.with_name(f"{IDENTITY}.old"))
@@ -68,6 +69,7 @@ def _adopted(settings: "Settings", log: "Log") -> bool:
     state["at"] = time.time()
     progress.put_after(tables[PROGRESS], app, state)
     identity = {"format": progress.FORMAT, "identity": tables[BRONZE].identity, "app": app, "made": True}
+    identity["first"] = settings.sources[0].node  # with several sources all names in the offsets have a node
     progress.put(settings.checkpoints / IDENTITY, identity | {"settings": setup})
     ends = ", ".join(f"{place}: {shard['next']:,}" for place, shard in sorted(state["shards"].items()))
     log(f"adopted: the next run begins behind batch {state['batch']:,} ({ends or 'no records yet'})")
@@ -96,6 +98,13 @@ def _opened(settings: "Settings", about: dict[str, Any] | None) -> tuple[dict[st
                 f" [pipeline] tables or checkpoints in {settings.file}"
             )
     return tables, state
+
+
+def _check_setup(settings: "Settings", setup: dict[str, Any]) -> None:
+    """Check that the settings have all brokers of the tables: the new offsets must name the streams as `run` does."""
+    if any("/" not in name for name in setup["streams"]):
+        raise MosqPipelineError(f"{settings.tables}: written by another version of mosq: {progress.OTHER_FOLDERS}")
+    progress.check_nodes(settings, {name.partition("/")[0] for name in setup["streams"]})
 
 
 def _belongs(settings: "Settings", about: dict[str, Any], state: dict[str, Any]) -> bool:
@@ -210,10 +219,12 @@ def _checkpoint(settings: "Settings", setup: dict[str, Any], state: dict[str, An
     new = settings.checkpoints / f".{QUERY}.new-{uuid.uuid4()}"
     streams: dict[str, dict[str, Any]] = {}
     for name, about in setup["streams"].items():
-        places = [f"{settings.node}/{name}/{i}" for i in range(about["shards"])]
+        places = [f"{name}/{i}" for i in range(about["shards"])]
         if any(place in state["shards"] for place in places):
             shards = [state["shards"].get(place, {"next": 0})["next"] for place in places]
-            streams[name] = {"id": about["id"], "next": shards}
+            # the streams of one broker have no node in offsets
+            key = name if len(settings.sources) > 1 else name.partition("/")[2]
+            streams[key] = {"id": about["id"], "next": shards}
     offset = json.dumps({"version": 1, "streams": streams})
     about_batch = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(state["at"] * 1000), "conf": {}})
     for path, text in (

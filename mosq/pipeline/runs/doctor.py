@@ -114,25 +114,27 @@ def _settings(file: Path | str) -> "Iterator[Finding]":
         yield _jars()
     # missing packages are reported above
     with contextlib.suppress(ImportError):
-        yield _journal(found)
+        for source in found.sources:
+            yield _journal(found, source)
     with contextlib.suppress(ImportError):
         yield _tables(found)
     yield _folder("checkpoints", found.checkpoints)
     yield _lock(found)
 
 
-def _journal(found: "settings.Settings") -> Finding:
+def _journal(found: "settings.Settings", source: "settings.Source") -> Finding:
     from mosq.pipeline.runs import progress
 
+    what = "journal" if len(found.sources) == 1 else f"journal of {source.node}"
     try:
-        streams = progress.streams(found)
+        streams = progress.streams_of(found, source)
         marks = {name: stream.marks() for name, stream in streams.items()}
     except (MosqPipelineError, OSError, ValueError) as error:
         return Finding(
             False,
-            "journal",
+            what,
             str(error),
-            f"let this user read {found.journal}, or correct [pipeline] journal in {found.file}",
+            f"let this user read {source.journal}, or correct `journal` in {found.file}",
         )
     text = ", ".join(
         f"{name} ({len(shards)} shard{'s' * (len(shards) > 1)}, {sum(mark.seq - mark.first_seq for mark in shards):,}"
@@ -140,16 +142,16 @@ def _journal(found: "settings.Settings") -> Finding:
         for name, shards in marks.items()
     )
     if found.consumer:
-        closed = [name for name in streams if not _writable(found.journal / name / "consumers")]
+        closed = [name for name in streams if not _writable(source.journal / name / "consumers")]
         if closed:
             return Finding(
                 False,
-                "journal",
-                f"{text}; {found.journal / closed[0] / 'consumers'} cannot be written",
+                what,
+                f"{text}; {source.journal / closed[0] / 'consumers'} cannot be written",
                 'let this user write there (it holds the mark that retention respects), or set consumer = "" in'
                 f" {found.file}",
             )
-    return Finding(True, "journal", f"{found.journal}: {text}")
+    return Finding(True, what, f"{source.journal}: {text}")
 
 
 def _writable(folder: Path) -> bool:

@@ -16,9 +16,9 @@ TEMPLATE = """\
 [pipeline]
 journal = {journal}            # the folder of the broker's streams
 # streams = []                 # which of them; empty: all
+node = "{node}"                # the broker's name, which each row has: never change it
 # tables = "tables"            # Delta tables: a folder, or a URI: s3a://, hdfs://, abfss://
 # checkpoints = "checkpoints"  # a local folder: progress of the jobs; belongs to the tables
-node = "{node}"                # the broker's name, which each row has: never change it
 # trigger = "5 seconds"        # how often `run` looks for new records
 # window = "1 minute"          # length of gold's windows
 # watermark = "10 minutes"     # later rows are counted in gold/late
@@ -27,6 +27,11 @@ node = "{node}"                # the broker's name, which each row has: never ch
 # consumer = "pipeline"        # retention keeps records until this consumer has read them; "": it does not wait
 # stop_on_loss = true          # false: skip damaged or missing records, and count them
 # master = "local[*]"
+
+# Several brokers: these entries instead of journal, streams and node above. A source can be added later.
+#  [[source]]
+#  node = "broker-1"
+#  journal = "/var/lib/mosquitto/mosquitto.db.store/streams"
 
 # Messages as typed rows: the first rule whose filter matches. Unreadable payloads go to the table `quarantine`.
 # [[silver]]
@@ -53,9 +58,13 @@ def init(where: str, config: str | None, journal: str | None) -> list[str]:
         path /= FILE
     if path.exists():
         raise MosqPipelineError(f"{path} is there already: edit it, or name another place")
-    streams = Path(journal).expanduser().absolute() if journal is not None else _of_broker(config or "")
+    node = default_node()
+    if journal is not None:
+        streams = Path(journal).expanduser().absolute()
+    else:
+        streams, node = _of_broker(config or "")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(TEMPLATE.format(journal=_toml(str(streams)), node=default_node()))
+    path.write_text(TEMPLATE.format(journal=_toml(str(streams)), node=node))
     settings = load(path)
     for folder in (Path(settings.tables), settings.checkpoints):
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,8 +85,8 @@ def _toml(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _of_broker(file: str) -> Path:
-    """Return the folder where the broker with this configuration keeps its streams."""
+def _of_broker(file: str) -> tuple[Path, str]:
+    """Return the folder where the broker with this configuration keeps its streams, and the broker's name."""
     from mosq.config.errors import ConfigError
     from mosq.config.parser import load_config
     from mosq.server.storage import store_directory
@@ -90,4 +99,4 @@ def _of_broker(file: str) -> Path:
     if store is None:
         raise MosqPipelineError(f"{file}: no `persistence true`, so that broker writes no streams; streams need it")
     # a relative persistence_location is relative to the folder in which the broker is started
-    return Path(os.path.abspath(store)) / STREAMS
+    return Path(os.path.abspath(store)) / STREAMS, config.node_name or default_node()

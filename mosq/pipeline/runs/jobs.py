@@ -24,6 +24,7 @@ from mosq.pipeline.runs import progress, rebuild, settling
 from mosq.pipeline.runs.progress import BRONZE, JOBS, PROGRESS
 from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, TableSet, rules
 from mosq.pipeline.runs.tending import Tending
+from mosq.pipeline.settings import read_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +108,7 @@ class Jobs:
         behind_us = self.settings.watermark_us
         return Work(
             place=self.tables.place,
-            node=self.settings.node,
+            node=self.settings.sources[0].node,  # of rows that have no column `node`
             rules=self.rules,
             jobs=self.jobs,
             window_us=self.settings.window_us,
@@ -303,14 +304,12 @@ def check_cluster(spark: "SparkSession", settings: "Settings", log: "Log") -> No
 
 
 def source(spark: "SparkSession", settings: "Settings") -> "DataFrame":
-    """Return the streaming DataFrame of the journal, with the options of the settings."""
+    """Return the streaming DataFrame of the journals, with the options of the settings."""
     reader = spark.readStream.format("mosq").option("maxRecordsPerTrigger", str(settings.batch_rows))
     reader = reader.option("failOnDataLoss", str(settings.stop_on_loss).lower())
-    if settings.streams:
-        reader = reader.option("streams", ",".join(settings.streams))
     if settings.consumer:
         reader = reader.option("consumer", settings.consumer)
-    return reader.load(str(settings.journal))
+    return reader.options(**read_options(progress.by_age(settings))).load()
 
 
 def start(spark: "SparkSession", settings: "Settings", work: Jobs, once: bool) -> "StreamingQuery":

@@ -24,10 +24,10 @@ from mosq.pipeline.lake.table import Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mosq.pipeline.settings import Settings
+    from mosq.pipeline.settings import Settings, Source
 
 JOBS = ("silver", "gold", "audit")  # jobs beside bronze, which all need
-FORMAT = 2
+FORMAT = 3
 PROGRESS, BRONZE = "progress", "bronze"
 SCHEMA = pa.schema(
     [
@@ -127,24 +127,34 @@ def put_after(table: Table, app: str, state: dict[str, Any]) -> None:
 
 
 def streams(settings: "Settings") -> dict[str, Stream]:
-    """Return the streams to read: those that the settings name, or all."""
-    if not settings.journal.is_dir():
+    """Return the streams to read by "node/stream": those that the settings name, or all."""
+    return {
+        f"{source.node}/{name}": stream
+        for source in settings.sources
+        for name, stream in streams_of(settings, source).items()
+    }
+
+
+def streams_of(settings: "Settings", source: "Source") -> dict[str, Stream]:
+    """Return the streams of one broker."""
+    journal = source.journal
+    if not journal.is_dir():
         raise MosqPipelineError(
-            f"{settings.journal}: there is no such folder; expected the broker's streams there (`stream NAME FILTER` in"
-            " mosquitto.conf, with `persistence true`). Start the broker once, or correct [pipeline] journal in"
+            f"{journal}: there is no such folder; expected the streams of the broker {source.node} there (`stream NAME"
+            " FILTER` in mosquitto.conf, with `persistence true`). Start the broker once, or correct `journal` in"
             f" {settings.file}"
         )
-    there = streams_below(settings.journal)
-    for name in settings.streams:
+    there = streams_below(journal)
+    for name in source.streams:
         if name not in there:
             raise MosqPipelineError(
-                f"{settings.journal}: there is no stream {name}; there are: {', '.join(there) or 'none'}; "
-                f"correct [pipeline] streams in {settings.file}"
+                f"{journal}: there is no stream {name}; there are: {', '.join(there) or 'none'}; "
+                f"correct `streams` in {settings.file}"
             )
-    names = settings.streams or tuple(there)
+    names = source.streams or tuple(there)
     if not names:
         raise MosqPipelineError(
-            f"{settings.journal}: there is no stream in it yet; expected `stream NAME FILTER` in mosquitto.conf"
+            f"{journal}: there is no stream in it yet; expected `stream NAME FILTER` in mosquitto.conf"
         )
     return {name: Stream(there[name]) for name in names}
 
@@ -159,12 +169,23 @@ def _stream(stream: Stream) -> dict[str, Any]:
     return {"id": marks["stream_id"], "shards": len(marks["shards"])}
 
 
+def _distinct(streams: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Check that no stream is there twice, as if a folder was mounted at two places: its rows would count twice."""
+    seen: dict[str, str] = {}
+    for name, stream in streams.items():
+        if (other := seen.setdefault(stream["id"], name)) != name:
+            raise MosqPipelineError(
+                f"{other} and {name} are one stream, or copies of it (id {stream['id']}): name each broker's own folder"
+                " in [[source]]"
+            )
+    return streams
+
+
 def setup(settings: "Settings", jobs: "Sequence[str]") -> dict[str, Any]:
     """Return the settings that rows of the tables depend on."""
     rules = [[silver.name, silver.topic, silver.format, silver.schema] for silver in settings.silver]
     return {
-        "node": settings.node,
-        "streams": {name: _stream(stream) for name, stream in streams(settings).items()},
+        "streams": _distinct({name: _stream(stream) for name, stream in streams(settings).items()}),
         "jobs": sorted(jobs),
         "silver": {rule[0]: rule[1:] for rule in rules},
         "silver_order": [rule[0] for rule in rules],
@@ -203,11 +224,7 @@ def check(settings: "Settings", now: dict[str, Any], rebuilding: bool = False) -
     if had["made"]:
         check_tables(settings, had)
     had = had["settings"]
-    if had["node"] != now["node"]:
-        raise MosqPipelineError(
-            f"{settings.file}: [pipeline] node is {now['node']}, but the rows of the tables have {had['node']}: set"
-            f' node = "{had["node"]}", or {OTHER_FOLDERS}'
-        )
+    check_nodes(settings, {name.partition("/")[0] for name in had["streams"]})
     _check_streams(settings, had["streams"], now["streams"])
     for key, what in DERIVED.items():
         if had[key] != now[key] and not rebuilding:
@@ -271,23 +288,45 @@ def check_tables(settings: "Settings", had: dict[str, Any]) -> None:
         )
 
 
+def check_nodes(settings: "Settings", had: set[str]) -> None:
+    """Check that each broker that was read is still among the sources."""
+    now = [source.node for source in settings.sources]
+    gone = sorted(had - set(now))
+    if gone and len(had) == len(now) == 1:
+        raise MosqPipelineError(
+            f"{settings.file}: node is {now[0]}, but the rows of the tables have {gone[0]}: set"
+            f' node = "{gone[0]}", or {OTHER_FOLDERS}'
+        )
+    if gone:
+        raise MosqPipelineError(
+            f"{settings.file}: the broker {', '.join(gone)} was read before, but no [[source]] has this node: restore"
+            f" the entry (its journal must stay, also if the broker is not used any more), or {OTHER_FOLDERS}"
+        )
+
+
 def _check_streams(settings: "Settings", had: dict[str, Any], now: dict[str, Any]) -> None:
     for name, stream in had.items():
         if name not in now:
             raise MosqPipelineError(
-                f"stream {name} was read before but is not now: restore it ({settings.file}: [pipeline] streams, or"
-                f" the broker's folder {settings.journal}), or {OTHER_FOLDERS}"
+                f"stream {name} was read before but is not now: restore it ({settings.file}: `streams`, or the"
+                f" broker's folder {_folder(settings, name)}), or {OTHER_FOLDERS}"
             )
         if stream["id"] != now[name]["id"]:
             raise MosqPipelineError(
-                f"{settings.journal / name} is not the stream that was read before (it was created again, and its"
+                f"{_folder(settings, name)} is not the stream that was read before (it was created again, and its"
                 f" numbers begin again): {OTHER_FOLDERS}; old tables stay readable"
             )
         if stream["shards"] > now[name]["shards"]:
             raise MosqPipelineError(
-                f"{settings.journal / name} had {stream['shards']} shards and has {now[name]['shards']}: the number of"
+                f"{_folder(settings, name)} had {stream['shards']} shards and has {now[name]['shards']}: the number of"
                 f" shards may only grow; was an old copy restored? Restore the newer one, or {OTHER_FOLDERS}"
             )
+
+
+def _folder(settings: "Settings", name: str) -> Path:
+    """Return the folder of a stream "node/stream"."""
+    node, _, stream = name.partition("/")
+    return next(source.journal / stream for source in settings.sources if source.node == node)
 
 
 def _difference(had: object, now: object) -> str:
@@ -306,6 +345,7 @@ def begun(settings: "Settings", now: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] | None = get(path)
     if found is None:
         found = {"format": FORMAT, "identity": str(uuid.uuid4()), "app": str(uuid.uuid4()), "made": False}
+        found["first"] = settings.sources[0].node
     if found.get("settings") != now:
         found["settings"] = now
         put(path, found)
@@ -337,8 +377,15 @@ def clear_begun_query(settings: "Settings", state: dict[str, Any]) -> None:
         shutil.rmtree(settings.checkpoints / QUERY, ignore_errors=True)
 
 
+def by_age(settings: "Settings") -> "list[Source]":
+    """Return the sources, the one that the tables had first at the beginning."""
+    about = get(settings.checkpoints / IDENTITY) or {}
+    first = about.get("first")
+    return sorted(settings.sources, key=lambda source: source.node != first)
+
+
 def offset(settings: "Settings", batch: int) -> dict[str, Any]:
-    """Return the offset at the end of a batch, from Spark's checkpoint; {} before the first batch.
+    """Return the offset at the end of a batch by "node/stream", from Spark's checkpoint; {} before the first batch.
 
     It is synced to the disk first: Spark does not do that, and a commit must not know more than the checkpoint.
     """
@@ -350,6 +397,9 @@ def offset(settings: "Settings", batch: int) -> dict[str, Any]:
         sync(path.parent)
         lines = path.read_text().splitlines()
         streams: dict[str, Any] = json.loads(lines[2])["streams"]
+        # one broker's streams have bare names; with several, a bare name is of the first one
+        first = by_age(settings)[0].node
+        streams = {name if "/" in name else f"{first}/{name}": entry for name, entry in streams.items()}
     except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
         raise MosqPipelineError(
             f"{path}: the offsets of batch {batch} cannot be read ({error}): restore {settings.checkpoints}, or"
@@ -369,14 +419,14 @@ def ranges(settings: "Settings", batch: int) -> dict[str, tuple[int, int]]:
         for shard, hi in enumerate(entry["next"]):
             lo = starts[shard] if shard < len(starts) else 0
             if lo < hi:
-                found[f"{settings.node}/{name}/{shard}"] = (lo, hi)
+                found[f"{name}/{shard}"] = (lo, hi)
     return found
 
 
 def nexts(settings: "Settings", batch: int) -> dict[str, int]:
     """Return for each "node/stream/shard" the number after the last one of a batch by Spark's checkpoint."""
     return {
-        f"{settings.node}/{name}/{shard}": hi
+        f"{name}/{shard}": hi
         for name, entry in offset(settings, batch).items()
         for shard, hi in enumerate(entry["next"])
     }

@@ -182,7 +182,6 @@ class Filling:
     def _of_date(self, every: "DataFrame", date: datetime.date) -> Manifest:
         work = Work(
             place=self.tables.place,
-            node=self.settings.node,
             rules=rules(self.settings, self.now["schemas"]),
             jobs=self.plan.jobs,
             window_us=self.settings.window_us,

@@ -182,7 +182,6 @@ def backfill(
     upto = now["backfill"].pop(name)
     work = Work(
         place=tables.place,
-        node=settings.node,
         rules=rules(settings, now["schemas"]),
         jobs=frozenset(["silver"]),
         bronze=False,

@@ -17,7 +17,7 @@ SHOWN = 20
 
 
 def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return for each stream its rows in bronze, the rows behind the last batch, and the delay in seconds.
+    """Return for each "node/stream" its rows in bronze, the rows behind the last batch, and the delay in seconds.
 
     The delay is the time between the newest row of the journal and the newest row of bronze.
     """
@@ -26,7 +26,7 @@ def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
         rows = behind = 0
         newest = ours = 0
         for shard, mark in enumerate(stream.marks()):
-            at = now["shards"].get(f"{settings.node}/{name}/{shard}", {"next": mark.first_seq, "rows": 0, "time_us": 0})
+            at = now["shards"].get(f"{name}/{shard}", {"next": mark.first_seq, "rows": 0, "time_us": 0})
             rows += at["rows"]
             behind += max(0, mark.seq - max(at["next"], mark.first_seq))
             newest, ours = max(newest, mark.time_us), max(ours, at["time_us"])

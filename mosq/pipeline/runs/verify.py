@@ -188,7 +188,8 @@ class Verification:
     def _streams(self) -> dict[tuple[str, str], Any]:
         """Return the streams of the journal; none if it cannot be read here."""
         try:
-            return {(self.settings.node, name): one for name, one in progress.streams(self.settings).items()}
+            found = progress.streams(self.settings)
+            return {(node, name): one for key, one in found.items() for node, _, name in (key.partition("/"),)}
         except (MosqPipelineError, OSError, ValueError) as error:
             self.found.notes.append(f"the journal is not compared: {error}")
             return {}

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource
 
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.source.options import Options
-from mosq.pipeline.source.rows import DDL
+from mosq.pipeline.source.rows import schema_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -39,15 +39,17 @@ class JournalSource(DataSource):
         return "mosq"
 
     def schema(self) -> str:
-        Options(self.options)  # raises errors at load(), not when the query runs
-        return DDL
+        # errors are raised at load(), not when the query runs
+        return schema_ddl(Options(self.options).with_node)
 
     def reader(self, schema: "StructType") -> "JournalReader":
         from mosq.pipeline.source.batch import JournalReader
 
-        return JournalReader(Options(self.options, batch=True), columns_of("mosq", schema, DDL))
+        options = Options(self.options, batch=True)
+        return JournalReader(options, columns_of("mosq", schema, schema_ddl(options.with_node)))
 
     def streamReader(self, schema: "StructType") -> "JournalStreamReader":  # noqa: N802
         from mosq.pipeline.source.stream import JournalStreamReader
 
-        return JournalStreamReader(Options(self.options, batch=False), columns_of("mosq", schema, DDL))
+        options = Options(self.options, batch=False)
+        return JournalStreamReader(options, columns_of("mosq", schema, schema_ddl(options.with_node)))

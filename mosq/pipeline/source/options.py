@@ -4,7 +4,7 @@ import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mosq.journal.folders import NAME
 from mosq.pipeline import MosqPipelineError
@@ -15,11 +15,20 @@ if TYPE_CHECKING:
     # start or end: "earliest", "latest", a time in microseconds, or a sequence number for each shard
     Position = str | int | list[int]
 
-BOTH = ("path", "streams", "startingOffsets", "failOnDataLoss", "maxRecordsPerPartition")
+BOTH = ("path", "sources", "streams", "startingOffsets", "failOnDataLoss", "maxRecordsPerPartition")
 OF_BATCH = ("endingOffsets",)
 OF_STREAM = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "consumer")
 KNOWN = {name.lower(): name for name in BOTH + OF_BATCH + OF_STREAM}
+NODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class Source(NamedTuple):
+    """Name a folder of streams, the broker that writes them ("": only one is read), and streams of it ([]: all)."""
+
+    node: str
+    path: Path
+    streams: list[str]
 
 
 def _wrong(name: str, text: str, wanted: str) -> MosqPipelineError:
@@ -83,8 +92,7 @@ class Options:
                         f'format("mosq"): option {name} is for {"readStream" if batch else "read"}, not for '
                         f"{'read' if batch else 'readStream'}"
                     )
-        self.path = self._path()
-        self.streams = self._streams()
+        self.sources = self._sources()
         self.starting = _positions("startingOffsets", self._text("startingOffsets", "earliest"))
         self.ending = _positions("endingOffsets", self._text("endingOffsets", "latest"))
         self.fail_on_loss = self._bool("failOnDataLoss", True)
@@ -96,8 +104,31 @@ class Options:
     def _text(self, name: str, default: str) -> str:
         return self._given.get(name.lower(), default)
 
-    def _path(self) -> Path:
-        text = self._text("path", "")
+    def _sources(self) -> list[Source]:
+        """Return the folders to read: several of the option `sources`, or the one of `path`."""
+        text = self._text("sources", "")
+        if not text:
+            return [Source("", self._path(self._text("path", "")), self._streams(self._text("streams", "")))]
+        wanted = 'JSON: {"NODE": {"path": FOLDER, "streams": "NAME,..."}}, and no options path and streams'
+        try:
+            found = [
+                Source(node, self._path(one["path"]), self._streams(one.get("streams", "")))
+                for node, one in json.loads(text).items()
+            ]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise _wrong("sources", text, wanted) from None
+        names = {source.node for source in found}
+        if not found or not all(map(NODE.fullmatch, names)) or self._text("path", "") or self._text("streams", ""):
+            raise _wrong("sources", text, wanted)
+        return found
+
+    @property
+    def with_node(self) -> bool:
+        """Return whether the rows have the column `node`."""
+        return bool(self.sources[0].node)
+
+    @staticmethod
+    def _path(text: str) -> Path:
         if not text:
             raise MosqPipelineError(
                 'format("mosq") needs a path, the folder of the streams: '
@@ -108,8 +139,9 @@ class Options:
             raise _wrong("path", text, "a folder of this machine or of mounted storage")
         return Path(path)
 
-    def _streams(self) -> list[str]:
-        names = [name.strip() for name in self._text("streams", "").split(",") if name.strip()]
+    @staticmethod
+    def _streams(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",") if name.strip()]
         for name in names:
             if not NAME.fullmatch(name):
                 raise _wrong("streams", name, "names of streams, separated by commas")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Part(InputPartition):
-    """Describe the range [lo, hi) of a shard that one task reads."""
+    """Describe the range [lo, hi) of a shard that one task reads; the stream is its key."""
 
     def __init__(self, stream: str, path: "Path", shard: int, lo: int, hi: int) -> None:
         self.stream = stream

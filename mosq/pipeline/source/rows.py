@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA = pa.schema([pa.field("stream", pa.string()), *DECODED])
+WITH_NODE = pa.schema([pa.field("node", pa.string()), *SCHEMA])
 DDL = (
     "stream string, shard int, seq bigint, time timestamp, commit_time timestamp, kind tinyint, qos tinyint, "
     "reason smallint, retain boolean, dup boolean, topic string, client_id string, username string, payload binary, "
@@ -42,6 +43,11 @@ ADVICE = {
 OR_GO_ON = "; or set failOnDataLoss=false, which skips them and puts a row of kind 10 (gap) in their place"
 
 
+def schema_ddl(with_node: bool) -> str:
+    """Return the columns of the source as DDL: those of several brokers begin with `node`."""
+    return f"node string, {DDL}" if with_node else DDL
+
+
 def lost(stream: str, path: "Path", hole: Range) -> MosqPipelineError:
     """Return the error for a range that is missing, with advice for its reason."""
     if hole.why == BEHIND:
@@ -50,10 +56,12 @@ def lost(stream: str, path: "Path", hole: Range) -> MosqPipelineError:
     return MosqPipelineError(f"stream {stream} in {path}: {hole}. {ADVICE[hole.why]}{OR_GO_ON}")
 
 
-def _gap(stream: str, hole: Range) -> dict[str, Any]:
+def _gap(key: str, hole: Range) -> dict[str, Any]:
+    node, _, stream = key.rpartition("/")
     content = {"lost": hole.hi - hole.lo, "from": hole.lo, "to": hole.hi - 1, "why": hole.why}
     flags = {"qos": 0, "reason": 0, "retain": False, "dup": False}
     return flags | {
+        "node": node,
         "stream": stream,
         "shard": hole.shard,
         "seq": hole.lo,
@@ -76,9 +84,12 @@ def _text(column: Any) -> Any:
     return column
 
 
-def _named(stream: str, batch: Any) -> Any:
+def _named(key: str, batch: Any) -> Any:
+    """Put the names of stream and, if there are several, node before the columns of a batch."""
     columns = [_text(column) if column.type == pa.string() else column for column in batch.columns]
-    return pa.RecordBatch.from_arrays([pa.repeat(stream, batch.num_rows), *columns], schema=SCHEMA)
+    node, _, stream = key.rpartition("/")
+    names = [pa.repeat(name, batch.num_rows) for name in ((node, stream) if node else (stream,))]
+    return pa.RecordBatch.from_arrays([*names, *columns], schema=WITH_NODE if node else SCHEMA)
 
 
 def _holes(shard: int, seqs: Any, at: int, reported: list[Range]) -> list[Range]:
@@ -102,8 +113,12 @@ def read_range(
     fail_on_loss: bool = True,
     columns: "Sequence[str] | None" = None,
 ) -> "Iterator[Any]":
-    """Yield RecordBatches of SCHEMA, or of its `columns`, with the records from lo up to, not including, hi."""
+    """Yield RecordBatches of SCHEMA, or of its `columns`, with the records from lo up to, not including, hi.
+
+    A stream NODE/NAME gives rows of WITH_NODE.
+    """
     reported: list[Range] = []
+    schema = WITH_NODE if "/" in stream else SCHEMA
 
     def checked(holes: list[Range]) -> list[dict[str, Any]]:
         if holes and fail_on_loss:
@@ -120,8 +135,8 @@ def read_range(
     for batch in batches(path, shard, lo, hi, ROWS, TEXT_BYTES, reported.append):
         seqs = batch.column("seq")
         if gaps := checked(_holes(shard, seqs, at, reported)):
-            yield picked(pa.RecordBatch.from_pylist(gaps, schema=SCHEMA))
+            yield picked(pa.RecordBatch.from_pylist(gaps, schema=schema))
         at = seqs[-1].as_py() + 1
         yield picked(_named(stream, batch))
     if at < hi:
-        yield picked(pa.RecordBatch.from_pylist(checked([_why(shard, at, hi, reported)]), schema=SCHEMA))
+        yield picked(pa.RecordBatch.from_pylist(checked([_why(shard, at, hi, reported)]), schema=schema))

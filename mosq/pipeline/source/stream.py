@@ -6,7 +6,8 @@ An offset holds the next sequence number of each shard. It is JSON and lies in t
 
 A new stream has `"from": [...]` in addition, in its first batch: the start of the batch that ends there. So has a
 stream that does not begin at 0, in the offset before the first batch (it equals `next` there) and in the first batch. A
-batch has the same records whenever it is read again.
+batch has the same records whenever it is read again. If several brokers are read (option `sources`), the keys are
+NODE/NAME. A key without a node, from the time when there was one broker, is a stream of the first source.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from mosq.journal import Range, Stream
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.source.plan import Part, cut, within_bytes, within_records
 from mosq.pipeline.source.rows import BEHIND, lost
-from mosq.pipeline.source.streams import Seen, check_named, find, position
+from mosq.pipeline.source.streams import Seen, check_named, find, key_of, position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,6 +63,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target: dict[str, list[int]] | None = None  # ends for a trigger that takes the current records only
         self.consumer_marks: dict[str, list[int]] = {}  # the consumer's mark that each stream has
 
+    def _streams(self, offset: "Offset") -> dict[str, dict[str, Any]]:
+        """Return the streams of an offset by the keys that this read uses."""
+        first = self.options.sources[0].node
+        return {name if "/" in name else key_of(first, name): entry for name, entry in _streams(offset).items()}
+
     # ---- offsets: start and end
 
     def initialOffset(self) -> "Offset":  # noqa: N802
@@ -93,7 +99,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: "Offset", limit: ReadLimit) -> "Offset":  # noqa: N802
         """Return the end of the next batch after `start`; it equals `start` if there is nothing new."""
-        had = _streams(start)
+        had = self._streams(start)
         streams = self._seen(had)
         # Spark calls this only when all batches below `start` are finished: so the consumer's mark is up to date here,
         # and not one batch late, as it would be in commit().
@@ -128,15 +134,27 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, entry in had.items():
             if name in streams:
                 self._check(entry, streams[name])
-            elif not self.options.streams and self.options.fail_on_loss:
-                raise MosqPipelineError(
-                    f"stream {name}, which was read before, is not in {self.options.path} any more: restore it, or "
-                    "name the streams to read (option `streams`), or set failOnDataLoss=false"
-                )
+            elif self.options.fail_on_loss:
+                self._check_left_out(name)
         return streams
 
+    def _check_left_out(self, name: str) -> None:
+        """Check that the options leave out a stream that is not there any more."""
+        node = name.rpartition("/")[0]
+        source = next((source for source in self.options.sources if source.node == node), None)
+        if source is None:
+            raise MosqPipelineError(
+                f"the broker {node}, whose stream {name} was read before, is not among the sources of this read: "
+                "name it again, or set failOnDataLoss=false"
+            )
+        if not source.streams:
+            raise MosqPipelineError(
+                f"stream {name}, which was read before, is not in {source.path} any more: restore it, or "
+                "name the streams to read (option `streams`), or set failOnDataLoss=false"
+            )
+
     def _check(self, entry: dict[str, Any], seen: Seen) -> None:
-        where = f"stream {seen.name} in {seen.path}"
+        where = f"stream {seen.key} in {seen.path}"
         if entry["id"] != seen.id:
             raise MosqPipelineError(
                 f"{where} is not the stream that the checkpoint has read (its id is {seen.id}, it was {entry['id']}): "
@@ -150,9 +168,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         for shard, (seq, first, end) in enumerate(zip(entry["next"], seen.first, seen.end, strict=False)):
             if seq > end:
-                raise lost(seen.name, seen.path, Range(shard, BEHIND, end, seq))
+                raise lost(seen.key, seen.path, Range(shard, BEHIND, end, seq))
             if seq < first and self.options.fail_on_loss:
-                raise lost(seen.name, seen.path, Range(shard, "retired", seq, first))
+                raise lost(seen.key, seen.path, Range(shard, "retired", seq, first))
 
     @staticmethod
     def _starts(entry: dict[str, Any] | None, seen: Seen) -> list[int]:
@@ -167,9 +185,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises MosqPipelineError if the streams are not the same any more.
         """
-        before, streams = _streams(start), find(self.options)
+        before, streams = self._streams(start), find(self.options)
         parts: list[Part] = []
-        for name, entry in _streams(end).items():
+        for name, entry in self._streams(end).items():
             had = before.get(name)
             starts = entry["from"] if had is None else had["next"] + [0] * (len(entry["next"]) - len(had["next"]))
             if starts == entry["next"]:
