@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-NETWORK = "10.213.77"       # only in the namespaces, and on the bridge between them
+NETWORKS = "10.213"         # only in the namespaces, and on the bridges between them
 LOOPBACK = ["127.0.0.1"] * 3
 
 
@@ -28,14 +28,16 @@ def _ran(*words: str) -> bool:
 
 @contextlib.contextmanager
 def namespaces(name: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Yield the address of the driver, those of master and workers, and the words before their commands."""
+    """Yield the address of the driver, those of master and workers, and the words before their commands. The last letter of the
+    name chooses the network, because tests that run at the same time must not share one."""
+    network = f"{NETWORKS}.{ord(name[-1])}"
     made: list[str] = []
     bridge = f"{name}b"
     try:
         if os.geteuid() != 0 or not _ran("ip", "link", "add", bridge, "type", "bridge"):
             yield "127.0.0.1", LOOPBACK, [[], [], []]
             return
-        _must("ip", "addr", "add", f"{NETWORK}.1/24", "dev", bridge)
+        _must("ip", "addr", "add", f"{network}.1/24", "dev", bridge)
         _must("ip", "link", "set", bridge, "up")
         for number in range(2, 5):
             space, ours, theirs = f"{name}{number}", f"{name}v{number}", f"{name}p{number}"
@@ -43,10 +45,10 @@ def namespaces(name: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:
             made.append(space)
             _must("ip", "link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", space)
             _must("ip", "link", "set", ours, "master", bridge, "up")
-            _must("ip", "-n", space, "addr", "add", f"{NETWORK}.{number}/24", "dev", theirs)
+            _must("ip", "-n", space, "addr", "add", f"{network}.{number}/24", "dev", theirs)
             for device in ("lo", theirs):
                 _must("ip", "-n", space, "link", "set", device, "up")
-        yield f"{NETWORK}.1", [f"{NETWORK}.{n}" for n in range(2, 5)], [["ip", "netns", "exec", space] for space in made]
+        yield f"{network}.1", [f"{network}.{n}" for n in range(2, 5)], [["ip", "netns", "exec", space] for space in made]
     finally:
         for space in made:
             _ran("ip", "netns", "del", space)
