@@ -52,7 +52,7 @@ def init(                               # parameters: one for each option of the
         folder: str, users: tuple[str, ...], anonymous: bool, local: bool, port: int | None, tls: bool | None,
         names: tuple[str, ...], persistence: bool | None, yes: bool) -> int:
     """Write a commented configuration with users and TLS certificates into FOLDER."""
-    from mosq.cli.init_files import CONF, InitError, Wanted, is_name, refuse_existing, write
+    from mosq.cli.init_files import CONF, InitError, Wanted, is_name, refuse_existing, refuse_package, write
 
     if anonymous and users:
         raise click.UsageError("--anonymous and --user exclude each other. Expected one of them.")
@@ -64,6 +64,7 @@ def init(                               # parameters: one for each option of the
     conf = os.path.join(wanted.folder, CONF)
     try:
         refuse_existing(conf)           # before the user answers questions
+        refuse_package(wanted.folder)
         generated = _users(wanted, users, anonymous, asks)
         is_local = local or (asks and not click.confirm("Accept clients of other machines?", default=True))
         wanted.address = LOCAL if is_local else None

@@ -40,6 +40,12 @@ def refuse_existing(path: str) -> None:
         raise InitError(f"{path} exists. Choose another folder, or remove it: nothing is overwritten.")
 
 
+def refuse_package(folder: str) -> None:
+    """Raise InitError if the folder is a Python package, such as `mosq` in a checkout: secrets do not belong there."""
+    if os.path.lexists(os.path.join(folder, "__init__.py")):
+        raise InitError(f"{folder} is a Python package. Choose another folder, such as `mosq init my-broker`.")
+
+
 def write(wanted: Wanted, echo: "Callable[[str], None]") -> None:
     """Write all files. Raises InitError; then the folder is as it was."""
     targets = [CONF, ACL, *([PASSWD] if wanted.users else []), *([CERTS] if wanted.names else []),

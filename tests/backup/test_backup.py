@@ -316,6 +316,16 @@ def test_the_configuration_goes_back(broker: Broker, archive: Path, tmp_path: Pa
     assert [path.read_text() for path in there.glob("acl.before-restore.*")] == ["changed"]
 
 
+def test_a_broker_without_rights_of_root_reads_the_restored_folders(archive: Path, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        assert main(["restore", "-q", "--config-to", str(tmp_path / "etc"), str(archive)]) == 0
+    finally:
+        os.umask(before)
+    folders = [tmp_path / "etc", *(path for path in (tmp_path / "etc").rglob("*") if path.is_dir())]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o755}
+
+
 def test_secrets_can_be_left_out(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["backup", "-c", str(broker.config), "--without-secrets", str(tmp_path / "a.tar")]) == 0
     assert "Warning: not in the backup: " in capsys.readouterr().err

@@ -72,6 +72,15 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (tmp_path / name).read_text() == "mine"
 
 
+def test_the_package_of_a_checkout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mosq").mkdir()
+    (tmp_path / "mosq/__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "-y"]) == 1
+    assert "is a Python package. Choose another folder, such as `mosq init my-broker`." in capsys.readouterr().err
+    assert os.listdir(tmp_path / "mosq") == ["__init__.py"]
+
+
 def test_openssl_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["init", str(tmp_path / "new"), "-y"]) == 1

@@ -226,6 +226,14 @@ def test_a_value_that_looks_like_the_property_option_is_a_value() -> None:
         ["-m", "-D", "-r"], [["PUBLISH", "user-property", "a", "b"]])
 
 
+@pytest.mark.parametrize(("words", "text"), [(("sub",), "Error: You must specify a topic to subscribe to."), (("sub", "-v"), "Error: You must specify a topic"),
+                                             (("pub",), "Error: Both topic and message must be supplied.")])
+def test_a_missing_topic_is_one_line(words: tuple[str, ...], text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*words]) == 1
+    out, err = capfd.readouterr()
+    assert out == "" and err.startswith(text) and len(err.splitlines()) == 1
+
+
 def test_deep_json_is_reported(kinds: Kinds, capfd: pytest.CaptureFixture[str]) -> None:
     for depth in (400, 100_000):
         main(["pub", *at(kinds.broker.port), "-t", "deep", "-r", "-q", "1", "-m", "[" * depth + "]" * depth])

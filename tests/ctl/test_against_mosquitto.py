@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from mosq.cli.commands import main
+from mosq.tools.ctl import conversation
 from tests.harness.broker import ROOT, free_port
 
 pytestmark = pytest.mark.interop
@@ -116,7 +117,7 @@ def test_a_dialog_has_the_same_output(there: Broker, capsys: pytest.CaptureFixtu
 def test_list_clients_needs_a_rule(there: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     """Test that a rule must allow it; Debian's broker answers nothing there."""
     assert there.ctl("broker", "listClients") == 1
-    assert capsys.readouterr().err == "Publish error: Not authorized\n"
+    assert capsys.readouterr().err == f"Publish error: Not authorized{conversation.HINT}\n"
     if there.is_ours:
         assert there.ctl("dynsec", "createRole", "ops") == 0
         assert there.ctl("dynsec", "addRoleACL", "ops", "publishClientSend", "$CONTROL/mosq/broker/v1", "allow") == 0

@@ -221,6 +221,15 @@ def test_a_denied_request(capsys: pytest.CaptureFixture[str]) -> None:
         assert capsys.readouterr().err == "Publish error: Not authorized\n"
 
 
+def test_a_denied_request_for_data_of_clients_has_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    with Plane(allow_anonymous=True) as plane:
+        assert main(["ctl", "-p", str(plane.port), "broker", "listClients"]) == 1
+    err = capsys.readouterr().err
+    assert err == f"Publish error: Not authorized{conversation.HINT}\n"
+    for way in ("topic readwrite $CONTROL/mosq/#", "--unix", "control_loopback true"):
+        assert way in err
+
+
 @pytest.mark.parametrize(("words", "remedy"), [
     (("dynsec", "listRoles"), "check that the plugin is configured there."), (("broker", "listPlugins"), "with `enable_control_api true`"),
     (("broker", "listClients"), "this needs mosq with `enable_control_api true`"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -152,6 +153,13 @@ def test_init_writes_settings_that_load_and_makes_the_folders(tmp_path: Path) ->
     assert settings.load(found.file).silver[0].name == "telemetry"
     with pytest.raises(MosqPipelineError, match="is there already"):
         first.init(str(tmp_path / "new"), None, str(tmp_path / "streams"))
+
+
+def test_init_writes_nothing_if_its_question_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(["pipeline", "init", str(tmp_path / "new")]) == 1
+    assert capsys.readouterr().err.strip() == "Interrupted: nothing is written."
+    assert not (tmp_path / "new").exists()
 
 
 def test_init_finds_the_streams_of_a_broker(tmp_path: Path) -> None:

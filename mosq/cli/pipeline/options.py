@@ -48,6 +48,8 @@ def guarded(command: "Callable[..., int]") -> "Callable[..., int]":
             )
         except click.ClickException:
             raise
+        except click.Abort:             # a question was interrupted or declined; no command writes before its question
+            click.echo("\nInterrupted: nothing is written.", err=True)
         except Exception as error:
             text = trouble.explained(error)
             if text is None and isinstance(error, OSError):

@@ -133,6 +133,8 @@ def restore_config(reader: Reader, base: str, force: bool, step: "Callable[[int]
         for stage in stages.values():
             if os.path.lexists(stage):
                 os.unlink(stage)
+        for stage in stages.values():
+            _reachable(os.path.dirname(os.path.abspath(stage)))
         reader.copy(names, lambda name: _opened("", stages[name], reader.names[name]["mode"]), step)
         for path in there:
             os.link(path, path + end, follow_symlinks=False)
@@ -146,6 +148,15 @@ def restore_config(reader: Reader, base: str, force: bool, step: "Callable[[int]
         for stage in stages.values():
             if os.path.lexists(stage):
                 os.unlink(stage)
+
+
+def _reachable(folder: str) -> None:
+    """Make a folder and those above it that are missing. A broker that is not root any more can read them, whatever the
+    umask is. The files have their own modes."""
+    if not os.path.isdir(folder):
+        _reachable(os.path.dirname(folder))
+        os.mkdir(folder)
+        os.chmod(folder, 0o755)
 
 
 def _own(reader: Reader, name: str, path: str) -> None:

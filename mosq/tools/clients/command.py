@@ -129,7 +129,7 @@ COMMON = (
 )
 
 
-@click.command("pub", cls=ClientCommand, epilog=PUB_EPILOG, context_settings=SETTINGS, no_args_is_help=True)
+@click.command("pub", cls=ClientCommand, epilog=PUB_EPILOG, context_settings=SETTINGS)
 @options(
     click.option("-t", "--topic", metavar="TOPIC", help="Topic of the message."),
     click.option("-m", "--message", metavar="TEXT", help="Payload."),
@@ -177,7 +177,7 @@ def pub(context: click.Context, /, **given: "Any") -> int:
     return _ended(context, run, given["quiet"])
 
 
-@click.command("sub", cls=ClientCommand, epilog=SUB_EPILOG, context_settings=SETTINGS, no_args_is_help=True)
+@click.command("sub", cls=ClientCommand, epilog=SUB_EPILOG, context_settings=SETTINGS)
 @options(
     click.option("-t", "--topic", "filters", metavar="FILTER", multiple=True, help="Subscribe; may be repeated."),
     click.option("-T", "--filter-out", "left_out", metavar="FILTER", multiple=True,

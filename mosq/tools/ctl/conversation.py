@@ -30,6 +30,9 @@ TIMEOUT_S = 10.0
 KEEPALIVE_S = 60
 PRIVATE = "$CONTROL/mosq/"
 UNAVAILABLE = "endpoint not available"
+NOT_AUTHORIZED = 0x87
+HINT = (". The broker wants a rule (`topic readwrite $CONTROL/mosq/#`) or, without rules, a unix socket (--unix PATH) "
+        "or `control_loopback true` (docs/control.md)")
 
 
 class NoAnswerError(Exception):
@@ -44,6 +47,7 @@ class Conversation:
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._timeout_s, self._qos = TIMEOUT_S, connection.qos
         self._subscribed: set[str] = set()
+        self._topic = ""                # of the last request
         self._token, self._sent = os.urandom(6).hex(), 0
         self.closed = False
         self._client = self._made(connection)
@@ -90,6 +94,7 @@ class Conversation:
         """Return the response to one command, which may be an error. Raises NoAnswerError."""
         if not topic.startswith(PRIVATE):
             self._subscribe(f"{topic}/response")
+        self._topic = topic
         self._sent += 1
         correlation = f"{self._token}-{self._sent}"
         payload = json.dumps({"commands": [{**command, "correlationData": correlation}]}, ensure_ascii=False)
@@ -123,7 +128,8 @@ class Conversation:
                 self.closed = True
                 raise NoAnswerError(f"The broker has closed the connection: {what}.")
             if found == "publish" and what.is_failure:
-                raise NoAnswerError(f"Publish error: {what}")
+                hint = HINT if self._topic.startswith(PRIVATE) and what.value == NOT_AUTHORIZED else ""
+                raise NoAnswerError(f"Publish error: {what}{hint}")
 
 
 def _response(message: "Any", topic: str, correlation: str) -> "Response | None":
