@@ -7,10 +7,12 @@ the alternatives.
 import sys
 
 from mosq.config.errors import ConfigError
-from mosq.config.plugin import PYTHON_PREFIX, SPARKPLUG_AWARE, refusal
+from mosq.config.plugin import PYTHON, PYTHON_PREFIX, SPARKPLUG_AWARE, refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from importlib.metadata import EntryPoint
     from typing import Any
 
     from mosq.auth.plugin import Plugin
@@ -30,6 +32,58 @@ def option_of(line: "Line", name: str) -> str:
     if not value:
         raise ConfigError(f"Plugin '{line.path}' needs a line `plugin_opt_{name} FILE`.", line.origin)
     return value
+
+
+def unloadable(line: "Line") -> str | None:
+    """Return why the start would refuse the plugin, and what to do; None: no reason is known. Runs no code of plugins,
+    apart from imports of mosq's own."""
+    why = refusal(line)
+    if why is not None or line.kind != PYTHON:
+        return why
+    name = line.path.removeprefix(PYTHON_PREFIX).strip()
+    try:
+        module = name.partition(":")[0] if ":" in name else _entry_point(name, line.path, line.origin).module
+        if module in EXTRAS:
+            plugin_class(line)
+            return None
+    except ConfigError as error:
+        return error.text
+    missing = _missing(module)
+    if missing is None:
+        return None
+    return (f"Unable to load plugin '{line.path}': there is no module '{missing}'; "
+            f"{_remedy(module, ModuleNotFoundError(name=missing))}")
+
+
+def _missing(module: str) -> str | None:
+    """Return the name of the module or of its package that is missing. Imports nothing."""
+    from importlib.machinery import PathFinder
+    from importlib.util import find_spec
+
+    top, *rest = module.split(".")
+    try:
+        spec = find_spec(top)
+    except ValueError:                  # a module without a spec is there
+        return None
+    found = top
+    for one in rest:
+        if spec is None or module in sys.modules:
+            break
+        places = spec.submodule_search_locations
+        if places is None or _has_own_path(spec):
+            return None                 # only an import can tell
+        found += f".{one}"
+        spec = PathFinder.find_spec(found, places)
+    return found if spec is None else None
+
+
+def _has_own_path(spec: "ModuleSpec") -> bool:
+    """Return whether the code of a package may change where its modules are."""
+    get_source = getattr(spec.loader, "get_source", None)
+    try:
+        return get_source is not None and "__path__" in (get_source(spec.name) or "")
+    except (ImportError, OSError):      # it cannot be read; its import fails, too
+        return True
 
 
 def make_plugin(line: "Line") -> "Plugin":
@@ -90,7 +144,7 @@ def _remedy(module_name: str, error: ImportError) -> str:
     return install_advice(extra)
 
 
-def _by_entry_point(name: str, path: str, origin: "Any") -> "Any":
+def _entry_point(name: str, path: str, origin: "Any") -> "EntryPoint":
     from importlib.metadata import entry_points
 
     points = entry_points(group=ENTRY_POINTS)
@@ -99,6 +153,11 @@ def _by_entry_point(name: str, path: str, origin: "Any") -> "Any":
         known = ", ".join(sorted(point.name for point in points)) or "none"
         raise ConfigError(f"Unable to load plugin '{path}': no entry point '{name}' of {ENTRY_POINTS}; there are: "
                           f"{known}. For a class write `plugin python:MODULE:CLASS`.", origin)
+    return point
+
+
+def _by_entry_point(name: str, path: str, origin: "Any") -> "Any":
+    point = _entry_point(name, path, origin)
     try:
         return point.load()
     except ModuleNotFoundError as error:

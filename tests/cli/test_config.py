@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -340,6 +341,39 @@ def test_test_config_warns_of_unreadable_files(run, write):
     assert (status, out) == (0, "Configuration file is OK.\n")
     for said in ("'certfile'", "'keyfile'", "'password_file'", "'acl_file'"):
         assert said in err
+
+
+@pytest.mark.parametrize(("path", "said"), [
+    ("python:no_such_module:Auth", "there is no module 'no_such_module'"), ("python:email.no_such:Auth", "there is no module 'email.no_such'"),
+    ("python:no-such-point", "no entry point 'no-such-point' of mosq.plugins"),
+])
+def test_a_python_plugin_that_the_start_refuses_is_found_before(run, write, path, said):
+    conf = write("m.conf", "listener 1883 127.0.0.1", f"plugin {path}")
+    status, out, err = run("-c", conf, "--test-config")
+    assert (status, out) == (3, "") and said in err and f"{conf}:2" in err
+    status, out, err = run("doctor", conf)
+    assert status == 1 and said in " ".join((out + err).split())
+    assert run("-c", conf)[0] == 3                      # the start
+
+
+def test_a_check_runs_no_code_of_a_plugin(run, write, tmp_path, monkeypatch):
+    (tmp_path / "own_plugins").mkdir()
+    for name in ("__init__", "auth"):
+        (tmp_path / f"own_plugins/{name}.py").write_text("raise SystemExit(77)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    conf = write("m.conf", "listener 1883 127.0.0.1", "plugin python:own_plugins.auth:Auth")
+    assert run("-c", conf, "--test-config")[:2] == (0, "Configuration file is OK.\n")
+    assert "own_plugins" not in run("doctor", conf)[1]
+
+
+@pytest.mark.parametrize("name", ["jwt", "mosq.auth.jwt:Jwt"])
+def test_a_missing_extra_of_a_plugin_is_found(write, monkeypatch, capsys, name):
+    monkeypatch.delitem(sys.modules, "mosq.auth.jwt", raising=False)
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    assert main(["-c", write("m.conf", "listener 1883 127.0.0.1", f"plugin python:{name}"), "--test-config"]) == 3
+    err = capsys.readouterr().err
+    assert "there is no module 'jwt'" in err and "pip install" in err
 
 
 def test_test_config_refuses_a_native_plugin_as_the_start_does(run, write):

@@ -5,6 +5,7 @@ secret.
 """
 
 from mosq.auth.dynsec.check import readable_directory
+from mosq.auth.loading import unloadable
 from mosq.config.acl import AclRule
 from mosq.config.errors import ConfigError
 from mosq.config.files import FILE, Pointer, pointers, readable_acls
@@ -17,7 +18,6 @@ from mosq.config.plugin import (
     PERSIST_SQLITE,
     SPARKPLUG_AWARE,
     all_plugins,
-    refusal,
     sqlite_place,
 )
 from mosq.server.process import Acting
@@ -142,11 +142,11 @@ def _ignored(config: Config) -> list[Finding]:
 def _plugins(config: Config) -> list[Finding]:
     found = []
     for plugin in all_plugins(config):
-        why = refusal(plugin)
+        why = unloadable(plugin)
         if why is not None:
-            text, _, advice = why.partition(". Expected ")
+            text, expected, advice = why.partition(". Expected ")
             found.append(Finding(ATTENTION, text, plugin.origin,
-                                 f"{NO_START} Expected {advice}"))
+                                 f"{NO_START}{expected.removeprefix('.')}{advice}"))
         elif plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin):
             found.append(Finding(BETTER, "persist-sqlite: mosq keeps durable sessions in a store of its own (see "
                                        "persistence, durability)", plugin.origin))
