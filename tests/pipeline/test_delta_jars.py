@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 import pytest
 
 from mosq.cli.commands import main
@@ -49,7 +50,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     fleet_tables.write(found)
     table = Table.open(place_of(found), "silver/power")
     assert table is not None
-    table.delete("client_id = 'device-06'", {"mosq": "erase"})
+    table.delete(pc.field("client_id") == "device-06", {"mosq": "erase"})
     return found
 
 

@@ -62,5 +62,5 @@ def test_errors_are_reported_through_spark(spark: SparkSession, tmp_path: Path) 
     assert run(spark, tmp_path / "streams", tmp_path, failOnDataLoss="false") == 1
     assert spark.read.parquet(str(tmp_path / "table")).filter("kind = 10").count() == 1
     reader = spark.read.format("mosq").option("stream", "a")
-    with pytest.raises(AnalysisException, match="has no option stream; expected one of path, streams"):
+    with pytest.raises(AnalysisException, match="has no option stream; expected one of path, sources, streams"):
         reader.load(str(tmp_path / "streams"))
