@@ -76,6 +76,7 @@ exec(compile(open("bin/mosq").read(), "bin/mosq", "exec"), {"__name__": "__main_
 """
 
 
+@pytest.mark.timing
 def test_the_first_threads_take_no_more_addresses_when_the_broker_listens(tmp_path):
     (tmp_path / "m.conf").write_text(f"user root\nallow_anonymous true\nlistener {free_port()} 127.0.0.1\n")
     [grown] = run_python("-S", "-c", GROWTH, tmp_path / "m.conf")
