@@ -83,6 +83,7 @@ def test_the_first_threads_take_no_more_addresses_when_the_broker_listens(tmp_pa
     assert int(grown) < 16          # a stack and an arena have 72
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("lines", "loads"), [("", False), ("protocol websockets\n", False), ("password_file {dir}/passwords\n", True)])
 def test_only_what_needs_openssl_loads_it(lines, loads):
     """Libcrypto is a tenth of the resident memory of an empty broker."""
