@@ -2,9 +2,12 @@
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def progress_bar(label: str, length: int, quiet: bool) -> Any:
@@ -12,6 +15,27 @@ def progress_bar(label: str, length: int, quiet: bool) -> Any:
     return click.progressbar(
         length=max(length, 1), label=label, file=sys.stderr, hidden=quiet or not sys.stderr.isatty()
     )
+
+
+class Bars:
+    """Progress bars, one after the other."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self._bar: Any = None
+
+    def begin(self, label: str, length: int) -> "Callable[[int], None]":
+        """Show a new bar; return the function that moves it."""
+        self.end()
+        self._bar = progress_bar(label, length, self.quiet)
+        self._bar.__enter__()
+        return lambda count: self._bar.update(count)
+
+    def end(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = None
 
 
 def silence_broken_pipe() -> None:

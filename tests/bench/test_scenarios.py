@@ -95,7 +95,7 @@ def test_connects_are_timed(bench, broker: Broker) -> None:
 def test_a_run_by_time_has_a_warm_up(bench, broker: Broker) -> None:
     phase, = bench("pairs", broker.port, **{**SMALL, "messages": 0, "seconds": 0.2, "warmup": 0.1}).phases
     assert phase.exact and phase.latency["count"] == phase.delivered < phase.expected
-    assert 0.1 < phase.seconds < 5
+    assert 0 < phase.seconds < 5        # a busy machine may end the warm-up late, and the end of the run does not move
 
 
 def test_retained_messages_and_sessions_are_removed(bench) -> None:

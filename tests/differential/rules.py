@@ -121,13 +121,15 @@ def more_in(longer: Keys, shorter: Keys) -> list[Publish]:
     return publishes(added(longer, shorter))
 
 
+def retained_and_live(keys: Keys) -> tuple[Keys, Keys]:
+    """Return the messages with RETAIN, and all other packets."""
+    is_retained = [isinstance(key, Publish) and key.retain for key in keys]
+    return [key for key, kept in zip(keys, is_retained, strict=True) if kept], [key for key, kept in zip(keys, is_retained, strict=True) if not kept]
+
+
 def more_in_parts(longer: Keys, shorter: Keys) -> list[Publish]:
     """Return the messages that the longer list has in addition, if those with RETAIN have no place among the others (heard.py)."""
-    def parts(keys: Keys) -> tuple[Keys, Keys]:
-        kept = [key for key in keys if isinstance(key, Publish) and key.retain]
-        return kept, [key for key in keys if not (isinstance(key, Publish) and key.retain)]
-
-    found = [added(*pair) for pair in zip(parts(longer), parts(shorter), strict=True)]
+    found = [added(*pair) for pair in zip(retained_and_live(longer), retained_and_live(shorter), strict=True)]
     return publishes([key for extra in found for key in extra or []]) if None not in found else []
 
 
@@ -367,8 +369,7 @@ def retained_and_no_local(difference: Difference) -> bool:
     places of others. The retained messages may come in any order."""
     ours, theirs = difference.of_sender() or ([], [])
     asked = any(flags & 4 for packet in difference.asked() if isinstance(packet, Subscribe) for _, flags in packet.filters)
-    kept = [[key for key in keys if isinstance(key, Publish) and key.retain] for keys in (ours, theirs)]
-    live = [[key for key in keys if not (isinstance(key, Publish) and key.retain)] for keys in (ours, theirs)]
+    kept, live = zip(retained_and_live(ours), retained_and_live(theirs), strict=True)
     kept = [_without_ids(keys) for keys in kept]
     extra, missing = more_of(kept[1], kept[0]), more_of(kept[0], kept[1])
     own = difference.shadow.sources.get(difference.sender.client_id, set())
@@ -404,7 +405,7 @@ def retained_that_wait(difference: Difference) -> bool:
     in front of live ones, queues or drops them."""
     ours, theirs = difference.of_sender() or ([], [])
     asked = any(isinstance(packet, Subscribe) for packet in difference.asked())
-    live = [[key for key in keys if not (isinstance(key, Publish) and key.retain)] for keys in (ours, theirs)]
+    live = [retained_and_live(keys)[1] for keys in (ours, theirs)]
     earlier = added(live[0], live[1])
     if not asked or earlier is None or not all(isinstance(key, Publish) and key.qos for key in earlier):
         return False

@@ -32,10 +32,10 @@ def window(i: int) -> dict[str, Any]:
 
 
 def session(client: str, number: int, minute: int, **counters: Any) -> dict[str, Any]:
-    told = dict.fromkeys(("restored", "published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone"), 0) | counters
-    told.setdefault("ended", False)
-    gone = sum(told[name] for name in ("acknowledged", "expired", "dropped", "queued", "gone"))
-    return {"node": "n1", "client_id": client, "session": number, "time": BEGIN + timedelta(minutes=minute), **told, "difference": told["published"] - gone}
+    counts = dict.fromkeys(("restored", "published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone"), 0) | counters
+    counts.setdefault("ended", False)
+    gone = sum(counts[name] for name in ("acknowledged", "expired", "dropped", "queued", "gone"))
+    return {"node": "n1", "client_id": client, "session": number, "time": BEGIN + timedelta(minutes=minute), **counts, "difference": counts["published"] - gone}
 
 
 def arrow(wrong: bool = True) -> dict[str, pa.Table]:

@@ -26,8 +26,8 @@ def event(seq: int, client: str, kind: int, payload: bytes | None) -> dict[str, 
 
 
 def account(seq: int, client: str, session: int, **counters: Any) -> dict[str, Any]:
-    told = dict.fromkeys(audit.COUNTERS, 0) | {"session": session, "ended": False} | counters
-    return event(seq, client, ACCOUNT, json.dumps(told).encode())
+    counts = dict.fromkeys(audit.COUNTERS, 0) | {"session": session, "ended": False} | counters
+    return event(seq, client, ACCOUNT, json.dumps(counts).encode())
 
 
 def batch(i: int) -> pa.Table:
@@ -62,9 +62,9 @@ def found(tmp_path: Path) -> settings.Settings:
 
 
 def test_sessions_over_all_batches(found: settings.Settings) -> None:
-    told = status.status(found, with_audit=True)["audit"]
-    assert (told["sessions"], told["sessions_wrong"]) == (3 + BATCHES, 2) and told["totals"]["published"] == 50 + 5 + 5 + 3 * BATCHES
-    assert told["examples"] == ["falls (node n, session 3): counters went down, or an earlier row did not add up",
+    shown = status.status(found, with_audit=True)["audit"]
+    assert (shown["sessions"], shown["sessions_wrong"]) == (3 + BATCHES, 2) and shown["totals"]["published"] == 50 + 5 + 5 + 3 * BATCHES
+    assert shown["examples"] == ["falls (node n, session 3): counters went down, or an earlier row did not add up",
                                 "once (node n, session 2): counters went down, or an earlier row did not add up"]
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mosq.cli.pipeline.options import EXIT_ALARM, EXIT_OK, HELP, guarded, json_option, settings_option
 from mosq.tools.table import shown, table
-from mosq.tools.terminal import progress_bar
+from mosq.tools.terminal import Bars
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from mosq.pipeline.runs.verify import Found
 
@@ -36,24 +36,6 @@ Exit status:
 """
 
 
-class _Bar:
-    """Show a progress bar on a terminal."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.bar: Any = None
-
-    def begin(self, length: int) -> Callable[[int], object]:
-        self.bar = progress_bar("comparing", length, self.quiet)
-        self.bar.__enter__()
-        return lambda n: self.bar.update(n)
-
-    def end(self) -> None:
-        if self.bar is not None:
-            self.bar.__exit__(None, None, None)
-            self.bar = None
-
-
 @click.command("verify", context_settings=HELP, epilog=VERIFY_EPILOG)
 @settings_option
 @json_option
@@ -63,11 +45,11 @@ def verify(file: str, as_json: bool) -> int:
     from mosq.pipeline import settings as settings_file
     from mosq.pipeline.runs import verify as work
 
-    settings, bar = settings_file.load(file), _Bar(as_json)
+    settings, bars = settings_file.load(file), Bars(as_json)
     try:
-        found = work.verify(settings, bar.begin)
+        found = work.verify(settings, lambda rows: bars.begin("comparing", rows))
     finally:
-        bar.end()
+        bars.end()
     if as_json:
         click.echo(json.dumps(found.as_dict(), ensure_ascii=False, indent=1))
     else:

@@ -4,6 +4,7 @@ Spark copies an archive of `spark.archives` to each executor and unpacks it in t
 `spark.submit.pyFiles`, puts a zip on Python's path; Python cannot load compiled modules from there.
 """
 
+import functools
 import os
 import re
 import sys
@@ -104,29 +105,24 @@ def python_path(local: bool) -> str:
     return os.pathsep.join(map(str, [*unpacked, *here, sysconfig.get_path("purelib")]))
 
 
-class Sent:
-    """Hold the archive that a session sends by itself: mosq alone, in a folder that ends with this process."""
+@functools.cache
+def _sent() -> tuple[tempfile.TemporaryDirectory[str], str]:
+    """Make the archive that a session sends by itself: mosq alone. Return its folder and Spark's option.
 
-    def __init__(self) -> None:
-        self.folder = tempfile.TemporaryDirectory(prefix="mosq-package-")  # ends with the process
-
-    def option(self) -> str:
-        file = Path(self.folder.name, "mosq.zip")
-        if not file.exists():
-            make(file, with_packages=False)
-        return archive_option(file)
-
-
-_sent: list[Sent] = []
+    The folder ends with this process.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="mosq-package-")
+    file = Path(folder.name, "mosq.zip")
+    make(file, with_packages=False)
+    return folder, archive_option(file)
 
 
 def options(master: str, given: "Mapping[str, str]") -> dict[str, str]:
     """Return Spark's options with which executors find mosq; `given` are those of the caller."""
     found = {"spark.executorEnv.PYTHONPATH": python_path(master.startswith("local"))}
     if master and not master.startswith("local") and FOLDER not in given.get(ARCHIVES, ""):
-        if not _sent:
-            _sent.append(Sent())
-        found[ARCHIVES] = ",".join(filter(None, (given.get(ARCHIVES), _sent[0].option())))
+        _, sent = _sent()
+        found[ARCHIVES] = ",".join(filter(None, (given.get(ARCHIVES), sent)))
     return found
 
 

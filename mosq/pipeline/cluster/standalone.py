@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from mosq.pipeline import MosqPipelineError
+from mosq.pipeline import MosqPipelineError, session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ class Standalone:
             "SPARK_SCALA_VERSION": SCALA,
             "SPARK_LOCAL_IP": self.addresses[number],
         }
-        java = [_java(), "-Xmx256m", *JVM, "-cp", f"{self.home}/jars/*"]
+        java = [str(session.java() or "java"), "-Xmx256m", *JVM, "-cp", f"{self.home}/jars/*"]
         self.processes[number] = subprocess.Popen(
             [*self.before[number], *java, name, *arguments],
             cwd=self.folder,
@@ -113,11 +113,6 @@ class Standalone:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _java() -> str:
-    home = Path(os.environ.get("JAVA_HOME") or "/", "bin/java")
-    return str(home) if "JAVA_HOME" in os.environ and home.exists() else "java"
 
 
 def _free_port(address: str) -> int:

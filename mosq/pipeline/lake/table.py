@@ -396,6 +396,12 @@ class Table:
                 return True
         raise AssertionError("unreachable")
 
+    def restore(self, version: int) -> None:
+        """Bring the table back to the content of an older version, with a commit of its own."""
+        with plain(self.place.uri):
+            self.handle.restore(version)
+            self._committed()
+
     def _committed(self) -> None:
         self.handle.update_incremental()
         self._durable()

@@ -1,17 +1,48 @@
 """Find which sequence numbers of each place the rows of a batch cover, so that the driver can check them."""
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mosq.journal.kinds import GAP
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 Place = tuple[str, str, int]  # node, stream, shard
+PLACE = ("node", "stream", "shard")
 # the rows that the reader put in the place of missing records, as a filter of a dataset
 IS_GAP = (pc.field("kind") == GAP) & pc.field("time").is_null()
 FROM = re.compile(rb'"from": ([0-9]+), "to": ([0-9]+)')
+
+
+def at_place(place: Place) -> Any:
+    """Return an expression of pyarrow for the rows of a place."""
+    node, stream, shard = place
+    # an exact type, because a cast of the column would hide it from the statistics of files
+    here = pc.field("shard") == pa.scalar(shard, pa.int32())
+    return here & (pc.field("node") == node) & (pc.field("stream") == stream)
+
+
+def of_places(rows: Any) -> "Iterator[tuple[Place, Any]]":
+    """Yield each place with its rows."""
+    if not rows.num_rows:
+        return
+    places = pa.table({name: rows[name] for name in PLACE}).group_by(list(PLACE), use_threads=False).aggregate([])
+    for one in places.to_pylist():
+        place = (one["node"], one["stream"], one["shard"])
+        if places.num_rows == 1:
+            yield place, rows
+            continue
+        masks = [pc.equal(rows[name], value) for name, value in one.items()]
+        yield place, rows.filter(pc.and_(pc.and_(masks[0], masks[1]), masks[2]))
+
+
+def place_names(rows: Any) -> Any:
+    """Return `node/stream/shard` of each row, as an array of text."""
+    return pc.binary_join_element_wise(rows["node"], rows["stream"], rows["shard"].cast(pa.string()), "/")
 
 
 def positions(rows: Any) -> dict[Place, dict[str, int]]:
@@ -20,17 +51,11 @@ def positions(rows: Any) -> dict[Place, dict[str, int]]:
     n: rows; covered: sequence numbers, more than n if a row stands for a gap; min_seq, max_seq; time_us: the largest
     time, 0 if there is none.
     """
-    place = pa.table({name: rows[name] for name in ("node", "stream", "shard")})
     found = {}
-    names = place.group_by(place.column_names, use_threads=False).aggregate([]).to_pylist()
-    for one in names:
-        mine = rows
-        if len(names) > 1:
-            masks = [pc.equal(rows[name], value) for name, value in one.items()]
-            mine = rows.filter(pc.and_(pc.and_(masks[0], masks[1]), masks[2]))
+    for place, mine in of_places(rows):
         seq = pc.min_max(mine["seq"]).as_py()
         gaps = _gaps(mine)
-        found[one["node"], one["stream"], one["shard"]] = {
+        found[place] = {
             "n": mine.num_rows,
             "covered": mine.num_rows + sum(last - first for first, last in gaps),
             "min_seq": seq["min"],

@@ -11,16 +11,17 @@ identity.json is removed first and written last: until then no run begins, and a
 import json
 import time
 import uuid
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.lake import lock as locks
 from mosq.pipeline.lake.parts import sync
 from mosq.pipeline.lake.places import place_of
-from mosq.pipeline.lake.table import Table, plain
+from mosq.pipeline.lake.table import Table
+from mosq.pipeline.rows.positions import PLACE, at_place
 from mosq.pipeline.runs import progress, removed
 from mosq.pipeline.runs.progress import BRONZE, IDENTITY, PROGRESS, QUERY, SWAP
 from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE
@@ -46,7 +47,7 @@ def adopt(settings: "Settings", log: "Log" = print) -> bool:
 
 def _adopted(settings: "Settings", log: "Log") -> bool:
     if (settings.checkpoints / SWAP).exists() and (settings.checkpoints / IDENTITY).exists():
-        raise MosqPipelineError("a rebuild was killed while its tables switched: `mosq pipeline run` finishes it first")
+        raise MosqPipelineError(progress.HALF_SWITCHED)
     about = progress.get(settings.checkpoints / IDENTITY)
     tables, state = _opened(settings, about)
     if about is not None and _belongs(settings, about, state):
@@ -138,9 +139,7 @@ def _rolled_back(
             if older is None:
                 whole = False
             elif older.version != table.version:
-                with plain(table.place.uri):
-                    table.handle.restore(older.version)
-                    table._committed()
+                table.restore(older.version)
                 log(f"{name}: brought back to batch {state['batch']:,}")
     return whole
 
@@ -150,22 +149,17 @@ def _behind(shards: "Mapping[str, Mapping[str, Any]]") -> Any:
     known = pc.scalar(False)
     for place, shard in shards.items():
         node, stream, number = place.rsplit("/", 2)
-        here = (pc.field("node") == node) & (pc.field("stream") == stream)
-        here &= pc.field("shard") == pa.scalar(int(number), pa.int32())
-        known |= here & (pc.field("seq") < shard["next"])
+        known |= at_place((node, stream, int(number))) & (pc.field("seq") < shard["next"])
     return ~known
 
 
 def _shortened(settings: "Settings", bronze: Table, state: dict[str, Any], log: "Log") -> bool:
     """Let the state end where bronze ends, if bronze lacks its last rows; return whether it lacks none."""
     ends: dict[str, int] = {}
-    for one in removed.ranges(bronze, pc.scalar(True)):
-        place = "/".join(str(one[name]) for name in removed.PLACE)
+    was = (one for one in removed.read(settings) if one["table"] == BRONZE and one["lo"] is not None)
+    for one in chain(removed.ranges(bronze, pc.scalar(True)), was):
+        place = "/".join(str(one[name]) for name in PLACE)
         ends[place] = max(ends.get(place, 0), one["hi"])
-    for one in removed.read(settings):
-        if one["table"] == BRONZE and one["lo"] is not None:
-            place = "/".join(str(one[name]) for name in removed.PLACE)
-            ends[place] = max(ends.get(place, 0), one["hi"])
     whole = True
     for place, shard in state["shards"].items():
         end = max(ends.get(place, 0), shard.get("first", 0))

@@ -40,6 +40,7 @@ IDENTITY = "identity.json"
 QUERY = "spark"  # folder of Spark's own checkpoint
 SWAP = "rebuild.json"  # exists while the tables of a rebuild are switched
 OTHER_FOLDERS = "begin with other places for tables and checkpoints"
+HALF_SWITCHED = "a rebuild was killed while its tables switched: `mosq pipeline run` finishes it first"
 ADOPT = "`mosq pipeline adopt` makes a checkpoint that begins behind their last batch"
 
 

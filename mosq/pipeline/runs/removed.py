@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from mosq.pipeline.lake.parts import PartWriter
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.rows.positions import FROM, IS_GAP
+from mosq.pipeline.rows.positions import FROM, IS_GAP, PLACE, of_places
 from mosq.pipeline.rows.tables import TIME
 from mosq.pipeline.runs.progress import BRONZE
 
@@ -41,7 +41,6 @@ SCHEMA = pa.schema(
         pa.field("last_time", TIME),
     ]
 )
-PLACE = ("node", "stream", "shard")
 
 
 def record(settings: "Settings", table: Table, which: Any, before: datetime.date | None) -> None:
@@ -76,20 +75,6 @@ def ranges(table: Table, which: Any) -> "Iterable[dict[str, Any]]":
     for place, runs in sorted(found.items()):
         for lo, hi, first, last in _joined(runs):
             yield dict(zip(PLACE, place, strict=True)) | {"lo": lo, "hi": hi, "first_time": first, "last_time": last}
-
-
-def of_places(batch: Any) -> "Iterable[tuple[tuple[Any, ...], Any]]":
-    """Yield (node, stream, shard) and its rows."""
-    if not batch.num_rows:
-        return
-    places = pa.table({name: batch[name] for name in PLACE}).group_by(list(PLACE), use_threads=False).aggregate([])
-    for one in places.to_pylist():
-        place = tuple(one[name] for name in PLACE)
-        if places.num_rows == 1:
-            yield place, batch
-            continue
-        masks = [pc.equal(batch[name], value) for name, value in one.items()]
-        yield place, batch.filter(pc.and_(pc.and_(masks[0], masks[1]), masks[2]))
 
 
 def _runs(rows: Any) -> "list[tuple[int, int, Any, Any]]":

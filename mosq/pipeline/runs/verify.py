@@ -19,7 +19,7 @@ from mosq import _core
 from mosq.journal.arrow import batches
 from mosq.journal.kinds import ACCOUNT, MESSAGE
 from mosq.pipeline import MosqPipelineError, filters, sparkplug
-from mosq.pipeline.rows.positions import FROM, IS_GAP
+from mosq.pipeline.rows.positions import FROM, IS_GAP, at_place, place_names
 from mosq.pipeline.runs import progress, removed
 from mosq.pipeline.runs.progress import BRONZE, SWAP
 from mosq.pipeline.runs.sums_check import Windows
@@ -27,7 +27,7 @@ from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE
 from mosq.pipeline.runs.versions import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from mosq.pipeline.settings import Settings
 
@@ -126,8 +126,7 @@ class Pass:
         """Return which rows are inside the spans, and the positions of these in the arrays."""
         if not batch.num_rows:
             return np.zeros(0, bool), np.zeros(0, np.int64)
-        place = pc.binary_join_element_wise(batch["node"], batch["stream"], batch["shard"].cast(pa.string()), "/")
-        coded = place.dictionary_encode()
+        coded = place_names(batch).dictionary_encode()
         known = np.array([self.at.get(name, -1) for name in coded.dictionary.to_pylist()], np.int64)
         which = known[coded.indices.to_numpy(zero_copy_only=False)]
         seq = batch["seq"].to_numpy(zero_copy_only=False)
@@ -145,11 +144,17 @@ class Pass:
         """Return an expression for the rows of the spans, so that files without them are not read."""
         found = pc.scalar(False)
         for span in self.spans:
-            node, stream, shard = span.place
-            one = (pc.field("stream") == stream) & (pc.field("shard") == pa.scalar(shard, pa.int32()))
-            one &= (pc.field("node") == node) & (pc.field("seq") >= span.lo) & (pc.field("seq") < span.hi)
-            found |= one
+            found |= at_place(span.place) & (pc.field("seq") >= span.lo) & (pc.field("seq") < span.hi)
         return found
+
+    def mark(self, array: Any, row: "Mapping[str, Any]", lo: int, hi: int) -> None:
+        """Set the items of numbers [lo, hi) of the place of a row, as far as the pass has them."""
+        i = self.at.get(f"{row['node']}/{row['stream']}/{row['shard']}")
+        if i is not None:
+            span = self.spans[i]
+            lo, hi = max(lo, span.lo) - span.lo, min(hi, span.hi) - span.lo
+            if lo < hi:
+                self.of(array, span)[lo:hi] = True
 
 
 class Verification:
@@ -212,10 +217,9 @@ class Verification:
         return found
 
     def _least(self, node: str, stream: str, shard: int, upto: int) -> int:
-        here = pc.field("shard") == pa.scalar(shard, pa.int32())
-        which = (pc.field("node") == node) & (pc.field("stream") == stream) & here
         least = upto
-        for batch in self.tables[BRONZE].dataset().to_batches(columns=["seq"], filter=which):
+        here = at_place((node, stream, shard))
+        for batch in self.tables[BRONZE].dataset().to_batches(columns=["seq"], filter=here):
             least = min(least, pc.min(batch["seq"]).as_py() if batch.num_rows else least)
         return least
 
@@ -268,14 +272,9 @@ class Verification:
                     self.moved(batch.num_rows)
 
     def _removed(self, one: Pass) -> None:
-        names = one.at
         for row in self.removed:
-            i = names.get(f"{row['node']}/{row['stream']}/{row['shard']}")
-            if row["table"] == BRONZE and i is not None:
-                span = one.spans[i]
-                lo, hi = max(row["lo"], span.lo) - span.lo, min(row["hi"], span.hi) - span.lo
-                if lo < hi:
-                    one.of(one.gone, span)[lo:hi] = True
+            if row["table"] == BRONZE and row["lo"] is not None:
+                one.mark(one.gone, row, row["lo"], row["hi"])
 
     def _rows(self, one: Pass, table: str, columns: tuple[str, ...]) -> "Iterator[tuple[Any, Any, Any]]":
         """Yield batches of a table, which of their rows are in the pass, and the positions of these."""
@@ -329,10 +328,7 @@ class Verification:
                 mask[:] = True
             elif name in self.state["backfill"]:
                 upto = self.state["backfill"][name]
-                places = pc.binary_join_element_wise(
-                    batch["node"], batch["stream"], batch["shard"].cast(pa.string()), "/"
-                ).to_pylist()
-                ends = np.array([upto.get(place, 0) for place in places], np.int64)
+                ends = np.array([upto.get(place, 0) for place in place_names(batch).to_pylist()], np.int64)
                 mask |= batch["seq"].to_numpy(zero_copy_only=False) < ends
             if mask.any():
                 one.optional[at] |= (mask & (rule == i))[inside]
@@ -342,12 +338,8 @@ class Verification:
         data = self.tables[BRONZE].dataset()
         for row in data.to_table(columns=["node", "stream", "shard", "payload"], filter=IS_GAP).to_pylist():
             gap = FROM.search(row["payload"] or b"")
-            i = one.at.get(f"{row['node']}/{row['stream']}/{row['shard']}")
-            if gap is not None and i is not None:
-                span = one.spans[i]
-                lo, hi = max(int(gap[1]), span.lo) - span.lo, min(int(gap[2]) + 1, span.hi) - span.lo
-                if lo < hi:
-                    one.of(one.gap, span)[lo:hi] = True
+            if gap is not None:
+                one.mark(one.gap, row, int(gap[1]), int(gap[2]) + 1)
 
     def _served(self, one: Pass, table: str, number: int, name: str, form: str) -> None:
         one.last = -1
@@ -421,10 +413,7 @@ class Verification:
     def _without_metrics(self, span: Span, missing: Any) -> Any:
         """Return which of the missing messages of Sparkplug have no metric, and so no row."""
         found = np.zeros(len(missing), bool)
-        node, stream, shard = span.place
-        seqs = np.flatnonzero(missing) + span.lo
-        which = (pc.field("node") == node) & (pc.field("stream") == stream) & pc.field("seq").isin(pa.array(seqs))
-        which &= pc.field("shard") == pa.scalar(shard, pa.int32())
+        which = at_place(span.place) & pc.field("seq").isin(pa.array(np.flatnonzero(missing) + span.lo))
         for batch in self.tables[BRONZE].dataset().to_batches(columns=["seq", "topic", "payload"], filter=which):
             for row in batch.to_pylist():
                 try:
@@ -437,7 +426,7 @@ class Verification:
 def verify(settings: "Settings", begin: "Callable[[int], Moved] | None" = None) -> Found:
     """Compare journal and tables; `begin` gets the number of rows to read and returns the function that counts them."""
     if (settings.checkpoints / SWAP).exists():
-        raise MosqPipelineError("a rebuild was killed while its tables switched: `mosq pipeline run` finishes it first")
+        raise MosqPipelineError(progress.HALF_SWITCHED)
     about = progress.get(settings.checkpoints / progress.IDENTITY)
     if about is None or not about["made"]:
         progress.check(settings, {})  # tables without checkpoints

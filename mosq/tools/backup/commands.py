@@ -5,11 +5,10 @@ import os
 import click
 
 from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Reader
-from mosq.tools.terminal import progress_bar
+from mosq.tools.terminal import Bars
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 EXIT_OK, EXIT_FAILED, EXIT_CONFIG = 0, 1, 3
@@ -46,27 +45,6 @@ Exit status:
   1  not done; the old files are unchanged
   3  error in the configuration or the command line
 """
-
-
-class Bars:
-    """Progress bars, one after the other."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self._bar: Any = None
-
-    def begin(self, label: str, length: int) -> "Callable[[int], None]":
-        """Show a new bar; return the function that moves it."""
-        self.end()
-        self._bar = progress_bar(label, length, self.quiet)
-        self._bar.__enter__()
-        return lambda count: self._bar.update(count)
-
-    def end(self) -> None:
-        """Remove the bar."""
-        if self._bar is not None:
-            self._bar.__exit__(None, None, None)
-            self._bar = None
 
 
 @click.command(epilog=BACKUP_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
