@@ -25,11 +25,11 @@ class Bars:
         self._bar: Any = None
 
     def begin(self, label: str, length: int) -> "Callable[[int], None]":
-        """Show a new bar; return the function that moves it."""
+        """Show a new bar; return the function that moves it, which may also be called after `end`."""
         self.end()
-        self._bar = progress_bar(label, length, self.quiet)
-        self._bar.__enter__()
-        return lambda count: self._bar.update(count)
+        bar = self._bar = progress_bar(label, length, self.quiet)
+        bar.__enter__()
+        return lambda count: bar.update(count)
 
     def end(self) -> None:
         """Remove the bar."""

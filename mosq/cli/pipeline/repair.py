@@ -102,4 +102,38 @@ def adopt(file: str) -> int:
     return EXIT_OK
 
 
-COMMANDS: tuple[click.Command, ...] = (verify, adopt)
+MIGRATE_EPILOG = """\b
+Examples:
+  mosq pipeline migrate && mosq pipeline run
+
+\b
+For tables that an earlier version of mosq wrote. Tables before Delta: bronze is copied, and silver,
+quarantine and gold are computed from it. Rows that bronze lacks are read from the journal. The new
+tables are compared with the journal, and take the place of the old ones, which stay in the folder
+before-delta. That needs free space as large as the old tables. A killed migration is repeated, and
+goes on where it was.
+"""
+
+
+@click.command("migrate", context_settings=HELP, epilog=MIGRATE_EPILOG)
+@settings_option
+@guarded
+def migrate(file: str) -> int:
+    """Bring tables of an earlier version of mosq to this one, so that `run` goes on."""
+    from mosq.pipeline import settings as settings_file
+    from mosq.pipeline.earlier import migrate as work
+
+    settings, bars = settings_file.load(file), Bars(quiet=False)
+
+    def log(line: str) -> None:
+        bars.end()
+        click.echo(shown(line))
+
+    try:
+        work.migrate(settings, log, bars.begin)
+    finally:
+        bars.end()
+    return EXIT_OK
+
+
+COMMANDS: tuple[click.Command, ...] = (verify, adopt, migrate)

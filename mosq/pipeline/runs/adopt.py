@@ -65,7 +65,7 @@ def _adopted(settings: "Settings", log: "Log") -> bool:
     _check_bronze(settings, found)
     _mark(setup, found, gold_is_whole, log)
     app = str(uuid.uuid4())
-    _checkpoint(settings, setup, state)
+    checkpoint(settings, setup, state)
     state["step"] += 1
     state["at"] = time.time()
     progress.put_after(tables[PROGRESS], app, state)
@@ -203,7 +203,7 @@ def _mark(setup: dict[str, Any], found: Found, gold_is_whole: bool, log: "Log") 
 # ---- the checkpoint
 
 
-def _checkpoint(settings: "Settings", setup: dict[str, Any], state: dict[str, Any]) -> None:
+def checkpoint(settings: "Settings", setup: dict[str, Any], state: dict[str, Any]) -> None:
     """Write a checkpoint of Spark in which the batch of the state is the last one, and is finished."""
     folder = settings.checkpoints / QUERY
     if folder.exists():

@@ -9,6 +9,7 @@ batch that is done again has the same records. So each row is in each table once
 """
 
 import contextlib
+import dataclasses
 import signal
 import threading
 import time
@@ -27,7 +28,7 @@ from mosq.pipeline.runs.tending import Tending
 from mosq.pipeline.settings import read_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import FrameType
 
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +50,7 @@ class Jobs:
 
     def __init__(
         self,
-        spark: "SparkSession",
+        spark: "SparkSession | Any",  # `take` and `declare` need none
         settings: "Settings",
         jobs: "Sequence[str]" = JOBS,
         log: "Log" = print,
@@ -79,6 +80,27 @@ class Jobs:
             except BaseException as error:
                 self.error = error  # Spark passes on only a text of it
                 raise
+
+    def take(self, rows: "Iterable[Any]", ranges: dict[str, tuple[int, int]], node: str) -> None:
+        """Process a batch of rows that this process has, without Spark; `node` is that of rows without the column.
+
+        No row is late. The ranges are the numbers that the rows must have.
+        """
+        before, batch_id = self.state, self.state["batch"] + 1
+        _check_begin(before, batch_id, ranges)
+        work = dataclasses.replace(self._work(before), node=node, watermarks={})
+        manifest = read_manifest(work(rows))
+        check_manifest(manifest, ranges, batch_id)
+        self._commit(before, manifest, batch_id)
+        if self.state["schemas"] != self.schemas:
+            self._settle([])
+
+    def declare(self, schemas: dict[str, str]) -> None:
+        """Settle the schemas of rules before the first batch."""
+        now = progress.copied(self.state)
+        now["schemas"] |= schemas
+        self._put(now)
+        self._settle([])
 
     def stop(self, query: "StreamingQuery") -> None:
         """Stop the query after the current batch. Spark would otherwise abort its jobs in the middle and log errors."""

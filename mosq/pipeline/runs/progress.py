@@ -41,6 +41,8 @@ QUERY = "spark"  # folder of Spark's own checkpoint
 SWAP = "rebuild.json"  # exists while the tables of a rebuild are switched
 OTHER_FOLDERS = "begin with other places for tables and checkpoints"
 HALF_SWITCHED = "a rebuild was killed while its tables switched: `mosq pipeline run` finishes it first"
+MIGRATING = "migrate.json"  # exists while the tables of a migration are put in their place
+MIGRATE = "`mosq pipeline migrate` brings them to this version"
 ADOPT = "`mosq pipeline adopt` makes a checkpoint that begins behind their last batch"
 
 
@@ -214,19 +216,24 @@ def check(settings: "Settings", now: dict[str, Any], rebuilding: bool = False) -
     A rebuild may change the settings in DERIVED.
     """
     had = get(settings.checkpoints / IDENTITY)
+    if (settings.checkpoints / MIGRATING).exists():
+        raise MosqPipelineError(
+            f"{settings.checkpoints}: a migration was killed while its tables were put in their place: `mosq pipeline"
+            " migrate` finishes it"
+        )
     if had is None:
         _check_new(settings)
         return
     if had["format"] != FORMAT:
         raise MosqPipelineError(
-            f"{settings.checkpoints}: written by another version of mosq (format {had['format']}): update, or"
-            f" {OTHER_FOLDERS}"
+            f"{settings.checkpoints}: written by another version of mosq (format {had['format']}, this one has"
+            f" {FORMAT}): {'update mosq' if had['format'] > FORMAT else MIGRATE}"
         )
     if had["made"]:
         check_tables(settings, had)
     had = had["settings"]
     check_nodes(settings, {name.partition("/")[0] for name in had["streams"]})
-    _check_streams(settings, had["streams"], now["streams"])
+    check_streams(settings, had["streams"], now["streams"])
     for key, what in DERIVED.items():
         if had[key] != now[key] and not rebuilding:
             raise MosqPipelineError(
@@ -241,7 +248,7 @@ def _check_new(settings: "Settings") -> None:
     if old.exists():
         raise MosqPipelineError(
             f"{settings.checkpoints} and {settings.tables} were written by an earlier version of mosq, which had no"
-            f" Delta tables: {OTHER_FOLDERS}; the journal is read again as far as it is kept"
+            f" Delta tables: {MIGRATE}"
         )
     place = place_of(settings)
     for name in (BRONZE, PROGRESS):
@@ -305,7 +312,8 @@ def check_nodes(settings: "Settings", had: set[str]) -> None:
         )
 
 
-def _check_streams(settings: "Settings", had: dict[str, Any], now: dict[str, Any]) -> None:
+def check_streams(settings: "Settings", had: dict[str, Any], now: dict[str, Any]) -> None:
+    """Check that the streams of the tables are still those of the journal."""
     for name, stream in had.items():
         if name not in now:
             raise MosqPipelineError(

@@ -1,0 +1,1 @@
+"""Bring the tables of earlier versions of mosq to this one."""
