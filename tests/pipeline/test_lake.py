@@ -191,8 +191,7 @@ def test_an_erasure_beside_a_merge_of_files(place: Place, bronze: Table, first: 
     if first == "erasure":
         assert upkeep.erase([bronze], None, "t/0", lambda line: None) == 2
         late.refresh = lambda: late  # type: ignore[method-assign]
-        with pytest.raises(MosqPipelineError, match="another program changes"):
-            upkeep.merge_files(late, upkeep.Plan(at_least=2))
+        assert upkeep.merge_files(late, upkeep.Plan(at_least=2)) == (0, 0), "the next upkeep does it"
     else:
         inner, at = late.refresh, late.version
 

@@ -103,7 +103,7 @@ def test_rows_that_bronze_lacks_come_from_the_journal(site: Site, old: OldTables
     check_equal(site, tmp_path)
 
 
-def test_a_gap_stands_for_rows_that_nobody_has(site: Site, old: OldTables) -> None:
+def test_a_gap_stands_for_rows_without_a_record(site: Site, old: OldTables) -> None:
     parts = sorted((old.tables / "bronze" / "batch_id=1").rglob("*.parquet"))
     drop(next(path for path in parts if pq.read_table(path, partitioning=None)["stream"][0].as_py() == "tele"), 3, 5)
     for segment in (site.folder / "streams" / "tele").glob("*.seg"):
@@ -115,6 +115,7 @@ def test_a_gap_stands_for_rows_that_nobody_has(site: Site, old: OldTables) -> No
     assert found.faults == [] and (found.shards[TELE]["bronze"], found.shards[TELE]["gaps"]) == (120, 1)
 
 
+@pytest.mark.part("spark")
 @pytest.mark.parametrize("at", [3, 11, 20, 28, 31, 34])
 def test_a_killed_migration_is_repeated(site: Site, old: OldTables, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """Kill it at commits of the second batch, and at the renames that put the new files in their place."""
@@ -207,6 +208,7 @@ def test_delta_tables_of_format_2(site: Site, monkeypatch: pytest.MonkeyPatch) -
             refused()
 
 
+@pytest.mark.part("spark")
 def test_spark_goes_on_behind_a_migration(spark: SparkSession, site: Site, old: OldTables) -> None:
     migrate.migrate(site.settings, quiet)
     site.fill()

@@ -1,7 +1,8 @@
-"""Test tables in object storage, against the S3 server of moto: two writers, processes that end while they read, and plain errors."""
+"""Test tables in object storage, against the S3 server of moto: a run and all commands, two writers, processes that end while they read, and plain errors."""
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,16 +13,21 @@ from pathlib import Path
 
 import boto3
 import pytest
+from pyspark.sql import SparkSession
 
+from mosq.cli.commands import main
 from mosq.pipeline import MosqPipelineError, settings
+from mosq.pipeline.lake import upkeep
 from mosq.pipeline.lake.places import Place, place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.runs import progress
+from mosq.pipeline.runs import jobs, progress, tableset, verify
 from mosq.tools.bench.started import free_port
 from tests.pipeline import lake_tables, streams
+from tests.pipeline.batches import Batches
 from tests.pipeline.journals import Journal
 
 # a server in this process would wait for the GIL, which deltalake holds while it waits for the server
+MESSAGES = 70
 SERVER = ["-m", "moto.server", "-H", "127.0.0.1"]
 
 
@@ -53,6 +59,54 @@ def configured(folder: Path, storage: dict[str, str], tables: str) -> settings.S
     return settings.load(folder)
 
 
+@pytest.mark.part("spark")
+def test_a_run_and_all_commands(storage: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run is interrupted between two commits, and goes on; then each command reads or changes the tables."""
+    stream = Journal(tmp_path / "streams", "tele")
+    found = configured(tmp_path, storage, "s3a://bucket/run/tables")
+    stream.fill(MESSAGES)
+    with monkeypatch.context() as patch:
+        patch.setattr(tableset.TableSet, "merge", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            Batches(found).one()
+    for _ in range(3):
+        Batches(found).all()
+        stream.fill(MESSAGES)
+    Batches(found).all()
+    stream.close()
+    n = 4 * MESSAGES
+    assert progress.after(found)["rows"] == {"bronze": n, "silver/numbers": n}
+    assert not (tmp_path / "s3a:").exists(), "a URI is no folder"
+    at = ["-s", str(found.file)]
+    for command, said in (
+        (["verify"], f"numbers: {n:,} rows"),
+        (["status"], f"{n:,}"),
+        (["doctor"], "s3a://bucket/run/tables: "),
+        (["compact", "--at-least", "2"], "4 files merged into 1"),
+        (["sql", "SELECT count(*), count(DISTINCT seq) FROM bronze", "--format", "csv"], f"{n},{n}"),
+        (["sql", "SELECT sum(messages) FROM topics", "--format", "csv"], f"{n}"),
+        (["erase", "--topic", "t/1", "--yes"], "silver/numbers: "),
+        (["verify"], "Everything adds up"),
+    ):
+        assert main(["pipeline", command[0], *at, *command[1:]]) == 0, (command, capsys.readouterr())
+        assert said in capsys.readouterr().out, command
+
+
+@pytest.mark.part("spark")
+def test_a_killed_run_of_spark(spark: SparkSession, storage: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Journal(tmp_path / "streams", "tele")
+    found = configured(tmp_path, storage, "s3a://bucket/spark/tables")
+    stream.fill(MESSAGES)
+    with monkeypatch.context() as patch:
+        patch.setattr(tableset.TableSet, "merge", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            jobs.run(spark, found, once=True, log=lambda line: None)
+    stream.fill(MESSAGES)
+    jobs.run(spark, found, once=True, log=lambda line: None)
+    stream.close()
+    assert verify.verify(found).faults == [] and progress.after(found)["rows"] == {"bronze": 2 * MESSAGES, "silver/numbers": 2 * MESSAGES}
+
+
 def test_checkpoints_of_other_tables_are_refused(storage: dict[str, str], tmp_path: Path) -> None:
     found = configured(tmp_path, storage, "s3a://bucket/other/tables")
     stream = Journal(tmp_path / "streams", "tele")
@@ -82,6 +136,49 @@ def test_of_writers_of_one_batch_one_commits(storage: dict[str, str], tmp_path: 
         thread.join()
     assert sorted(committed) == [False, False, False, True]
     assert table.refresh().rows() == 2
+
+
+def test_a_copy_of_the_checkpoints_on_another_machine_does_no_harm(storage: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two machines have copies of one checkpoint. The one that does not commit bronze first ends before it commits anything else."""
+    (tmp_path / "one").mkdir()
+    one = configured(tmp_path / "one", storage, "s3a://bucket/copies")
+    stream = Journal(tmp_path / "one" / "streams", "tele")
+    stream.fill(10)
+    Batches(one).all()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    (tmp_path / "two" / "streams" / "tele").rename(tmp_path / "unused")
+    (tmp_path / "two" / "streams").rmdir()
+    (tmp_path / "two" / "streams").symlink_to(tmp_path / "one" / "streams")
+    first, second = Batches(one), Batches(settings.load(tmp_path / "two"))
+    stream.fill(5)
+    with monkeypatch.context() as patch:    # the first one is interrupted behind its first commit
+        patch.setattr(tableset.TableSet, "merge", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            first.one()
+    stream.fill(5)
+    with pytest.raises(MosqPipelineError, match=r"batch 1 was committed with other records \(.*10 to 14\) than those of this checkpoint \(.*10 to 19\)"):
+        second.one()
+    Batches(one).all()
+    stream.fill(5)
+    with pytest.raises(MosqPipelineError):
+        Batches(second.settings).all()
+    Batches(one).all()
+    stream.close()
+    assert verify.verify(one).faults == [] and progress.after(one)["rows"] == {"bronze": 25, "silver/numbers": 25}
+
+
+def test_of_programs_that_merge_the_same_files_one_does(storage: dict[str, str], tmp_path: Path) -> None:
+    """deltalake's own `optimize` lets both succeed, and the rows are there twice."""
+    found = configured(tmp_path, storage, "s3a://bucket/merges")
+    for seq in range(4):
+        lake_tables.put(found, "bronze", [{"stream": "tele", "shard": 0, "seq": seq, "time": streams.BEGIN}])
+    tables = [Table.open(place_of(found), "bronze") for _ in range(2)]
+    lake_tables.put(found, "bronze", [{"stream": "tele", "shard": 0, "seq": 4, "time": streams.BEGIN}])
+    for table in tables:
+        assert table is not None
+        upkeep.merge_files(table, upkeep.Plan(at_least=2))
+    seqs = Table.open(place_of(found), "bronze").read()["seq"].to_pylist()      # type: ignore[union-attr]
+    assert sorted(seqs) == [0, 1, 2, 3, 4]
 
 
 def test_a_process_ends_while_it_reads(storage: dict[str, str], tmp_path: Path) -> None:

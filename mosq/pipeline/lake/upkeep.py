@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.lake.parts import DATE, PartWriter
-from mosq.pipeline.lake.table import TRIES, WINDOW, Table, _hooks, _properties, plain
+from mosq.pipeline.lake.parts import DATE, Part, PartWriter
+from mosq.pipeline.lake.table import WINDOW, Table, _date, _hooks, _properties, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 TARGET_BYTES = 128 << 20  # of a merged file
 AT_LEAST = 8  # small files of one date, before they are merged
 GOLD_ROWS = 4_000_000  # of a merged gold file, which is made in memory
+MERGES = "mosq/merges"  # the name under which commits of merges are numbered
 KEPT_S = 3600  # a file that no newest version names stays that long
 UNKNOWN_KEPT_S = 24 * 3600  # a file that no version names: a batch or rebuild may still work on it
 FULL_EVERY_S = 12 * 3600
@@ -62,47 +63,41 @@ def merge_files(table: Table, plan: Plan) -> tuple[int, int]:
         return 0, 0
     if WINDOW in table.schema.names:
         return _merge_windows(table, plan)
-    many = _many(table.adds(), plan.at_least)
+    adds = table.adds()
     merged = into = 0
-    for date in many:
-        with plain(table.place.uri):
-            done = _compacted(table, date)
-        merged, into = merged + done["numFilesRemoved"], into + done["numFilesAdded"]
+    for date in _many(adds, plan.at_least):
+        files = [add for add in _small(adds).to_pylist() if add[f"partition.{DATE}"] == date]
+        for group in _groups(files, "size_bytes", TARGET_BYTES):
+            if n := _compacted(table, group):
+                merged, into = merged + len(group), into + n
     return merged, into
+
+
+def _small(adds: pa.Table) -> pa.Table:
+    return adds.filter(pc.less(adds["size_bytes"], TARGET_BYTES // 2))
 
 
 def _many(adds: pa.Table, at_least: int) -> list[datetime.date | None]:
     """Return the dates that have at least that many small files."""
-    small = adds.filter(pc.less(adds["size_bytes"], TARGET_BYTES // 2))
     n: dict[datetime.date | None, int] = {}
-    for date in small[f"partition.{DATE}"].to_pylist():
+    for date in _small(adds)[f"partition.{DATE}"].to_pylist():
         n[date] = n.get(date, 0) + 1
     return [date for date, count in n.items() if count >= at_least]
 
 
-def _compacted(table: Table, date: datetime.date | None) -> dict[str, Any]:
-    from deltalake import WriterProperties
-    from deltalake.exceptions import CommitFailedError
+def _compacted(table: Table, files: "Sequence[dict[str, Any]]") -> int:
+    """Merge files of one date; return how many they became, or 0 if another commit has one of them.
 
-    which = [(DATE, "=", "" if date is None else date.isoformat())]
-    for attempt in range(TRIES):
-        try:
-            found: dict[str, Any] = table.handle.optimize.compact(
-                partition_filters=which,
-                target_size=TARGET_BYTES,
-                max_concurrent_tasks=1,
-                writer_properties=WriterProperties(compression="ZSTD"),
-                commit_properties=_properties({}),
-                **_hooks(),
-            )
-        except CommitFailedError:
-            if attempt == TRIES - 1:
-                raise
-            table.refresh()
-            continue
-        table._committed()
-        return found
-    raise AssertionError("unreachable")
+    deltalake's `optimize` is not used: of two programs that merge the same files both succeed, and the rows are there
+    twice.
+    """
+    writer = PartWriter(table.parent, table.name, table.schema)
+    for add in files:
+        rows = table._of_file(add)
+        if rows.num_rows != add["num_records"]:
+            raise MosqPipelineError(f"{table.place.uri}: {add['path']} has other rows than the log says")
+        writer.write(rows)
+    return _exchanged(table, files, writer.close(), beside_appends=True)
 
 
 def _merge_windows(table: Table, plan: Plan) -> tuple[int, int]:
@@ -118,39 +113,50 @@ def _merge_windows(table: Table, plan: Plan) -> tuple[int, int]:
     for date in _many(closed, plan.at_least):
         files = closed.filter(pc.equal(closed[f"partition.{DATE}"], date)).to_pylist()
         files.sort(key=lambda add: add[f"min.{WINDOW}"])
-        for group in _groups(files):
-            n = _replace_files(table, group)
-            merged, into = merged + len(group), into + n
+        for group in _groups(files, "num_records", GOLD_ROWS):
+            if n := _replace_files(table, group):
+                merged, into = merged + len(group), into + n
     return merged, into
 
 
-def _groups(files: list[dict[str, Any]]) -> "Iterator[list[dict[str, Any]]]":
+def _groups(files: list[dict[str, Any]], key: str, most: int) -> "Iterator[list[dict[str, Any]]]":
+    """Yield groups of two files or more whose sum of `key` is at most `most`."""
     group: list[dict[str, Any]] = []
-    rows = 0
+    total = 0
     for add in files:
-        if group and rows + add["num_records"] > GOLD_ROWS:
-            yield group
-            group, rows = [], 0
+        if group and total + add[key] > most:
+            if len(group) > 1:
+                yield group
+            group, total = [], 0
         group.append(add)
-        rows += add["num_records"]
+        total += add[key]
     if len(group) > 1:
         yield group
 
 
 def _replace_files(table: Table, files: "Sequence[dict[str, Any]]") -> int:
-    from deltalake.exceptions import CommitFailedError
-    from deltalake.transaction import AddAction, RemoveAction
-
     rows = pa.concat_tables([table._of_file(add) for add in files])
     if rows.num_rows != sum(add["num_records"] for add in files):
         raise MosqPipelineError(f"{table.place.uri}: a file has other rows than its log says; nothing was merged")
     writer = PartWriter(table.parent, table.name, table.schema)
     writer.write(rows.sort_by(WINDOW))
-    parts, now = writer.close(), int(time.time() * 1000)
-    gone = [
-        RemoveAction(add["path"], False, now, add["size_bytes"], {DATE: str(add[f"partition.{DATE}"])}) for add in files
-    ]
-    new = [AddAction(part.path, part.size, {DATE: part.date}, now, False, part.stats) for part in parts]
+    return _exchanged(table, files, writer.close(), beside_appends=False)
+
+
+def _exchanged(
+    table: Table, files: "Sequence[dict[str, Any]]", parts: "Sequence[Part]", *, beside_appends: bool
+) -> int:
+    """Commit merged files in the place of others; return the number of files now, or 0 if nothing happened.
+
+    Without `beside_appends` nothing happens if any commit came since the table was read. With it only a change of the
+    same files does that: merges have a number, which only one of two programs can commit.
+    """
+    from deltalake.exceptions import CommitFailedError
+    from deltalake.transaction import AddAction, RemoveAction
+
+    now, number = int(time.time() * 1000), table.done(MERGES) + 1
+    gone = [RemoveAction(add["path"], False, now, add["size_bytes"], {DATE: _date(add)}) for add in files]
+    new = [AddAction(part.path, part.size, {DATE: part.date or None}, now, False, part.stats) for part in parts]
     with plain(table.place.uri):
         try:
             table.handle.create_write_transaction(
@@ -158,12 +164,12 @@ def _replace_files(table: Table, files: "Sequence[dict[str, Any]]") -> int:
                 "append",
                 table.schema,
                 [DATE],
-                commit_properties=_properties({}, removes=True),
+                commit_properties=_properties({}, MERGES, number, removes=not beside_appends),
                 **_hooks(),
             )
         except CommitFailedError:
-            table.refresh()  # a batch wrote one of the files again: the next upkeep merges them
-            return len(files)
+            table.refresh()  # another commit has one of the files: the next upkeep merges them
+            return 0
         table._committed()
     return len(parts)
 

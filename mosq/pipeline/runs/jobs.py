@@ -10,6 +10,7 @@ batch that is done again has the same records. So each row is in each table once
 
 import contextlib
 import dataclasses
+import json
 import signal
 import threading
 import time
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     Report = Callable[[dict[str, Any], dict[str, Any], float], object]
 
 LOOK_S = 0.2
+CLAIM_COMMITS = 100  # of bronze, among which the commit of an unfinished batch is
 TASK_ROWS = 50_000  # a task of fewer rows costs more than it saves
 
 
@@ -163,7 +165,8 @@ class Jobs:
             quarantine += self.tables.rows_as_parts(QUARANTINE, unreadable)
         spans = {place: [at["min_seq"], now["shards"][place]["next"]] for place, at in manifest.places.items()}
         about = {"batch": batch, "rows": sum(at["n"] for at in manifest.places.values()), "ranges": spans}
-        self.tables.append(BRONZE, manifest.parts.get(BRONZE, ()), batch, about)
+        if not self.tables.append(BRONZE, manifest.parts.get(BRONZE, ()), batch, about):
+            _check_claim(self.tables, batch, spans)
         for name, parts in manifest.parts.items():
             if name.startswith("silver/"):
                 self.tables.append(name, parts, batch, {"batch": batch, "rows": manifest.rows[name]})
@@ -229,6 +232,30 @@ def _check_begin(before: dict[str, Any], batch: int, ranges: dict[str, tuple[int
                 " committed. Tables and checkpoints are not of the same time: restore both from one copy; or"
                 f" {progress.ADOPT}"
             )
+
+
+def _check_claim(tables: TableSet, batch: int, spans: dict[str, list[int]]) -> None:
+    """Check that the commit of this batch in bronze has the same records.
+
+    Bronze is the first commit of a batch, so only one of two programs with copies of one checkpoint makes it. The other
+    one goes on only if its rows are the same, and so are all its commits.
+    """
+    bronze = tables.open.get(BRONZE)
+    for commit in bronze.metadata(CLAIM_COMMITS) if bronze is not None else ():
+        if commit.get("batch") == str(batch) and "ranges" in commit:
+            theirs = json.loads(commit["ranges"])
+            if theirs != spans:
+                raise MosqPipelineError(
+                    f"{tables.place.uri}: batch {batch} was committed with other records ({_spans(theirs)}) than those"
+                    f" of this checkpoint ({_spans(spans)}): another program writes these tables with a copy of"
+                    f" {tables.settings.checkpoints}. This one has committed nothing: let one machine run; or"
+                    f" {progress.ADOPT}"
+                )
+            return
+
+
+def _spans(spans: dict[str, list[int]]) -> str:
+    return ", ".join(f"{place}: {lo:,} to {hi - 1:,}" for place, (lo, hi) in sorted(spans.items()))
 
 
 def check_manifest(manifest: Manifest, ranges: dict[str, tuple[int, int]], batch: int) -> None:

@@ -100,11 +100,10 @@ class TableSet:
         writer.write(rows.select(schema.names))
         return writer.close()
 
-    def append(self, name: str, parts: "Iterable[Any]", batch: int, about: "Mapping[str, object]") -> None:
-        """Commit the files of a batch; nothing happens if there are none, or if it is done already."""
+    def append(self, name: str, parts: "Iterable[Any]", batch: int, about: "Mapping[str, object]") -> bool:
+        """Commit the files of a batch, and return whether it did: not if there are none, or if it is done already."""
         parts = list(parts)
-        if parts:
-            self.open[name].append(parts, self.app, batch, about)
+        return bool(parts) and self.open[name].append(parts, self.app, batch, about)
 
     def merge(self, name: str, rows: pa.Table, batch: int) -> None:
         """Commit the sums of a batch to a gold table."""
