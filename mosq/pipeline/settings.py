@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from mosq.journal.folders import NAME
 from mosq.pipeline import MosqPipelineError, filters
 from mosq.pipeline.lake import places
+from mosq.pipeline.rows.declared import FORMATS as WITH_EVENTS
+from mosq.pipeline.rows.declared import TIME_UNITS, Event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +33,9 @@ UNITS_US = {
 }
 FILE = "pipeline.toml"
 JOURNAL = "the folder of the broker's streams"
+RULE_KEYS = (
+    "name, topic, format, schema or json_schema, time_column, time_unit, time_behind, time_ahead or values"
+)
 TIME_ZONE = "spark.sql.session.timeZone"
 
 
@@ -42,6 +47,7 @@ class Silver:
     topic: str
     format: str
     schema: str | None
+    event: Event | None = None
 
 
 @dataclass(frozen=True)
@@ -254,7 +260,7 @@ def _node(main: _Reading, default: str | None = None) -> str:
 def _retention(path: Path, content: dict[str, Any], rules: list[Any]) -> dict[str, int]:
     reading = _Reading(path, "[retention]", content)
     silver = [f"silver/{rule.get('name')}" for rule in rules if isinstance(rule, dict)]
-    gold = [f"gold/{name}" for name in ("traffic", "latency", "drops", "churn", "late", "backlog")]
+    gold = [f"gold/{name}" for name in ("traffic", "latency", "drops", "churn", "late", "backlog", "telemetry")]
     known = ("bronze", "quarantine", *silver, *gold)
     found = {name: reading.duration_us(name, "-") for name in known if name in content}
     reading.end(f"one of {', '.join(known)}")
@@ -298,9 +304,41 @@ def _rules(path: Path, rules: list[Any]) -> tuple[Silver, ...]:
         if format not in FORMATS:
             raise rule.wrong("format", f"one of {', '.join(FORMATS)}", format)
         schema = _schema(rule, format)
-        rule.end("name, topic, format, schema or json_schema")
-        found.append(Silver(name, topic, format, schema))
+        event = _event(rule, format, schema)
+        rule.end(RULE_KEYS)
+        found.append(Silver(name, topic, format, schema, event))
     return tuple(found)
+
+
+def _event(rule: _Reading, format: str, schema: str | None) -> Event | None:
+    """Return what a rule declares about the time and the values of its events, or None."""
+    declared = [key for key in ("time_column", "values") if key in rule.content]
+    if "time_column" not in rule.content:
+        for key in ("time_unit", "time_behind", "time_ahead"):
+            if key in rule.content:
+                raise rule.wrong(key, "time_column beside it", rule.content[key])
+    if not declared:
+        return None
+    if format not in WITH_EVENTS or (schema is None and format != "number"):
+        got = rule.content[declared[0]]
+        raise rule.wrong(declared[0], "a rule of format json or csv with a declared schema, or number", got)
+    values = _names(rule, "values") if "values" in rule.content else ()
+    if "time_column" not in rule.content:
+        return Event(values=values)
+    time = rule.text("time_column", "the column with the time of the event")
+    unit = rule.text("time_unit", "a unit of time", "-")
+    if unit not in (*TIME_UNITS, "-"):
+        raise rule.wrong("time_unit", f"one of {', '.join(TIME_UNITS)}", unit)
+    behind_us, ahead_us = rule.duration_us("time_behind", "1 day"), rule.duration_us("time_ahead", "5 minutes")
+    return Event(time, unit.replace("-", ""), behind_us, ahead_us, values)
+
+
+def _names(rule: _Reading, key: str) -> tuple[str, ...]:
+    expected = "a list of names of columns, each once"
+    names = rule.take(key, list, expected)
+    if not names or len(set(map(str, names))) < len(names) or not all(isinstance(name, str) and name for name in names):
+        raise rule.wrong(key, expected, names)
+    return tuple(names)
 
 
 def _schema(rule: _Reading, format: str) -> str | None:

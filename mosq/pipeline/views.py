@@ -76,6 +76,9 @@ FROM edges LEFT JOIN begun ON begun.node = edges.node
 LEFT JOIN sent ON sent.node = edges.node AND sent.client_id = edges.client_id AND sent.n = edges.n WHERE edges.kind = 2
 """.strip()
 _CHURN = _sums("connects", "refused", "disconnects", "takeovers", "expiries")
+_TELEMETRY = (
+    "node, silver, topic, client_id, field, count, min, max, sum, sum / count AS mean, last, last_time, late, misdated"
+)
 _COUNTERS = "restored, published, delivered, acknowledged, resent, expired, dropped, queued, gone, ended, difference"
 
 VIEWS = {
@@ -93,6 +96,10 @@ VIEWS = {
         " client_id, session ORDER BY seq DESC) AS age FROM gold_backlog) AS aged WHERE age = 1"
     ),
     "sessions": _SESSIONS,
+    "telemetry": (
+        f"SELECT {WINDOW}, {_TELEMETRY} FROM (SELECT *, row_number() OVER (PARTITION BY window_start, node, silver,"
+        " topic, client_id, field ORDER BY count DESC, stream) AS place FROM gold_telemetry) AS placed WHERE place = 1"
+    ),
     "fanout": "SELECT node, topic, subscribers, messages FROM gold_fanout",
 }
 SPARK = {"text": "STRING", "next_us": "unix_micros(next_time)", "time_us": "unix_micros(edges.time)"}

@@ -14,7 +14,7 @@ import pytest
 
 from mosq.pipeline import MosqPipelineError, audit, frames, views
 from mosq.pipeline.duck import Duck
-from mosq.pipeline.rows.tables import GOLD
+from mosq.pipeline.rows.tables import GOLD, TELEMETRY_SCHEMA
 from tests.pipeline.lake_tables import load, put
 from tests.pipeline.streams import ACCOUNT, BEGIN, CONNECT, DISCONNECT, MESSAGE, TAKE_OVER, Bronze
 
@@ -69,6 +69,8 @@ def found(tmp_path: Path) -> Settings:
     chance = random.Random(3)
     for name in GOLD:
         put(found, f"gold/{name}", gold(name, chance))
+    put(found, "gold/telemetry", [{"window_start": BEGIN, "window_end": BEGIN + timedelta(minutes=1), "stream": f"s{i % 2}", "silver": "t", "topic": f"site/{i}", "client_id": "c",
+                                   "field": "x", "count": 3, "late": 0, "misdated": 1, "min": 1.5, "max": 2.5, "sum": 6.0, "last": 2.0, "last_time": BEGIN} for i in range(5)], TELEMETRY_SCHEMA)
     schema = pa.schema([("date", pa.date32()), ("time", pa.timestamp("us", "UTC")), ("value", pa.float64()), ("big", pa.decimal128(38, 0))])
     table = put(found, "silver/temp-1", [{"time": BEGIN, "value": 1.5, "big": 10**37}], schema)
     table.add_columns([pa.field("unit", pa.string()), pa.field("deep", pa.list_(pa.struct([("a", pa.int64())])))])

@@ -278,7 +278,7 @@ def test_events_become_drops_churn_sessions_backlog_and_subscriptions(ran: Ran, 
 
 
 def test_every_view_is_the_same_through_duckdb(ran: Ran, spark: SparkSession) -> None:
-    for view in views.VIEWS.keys() - {"fanout"}:        # it is there on request only, and has a test of its own
+    for view in views.VIEWS.keys() - {"fanout", "telemetry"}:        # they are there on request only, and have tests of their own
         through_spark = frames.view(spark, ran.settings, view)
         columns = through_spark.columns
         here = sorted(map(str, ([_plain(row[name]) for name in columns] for row in through_spark.collect())))

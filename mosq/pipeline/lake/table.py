@@ -11,6 +11,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -294,6 +295,17 @@ class Table:
 
         return self._commit(actions, "append", app, batch, about or {})
 
+    def merge_by(
+        self,
+        rows: pa.Table,
+        folded: "Callable[[pa.Table], pa.Table]",
+        app: str,
+        batch: int,
+        about: "Mapping[str, object] | None" = None,
+    ) -> bool:
+        """As `merge`, with a function that joins the old rows of some windows with new ones: one row for each key."""
+        return self._commit(lambda: self._rewriting(rows, folded), "append", app, batch, about or {})
+
     def delete(
         self,
         which: Any,
@@ -418,16 +430,22 @@ class Table:
     def _merging(
         self, rows: pa.Table, keys: "Sequence[str]", sums: "Sequence[str]", maxima: "Sequence[str]"
     ) -> list[Any]:
+        def folded(both: pa.Table) -> pa.Table:
+            aggregates = [*((name, "sum") for name in sums), *((name, "max") for name in maxima)]
+            merged = both.group_by(list(keys), use_threads=False).aggregate(aggregates)
+            merged = merged.select([*keys, *(f"{name}_{how}" for name, how in aggregates)])
+            return merged.rename_columns([*keys, *sums, *maxima])
+
+        return self._rewriting(rows, folded)
+
+    def _rewriting(self, rows: pa.Table, folded: "Callable[[pa.Table], pa.Table]") -> list[Any]:
         from deltalake.transaction import RemoveAction
 
         gone = self._overlapping(rows)
         old = [self._of_file(add) for add in gone.to_pylist()]
         schema = self.schema
         both = pa.concat_tables([one.select(schema.names).cast(schema) for one in (*old, rows)])
-        aggregates = [*((name, "sum") for name in sums), *((name, "max") for name in maxima)]
-        merged = both.group_by(list(keys), use_threads=False).aggregate(aggregates)
-        merged = merged.select([*keys, *(f"{name}_{how}" for name, how in aggregates)])
-        merged = merged.rename_columns([*keys, *sums, *maxima]).select(schema.names).cast(schema)
+        merged = folded(both).select(schema.names).cast(schema)
         now = int(time.time() * 1000)
         removed = [
             RemoveAction(add["path"], True, now, add["size_bytes"], {DATE: _date(add)}) for add in gone.to_pylist()
@@ -440,14 +458,16 @@ class Table:
         adds = self.adds()
         if not adds.num_rows or not rows.num_rows:
             return adds.slice(0, 0)
-        dates, bounds = adds[f"partition.{DATE}"], pc.min_max(rows[WINDOW])
+        dates = adds[f"partition.{DATE}"]
         mask = pc.is_in(dates, pc.unique(rows[DATE]).cast(dates.type))
         if f"min.{WINDOW}" in adds.column_names:
-            least, greatest = adds[f"min.{WINDOW}"], adds[f"max.{WINDOW}"]
-            low, high = (bounds[name].cast(least.type) for name in ("min", "max"))
-            # a file without statistics may hold any window
-            mask = pc.and_(mask, pc.fill_null(pc.less_equal(least, high), fill_value=True))
-            mask = pc.and_(mask, pc.fill_null(pc.greater_equal(greatest, low), fill_value=True))
+            windows = np.sort(pc.unique(rows[WINDOW]).cast(pa.int64()).to_numpy(zero_copy_only=False))
+            least, greatest = (
+                pc.fill_null(adds[f"{one}.{WINDOW}"].cast(rows[WINDOW].type).cast(pa.int64()), limit).to_numpy()
+                for one, limit in (("min", windows[0]), ("max", windows[-1]))  # without statistics: any window
+            )
+            some = np.searchsorted(windows, least, "left") < np.searchsorted(windows, greatest, "right")
+            mask = pc.and_(mask, pa.array(some))
         return adds.filter(mask)
 
     def _of_file(self, add: dict[str, Any]) -> pa.Table:

@@ -76,3 +76,15 @@ GOLD = {
     "churn": Gold(pa.schema([*WINDOW, *_text("client_id"), *_whole(*CHURN)]), CHURN),
     "late": Gold(pa.schema([*WINDOW, *_whole("rows")]), ("rows",)),
 }
+# the values of silver by the time of the event (telemetry.py); MERGE joins the rows of a key with telemetry.folded
+TELEMETRY = "gold/telemetry"
+TELEMETRY_SCHEMA = pa.schema(
+    [
+        *WINDOW,
+        *_text("stream", "silver", "topic", "client_id", "field"),
+        *_whole("count", "late", "misdated"),
+        *(pa.field(name, pa.float64()) for name in ("min", "max", "sum", "last")),
+        pa.field("last_time", TIME),
+    ]
+)
+TELEMETRY_KEYS = tuple(TELEMETRY_SCHEMA.names[: TELEMETRY_SCHEMA.get_field_index("count")])

@@ -24,6 +24,7 @@ from mosq.pipeline.rows.sparkplug_rows import SCHEMA as SPARKPLUG_SCHEMA
 from mosq.pipeline.rows.sparkplug_rows import SparkplugReader
 from mosq.pipeline.rows.sums import Sums
 from mosq.pipeline.rows.tables import BRONZE, EVENTS, KEYS, QUARANTINE
+from mosq.pipeline.rows.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,9 +52,12 @@ class _OfRule:
         self.samples: list[str] = []
         self.sample_bytes = self.pending = 0
         self.writer: PartWriter | None = None
+        self.telemetry: Telemetry | None = None
         if self.schema is not None:
             self.table_schema = types.silver_schema(self.schema)
             self.reader = self._reader(self.schema)
+            if work.telemetry and rule.event is not None:
+                self.telemetry = Telemetry(rule, self.schema, work.window_us, work.late_us)
 
     def _reader(self, schema: pa.Schema) -> Any:
         if self.rule.format == "json":
@@ -87,7 +91,10 @@ class _OfRule:
             self.writer = PartWriter(self.work.place, self.rule.table, self.table_schema)
         rescued = pa.nulls(keys.num_rows, pa.string()) if found.rescued is None else found.rescued
         columns = [*keys.columns, *found.columns, rescued]
-        self.writer.write(pa.RecordBatch.from_arrays(columns, schema=self.table_schema))
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.table_schema)
+        self.writer.write(batch)
+        if self.telemetry is not None:
+            self.telemetry.add(batch)
 
 
 class Task:
@@ -233,6 +240,11 @@ class Task:
         name = rule.rule.name
         if rule.fields.n:
             yield {"kind": "fields", "table": name, "text": json.dumps(rule.fields.content())}
+        if rule.telemetry is not None:
+            counts = [rule.telemetry.late, rule.telemetry.misdated]
+            rows = rule.telemetry.content()
+            if rows.num_rows or any(counts):
+                yield {"kind": "telemetry", "table": name, "text": json.dumps(counts), "content": content(rows)}
         if rule.pending:
             yield {"kind": "pending", "table": name, "rows": rule.pending}
         if rule.samples:

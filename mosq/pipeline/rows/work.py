@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mosq.pipeline.lake.parts import Part
-from mosq.pipeline.rows import inference, sums
+from mosq.pipeline.rows import inference, sums, telemetry
+from mosq.pipeline.rows.declared import Event
 from mosq.pipeline.rows.positions import joined
 from mosq.pipeline.rows.task import Task
 
@@ -54,6 +55,7 @@ class Rule:
     topic: str  # a topic filter
     format: str  # json, csv, number, sparkplug
     schema: pa.Schema | None = None
+    event: Event | None = None  # None: its values are not added up
 
     @property
     def table(self) -> str:
@@ -75,6 +77,8 @@ class Work:
     window_us: int = 60_000_000
     prefix_levels: int = 1
     watermarks: dict[str, int] = field(default_factory=dict)
+    late_us: int = 600_000_000  # an event that is older than its row by more is late
+    telemetry: bool = False  # add up the values of the rules that declare an Event
     bronze: bool = True  # false: the input is bronze, and bronze is not written again
     only: frozenset[str] | None = None
 
@@ -87,6 +91,15 @@ class Work:
 
 
 @dataclass
+class Values:
+    """Hold the rows that a rule adds to gold/telemetry, and the number of its late and misdated rows of silver."""
+
+    rows: pa.Table
+    late: int = 0
+    misdated: int = 0
+
+
+@dataclass
 class Manifest:
     """Hold the results of all tasks of a batch. A key of a place is "node/stream/shard"."""
 
@@ -95,6 +108,7 @@ class Manifest:
     # n rows; `covered` sequence numbers, which are more than n if a row stands for a gap; min_seq, max_seq, time_us
     places: dict[str, dict[str, int]] = field(default_factory=dict)
     sums: dict[str, pa.Table] = field(default_factory=dict)  # of each gold table without its "gold/"; all are there
+    telemetry: dict[str, Values] = field(default_factory=dict)  # of each rule
     accounts: pa.Table | None = None  # tables.EVENTS, in the order of node, stream, shard and seq; None: no events
     # of each rule: fields without a column. The type is DDL, "" if the field cannot be a column
     fields: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
@@ -111,6 +125,8 @@ def read_manifest(rows: "Iterable[Any]") -> Manifest:
     for row in _dicts(rows):
         _read(found, row, partial, accounts)
     found.sums = sums.combine(partial)
+    for values in found.telemetry.values():
+        values.rows = telemetry.folded(values.rows)
     if accounts:
         order = [(name, "ascending") for name in ("node", "stream", "shard", "seq")]
         found.accounts = pa.concat_tables(accounts).sort_by(order)
@@ -141,6 +157,8 @@ def _read(found: Manifest, row: dict[str, Any], partial: dict[str, list[pa.Table
             found.places[place] = joined(found.places[place], one) if place in found.places else one
     elif kind == "sums":
         partial.setdefault(table, []).append(_table(row["content"]))
+    elif kind == "telemetry":
+        _read_values(found.telemetry, row)
     elif kind == "accounts":
         accounts.append(_table(row["content"]))
     elif kind == "fields":
@@ -152,6 +170,14 @@ def _read(found: Manifest, row: dict[str, Any], partial: dict[str, list[pa.Table
         found.samples.setdefault(table, []).extend(texts)
     elif kind == "pending":
         found.pending[table] += row["rows"]
+
+
+def _read_values(known: dict[str, Values], row: dict[str, Any]) -> None:
+    new = Values(_table(row["content"]), *json.loads(row["text"]))
+    had = known.get(row["table"])
+    if had is not None:
+        new = Values(pa.concat_tables([had.rows, new.rows]), had.late + new.late, had.misdated + new.misdated)
+    known[row["table"]] = new
 
 
 def _read_fields(known: dict[str, tuple[str, int]], fields: dict[str, tuple[str, int]]) -> None:

@@ -40,6 +40,9 @@ node = "{node}"                # the broker's name, which each row has: never ch
 # format = "json"                                   # json, csv, number or sparkplug
 # schema = "temperature DOUBLE, unit STRING"        # optional for json: then inferred from the first messages
 
+# time_column = "ts"                                # the event's time: gold/telemetry adds the values up by it
+# time_unit = "ms"                                  # of a number: s, ms, us or ns
+
 # [retention]                                       # rows that are older are deleted; without a line they stay
 # bronze = "90 days"
 

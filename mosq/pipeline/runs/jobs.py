@@ -21,10 +21,11 @@ import pyarrow as pa
 from mosq.pipeline import MosqPipelineError, audit, trouble
 from mosq.pipeline.cluster import probe
 from mosq.pipeline.lake import lock as locks
+from mosq.pipeline.rows.telemetry import joined
 from mosq.pipeline.rows.work import MANIFEST_DDL, Manifest, Rule, Work, read_manifest
 from mosq.pipeline.runs import progress, rebuild, settling
 from mosq.pipeline.runs.progress import BRONZE, JOBS, PROGRESS
-from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, TableSet, rules
+from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, TableSet, adds_values, rules
 from mosq.pipeline.runs.tending import Tending
 from mosq.pipeline.settings import read_options
 
@@ -137,6 +138,8 @@ class Jobs:
             jobs=self.jobs,
             window_us=self.settings.window_us,
             prefix_levels=self.settings.prefix_levels,
+            late_us=behind_us,
+            telemetry=adds_values(self.jobs),
             watermarks={place: at["time_us"] - behind_us for place, at in before["shards"].items() if at["time_us"]},
         )
 
@@ -174,6 +177,7 @@ class Jobs:
         if "gold" in self.jobs:
             for name, rows in manifest.sums.items():
                 self.tables.merge(f"gold/{name}", rows, batch)
+            self.tables.merge_values(joined(values.rows for values in manifest.telemetry.values()), batch)
         self.tables.append(BACKLOG, backlog, batch, {"batch": batch})
         settling.gather(now, manifest, self.samples, self.log)
         self._put(now)
@@ -312,6 +316,7 @@ def next_state(before: dict[str, Any], manifest: Manifest, batch: int) -> dict[s
     for reason, n in manifest.bad.items():
         _counted(now["quarantine"], reason, n)
         _counted(now["rows"], QUARANTINE, n)
+    settling.add_events(now, manifest)
     late = manifest.sums.get("late")
     now["late"] += 0 if late is None else sum(late["rows"].to_pylist())
     return now

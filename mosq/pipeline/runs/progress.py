@@ -24,7 +24,7 @@ from mosq.pipeline.lake.table import Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mosq.pipeline.settings import Settings, Source
+    from mosq.pipeline.settings import Settings, Silver, Source
 
 JOBS = ("silver", "gold", "audit")  # jobs beside bronze, which all need
 FORMAT = 3
@@ -81,6 +81,7 @@ def empty() -> dict[str, Any]:
         "shards": {},  # "node/stream/shard": next, time_us, rows
         "quarantine": {},  # of each reason
         "late": 0,
+        "events": {},  # of each rule that declares an event: rows of silver that are late, misdated
         "audit": {"rows": 0, "wrong": 0, "lost_events": 0, "examples": []},
         "schemas": {},  # of each rule with an inferred schema, as DDL
         "fields": {},  # of each rule: field without a column -> number of messages
@@ -186,7 +187,9 @@ def _distinct(streams: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def setup(settings: "Settings", jobs: "Sequence[str]") -> dict[str, Any]:
     """Return the settings that rows of the tables depend on."""
-    rules = [[silver.name, silver.topic, silver.format, silver.schema] for silver in settings.silver]
+    rules = [
+        [silver.name, silver.topic, silver.format, silver.schema, *of_rule(silver)] for silver in settings.silver
+    ]
     return {
         "streams": _distinct({name: _stream(stream) for name, stream in streams(settings).items()}),
         "jobs": sorted(jobs),
@@ -195,6 +198,14 @@ def setup(settings: "Settings", jobs: "Sequence[str]") -> dict[str, Any]:
         "window_us": settings.window_us,
         "prefix_levels": settings.prefix_levels,
     }
+
+
+def of_rule(silver: "Silver") -> list[dict[str, Any]]:
+    """Return what a rule declares beside its schema, if it declares anything."""
+    found: dict[str, Any] = {}
+    if silver.event is not None:
+        found["event"] = silver.event.as_setup()
+    return [found] if found else []
 
 
 DERIVED = {

@@ -19,15 +19,16 @@ from mosq.pipeline.lake.parts import Part, PartWriter
 from mosq.pipeline.lake.table import Table
 from mosq.pipeline.rows import sums as gold_sums
 from mosq.pipeline.rows import tables as columns
-from mosq.pipeline.rows import types
+from mosq.pipeline.rows import telemetry, types
+from mosq.pipeline.rows.tables import TELEMETRY, TELEMETRY_SCHEMA
 from mosq.pipeline.rows.work import MANIFEST_DDL, Manifest, Work, read_manifest
 from mosq.pipeline.runs import progress, settling
 from mosq.pipeline.runs.progress import PROGRESS
-from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, TableSet, rules
+from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, TableSet, adds_values, rules
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     Log = Callable[[str], object]
 
 STOPPED = "the rebuild was stopped: readers still see the old tables; run `mosq pipeline run --rebuild` again"
+OF_RULES = ("schemas", "fields", "new", "pending", "backfill", "events")  # in the state, for each rule
 ACCOUNT = "account"  # the name in quarantine.silver of the events that the audit cannot read
 
 
@@ -47,6 +49,7 @@ class Plan:
     gold: frozenset[str]  # tables without their "gold/"
     audit: bool
     gone: frozenset[str] = frozenset()
+    values: frozenset[str] = frozenset()  # rules whose values gold/telemetry adds up; they are in `silver` too
 
     @property
     def jobs(self) -> frozenset[str]:
@@ -93,6 +96,8 @@ def changed(had: dict[str, Any], now: dict[str, Any]) -> Plan:
         or had["silver"].get(name) != now["silver"][name]
         or _before(had, name) != _before(now, name)
     }
+    if adds_values(jobs) and (not adds_values(old_jobs) or had["window_us"] != now["window_us"]):
+        silver |= _with_values(now, names)
     gold = set()
     if "gold" in jobs:
         if "gold" not in old_jobs or had["window_us"] != now["window_us"]:
@@ -103,9 +108,17 @@ def changed(had: dict[str, Any], now: dict[str, Any]) -> Plan:
     gone = {f"silver/{name}" for name in had["silver_order"] if name not in names}
     gone |= {f"gold/{name}" for name in columns.GOLD} if "gold" in old_jobs - jobs else set()
     gone |= {BACKLOG} if "audit" in old_jobs - jobs else set()
-    if silver or gold or audited or gone:
-        return Plan(frozenset(silver), frozenset(gold), audited, frozenset(gone))
-    return Plan(frozenset(names), frozenset(columns.GOLD if "gold" in jobs else ()), "audit" in jobs)
+    if adds_values(old_jobs) and not adds_values(jobs) and _with_values(had, had["silver_order"]):
+        gone |= {TELEMETRY}
+    if not (silver or gold or audited or gone):
+        silver, gold, audited = set(names), set(columns.GOLD if "gold" in jobs else ()), "audit" in jobs
+    values = _with_values(now, silver) if adds_values(jobs) else set()
+    return Plan(frozenset(silver), frozenset(gold), audited, frozenset(gone), frozenset(values))
+
+
+def _with_values(setup: dict[str, Any], names: "Iterable[str]") -> set[str]:
+    """Return which of the rules declare values for gold/telemetry."""
+    return {name for name in names if any("event" in more for more in setup["silver"][name][3:])}
 
 
 # ---- fill
@@ -140,11 +153,12 @@ class Filling:
                 self.tables.place.child(f"silver/{name}").path.mkdir(parents=True, exist_ok=True)
             for name in self.plan.gold:
                 self.tables.place.child(f"gold/{name}").path.mkdir(parents=True, exist_ok=True)
-            for name in (BACKLOG, QUARANTINE):
+            for name in (BACKLOG, QUARANTINE, *((TELEMETRY,) if self.plan.values else ())):
                 self.tables.place.child(name).path.mkdir(parents=True, exist_ok=True)
         upto = {place: at["next"] for place, at in self.state["shards"].items()}
         every = settling.bronze(self.spark, self.tables, upto)
         carried: dict[str, pa.Table] = {}
+        values = TELEMETRY_SCHEMA.empty_table()
         dates = self._dates()
         for i, date in enumerate(dates, 1):
             if stop is not None and stop.is_set():
@@ -154,6 +168,7 @@ class Filling:
             for name, parts in manifest.parts.items():
                 self.new.parts.setdefault(name, []).extend(parts)
             carried = self._gold(manifest, carried, date, last=i == len(dates))
+            values = self._values(manifest, values, date, last=i == len(dates))
             self._audit(manifest)
             n = sum(at["n"] for at in manifest.places.values())
             self.log(f"rebuild: {date}, {n:,} rows ({i} of {len(dates)} days)")
@@ -168,14 +183,14 @@ class Filling:
         for rule in self.settings.silver:
             if rule.name not in self.plan.silver:
                 continue
-            for key in ("schemas", "fields", "new", "pending", "backfill"):
+            for key in OF_RULES:
                 self.now[key].pop(rule.name, None)
             if rule.format == "json" and rule.schema is None:
                 texts = settling.sampled(self.spark, self.settings, self.tables, rule.name)
                 text = settling.inferred(rule.name, texts, self.log)
                 if text is not None:
                     self.now["schemas"][rule.name] = text
-        for key in ("schemas", "fields", "new", "pending", "backfill"):
+        for key in OF_RULES:
             known = {rule.name for rule in self.settings.silver}
             self.now[key] = {name: one for name, one in self.now[key].items() if name in known}
 
@@ -186,6 +201,8 @@ class Filling:
             jobs=self.plan.jobs,
             window_us=self.settings.window_us,
             prefix_levels=self.settings.prefix_levels,
+            late_us=self.settings.watermark_us,
+            telemetry=bool(self.plan.values),
             bronze=False,
             only=self.plan.silver,
         )
@@ -209,6 +226,29 @@ class Filling:
                 rows = rows.filter(pc.invert(is_open))
             self._write(f"gold/{name}", columns.GOLD[name].schema, rows)
         return left
+
+    def _values(self, manifest: Manifest, carried: pa.Table, date: datetime.date, *, last: bool) -> pa.Table:
+        """Write the windows of gold/telemetry that no later date adds to; return the others."""
+        rows = telemetry.joined([carried, *(one.rows for one in manifest.telemetry.values())])
+        if not last:
+            declared = [rule.event.behind_us for rule in self.settings.silver if rule.event is not None]
+            behind_us = max(declared, default=0)
+            open_from = datetime.datetime.combine(date, datetime.time(), datetime.UTC) + datetime.timedelta(
+                days=1, microseconds=-self.settings.window_us - behind_us
+            )
+            is_open = pc.greater(rows["window_start"], pa.scalar(open_from, rows["window_start"].type))
+            carried, rows = rows.filter(is_open), rows.filter(pc.invert(is_open))
+        self._write(TELEMETRY, TELEMETRY_SCHEMA, rows)
+        return carried
+
+    def _keep_values(self, computed: set[str]) -> None:
+        """Keep the rows of gold/telemetry of the rules that are not computed again."""
+        found = Table.open(self.tables.place, TELEMETRY)
+        if found is not None and TELEMETRY not in self.plan.gone:
+            for batch in found.dataset().to_batches(filter=~pc.field("silver").isin(sorted(computed))):
+                self._write(TELEMETRY, TELEMETRY_SCHEMA, pa.Table.from_batches([batch]))
+        if found is not None or self.plan.values:
+            self.new.schemas[TELEMETRY] = TELEMETRY_SCHEMA
 
     def _audit(self, manifest: Manifest) -> None:
         if self.plan.audit and manifest.accounts is not None:
@@ -238,6 +278,8 @@ class Filling:
             if (table := Table.open(self.tables.place, name)) is not None:
                 self.new.schemas[name] = table.schema
         computed = {*self.plan.silver, *(name.removeprefix("silver/") for name in self.plan.gone)}
+        if computed:
+            self._keep_values(computed)
         computed |= {ACCOUNT} if self.plan.audit or BACKLOG in self.plan.gone else set()
         if computed and QUARANTINE in self.tables.open:
             self._keep_quarantine(computed)
@@ -273,6 +315,7 @@ class Filling:
         if self.plan.audit:
             now["audit"] = self._audit_summary()
         for manifest in self.new.manifests:
+            settling.add_events(now, manifest)
             settling.gather(now, manifest, {}, self.log)
         return now
 

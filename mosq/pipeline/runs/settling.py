@@ -68,6 +68,14 @@ def _new_fields(now: dict[str, Any], name: str, fields: dict[str, tuple[str, int
     grow(now, log)
 
 
+def add_events(now: dict[str, Any], manifest: Manifest) -> None:
+    """Count the rows of silver whose event was late, or whose clock was wrong, in a state."""
+    for name, values in manifest.telemetry.items():
+        counts = now["events"].setdefault(name, {"late": 0, "misdated": 0})
+        counts["late"] += values.late
+        counts["misdated"] += values.misdated
+
+
 def _is_ripe(waiting: dict[str, Any], at: float) -> bool:
     return bool(waiting["rows"] >= SAMPLES or at - waiting["since"] >= WAIT_S)
 

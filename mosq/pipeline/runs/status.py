@@ -48,6 +48,7 @@ def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
         "at": now.get("at"),
         "rows": now["rows"],
         "late": now["late"],
+        "events": now["events"],
         "quarantine": now["quarantine"],
         "schemas": now["schemas"],
         "new_fields": now["fields"],
@@ -105,6 +106,14 @@ def text(found: dict[str, Any]) -> str:
             f"late: {found['late']:,} rows came after their window was complete; they are in bronze and silver, not in"
             " the windows of gold"
         )
+    for name, events in sorted(found["events"].items()):
+        if events["late"]:
+            lines.append(f"silver {name}: {events['late']:,} late rows, which gold/telemetry has too")
+        if events["misdated"]:
+            lines.append(
+                f"silver {name}: {events['misdated']:,} rows have no time, or one far from the broker's; they are in"
+                " gold/telemetry by the broker's time"
+            )
     for reason, n in sorted(found["quarantine"].items(), key=lambda one: -one[1]):
         lines.append(f"quarantine: {n:,} x {reason}")
     for name, waiting in sorted(found["pending"].items()):

@@ -1,4 +1,4 @@
-"""Compare the sums of gold with the rows of bronze, window by window."""
+"""Compare the sums of gold with the rows of bronze, and those of gold/telemetry with silver, window by window."""
 
 import datetime
 from typing import TYPE_CHECKING, Any
@@ -7,10 +7,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mosq.journal.kinds import CONNECT, DISCONNECT, DROP, EXPIRY, MESSAGE, TAKE_OVER
-from mosq.pipeline.rows.tables import CHURN, TIME
+from mosq.pipeline.rows import types
+from mosq.pipeline.rows.declared import Event
+from mosq.pipeline.rows.tables import CHURN, TELEMETRY, TIME
+from mosq.pipeline.rows.telemetry import Telemetry
+from mosq.pipeline.rows.work import Rule
 from mosq.pipeline.runs.progress import BRONZE
+from mosq.pipeline.runs.tableset import OF_FORMAT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from mosq.pipeline.runs.versions import Snapshot
 
 FOLD_ROWS = 1 << 18
@@ -24,6 +31,8 @@ SUMS = {"traffic": ("messages",), "latency": ("messages",), "drops": ("drops",),
 BY_STREAM = ("traffic", "latency")
 KEYS = ["window", "node", "stream", "kind"]
 LISTED = 1000
+DAY_US = 86_400_000_000
+EPOCH_US = datetime.date(1970, 1, 1).toordinal() * DAY_US
 Key = tuple[int, str, str]
 
 
@@ -87,7 +96,9 @@ class Windows:
                     continue
                 wrong += 1
                 if wrong <= LISTED:
-                    faults.append(self._fault(name, key, wanted.get(key, 0), found.get(key, 0)))
+                    due, n_found = wanted.get(key, 0), found.get(key, 0)
+                    what = f"{n_found:,} in the sums, {due:,} in bronze"
+                    faults.append(_fault(f"gold/{name}", what, key, abs(due - n_found)))
             tables[f"gold/{name}"] = {"rows": sum(found.values()), "windows": n, "wrong": wrong}
         if self.touched:
             notes.append(f"{len(self.touched):,} windows of gold from which rows were erased are not compared")
@@ -119,16 +130,77 @@ class Windows:
             return -(1 << 62)
         return self._window(datetime.datetime.combine(max(dates), datetime.time(), datetime.UTC)) + self.window_us
 
-    def _fault(self, name: str, key: Key, wanted: int, found: int) -> dict[str, Any]:
-        start = datetime.datetime.fromtimestamp(key[0] / 1e6, datetime.UTC)
-        return {
-            "table": f"gold/{name}",
-            "what": f"{found:,} in the sums, {wanted:,} in bronze",
-            "node": key[1],
-            "stream": key[2],
-            "window_start": start.isoformat(),
-            "n": abs(wanted - found),
-        }
+
+class Values:
+    """Compare gold/telemetry with the rows of silver: the number of values in each window of each rule."""
+
+    def __init__(self, snapshot: "Snapshot", before: dict[str, Any]) -> None:
+        self.snapshot, self.before = snapshot, before
+        self.window_us = int(snapshot.setup["window_us"])
+
+    def rules(self) -> "Iterator[tuple[str, Telemetry]]":
+        for name in self.snapshot.setup["silver_order"]:
+            _, form, text, *more = self.snapshot.setup["silver"][name]
+            if more and "event" in more[0]:
+                schema = types.schema(OF_FORMAT.get(form) or text)
+                rule = Rule(name, "", form, schema, Event.of_setup(more[0]["event"]))
+                yield name, Telemetry(rule, schema, self.window_us, 0)
+
+    def compare(
+        self, tables: dict[str, dict[str, int]], faults: list[dict[str, Any]], moved: "Callable[[int], object]"
+    ) -> None:
+        total = {"rows": 0, "windows": 0, "wrong": 0}
+        for name, rule in self.rules():
+            wanted, found = self._wanted(name, rule, moved), self._found(name, moved)
+            since = self._since(name, rule.event.ahead_us)
+            for key in sorted(wanted.keys() | found.keys()):
+                if key[0] < since:
+                    continue
+                total["windows"] += 1
+                due, n = wanted.get(key, 0), found.get(key, 0)
+                if due != n:
+                    total["wrong"] += 1
+                    if total["wrong"] <= LISTED:
+                        what = f"{n:,} values in the sums, {due:,} in silver/{name}"
+                        faults.append(_fault(TELEMETRY, what, key, abs(due - n)))
+            total["rows"] += sum(found.values())
+            tables[TELEMETRY] = total
+
+    def _wanted(self, name: str, rule: Telemetry, moved: "Callable[[int], object]") -> dict[Key, int]:
+        table = self.snapshot.tables.get(f"silver/{name}")
+        found: dict[Key, int] = {}
+        for batch in table.dataset().to_batches(columns=rule.columns) if table is not None else ():
+            moved(batch.num_rows)
+            for one in rule.counts(batch).to_pylist():
+                key = one["window"], one["node"], one["stream"]
+                found[key] = found.get(key, 0) + one["n"]
+        return found
+
+    def _found(self, name: str, moved: "Callable[[int], object]") -> dict[Key, int]:
+        table = self.snapshot.tables.get(TELEMETRY)
+        found: dict[Key, int] = {}
+        names, which = ["window_start", "node", "stream", "count"], pc.field("silver") == name
+        for batch in table.dataset().to_batches(columns=names, filter=which) if table is not None else ():
+            moved(batch.num_rows)
+            rows = pa.Table.from_batches([batch])
+            window = rows["window_start"].cast(TIME).cast(pa.int64())
+            for key, n in _totals(rows, window, "count", by_stream=True).items():
+                found[key] = found.get(key, 0) + n
+        return found
+
+    def _since(self, name: str, ahead_us: int) -> int:
+        """Return the first window to which no row belongs that retention deleted, in silver or gold."""
+        found = -(1 << 62)
+        for table, more_us in ((f"silver/{name}", ahead_us), (TELEMETRY, 0)):
+            if table in self.before:
+                found = max(found, self.before[table].toordinal() * DAY_US - EPOCH_US + more_us + self.window_us)
+        return found
+
+
+def _fault(table: str, what: str, key: Key, n: int) -> dict[str, Any]:
+    start = datetime.datetime.fromtimestamp(key[0] / 1e6, datetime.UTC)
+    window = {"node": key[1], "stream": key[2], "window_start": start.isoformat()}
+    return {"table": table, "what": what, **window, "n": n}
 
 
 def _totals(rows: pa.Table, window: Any, column: str, by_stream: bool) -> dict[Key, int]:

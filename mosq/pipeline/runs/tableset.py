@@ -9,7 +9,7 @@ from mosq.pipeline import MosqPipelineError, audit, sparkplug
 from mosq.pipeline.lake.parts import PartWriter
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.rows import csv_rows, types
+from mosq.pipeline.rows import csv_rows, declared, telemetry, types
 from mosq.pipeline.rows import tables as columns
 from mosq.pipeline.rows.work import Rule
 from mosq.pipeline.runs import progress
@@ -46,9 +46,19 @@ def known_schema(settings: "Settings", silver: "Silver", settled: "Mapping[str, 
 def rules(settings: "Settings", settled: "Mapping[str, str]") -> tuple[Rule, ...]:
     """Return the rules of the settings with their schemas, as tasks need them."""
     return tuple(
-        Rule(silver.name, silver.topic, silver.format, known_schema(settings, silver, settled))
+        Rule(silver.name, silver.topic, silver.format, _checked(settings, silver, settled), silver.event)
         for silver in settings.silver
     )
+
+
+def _checked(settings: "Settings", silver: "Silver", settled: "Mapping[str, str]") -> pa.Schema | None:
+    """Return the schema of a rule, after a check that it has the columns that the rule declares."""
+    schema = known_schema(settings, silver, settled)
+    if schema is not None and silver.event is not None:
+        why = declared.problem(silver.event, schema)
+        if why is not None:
+            raise MosqPipelineError(f"{settings.file}: [[silver]] {silver.name} {why}")
+    return schema
 
 
 class TableSet:
@@ -76,6 +86,8 @@ class TableSet:
             wanted[BACKLOG] = audit.SCHEMA
         if "silver" in jobs:
             wanted |= {rule.table: types.silver_schema(rule.schema) for rule in rules if rule.schema is not None}
+        if adds_values(jobs) and any(rule.event is not None for rule in rules):
+            wanted[columns.TELEMETRY] = columns.TELEMETRY_SCHEMA
         for name, schema in wanted.items():
             self._opened(name, schema)
         if PROGRESS not in self.open:
@@ -111,6 +123,17 @@ class TableSet:
             gold = columns.GOLD[name.removeprefix("gold/")]
             about = {"rows": rows.num_rows}
             self.open[name].merge(rows, gold.keys, gold.sums, gold.maxima, self.app, batch, about)
+
+    def merge_values(self, rows: pa.Table, batch: int) -> None:
+        """Commit the values of a batch to gold/telemetry."""
+        if rows.num_rows:
+            about = {"rows": rows.num_rows}
+            self.open[columns.TELEMETRY].merge_by(rows, telemetry.folded, self.app, batch, about)
+
+
+def adds_values(jobs: "Iterable[str]") -> bool:
+    """Return whether the jobs make gold/telemetry of the rules that declare an event."""
+    return {"silver", "gold"} <= set(jobs)
 
 
 def closed(settings: "Settings", state: "Mapping[str, Any]") -> datetime.datetime | None:

@@ -22,8 +22,8 @@ from mosq.pipeline import MosqPipelineError, filters, sparkplug
 from mosq.pipeline.rows.positions import FROM, IS_GAP, at_place, place_names
 from mosq.pipeline.runs import progress, removed
 from mosq.pipeline.runs.progress import BRONZE, SWAP
-from mosq.pipeline.runs.sums_check import Windows
-from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE
+from mosq.pipeline.runs.sums_check import Values, Windows
+from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, adds_values
 from mosq.pipeline.runs.versions import Snapshot
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ class Verification:
         self.before = self._before()
         self.rules = self._rules()
         self.streams = self._streams()
+        self.values = Values(snapshot, self.before) if adds_values(self.jobs) else None
         self.windows = Windows(snapshot, self.removed, self.before) if "gold" in self.jobs else None
         self.of_topic: dict[str, int] = {}
 
@@ -252,6 +253,8 @@ class Verification:
             self._compare(one)
         if self.windows is not None:
             self.windows.compare(self.found.tables, self.found.faults, self.found.notes)
+        if self.values is not None:
+            self.values.compare(self.found.tables, self.found.faults, self.moved)
         return self.found
 
     def _journal(self, one: Pass) -> None:
