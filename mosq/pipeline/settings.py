@@ -16,7 +16,7 @@ from mosq.journal.folders import NAME
 from mosq.pipeline import MosqPipelineError, filters
 from mosq.pipeline.lake import places
 from mosq.pipeline.rows.declared import FORMATS as WITH_EVENTS
-from mosq.pipeline.rows.declared import TIME_UNITS, Event
+from mosq.pipeline.rows.declared import TIME_UNITS, Event, Unique
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,8 @@ UNITS_US = {
 FILE = "pipeline.toml"
 JOURNAL = "the folder of the broker's streams"
 RULE_KEYS = (
-    "name, topic, format, schema or json_schema, time_column, time_unit, time_behind, time_ahead or values"
+    "name, topic, format, schema or json_schema, time_column, time_unit, time_behind, time_ahead, values, key,"
+    " key_horizon or key_limit"
 )
 TIME_ZONE = "spark.sql.session.timeZone"
 
@@ -48,6 +49,7 @@ class Silver:
     format: str
     schema: str | None
     event: Event | None = None
+    unique: Unique | None = None
 
 
 @dataclass(frozen=True)
@@ -305,8 +307,9 @@ def _rules(path: Path, rules: list[Any]) -> tuple[Silver, ...]:
             raise rule.wrong("format", f"one of {', '.join(FORMATS)}", format)
         schema = _schema(rule, format)
         event = _event(rule, format, schema)
+        unique = _unique(rule, format, schema)
         rule.end(RULE_KEYS)
-        found.append(Silver(name, topic, format, schema, event))
+        found.append(Silver(name, topic, format, schema, event, unique))
     return tuple(found)
 
 
@@ -331,6 +334,20 @@ def _event(rule: _Reading, format: str, schema: str | None) -> Event | None:
         raise rule.wrong("time_unit", f"one of {', '.join(TIME_UNITS)}", unit)
     behind_us, ahead_us = rule.duration_us("time_behind", "1 day"), rule.duration_us("time_ahead", "5 minutes")
     return Event(time, unit.replace("-", ""), behind_us, ahead_us, values)
+
+
+def _unique(rule: _Reading, format: str, schema: str | None) -> Unique | None:
+    """Return the key that a rule declares, or None."""
+    if "key" not in rule.content:
+        for key in ("key_horizon", "key_limit"):
+            if key in rule.content:
+                raise rule.wrong(key, "key beside it", rule.content[key])
+        return None
+    if format not in WITH_EVENTS or (schema is None and format != "number"):
+        got = rule.content["key"]
+        raise rule.wrong("key", "a rule of format json or csv with a declared schema, or number", got)
+    names, horizon_us = _names(rule, "key"), rule.duration_us("key_horizon", "1 hour")
+    return Unique(names, horizon_us, rule.number("key_limit", 1, 1_000_000_000, 10_000_000))
 
 
 def _names(rule: _Reading, key: str) -> tuple[str, ...]:

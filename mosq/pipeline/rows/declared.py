@@ -1,4 +1,4 @@
-"""Describe what a rule declares about its columns: the event's time, and the values that gold adds up."""
+"""Describe what a rule declares about its columns: the event's time, the values that gold adds up, and its key."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 TIME_UNITS = ("s", "ms", "us", "ns")
 PER_SECOND = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}
+ROW_NAMES = ("node", "stream", "topic", "client_id")  # of each row; a field of the same name goes before
 FORMATS = ("json", "csv", "number")  # whose rules can declare this
 
 
@@ -41,6 +42,22 @@ class Event:
         return cls(**content | {"values": tuple(content["values"])})
 
 
+@dataclass(frozen=True)
+class Unique:
+    """Name the columns of a rule's key by their fields in messages, or by ROW_NAMES.
+
+    A row whose key silver has within the horizon does not enter it. At most `limit` keys are remembered.
+    """
+
+    names: tuple[str, ...]
+    horizon_us: int
+    limit: int
+
+    def as_setup(self) -> dict[str, Any]:
+        """Return what the tables depend on, as JSON gives it back."""
+        return {"names": list(self.names), "horizon_us": self.horizon_us}
+
+
 def _is_number(type: "pa.DataType") -> bool:
     import pyarrow.types as pat
 
@@ -53,6 +70,28 @@ def value_names(rule: "Rule", schema: "pa.Schema") -> list[str]:
     if rule.event.values:
         return list(rule.event.values)
     return [field.name for field in schema if _is_number(field.type) and field.name != rule.event.time]
+
+
+def key_columns(rule: "Rule", schema: "pa.Schema") -> list[str]:
+    """Return the columns of silver that are a rule's key."""
+    from mosq.pipeline.rows import types
+
+    assert rule.unique is not None
+    return [types.column(name) if name in schema.names else name for name in rule.unique.names]
+
+
+def key_problem(unique: Unique, schema: "pa.Schema") -> str | None:
+    """Return what is wrong in a key for this schema, or None."""
+    import pyarrow.types as pat
+
+    for name in unique.names:
+        if name in schema.names:
+            if pat.is_nested(schema.field(name).type):
+                return f"key: expected columns of plain types; {name} is {schema.field(name).type}"
+        elif name not in ROW_NAMES:
+            known = ", ".join([*schema.names, *(one for one in ROW_NAMES if one not in schema.names)])
+            return f"key: expected some of {known}; got {name!r}"
+    return None
 
 
 def problem(event: Event, schema: "pa.Schema") -> str | None:

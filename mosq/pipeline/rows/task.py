@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from mosq.journal.kinds import ACCOUNT, GAP, MESSAGE
 from mosq.pipeline import filters
 from mosq.pipeline.lake.parts import PartWriter
-from mosq.pipeline.rows import inference, types
+from mosq.pipeline.rows import inference, keys, types
 from mosq.pipeline.rows.csv_rows import CsvReader
+from mosq.pipeline.rows.declared import key_columns
 from mosq.pipeline.rows.found import Fields, Found
 from mosq.pipeline.rows.json_rows import JsonReader
 from mosq.pipeline.rows.number_rows import SCHEMA as NUMBER_SCHEMA
@@ -53,6 +54,8 @@ class _OfRule:
         self.sample_bytes = self.pending = 0
         self.writer: PartWriter | None = None
         self.telemetry: Telemetry | None = None
+        self.keys: list[pa.Table] = []
+        self.keyless = 0
         if self.schema is not None:
             self.table_schema = types.silver_schema(self.schema)
             self.reader = self._reader(self.schema)
@@ -84,17 +87,21 @@ class _OfRule:
 
     def write(self, rows: Any, found: Found) -> None:
         """Write the readable rows."""
-        keys = rows.select(KEYS) if found.at is None else rows.select(KEYS).take(found.at)
-        if not keys.num_rows:
+        about = rows.select(KEYS) if found.at is None else rows.select(KEYS).take(found.at)
+        if not about.num_rows:
             return
         if self.writer is None:
             self.writer = PartWriter(self.work.place, self.rule.table, self.table_schema)
-        rescued = pa.nulls(keys.num_rows, pa.string()) if found.rescued is None else found.rescued
-        columns = [*keys.columns, *found.columns, rescued]
+        rescued = pa.nulls(about.num_rows, pa.string()) if found.rescued is None else found.rescued
+        columns = [*about.columns, *found.columns, rescued]
         batch = pa.RecordBatch.from_arrays(columns, schema=self.table_schema)
         self.writer.write(batch)
         if self.telemetry is not None:
             self.telemetry.add(batch)
+        if self.rule.unique is not None and self.schema is not None:
+            found_keys, keyless = keys.hashed(batch, key_columns(self.rule, self.schema), self.work.salt)
+            self.keys.append(found_keys)
+            self.keyless += keyless
 
 
 class Task:
@@ -240,6 +247,10 @@ class Task:
         name = rule.rule.name
         if rule.fields.n:
             yield {"kind": "fields", "table": name, "text": json.dumps(rule.fields.content())}
+        if rule.keys:
+            yield {
+                "kind": "keys", "table": name, "rows": rule.keyless, "content": content(pa.concat_tables(rule.keys))
+            }  # fmt: skip
         if rule.telemetry is not None:
             counts = [rule.telemetry.late, rule.telemetry.misdated]
             rows = rule.telemetry.content()

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from mosq.pipeline.lake.parts import Part
 from mosq.pipeline.rows import inference, sums, telemetry
-from mosq.pipeline.rows.declared import Event
+from mosq.pipeline.rows.declared import Event, Unique
 from mosq.pipeline.rows.positions import joined
 from mosq.pipeline.rows.task import Task
 
@@ -56,6 +56,7 @@ class Rule:
     format: str  # json, csv, number, sparkplug
     schema: pa.Schema | None = None
     event: Event | None = None  # None: its values are not added up
+    unique: Unique | None = None  # None: all rows enter silver
 
     @property
     def table(self) -> str:
@@ -78,6 +79,7 @@ class Work:
     prefix_levels: int = 1
     watermarks: dict[str, int] = field(default_factory=dict)
     late_us: int = 600_000_000  # an event that is older than its row by more is late
+    salt: str = ""  # of the hashes of keys
     telemetry: bool = False  # add up the values of the rules that declare an Event
     bronze: bool = True  # false: the input is bronze, and bronze is not written again
     only: frozenset[str] | None = None
@@ -109,6 +111,8 @@ class Manifest:
     places: dict[str, dict[str, int]] = field(default_factory=dict)
     sums: dict[str, pa.Table] = field(default_factory=dict)  # of each gold table without its "gold/"; all are there
     telemetry: dict[str, Values] = field(default_factory=dict)  # of each rule
+    keys: dict[str, pa.Table] = field(default_factory=dict)  # of each rule with a key: the rows of keys.SCHEMA
+    keyless: Counter[str] = field(default_factory=Counter)  # rows of these rules with null in the key
     accounts: pa.Table | None = None  # tables.EVENTS, in the order of node, stream, shard and seq; None: no events
     # of each rule: fields without a column. The type is DDL, "" if the field cannot be a column
     fields: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
@@ -159,6 +163,10 @@ def _read(found: Manifest, row: dict[str, Any], partial: dict[str, list[pa.Table
         partial.setdefault(table, []).append(_table(row["content"]))
     elif kind == "telemetry":
         _read_values(found.telemetry, row)
+    elif kind == "keys":
+        had = [found.keys[table]] if table in found.keys else []
+        found.keys[table] = pa.concat_tables([*had, _table(row["content"])])
+        found.keyless[table] += row["rows"]
     elif kind == "accounts":
         accounts.append(_table(row["content"]))
     elif kind == "fields":

@@ -40,6 +40,7 @@ node = "{node}"                # the broker's name, which each row has: never ch
 # format = "json"                                   # json, csv, number or sparkplug
 # schema = "temperature DOUBLE, unit STRING"        # optional for json: then inferred from the first messages
 
+# key = ["device", "ts"]                            # repetitions of a key go to the quarantine
 # time_column = "ts"                                # the event's time: gold/telemetry adds the values up by it
 # time_unit = "ms"                                  # of a number: s, ms, us or ns
 

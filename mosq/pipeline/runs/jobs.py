@@ -21,6 +21,7 @@ import pyarrow as pa
 from mosq.pipeline import MosqPipelineError, audit, trouble
 from mosq.pipeline.cluster import probe
 from mosq.pipeline.lake import lock as locks
+from mosq.pipeline.rows.duplicates import Duplicates
 from mosq.pipeline.rows.telemetry import joined
 from mosq.pipeline.rows.work import MANIFEST_DDL, Manifest, Rule, Work, read_manifest
 from mosq.pipeline.runs import progress, rebuild, settling
@@ -72,6 +73,8 @@ class Jobs:
         self.rules: tuple[Rule, ...] = ()
         self._ready()
         self.schemas = dict(self.state["schemas"])
+        self.duplicates = Duplicates(self.rules, self._work(self.state))
+        self.duplicates.restore(self.tables.open, self.state["shards"])
 
     def batch(self, df: "DataFrame", batch_id: int) -> None:
         """Process a batch, as foreachBatch calls it."""
@@ -124,7 +127,9 @@ class Jobs:
         manifest = read_manifest(few.mapInArrow(work, MANIFEST_DDL).toArrow().to_batches())
         check_manifest(manifest, ranges, batch_id)
         check_files(self.tables.place, manifest, batch_id)
+        self.duplicates.settle(manifest, before["shards"])
         self._commit(before, manifest, batch_id)
+        self.duplicates.committed(self.state["shards"])
         self._settle(settling.due(self.state))
         if self.report is not None:
             self.report(before, self.state, time.monotonic() - began)
@@ -139,6 +144,7 @@ class Jobs:
             window_us=self.settings.window_us,
             prefix_levels=self.settings.prefix_levels,
             late_us=behind_us,
+            salt=self.tables.identity,
             telemetry=adds_values(self.jobs),
             watermarks={place: at["time_us"] - behind_us for place, at in before["shards"].items() if at["time_us"]},
         )

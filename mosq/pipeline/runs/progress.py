@@ -81,6 +81,7 @@ def empty() -> dict[str, Any]:
         "shards": {},  # "node/stream/shard": next, time_us, rows
         "quarantine": {},  # of each reason
         "late": 0,
+        "keyless": {},  # of each rule with a key: rows with null in it
         "events": {},  # of each rule that declares an event: rows of silver that are late, misdated
         "audit": {"rows": 0, "wrong": 0, "lost_events": 0, "examples": []},
         "schemas": {},  # of each rule with an inferred schema, as DDL
@@ -205,6 +206,8 @@ def of_rule(silver: "Silver") -> list[dict[str, Any]]:
     found: dict[str, Any] = {}
     if silver.event is not None:
         found["event"] = silver.event.as_setup()
+    if silver.unique is not None:
+        found["unique"] = silver.unique.as_setup()
     return [found] if found else []
 
 

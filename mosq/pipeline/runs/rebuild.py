@@ -20,6 +20,8 @@ from mosq.pipeline.lake.table import Table
 from mosq.pipeline.rows import sums as gold_sums
 from mosq.pipeline.rows import tables as columns
 from mosq.pipeline.rows import telemetry, types
+from mosq.pipeline.rows.duplicates import Duplicates
+from mosq.pipeline.rows.keys import PLACE
 from mosq.pipeline.rows.tables import TELEMETRY, TELEMETRY_SCHEMA
 from mosq.pipeline.rows.work import MANIFEST_DDL, Manifest, Work, read_manifest
 from mosq.pipeline.runs import progress, settling
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     Log = Callable[[str], object]
 
 STOPPED = "the rebuild was stopped: readers still see the old tables; run `mosq pipeline run --rebuild` again"
-OF_RULES = ("schemas", "fields", "new", "pending", "backfill", "events")  # in the state, for each rule
+OF_RULES = ("schemas", "fields", "new", "pending", "backfill", "events", "keyless")  # in the state, for each rule
 ACCOUNT = "account"  # the name in quarantine.silver of the events that the audit cannot read
 
 
@@ -144,6 +146,8 @@ class Filling:
         self.backlog: list[pa.Table] = []
         self.unreadable: list[pa.Table] = []
         self.lost = 0
+        self.duplicates: Duplicates | None = None
+        self.shards: dict[str, dict[str, int]] = {}  # the newest time of each place so far
         self.kept: dict[str, int] = {}  # reasons of the quarantine rows that are not computed again
 
     def fill(self, stop: "threading.Event | None") -> None:
@@ -194,8 +198,8 @@ class Filling:
             known = {rule.name for rule in self.settings.silver}
             self.now[key] = {name: one for name, one in self.now[key].items() if name in known}
 
-    def _of_date(self, every: "DataFrame", date: datetime.date) -> Manifest:
-        work = Work(
+    def _work(self) -> Work:
+        return Work(
             place=self.tables.place,
             rules=rules(self.settings, self.now["schemas"]),
             jobs=self.plan.jobs,
@@ -203,11 +207,27 @@ class Filling:
             prefix_levels=self.settings.prefix_levels,
             late_us=self.settings.watermark_us,
             telemetry=bool(self.plan.values),
+            salt=self.tables.identity,
             bronze=False,
             only=self.plan.silver,
         )
+
+    def _of_date(self, every: "DataFrame", date: datetime.date) -> Manifest:
+        work = self._work()
         rows = every.where(every["date"] == date)
-        return read_manifest(rows.mapInArrow(work, MANIFEST_DDL).toArrow().to_batches())
+        manifest = read_manifest(rows.mapInArrow(work, MANIFEST_DDL).toArrow().to_batches())
+        if self.duplicates is None:
+            self.duplicates = Duplicates(work.rules, work)
+
+        def payloads(seqs: list[int]) -> "Iterable[Any]":
+            which = (pc.field("date") == date) & pc.field("seq").isin(seqs)
+            yield from self.tables.table("bronze").dataset().to_batches(columns=[*PLACE, "payload"], filter=which)
+
+        self.duplicates.settle(manifest, self.shards, payloads)
+        for place, at in manifest.places.items():
+            self.shards[place] = {"time_us": max(at["time_us"], self.shards.get(place, at)["time_us"])}
+        self.duplicates.committed(self.shards)
+        return manifest
 
     def _gold(
         self, manifest: Manifest, carried: dict[str, pa.Table], date: datetime.date, *, last: bool

@@ -69,7 +69,10 @@ def _new_fields(now: dict[str, Any], name: str, fields: dict[str, tuple[str, int
 
 
 def add_events(now: dict[str, Any], manifest: Manifest) -> None:
-    """Count the rows of silver whose event was late, or whose clock was wrong, in a state."""
+    """Count the rows of silver whose event was late, whose clock was wrong, or which have no key, in a state."""
+    for name, n in manifest.keyless.items():
+        if n:
+            now["keyless"][name] = now["keyless"].get(name, 0) + n
     for name, values in manifest.telemetry.items():
         counts = now["events"].setdefault(name, {"late": 0, "misdated": 0})
         counts["late"] += values.late

@@ -49,6 +49,7 @@ def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
         "rows": now["rows"],
         "late": now["late"],
         "events": now["events"],
+        "keyless": now["keyless"],
         "quarantine": now["quarantine"],
         "schemas": now["schemas"],
         "new_fields": now["fields"],
@@ -114,6 +115,8 @@ def text(found: dict[str, Any]) -> str:
                 f"silver {name}: {events['misdated']:,} rows have no time, or one far from the broker's; they are in"
                 " gold/telemetry by the broker's time"
             )
+    for name, n in sorted(found["keyless"].items()):
+        lines.append(f"silver {name}: {n:,} rows have null in their key, so they are not compared with others")
     for reason, n in sorted(found["quarantine"].items(), key=lambda one: -one[1]):
         lines.append(f"quarantine: {n:,} x {reason}")
     for name, waiting in sorted(found["pending"].items()):

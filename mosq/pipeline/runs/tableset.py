@@ -46,7 +46,7 @@ def known_schema(settings: "Settings", silver: "Silver", settled: "Mapping[str, 
 def rules(settings: "Settings", settled: "Mapping[str, str]") -> tuple[Rule, ...]:
     """Return the rules of the settings with their schemas, as tasks need them."""
     return tuple(
-        Rule(silver.name, silver.topic, silver.format, _checked(settings, silver, settled), silver.event)
+        Rule(silver.name, silver.topic, silver.format, _checked(settings, silver, settled), silver.event, silver.unique)
         for silver in settings.silver
     )
 
@@ -54,8 +54,10 @@ def rules(settings: "Settings", settled: "Mapping[str, str]") -> tuple[Rule, ...
 def _checked(settings: "Settings", silver: "Silver", settled: "Mapping[str, str]") -> pa.Schema | None:
     """Return the schema of a rule, after a check that it has the columns that the rule declares."""
     schema = known_schema(settings, silver, settled)
-    if schema is not None and silver.event is not None:
-        why = declared.problem(silver.event, schema)
+    if schema is not None:
+        why = None if silver.event is None else declared.problem(silver.event, schema)
+        if why is None and silver.unique is not None:
+            why = declared.key_problem(silver.unique, schema)
         if why is not None:
             raise MosqPipelineError(f"{settings.file}: [[silver]] {silver.name} {why}")
     return schema

@@ -1,0 +1,270 @@
+"""Test the key of a rule: rows whose key silver has are in the quarantine, also after kills, restarts and a rebuild."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from mosq.pipeline import MosqPipelineError, settings
+from mosq.pipeline.lake.table import Table
+from mosq.pipeline.rows import duplicates, keys, types
+from mosq.pipeline.runs import adopt, status, tending, verify
+from mosq.pipeline.rows.duplicates import REASON, Known
+from tests.pipeline.batches import Batches
+from tests.pipeline.test_telemetry import NOW_US, SECOND, Site, rebuilt, row, silver, without_spark
+
+HOUR = 3600 * SECOND
+SETTINGS = """
+[pipeline]
+journal = "streams"
+node = "here"
+[[silver]]
+name = "t"
+topic = "t/+"
+format = "json"
+schema = "device STRING, ts BIGINT, x DOUBLE"
+time_column = "ts"
+time_unit = "ms"
+key = ["device", "ts"]
+key_horizon = "1 minute"
+[[silver]]
+name = "power"
+topic = "power/+"
+format = "number"
+values = ["value"]
+"""
+
+
+# ---- hashes
+
+def test_equal_keys_have_equal_hashes_and_null_has_none() -> None:
+    schema = types.schema("a STRING, b DOUBLE, c TIMESTAMP, d DECIMAL(5, 2), e BINARY, f BOOLEAN, g DATE")
+    same: dict[str, Any] = {"a": "x", "b": 0.0, "c": None, "d": None, "e": None, "f": None, "g": None}
+    rows = [row(i, NOW_US, None) | one for i, one in enumerate(({}, {"b": -0.0}, {"a": "y"}, {"a": None}, {"a": "x1", "b": 0.0}))]
+    rows = [{name: value for name, value in (same | one).items() if name != "ts"} for one in rows]
+    found, keyless = keys.hashed(silver(rows, schema), ["a", "b"], "salt")
+    assert found.schema == keys.SCHEMA and keyless == 1 and found["seq"].to_pylist() == [0, 1, 2, 4]
+    pairs = list(zip(found["high"].to_pylist(), found["low"].to_pylist(), strict=True))
+    assert pairs[0] == pairs[1] and len(set(pairs)) == 3
+    other, _ = keys.hashed(silver(rows, schema), ["a", "b"], "another salt")
+    assert not set(other["high"].to_pylist()) & set(found["high"].to_pylist())
+    each = [{"a": "1", "b": 1.0, "c": NOW_US, "d": 1, "e": b"1", "f": True, "g": 1} | {name: None} for name in "abcdefg"]
+    assert [keys.hashed(silver([{**row(0, NOW_US, None), **one}], schema).select([*types.silver_schema(schema).names]), [name], "")[1] for name, one in zip("abcdefg", each, strict=True)] == [1] * 7
+    none, n = keys.hashed(silver([], schema), list("abcdefg"), "")
+    assert none.num_rows == n == 0
+
+
+def hashes(rows: list[tuple[int, int, int, int]]) -> pa.Table:
+    """Return rows of (key, time, shard, seq)."""
+    return pa.Table.from_pylist([{"node": "n", "stream": "s", "shard": shard, "seq": seq, "time_us": time, "high": key // 2, "low": key % 2} for key, time, shard, seq in rows], keys.SCHEMA)
+
+
+@examples(max_examples=150, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(0, 1)), max_size=12), max_size=14), st.integers(0, 8), st.lists(st.booleans(), min_size=14, max_size=14))
+def test_duplicates_equal_those_of_a_loop_also_after_restarts(batches: list[list[tuple[int, int, int]]], horizon: int, restarts: list[bool]) -> None:
+    known = Known("t", horizon, 1000)
+    accepted: list[tuple[int, int, int, int]] = []
+    shards: dict[str, dict[str, int]] = {}
+    seq, begin = 0, 0
+    for batch, restart in zip(batches, restarts, strict=False):
+        begin += 3
+        rows = []
+        for key, time, shard in batch:
+            seq += 1
+            rows.append((key, begin + time, shard, seq))
+        if restart:
+            known = Known("t", horizon, 1000)
+            known.take(hashes(accepted), shards)
+        newest = max((one["time_us"] for one in shards.values()), default=0)
+        compared = [one for one in accepted if one[1] >= min(newest - 2 * horizon, shards[f"n/s/{one[2]}"]["time_us"] - horizon)]
+        fresh: list[tuple[int, int, int, int]] = []
+        wanted = set()
+        for one in sorted(rows, key=lambda one: (one[1], one[2], one[3])):
+            if any(other[0] == one[0] and abs(other[1] - one[1]) <= horizon for other in (*compared, *fresh)):
+                wanted.add(one[3])
+            else:
+                fresh.append(one)
+        table = hashes(rows)
+        mask = known.duplicates(table, shards)
+        assert {one[3] for one, bad in zip(rows, mask, strict=True) if bad} == wanted
+        accepted += fresh
+        for _, time, shard, _ in rows:
+            place = shards.setdefault(f"n/s/{shard}", {"time_us": 0})
+            place["time_us"] = max(place["time_us"], time)
+        known.take(table.filter(pa.array(~mask)), shards)
+
+
+def test_more_keys_than_the_limit_are_an_error_and_old_ones_do_not_count() -> None:
+    known = Known("t", 10, 30)
+    for i in range(100):
+        shards = {"n/s/0": {"time_us": i}}
+        known.check_size(1, shards)
+        known.take(hashes([(i, i, 0, i)]), shards)
+    with pytest.raises(MosqPipelineError, match=r"silver t: 3. keys within two key_horizon are more than key_limit \(30\): nothing was committed"):
+        known.check_size(15, {"n/s/0": {"time_us": 99}})
+
+
+# ---- settings
+
+@pytest.mark.parametrize(("more", "why"), [
+    ('format = "json"\nkey = ["a"]', "key: expected a rule of format json or csv with a declared schema"),
+    ('format = "sparkplug"\nkey = ["a"]', "key: expected a rule of format json or csv"),
+    ('format = "number"\nkey_horizon = "1 hour"', "key_horizon: expected key beside it"),
+    ('format = "number"\nkey = []', "key: expected a list of names"),
+    ('format = "number"\nkey = ["value", "time"]', "t key: expected some of value, node, stream, topic, client_id; got 'time'"),
+    ('format = "json"\nschema = "a ARRAY<INT>"\nkey = ["a"]', "t key: expected columns of plain types"),
+])
+def test_a_wrong_key_is_refused(tmp_path: Path, more: str, why: str) -> None:
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "pipeline.toml").write_text(f'[pipeline]\njournal = "streams"\nnode = "here"\n[[silver]]\nname = "t"\ntopic = "a"\n{more}\n')
+    with pytest.raises(MosqPipelineError) as caught:
+        duplicates_of(settings.load(tmp_path))
+    assert why in str(caught.value)
+
+
+def duplicates_of(found: settings.Settings) -> Any:
+    from mosq.pipeline.runs.tableset import rules
+
+    return rules(found, {})
+
+
+# ---- tables
+
+class Devices(Site):
+    """Send messages of devices, of which some are sent again, some of them later."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, SETTINGS)
+        self.chance = random.Random(3)
+        self.sent: list[tuple[int, bytes]] = []
+
+    def fill(self, n: int = 30) -> None:
+        for _ in range(n):
+            self.n += 1
+            now = self.journal.now_us = self.journal.now_us + self.chance.choice([SECOND, 2 * SECOND, 20 * SECOND])
+            if self.sent and self.chance.random() < 0.4:
+                device, payload = self.chance.choice(self.sent[-20:])
+            else:
+                device = self.n % 3
+                payload = json.dumps({"device": f"d{device}" if self.n % 11 else None, "ts": now // 1000, "x": self.n}).encode()
+                self.sent.append((device, payload))
+            self.journal.put(f"t/{device}", payload, client_id=f"c{device}")
+            if self.n % 5 == 0:
+                self.journal.put("power/1", b"1", client_id="meter")
+        self.journal.commit()
+
+    def expected(self) -> Counter[tuple[str, int]]:
+        """Return how often each key must be in silver, from bronze."""
+        last: dict[tuple[str, int], list[int]] = {}
+        rows = self.table("bronze").read().sort_by("seq").to_pylist()
+        for one in rows:
+            content = json.loads(one["payload"]) if one["topic"].startswith("t/") else {}
+            if content.get("device"):
+                times = last.setdefault((content["device"], content["ts"]), [])
+                us = round(one["time"].timestamp() * SECOND)
+                if not any(abs(us - other) <= 60 * SECOND for other in times):
+                    times.append(us)
+        return Counter({key: len(times) for key, times in last.items()})
+
+    def check(self) -> None:
+        found = self.table("silver/t").read().to_pylist()
+        assert Counter((one["device"], one["ts"]) for one in found if one["device"]) == self.expected()
+        gone = self.table("quarantine").read().to_pylist()
+        bronze = {one["seq"]: one for one in self.table("bronze").read().to_pylist()}
+        assert all((one["reason"], one["silver"], one["payload"]) == (REASON, "t", bronze[one["seq"]]["payload"]) for one in gone)
+        assert len({one["seq"] for one in gone} | {one["seq"] for one in found}) == len(gone) + len(found) == sum(one["topic"].startswith("t/") for one in bronze.values())
+        state = self.state()
+        assert state["quarantine"] == {REASON: len(gone)} and state["rows"]["silver/t"] == len(found) and state["rows"]["quarantine"] == len(gone)
+        assert sum(one["count"] for one in self.telemetry() if one["silver"] == "t") == len(found)
+        assert verify.verify(self.settings).faults == []
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Devices]:
+    found = Devices(tmp_path)
+    with contextlib.closing(found.journal):
+        yield found
+
+
+def test_a_kill_at_any_commit_leaves_each_key_once(site: Devices, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed = Table._commit
+    for stop in range(1, 10):
+        site.fill()
+        left = [stop]
+
+        def fatal(self: Table, *args: Any, left: list[int] = left, **kwargs: Any) -> bool:
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+            return committed(self, *args, **kwargs)
+
+        monkeypatch.setattr(Table, "_commit", fatal)
+        with contextlib.suppress(KeyboardInterrupt):
+            Batches(site.settings).all(25)
+        monkeypatch.setattr(Table, "_commit", committed)
+    batches = Batches(site.settings)
+    batches.all(25)
+    site.fill()
+    batches.all(10)
+    site.check()
+    text = status.text(status.status(site.settings))
+    assert f"x {REASON}" in text and "rows have null in their key" in text
+
+
+def test_a_rebuild_and_a_lost_checkpoint_leave_each_key_once(site: Devices, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.fill(60)
+    Batches(site.settings).all(7)
+    site.check()
+    before = site.telemetry()
+    without_spark(site, monkeypatch)
+    rebuilt(site)
+    site.check()
+    assert site.telemetry() == before
+    site.fill()
+    Batches(site.settings).all()
+    site.settings.checkpoints.rename(site.folder / "lost")
+    site.settings.checkpoints.mkdir()
+    assert adopt.adopt(site.settings, lambda line: None)
+    assert list(tending.compact_all(site.settings))
+    site.fill()
+    Batches(site.settings).all()
+    site.check()
+
+
+def test_a_key_without_a_rebuild_is_refused_and_more_keys_than_the_limit_stop_the_run(site: Devices) -> None:
+    site.fill()
+    Batches(site.settings).all()
+    site.set(SETTINGS.replace('key = ["device", "ts"]', 'key = ["ts"]'))
+    with pytest.raises(MosqPipelineError, match=r"\[\[silver\]\] differs"):
+        Batches(site.settings)
+    site.set(SETTINGS.replace('key_horizon = "1 minute"', 'key_horizon = "1 minute"\nkey_limit = 10'))
+    site.fill(100)
+    with pytest.raises(MosqPipelineError, match=r"more than key_limit \(10\)"):
+        Batches(site.settings).all()
+    site.set(SETTINGS)
+    Batches(site.settings).all()
+    site.check()
+
+
+def test_a_batch_of_many_files_reads_few_of_them_again(site: Devices) -> None:
+    """Only files with duplicates are written again."""
+    site.journal.put("t/1", b'{"device": "a", "ts": 1, "x": 1}')
+    site.journal.put("t/1", b'{"device": "a", "ts": 2, "x": 1}')
+    site.journal.commit()
+    Batches(site.settings).all(1)
+    site.journal.put("t/1", b'{"device": "a", "ts": 1, "x": 1}')
+    site.journal.commit()
+    Batches(site.settings).all()
+    assert len(site.table("silver/t").files()) == 2 and duplicates.BYTES
+    site.check()
