@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -231,11 +232,88 @@ def test_old_logs_are_deleted(place: Place, bronze: Table) -> None:
     log = place.path / "bronze/_delta_log"
     for path in log.glob("*.json"):
         os.utime(path, (old, old))
-    bronze.handle.alter.set_table_properties({"delta.logRetentionDuration": "interval 1 second"})
     upkeep.clean(bronze)
-    assert len(list(log.glob("*.json"))) < 5
+    assert [path.name for path in sorted(log.glob("0*"))] == [f"{30:020}.checkpoint.parquet", f"{30:020}.json"]
     again = Table.open(place, "bronze")
     assert again is not None and again.done("app") == 29 and again.identity == "id" and seqs(place) == list(range(30))
+
+
+def aged(place: Place, seconds: float, first: int, last: int) -> None:
+    """Let commits be that old."""
+    at = time.time() - seconds
+    for version in range(first, last + 1):
+        os.utime(place.path / f"bronze/_delta_log/{version:020}.json", (at, at))
+
+
+def test_a_reader_of_any_version_of_the_kept_time_finds_its_files(place: Place, bronze: Table) -> None:
+    """Replaced files were kept for an hour, so a day of batches left more than 2,000."""
+    fill(place, bronze, 10)
+    upkeep.merge_files(bronze, upkeep.Plan())
+    upkeep.clean(bronze, kept_s=3600)       # its checkpoint is in the middle of the log
+    fill(place, bronze, 10)
+    upkeep.merge_files(bronze, upkeep.Plan())
+    aged(place, 700, 0, 18)
+    aged(place, 500, 19, 22)
+    newest = bronze.refresh().version
+    assert newest == 22 and upkeep.clean(bronze) == 10, "the files of the first merge"
+    for version in range(18, newest + 1):
+        older = Table.open(place, "bronze", version)
+        assert older is not None and sorted(older.read()["seq"].to_pylist()) == list(range(version - 1 if version < 22 else 20)), version
+    assert not (place.path / f"bronze/_delta_log/{10:020}.json").exists()
+    aged(place, 700, 11, 22)
+    assert upkeep.clean(bronze) == 11 and len(list(place.path.glob("bronze/date=*/*.parquet"))) == 1
+
+
+def test_a_file_of_yesterday_that_was_replaced_just_now_stays(place: Place, bronze: Table) -> None:
+    fill(place, bronze, 8)
+    long_ago = NOW.timestamp() - 400 * 86_400
+    for path in place.path.glob("bronze/date=*/*.parquet"):
+        os.utime(path, (long_ago, long_ago))
+    reader = Table.open(place, "bronze")
+    assert upkeep.tend(bronze, upkeep.Plan(full=True)) == "8 files merged into 1"
+    assert reader is not None and sorted(reader.read()["seq"].to_pylist()) == list(range(8))
+
+
+def test_a_file_that_a_restored_version_names_again_stays(place: Place, bronze: Table) -> None:
+    fill(place, bronze, 8)
+    upkeep.merge_files(bronze, upkeep.Plan())
+    bronze.handle.restore(8)        # `adopt` does this with gold
+    bronze.refresh()
+    aged(place, 700, 0, bronze.version)
+    assert upkeep.clean(bronze) == 1 and seqs(place) == list(range(8))
+    upkeep.merge_files(bronze, upkeep.Plan())
+    assert upkeep.clean(bronze) == 0, "a reader of the restored version may still need them"
+    assert sorted(Table.open(place, "bronze", bronze.version - 1).read()["seq"].to_pylist()) == list(range(8))      # type: ignore[union-attr]
+
+
+def test_a_handle_that_is_older_than_the_log_follows(place: Place, bronze: Table) -> None:
+    """A table without rows for a day is not refreshed, while `compact` beside the run cleans its log."""
+    old = Table.open(place, "bronze")
+    fill(place, bronze, 10)
+    upkeep.merge_files(bronze, upkeep.Plan())
+    aged(place, 700, 0, bronze.version)
+    upkeep.clean(bronze)
+    fill(place, bronze, 1)
+    assert old is not None and old.refresh().version == bronze.version and old.done("app") == 10
+    old.append(written(place, rows(11)), "app", 11, {})
+    assert seqs(place) == list(range(12))
+
+
+def test_nothing_is_deleted_while_a_program_of_mosq_reads(place: Place, bronze: Table) -> None:
+    path = place.path / "readers.lock"
+    with lock.reading(path), lock.reading(path), lock.deleting(path) as free:
+        assert not free
+    with lock.deleting(path) as free:
+        assert free
+    fill(place, bronze, 8)
+    assert "deleted" not in upkeep.tend(bronze, upkeep.Plan(cleans=False))
+
+
+def test_the_newest_date_is_merged_more_rarely(place: Place, bronze: Table) -> None:
+    fill(place, bronze, 8)
+    fill(place, bronze, 8, day=1)
+    assert upkeep.merge_files(bronze, upkeep.Plan(newest_at_least=9)) == (8, 1)
+    assert upkeep.merge_files(bronze, upkeep.Plan(newest_at_least=8)) == (8, 1)
 
 
 def test_files_that_no_version_names_are_deleted_after_a_day(place: Place, bronze: Table) -> None:

@@ -194,7 +194,7 @@ def erase(file: str, client: str | None, topic: str | None, yes: bool) -> int:
     if not yes:
         click.confirm(f"Erase these rows from all tables in {settings.tables}?", abort=True)
     n = tending.erase(settings, client, topic, click.echo)
-    click.echo(f"{n:,} rows erased; the files that had them are deleted within the hour by `run` or `compact`")
+    click.echo(f"{n:,} rows erased; `run` or `compact` deletes the files that had them, ten minutes from now or later")
     return EXIT_OK
 
 

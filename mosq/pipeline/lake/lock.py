@@ -16,7 +16,7 @@ from mosq.pipeline import MosqPipelineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LOCK, UPKEEP = "lock", "upkeep.lock"
+LOCK, UPKEEP, READERS = "lock", "upkeep.lock", "readers.lock"
 ORPHAN_S = 60.0  # a JVM whose driver was killed ends within seconds
 LOOK_S = 0.1
 
@@ -85,3 +85,33 @@ def _take(fd: int, path: Path, busy: str, log: "Callable[[str], object] | None",
             log(f"waiting for the end of Spark's JVM that the killed process {holder} left behind")
             logged = True
         time.sleep(LOOK_S)
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> "Iterator[None]":
+    """Let no file be deleted during the block, as far as this user may take part in the lock."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError:
+        yield  # then the reader has the time for which replaced files stay
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def deleting(path: Path) -> "Iterator[bool]":
+    """Yield whether no program is `reading`; while files are deleted, none begins to."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except BlockingIOError:
+            free = False
+        yield free
+    finally:
+        os.close(fd)

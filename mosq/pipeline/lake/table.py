@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 IDENTITY = "mosq.identity"
 WINDOW = "window_start"
 TRIES = 10  # another process may compact or erase at the same moment
+KEPT_S = 600  # a replaced file stays that long for readers of older versions: a query over rows may take minutes
+SUMS_KEPT_S = 120  # of a small table that each batch writes again: gold, progress
 PROPERTIES = {
     # upkeep does both on its schedule, so that no batch waits for them
     "delta.enableExpiredLogCleanup": "false",
     "delta.checkpointInterval": "100",
-    "delta.logRetentionDuration": "interval 1 hour",
-    "delta.deletedFileRetentionDuration": "interval 1 hour",
+    "delta.logRetentionDuration": f"interval {KEPT_S} seconds",
+    "delta.deletedFileRetentionDuration": f"interval {KEPT_S} seconds",
 }
 TEXT_MAX = 600  # of an error of the storage
 FULL = re.compile(r"No space left|Disk quota|os error 28|StorageFull|QuotaExceeded", re.IGNORECASE)
@@ -175,6 +177,11 @@ class Table:
     @property
     def partition_by(self) -> list[str]:
         return list(self.handle.metadata().partition_columns)
+
+    @property
+    def kept_s(self) -> int:
+        """Return how long a replaced file stays."""
+        return SUMS_KEPT_S if WINDOW in self.schema.names or not self.partition_by else KEPT_S
 
     @property
     def version(self) -> int:

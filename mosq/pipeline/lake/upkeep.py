@@ -1,7 +1,7 @@
-"""Keep tables small and fast: merge small files, delete replaced files and old logs, delete old rows, erase rows.
+"""Keep tables small and fast: merge small files, delete old rows, erase rows; cleaning.py deletes replaced files.
 
 All of it happens in commits of Delta, so a reader sees one version before, during and after it. A reader of an older
-version has KEPT_S seconds until the files that only this version names are deleted.
+version has some minutes (Table.kept_s) until the files that only this version names are deleted.
 """
 
 import datetime
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.lake.cleaning import clean
 from mosq.pipeline.lake.parts import DATE, Part, PartWriter
 from mosq.pipeline.lake.table import WINDOW, Table, _date, _hooks, _properties, plain
 
@@ -25,10 +26,9 @@ if TYPE_CHECKING:
 
 TARGET_BYTES = 128 << 20  # of a merged file
 AT_LEAST = 8  # small files of one date, before they are merged
+NEWEST_AT_LEAST = 48  # of the newest date: batches add to it, so it would be merged again and again
 GOLD_ROWS = 4_000_000  # of a merged gold file, which is made in memory
 MERGES = "mosq/merges"  # the name under which commits of merges are numbered
-KEPT_S = 3600  # a file that no newest version names stays that long
-UNKNOWN_KEPT_S = 24 * 3600  # a file that no version names: a batch or rebuild may still work on it
 FULL_EVERY_S = 12 * 3600
 
 
@@ -39,7 +39,9 @@ class Plan:
     keep_us: int | None = None
     closed: datetime.datetime | None = None
     at_least: int = AT_LEAST
+    newest_at_least: int = 0
     full: bool = False
+    cleans: bool = True  # delete replaced files and old logs
     record: "Record | None" = None  # is called before rows are deleted
 
 
@@ -52,7 +54,7 @@ def tend(table: Table, plan: Plan) -> str:
     merged, into = merge_files(table, plan)
     if merged:
         done.append(f"{merged:,} files merged into {into:,}")
-    if n := clean(table, plan.full):
+    if plan.cleans and (n := clean(table, plan.full)):
         done.append(f"{n:,} replaced files deleted")
     return ", ".join(done) or "nothing to do"
 
@@ -65,7 +67,7 @@ def merge_files(table: Table, plan: Plan) -> tuple[int, int]:
         return _merge_windows(table, plan)
     adds = table.adds()
     merged = into = 0
-    for date in _many(adds, plan.at_least):
+    for date in _many(adds, plan.at_least, plan.newest_at_least):
         files = [add for add in _small(adds).to_pylist() if add[f"partition.{DATE}"] == date]
         for group in _groups(files, "size_bytes", TARGET_BYTES):
             if n := _compacted(table, group):
@@ -77,12 +79,14 @@ def _small(adds: pa.Table) -> pa.Table:
     return adds.filter(pc.less(adds["size_bytes"], TARGET_BYTES // 2))
 
 
-def _many(adds: pa.Table, at_least: int) -> list[datetime.date | None]:
-    """Return the dates that have at least that many small files."""
+def _many(adds: pa.Table, at_least: int, newest_at_least: int = 0) -> list[datetime.date | None]:
+    """Return the dates that have at least that many small files; the newest date may need more."""
     n: dict[datetime.date | None, int] = {}
     for date in _small(adds)[f"partition.{DATE}"].to_pylist():
         n[date] = n.get(date, 0) + 1
-    return [date for date, count in n.items() if count >= at_least]
+    newest = max((date for date in n if date is not None), default=None)
+    least = {newest: max(at_least, newest_at_least)}
+    return [date for date, count in n.items() if count >= least.get(date, at_least)]
 
 
 def _compacted(table: Table, files: "Sequence[dict[str, Any]]") -> int:
@@ -191,33 +195,6 @@ def expire(table: Table, keep_us: int, record: "Record | None" = None) -> int:
     return int(n)
 
 
-def clean(table: Table, full: bool = False, kept_s: float = KEPT_S) -> int:
-    """Write a checkpoint of the log, delete old logs and replaced files; return how many files of rows.
-
-    `full` also deletes files that no version names: what killed batches and rebuilds left.
-    """
-    with plain(table.place.uri):
-        table.refresh()
-        table.handle.create_checkpoint()
-        table.handle.cleanup_metadata()
-        gone = table.handle.vacuum(
-            retention_hours=max(0, int(kept_s // 3600)), dry_run=False, enforce_retention_duration=False, **_hooks()
-        )
-        n = len(gone)
-        if full:
-            n += len(
-                table.handle.vacuum(
-                    retention_hours=UNKNOWN_KEPT_S // 3600,
-                    dry_run=False,
-                    enforce_retention_duration=False,
-                    full=True,
-                    **_hooks(),
-                )
-            )
-        table.refresh()
-    return n
-
-
 def erase(
     tables: "Sequence[Table]",
     client: str | None,
@@ -225,7 +202,7 @@ def erase(
     log: "Callable[[str], object]",
     record: "Record | None" = None,
 ) -> int:
-    """Delete all rows of a client or topic from the tables; return how many. Older versions lose them KEPT_S later."""
+    """Delete all rows of a client or topic from the tables; return how many. Older versions lose them kept_s later."""
     n = 0
     wanted = {name: value for name, value in (("client_id", client), ("topic", topic)) if value is not None}
     for table in tables:

@@ -22,7 +22,7 @@ from mosq.pipeline.lake.parts import sync
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
 from mosq.pipeline.rows.positions import PLACE, at_place
-from mosq.pipeline.runs import progress, removed
+from mosq.pipeline.runs import progress, removed, tending
 from mosq.pipeline.runs.progress import BRONZE, IDENTITY, PROGRESS, QUERY, SWAP
 from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE
 from mosq.pipeline.runs.verify import Found, Verification
@@ -41,7 +41,11 @@ CHANGED = ["$adopted", "", None]  # no rule of a user has this topic, so a rebui
 def adopt(settings: "Settings", log: "Log" = print) -> bool:
     """Make a checkpoint for the tables; return False if the one there is right."""
     busy = f"{settings.checkpoints} is in use: a `mosq pipeline run` works on these tables; stop it first"
-    with locks.held(settings.checkpoints / locks.LOCK, busy, log):
+    with (
+        locks.held(settings.checkpoints / locks.LOCK, busy, log),
+        tending.alone(settings),  # it gives gold files back to the newest version: nothing may delete them
+        locks.reading(settings.checkpoints / locks.READERS),
+    ):
         return _adopted(settings, log)
 
 

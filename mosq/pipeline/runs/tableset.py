@@ -27,9 +27,6 @@ OF_FORMAT = {
 }
 
 
-PROGRESS_KEPT = {"delta.deletedFileRetentionDuration": "interval 5 minutes"}
-
-
 def known_schema(settings: "Settings", silver: "Silver", settled: "Mapping[str, str]") -> pa.Schema | None:
     """Return the schema of a rule: of its format, declared, or settled earlier; None if it is not settled yet."""
     text = OF_FORMAT.get(silver.format, silver.schema)
@@ -93,7 +90,7 @@ class TableSet:
         for name, schema in wanted.items():
             self._opened(name, schema)
         if PROGRESS not in self.open:
-            self._keep(Table.create(self.place, PROGRESS, progress.SCHEMA, self.identity, (), PROGRESS_KEPT))
+            self._keep(Table.create(self.place, PROGRESS, progress.SCHEMA, self.identity, ()))
 
     def _opened(self, name: str, schema: pa.Schema) -> None:
         if name not in self.open:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mosq.pipeline.runs.tableset import TableSet
     from mosq.pipeline.settings import Settings
 
-EVERY_S = 600.0
+EVERY_S = 60.0  # the number of replaced files and logs grows with it
 STEP_S = 1.0  # no further table begins after that in one step
 DONE = "upkeep.json"  # when the last one was done
 
@@ -37,7 +37,7 @@ class Tending:
         self.full = False
 
     def is_due(self) -> bool:
-        return bool(self.waiting) or time.time() - self.at >= EVERY_S
+        return bool(self.waiting) or abs(time.time() - self.at) >= EVERY_S  # the clock may have been set back
 
     def step(self, state: dict[str, Any]) -> None:
         """Tend some of the tables; those left come in the next step. A `compact` beside this run does the same work."""
@@ -52,19 +52,22 @@ class Tending:
             self.waiting = sorted(self.tables.open)
             self.full = time.time() - self.full_at >= upkeep.FULL_EVERY_S
         until = time.monotonic() + STEP_S
-        while self.waiting and time.monotonic() < until:
-            name = self.waiting.pop()
-            settings = self.tables.settings
-            plan = upkeep.Plan(
-                settings.retention.get(name),
-                closed(settings, state),
-                full=self.full,
-                record=functools.partial(removed.record, settings),
-            )
-            try:
-                upkeep.tend(self.tables.table(name), plan)
-            except MosqPipelineError as error:
-                self.log(f"the upkeep of {name} failed, and is done again later: {error}")
+        settings = self.tables.settings
+        with lock.deleting(settings.checkpoints / lock.READERS) as cleans:
+            while self.waiting and time.monotonic() < until:
+                name = self.waiting.pop()
+                plan = upkeep.Plan(
+                    settings.retention.get(name),
+                    closed(settings, state),
+                    newest_at_least=upkeep.NEWEST_AT_LEAST,
+                    full=self.full,
+                    cleans=cleans,
+                    record=functools.partial(removed.record, settings),
+                )
+                try:
+                    upkeep.tend(self.tables.table(name), plan)
+                except MosqPipelineError as error:
+                    self.log(f"the upkeep of {name} failed, and is done again later: {error}")
         if not self.waiting:
             self.at = time.time()
             self.full_at = self.at if self.full else self.full_at
@@ -96,12 +99,14 @@ def compact_all(settings: "Settings", at_least: int = 2) -> "Iterator[str]":
 
     `run` may write the tables at the same time.
     """
-    with alone(settings):
+    with alone(settings), lock.deleting(settings.checkpoints / lock.READERS) as cleans:
         state = progress.after(settings)
+        record = functools.partial(removed.record, settings)
         for table in existing(settings):
             keep_us = settings.retention.get(table.name)
-            record = functools.partial(removed.record, settings)
-            plan = upkeep.Plan(keep_us, closed(settings, state), max(2, at_least), full=True, record=record)
+            plan = upkeep.Plan(
+                keep_us, closed(settings, state), max(2, at_least), full=True, cleans=cleans, record=record
+            )
             yield f"{table.name}: {upkeep.tend(table, plan)}"
 
 

@@ -19,6 +19,7 @@ from mosq import _core
 from mosq.journal.arrow import batches
 from mosq.journal.kinds import ACCOUNT, MESSAGE
 from mosq.pipeline import MosqPipelineError, filters, sparkplug
+from mosq.pipeline.lake import lock as locks
 from mosq.pipeline.rows.positions import FROM, IS_GAP, at_place, place_names
 from mosq.pipeline.runs import progress, removed
 from mosq.pipeline.runs.progress import BRONZE, SWAP
@@ -435,9 +436,11 @@ def verify(settings: "Settings", begin: "Callable[[int], Moved] | None" = None) 
         progress.check(settings, {})  # tables without checkpoints
         raise MosqPipelineError(f"{settings.tables}: there are no tables yet: `mosq pipeline run` creates them")
     progress.check_tables(settings, about)
-    work = Verification(settings, Snapshot.take(settings, about["settings"], about["app"]))
-    if begin is not None:
-        work.moved = begin(work.size())
-    return work.run()
+    # the files of these versions stay, however long it takes
+    with locks.reading(settings.checkpoints / locks.READERS):
+        work = Verification(settings, Snapshot.take(settings, about["settings"], about["app"]))
+        if begin is not None:
+            work.moved = begin(work.size())
+        return work.run()
 
 
