@@ -13,8 +13,8 @@ run:    ## set everything up and start the broker on port 1883 with conf/mosquit
 build:  ## make .venv with the compiled package and the command .venv/bin/mosq
 	@dev/build
 
-test:   ## set everything up and run all tests but the repetitions (4 minutes on 2 cores)
-	@dev/test
+test:   ## set everything up and run all tests but the repetitions (12 minutes on 2 cores); TESTS=tests/config runs one folder
+	@dev/test $(TESTS)
 
 quick:  ## build and run the tests that need no other program, up to the first failure
 	@dev/quick

@@ -560,11 +560,18 @@ def test_a_link_in_an_archive_is_refused(tmp_path: Path) -> None:
         made(tmp_path / "a.tar", {"format": 1, "broker": "mosq", "members": {"store/x": {**ONE, "size": 0}}}, {"store/x": b""}, ("store/x",))
 
 
+def test_a_file_that_is_no_archive_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes").write_text("hello\n")
+    assert main(["restore", "--check", str(tmp_path / "notes")]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and "notes is no archive of `mosq backup`, or it is damaged" in said[0]
+
+
 def test_a_negative_size_in_an_archive_is_refused(tmp_path: Path) -> None:
     first, second = tarfile.TarInfo("store/a"), tarfile.TarInfo("store/b")
     second.size = -1024                 # the next head would be that of store/a
     (tmp_path / "a.tar").write_bytes(first.tobuf(tarfile.GNU_FORMAT) + second.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
-    with pytest.raises(BackupError, match="is damaged"), Reader(str(tmp_path / "a.tar")):
+    with pytest.raises(BackupError, match="it is damaged"), Reader(str(tmp_path / "a.tar")):
         pass
 
 

@@ -111,7 +111,8 @@ class Reader:
             self._tar = tarfile.open(fileobj=self._file)        # noqa: SIM115
             members = list(_forward(self._tar))
         except (OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error) as error:
-            raise BackupError(f"{self.path} is damaged or is no archive of `mosq backup`: {error}.") from None
+            why = str(error).partition("\n")[0].rstrip(":")       # tarfile goes on with a line for each compression
+            raise BackupError(f"{self.path} is no archive of `mosq backup`, or it is damaged: {why}.") from None
         self._members = {member.name: member for member in members}
         self.manifest = self._manifest()
         self.names: dict[str, dict[str, Any]] = self.manifest["members"]

@@ -85,8 +85,12 @@ def _content(members: "dict[str, Any]") -> str:
     config = sum(name.startswith(CONFIG) for name in members)
     store = [one["size"] for name, one in members.items() if name.startswith(STORE)]
     streams = {name.split("/")[2] for name in members if name.startswith(f"{STORE}streams/")}
-    text = f"{config} files of the configuration"
-    return f"{text}, " + (f"a store of {sum(store):,} bytes with {len(streams)} streams" if store else "no store")
+    has = f"a store of {sum(store):,} bytes with {_counted(len(streams), 'stream')}" if store else "no store"
+    return f"{_counted(config, 'file')} of the configuration, {has}"
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 @click.command(epilog=RESTORE_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -164,7 +168,7 @@ def _restore(                           # parameters: the options of the command
         replaced = restore_config(reader, config_to, force, bars.begin("Restoring", reader.total_bytes(names)))
         bars.end()
         if not bars.quiet:
-            click.echo(f"{len(names)} files of the configuration restored below {config_to}.")
+            click.echo(f"{_counted(len(names), 'file')} of the configuration restored below {config_to}.")
             for path in replaced:
                 click.echo(f"An old file is in {path}.")
 
