@@ -72,7 +72,8 @@ def passwd(                             # parameters: one for each option of the
             file.delete(path, user)
             return EXIT_OK
         if not new and not os.path.exists(path):     # checked before the user types a password
-            raise file.PasswdError(f"Error: Unable to open password file {path}. {os.strerror(2)}. -c makes a new file.")
+            advice = f"{os.strerror(2)}. -c makes a new file."
+            raise file.PasswdError(f"Error: Unable to open password file {path}. {advice}")
         password = os.fsencode(words[2]) if batch else file.prompt_password()
         file.check_password(password)
         (file.create if new else file.update)(path, user, password, hashing, click.echo)

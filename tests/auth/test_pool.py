@@ -35,7 +35,7 @@ def test_work_runs_in_threads_of_low_priority(pools):
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) < NICE
 
 
-# a process of its own: a fork of the tests, which have threads, may copy a lock of the allocator that nobody releases
+# a process of its own: a fork of the tests, which have threads, may copy a lock of the allocator, which no thread of the copy releases
 FORKED = """
 import os, threading
 from mosq.auth.pool import Pool
