@@ -9,6 +9,8 @@ import errno
 import logging
 import re
 import socketserver
+import threading
+import traceback
 from typing import TYPE_CHECKING
 
 from mosq.pipeline import MosqPipelineError
@@ -27,6 +29,7 @@ MEMORY = re.compile(r"OutOfMemoryError|Java heap space|MemoryError|maxResultSize
 GONE = re.compile(
     r"Py4JNetworkError|Connection refused|Connection reset|Broken pipe|Answer from Java side is empty"
     r"|Error while sending or receiving|SparkContext was shut down|stopped SparkContext"
+    r"|trying to connect to the Java server"
 )
 WORKER = re.compile(
     r"Python worker exited unexpectedly|Python worker process .* (?:crashed|terminated)|EOFException.*PythonRunner"
@@ -46,6 +49,7 @@ PYTHON = re.compile(r'Cannot run program \\?"([^"\\]+)')
 VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH|different (?:minor )?version")
 NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 AGAIN = "run again: it continues where it was, and no row is lost or doubled"
+JVM_GONE = f"Spark's JVM has ended: was it killed, or did memory run out? {AGAIN.capitalize()}"
 
 
 def explained(error: BaseException, settings: "Settings | None" = None) -> str | None:
@@ -55,7 +59,21 @@ def explained(error: BaseException, settings: "Settings | None" = None) -> str |
     text = str(error)
     if (ours := OURS.search(text)) is not None:
         return ours[1].strip()
-    return _of_storage(error, text, settings) or _of_spark(text, settings)
+    found = _of_storage(error, text, settings) or _of_spark(text, settings)
+    return JVM_GONE if found is None and _of_a_dead_jvm(error) else found
+
+
+def _of_a_dead_jvm(error: BaseException | None) -> bool:
+    """Return whether the error, or one that it came from, is of Spark's connection to its JVM. Its text may be empty."""
+    while error is not None:
+        if type(error).__name__ == "Py4JNetworkError":
+            return True
+        if isinstance(error, EOFError | ConnectionError):
+            modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+            if any(name.partition(".")[0] in ("pyspark", "py4j") for name in modules):
+                return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _of_storage(error: BaseException, text: str, settings: "Settings | None") -> str | None:
@@ -111,7 +129,7 @@ def _of_spark(text: str, settings: "Settings | None") -> str | None:
     if EXECUTOR.search(text):
         return f"an executor of Spark has died: was it killed, or did memory run out? {AGAIN.capitalize()}"
     if GONE.search(text):
-        return f"Spark's JVM has ended: was it killed, or did memory run out? {AGAIN.capitalize()}"
+        return JVM_GONE
     return None
 
 
@@ -155,6 +173,14 @@ def quiet() -> None:
     for server in vars(accumulators).values():
         if isinstance(server, type) and issubclass(server, socketserver.BaseServer):
             server.handle_error = _silent  # type: ignore[assignment,method-assign]
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _of_thread
+
+
+def _of_thread(arguments: "threading.ExceptHookArgs") -> None:
+    """Print the exception that ended a thread, unless it is a thread of Spark whose JVM is dead."""
+    if not _of_a_dead_jvm(arguments.exc_value):
+        threading.__excepthook__(arguments)
 
 
 def _silent(server: object, request: object, address: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import fcntl
+import json
 import os
 import random
 import signal
@@ -405,3 +406,22 @@ def test_the_lock_is_free_when_the_driver_and_its_jvm_are_dead(tmp_path: Path) -
         assert held.fd > 2
     with lock.held(path, "busy"):
         pass
+
+
+@pytest.mark.parametrize("protocol", [
+    {"minReaderVersion": 9, "minWriterVersion": 9},
+    {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["teleportation"], "writerFeatures": ["teleportation"]},
+    {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["teleportation"]},
+])
+def test_a_table_of_a_newer_protocol_is_refused(place: Place, bronze: Table, protocol: dict[str, Any]) -> None:
+    """Test versions and features of Delta that deltalake does not know; a writer's feature still lets the table be read."""
+    fill(place, bronze, 2)
+    log = place.path / "bronze" / "_delta_log"
+    before = sorted(path.name for path in (place.path / "bronze").rglob("*"))
+    (log / f"{bronze.version + 1:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+    with pytest.raises(MosqPipelineError, match=r"/bronze: the table needs a newer program \(.*\): update mosq and deltalake"):
+        opened = Table.open(place, "bronze")
+        assert opened is not None
+        opened.append([], "app", 9, {})
+    (log / f"{bronze.version + 1:020}.json").unlink()
+    assert sorted(path.name for path in (place.path / "bronze").rglob("*")) == before

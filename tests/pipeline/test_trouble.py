@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mosq.pipeline import duck, settings
+from mosq.pipeline import duck, settings, trouble
 from mosq.pipeline.runs import progress
 from tests.durable.test_disk import may_mount
 from tests.pipeline import lake_tables, streams
@@ -83,6 +83,23 @@ def test_a_killed_jvm(tmp_path: Path) -> None:
     asked = duck.Duck(found)
     assert asked.base.execute("SELECT count(*), count(DISTINCT seq), max(seq) FROM bronze").fetchall() == [(2 * MESSAGES, 2 * MESSAGES, 2 * MESSAGES - 1)]
     asked.close()
+
+
+def test_the_death_of_the_jvm_has_many_texts() -> None:
+    class Py4JNetworkError(Exception):
+        pass
+
+    try:
+        try:
+            raise Py4JNetworkError
+        except Py4JNetworkError as error:
+            raise RuntimeError("no text that says it") from error
+    except RuntimeError as error:
+        found = error
+    assert trouble.explained(found) == trouble.JVM_GONE
+    assert trouble.explained(EOFError()) is None, "an end of another file is not the JVM's"
+    said = "An error occurred while trying to connect to the Java server (127.0.0.1:40000)"
+    assert trouble.explained(Exception(said)) == trouble.JVM_GONE
 
 
 @pytest.mark.skipif(not may_mount(), reason="mounting is not allowed")

@@ -45,7 +45,10 @@ BUCKET = re.compile(r"NoSuchBucket|NO_SUCH_BUCKET")
 KEYS = re.compile(
     r"(?:no|loading|missing) credentials|credential provider|InvalidAccessKeyId|SignatureDoesNotMatch", re.IGNORECASE
 )
-PROTOCOL = re.compile(r"(reader|writer|protocol).{0,80}(version|feature)", re.IGNORECASE)
+PROTOCOL = re.compile(
+    r"(reader|writer|protocol).{0,80}(version|feature)|Unsupported table features|Feature '.{1,80}' is not supported",
+    re.IGNORECASE,
+)
 
 
 def explained(error: BaseException, uri: str) -> str:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from mosq.pipeline import MosqPipelineError, audit, trouble
 from mosq.pipeline.cluster import probe
+from mosq.pipeline.cluster.watch import Watch
 from mosq.pipeline.lake import lock as locks
 from mosq.pipeline.rows.duplicates import Duplicates
 from mosq.pipeline.rows.telemetry import joined
@@ -416,14 +417,17 @@ def run(  # parameters: one for each option of `mosq pipeline run`
         work = Jobs(spark, settings, jobs, log, report)
         progress.clear_begun_query(settings, work.state)
         query = start(spark, settings, work, once)
+        watch = Watch(spark, log)
         try:
             while not query.awaitTermination(LOOK_S):
+                watch.look()
                 if stop is not None and stop.is_set():
                     work.stop(query)
                 else:
                     work.tend()
         except BaseException as error:
-            query.stop()
+            with contextlib.suppress(Exception):  # the JVM may be dead
+                query.stop()
             if work.error is not None:
                 raise work.error from error
             if not work.stopping:  # else the error only reports the stop
