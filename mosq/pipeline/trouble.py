@@ -64,7 +64,7 @@ def explained(error: BaseException, settings: "Settings | None" = None) -> str |
 
 
 def _of_a_dead_jvm(error: BaseException | None) -> bool:
-    """Return whether the error, or one that it came from, is of Spark's connection to its JVM. Its text may be empty."""
+    """Return whether the error, or one that it came from, is of Spark's connection to its JVM; it may have no text."""
     while error is not None:
         if type(error).__name__ == "Py4JNetworkError":
             return True

@@ -419,9 +419,13 @@ def test_a_table_of_a_newer_protocol_is_refused(place: Place, bronze: Table, pro
     log = place.path / "bronze" / "_delta_log"
     before = sorted(path.name for path in (place.path / "bronze").rglob("*"))
     (log / f"{bronze.version + 1:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
-    with pytest.raises(MosqPipelineError, match=r"/bronze: the table needs a newer program \(.*\): update mosq and deltalake"):
+
+    def write() -> None:
         opened = Table.open(place, "bronze")
         assert opened is not None
         opened.append([], "app", 9, {})
+
+    with pytest.raises(MosqPipelineError, match=r"/bronze: the table needs a newer program \(.*\): update mosq and deltalake"):
+        write()
     (log / f"{bronze.version + 1:020}.json").unlink()
     assert sorted(path.name for path in (place.path / "bronze").rglob("*")) == before
