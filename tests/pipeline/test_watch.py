@@ -11,7 +11,7 @@ from mosq.pipeline.cluster import probe
 from mosq.pipeline.cluster.watch import ALONE_S, EVERY_S, Watch
 
 
-def test_a_cluster_without_executors_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_line_reports_a_cluster_without_executors(monkeypatch: pytest.MonkeyPatch) -> None:
     now, n, lines = [0.0], [2], list[str]()
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="spark://192.0.2.1:7077"))
     monkeypatch.setattr(probe, "executors", lambda _: n[0])
