@@ -81,7 +81,10 @@ def audit(tables: Tables) -> Section:
         shown = "more than " if len(alarms) > gather.LISTED else ""
         section.warnings = [
             f"ALARM: messages of {shown}{min(len(alarms), gather.LISTED):,} of {totals.n:,} sessions do not add up.",
-            *(f"{row.client_id}, session {row.session}: {_why(row)}" for row in alarms[:ALARMS_LISTED]),
+            *(
+                f"{row.client_id} (node {row.node}, session {row.session}): {_why(row)}"
+                for row in alarms[:ALARMS_LISTED]
+            ),
         ]
         section.tables.append(_missing(alarms[: gather.LISTED]))
     else:
@@ -103,10 +106,11 @@ def _missing(alarms: list[Any]) -> Table:
     """Return the sessions whose messages do not add up, one row each."""
     return Table(
         "Sessions that do not add up",
-        (*names("Client"), *figures("Session", *map(str.capitalize, COUNTERS), "Missing")),
+        (*names("Client", "Node"), *figures("Session", *map(str.capitalize, COUNTERS), "Missing")),
         tuple(
             (
                 words(row.client_id, tone="bad"),
+                words(row.node),
                 Cell(str(row.session)),
                 *(number("count", row[name]) for name in COUNTERS),
                 number("count", row.difference, "bad"),
