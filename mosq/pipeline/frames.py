@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.settings import Settings
 
-GOLD = ("traffic", "latency", "drops", "churn", "late", "backlog", "fanout", "telemetry")
+GOLD = ("traffic", "latency", "drops", "churn", "late", "devices", "backlog", "fanout", "telemetry")
 GLOB = re.compile(r"([\\*?\[\]{}])")  # Spark takes a path for a pattern
 
 

@@ -262,7 +262,8 @@ def _node(main: _Reading, default: str | None = None) -> str:
 def _retention(path: Path, content: dict[str, Any], rules: list[Any]) -> dict[str, int]:
     reading = _Reading(path, "[retention]", content)
     silver = [f"silver/{rule.get('name')}" for rule in rules if isinstance(rule, dict)]
-    gold = [f"gold/{name}" for name in ("traffic", "latency", "drops", "churn", "late", "backlog", "telemetry")]
+    names = ("traffic", "latency", "drops", "churn", "late", "devices", "backlog", "telemetry")
+    gold = [f"gold/{name}" for name in names]
     known = ("bronze", "quarantine", *silver, *gold)
     found = {name: reading.duration_us(name, "-") for name in known if name in content}
     reading.end(f"one of {', '.join(known)}")

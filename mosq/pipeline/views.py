@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 WINDOW = "window_start, window_end"
+GAP_FACTOR = 3  # an interval that is more than so many times the usual one is a gap
+STEPS_MIN = 3  # intervals, before one can be usual
+RATE_FACTOR = 3  # widths from the median to the end of the usual range
+WINDOWS_MIN = 5  # windows, before a range can be usual
 QUANTILES = {"p50_us": "0.5", "p90_us": "0.9", "p99_us": "0.99", "p999_us": "0.999"}
 
 
@@ -70,10 +74,80 @@ SELECT edges.node, edges.client_id, edges.time AS connected_at,
   CASE WHEN next_kind <> 2 THEN next_time END AS disconnected_at,
   CASE WHEN next_kind = 8 THEN 'taken over' WHEN next_kind = 3 THEN CAST(next_reason AS {text})
     WHEN next_kind = 2 OR edges.seq < coalesce(start_seq, -1) THEN 'unknown' END AS reason,
-  CASE WHEN next_kind <> 2 THEN ({next_us} - {time_us}) / 1e6 END AS duration_s,
+  CASE WHEN next_kind <> 2 THEN ({us}(next_time) - {us}(edges.time)) / 1e6 END AS duration_s,
   CAST(coalesce(sent.messages, 0) AS BIGINT) AS messages
 FROM edges LEFT JOIN begun ON begun.node = edges.node
 LEFT JOIN sent ON sent.node = edges.node AND sent.client_id = edges.client_id AND sent.n = edges.n WHERE edges.kind = 2
+""".strip()
+# A client is online after a connect, unless the broker started again since then.
+_PRESENCE = """
+WITH begun AS (SELECT node, stream, max(seq) AS start_seq FROM gold_devices
+  WHERE topic = '' AND field = 'start' GROUP BY node, stream),
+newest AS (SELECT *, row_number() OVER (PARTITION BY node, client_id ORDER BY time DESC, stream, shard) AS age
+  FROM gold_devices WHERE topic = '' AND field = '')
+SELECT newest.node, client_id, value = 'online' AND seq > coalesce(start_seq, -1) AS online,
+  CASE WHEN value = 'online' AND seq < start_seq THEN 'unknown' ELSE value END AS state,
+  time AS since, CAST(number AS INT) AS reason, messages AS connects
+FROM newest LEFT JOIN begun ON begun.node = newest.node AND begun.stream = newest.stream WHERE age = 1
+""".strip()
+# Streams with the same topic count the same messages, and the shards of a stream have different ones.
+_DEVICES = f"""
+WITH present AS ({_PRESENCE}),
+per_stream AS (SELECT node, client_id, topic, stream, min(first_time) AS first_seen, max(time) AS last_seen,
+  sum(messages) AS messages FROM gold_devices WHERE topic <> '' AND silver = ''
+  GROUP BY node, client_id, topic, stream),
+seen AS (SELECT node, client_id, topic, min(first_seen) AS first_seen, max(last_seen) AS last_seen,
+  CAST(max(messages) AS BIGINT) AS messages FROM per_stream GROUP BY node, client_id, topic),
+latest AS (SELECT node, max(time) AS time FROM gold_devices GROUP BY node)
+SELECT seen.node, seen.client_id, seen.topic, first_seen, last_seen, messages,
+  CASE WHEN messages > 1 THEN ({{us}}(last_seen) - {{us}}(first_seen)) / 1e6 / (messages - 1) END AS interval_s,
+  ({{us}}(latest.time) - {{us}}(last_seen)) / 1e6 AS silent_s, online
+FROM seen JOIN latest ON latest.node = seen.node
+LEFT JOIN present ON present.node = seen.node AND present.client_id = seen.client_id
+""".strip()
+_LAST_VALUES = """
+SELECT node, client_id, topic, silver, field, value, number, time FROM (
+  SELECT *, row_number() OVER (PARTITION BY node, client_id, topic, silver, field ORDER BY time DESC, stream, shard) AS
+  age FROM gold_devices WHERE silver <> '') AS aged WHERE age = 1
+""".strip()
+# An interval is measured between the last message of a window and the first of the next window that has one.
+_GAPS = f"""
+WITH once AS (SELECT node, topic, client_id, window_start, min(first_time) AS first_time, max(last_time) AS last_time
+  FROM gold_traffic WHERE first_time IS NOT NULL GROUP BY node, topic, client_id, window_start),
+steps AS (SELECT *, lag(last_time) OVER (PARTITION BY node, topic, client_id ORDER BY first_time, window_start)
+  AS before FROM once),
+ended AS (SELECT node, topic, client_id, before AS gap_from, first_time AS gap_to,
+  ({{us}}(first_time) - {{us}}(before)) / 1e6 AS gap_s FROM steps WHERE before IS NOT NULL),
+usual AS (SELECT node, topic, client_id, median(gap_s) AS usual_s FROM ended GROUP BY node, topic, client_id
+  HAVING count(*) >= {STEPS_MIN}),
+latest AS (SELECT node, max(last_time) AS time FROM once GROUP BY node),
+silent AS (SELECT once.node, topic, client_id, max(last_time) AS gap_from, max(latest.time) AS newest
+  FROM once JOIN latest ON latest.node = once.node GROUP BY once.node, topic, client_id),
+found AS (SELECT node, topic, client_id, gap_from, gap_to, gap_s FROM ended UNION ALL
+  SELECT node, topic, client_id, gap_from, NULL, ({{us}}(newest) - {{us}}(gap_from)) / 1e6 FROM silent)
+SELECT found.node, found.topic, found.client_id, gap_from, gap_to, gap_s, usual_s,
+  CAST(floor(gap_s / usual_s + 0.5) AS BIGINT) - 1 AS missing
+FROM found JOIN usual ON usual.node = found.node AND usual.topic = found.topic AND usual.client_id = found.client_id
+WHERE usual_s > 0 AND gap_s > {GAP_FACTOR} * usual_s
+""".strip()
+# The first window of a topic and the newest window of a broker are not whole.
+_RATES = f"""
+WITH once AS (SELECT {WINDOW}, node, topic, client_id, max(messages) AS messages FROM gold_traffic
+  GROUP BY {WINDOW}, node, topic, client_id),
+latest AS (SELECT node, max(window_start) AS time FROM once GROUP BY node),
+numbered AS (SELECT once.*, row_number() OVER (PARTITION BY once.node, topic, client_id ORDER BY window_start) AS nth
+  FROM once JOIN latest ON latest.node = once.node AND once.window_start < latest.time),
+history AS (SELECT node, topic, client_id, median(messages) AS usual FROM numbered WHERE nth > 1
+  GROUP BY node, topic, client_id HAVING count(*) >= {WINDOWS_MIN}),
+off AS (SELECT numbered.*, usual, abs(messages - usual) AS distance FROM numbered
+  JOIN history ON history.node = numbered.node AND history.topic = numbered.topic
+  AND history.client_id = numbered.client_id WHERE nth > 1),
+spread AS (SELECT node, topic, client_id, greatest(1.4826e0 * median(distance), max(usual) / 10, 1e0) AS width FROM off
+  GROUP BY node, topic, client_id)
+SELECT {WINDOW}, off.node, off.topic, off.client_id, messages, usual,
+  greatest(usual - {RATE_FACTOR} * width, 0e0) AS low, usual + {RATE_FACTOR} * width AS high
+FROM off JOIN spread ON spread.node = off.node AND spread.topic = off.topic AND spread.client_id = off.client_id
+WHERE distance > {RATE_FACTOR} * width
 """.strip()
 _CHURN = _sums("connects", "refused", "disconnects", "takeovers", "expiries")
 _TELEMETRY = (
@@ -100,12 +174,27 @@ VIEWS = {
         f"SELECT {WINDOW}, {_TELEMETRY} FROM (SELECT *, row_number() OVER (PARTITION BY window_start, node, silver,"
         " topic, client_id, field ORDER BY count DESC, stream) AS place FROM gold_telemetry) AS placed WHERE place = 1"
     ),
+    "presence": _PRESENCE,
+    "devices": _DEVICES,
+    "last_values": _LAST_VALUES,
+    "gaps": _GAPS,
+    "rates": _RATES,
     "fanout": "SELECT node, topic, subscribers, messages FROM gold_fanout",
 }
-SPARK = {"text": "STRING", "next_us": "unix_micros(next_time)", "time_us": "unix_micros(edges.time)"}
-DUCKDB = {"text": "VARCHAR", "next_us": "epoch_us(next_time)", "time_us": "epoch_us(edges.time)"}
+SPARK = {"text": "STRING", "us": "unix_micros"}
+DUCKDB = {"text": "VARCHAR", "us": "epoch_us"}
 # views that read another table than the gold table of their own name
-SOURCES = {"topics": "traffic", "clients": "traffic", "prefixes": "traffic", "audit": "backlog", "sessions": "bronze"}
+SOURCES = {
+    "topics": "traffic",
+    "clients": "traffic",
+    "prefixes": "traffic",
+    "gaps": "traffic",
+    "rates": "traffic",
+    "presence": "devices",
+    "last_values": "devices",
+    "audit": "backlog",
+    "sessions": "bronze",
+}
 
 
 def source(view: str) -> str:

@@ -19,7 +19,7 @@ from mosq.pipeline.lake.parts import PartWriter
 from mosq.pipeline.lake.places import Place, place_of
 from mosq.pipeline.lake.table import Table
 from mosq.pipeline.rows import types
-from mosq.pipeline.rows.tables import BRONZE, GOLD, QUARANTINE
+from mosq.pipeline.rows.tables import BRONZE, DEVICE_SCHEMA, GOLD, QUARANTINE
 from mosq.pipeline.rows.work import Rule, Work, read_manifest
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def write(found: Settings) -> None:
     place, identity = place_of(found), str(uuid.uuid4())
     schemas = {"telemetry": types.schema("temperature DOUBLE, unit STRING, n BIGINT"), "power": types.schema("value DOUBLE")}
     rules = tuple(Rule(one.name, one.topic, one.format, schemas[one.name]) for one in found.silver)
-    work = Work(place, "demo", rules, window_us=found.window_us, prefix_levels=found.prefix_levels)
+    work = Work(place, "demo", rules, window_us=found.window_us, prefix_levels=found.prefix_levels, devices=True)
     wanted = {"bronze": BRONZE, "quarantine": QUARANTINE, **{rule.table: types.silver_schema(schemas[rule.name]) for rule in rules}}
     tables = {name: Table.create(place, name, schema, identity) for name, schema in wanted.items()}
     manifest = read_manifest(work(Fleet().table().to_batches(max_chunksize=1000)))
@@ -120,13 +120,15 @@ def write(found: Settings) -> None:
         table.append(manifest.parts[name], "fleet", 0, {})
     for name, rows in manifest.sums.items():
         _append(place, f"gold/{name}", rows, GOLD[name].schema, identity)
+    _append(place, "gold/devices", manifest.devices, DEVICE_SCHEMA, identity)
     assert manifest.accounts is not None
     backlog, _, _ = audit.accounts(manifest.accounts)
     _append(place, "gold/backlog", backlog, audit.SCHEMA, identity)
 
 
-def _append(place: Place, name: str, rows: pa.Table, schema: pa.Schema, identity: str) -> None:
-    table = Table.create(place, name, schema, identity)
+def _append(place: Place, name: str, rows: pa.Table | None, schema: pa.Schema, identity: str) -> None:
+    assert rows is not None
+    table = Table.create(place, name, schema, identity, ("date",) if "date" in schema.names else ())
     writer = PartWriter(place, name, schema)
     writer.write(rows.select(schema.names))
     table.append(writer.close(), "fleet", 0, {})

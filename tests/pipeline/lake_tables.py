@@ -13,7 +13,7 @@ from mosq.pipeline import audit, settings
 from mosq.pipeline.lake.parts import PartWriter
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.rows.tables import BRONZE, GOLD, QUARANTINE
+from mosq.pipeline.rows.tables import BRONZE, DEVICE_SCHEMA, DEVICES, GOLD, QUARANTINE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ NODE = "node-1"
 
 
 def schema_of(name: str) -> pa.Schema:
-    known = {"bronze": BRONZE, "quarantine": QUARANTINE, "gold/backlog": audit.SCHEMA}
+    known = {"bronze": BRONZE, "quarantine": QUARANTINE, "gold/backlog": audit.SCHEMA, DEVICES: DEVICE_SCHEMA}
     return known[name] if name in known else GOLD[name.removeprefix("gold/")].schema
 
 

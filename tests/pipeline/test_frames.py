@@ -14,7 +14,8 @@ import pytest
 
 from mosq.pipeline import MosqPipelineError, audit, frames, views
 from mosq.pipeline.duck import Duck
-from mosq.pipeline.rows.tables import GOLD, TELEMETRY_SCHEMA
+from mosq.pipeline.rows.devices import Devices
+from mosq.pipeline.rows.tables import DEVICE_SCHEMA, DEVICES, GOLD, TELEMETRY_SCHEMA
 from tests.pipeline.lake_tables import load, put
 from tests.pipeline.streams import ACCOUNT, BEGIN, CONNECT, DISCONNECT, MESSAGE, TAKE_OVER, Bronze
 
@@ -48,7 +49,9 @@ def gold(name: str, chance: random.Random) -> list[dict[str, Any]]:
         for field in one.schema:
             if field.name in ("date", *row):
                 continue
-            if field.name in (*one.sums, *one.maxima):
+            if field.name in ("first_time", "last_time"):
+                row[field.name] = start + timedelta(seconds=chance.randrange(60))
+            elif field.name in one.how:
                 row[field.name] = chance.randrange(1, 1 << 40)
             elif field.name == "bucket_us":
                 row[field.name] = (1 << chance.randrange(20)) - 1
@@ -75,6 +78,11 @@ def found(tmp_path: Path) -> Settings:
     table = put(found, "silver/temp-1", [{"time": BEGIN, "value": 1.5, "big": 10**37}], schema)
     table.add_columns([pa.field("unit", pa.string()), pa.field("deep", pa.list_(pa.struct([("a", pa.int64())])))])
     put(found, "silver/temp-1", [{"time": BEGIN, "value": 2.5, "unit": "C", "deep": [{"a": 1}]}], table.schema)
+    devices = Devices()
+    for part in rows.to_batches(max_chunksize=7):
+        devices.records(part)
+    devices.values("temp-1", rows.to_batches()[0], ["value"], [pa.array(range(rows.num_rows))])
+    put(found, DEVICES, devices.content(), DEVICE_SCHEMA)
     put(found, "gold/fanout", [{"node": "n1", "topic": "site/1", "subscribers": 3, "messages": 5}],
         pa.schema([("node", pa.string()), ("topic", pa.string()), ("subscribers", pa.int64()), ("messages", pa.int64())]))
     return found

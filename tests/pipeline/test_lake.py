@@ -149,8 +149,8 @@ def test_sums_equal_naive_sums_with_few_rows_written_again(place: Place) -> None
             most[key] = max(most.get(key, 0), top)
             found.append({"date": window.date(), "window_start": window, "topic": topic, "n": n, "most": top})
         table = pa.Table.from_pylist(found, SUMS)
-        assert gold.merge(table, KEYS, ["n"], ["most"], "app", batch)
-        assert not gold.merge(table, KEYS, ["n"], ["most"], "app", batch)
+        assert gold.merge(table, KEYS, {"n": "sum", "most": "max"}, "app", batch)
+        assert not gold.merge(table, KEYS, {"n": "sum", "most": "max"}, "app", batch)
         if batch == 40:
             upkeep.tend(gold, upkeep.Plan(closed=NOW + datetime.timedelta(minutes=3), at_least=2))
     got = {(row["window_start"], row["topic"]): (row["n"], row["most"]) for row in gold.read().to_pylist()}
@@ -164,8 +164,8 @@ def test_sums_while_another_process_merges_files(place: Place) -> None:
     gold = Table.create(place, "gold/traffic", SUMS, "id")
     one = pa.Table.from_pylist([{"date": NOW.date(), "window_start": NOW, "topic": "a", "n": 1, "most": 1}], SUMS)
     later = pa.Table.from_pylist([one.to_pylist()[0] | {"window_start": NOW + datetime.timedelta(hours=1)}], SUMS)
-    gold.merge(later, KEYS, ["n"], ["most"], "other", 0)
-    gold.merge(one, KEYS, ["n"], ["most"], "app", 0)
+    gold.merge(later, KEYS, {"n": "sum", "most": "max"}, "other", 0)
+    gold.merge(one, KEYS, {"n": "sum", "most": "max"}, "app", 0)
     inner, calls = gold._merging, []
 
     def with_a_compaction(*args: Any) -> Any:
@@ -178,7 +178,7 @@ def test_sums_while_another_process_merges_files(place: Place) -> None:
         return actions
 
     gold._merging = with_a_compaction  # type: ignore[method-assign]
-    assert gold.merge(one, KEYS, ["n"], ["most"], "app", 1)
+    assert gold.merge(one, KEYS, {"n": "sum", "most": "max"}, "app", 1)
     assert len(calls) == 2 and sorted(row["n"] for row in gold.read().to_pylist()) == [1, 2]
 
 

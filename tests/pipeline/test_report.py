@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import datetime
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.report import about_sessions, gather, sections
+from mosq.pipeline.report import about_devices, about_sessions, gather, sections
 from mosq.pipeline.report.gather import Tables
 from mosq.pipeline.report.make import contents, write
 from tests.pipeline import gold
@@ -103,10 +104,32 @@ def test_figures_are_those_of_the_tables(made: Tables, folder: Path) -> None:
 def test_alarms_are_on_top(made: Tables, spark: SparkSession) -> None:
     audit = about_sessions.audit(made)
     assert audit.warnings[0] == "ALARM: messages of 2 of 7 sessions do not add up."
-    assert "+3 between published messages and their outcomes" in audit.warnings[1] and "owing, session 8: has ended, and 5 still wait" in audit.warnings[2]
+    assert "+3 between published messages and their outcomes" in audit.warnings[1] and ", session 8): has ended, and 5 still wait" in audit.warnings[2]
+    assert audit.warnings[2].startswith("owing (node ")
     good = about_sessions.audit(gold.tables(spark, wrong=False))
     assert good.warnings == [] and good.notes[0].startswith("All 5 sessions add up: ")
     assert "dropped" in good.notes[0].partition(" or waits. ")[2]
+
+
+def test_devices_are_offline_silent_or_unusual(spark: SparkSession) -> None:
+    at = datetime.datetime(2026, 11, 1, 12, tzinfo=datetime.UTC)
+    who = {"node": "n1", "client_id": "pump", "topic": "site/1"}
+    client = {"node": "n1", "state": "offline", "since": at, "reason": 0, "connects": 2}
+    given: dict[str, list[dict[str, object]]] = {
+        "devices": [who | {"last_seen": at}],
+        "presence": [client | {"client_id": "pump", "online": False}, client | {"client_id": "fan", "online": True}],
+        "gaps": [who | {"gap_from": at, "gap_to": None, "gap_s": 60.0, "usual_s": 5.0, "missing": 11},
+                 who | {"gap_from": at, "gap_to": at + datetime.timedelta(seconds=20), "gap_s": 20.0, "usual_s": 5.0, "missing": 3}],
+        "rates": [who | {"window_start": at, "messages": 60, "usual": 20.0, "low": 14.0, "high": 26.0}],
+    }
+    schema = {"gaps": "node STRING, client_id STRING, topic STRING, gap_from TIMESTAMP, gap_to TIMESTAMP, gap_s DOUBLE, usual_s DOUBLE, missing BIGINT"}
+    frames = {name: spark.createDataFrame(rows, schema.get(name)) for name, rows in given.items()}
+    section = about_devices.devices(Tables(frames))
+    assert dict(section.facts) == {"Clients on a topic": "1", "Clients online": "1", "Clients offline": "1", "Gaps in telemetry": "2", "Silent now": "1",
+                                   "Windows with an unusual rate": "1"}
+    offline, gaps, rates = ([[cell.text for cell in row] for row in table.rows] for table in section.tables)
+    assert offline[0][:3] == ["pump", "n1", "offline"] and [row[4] for row in gaps] == ["still silent", "2026-11-01 12:00:20"] and rates[0][4:] == ["60", "20", "14", "26"]
+    assert not about_devices.devices(Tables({})).filled
 
 
 def test_fan_out_and_lag_and_reasons(made: Tables) -> None:

@@ -216,8 +216,9 @@ records = st.builds(
     reason=st.sampled_from([0, 0x80, 0x97]), payload=st.none() | st.binary(max_size=5))
 
 
-def naive(rows: list[dict[str, Any]], marks: dict[str, int]) -> dict[str, dict[tuple[Any, ...], list[int]]]:
-    found: dict[str, dict[tuple[Any, ...], list[int]]] = {name: defaultdict(lambda: [0, 0, 0, 0, 0]) for name in GOLD}
+def naive(rows: list[dict[str, Any]], marks: dict[str, int]) -> dict[str, dict[tuple[Any, ...], list[Any]]]:
+    found: dict[str, dict[tuple[Any, ...], list[Any]]] = {name: defaultdict(lambda: [0, 0, 0, 0, 0]) for name in GOLD}
+    times: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     for row in rows:
         if row["time"] is None:
             continue
@@ -227,7 +228,9 @@ def naive(rows: list[dict[str, Any]], marks: dict[str, int]) -> dict[str, dict[t
         if us < marks.get(f"node-1/{row['stream']}/{row['shard']}", -1):
             found["late"][start,][0] += 1
         elif kind == 1:
-            volume = found["traffic"][start, row["stream"], "/".join(topic.split("/")[:2]), topic, client]
+            key = start, row["stream"], "/".join(topic.split("/")[:2]), topic, client
+            volume = found["traffic"][key]
+            times[key].append(row["time"])
             volume[0] += 1
             volume[1] += len(row["payload"] or b"")
             wait = max((row["commit_time"] - row["time"]) // datetime.timedelta(microseconds=1), 0)
@@ -239,6 +242,8 @@ def naive(rows: list[dict[str, Any]], marks: dict[str, int]) -> dict[str, dict[t
             found["drops"][start, row["reason"], client][0] += 1
         elif kind in (2, 3, 7, 8):
             found["churn"][start, client][1 if kind == 2 and row["reason"] >= 0x80 else {2: 0, 3: 2, 8: 3, 7: 4}[kind]] += 1
+    for key, these in times.items():
+        found["traffic"][key][2:4] = [max(these), min(these)]
     return found
 
 
@@ -266,8 +271,8 @@ def test_sums_equal_those_of_a_loop(rows: list[dict[str, Any]], marks: dict[str,
             assert row["date"] == row["window_start"].date() and row["window_end"] - row["window_start"] == datetime.timedelta(microseconds=WINDOW) and row["node"] == "node-1"
             key = (start, *(row[key] for key in keys))
             assert key not in got
-            got[key] = [row[value] for value in gold.sums + gold.maxima]
-        assert got == {key: value[:len(gold.sums + gold.maxima)] for key, value in wanted[name].items()}
+            got[key] = [row[value] for value in gold.how]
+        assert got == {key: value[:len(gold.how)] for key, value in wanted[name].items()}
 
 
 def test_quarantine_has_the_keys_of_silver() -> None:

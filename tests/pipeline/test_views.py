@@ -53,7 +53,7 @@ def test_a_view_exists_if_its_table_does(tmp_path: Path) -> None:
     assert (duck.tables, duck.views) == (["bronze"], ["sessions"])
     put(found, "gold/traffic", rows(("all", "site/1", "a", 1)))
     duck.refresh()
-    assert duck.views == ["topics", "clients", "prefixes", "traffic", "sessions"]
+    assert duck.views == ["topics", "clients", "prefixes", "traffic", "sessions", "gaps", "rates"]
     put(found, "bronze", bronze.table())
     assert duck.query("SELECT count(*) AS n FROM bronze").to_pylist() == [{"n": 1}]
     duck.refresh()

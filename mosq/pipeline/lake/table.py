@@ -288,20 +288,43 @@ class Table:
         self,
         rows: pa.Table,
         keys: "Sequence[str]",
-        sums: "Sequence[str]",
-        maxima: "Sequence[str]",
+        how: "Mapping[str, str]",
         app: str,
         batch: int,
         about: "Mapping[str, object] | None" = None,
     ) -> bool:
-        """Add rows to those of the same keys: `sums` are added, of `maxima` the greatest value stays.
+        """Join rows with those of the same keys; `how` has the function of each other column: sum, max or min.
 
         Only files whose windows overlap the new rows are written again. The newest window of a date gets a file of its
         own, so that the next batch writes few rows again.
         """
 
         def actions() -> list[Any]:
-            return self._merging(rows, keys, sums, maxima)
+            return self._merging(rows, keys, how)
+
+        return self._commit(actions, "append", app, batch, about or {})
+
+    def fold(
+        self,
+        rows: pa.Table,
+        folded: "Callable[[pa.Table], pa.Table]",
+        app: str,
+        batch: int,
+        about: "Mapping[str, object] | None" = None,
+    ) -> bool:
+        """Replace the content of a table without partitions by `folded` of it and more rows.
+
+        The whole table is written again, so it must be small.
+        """
+
+        def actions() -> list[Any]:
+            from deltalake.transaction import RemoveAction
+
+            old, now = self.adds().to_pylist(), int(time.time() * 1000)
+            schema = self.schema
+            both = pa.concat_tables([one.select(schema.names).cast(schema) for one in (*map(self._of_file, old), rows)])
+            gone = [RemoveAction(add["path"], True, now, add["size_bytes"], {}) for add in old]
+            return [*gone, *self._adding(self._written(folded(both), schema))]
 
         return self._commit(actions, "append", app, batch, about or {})
 
@@ -437,14 +460,11 @@ class Table:
 
     # ---- merge
 
-    def _merging(
-        self, rows: pa.Table, keys: "Sequence[str]", sums: "Sequence[str]", maxima: "Sequence[str]"
-    ) -> list[Any]:
+    def _merging(self, rows: pa.Table, keys: "Sequence[str]", how: "Mapping[str, str]") -> list[Any]:
         def folded(both: pa.Table) -> pa.Table:
-            aggregates = [*((name, "sum") for name in sums), *((name, "max") for name in maxima)]
-            merged = both.group_by(list(keys), use_threads=False).aggregate(aggregates)
-            merged = merged.select([*keys, *(f"{name}_{how}" for name, how in aggregates)])
-            return merged.rename_columns([*keys, *sums, *maxima])
+            merged = both.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
+            merged = merged.select([*keys, *(f"{name}_{one}" for name, one in how.items())])
+            return merged.rename_columns([*keys, *how])
 
         return self._rewriting(rows, folded)
 

@@ -29,6 +29,7 @@ AT_LEAST = 8  # small files of one date, before they are merged
 NEWEST_AT_LEAST = 48  # of the newest date: batches add to it, so it would be merged again and again
 GOLD_ROWS = 4_000_000  # of a merged gold file, which is made in memory
 MERGES = "mosq/merges"  # the name under which commits of merges are numbered
+TIME = "time"
 FULL_EVERY_S = 12 * 3600
 
 
@@ -179,11 +180,16 @@ def _exchanged(
 
 
 def expire(table: Table, keep_us: int, record: "Record | None" = None) -> int:
-    """Delete the dates that ended more than `keep_us` ago; return how many rows."""
+    """Delete the dates that ended more than `keep_us` ago; return how many rows.
+
+    A table without dates loses the rows whose `time` is of such a date.
+    """
     last = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(microseconds=keep_us)).date()
     adds = table.adds()
-    if not adds.num_rows or DATE not in table.partition_by:
+    if not adds.num_rows:
         return 0
+    if DATE not in table.partition_by:
+        return _expire_rows(table, last, record)
     dates = adds[f"partition.{DATE}"]
     old = adds.filter(pc.fill_null(pc.less(dates, pa.scalar(last, dates.type)), fill_value=False))
     if not old.num_rows:
@@ -193,6 +199,15 @@ def expire(table: Table, keep_us: int, record: "Record | None" = None) -> int:
     first = None if record is None else functools.partial(record, table, which, last)
     table.delete(which, {"mosq": "retention"}, first)
     return int(n)
+
+
+def _expire_rows(table: Table, last: datetime.date, record: "Record | None") -> int:
+    if TIME not in table.schema.names:
+        return 0
+    begin = datetime.datetime.combine(last, datetime.time(), datetime.UTC)
+    which = pc.field(TIME) < pa.scalar(begin, table.schema.field(TIME).type)
+    first = None if record is None else functools.partial(record, table, which, last)
+    return table.delete(which, {"mosq": "retention"}, first)
 
 
 def erase(

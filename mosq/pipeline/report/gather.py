@@ -36,8 +36,8 @@ class Lag:
 class Tables:
     """Hold the tables that exist; a missing one is None.
 
-    The keys of `gold`: topics, clients, prefixes, latency, drops, churn, sessions, backlog, audit, fanout, late
-    (docs/pipeline.md).
+    The keys of `gold`: topics, clients, prefixes, latency, drops, churn, sessions, presence, devices, last_values,
+    gaps, rates, backlog, audit, fanout, late (docs/pipeline.md).
     """
 
     gold: Mapping[str, DataFrame]

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.report import about_sessions, left_out, sections
+from mosq.pipeline.report import about_devices, about_sessions, left_out, sections
 from mosq.pipeline.report.showing import names
 from mosq.tools.bench.html import csv_files
 from mosq.tools.bench.html.page import Kind, page
@@ -24,6 +24,7 @@ PIPELINE = Kind("mosq pipeline report", "how_pipeline.html", "the CSV file has t
 CSV_ROWS_MAX = 200_000
 PAYLOAD_MAX = 1024  # most bytes of a payload that a row shows: all rows are in memory
 PAGE = "report.html"
+TIMES = ("window_start", "time", "connected_at", "last_seen", "since", "gap_from")
 AT_ONCE = 3  # concurrent queries: their results are small, and planning a query uses one core
 
 
@@ -45,6 +46,7 @@ def contents(tables: Tables, progress: Callable[[str], None], more: list[Section
         ("fan-out", sections.fan_out),
         ("drops", about_sessions.drops),
         ("sessions", about_sessions.churn),
+        ("devices", about_devices.devices),
         ("backlog", about_sessions.backlog),
         ("quarantine", left_out.quarantine),
         ("late rows", left_out.late),
@@ -108,7 +110,7 @@ def _rows(frame: DataFrame) -> Iterator[list[Any]]:
     """Yield at most CSV_ROWS_MAX rows, the newest ones if the table has a time."""
     from pyspark.sql import functions as f
 
-    at = next((name for name in ("window_start", "time", "connected_at") if name in frame.columns), None)
+    at = next((name for name in TIMES if name in frame.columns), None)
     if "payload" in frame.columns:
         frame = frame.withColumn("payload", f.substring("payload", 1, PAYLOAD_MAX))
     ordered = frame if at is None else frame.orderBy(f.desc(at))

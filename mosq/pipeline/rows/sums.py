@@ -1,8 +1,8 @@
 """Compute the rows that records add to the gold tables.
 
 The tables hold one finished row for each key. A batch gives contributions: MERGE adds the sums, and keeps the greatest
-of the maxima. So it does not matter how records are divided into batches. A message that lies in several streams is
-counted for each of them in gold/traffic; the views take the count of one stream.
+of the maxima and the least of the minima. So it does not matter how records are divided into batches. A message that
+lies in several streams is counted for each of them in gold/traffic; the views take the count of one stream.
 
 A row is late if it is older than the watermark of its place: its window was already reported as complete. The records
 of a shard have one order, so each shard has its own watermark. Only a clock that was set back makes rows late, and a
@@ -98,6 +98,8 @@ class Sums:
             "topic": _text(batch["topic"]),
             "client_id": _text(batch["client_id"]),
             "bytes": pc.fill_null(pc.binary_length(batch["payload"]), 0).cast(pa.int64()),
+            "first_time": batch["time"],
+            "last_time": batch["time"],
         }
         found = _picked(rows, message)
         self._take("traffic", found.append_column("messages", _ones(found)))
@@ -120,8 +122,8 @@ class Sums:
         if not rows.num_rows:
             return
         gold = GOLD[name]
-        keys = [column for column in rows.column_names if column not in gold.sums + gold.maxima]
-        grouped = _grouped(rows, keys, gold.sums, gold.maxima)
+        keys = [column for column in rows.column_names if column not in gold.how]
+        grouped = grouped_by(rows, keys, gold.how)
         self.partial[name].append(self._finished(name, grouped))
         self.n += grouped.num_rows
         if len(self.partial[name]) > 1 and self.n > 1 << 18:
@@ -156,12 +158,10 @@ def _picked(columns: "Mapping[str, Any]", mask: Any) -> pa.Table:
     return rows if mask.all() else rows.filter(pa.array(mask)) if mask.any() else rows.slice(0, 0)
 
 
-def _grouped(rows: pa.Table, keys: list[str], sums: "Sequence[str]", maxima: "Sequence[str]") -> pa.Table:
-    aggregates = [*((name, "sum") for name in sums), *((name, "max") for name in maxima)]
-    done = rows.group_by(keys, use_threads=False).aggregate(aggregates)
-    return done.select([*keys, *(f"{name}_{how}" for name, how in aggregates)]).rename_columns(
-        [*keys, *sums, *maxima]
-    )
+def grouped_by(rows: pa.Table, keys: "Sequence[str]", how: "Mapping[str, str]") -> pa.Table:
+    """Return one row for each key; `how` has the function of each other column."""
+    done = rows.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
+    return done.select([*keys, *(f"{name}_{one}" for name, one in how.items())]).rename_columns([*keys, *how])
 
 
 def combine(partial: "Mapping[str, Sequence[pa.Table]]") -> dict[str, pa.Table]:
@@ -172,7 +172,7 @@ def combine(partial: "Mapping[str, Sequence[pa.Table]]") -> dict[str, pa.Table]:
         rows = pa.concat_tables(parts) if parts else gold.schema.empty_table()
         keys = list(gold.keys)
         if len(parts) > 1:
-            rows = _grouped(rows, keys, gold.sums, gold.maxima).select(gold.schema.names).cast(gold.schema)
+            rows = grouped_by(rows, keys, gold.how).select(gold.schema.names).cast(gold.schema)
         found[name] = rows.sort_by([(key, "ascending") for key in keys])
     return found
 

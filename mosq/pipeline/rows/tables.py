@@ -50,22 +50,42 @@ def _whole(*names: str) -> tuple[pa.Field, ...]:
 
 @dataclass(frozen=True)
 class Gold:
-    """Describe a gold table: one row for each key; MERGE adds `sums` and keeps the greatest of `maxima`."""
+    """Describe a gold table with one row for each key.
+
+    MERGE adds `sums`, and keeps the greatest of `maxima` and the least of `minima`.
+    """
 
     schema: pa.Schema
     sums: tuple[str, ...]
     maxima: tuple[str, ...] = ()
+    minima: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return tuple(name for name in self.schema.names if name not in self.sums + self.maxima)
+        return tuple(name for name in self.schema.names if name not in self.how)
+
+    @property
+    def how(self) -> dict[str, str]:
+        """Return the function of each column that MERGE changes."""
+        functions = {"sum": self.sums, "max": self.maxima, "min": self.minima}
+        return {name: function for function, names in functions.items() for name in names}
 
 
 CHURN = ("connects", "refused", "disconnects", "takeovers", "expiries")
 GOLD = {
     "traffic": Gold(
-        pa.schema([*WINDOW, *_text("stream", "prefix", "topic", "client_id"), *_whole("messages", "bytes")]),
+        pa.schema(
+            [
+                *WINDOW,
+                *_text("stream", "prefix", "topic", "client_id"),
+                *_whole("messages", "bytes"),
+                pa.field("first_time", TIME),
+                pa.field("last_time", TIME),
+            ]
+        ),
         ("messages", "bytes"),
+        ("last_time",),
+        ("first_time",),
     ),
     "latency": Gold(
         pa.schema([*WINDOW, *_text("stream"), *_whole("bucket_us", "messages", "max_us")]), ("messages",), ("max_us",)
@@ -88,3 +108,23 @@ TELEMETRY_SCHEMA = pa.schema(
     ]
 )
 TELEMETRY_KEYS = tuple(TELEMETRY_SCHEMA.names[: TELEMETRY_SCHEMA.get_field_index("count")])
+# What the records say last, a row for each key. `messages` and `first_time` are of all records of the key (for a value
+# they are 0 and null), the other columns are of the record with the greatest `seq`. There are three kinds of rows:
+# - messages of a client on a topic: `silver` and `field` are ""
+# - the last value of a field: `silver` is the rule
+# - a client's connection: `topic`, `silver` and `field` are ""; a start of the broker: `field` is START, `client_id` ""
+DEVICES = "gold/devices"
+DEVICE_KEYS = ("node", "stream", "shard", "client_id", "topic", "silver", "field")
+DEVICE_SCHEMA = pa.schema(
+    [
+        *PLACE,
+        *_text("client_id", "topic", "silver", "field"),
+        *_whole("seq"),
+        pa.field("time", TIME),
+        *_text("value"),
+        pa.field("number", pa.float64()),
+        pa.field("first_time", TIME),
+        *_whole("messages"),
+    ]
+)
+START_FIELD, ONLINE, OFFLINE, EXPIRED = "start", "online", "offline", "expired"

@@ -16,6 +16,7 @@ from mosq.pipeline.lake.parts import PartWriter
 from mosq.pipeline.rows import inference, keys, types
 from mosq.pipeline.rows.csv_rows import CsvReader
 from mosq.pipeline.rows.declared import key_columns
+from mosq.pipeline.rows.devices import Devices
 from mosq.pipeline.rows.found import Fields, Found
 from mosq.pipeline.rows.json_rows import JsonReader
 from mosq.pipeline.rows.number_rows import SCHEMA as NUMBER_SCHEMA
@@ -85,8 +86,8 @@ class _OfRule:
             found = self.reader.read(rows["payload"])
         return found
 
-    def write(self, rows: Any, found: Found) -> None:
-        """Write the readable rows."""
+    def write(self, rows: Any, found: Found, devices: Devices | None) -> None:
+        """Write the readable rows, and let `devices` take their values."""
         about = rows.select(KEYS) if found.at is None else rows.select(KEYS).take(found.at)
         if not about.num_rows:
             return
@@ -96,12 +97,21 @@ class _OfRule:
         columns = [*about.columns, *found.columns, rescued]
         batch = pa.RecordBatch.from_arrays(columns, schema=self.table_schema)
         self.writer.write(batch)
+        if devices is not None:
+            self._last(about, found, devices)
         if self.telemetry is not None:
             self.telemetry.add(batch)
         if self.rule.unique is not None and self.schema is not None:
             found_keys, keyless = keys.hashed(batch, key_columns(self.rule, self.schema), self.work.salt)
             self.keys.append(found_keys)
             self.keyless += keyless
+
+    def _last(self, about: Any, found: Found, devices: Devices) -> None:
+        if self.rule.format == "sparkplug" and self.schema is not None:
+            devices.metrics(self.rule.name, about, dict(zip(self.schema.names, found.columns, strict=True)))
+        else:
+            names = self.table_schema.names[len(KEYS) : -1]
+            devices.values(self.rule.name, about, names, found.columns)
 
 
 class Task:
@@ -112,6 +122,7 @@ class Task:
         self.expressions = [re.compile(filters.regex(rule.topic)) for rule in work.rules]
         self.rules = [_OfRule(rule, work) for rule in work.rules]
         self.sums = Sums(work.window_us, work.prefix_levels, work.watermarks) if "gold" in work.jobs else None
+        self.devices = Devices() if work.devices else None
         self.bronze: PartWriter | None = None
         self.quarantine: PartWriter | None = None
         self.bad: Counter[str] = Counter()
@@ -132,6 +143,8 @@ class Task:
             self.places[place] = joined(self.places[place], at) if place in self.places else at
         if self.sums is not None:
             self.sums.add(rows)
+            if self.devices is not None:
+                self.devices.records(rows)
         if "silver" in self.work.jobs:
             self._silver(rows)
         if "audit" in self.work.jobs:
@@ -193,7 +206,7 @@ class Task:
                 continue
             for part in _pieces(mine):
                 found = rule.read(part)
-                rule.write(part, found)
+                rule.write(part, found, self.devices)
                 if found.bad:
                     self._quarantine(part, rule.rule, found.bad)
 
@@ -236,6 +249,9 @@ class Task:
         if self.sums is not None:
             for name, rows in self.sums.content().items():
                 yield {"kind": "sums", "table": name, "content": content(rows)}
+        devices = None if self.devices is None else self.devices.content()
+        if devices is not None:
+            yield {"kind": "devices", "content": content(devices)}
         if self.events:
             yield {"kind": "accounts", "content": content(pa.Table.from_batches(self.events))}
         for reason, n in sorted(self.bad.items()):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mosq.pipeline.lake.parts import Part
-from mosq.pipeline.rows import inference, sums, telemetry
+from mosq.pipeline.rows import devices, inference, sums, telemetry
 from mosq.pipeline.rows.declared import Event, Unique
 from mosq.pipeline.rows.positions import joined
 from mosq.pipeline.rows.task import Task
@@ -83,6 +83,7 @@ class Work:
     telemetry: bool = False  # add up the values of the rules that declare an Event
     bronze: bool = True  # false: the input is bronze, and bronze is not written again
     only: frozenset[str] | None = None
+    devices: bool = False  # compute rows of gold/devices: values of silver, and with the job gold all others
 
     def __call__(self, batches: "Iterable[Any]") -> "Iterator[Any]":
         """Compute the tables of RecordBatches with the source's columns, or with those of bronze; yield MANIFEST."""
@@ -113,6 +114,7 @@ class Manifest:
     telemetry: dict[str, Values] = field(default_factory=dict)  # of each rule
     keys: dict[str, pa.Table] = field(default_factory=dict)  # of each rule with a key: the rows of keys.SCHEMA
     keyless: Counter[str] = field(default_factory=Counter)  # rows of these rules with null in the key
+    devices: pa.Table | None = None  # rows of gold/devices
     accounts: pa.Table | None = None  # tables.EVENTS, in the order of node, stream, shard and seq; None: no events
     # of each rule: fields without a column. The type is DDL, "" if the field cannot be a column
     fields: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
@@ -126,11 +128,17 @@ def read_manifest(rows: "Iterable[Any]") -> Manifest:
     found = Manifest()
     partial: dict[str, list[pa.Table]] = {}
     accounts: list[pa.Table] = []
+    last: list[pa.Table] = []
     for row in _dicts(rows):
-        _read(found, row, partial, accounts)
+        if row["kind"] == "devices":
+            last.append(_table(row["content"]))
+        else:
+            _read(found, row, partial, accounts)
     found.sums = sums.combine(partial)
     for values in found.telemetry.values():
         values.rows = telemetry.folded(values.rows)
+    if last:
+        found.devices = devices.folded(pa.concat_tables(last))
     if accounts:
         order = [(name, "ascending") for name in ("node", "stream", "shard", "seq")]
         found.accounts = pa.concat_tables(accounts).sort_by(order)

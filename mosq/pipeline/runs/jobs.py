@@ -147,6 +147,7 @@ class Jobs:
             late_us=behind_us,
             salt=self.tables.identity,
             telemetry=adds_values(self.jobs),
+            devices="gold" in self.jobs,
             watermarks={place: at["time_us"] - behind_us for place, at in before["shards"].items() if at["time_us"]},
         )
 
@@ -185,6 +186,7 @@ class Jobs:
             for name, rows in manifest.sums.items():
                 self.tables.merge(f"gold/{name}", rows, batch)
             self.tables.merge_values(joined(values.rows for values in manifest.telemetry.values()), batch)
+            self.tables.fold(manifest.devices, self.tables.app, batch)
         self.tables.append(BACKLOG, backlog, batch, {"batch": batch})
         settling.gather(now, manifest, self.samples, self.log)
         self._put(now)

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mosq.pipeline import MosqPipelineError, audit
-from mosq.pipeline.lake.parts import Part, PartWriter
+from mosq.pipeline.lake.parts import DATE, Part, PartWriter
 from mosq.pipeline.lake.table import Table
+from mosq.pipeline.rows import devices, telemetry, types
 from mosq.pipeline.rows import sums as gold_sums
 from mosq.pipeline.rows import tables as columns
-from mosq.pipeline.rows import telemetry, types
 from mosq.pipeline.rows.duplicates import Duplicates
 from mosq.pipeline.rows.keys import PLACE
 from mosq.pipeline.rows.tables import TELEMETRY, TELEMETRY_SCHEMA
@@ -52,6 +52,7 @@ class Plan:
     audit: bool
     gone: frozenset[str] = frozenset()
     values: frozenset[str] = frozenset()  # rules whose values gold/telemetry adds up; they are in `silver` too
+    devices: bool = False  # the rows of gold/devices of these jobs and rules; its other rows stay
 
     @property
     def jobs(self) -> frozenset[str]:
@@ -91,10 +92,12 @@ def changed(had: dict[str, Any], now: dict[str, Any]) -> Plan:
     """Return what differs between two settings; if nothing does, everything."""
     jobs, old_jobs = set(now["jobs"]), set(had["jobs"])
     names = now["silver_order"] if "silver" in jobs else []
+    new_gold = "gold" in jobs and "gold" not in old_jobs  # which has the last values of all rules
     silver = {
         name
         for name in names
         if "silver" not in old_jobs
+        or new_gold
         or had["silver"].get(name) != now["silver"][name]
         or _before(had, name) != _before(now, name)
     }
@@ -102,20 +105,22 @@ def changed(had: dict[str, Any], now: dict[str, Any]) -> Plan:
         silver |= _with_values(now, names)
     gold = set()
     if "gold" in jobs:
-        if "gold" not in old_jobs or had["window_us"] != now["window_us"]:
+        if new_gold or had["window_us"] != now["window_us"]:
             gold = set(columns.GOLD)
         elif had["prefix_levels"] != now["prefix_levels"]:
             gold = {"traffic"}
     audited = "audit" in jobs and "audit" not in old_jobs
     gone = {f"silver/{name}" for name in had["silver_order"] if name not in names}
-    gone |= {f"gold/{name}" for name in columns.GOLD} if "gold" in old_jobs - jobs else set()
+    gone |= {columns.DEVICES, *(f"gold/{name}" for name in columns.GOLD)} if "gold" in old_jobs - jobs else set()
     gone |= {BACKLOG} if "audit" in old_jobs - jobs else set()
     if adds_values(old_jobs) and not adds_values(jobs) and _with_values(had, had["silver_order"]):
         gone |= {TELEMETRY}
     if not (silver or gold or audited or gone):
         silver, gold, audited = set(names), set(columns.GOLD if "gold" in jobs else ()), "audit" in jobs
     values = _with_values(now, silver) if adds_values(jobs) else set()
-    return Plan(frozenset(silver), frozenset(gold), audited, frozenset(gone), frozenset(values))
+    return Plan(
+        frozenset(silver), frozenset(gold), audited, frozenset(gone), frozenset(values), devices="gold" in jobs
+    )
 
 
 def _with_values(setup: dict[str, Any], names: "Iterable[str]") -> set[str]:
@@ -148,6 +153,7 @@ class Filling:
         self.lost = 0
         self.duplicates: Duplicates | None = None
         self.shards: dict[str, dict[str, int]] = {}  # the newest time of each place so far
+        self.devices: list[pa.Table] = []
         self.kept: dict[str, int] = {}  # reasons of the quarantine rows that are not computed again
 
     def fill(self, stop: "threading.Event | None") -> None:
@@ -157,7 +163,7 @@ class Filling:
                 self.tables.place.child(f"silver/{name}").path.mkdir(parents=True, exist_ok=True)
             for name in self.plan.gold:
                 self.tables.place.child(f"gold/{name}").path.mkdir(parents=True, exist_ok=True)
-            for name in (BACKLOG, QUARANTINE, *((TELEMETRY,) if self.plan.values else ())):
+            for name in (BACKLOG, QUARANTINE, columns.DEVICES, *((TELEMETRY,) if self.plan.values else ())):
                 self.tables.place.child(name).path.mkdir(parents=True, exist_ok=True)
         upto = {place: at["next"] for place, at in self.state["shards"].items()}
         every = settling.bronze(self.spark, self.tables, upto)
@@ -174,6 +180,8 @@ class Filling:
             carried = self._gold(manifest, carried, date, last=i == len(dates))
             values = self._values(manifest, values, date, last=i == len(dates))
             self._audit(manifest)
+            if manifest.devices is not None:
+                self.devices = [devices.folded(pa.concat_tables([*self.devices, manifest.devices]))]
             n = sum(at["n"] for at in manifest.places.values())
             self.log(f"rebuild: {date}, {n:,} rows ({i} of {len(dates)} days)")
         self._rest()
@@ -210,6 +218,7 @@ class Filling:
             salt=self.tables.identity,
             bronze=False,
             only=self.plan.silver,
+            devices=self.plan.devices,
         )
 
     def _of_date(self, every: "DataFrame", date: datetime.date) -> Manifest:
@@ -294,6 +303,8 @@ class Filling:
             self.new.schemas[f"gold/{name}"] = columns.GOLD[name].schema
         if self.plan.audit:
             self.new.schemas[BACKLOG] = audit.SCHEMA
+        if self.plan.devices:
+            self._devices()
         for name in self.plan.gone:
             if (table := Table.open(self.tables.place, name)) is not None:
                 self.new.schemas[name] = table.schema
@@ -304,6 +315,19 @@ class Filling:
         if computed and QUARANTINE in self.tables.open:
             self._keep_quarantine(computed)
             self.new.schemas[QUARANTINE] = columns.QUARANTINE
+
+    def _devices(self) -> None:
+        """Write the computed rows of gold/devices, and its rows of other jobs and rules."""
+        kept = pc.scalar(False)
+        if "gold" not in self.plan.jobs:
+            kept |= pc.field("silver") == ""
+        if others := sorted({rule.name for rule in self.settings.silver} - self.plan.silver):
+            kept |= pc.field("silver").isin(others)
+        table = self.tables.open.get(columns.DEVICES)
+        old = columns.DEVICE_SCHEMA.empty_table() if table is None else table.refresh().read(kept)
+        rows = devices.folded(pa.concat_tables([old.cast(columns.DEVICE_SCHEMA), *self.devices]))
+        self._write(columns.DEVICES, columns.DEVICE_SCHEMA, rows)
+        self.new.schemas[columns.DEVICES] = columns.DEVICE_SCHEMA
 
     def _keep_quarantine(self, computed: set[str]) -> None:
         found = self.tables.table(QUARANTINE).refresh().dataset()
@@ -383,7 +407,8 @@ def finish(settings: "Settings", log: "Log") -> bool:
     app, step = f"{tables.app}/rebuild", switch["step"]
     for name, content in switch["tables"].items():
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(content["schema"])))
-        table = Table.create(tables.place, name, schema, tables.identity)
+        dates = () if name == columns.DEVICES else (DATE,)
+        table = Table.create(tables.place, name, schema, tables.identity, dates)
         parts = [Part(**part) for part in content["parts"]]
         table.replace(parts, app, step, schema, {"mosq": "rebuild"})
     record = Table.open(tables.place, PROGRESS)

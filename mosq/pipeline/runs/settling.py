@@ -12,6 +12,7 @@ import pyarrow as pa
 from mosq.journal.kinds import MESSAGE
 from mosq.pipeline import filters, frames
 from mosq.pipeline.rows import inference, types
+from mosq.pipeline.rows.tables import DEVICES
 from mosq.pipeline.rows.work import MANIFEST_DDL, Manifest, Work, read_manifest
 from mosq.pipeline.runs.tableset import QUARANTINE, TableSet, rules
 from mosq.tools.table import shown
@@ -197,6 +198,7 @@ def backfill(
         jobs=frozenset(["silver"]),
         bronze=False,
         only=frozenset([name]),
+        devices=DEVICES in tables.open,
     )
     rows = bronze(spark, tables, upto).where(of_rule(settings, name))
     manifest = read_manifest(rows.mapInArrow(work, MANIFEST_DDL).toArrow().to_batches())
@@ -205,6 +207,7 @@ def backfill(
         if parts := manifest.parts.get(table):
             tables.table(table).append(parts, app, step, {"mosq": "backfill", "rows": manifest.rows[table]})
             now["rows"][table] = now["rows"].get(table, 0) + manifest.rows[table]
+    tables.fold(manifest.devices, app, step)
     for reason, n in manifest.bad.items():
         now["quarantine"][reason] = now["quarantine"].get(reason, 0) + n
     gather(now, manifest, {}, log)

@@ -3,10 +3,11 @@
 This module starts no Spark and takes no lock, so it works while `run` runs and while it does not.
 """
 
+import datetime
 import time
 from typing import TYPE_CHECKING, Any
 
-from mosq.pipeline import MosqPipelineError
+from mosq.pipeline import MosqPipelineError, presence
 from mosq.pipeline.runs import progress
 from mosq.tools.table import shown
 
@@ -55,6 +56,7 @@ def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
         "new_fields": now["fields"],
         "pending": now["pending"],
         "audit": now["audit"],
+        "devices": presence.summary(settings),
     }
     try:
         found["streams"] = lag(settings, now)
@@ -124,7 +126,30 @@ def text(found: dict[str, Any]) -> str:
     for name, fields in sorted(found["new_fields"].items()):
         listed = ", ".join(f"{field} ({n:,})" for field, n in sorted(fields.items(), key=lambda one: -one[1])[:SHOWN])
         lines.append(shown(f"silver {name}: fields that came after its schema: {listed}"))
-    return "\n".join(lines + _audit_lines(found["audit"]))
+    return "\n".join(lines + _device_lines(found["devices"]) + _audit_lines(found["audit"]))
+
+
+def _device_lines(found: dict[str, Any] | None) -> list[str]:
+    if not found or not found["clients"] + found["devices"]:
+        return []
+    lines = []
+    if found["clients"]:
+        lines.append(f"clients: {found['clients'] - found['offline']:,} online, {found['offline']:,} offline")
+    lines += [
+        f"  {one['client_id']} (node {one['node']}), offline since {_moment(one['since'])}"
+        for one in found["offline_clients"]
+    ]
+    silence = f"for more than {presence.SILENT_FACTOR} of their mean intervals"
+    lines.append(f"devices: {found['devices']:,} clients on a topic, {found['silent']:,} silent {silence}")
+    lines += [
+        f"  {one['client_id']} on {one['topic']} (node {one['node']}), silent since {_moment(one['last_seen'])}"
+        for one in found["silent_devices"]
+    ]
+    return [shown(line) for line in lines]
+
+
+def _moment(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _audit_lines(found: dict[str, Any]) -> list[str]:

@@ -1,15 +1,16 @@
-"""Compare the sums of gold with the rows of bronze, and those of gold/telemetry with silver, window by window."""
+"""Compare the sums of gold with the rows of bronze, of gold/telemetry with silver, and the counts of gold/devices."""
 
 import datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mosq.journal.kinds import CONNECT, DISCONNECT, DROP, EXPIRY, MESSAGE, TAKE_OVER
+from mosq.journal.kinds import CONNECT, DISCONNECT, DROP, EXPIRY, MESSAGE, REFUSED, TAKE_OVER
 from mosq.pipeline.rows import types
 from mosq.pipeline.rows.declared import Event
-from mosq.pipeline.rows.tables import CHURN, TELEMETRY, TIME
+from mosq.pipeline.rows.tables import CHURN, DEVICES, TELEMETRY, TIME
 from mosq.pipeline.rows.telemetry import Telemetry
 from mosq.pipeline.rows.work import Rule
 from mosq.pipeline.runs.progress import BRONZE
@@ -34,6 +35,11 @@ LISTED = 1000
 DAY_US = 86_400_000_000
 EPOCH_US = datetime.date(1970, 1, 1).toordinal() * DAY_US
 Key = tuple[int, str, str]
+WHAT = (
+    "{found:,} messages and connections, the last message is {last:,};"
+    " bronze has {wanted:,}, the last is {wanted_last:,}"
+)
+Totals = dict[str, tuple[int, int]]
 
 
 class Windows:
@@ -210,3 +216,71 @@ def _totals(rows: pa.Table, window: Any, column: str, by_stream: bool) -> dict[K
     return {
         (one["window"], one["node"], one.get("stream", "")): one["n_sum"] or 0 for one in grouped.to_pylist()
     }
+
+
+# ---- gold/devices
+
+
+class Last:
+    """Count messages and accepted connections in bronze, and compare with gold/devices, place by place."""
+
+    def __init__(self, snapshot: "Snapshot", removed: list[dict[str, Any]]) -> None:
+        self.table = snapshot.tables.get(DEVICES)
+        self.totals: Totals = {}  # of each node/stream/shard: how many, the last message
+        # places of which rows were removed may have more rows in one of both
+        self.touched = {"/".join(str(one[key]) for key in ("node", "stream", "shard")) for one in removed}
+        self.is_whole = all(one["table"] not in (BRONZE, DEVICES) or one["before"] is None for one in removed)
+
+    def take(self, rows: Any) -> None:
+        """Take rows of bronze with node, stream, shard, seq, kind and reason."""
+        kind = rows["kind"].to_numpy(zero_copy_only=False)
+        reason = pc.fill_null(rows["reason"], 0).to_numpy(zero_copy_only=False)
+        mask = (kind == MESSAGE) | ((kind == CONNECT) & (reason < REFUSED))
+        rows = rows.filter(pa.array(mask))
+        _add(self.totals, rows, np.ones(rows.num_rows, np.int64), kind[mask] == MESSAGE)
+
+    def compare(self, tables: dict[str, dict[str, int]], faults: list[dict[str, Any]], notes: list[str]) -> None:
+        if self.table is None:
+            notes.append(f"there is no {DEVICES} yet: `mosq pipeline run` creates it")
+            return
+        if not self.is_whole:
+            return
+        found: Totals = {}
+        for batch in self.table.dataset().to_batches(columns=["node", "stream", "shard", "topic", "seq", "messages"]):
+            n = batch["messages"].to_numpy(zero_copy_only=False)
+            rows = batch.filter(pa.array(n > 0))
+            is_message = pc.not_equal(rows["topic"], "").to_numpy(zero_copy_only=False)
+            _add(found, rows, n[n > 0], is_message)
+        wrong = 0
+        for place in sorted(self.totals.keys() | found.keys()):
+            ours, wanted = found.get(place, (0, -1)), self.totals.get(place, (0, -1))
+            if ours != wanted and place not in self.touched:
+                wrong += 1
+                node, stream, shard = place.rsplit("/", 2)
+                what = WHAT.format(found=ours[0], last=ours[1], wanted=wanted[0], wanted_last=wanted[1])
+                faults.append(
+                    {
+                        "table": DEVICES,
+                        "what": what,
+                        "node": node,
+                        "stream": stream,
+                        "shard": int(shard),
+                        "from": min(ours[1], wanted[1]) + 1,
+                        "to": max(ours[1], wanted[1]),
+                        "n": abs(ours[0] - wanted[0]),
+                    }
+                )
+        tables[DEVICES] = {"rows": self.table.rows(), "places": len(found), "wrong": wrong}
+
+
+def _add(totals: Totals, rows: Any, n: Any, is_message: Any) -> None:
+    if not rows.num_rows:
+        return
+    seqs = np.where(is_message, rows["seq"].to_numpy(zero_copy_only=False), -1)
+    where = pc.binary_join_element_wise(rows["node"], rows["stream"], rows["shard"].cast("string"), "/")
+    coded = where.dictionary_encode()
+    codes = coded.indices.to_numpy(zero_copy_only=False)
+    for i, place in enumerate(coded.dictionary.to_pylist()):
+        mine = codes == i
+        had, last = totals.get(place, (0, -1))
+        totals[place] = had + int(n[mine].sum()), max(last, int(seqs[mine].max()))

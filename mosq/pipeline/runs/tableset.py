@@ -9,7 +9,7 @@ from mosq.pipeline import MosqPipelineError, audit, sparkplug
 from mosq.pipeline.lake.parts import PartWriter
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.rows import csv_rows, declared, telemetry, types
+from mosq.pipeline.rows import csv_rows, declared, devices, telemetry, types
 from mosq.pipeline.rows import tables as columns
 from mosq.pipeline.rows.work import Rule
 from mosq.pipeline.runs import progress
@@ -81,6 +81,7 @@ class TableSet:
             wanted[QUARANTINE] = columns.QUARANTINE
         if "gold" in jobs:
             wanted |= {f"gold/{name}": one.schema for name, one in columns.GOLD.items()}
+            self._whole(columns.DEVICES, columns.DEVICE_SCHEMA)
         if "audit" in jobs:
             wanted[BACKLOG] = audit.SCHEMA
         if "silver" in jobs:
@@ -89,8 +90,12 @@ class TableSet:
             wanted[columns.TELEMETRY] = columns.TELEMETRY_SCHEMA
         for name, schema in wanted.items():
             self._opened(name, schema)
-        if PROGRESS not in self.open:
-            self._keep(Table.create(self.place, PROGRESS, progress.SCHEMA, self.identity, ()))
+        self._whole(PROGRESS, progress.SCHEMA)
+
+    def _whole(self, name: str, schema: pa.Schema) -> None:
+        """Open or create a table that each batch writes as a whole."""
+        if name not in self.open:
+            self._keep(Table.create(self.place, name, schema, self.identity, ()))
 
     def _opened(self, name: str, schema: pa.Schema) -> None:
         if name not in self.open:
@@ -121,7 +126,12 @@ class TableSet:
         if rows.num_rows:
             gold = columns.GOLD[name.removeprefix("gold/")]
             about = {"rows": rows.num_rows}
-            self.open[name].merge(rows, gold.keys, gold.sums, gold.maxima, self.app, batch, about)
+            self.open[name].merge(rows, gold.keys, gold.how, self.app, batch, about)
+
+    def fold(self, rows: pa.Table | None, app: str, batch: int) -> None:
+        """Commit the rows of a batch to gold/devices."""
+        if rows is not None and rows.num_rows:
+            self.open[columns.DEVICES].fold(rows, devices.folded, app, batch, {"rows": rows.num_rows})
 
     def merge_values(self, rows: pa.Table, batch: int) -> None:
         """Commit the values of a batch to gold/telemetry."""

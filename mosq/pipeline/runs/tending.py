@@ -8,7 +8,7 @@ from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.lake import lock, upkeep
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.rows.tables import GOLD, TELEMETRY
+from mosq.pipeline.rows.tables import DEVICES, GOLD, TELEMETRY
 from mosq.pipeline.runs import progress, removed
 from mosq.pipeline.runs.progress import BRONZE, PROGRESS
 from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, closed
@@ -80,7 +80,8 @@ class Tending:
 def existing(settings: "Settings") -> list[Table]:
     """Return all tables of the settings that there are."""
     silver = [f"silver/{rule.name}" for rule in settings.silver]
-    names = [BRONZE, *silver, QUARANTINE, *(f"gold/{name}" for name in GOLD), BACKLOG, TELEMETRY, PROGRESS]
+    gold = [*(f"gold/{name}" for name in GOLD), DEVICES, BACKLOG, TELEMETRY]
+    names = [BRONZE, *silver, QUARANTINE, *gold, PROGRESS]
     found = [Table.open(place_of(settings), name) for name in names]
     tables = [table for table in found if table is not None]
     if not tables:

@@ -23,7 +23,7 @@ from mosq.pipeline.lake import lock as locks
 from mosq.pipeline.rows.positions import FROM, IS_GAP, at_place, place_names
 from mosq.pipeline.runs import progress, removed
 from mosq.pipeline.runs.progress import BRONZE, SWAP
-from mosq.pipeline.runs.sums_check import Values, Windows
+from mosq.pipeline.runs.sums_check import Last, Values, Windows
 from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, adds_values
 from mosq.pipeline.runs.versions import Snapshot
 
@@ -172,6 +172,7 @@ class Verification:
         self.streams = self._streams()
         self.values = Values(snapshot, self.before) if adds_values(self.jobs) else None
         self.windows = Windows(snapshot, self.removed, self.before) if "gold" in self.jobs else None
+        self.last = Last(snapshot, self.removed) if "gold" in self.jobs else None
         self.of_topic: dict[str, int] = {}
 
     def _before(self) -> dict[str, Any]:
@@ -256,6 +257,8 @@ class Verification:
             self.windows.compare(self.found.tables, self.found.faults, self.found.notes)
         if self.values is not None:
             self.values.compare(self.found.tables, self.found.faults, self.moved)
+        if self.last is not None:
+            self.last.compare(self.found.tables, self.found.faults, self.found.notes)
         return self.found
 
     def _journal(self, one: Pass) -> None:
@@ -308,6 +311,8 @@ class Verification:
             self._may_lack(one, batch, inside, at, rule)
             if self.windows is not None:
                 self.windows.take(batch.filter(pa.array(inside)))
+            if self.last is not None:
+                self.last.take(batch.filter(pa.array(inside)))
         self._gaps(one)
 
     def _rule(self, topic: str) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.rows.tables import GOLD, TELEMETRY
+from mosq.pipeline.rows.tables import DEVICES, GOLD, TELEMETRY
 from mosq.pipeline.runs import progress
 from mosq.pipeline.runs.progress import BRONZE, PROGRESS
 from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE
@@ -22,7 +22,7 @@ WAIT_S = 0.2
 def names(setup: dict[str, Any]) -> list[str]:
     """Return the names of the tables that batches write with the settings of tables."""
     found = [BRONZE, QUARANTINE, *(f"silver/{name}" for name in setup["silver_order"])]
-    return [*found, *(f"gold/{name}" for name in GOLD), BACKLOG, TELEMETRY]
+    return [*found, *(f"gold/{name}" for name in GOLD), DEVICES, BACKLOG, TELEMETRY]
 
 
 def of_batch(table: Table, app: str, batch: int) -> Table | None:
