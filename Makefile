@@ -83,7 +83,7 @@ load-ui: ## run load tests with locust's web page (PORT=)
 		$(if $(BROKER),--broker '$(BROKER)') $(if $(PORT),--port $(PORT))
 
 ##@ Pipeline
-pipeline-demo: ## run a broker, 200 devices and the Spark pipeline for a minute, then write the report (SECONDS= DIR= MASTER=)
-	@dev/pipeline-demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)") $(if $(MASTER),--master "$(MASTER)")
+pipeline-demo: ## run a broker, 200 devices and the Spark pipeline for a minute, then write the report (SECONDS= DIR= MASTER= DATA=weather)
+	@dev/pipeline-demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)") $(if $(DATA),--data "$(DATA)") $(if $(MASTER),--master "$(MASTER)")
 pipeline-demo-cluster: ## the same on a standalone Spark cluster, a master and two workers that it starts here (SECONDS= DIR=)
 	@dev/pipeline-demo --cluster $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)")

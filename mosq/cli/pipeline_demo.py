@@ -10,19 +10,23 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mosq.cli.commands import main as mosq
 from mosq.cli.pipeline.options import EXIT_OK, guarded
-from mosq.pipeline import MosqPipelineError, settings
+from mosq.pipeline import MosqPipelineError, settings, weather
 from mosq.pipeline.lake.lock import Lock
 from mosq.pipeline.runs import jobs, status
 from mosq.pipeline.runs.fleet import Fleet
 from mosq.pipeline.runs.live import Live
 from mosq.tools.bench.started import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 START_S = 30.0
 OURS = ".mosq-pipeline-demo"  # marks a folder that may be removed
@@ -32,11 +36,11 @@ allow_anonymous true
 persistence true
 persistence_location {folder}/
 max_queued_messages 300
-stream telemetry site/# shards 2
+stream telemetry {topics} shards 2
 stream_events true
 log_dest file {folder}/broker.log
 {user}"""
-QUESTION = "SELECT topic, sum(messages) AS messages FROM topics GROUP BY topic ORDER BY 2 DESC, 1 LIMIT 5"
+FLEET_QUESTION = "SELECT topic, sum(messages) AS messages FROM topics GROUP BY topic ORDER BY 2 DESC, 1 LIMIT 5"
 PIPELINE = """\
 [pipeline]
 journal = "broker/mosquitto.db.store/streams"
@@ -45,6 +49,12 @@ window = "10 seconds"
 prefix_levels = 2
 master = "{master}"
 
+{silver}
+[spark]
+"spark.sql.shuffle.partitions" = "2"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
+"""
+FLEET_SILVER = """\
 [[silver]]
 name = "telemetry"
 topic = "site/+/+/telemetry"
@@ -55,10 +65,6 @@ schema = "temperature DOUBLE, unit STRING, n BIGINT"
 name = "power"
 topic = "site/+/+/power"
 format = "number"
-
-[spark]
-"spark.sql.shuffle.partitions" = "2"
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
 """
 # a cluster of this machine: a master and two workers
 CLUSTER = """\
@@ -68,14 +74,25 @@ CLUSTER = """\
 """
 
 
-def _broker(folder: Path, port: int) -> "subprocess.Popen[bytes]":
+@dataclass(frozen=True)
+class Scene:
+    """Hold what a demo shows: its senders, their topics, and the question at the end."""
+
+    topics: str
+    silver: str
+    question: str
+    begin: "Callable[[int], Fleet | weather.Weather]"  # gets the port
+    what: str
+
+
+def _broker(folder: Path, port: int, topics: str) -> "subprocess.Popen[bytes]":
     import os
     import socket
 
     home = folder / "broker"
     home.mkdir()
     user = "user root\n" if os.geteuid() == 0 else ""  # otherwise it could not write to the folder
-    (home / "mosquitto.conf").write_text(BROKER.format(port=port, folder=home, user=user))
+    (home / "mosquitto.conf").write_text(BROKER.format(port=port, folder=home, user=user, topics=topics))
     process = subprocess.Popen(
         [sys.executable, "-m", "mosq", "-c", str(home / "mosquitto.conf")], stdin=subprocess.DEVNULL
     )
@@ -104,19 +121,40 @@ def _while_the_fleet_sends(spark: Any, found: settings.Settings, live: Live, loc
 @click.command()
 @click.option("--seconds", default=60, show_default=True, type=click.IntRange(1, 86_400))
 @click.option("--devices", default=200, show_default=True, type=click.IntRange(1, 5000))
+@click.option("--data", default="fleet", show_default=True, type=click.Choice(("fleet", "weather")))
 @click.option("--dir", "where", default="build/pipeline-demo", show_default=True, type=click.Path())
 @click.option("--master", default="local[2]", show_default=True, help="Spark's master.")
 @click.option("--cluster", is_flag=True, help="Start a standalone cluster with two workers here, and use it.")
 @guarded
-def demo(seconds: int, devices: int, where: str, master: str, cluster: bool) -> int:
-    """Run broker, fleet, pipeline and report."""
+def demo(seconds: int, devices: int, data: str, where: str, master: str, cluster: bool) -> int:
+    """Run broker, fleet, pipeline and report.
+
+    DATA=weather replays real measurements, which the package vega_datasets has, instead of a simulated fleet.
+    """
     from mosq.pipeline.cluster.standalone import Standalone
 
+    scene = _scene(data, seconds, devices)
     folder = _made(where)
     with Standalone(folder / "cluster") if cluster else contextlib.nullcontext() as started:
         settings_text = PIPELINE.replace("{master}", master if started is None else started.url)
+        settings_text = settings_text.replace("{silver}", scene.silver)
         (folder / "pipeline.toml").write_text(settings_text + (CLUSTER if cluster else ""))
-        return _shown(folder, seconds, devices)
+        return _shown(folder, seconds, scene)
+
+
+def _scene(data: str, seconds: int, devices: int) -> Scene:
+    if data == "weather":
+        n = len(weather.messages())
+        return Scene(
+            "weather/#",
+            weather.SILVER,
+            weather.QUESTION,
+            lambda port: weather.Weather("127.0.0.1", port, seconds),
+            f"{n:,} measurements of the weather in Seattle and San Francisco",
+        )
+    return Scene(
+        "site/#", FLEET_SILVER, FLEET_QUESTION, lambda port: Fleet("127.0.0.1", port, devices), f"{devices} devices"
+    )
 
 
 def _made(where: str) -> Path:
@@ -131,23 +169,23 @@ def _made(where: str) -> Path:
     return folder
 
 
-def _shown(folder: Path, seconds: int, devices: int) -> int:
+def _shown(folder: Path, seconds: int, scene: Scene) -> int:
     from mosq.pipeline.session import spark_session
 
     found = settings.load(folder)
     port = free_port()
-    broker = _broker(folder, port)
+    broker = _broker(folder, port, scene.topics)
     live = Live(found)
     try:
-        live.log(f"broker: port {port}, {devices} devices; tables: {found.tables}")
-        fleet = Fleet("127.0.0.1", port, devices)
+        live.log(f"broker: port {port}, {scene.what}; tables: {found.tables}")
+        fleet = scene.begin(port)
         fleet.start()
         with jobs.alone(found, live.log) as lock:
             spark = spark_session("mosq pipeline demo", master=found.master, conf=found.spark, pass_fds=(lock.fd,))
             jobs.check_cluster(spark, found, live.log)
             _while_the_fleet_sends(spark, found, live, lock, seconds)
             fleet.end()
-            live.log(f"fleet: {fleet.sent:,} rounds of messages sent; the broker stops, the remaining records are read")
+            live.log(f"{fleet.sent:,} measurements were sent; the broker stops, the remaining records are read")
             broker.terminate()
             broker.wait()
             jobs.run(spark, found, once=True, log=live.log, report=live.report, lock=lock)
@@ -159,8 +197,8 @@ def _shown(folder: Path, seconds: int, devices: int) -> int:
     if made := mosq(["pipeline", "report", "-s", str(found.file), "--out", str(folder / "report")]):
         return made
     if importlib.util.find_spec("duckdb") is not None:
-        click.echo(f"\nmosq pipeline sql -s {found.file} \"{QUESTION}\"")
-        return mosq(["pipeline", "sql", "-s", str(found.file), QUESTION])
+        click.echo(f"\nmosq pipeline sql -s {found.file} \"{scene.question}\"")
+        return mosq(["pipeline", "sql", "-s", str(found.file), scene.question])
     return EXIT_OK
 
 
