@@ -11,6 +11,7 @@ import re
 import socketserver
 import threading
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mosq.pipeline import MosqPipelineError
@@ -170,11 +171,16 @@ def quiet() -> None:
 
     for name in ("py4j", "pyspark"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)  # it also logs without a name; a filter is added once
     for server in vars(accumulators).values():
         if isinstance(server, type) and issubclass(server, socketserver.BaseServer):
             server.handle_error = _silent  # type: ignore[assignment,method-assign]
     if threading.excepthook is threading.__excepthook__:
         threading.excepthook = _of_thread
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _of_thread(arguments: "threading.ExceptHookArgs") -> None:

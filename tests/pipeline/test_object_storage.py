@@ -52,6 +52,10 @@ def storage() -> Iterator[dict[str, str]]:
         server.wait()
 
 
+class Killed(Exception):
+    pass
+
+
 def configured(folder: Path, storage: dict[str, str], tables: str) -> settings.Settings:
     lines = "".join(f'{key} = "{value}"\n' for key, value in storage.items())
     (folder / "pipeline.toml").write_text(f'[pipeline]\njournal = "streams"\ntables = "{tables}"\n[storage]\n{lines}'
@@ -98,8 +102,8 @@ def test_a_killed_run_of_spark(spark: SparkSession, storage: dict[str, str], tmp
     found = configured(tmp_path, storage, "s3a://bucket/spark/tables")
     stream.fill(MESSAGES)
     with monkeypatch.context() as patch:
-        patch.setattr(tableset.TableSet, "merge", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(tableset.TableSet, "merge", lambda *args: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
             jobs.run(spark, found, once=True, log=lambda line: None)
     stream.fill(MESSAGES)
     jobs.run(spark, found, once=True, log=lambda line: None)

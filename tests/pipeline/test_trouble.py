@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -83,6 +84,14 @@ def test_a_killed_jvm(tmp_path: Path) -> None:
     asked = duck.Duck(found)
     assert asked.base.execute("SELECT count(*), count(DISTINCT seq), max(seq) FROM bronze").fetchall() == [(2 * MESSAGES, 2 * MESSAGES, 2 * MESSAGES - 1)]
     asked.close()
+
+
+def test_logs_of_py4j_are_quiet() -> None:
+    """py4j logs tracebacks of a dead JVM with the root logger."""
+    trouble.quiet()
+    logger = logging.getLogger()
+    theirs, ours = (logging.LogRecord("root", logging.ERROR, path, 1059, "said", (), None) for path in ("/x/py4j/java_gateway.py", "/x/jobs.py"))
+    assert not logger.filter(theirs) and logger.filter(ours)
 
 
 def test_the_death_of_the_jvm_has_many_texts() -> None:
