@@ -3,7 +3,9 @@
     python -m perf.pipeline_rows [--rows 200000] [--case NAME]
 
 Each case takes the same batches of records as a task of Spark does, and writes Parquet files into a temporary folder.
-The time is the CPU time of the process, so other programs on the machine change it little.
+The case `bronze` also commits them to its Delta table. The case `plain Parquet` appends the same records to one
+Parquet file, without any more. The time is the CPU time of the process, so other programs on the machine change it
+little.
 """
 
 import argparse
@@ -16,14 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from mosq.pipeline.lake.places import Place
+from mosq.pipeline.lake.table import Table
 from mosq.pipeline.rows import types
 from mosq.pipeline.rows.tables import BRONZE
 from mosq.pipeline.rows.work import Rule, Work, read_manifest
 
 BATCH = 10_000  # rows, as Spark cuts batches
 TOPICS = 500
+PLAIN = "plain Parquet"
 ALL = frozenset(["silver", "gold", "audit"])
 INFERRED = (
     "id STRING, temperature DOUBLE, humidity DOUBLE, pressure DOUBLE, count BIGINT, ok BOOLEAN, unit STRING,"
@@ -106,33 +111,52 @@ def batches(make: Any, n: int) -> list[Any]:
     return found
 
 
+def measure_plain(n: int) -> dict[str, Any]:
+    """Return the cost of records that are written into one Parquet file."""
+    rows = batches(flat, n)
+    with tempfile.TemporaryDirectory() as folder:
+        cpu, wall = time.process_time(), time.monotonic()
+        with pq.ParquetWriter(f"{folder}/rows.parquet", rows[0].schema, compression="zstd") as writer:
+            writer.write_table(pa.Table.from_batches(rows))
+        return cost(PLAIN, n, time.process_time() - cpu, time.monotonic() - wall)
+
+
+def cost(name: str, n: int, cpu: float, wall: float) -> dict[str, Any]:
+    times = {"cpu_s": round(cpu, 3), "wall_s": round(wall, 3), "us": round(cpu / n * 1e6, 2)}
+    return {"case": name, "rows": n, "rows_per_cpu_s": round(n / cpu), **times}
+
+
 def measure(name: str, n: int) -> dict[str, Any]:
     """Return the cost of a case."""
+    if name == PLAIN:
+        return measure_plain(n)
     make, rule, jobs = CASES[name]
     rows = batches(make, n)
     with tempfile.TemporaryDirectory() as folder:
         for table in ("bronze", "quarantine", "silver/t"):
             (Path(folder) / table).mkdir(parents=True)
         work = Work(Place(folder), "node", () if rule is None else (rule,), jobs)
+        table = Table.create(Place(folder), "bronze", BRONZE, "perf")
         cpu, wall = time.process_time(), time.monotonic()
         manifest = read_manifest(work(rows))
+        if name == "bronze":
+            table.append(manifest.parts["bronze"], "perf", 0, {})
         cpu, wall = time.process_time() - cpu, time.monotonic() - wall
     silver = manifest.rows["silver/t"] + sum(manifest.bad.values())
     if manifest.rows["bronze"] != n or silver != (0 if rule is None else n):
         raise SystemExit(f"{name}: {manifest.rows} are not {n} rows")
-    cost = {"cpu_s": round(cpu, 3), "wall_s": round(wall, 3), "us": round(cpu / n * 1e6, 2)}
-    return {"case": name, "rows": n, "rows_per_cpu_s": round(n / cpu), **cost}
+    return cost(name, n, cpu, wall)
 
 
 def main() -> None:
     """Measure all cases, or one."""
     parser = argparse.ArgumentParser(description="Measure the rows of the pipeline without Spark.")
     parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--case", choices=sorted(CASES), help="only this case")
+    parser.add_argument("--case", choices=sorted([*CASES, PLAIN]), help="only this case")
     options = parser.parse_args()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    for name in [options.case] if options.case else CASES:
+    for name in [options.case] if options.case else [PLAIN, *CASES]:
         print(json.dumps(measure(name, options.rows)), flush=True)
 
 

@@ -5,6 +5,8 @@ message on a new topic; the delay ends when gold/traffic contains that topic. `d
 second. The last column is the CPU time of the pipeline, its JVM and workers, after WARM_S seconds.
 
     python -m perf.spark_delay [marks, one a second] [messages a second] [trigger]
+
+Without marks and messages (`0 0`) it measures the CPU time of an idle pipeline for IDLE_S seconds.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ TOPICS = 100
 LOOK_S = 0.1
 LATE_S = 120.0
 WARM_S = 30.0
+IDLE_S = 30.0
 BROKER = """listener {port} 127.0.0.1
 allow_anonymous true
 user root
@@ -136,6 +139,7 @@ def measure(folder: Path, marks: int, per_second: int, trigger: str) -> tuple[li
         time.sleep(WARM_S)
         at = {}
         cpu, start = cpu_s(processes[1].pid), time.monotonic()
+        time.sleep(0 if marks else IDLE_S)
         for i in range(marks):
             time.sleep(random.uniform(0.5, 1.5))
             at[f"mark/{i}"] = sent(f"mark/{i}")
@@ -158,6 +162,9 @@ def main() -> None:
     trigger = sys.argv[3] if len(sys.argv) > 3 else "5 seconds"
     with bench_lock(), tempfile.TemporaryDirectory() as folder:
         delays, share = measure(Path(folder), marks, per_second, trigger)
+    if not delays:
+        print(f"idle, trigger {trigger}: {share:.1%} of a core")
+        return
     delays.sort()
     p99 = delays[-(-99 * len(delays) // 100) - 1]
     print("| marks | messages a second | trigger | median | p99 | largest | of a core |\n|---|---|---|---|---|---|---|")

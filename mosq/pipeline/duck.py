@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError, frames, views
+from mosq.pipeline.lake.parts import DATE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from mosq.pipeline.lake.table import Table
     from mosq.pipeline.settings import Settings
 
 
@@ -29,11 +31,32 @@ class Duck:
         if "bronze" not in found:
             raise frames.missing(self.settings)
         for name, table in found.items():
-            self.base.register(views.flat(name), table.dataset())
+            self._register(views.flat(name), table)
         self.tables = [views.flat(name) for name in found]
         self.views = views.possible(found)
         for view in self.views:
             self.base.execute(f"CREATE OR REPLACE TEMP VIEW {view} AS {views.sql(view, views.DUCKDB)}")
+
+    def _register(self, name: str, table: "Table") -> None:
+        """Give a table its name; DuckDB reads the files itself if it finds the same columns, as that costs less."""
+        import duckdb
+
+        self.base.execute(f'DROP VIEW IF EXISTS "{name}"')
+        self.base.register(name, table.dataset())
+        files = table.files()
+        if not table.place.is_local or not files or "=" in table.place.uri:  # DuckDB would take it for a column
+            return
+        columns = ", ".join(f'"{column}"' for column in table.schema.names)
+        listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+        dates = f"true, hive_types = {{'{DATE}': DATE}}" if DATE in table.partition_by else "false"
+        source = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = {dates})"
+        try:
+            theirs = self.base.execute(f"DESCRIBE SELECT {columns} FROM {source}").fetchall()
+        except duckdb.Error:  # no file has one of the columns yet
+            return
+        if theirs == self.base.execute(f'DESCRIBE SELECT {columns} FROM "{name}"').fetchall():
+            self.base.unregister(name)
+            self.base.execute(f'CREATE TEMP VIEW "{name}" AS SELECT {columns} FROM {source}')
 
     def query(self, sql: str) -> Any:
         """Return the result of the last statement as an Arrow table, or None if it has none."""
