@@ -136,11 +136,11 @@ def measure(name: str, n: int) -> dict[str, Any]:
         for table in ("bronze", "quarantine", "silver/t"):
             (Path(folder) / table).mkdir(parents=True)
         work = Work(Place(folder), "node", () if rule is None else (rule,), jobs)
-        table = Table.create(Place(folder), "bronze", BRONZE, "perf")
+        target = Table.create(Place(folder), "bronze", BRONZE, "perf")
         cpu, wall = time.process_time(), time.monotonic()
         manifest = read_manifest(work(rows))
         if name == "bronze":
-            table.append(manifest.parts["bronze"], "perf", 0, {})
+            target.append(manifest.parts["bronze"], "perf", 0, {})
         cpu, wall = time.process_time() - cpu, time.monotonic() - wall
     silver = manifest.rows["silver/t"] + sum(manifest.bad.values())
     if manifest.rows["bronze"] != n or silver != (0 if rule is None else n):
