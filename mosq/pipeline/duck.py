@@ -36,6 +36,10 @@ class Duck:
         self.views = views.possible(found)
         for view in self.views:
             self.base.execute(f"CREATE OR REPLACE TEMP VIEW {view} AS {views.sql(view, views.DUCKDB)}")
+        for view, sql in frames.of_rules(self.settings, found).items():
+            text = sql.replace(views.QUOTE, '"')
+            self.base.execute(f'CREATE OR REPLACE TEMP VIEW "{view}" AS {text}')
+            self.views.append(view)
 
     def _register(self, name: str, table: "Table") -> None:
         """Give a table its name; DuckDB reads the files itself if it finds the same columns, as that costs less."""

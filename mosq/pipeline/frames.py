@@ -13,7 +13,7 @@ from mosq.pipeline.lake.places import Place, absolute, place_of
 from mosq.pipeline.lake.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -101,4 +101,13 @@ def register(spark: "SparkSession", settings: "Settings") -> list[str]:
     there = views.possible(found)
     for name in there:
         spark.sql(views.sql(name, views.SPARK)).createOrReplaceTempView(name)
-    return [*map(views.flat, found), *there]
+    more = of_rules(settings, found)
+    for name, sql in more.items():
+        spark.sql(sql.replace(views.QUOTE, "`")).createOrReplaceTempView(f"`{name}`")
+    return [*map(views.flat, found), *there, *more]
+
+
+def of_rules(settings: "Settings", found: "Mapping[str, Table]") -> dict[str, str]:
+    """Return the views of the rules with format sparkplug, and their SQL."""
+    names = [rule.name for rule in settings.silver if rule.format == "sparkplug"]
+    return views.of_rules({name: table.schema.names for name, table in found.items()}, names)

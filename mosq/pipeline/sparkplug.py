@@ -4,6 +4,8 @@ This module knows only the fields that it needs, and skips the others, as protob
 protobuf, and never give a wrong row.
 """
 
+import json
+import math
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ METRIC = {
     "datatype": (4, "uint32"),
     "is_historical": (5, "bool"),
     "is_null": (7, "bool"),
+    "properties": (9, "bytes"),  # a set of properties; decoded apart, so that a damaged one costs no value
     "int_value": (10, "uint32"),
     "long_value": (11, "uint64"),
     "float_value": (12, "float"),
@@ -31,6 +34,22 @@ METRIC = {
     "string_value": (15, "string"),
     "bytes_value": (16, "bytes"),
 }
+PROPERTY = {
+    "is_null": (2, "bool"),
+    "int_value": (3, "uint32"),
+    "long_value": (4, "uint64"),
+    "float_value": (5, "float"),
+    "double_value": (6, "double"),
+    "boolean_value": (7, "bool"),
+    "string_value": (8, "string"),
+}
+PROPERTIES_MAX = 64 << 10  # bytes of a set of properties; a larger one is left out
+UNITS = ("engUnit", "Engineering Units", "unit")  # names of the property with the unit
+BIRTHS = ("NBIRTH", "DBIRTH")
+TYPES = (
+    *("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float", "Double", "Boolean", "String"),
+    *("DateTime", "Text", "UUID", "DataSet", "Bytes", "File", "Template"),
+)  # datatypes from 1 on
 VALUES = ("int_value", "long_value", "float_value", "double_value", "boolean_value", "string_value", "bytes_value")
 # datatypes with numbers in two's complement in an unsigned field: their bits
 SIGNED = {1: 32, 2: 32, 3: 32, 4: 64}
@@ -53,6 +72,8 @@ COLUMNS = {
     "boolean_value": "boolean",
     "string_value": "string",
     "bytes_value": "binary",
+    "unit": "string",
+    "properties": "string",
 }
 REST = "_rescued"  # the text of a UInt64 that long_value cannot hold; double_value has the nearest number
 TIME_MS_MAX = 253_402_300_799_999  # the year 9999: later times are invalid
@@ -64,8 +85,8 @@ class UnreadableError(ValueError):
 
 
 @cache
-def _message() -> Any:
-    """Return the class that decodes payloads."""
+def _messages() -> dict[str, Any]:
+    """Return the classes that decode payloads and sets of properties."""
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
@@ -74,22 +95,42 @@ def _message() -> Any:
         ) from None
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="mosq/sparkplug.proto", package="mosq.sparkplug", syntax="proto2")
-    for name, known in (("Metric", METRIC), ("Payload", PAYLOAD)):
+    for name, known in (("Metric", METRIC), ("Payload", PAYLOAD), ("Property", PROPERTY), ("Properties", {})):
         message = file.message_type.add(name=name)
         for key, (number, type) in known.items():
             message.field.add(
                 name=key, number=number, label=field.LABEL_OPTIONAL, type=getattr(field, f"TYPE_{type.upper()}")
             )
-    message.field.add(
-        name="metrics",
-        number=METRICS,
-        label=field.LABEL_REPEATED,
-        type=field.TYPE_MESSAGE,
-        type_name=".mosq.sparkplug.Metric",
-    )
+    _, payload, _, properties = file.message_type
+    many = {"label": field.LABEL_REPEATED, "type": field.TYPE_MESSAGE}
+    payload.field.add(name="metrics", number=METRICS, type_name=".mosq.sparkplug.Metric", **many)
+    properties.field.add(name="keys", number=1, label=field.LABEL_REPEATED, type=field.TYPE_STRING)
+    properties.field.add(name="values", number=2, type_name=".mosq.sparkplug.Property", **many)
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("mosq.sparkplug.Payload"))
+    names = ("Payload", "Properties")
+    found = {name: pool.FindMessageTypeByName(f"mosq.sparkplug.{name}") for name in names}
+    return {name: message_factory.GetMessageClass(one) for name, one in found.items()}
+
+
+def properties(raw: bytes) -> dict[str, object]:
+    """Return the properties of a metric that are plain values; {} if they cannot be read."""
+    if not raw or len(raw) > PROPERTIES_MAX:
+        return {}
+    found: dict[str, object] = {}
+    try:
+        message = _messages()["Properties"]()
+        message.ParseFromString(raw)
+        for key, one in zip(message.keys, message.values, strict=False):
+            name = next((name for name in PROPERTY if name != "is_null" and one.HasField(name)), None)
+            if isinstance(key, str) and name is not None and not one.is_null:
+                value = getattr(one, name)
+                finite = not isinstance(value, float) or math.isfinite(value)
+                if finite and not isinstance(value, bytes):
+                    found[key] = value
+    except Exception:  # as for payloads: some implementations of protobuf raise errors of their own
+        return {}
+    return found
 
 
 def _time_us(ms: int) -> int | None:
@@ -122,7 +163,7 @@ def metrics(topic: str, payload: bytes | None) -> "list[dict[str, object]]":
         raise UnreadableError("sparkplug: STATE is not protobuf")
     if not payload:
         raise UnreadableError("empty")
-    message = _message()()
+    message = _messages()["Payload"]()
     try:
         message.ParseFromString(payload)
         return list(_rows(levels, message))
@@ -149,6 +190,10 @@ def _rows(levels: list[str], message: Any) -> "Iterator[dict[str, object]]":
                 "historical": metric.is_historical,
             }
         )
+        if metric.HasField("properties") and (about := properties(metric.properties)):
+            unit = next((about[name] for name in UNITS if name in about), None)
+            row["unit"] = unit if isinstance(unit, str) else None
+            row["properties"] = json.dumps(about, ensure_ascii=False)
         if (value := _value(metric)) is not None:
             row[value[0]] = value[1]
             if value[0] == "double_value" and metric.HasField("long_value"):

@@ -6,9 +6,12 @@ by their flat names: bronze, quarantine, silver_NAME, gold_NAME (see `flat`).
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from mosq.pipeline import sparkplug
 
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+QUOTE = "\1"  # stands for the quotation mark of names in the SQL of `of_rules`
 WINDOW = "window_start, window_end"
 GAP_FACTOR = 3  # an interval that is more than so many times the usual one is a gap
 STEPS_MIN = 3  # intervals, before one can be usual
@@ -181,6 +184,38 @@ VIEWS = {
     "rates": _RATES,
     "fanout": "SELECT node, topic, subscribers, messages FROM gold_fanout",
 }
+_BIRTH = f"message_type IN ({', '.join(map(repr, sparkplug.BIRTHS))})"
+_SINCE = "PARTITION BY node, edge_group, edge_node, alias"
+_ROW = "date, node, stream, shard, seq, time, topic, client_id"
+# A BIRTH names each alias of an edge node; the newest one before a row by the broker's time counts. A DATA message may
+# also omit the datatype, without which a negative integer looks like a large one.
+_NAMED = """
+WITH numbered AS (SELECT *, CASE WHEN {birth} AND metric IS NOT NULL THEN 1 ELSE 0 END AS born FROM {table}),
+counted AS (SELECT *, sum(born) OVER ({since} ORDER BY time, born DESC, stream, shard, seq
+  ROWS UNBOUNDED PRECEDING) AS n FROM numbered),
+known AS (SELECT *, max(CASE WHEN born = 1 THEN metric END) OVER ({since}, n) AS birth_metric,
+  max(CASE WHEN born = 1 THEN datatype END) OVER ({since}, n) AS birth_type,
+  max(CASE WHEN born = 1 THEN unit END) OVER ({since}, n) AS birth_unit FROM counted)
+SELECT {row}, edge_group, message_type, edge_node, device, edge_seq, payload_time,
+  coalesce(metric, CASE WHEN alias IS NOT NULL THEN birth_metric END) AS metric, alias, metric_time,
+  coalesce(datatype, CASE WHEN alias IS NOT NULL THEN birth_type END) AS datatype, historical,
+  CASE WHEN datatype IS NULL AND alias IS NOT NULL AND birth_type IN (1, 2, 3)
+    AND long_value BETWEEN 2147483648 AND 4294967295 THEN long_value - 4294967296
+    WHEN datatype IS NULL AND alias IS NOT NULL AND birth_type = 4 AND {rest} IS NOT NULL
+    THEN CAST({rest} - CAST('18446744073709551616' AS DECIMAL(38, 0)) AS BIGINT) ELSE long_value END AS long_value,
+  CASE WHEN datatype IS NULL AND alias IS NOT NULL AND birth_type = 4 AND {rest} IS NOT NULL THEN NULL
+    ELSE double_value END AS double_value,
+  boolean_value, string_value, bytes_value, coalesce(unit, CASE WHEN alias IS NOT NULL THEN birth_unit END) AS unit
+FROM known
+""".strip()
+_REST = (
+    "CAST(replace(replace(_rescued, '{\"long_value\":', ''), '}', '') AS DECIMAL(38, 0))"  # a UInt64 beyond BIGINT
+)
+_BORN = """
+SELECT node, edge_group, edge_node, device, metric, alias, datatype, {type} AS type, unit, properties, time AS born
+FROM (SELECT *, row_number() OVER (PARTITION BY node, edge_group, edge_node, device, metric ORDER BY time DESC, stream,
+  shard, seq DESC) AS age FROM {table} WHERE {birth} AND metric IS NOT NULL) AS aged WHERE age = 1
+""".strip()
 SPARK = {"text": "STRING", "us": "unix_micros"}
 DUCKDB = {"text": "VARCHAR", "us": "epoch_us"}
 # views that read another table than the gold table of their own name
@@ -211,6 +246,19 @@ def flat(table: str) -> str:
 def sql(view: str, dialect: dict[str, str]) -> str:
     """Return the query of a view in a dialect (SPARK, DUCKDB)."""
     return VIEWS[view].format(**dialect)
+
+
+def of_rules(tables: "Mapping[str, Collection[str]]", sparkplug_rules: "Iterable[str]") -> dict[str, str]:
+    """Return the views of the rules with format sparkplug, and their SQL; `tables` has the columns of each table."""
+    types = " ".join(f"WHEN {i} THEN '{name}'" for i, name in enumerate(sparkplug.TYPES, 1))
+    found = {}
+    for rule in sparkplug_rules:
+        if "unit" in tables.get(f"silver/{rule}", ()):
+            table = f"{QUOTE}{flat(f'silver/{rule}')}{QUOTE}"
+            parts = {"table": table, "birth": _BIRTH, "since": _SINCE, "row": _ROW, "rest": _REST}
+            found[f"named_{rule}"] = _NAMED.format(**parts)
+            found[f"metrics_{rule}"] = _BORN.format(table=table, birth=_BIRTH, type=f"CASE datatype {types} END")
+    return found
 
 
 def possible(tables: "Collection[str]") -> list[str]:
