@@ -280,3 +280,10 @@ def test_ten_thousand_schemas_are_counted_and_lose_nothing() -> None:
     assert found.rescued.to_pylist() == [f'{{"field-{i}":{i}}}' for i in range(10_000)]
     assert len(fields.n) == 1001 and sum(fields.n.values()) == 10_000 and fields.content()[""] == ("", 9000)
     assert fields.content()["field-7"] == ("BIGINT", 1)
+
+
+def test_new_fields_within_objects_are_counted() -> None:
+    found, fields = read(b'{"o": {"a": 1, "new": 2, "b c": {"e": null, "d": 1.5}}}', b'{"o": {"b c": {"e": 1}}, "many": [{"z": 1}, {"z": 2}], "q": 1}', b'{"o": {"new": "x"}, "m": {"any": 1}}',
+                         b'{"o": {"new": 1, "a": "bad"}}')
+    assert found.rescued.to_pylist() == ['{"o":{"new":2}}', '{"o":{"b c":{"e":1}},"many":[{"z": 1}, {"z": 2}],"q":1}', '{"o":{"new":"x"}}']
+    assert fields.content() == {"o.new": ("", 2), "o.b c.e": ("", 1), "many.z": ("", 1), "q": ("BIGINT", 1)}

@@ -37,7 +37,7 @@ def born(name: bytes, alias: int, datatype: int = 3, value: int = 0, unit: bytes
     return metric(text(1, name), varint(2, alias), varint(4, datatype), varint(11 if datatype in (4, 8) else 10, value), about)
 
 
-def said(alias: int, value: int, long: bool = False) -> bytes:
+def data(alias: int, value: int, long: bool = False) -> bytes:
     return metric(varint(2, alias), varint(11 if long else 10, value))
 
 
@@ -54,15 +54,15 @@ def put(site: Site, kind: str, *metrics: bytes, edge: str = "n", device: str = "
 
 
 def fill(site: Site) -> None:
-    put(site, "DDATA", said(1, 5), device="d")                                     # before the first BIRTH
+    put(site, "DDATA", data(1, 5), device="d")                                     # before the first BIRTH
     put(site, "NBIRTH", born(b"up", 0), born(b"Big", 8, 8, 1))
     put(site, "DBIRTH", born(b"temp", 1, 3, 20, "°C".encode()), born(b"count", 2, 4), device="d")
     Batches(site.settings).all()                                                   # the run ends here, and another one begins
-    put(site, "DDATA", said(1, 2**32 - 5), said(2, 2**64 - 1, long=True), device="d")
-    put(site, "NDATA", said(0, 7), said(8, 2**64 - 1, long=True), said(3, 1))
-    put(site, "DDATA", said(1, 1), edge="other", device="d")                       # another edge node
+    put(site, "DDATA", data(1, 2**32 - 5), data(2, 2**64 - 1, long=True), device="d")
+    put(site, "NDATA", data(0, 7), data(8, 2**64 - 1, long=True), data(3, 1))
+    put(site, "DDATA", data(1, 1), edge="other", device="d")                       # another edge node
     put(site, "DBIRTH", born(b"count", 1, 4), born(b"temp", 2, 3, 21, b"K"), device="d")  # the aliases changed
-    put(site, "DDATA", said(1, 3, long=True), said(2, 22), metric(text(1, b"named"), varint(10, 1)), device="d")
+    put(site, "DDATA", data(1, 3, long=True), data(2, 22), metric(text(1, b"named"), varint(10, 1)), device="d")
     Batches(site.settings).all(1)
 
 
@@ -111,7 +111,7 @@ def test_names_equal_those_of_a_loop(site: Site) -> None:
             put(site, "DBIRTH" if device else "NBIRTH", *(born(name, alias) for alias, name in named), edge=edge, device=device)
             known.update({(edge, alias): name for alias, name in named})
         else:
-            put(site, "DDATA" if device else "NDATA", *(said(alias, 1) for alias in aliases), edge=edge, device=device)
+            put(site, "DDATA" if device else "NDATA", *(data(alias, 1) for alias in aliases), edge=edge, device=device)
         names = {alias: known.get((edge, alias)) for alias in aliases}
         wanted += [(alias, None if name is None else name.decode()) for alias, name in sorted(names.items())]
     Batches(site.settings).all(17)

@@ -23,9 +23,9 @@ from mosq.pipeline import MosqPipelineError, settings
 from mosq.pipeline.duck import Duck
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.rows import telemetry, types
+from mosq.pipeline.rows import sums, telemetry, types
 from mosq.pipeline.rows.declared import Event
-from mosq.pipeline.rows.tables import TELEMETRY_KEYS, TELEMETRY_SCHEMA
+from mosq.pipeline.rows.tables import BRONZE, TELEMETRY_KEYS, TELEMETRY_SCHEMA
 from mosq.pipeline.rows.work import MANIFEST, Rule
 from mosq.pipeline.runs import adopt, progress, rebuild, settling, status, tending, verify
 from tests.pipeline.batches import Batches, Frame
@@ -352,3 +352,34 @@ def test_the_manifest_has_values_only_if_they_are_wanted(site: Site) -> None:
     batches = Batches(site.settings, jobs=("silver", "audit"))
     batches.all()
     assert Table.open(place_of(site.settings), "gold/telemetry") is None and MANIFEST.names[0] == "kind"
+
+
+def test_a_rebuild_counts_late_rows(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run took them out of the windows; a rebuild put them in, and counted none."""
+    now = site.journal.now_us
+    for n, moved in ((100, 0), (100, HOUR), (300, -HOUR), (50, HOUR)):
+        site.journal.now_us = now + moved
+        for _ in range(n):
+            site.journal.put("power/1", b"1", client_id="meter")
+        site.journal.commit()
+        Batches(site.settings).all()
+    assert site.state()["late"] == 300
+    before = {name: site.table(f"gold/{name}").read().to_pylist() for name in ("late", "traffic")}
+    without_spark(site, monkeypatch)
+    rebuilt(site)
+    assert site.state()["late"] == 300
+    key = str
+    assert {name: sorted(site.table(f"gold/{name}").read().to_pylist(), key=key) for name in before} == {name: sorted(rows, key=key) for name, rows in before.items()}
+    assert verify.verify(site.settings).faults == []
+
+
+def test_the_ranges_of_late_rows_are_joined() -> None:
+    def of(times: list[int], node: str = "n") -> Any:
+        rows = [{"node": node, "stream": "s", "shard": 0, "seq": i * sums.BLOCK, "time": at(us)} for i, us in enumerate(times)]
+        return pa.RecordBatch.from_pylist(rows, pa.schema([BRONZE.field(name) for name in ("node", "stream", "shard", "seq", "time")]))
+
+    size = sums.BLOCK
+    found = sums.late_spans([of([100, 50, 60, 95, 40]), of([5, 1], "m")], {"n/s/0": 4 * size, "m/s/0": size}, 10)
+    assert found == {"n/s/0": [(size, 3 * size, 90)]}
+    assert sums.in_spans(of([100, 50, 60, 95]), found).tolist() == [sums.NEVER, 90, 90, sums.NEVER]
+    assert sums.late_spans([], {}, 10) == {}

@@ -325,8 +325,8 @@ def _read_string(text: str, at: int) -> tuple[Any, str | None, int]:
     return text[at:end], text[at:end], end
 
 
-def _list(type: pa.DataType) -> "Read":
-    inner = reader(type.value_type)
+def _list(type: pa.DataType, path: str, nested: "Nested | None") -> "Read":
+    inner = reader(type.value_type, path, nested)
 
     def read(text: str, at: int) -> tuple[Any, str | None, int]:
         if text[at] != "[":
@@ -350,8 +350,8 @@ def _null(text: str, at: int) -> tuple[Any, str | None, int]:
     return None, None, end
 
 
-def _map(type: pa.DataType) -> "Read":
-    inner = reader(type.item_type)
+def _map(type: pa.DataType, path: str, nested: "Nested | None") -> "Read":
+    inner = reader(type.item_type, path, nested)
 
     def read(text: str, at: int) -> tuple[Any, str | None, int]:
         if text[at] != "{":
@@ -388,10 +388,16 @@ def _object(rests: list[str]) -> str | None:
 
 
 Unknown = dict[str, Any]  # values of fields that have no column
+Nested = set[str]  # the paths of such fields within objects that have a column, such as gps.alt
 
 
-def _struct(type: pa.DataType, *, top: bool = False, unknown: Unknown | None = None) -> "Read":
-    known = {field.name: (column(field.name, top=top), reader(field.type)) for field in type}
+def _struct(
+    type: pa.DataType, *, unknown: Unknown | None = None, path: str = "", nested: Nested | None = None
+) -> "Read":
+    top = unknown is not None
+    known = {
+        field.name: (column(field.name, top=top), reader(field.type, f"{path}{field.name}.", nested)) for field in type
+    }
 
     def read(text: str, at: int) -> tuple[Any, str | None, int]:
         if text[at] != "{":
@@ -410,6 +416,8 @@ def _struct(type: pa.DataType, *, top: bool = False, unknown: Unknown | None = N
                 at = end
                 if unknown is not None and rest is not None:
                     unknown[name] = value
+                elif nested is not None and rest is not None:
+                    nested.add(path + name)
             if rest is not None:
                 rests.append(f"{begin}:{rest}")
             at = _next(text, at)
@@ -418,19 +426,19 @@ def _struct(type: pa.DataType, *, top: bool = False, unknown: Unknown | None = N
     return read
 
 
-def reader(type: pa.DataType) -> "Read":
+def reader(type: pa.DataType, path: str = "", nested: Nested | None = None) -> "Read":
     """Return a function that reads a value of a type at a position of a text that was checked.
 
-    It returns the value, the text of its rest (None: nothing is left), and the end of the value. Raises
-    UnreadableError.
+    `nested` gets the paths of the fields without a column in the value; they begin with `path`. The function returns
+    the value, the text of its rest (None: nothing is left), and the end of the value. It raises UnreadableError.
     """
     if pat.is_string(type):
         return _read_string
     if pat.is_list(type):
-        return _list(type)
+        return _list(type, path, nested)
     if pat.is_map(type):
-        return _map(type)
-    return _struct(type) if pat.is_struct(type) else _leaf(type)
+        return _map(type, path, nested)
+    return _struct(type, path=path, nested=nested) if pat.is_struct(type) else _leaf(type)
 
 
 class Exact:
@@ -438,10 +446,12 @@ class Exact:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.unknown: Unknown = {}  # of the last message
-        self._read = _struct(pa.struct(list(schema)), top=True, unknown=self.unknown)
+        self.nested: Nested = set()
+        self._read = _struct(pa.struct(list(schema)), unknown=self.unknown, nested=self.nested)
 
     def read(self, raw: bytes | None) -> tuple[dict[str, Any], str | None]:
         """Return the values of the columns, and the rest or None. Raises UnreadableError."""
         self.unknown.clear()
+        self.nested.clear()
         values, rest, _ = self._read(*checked(raw))
         return values, rest

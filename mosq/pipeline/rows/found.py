@@ -41,9 +41,17 @@ class Fields:
             if self.n[name] <= TYPED:
                 self.types.setdefault(name, inference.Types()).add(value)
 
+    def add_nested(self, paths: set[str]) -> None:
+        """Count the fields that lie within objects of a message; no column is made for them."""
+        for name in sorted(paths):
+            self.n[name if name in self.n or len(self.n) < FIELDS_MAX else ""] += 1
+
     def content(self) -> dict[str, tuple[str, int]]:
         """Return the type, "" if the field cannot be a column, and the number of messages of each field."""
-        return {name: (inference.type_of(name, self.types[name]), n) for name, n in self.n.items()}
+        return {
+            name: (inference.type_of(name, self.types[name]) if name in self.types else inference.LEFT_OUT, n)
+            for name, n in self.n.items()
+        }
 
 
 def placed(parts: list[tuple[Any, list[Any]]], n: int) -> Any:

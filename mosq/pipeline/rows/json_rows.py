@@ -270,6 +270,8 @@ class JsonReader:
             rests.append(left)
             if self.exact.unknown:
                 self.fields.add(self.exact.unknown)
+            if self.exact.nested:
+                self.fields.add_nested(self.exact.nested)
         if not read:
             return Found(arrays, pa.array(rows, pa.int64()), rescued, bad)
         at = pa.array([*rows, *read_rows], pa.int64())

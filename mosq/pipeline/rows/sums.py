@@ -22,10 +22,12 @@ from mosq.journal.kinds import CONNECT, DISCONNECT, DROP, EXPIRY, MESSAGE, REFUS
 from mosq.pipeline.rows.tables import CHURN, GOLD, TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 HISTOGRAM_BITS = 4  # 16 buckets for each power of two: a percentile is at most 1/16 too high
 NEVER = -(1 << 62)
+BLOCK = 100  # numbers of a place that have one watermark in a rebuild
+Span = tuple[int, int, int]  # numbers [lo, hi), watermark in microseconds
 COUNTED = {
     "connects": CONNECT,
     "refused": CONNECT,
@@ -56,6 +58,59 @@ def watermarks(batch: Any, seen: "Mapping[str, int]") -> Any:
     return of_place[coded.indices.to_numpy(zero_copy_only=False)]
 
 
+def late_spans(batches: "Iterable[Any]", ends: "Mapping[str, int]", behind_us: int) -> dict[str, list[Span]]:
+    """Return for each place the ranges of numbers in which rows are late, each with its watermark.
+
+    `batches` are rows of bronze with node, stream, shard, seq and time; `ends` has the number after the last one of
+    each place. The watermark of a row is the greatest time of the earlier blocks of BLOCK numbers, less `behind_us`: so
+    rows are late as if a batch had read each block.
+    """
+    parts = []
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        rows = rows.filter(pc.is_valid(rows["time"]))
+        place = pc.binary_join_element_wise(rows["node"], rows["stream"], rows["shard"].cast(pa.string()), "/")
+        us = rows["time"].cast(TIME).cast(pa.int64())
+        table = pa.table({"place": place, "block": pc.divide(rows["seq"], BLOCK), "least": us, "most": us})
+        parts.append(_blocks(table))
+        if len(parts) > 100:
+            parts = [_blocks(pa.concat_tables(parts))]
+    blocks = _blocks(pa.concat_tables(parts)) if parts else pa.table({"place": pa.array([], pa.string())})
+    found: dict[str, list[Span]] = {}
+    for place in pc.unique(blocks["place"]).to_pylist():
+        here = blocks.filter(pc.equal(blocks["place"], place))
+        block, least, most = (here[name].to_numpy() for name in ("block", "least", "most"))
+        marks = np.r_[NEVER, np.maximum.accumulate(most)[:-1]] - behind_us
+        late = (least < marks) & (block * BLOCK < ends.get(place, 0))
+        for lo, mark in zip((block[late] * BLOCK).tolist(), marks[late].tolist(), strict=True):
+            spans = found.setdefault(place, [])
+            before = spans.pop() if spans and spans[-1][1:] == (lo, mark) else (lo, lo, mark)
+            spans.append((before[0], lo + BLOCK, mark))
+    return found
+
+
+def _blocks(rows: pa.Table) -> pa.Table:
+    done = rows.group_by(["place", "block"], use_threads=False).aggregate([("least", "min"), ("most", "max")])
+    done = done.select(["place", "block", "least_min", "most_max"]).rename_columns(["place", "block", "least", "most"])
+    return done.sort_by([("place", "ascending"), ("block", "ascending")])
+
+
+def in_spans(batch: Any, spans: "Mapping[str, Sequence[Span]]") -> Any:
+    """Return the watermark of each row from `late_spans`; a row outside of all spans is not late."""
+    found = np.full(batch.num_rows, NEVER, np.int64)
+    place = pc.binary_join_element_wise(batch["node"], batch["stream"], batch["shard"].cast(pa.string()), "/")
+    seq = batch["seq"].to_numpy(zero_copy_only=False)
+    for name, ranges in spans.items():
+        here = pc.equal(place, name).to_numpy(zero_copy_only=False)
+        if not here.any():
+            continue
+        first, last = int(seq[here].min()), int(seq[here].max())
+        for lo, hi, mark in ranges:
+            if lo <= last and first < hi:
+                found[here & (seq >= lo) & (seq < hi)] = mark
+    return found
+
+
 def _int64(values: Any) -> Any:
     """Return times as numbers, 0 for null."""
     return pc.fill_null(values.cast(TIME).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
@@ -64,8 +119,14 @@ def _int64(values: Any) -> Any:
 class Sums:
     """Add up the batches of a task."""
 
-    def __init__(self, window_us: int, prefix_levels: int, seen: "Mapping[str, int]") -> None:
-        self.window_us, self.seen = window_us, seen
+    def __init__(
+        self,
+        window_us: int,
+        prefix_levels: int,
+        seen: "Mapping[str, int]",
+        spans: "Mapping[str, Sequence[Span]] | None" = None,
+    ) -> None:
+        self.window_us, self.seen, self.spans = window_us, seen, spans
         self.prefix = rf"(?s)^((?:[^/]*/){{{prefix_levels - 1}}}[^/]*).*$"
         self.partial: dict[str, list[pa.Table]] = {name: [] for name in GOLD}
         self.n = 0
@@ -74,7 +135,8 @@ class Sums:
         """Add a batch with the columns of bronze."""
         time_us = _int64(batch["time"])
         timed = batch["time"].is_valid().to_numpy(zero_copy_only=False)
-        late = timed & (time_us < watermarks(batch, self.seen))
+        marks = watermarks(batch, self.seen) if self.spans is None else in_spans(batch, self.spans)
+        late = timed & (time_us < marks)
         kind = batch["kind"].to_numpy(zero_copy_only=False)
         window = time_us - time_us % self.window_us
         in_time = timed & ~late

@@ -121,7 +121,9 @@ class Task:
         self.work = work
         self.expressions = [re.compile(filters.regex(rule.topic)) for rule in work.rules]
         self.rules = [_OfRule(rule, work) for rule in work.rules]
-        self.sums = Sums(work.window_us, work.prefix_levels, work.watermarks) if "gold" in work.jobs else None
+        self.sums: Sums | None = None
+        if "gold" in work.jobs:
+            self.sums = Sums(work.window_us, work.prefix_levels, work.watermarks, work.late_spans)
         self.devices = Devices() if work.devices else None
         self.bronze: PartWriter | None = None
         self.quarantine: PartWriter | None = None

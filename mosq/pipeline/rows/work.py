@@ -78,6 +78,7 @@ class Work:
     window_us: int = 60_000_000
     prefix_levels: int = 1
     watermarks: dict[str, int] = field(default_factory=dict)
+    late_spans: dict[str, list[sums.Span]] | None = None  # of a rebuild, instead of `watermarks`
     late_us: int = 600_000_000  # an event that is older than its row by more is late
     salt: str = ""  # of the hashes of keys
     telemetry: bool = False  # add up the values of the rules that declare an Event

@@ -151,6 +151,7 @@ class Filling:
         self.backlog: list[pa.Table] = []
         self.unreadable: list[pa.Table] = []
         self.lost = 0
+        self.late_spans: dict[str, list[gold_sums.Span]] = {}
         self.duplicates: Duplicates | None = None
         self.shards: dict[str, dict[str, int]] = {}  # the newest time of each place so far
         self.devices: list[pa.Table] = []
@@ -167,6 +168,9 @@ class Filling:
                 self.tables.place.child(name).path.mkdir(parents=True, exist_ok=True)
         upto = {place: at["next"] for place, at in self.state["shards"].items()}
         every = settling.bronze(self.spark, self.tables, upto)
+        if self.plan.gold:
+            rows = self.tables.table("bronze").refresh().dataset().to_batches(columns=[*PLACE, "time"])
+            self.late_spans = gold_sums.late_spans(rows, upto, self.settings.watermark_us)
         carried: dict[str, pa.Table] = {}
         values = TELEMETRY_SCHEMA.empty_table()
         dates = self._dates()
@@ -216,6 +220,7 @@ class Filling:
             late_us=self.settings.watermark_us,
             telemetry=bool(self.plan.values),
             salt=self.tables.identity,
+            late_spans=self.late_spans,
             bronze=False,
             only=self.plan.silver,
             devices=self.plan.devices,
@@ -355,7 +360,7 @@ class Filling:
             for table in self.unreadable:
                 _add(now["quarantine"], {audit.UNREADABLE: table.num_rows})
         if "late" in self.plan.gold:
-            now["late"] = 0
+            now["late"] = sum(sum(one.sums["late"]["rows"].to_pylist()) for one in self.new.manifests)
         if self.plan.audit:
             now["audit"] = self._audit_summary()
         for manifest in self.new.manifests:

@@ -63,7 +63,7 @@ def _new_fields(now: dict[str, Any], name: str, fields: dict[str, tuple[str, int
             had["type"] = inference.joined(had["type"], type)
             had["rows"] += n
     if new:
-        later = f" until {SAMPLES:,} messages have had them, or for {WAIT_S:.0f} s" if waiting is not None else ""
+        later = f" until {SAMPLES:,} messages have had them, or for {WAIT_S:.0f} s" if waiting else ""
         listed = ", ".join(new[:LISTED]) + (", ..." if len(new) > LISTED else "")
         log(shown(f"silver {name}: {len(new):,} new fields ({listed}); they are in the column _rescued{later}"))
     grow(now, log)
