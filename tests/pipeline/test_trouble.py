@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mosq.pipeline import duck, settings, trouble
-from mosq.pipeline.runs import progress
+from mosq.pipeline.runs import progress, verify
 from tests.durable.test_disk import may_mount
 from tests.pipeline import lake_tables, streams
 from tests.pipeline.journals import Journal
@@ -84,6 +84,36 @@ def test_a_killed_jvm(tmp_path: Path) -> None:
     asked = duck.Duck(found)
     assert asked.base.execute("SELECT count(*), count(DISTINCT seq), max(seq) FROM bronze").fetchall() == [(2 * MESSAGES, 2 * MESSAGES, 2 * MESSAGES - 1)]
     asked.close()
+
+
+@pytest.mark.part("spark")
+@pytest.mark.spark
+def test_a_jvm_killed_within_a_batch(tmp_path: Path) -> None:
+    """Test that no traceback of Spark's connections is printed when the driver waits for the result of a job."""
+    stream = Journal(tmp_path / "streams", "tele")
+    stream.fill(200 * MESSAGES)
+    stream.close()
+    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\nmaster = "local[1]"\n')
+    found = settings.load(tmp_path)
+    process = subprocess.Popen(command("run", "--once", "-s", found.file), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    killed = False
+    while not killed and process.poll() is None:
+        try:
+            names = {pid: name_of(pid) for pid in descendants(process.pid)}
+        except FileNotFoundError:       # a process has ended in between
+            continue
+        # a task writes its file of bronze while the driver waits for the job
+        if any("part-" in str(path) for path in (tmp_path / "tables" / "bronze").glob("date=*/*")):
+            for pid, name in names.items():
+                if "org.apache.spark.deploy.SparkSubmit" in name:
+                    os.kill(pid, signal.SIGKILL)
+                    killed = True
+    said = process.communicate()[1]
+    assert killed and process.returncode == 1, said
+    one_line(said, "Spark's JVM has ended: was it killed, or did memory run out? Run again")
+    status, said = ended("run", "--once", "-s", found.file)
+    assert status == 0, said
+    assert verify.verify(found).faults == []
 
 
 def test_logs_of_py4j_are_quiet() -> None:
