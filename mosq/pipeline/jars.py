@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mosq.pipeline import MosqPipelineError, session
+from mosq.pipeline import MosqPipelineError, java, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ def _by_ivy(name: str, where: Path, ivy_settings: str | None) -> Path:
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"), None)
     if ivy is None:
         raise MosqPipelineError(f"{Path(pyspark.__file__).parent}: there is no jar of Ivy: {session.INSTALL}")
-    command: list[str | Path] = [session.java() or "java", "-jar", ivy, "-cache", where / "cache", "-notransitive"]
+    command: list[str | Path] = [java.find() or "java", "-jar", ivy, "-cache", where / "cache", "-notransitive"]
     command += ["-settings", ivy_settings] if ivy_settings else []
     command += ["-dependency", GROUP, name, VERSION, "-retrieve", str(where / "[artifact]-[revision].[ext]")]
     try:

@@ -6,15 +6,13 @@ Missing requirements of this machine are reported before Spark is started, becau
 import contextlib
 import os
 import re
-import shutil
-import subprocess
 import sys
 import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mosq.pipeline import MosqPipelineError, trouble
+from mosq.pipeline import MosqPipelineError, java, trouble
 from mosq.pipeline.cluster import package
 from mosq.pipeline.settings import TIME_ZONE
 from mosq.tools.extras import install_advice, packages_advice
@@ -34,25 +32,6 @@ PACKAGES = {
     "protobuf": ((5,), None),
 }
 INSTALL = install_advice("pipeline")
-
-
-def java() -> Path | None:
-    """Return the java that Spark would start."""
-    home = os.environ.get("JAVA_HOME")
-    if home and (found := Path(home, "bin/java")).exists():
-        return found
-    on_path = shutil.which("java")
-    return Path(on_path) if on_path else None
-
-
-def java_version(program: Path) -> int | None:
-    """Return the major version of a java program, or None if it does not run."""
-    try:
-        output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r'version "(?:1\.)?(\d+)', output)
-    return int(found[1]) if found else None
 
 
 def _dotted(version: tuple[int, ...]) -> str:
@@ -95,10 +74,10 @@ def package_problems() -> dict[str, str]:
 
 def java_problem() -> str | None:
     """Return what is wrong with Java on this machine and how to fix it, or None."""
-    program = java()
+    program = java.find()
     if program is None:
         return "there is no Java: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
-    version = java_version(program)
+    version = java.version(program)
     if version is None:
         return f"{program} does not run: set JAVA_HOME to a Java of version {JAVA_AT_LEAST} or later"
     if version < JAVA_AT_LEAST:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from mosq.pipeline import MosqPipelineError, session
+from mosq.pipeline import MosqPipelineError, java
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,9 +72,9 @@ class Standalone:
             "SPARK_SCALA_VERSION": SCALA,
             "SPARK_LOCAL_IP": self.addresses[number],
         }
-        java = [str(session.java() or "java"), "-Xmx256m", *JVM, "-cp", f"{self.home}/jars/*"]
+        program = [str(java.find() or "java"), "-Xmx256m", *JVM, "-cp", f"{self.home}/jars/*"]
         self.processes[number] = subprocess.Popen(
-            [*self.before[number], *java, name, *arguments],
+            [*self.before[number], *program, name, *arguments],
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mosq.pipeline import MosqPipelineError, jars, session, settings
+from mosq.pipeline import MosqPipelineError, jars, java, session, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ def _java() -> Finding:
     why = session.java_problem()
     if why is not None:
         return Finding(False, "Java", f"{why.partition(': ')[0]} ({where})", why.partition(": ")[2])
-    return Finding(True, "Java", f"{session.java()} ({where})")
+    return Finding(True, "Java", f"{java.find()} ({where})")
 
 
 def _worker() -> Finding:
