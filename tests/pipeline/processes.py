@@ -8,6 +8,7 @@ Each continues where it was when it is started again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +67,25 @@ class Killed:
             except ProcessLookupError:
                 continue
         self.process.wait()
+
+    def kill_alone(self) -> None:
+        """Kill the process; its descendants go on until they see that it is gone."""
+        assert self.process is not None
+        assert self.alive(), f"ended by itself: {self.stderr_text()}"
+        self.process.kill()
+        self.process.wait()
+
+    def kill_part(self, program: str, dice: random.Random | None = None) -> bool:
+        """Kill a descendant that runs this program (the first one, or one at random); return False if there is none now."""
+        assert self.process is not None
+        assert self.alive(), f"ended by itself: {self.stderr_text()}"
+        found = []
+        with contextlib.suppress(OSError):      # a process has ended in between
+            found = [pid for pid in descendants(self.process.pid) if Path(f"/proc/{pid}/comm").read_text().startswith(program)]
+        if not found:
+            return False
+        os.kill(found[0] if dice is None else dice.choice(found), signal.SIGKILL)
+        return True
 
     def orphan(self) -> list[int]:
         """Stop all descendants, kill the process itself, and return the descendants, which live on."""
