@@ -15,12 +15,14 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -331,11 +333,13 @@ def main() -> None:
     for i in range(given.sets):
         print(f"seed {seed + i}", flush=True)
         kills = random.Random(seed + i).choices(list(VICTIMS), k=given.kills)
-        with tempfile.TemporaryDirectory() as name:
-            try:
-                line = json.dumps(one_set(Path(name), seed + i, kills, given.seconds))
-            except AssertionError as error:
-                sys.exit(f"seed {seed + i}: {error}")
+        where = Path(tempfile.mkdtemp(prefix="mosq-kills-"))
+        try:
+            line = json.dumps(one_set(where, seed + i, kills, given.seconds))
+        except AssertionError:
+            traceback.print_exc()
+            sys.exit(f"seed {seed + i} failed: its tables stay in {where}")
+        shutil.rmtree(where)
         print(line, flush=True)
         if given.report is not None:
             with given.report.open("a") as file:

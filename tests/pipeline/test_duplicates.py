@@ -197,6 +197,7 @@ def site(tmp_path: Path) -> Iterator[Devices]:
         yield found
 
 
+@pytest.mark.part("kills")
 def test_a_kill_at_any_commit_leaves_each_key_once(site: Devices, monkeypatch: pytest.MonkeyPatch) -> None:
     committed = Table._commit
     for stop in range(1, 10):

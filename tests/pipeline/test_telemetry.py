@@ -241,6 +241,7 @@ def rebuilt(site: Site) -> list[str]:
     return lines
 
 
+@pytest.mark.part("kills")
 def test_a_kill_at_any_commit_changes_no_number(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     committed = Table._commit
     for stop in range(1, 14):
@@ -311,6 +312,7 @@ def test_a_changed_declaration_asks_for_a_rebuild(site: Site) -> None:
         Batches(site.settings)
 
 
+@pytest.mark.part("kills")
 def test_retention_erasure_compaction_and_a_lost_checkpoint(site: Site) -> None:
     site.set(SETTINGS + '[retention]\n"silver/t" = "3 days"\n"gold/telemetry" = "2 days"\nbronze = "3 days"\n')
     for days in (9, 4, 1, 0):
