@@ -106,6 +106,17 @@ def until(condition: Callable[[], bool], why: Callable[[], str]) -> None:
         time.sleep(0.02)
 
 
+def wait_for_batches(driver: Killed, found: settings.Settings, more: int) -> None:
+    """Wait until so many more batches are done: then the driver is at work."""
+    had = progress.after(found)["batch"]
+
+    def done() -> bool:
+        assert driver.alive(), f"the driver has ended by itself: {driver.stderr_text()}"
+        return bool(progress.after(found)["batch"] >= had + more)
+
+    until(done, lambda: f"no batch for {BOUND_S:.0f} s: {driver.stderr_text()}")
+
+
 class Round:
     """Hold the programs of one set."""
 
@@ -128,15 +139,8 @@ class Round:
         self.driver.close()
         self.compacting.close()
 
-    def work(self, more: int = 2) -> None:
-        """Wait until so many more batches are done: then the run is at work."""
-        had = progress.after(self.found)["batch"]
-
-        def done() -> bool:
-            assert self.driver.alive(), f"the run has ended by itself: {self.driver.stderr_text()}"
-            return bool(progress.after(self.found)["batch"] >= had + more)
-
-        until(done, lambda: f"no batch for {BOUND_S:.0f} s: {self.driver.stderr_text()}")
+    def work(self) -> None:
+        wait_for_batches(self.driver, self.found, 2)
 
     def kill(self, what: str) -> None:
         """Kill one of VICTIMS at a random moment, and start again what has ended."""

@@ -24,8 +24,8 @@ from mosq.pipeline.source.rows import SCHEMA, WITH_NODE
 from mosq.pipeline.source.stream import JournalStreamReader
 from tests.durable.test_restart import Kept
 from tests.pipeline.journals import Journal
+from tests.pipeline.kills import Load, wait_for_batches
 from tests.pipeline.processes import Killed
-from tests.pipeline.test_kill import Load, wait_for_batches
 from tests.streams.journalled import folder, keeping
 
 ALL = ReadAllAvailable()
