@@ -178,7 +178,7 @@ def test_a_client_that_pings_and_does_not_read_costs_no_memory(run: Run, web: Op
 def test_a_reader_that_does_not_read_is_bounded(run: Run, web: Open) -> None:
     broker = run({"max_output_bytes": 1 << 20}, **WS)
     ws = enter(web(broker))
-    ws.sock.settimeout(0.3)
+    ws.sock.settimeout(2)  # a busy machine must not end the flood early
     try:
         for _ in range(400):
             ws.sock.sendall(frame(BINARY, mqtt(Pingreq()) * 30_000))  # 24 MB of requests

@@ -64,7 +64,24 @@ def arrow(wrong: bool = True) -> dict[str, pa.Table]:
         last[row["client_id"], row["session"]] = row
     return {**{name: table(rows) for name, rows in by_key.items()}, "latency": table(latency), "drops": table(drops), "churn": table(churn),
             "sessions": table(sessions, reason=pa.string()), "fanout": table(fanout), "backlog": table(backlog), "audit": table(list(last.values())),
-            "late": table([{**window(3), "rows": 12}, {**window(4), "rows": 1}])}
+            "late": table([{**window(3), "rows": 12}, {**window(4), "rows": 1}]), **devices()}
+
+
+def devices() -> dict[str, pa.Table]:
+    """Return views of a client that is offline, of one that is online, of two gaps and of an unusual rate."""
+    at = BEGIN.replace(hour=12, minute=0)
+    who = {"node": "n1", "client_id": "pump", "topic": "site/1"}
+    client = {"node": "n1", "state": "offline", "since": at, "reason": 0, "connects": 2}
+    gap = who | {"gap_from": at, "gap_to": None, "gap_s": 60.0, "usual_s": 5.0, "missing": 11}
+    presence = [client | {"client_id": "pump", "online": False}, client | {"client_id": "fan", "online": True}]
+    rate = who | {"window_start": at, "messages": 60, "usual": 20.0, "low": 14.0, "high": 26.0}
+    moment, real = pa.timestamp("us", "UTC"), pa.float64()
+    return {
+        "devices": table([who | {"last_seen": at}], last_seen=moment),
+        "presence": table(presence, state=pa.string(), since=moment, online=pa.bool_()),
+        "gaps": table([gap, gap | {"gap_to": at + timedelta(seconds=20), "gap_s": 20.0, "missing": 3}], gap_from=moment, gap_to=moment, gap_s=real, usual_s=real),
+        "rates": table([rate], usual=real, low=real, high=real),
+    }
 
 
 def tables(spark: SparkSession, wrong: bool = True) -> Tables:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import datetime
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 
 CHROMIUM = "/usr/bin/chromium-headless-shell"       # Debian's; playwright's own cannot be downloaded everywhere
 COLOURS_LEAST = 150            # the smoothed letters of two lines alone have 80
-SECTIONS = ["audit", "source", "traffic", "topics", "clients", "prefixes", "latency", "fanout", "drops", "churn", "backlog", "quarantine", "late"]
+SECTIONS = ["audit", "source", "traffic", "topics", "clients", "prefixes", "latency", "fanout", "drops", "churn", "devices", "backlog",
+            "quarantine", "late"]
 
 
 @pytest.fixture(scope="module")
@@ -111,20 +111,8 @@ def test_alarms_are_on_top(made: Tables, spark: SparkSession) -> None:
     assert "dropped" in good.notes[0].partition(" or waits. ")[2]
 
 
-def test_devices_are_offline_silent_or_unusual(spark: SparkSession) -> None:
-    at = datetime.datetime(2026, 11, 1, 12, tzinfo=datetime.UTC)
-    who = {"node": "n1", "client_id": "pump", "topic": "site/1"}
-    client = {"node": "n1", "state": "offline", "since": at, "reason": 0, "connects": 2}
-    given: dict[str, list[dict[str, object]]] = {
-        "devices": [who | {"last_seen": at}],
-        "presence": [client | {"client_id": "pump", "online": False}, client | {"client_id": "fan", "online": True}],
-        "gaps": [who | {"gap_from": at, "gap_to": None, "gap_s": 60.0, "usual_s": 5.0, "missing": 11},
-                 who | {"gap_from": at, "gap_to": at + datetime.timedelta(seconds=20), "gap_s": 20.0, "usual_s": 5.0, "missing": 3}],
-        "rates": [who | {"window_start": at, "messages": 60, "usual": 20.0, "low": 14.0, "high": 26.0}],
-    }
-    schema = {"gaps": "node STRING, client_id STRING, topic STRING, gap_from TIMESTAMP, gap_to TIMESTAMP, gap_s DOUBLE, usual_s DOUBLE, missing BIGINT"}
-    frames = {name: spark.createDataFrame(rows, schema.get(name)) for name, rows in given.items()}
-    section = about_devices.devices(Tables(frames))
+def test_devices_are_offline_silent_or_unusual(made: Tables) -> None:
+    section = about_devices.devices(made)
     assert dict(section.facts) == {"Clients on a topic": "1", "Clients online": "1", "Clients offline": "1", "Gaps in telemetry": "2", "Silent now": "1",
                                    "Windows with an unusual rate": "1"}
     offline, gaps, rates = ([[cell.text for cell in row] for row in table.rows] for table in section.tables)
