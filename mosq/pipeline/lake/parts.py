@@ -21,7 +21,8 @@ DATE = "date"
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"  # Hive's name of the partition of rows without a date
 GROUP_ROWS, GROUP_BYTES = 1 << 20, 64 << 20  # a row group ends at one of these
 FILE_BYTES = 256 << 20  # a file ends there, as it lies on the disk
-STATISTICS = ("time", "seq", "window_start")  # readers skip files by the least and greatest value of these
+WINDOW, SEQ = "window_start", "seq"
+STATISTICS = ("time", SEQ, WINDOW)  # readers skip files by the least and greatest value of these
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,16 @@ class Part:
     size: int
     rows: int
     stats: str  # Delta's JSON
+
+
+def is_windowed(schema: pa.Schema) -> bool:
+    """Return whether a table has sums of windows. In a table of records `window_start` is a field of messages."""
+    return WINDOW in schema.names and SEQ not in schema.names
+
+
+def with_statistics(schema: pa.Schema) -> list[str]:
+    """Return the columns with statistics. A field of messages has none, as it can have any type."""
+    return [name for name in STATISTICS if name in schema.names and (name != WINDOW or is_windowed(schema))]
 
 
 def sync(path: "Path | str") -> None:
@@ -64,7 +75,7 @@ class _File:
         self.waiting_rows = self.waiting_bytes = self.rows = 0
         self.least: dict[str, Any] = {}
         self.greatest: dict[str, Any] = {}
-        self.nulls = {name: 0 for name in STATISTICS if name in schema.names}
+        self.nulls = dict.fromkeys(with_statistics(schema), 0)
         files, base = place.filesystem()
         full = f"{base}/{path}" if base else path
         if place.is_local:

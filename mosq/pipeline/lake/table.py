@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.lake.parts import DATE, STATISTICS, Part, PartWriter, sync
+from mosq.pipeline.lake.parts import DATE, WINDOW, Part, PartWriter, is_windowed, sync, with_statistics
 from mosq.pipeline.lake.places import Place
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 IDENTITY = "mosq.identity"
-WINDOW = "window_start"
 TRIES = 10  # another process may compact or erase at the same moment
 KEPT_S = 600  # a replaced file stays that long for readers of older versions: a query over rows may take minutes
 SUMS_KEPT_S = 120  # of a small table that each batch writes again: gold, progress
@@ -184,7 +183,7 @@ class Table:
     @property
     def kept_s(self) -> int:
         """Return how long a replaced file stays."""
-        return SUMS_KEPT_S if WINDOW in self.schema.names or not self.partition_by else KEPT_S
+        return SUMS_KEPT_S if is_windowed(self.schema) or not self.partition_by else KEPT_S
 
     @property
     def version(self) -> int:
@@ -521,7 +520,7 @@ class Table:
 
 def _skipping(schema: pa.Schema) -> dict[str, str]:
     """Return the property that names the columns with statistics; readers may rely on those of all named ones."""
-    names = [name for name in STATISTICS if name in schema.names]
+    names = with_statistics(schema)
     if not names:
         return {"delta.dataSkippingNumIndexedCols": "0"}
     return {"delta.dataSkippingStatsColumns": ",".join(names)}
@@ -533,7 +532,7 @@ def _condition(add: dict[str, Any], schema: pa.Schema) -> Any:
     if f"partition.{DATE}" in add:
         date = add[f"partition.{DATE}"]
         found = pc.field(DATE).is_null() if date is None else pc.field(DATE) == pa.scalar(date, schema.field(DATE).type)
-    for name in STATISTICS:
+    for name in with_statistics(schema):
         least, greatest = add.get(f"min.{name}"), add.get(f"max.{name}")
         if least is None or greatest is None:
             continue

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.lake.cleaning import clean
-from mosq.pipeline.lake.parts import DATE, Part, PartWriter
-from mosq.pipeline.lake.table import WINDOW, Table, _date, _hooks, _properties, plain
+from mosq.pipeline.lake.parts import DATE, WINDOW, Part, PartWriter, is_windowed
+from mosq.pipeline.lake.table import Table, _date, _hooks, _properties, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +64,7 @@ def merge_files(table: Table, plan: Plan) -> tuple[int, int]:
     """Merge small files of each date; return how many became how many."""
     if not table.partition_by:
         return 0, 0
-    if WINDOW in table.schema.names:
+    if is_windowed(table.schema):
         return _merge_windows(table, plan)
     adds = table.adds()
     merged = into = 0

@@ -1,0 +1,51 @@
+"""Test fields of messages whose names the tables or their readers use themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from mosq.pipeline import settings
+from mosq.pipeline.lake.places import place_of
+from mosq.pipeline.lake.table import KEPT_S, Table
+from mosq.pipeline.runs import tending, verify
+from tests.pipeline.batches import Batches
+from tests.pipeline.journals import Journal
+
+SETTINGS = """
+[pipeline]
+journal = "streams"
+node = "here"
+[[silver]]
+name = "guessed"
+topic = "guess/#"
+format = "json"
+"""
+
+
+def load(folder: Path) -> settings.Settings:
+    (folder / "pipeline.toml").write_text(SETTINGS)
+    return settings.load(folder)
+
+
+@pytest.mark.parametrize(("type", "value"), [
+    ("BIGINT", 1), ("STRING", "x"), ("BOOLEAN", True), ("STRUCT<a: BIGINT>", {"a": 1}), ("ARRAY<BIGINT>", [1]), ("DECIMAL(38, 0)", 10**30), ("TIMESTAMP", "2026-01-01T00:00:00Z"),
+])
+def test_a_field_with_the_name_of_a_column_of_gold(tmp_path: Path, type: str, value: object) -> None:
+    """The files had statistics of such a field: an object stopped each batch, and a number stopped the upkeep."""
+    with contextlib.closing(Journal(tmp_path / "streams")) as journal:
+        found = load(tmp_path)
+        batches = Batches(found)
+        batches.jobs.declare({"guessed": f"window_start {type}"})
+        for _ in range(3):
+            journal.put("guess/1", json.dumps({"window_start": value}).encode())
+            journal.commit()
+            batches.all()
+        assert "silver/guessed: 3 files merged into 1" in list(tending.compact_all(found))
+        table = Table.open(place_of(found), "silver/guessed")
+        assert table is not None and table.read()["window_start"].null_count == 0 and table.rows() == 3
+        assert table.kept_s == KEPT_S
+        assert verify.verify(found).faults == []
