@@ -50,7 +50,8 @@ class Duck:
         files = table.files()
         if not table.place.is_local or not files or "=" in table.place.uri:  # DuckDB would take it for a column
             return
-        columns = ", ".join(f'"{column}"' for column in table.schema.names)
+        # a device chooses the names of inferred columns
+        columns = ", ".join('"' + column.replace('"', '""') + '"' for column in table.schema.names)
         listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
         dates = f"true, hive_types = {{'{DATE}': DATE}}" if DATE in table.partition_by else "false"
         source = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = {dates})"

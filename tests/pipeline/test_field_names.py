@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mosq.pipeline import settings
+from mosq.pipeline.duck import Duck
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import KEPT_S, Table
 from mosq.pipeline.runs import tending, verify
@@ -49,3 +50,18 @@ def test_a_field_with_the_name_of_a_column_of_gold(tmp_path: Path, type: str, va
         assert table is not None and table.read()["window_start"].null_count == 0 and table.rows() == 3
         assert table.kept_s == KEPT_S
         assert verify.verify(found).faults == []
+
+
+def test_a_name_with_quotation_marks_is_no_sql(tmp_path: Path) -> None:
+    """DuckDB's view showed the rows of bronze in the place of those of silver."""
+    name = 'topic"FROM"bronze"--'
+    with contextlib.closing(Journal(tmp_path / "streams")) as journal:
+        found = load(tmp_path)
+        batches = Batches(found)
+        batches.jobs.declare({"guessed": f"`{name}` BIGINT"})
+        journal.put("guess/1", json.dumps({name: 5}).encode())
+        journal.put("other", b"of nobody else")
+        journal.commit()
+        batches.all()
+        with contextlib.closing(Duck(found)) as duck:
+            assert [row[name] for row in duck.query("SELECT * FROM silver_guessed").to_pylist()] == [5]
