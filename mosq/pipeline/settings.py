@@ -32,6 +32,7 @@ UNITS_US = {
     "day": 86_400 * 10**6,
 }
 FILE = "pipeline.toml"
+DAYS_MAX = 36_500  # of any time: a date that is so much earlier or later can be told
 JOURNAL = "the folder of the broker's streams"
 RULE_KEYS = (
     "name, topic, format, schema or json_schema, time_column, time_unit, time_behind, time_ahead, values, key,"
@@ -140,10 +141,10 @@ class _Reading:
         return value
 
     def duration_us(self, key: str, default: str) -> int:
-        expected = 'a time such as "5 seconds", "10 minutes" or "1 day"'
+        expected = f'a time such as "5 seconds", "10 minutes" or "1 day", at most "{DAYS_MAX} days"'
         text = self.text(key, expected, default)
         value = duration_us(text)
-        if value is None:
+        if value is None or value > DAYS_MAX * UNITS_US["day"]:
             raise self.wrong(key, expected, text)
         return value
 

@@ -72,6 +72,8 @@ def test_an_error_in_a_json_schema_names_the_file(tmp_path: Path, content: str |
     ("[pipeline]\njournal = ''", r"journal: expected the folder.*; got ''"),
     ("[pipeline]\njournal = 'j'\ntrigger = '5 parsecs'", r"trigger: expected a time such as \"5 seconds\".*; got '5 parsecs'"),
     ("[pipeline]\njournal = 'j'\nwindow = '0 s'", "window: expected a time"),
+    ("[pipeline]\njournal = 'j'\nwatermark = '36501 days'", r"\[pipeline\] watermark: expected .* at most \"36500 days\"; got '36501 days'"),
+    ("[pipeline]\njournal = 'j'\n[retention]\nbronze = '999999 days'", r"\[retention\] bronze: expected .* at most \"36500 days\"; got '999999 days'"),
     ("[pipeline]\njournal = 'j'\n[[source]]\nnode = 'a'\njournal = 'b'", r"journal: expected no such key beside \[\[source\]\]"),
     ("source = [5]\n[pipeline]\n", r"source: expected tables \[\[source\]\]; got 5"),
     ("[pipeline]\n[[source]]\njournal = 'b'", r"\[\[source\]\] number 1 node is missing: expected a name"),
