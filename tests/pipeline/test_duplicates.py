@@ -17,11 +17,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from mosq.pipeline import MosqPipelineError, settings
+from mosq.pipeline.earlier import migrate
 from mosq.pipeline.lake.table import Table
 from mosq.pipeline.rows import duplicates, keys, types
 from mosq.pipeline.runs import adopt, status, tending, verify
 from mosq.pipeline.rows.duplicates import REASON, Known
 from tests.pipeline.batches import Batches
+from tests.pipeline.old_tables import OldTables
 from tests.pipeline.test_telemetry import NOW_US, SECOND, Site, rebuilt, row, silver, without_spark
 
 HOUR = 3600 * SECOND
@@ -238,6 +240,19 @@ def test_a_rebuild_and_a_lost_checkpoint_leave_each_key_once(site: Devices, monk
     site.settings.checkpoints.mkdir()
     assert adopt.adopt(site.settings, lambda line: None)
     assert list(tending.compact_all(site.settings))
+    site.fill()
+    Batches(site.settings).all()
+    site.check()
+
+
+def test_a_migration_leaves_each_key_once(site: Devices) -> None:
+    """The rows of tables before Delta went into silver with all duplicates."""
+    old = OldTables(site.settings)
+    for _ in range(3):
+        site.fill()
+        old.write()
+    migrate.migrate(site.settings, lambda line: None)
+    site.check()
     site.fill()
     Batches(site.settings).all()
     site.check()

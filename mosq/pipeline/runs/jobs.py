@@ -98,7 +98,7 @@ class Jobs:
         work = dataclasses.replace(self._work(before), node=node, watermarks={})
         manifest = read_manifest(work(rows))
         check_manifest(manifest, ranges, batch_id)
-        self._commit(before, manifest, batch_id)
+        self._commit_once(before, manifest, batch_id)
         if self.state["schemas"] != self.schemas:
             self._settle([])
 
@@ -128,9 +128,7 @@ class Jobs:
         manifest = read_manifest(few.mapInArrow(work, MANIFEST_DDL).toArrow().to_batches())
         check_manifest(manifest, ranges, batch_id)
         check_files(self.tables.place, manifest, batch_id)
-        self.duplicates.settle(manifest, before["shards"])
-        self._commit(before, manifest, batch_id)
-        self.duplicates.committed(self.state["shards"])
+        self._commit_once(before, manifest, batch_id)
         self._settle(settling.due(self.state))
         if self.report is not None:
             self.report(before, self.state, time.monotonic() - began)
@@ -163,6 +161,12 @@ class Jobs:
                 )
 
     # ---- commits
+
+    def _commit_once(self, before: dict[str, Any], manifest: Manifest, batch: int) -> None:
+        """Commit a checked batch without the rows of silver whose keys are there already."""
+        self.duplicates.settle(manifest, before["shards"])
+        self._commit(before, manifest, batch)
+        self.duplicates.committed(self.state["shards"])
 
     def _commit(self, before: dict[str, Any], manifest: Manifest, batch: int) -> None:
         """Commit a checked batch to all tables."""
