@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import decimal
 import math
+import os
 import types as simple
 from collections import defaultdict
 from collections.abc import Iterator
@@ -302,6 +303,61 @@ def test_a_rebuild_gives_the_same_values(site: Site, monkeypatch: pytest.MonkeyP
     site.fill()
     Batches(site.settings).all()
     assert site.telemetry() == site.wanted()
+
+
+def test_no_file_of_a_killed_switch_is_deleted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`compact` deleted files that no version names yet, if the next `run` came a day later."""
+    site.fill()
+    Batches(site.settings).all()
+    without_spark(site, monkeypatch)
+
+    def fatal(*args: Any, **kwargs: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "replace", fatal)
+        with pytest.raises(KeyboardInterrupt):
+            rebuilt(site)
+    for path in (site.folder / "tables").rglob("part-*.parquet"):
+        os.utime(path, (path.stat().st_mtime - 2 * 86_400,) * 2)
+    assert list(tending.compact_all(site.settings))
+    Batches(site.settings)
+    assert verify.verify(site.settings).faults == []
+    assert site.telemetry() == site.wanted()
+
+
+def test_no_row_is_erased_while_a_rebuild_would_bring_it_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.fill()
+    Batches(site.settings).all()
+    without_spark(site, monkeypatch)
+    client = site.table("silver/t").read()["client_id"][0].as_py()
+
+    def erased() -> int:
+        return tending.erase(site.settings, client, None, lambda line: None)
+
+    tried: list[str] = []
+
+    def filled(line: str) -> None:
+        if "days)" in line and not tried:
+            tried.append(line)
+            with pytest.raises(MosqPipelineError, match="a rebuild works on these tables"):
+                erased()
+
+    rebuild.rebuild(simple.SimpleNamespace(), site.settings, log=filled)          # type: ignore[arg-type]
+    assert tried
+
+    def fatal(*args: Any, **kwargs: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "replace", fatal)
+        with pytest.raises(KeyboardInterrupt):
+            rebuilt(site)
+    with pytest.raises(MosqPipelineError, match="`mosq pipeline run` finishes it first"):
+        erased()
+    Batches(site.settings)
+    assert erased()
+    assert all(client not in table.read()["client_id"].to_pylist() for table in tending.existing(site.settings) if "client_id" in table.schema.names)
 
 
 def test_a_changed_declaration_asks_for_a_rebuild(site: Site) -> None:

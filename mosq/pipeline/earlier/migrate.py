@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 STAGED, ASIDE = "migrating", "before-delta"  # folders in those of tables and checkpoints
 OLD_TABLES = ("bronze", "silver", "gold", "quarantine", "views")
-KEPT = (locks.LOCK, locks.UPKEEP, MIGRATING, STAGED, ASIDE)  # of the checkpoints
+KEPT = (locks.LOCK, locks.UPKEEP, locks.READERS, locks.REBUILD, MIGRATING, STAGED, ASIDE)  # of the checkpoints
 CHUNK_ROWS = 500_000
 SAMPLED_CHUNKS = 20  # the schema of a rule is inferred from messages in these
 FAULTS_LISTED = 3

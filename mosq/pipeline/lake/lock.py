@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LOCK, UPKEEP, READERS = "lock", "upkeep.lock", "readers.lock"
+REBUILD = "rebuild.lock"  # of a rebuild, and of an erasure that it would undo
 ORPHAN_S = 60.0  # a JVM whose driver was killed ends within seconds
 LOOK_S = 0.1
 

@@ -24,7 +24,7 @@ from mosq.pipeline.rows.duplicates import Duplicates
 from mosq.pipeline.rows.keys import PLACE
 from mosq.pipeline.rows.tables import TELEMETRY, TELEMETRY_SCHEMA
 from mosq.pipeline.rows.work import MANIFEST_DDL, Manifest, Work, read_manifest
-from mosq.pipeline.runs import progress, settling
+from mosq.pipeline.runs import progress, settling, tending
 from mosq.pipeline.runs.progress import PROGRESS
 from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, TableSet, adds_values, rules
 
@@ -436,9 +436,16 @@ def rebuild(
     stop: "threading.Event | None" = None,
 ) -> None:
     """Do the whole rebuild; the caller holds the lock."""
+    finish(settings, log)
+    with tending.between_rebuilds(settings):
+        _rebuild(spark, settings, jobs, log, stop)
+
+
+def _rebuild(
+    spark: "SparkSession", settings: "Settings", jobs: "Sequence[str]", log: "Log", stop: "threading.Event | None"
+) -> None:
     now = progress.setup(settings, jobs)
     progress.check(settings, now, rebuilding=True)
-    finish(settings, log)
     about = progress.get(settings.checkpoints / progress.IDENTITY)
     if about is None or not about["made"]:
         raise MosqPipelineError(f"{settings.tables}: there are no tables yet: `mosq pipeline run` creates them")

@@ -1,5 +1,6 @@
 """Do the upkeep of all tables on a schedule while `run` runs, a table at a time between two batches."""
 
+import contextlib
 import functools
 import time
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,25 @@ def alone(settings: "Settings") -> "AbstractContextManager[lock.Lock]":
     return lock.held(settings.checkpoints / lock.UPKEEP, busy)
 
 
+@contextlib.contextmanager
+def between_rebuilds(settings: "Settings") -> "Iterator[None]":
+    """Let no rebuild write the tables during the block. Raises MosqPipelineError if there is an unfinished one."""
+    busy = f"{settings.tables}: a rebuild works on these tables, or rows are erased from them; wait for it"
+    with lock.held(settings.checkpoints / lock.REBUILD, busy):
+        if (settings.checkpoints / progress.SWAP).exists():
+            raise MosqPipelineError(f"{settings.checkpoints}: {progress.HALF_SWITCHED}")
+        yield
+
+
+def _is_rebuilding(settings: "Settings") -> bool:
+    """Return whether there are files of a rebuild that no version names yet."""
+    try:
+        with between_rebuilds(settings):
+            return False
+    except MosqPipelineError:
+        return True
+
+
 def compact_all(settings: "Settings", at_least: int = 2) -> "Iterator[str]":
     """Merge small files of all tables, and delete replaced files and old rows; yield a line for each table.
 
@@ -103,14 +123,19 @@ def compact_all(settings: "Settings", at_least: int = 2) -> "Iterator[str]":
     with alone(settings), lock.deleting(settings.checkpoints / lock.READERS) as cleans:
         state = progress.after(settings)
         record = functools.partial(removed.record, settings)
+        full = not _is_rebuilding(settings)
         for table in existing(settings):
             keep_us = settings.retention.get(table.name)
             plan = upkeep.Plan(
-                keep_us, closed(settings, state), max(2, at_least), full=True, cleans=cleans, record=record
+                keep_us, closed(settings, state), max(2, at_least), full=full, cleans=cleans, record=record
             )
             yield f"{table.name}: {upkeep.tend(table, plan)}"
 
 
 def erase(settings: "Settings", client: str | None, topic: str | None, log: "Callable[[str], object]") -> int:
-    """Delete the rows of a client, of a topic, or of a client on a topic, from all tables; return how many."""
-    return upkeep.erase(existing(settings), client, topic, log, functools.partial(removed.record, settings))
+    """Delete the rows of a client, of a topic, or of a client on a topic, from all tables; return how many.
+
+    A rebuild has read the rows already, and would bring them back.
+    """
+    with between_rebuilds(settings):
+        return upkeep.erase(existing(settings), client, topic, log, functools.partial(removed.record, settings))
