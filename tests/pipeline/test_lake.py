@@ -300,6 +300,23 @@ def test_a_handle_that_is_older_than_the_log_follows(place: Place, bronze: Table
     assert seqs(place) == list(range(12))
 
 
+@pytest.mark.parametrize("earlier", [False, True])
+def test_files_without_a_version_are_deleted_beside_old_logs(place: Place, bronze: Table, earlier: bool) -> None:
+    """`compact` ended with an error for the first table whose log it had shortened, and so did each full upkeep of a run."""
+    fill(place, bronze, 10)
+    upkeep.merge_files(bronze, upkeep.Plan())
+    unknown = written(place, rows(20))
+    aged(place, 700, 0, bronze.version)
+    if earlier:
+        upkeep.clean(bronze)
+        fill(place, bronze, 1)
+        aged(place, 700, bronze.version, bronze.version)
+    long_ago = NOW.timestamp() - 400 * 86_400
+    os.utime(place.path / "bronze" / unknown[0].path, (long_ago, long_ago))
+    assert upkeep.clean(bronze, full=True) == (1 if earlier else 11)
+    assert seqs(place) == list(range(11 if earlier else 10))
+
+
 def test_nothing_is_deleted_while_a_program_of_mosq_reads(place: Place, bronze: Table) -> None:
     path = place.path / "readers.lock"
     with lock.reading(path), lock.reading(path), lock.deleting(path) as free:

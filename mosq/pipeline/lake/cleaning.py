@@ -56,7 +56,7 @@ def clean(table: Table, full: bool = False, kept_s: float | None = None) -> int:
         n = _delete_replaced(table, log, before)
         _delete_log(table, log, before)
         if full:
-            gone = table.handle.vacuum(
+            gone = table.reopen().handle.vacuum(
                 retention_hours=UNKNOWN_KEPT_S // 3600,
                 dry_run=False,
                 enforce_retention_duration=False,

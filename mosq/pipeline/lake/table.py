@@ -162,6 +162,14 @@ class Table:
             self.handle.update_incremental()
         return self
 
+    def reopen(self) -> "Table":
+        """Read the log from its begin: a handle remembers files of the log, which may be deleted."""
+        from deltalake import DeltaTable
+
+        with plain(self.place.uri):
+            self.handle = DeltaTable(self.place.delta, storage_options=self.place.options or None)
+        return self
+
     # ---- facts
 
     @property
