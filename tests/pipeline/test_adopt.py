@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,25 @@ def test_a_lost_checkpoint_after_an_unfinished_batch(site: Site, tmp_path: Path,
     run(site, "again", "new")
     assert site.found().faults == []
     assert content(site) == wanted(site, tmp_path / "other")
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_an_erasure_stays_done_and_deleted_files_stop_nothing(site: Site, monkeypatch: pytest.MonkeyPatch, compacted: bool) -> None:
+    """gold went back to a version from before the erasure, or to one whose files were deleted: each adoption failed then."""
+    run(site, "new", "new")
+    site.fill()
+    killed(site, "progress", monkeypatch)
+    for path in Path(site.settings.tables).rglob("*"):
+        if path.is_file():
+            os.utime(path, (path.stat().st_mtime - 3600,) * 2)
+    assert tending.erase(site.settings, "c1", None, lambda line: None)
+    if compacted:
+        assert list(tending.compact_all(site.settings))
+    shutil.rmtree(site.settings.checkpoints)
+    said: list[str] = []
+    assert adopt.adopt(site.settings, said.append)
+    assert any("gold: rows are missing or too many: `mosq pipeline run --rebuild`" in line for line in said)
+    assert all("c1" not in table.read()["client_id"].to_pylist() for table in tending.existing(site.settings) if "client_id" in table.schema.names)
 
 
 def test_tables_and_checkpoints_of_different_times(site: Site, tmp_path: Path) -> None:

@@ -210,6 +210,15 @@ class Table:
         """Return the absolute paths or URIs of the files of this version."""
         return [f"{self.place.uri}/{path}" for path in self.adds()["path"].to_pylist()]
 
+    def is_whole(self) -> bool:
+        """Return whether all files of this version are there: those of an older version may be deleted."""
+        from pyarrow import fs
+
+        files, base = self.place.filesystem()
+        paths = [f"{base}/{path}" if base else path for path in self.adds()["path"].to_pylist()]
+        with plain(self.place.uri):
+            return all(info.type == fs.FileType.File for info in files.get_file_info(paths))
+
     def rows(self) -> int:
         """Return the number of rows, from the log."""
         return pc.sum(self.adds()["num_records"]).as_py() or 0

@@ -29,6 +29,7 @@ AT_LEAST = 8  # small files of one date, before they are merged
 NEWEST_AT_LEAST = 48  # of the newest date: batches add to it, so it would be merged again and again
 GOLD_ROWS = 4_000_000  # of a merged gold file, which is made in memory
 MERGES = "mosq/merges"  # the name under which commits of merges are numbered
+ERASE = "erase"  # what the commit of an erasure says of itself
 TIME = "time"
 FULL_EVERY_S = 12 * 3600
 
@@ -238,7 +239,7 @@ def erase(
         for name, value in wanted.items():
             which &= pc.field(name) == value
         first = None if record is None else functools.partial(record, table, which, None)
-        deleted = table.delete(which, {"mosq": "erase"}, first)
+        deleted = table.delete(which, {"mosq": ERASE}, first)
         if deleted:
             log(f"{table.name}: {deleted:,} rows erased")
         n += deleted

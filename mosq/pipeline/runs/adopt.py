@@ -21,6 +21,7 @@ from mosq.pipeline.lake import lock as locks
 from mosq.pipeline.lake.parts import sync
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
+from mosq.pipeline.lake.upkeep import ERASE
 from mosq.pipeline.rows.positions import PLACE, at_place
 from mosq.pipeline.runs import progress, removed, tending
 from mosq.pipeline.runs.progress import BRONZE, IDENTITY, PROGRESS, QUERY, SWAP
@@ -140,12 +141,20 @@ def _rolled_back(
                 log(f"{name}: {n:,} rows of an unfinished batch deleted; the journal gives them again")
         elif name.startswith("gold/"):
             older = of_batch(table, state["app"], state["batch"])
-            if older is None:
+            if older is None or not _can_go_back(table, older):
                 whole = False
             elif older.version != table.version:
                 table.restore(older.version)
                 log(f"{name}: brought back to batch {state['batch']:,}")
     return whole
+
+
+def _can_go_back(table: Table, older: Table) -> bool:
+    """Return whether an older version has all its files, and none of the rows that were erased since."""
+    n = table.version - older.version
+    if any(commit.get("mosq") == ERASE for commit in (table.metadata(n) if n else ())):
+        return False
+    return older.is_whole()
 
 
 def _behind(shards: "Mapping[str, Mapping[str, Any]]") -> Any:
