@@ -10,6 +10,7 @@ while they are younger than two horizons before the newest row of all shards, or
 of their own shard.
 """
 
+import bisect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,14 +44,19 @@ Key = tuple[str, str, int, int]  # node, stream, shard, seq
 
 
 class _Run:
-    """Hold hashes in the order of their first half, with the time and the place of their rows."""
+    """Hold hashes in the order of their first half and their time, with the time and the place of their rows."""
 
     def __init__(self, high: Any, low: Any, time_us: Any, place: Any) -> None:
-        order = np.argsort(high, kind="stable")
+        order = np.lexsort((time_us, high))
         self.high, self.low, self.time_us, self.place = (one[order] for one in (high, low, time_us, place))
 
     def __len__(self) -> int:
         return len(self.high)
+
+    def near(self, begin: int, end: int, time_us: int, horizon_us: int) -> range:
+        """Return which of the positions of a first half are of rows within the horizon. They are few."""
+        first = bisect.bisect_left(self.time_us, time_us - horizon_us, begin, end)
+        return range(first, bisect.bisect_right(self.time_us, time_us + horizon_us, first, end))
 
     def kept(self, ends: Any) -> "_Run":
         keep = self.time_us >= ends[self.place]
@@ -117,19 +123,16 @@ class Known:
         for _, left, right in hits:
             candidates |= left < right
         ends = self.ends(shards)
-        seen: dict[tuple[int, int], list[int]] = {}
+        seen: dict[tuple[int, int], int] = {}  # the newest time: rows come in the order of their times
         for i in self._ordered(rows, candidates):
-            times = seen.setdefault((int(high[i]), int(low[i])), [])
-            at = int(time_us[i])
-            found[i] = any(abs(at - one) <= self.horizon_us for one in times) or any(
-                run.low[k] == low[i]
-                and run.time_us[k] >= ends[run.place[k]]
-                and abs(at - int(run.time_us[k])) <= self.horizon_us
+            key, at = (int(high[i]), int(low[i])), int(time_us[i])
+            found[i] = (key in seen and at - seen[key] <= self.horizon_us) or any(
+                run.low[k] == low[i] and run.time_us[k] >= ends[run.place[k]]
                 for run, left, right in hits
-                for k in range(left[i], right[i])
+                for k in run.near(left[i], right[i], at, self.horizon_us)
             )
             if not found[i]:
-                times.append(at)
+                seen[key] = at
         return found
 
     @staticmethod

@@ -63,7 +63,9 @@ def _times_us(column: Any, unit: str) -> tuple[Any, Any]:
         factor = 10**6 // per_second
         fits = np.abs(found.astype(np.float64)) < FAR_US / factor
         return np.where(fits, found, 0) * factor, valid & fits
-    us = pc.fill_null(column.cast(pa.float64(), safe=False), 0.0).to_numpy(zero_copy_only=False) * (1e6 / per_second)
+    times = pc.fill_null(column.cast(pa.float64(), safe=False), 0.0).to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        us = times * (1e6 / per_second)
     fits = np.isfinite(us) & (np.abs(us) < FAR_US)
     return np.rint(np.where(fits, us, 0)).astype(np.int64), valid & fits
 
