@@ -76,6 +76,7 @@ def check_equal(site: Site, tmp_path: Path) -> None:
 
 
 def test_tables_before_delta(site: Site, old: OldTables, tmp_path: Path) -> None:
+    (old.tables / "bronze" / "batch_id=of nothing").mkdir()
     before = files(old.tables), files(old.checkpoints)
     with pytest.raises(MosqPipelineError, match="`mosq pipeline migrate` brings them to this version"):
         Batches(site.settings)
@@ -164,6 +165,12 @@ def test_plain_errors(site: Site, old: OldTables, tmp_path: Path) -> None:
     with pytest.raises(MosqPipelineError, match=f"{damaged} cannot be read .* restore it; or remove the file"):
         migrate.migrate(site.settings, quiet)
     damaged.write_bytes(whole)
+    setup = (old.checkpoints / "setup.json").read_text()
+    for text in ("[]", '{"format": 1}'):
+        (old.checkpoints / "setup.json").write_text(text)
+        with pytest.raises(MosqPipelineError, match=r"setup.json is damaged: expected format, tables, streams and jobs"):
+            migrate.migrate(site.settings, quiet)
+    (old.checkpoints / "setup.json").write_text(setup)
     old.tables.rename(tmp_path / "unmounted")
     with pytest.raises(MosqPipelineError, match="is the storage of the tables mounted"):
         migrate.migrate(site.settings, quiet)

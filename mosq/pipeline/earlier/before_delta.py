@@ -55,9 +55,13 @@ class Old:
         setup = progress.get(folder / SETUP)
         if setup is None:
             return None
-        if setup.get("format") != FORMAT:
+        if not isinstance(setup, dict) or not {"format", "tables", "streams", "jobs"} <= setup.keys():
             raise MosqPipelineError(
-                f"{folder / SETUP}: written by another version of mosq (format {setup.get('format')}): update"
+                f"{folder / SETUP} is damaged: expected format, tables, streams and jobs in it; restore it"
+            )
+        if setup["format"] != FORMAT:
+            raise MosqPipelineError(
+                f"{folder / SETUP}: written by another version of mosq (format {setup['format']}): update"
             )
         places = [Path(setup["tables"])]
         if "://" not in settings.tables:
@@ -79,7 +83,9 @@ class Old:
     def batches(self) -> list[list[Path]]:
         """Return the files of each batch of bronze, in the order of the batches."""
         folders = {
-            int(path.name.partition("=")[2]): path for path in (self.tables / progress.BRONZE).glob("batch_id=*")
+            int(number): path
+            for path in (self.tables / progress.BRONZE).glob("batch_id=*")
+            if (number := path.name.partition("=")[2]).isdecimal()
         }
         return [sorted(folders[number].rglob("*.parquet")) for number in sorted(folders)]
 
