@@ -32,7 +32,7 @@ UNITS_US = {
     "day": 86_400 * 10**6,
 }
 FILE = "pipeline.toml"
-DAYS_MAX = 36_500  # of any time: a date that is so much earlier or later can be told
+DAYS_MAX = 36_500  # so that a date which is so much earlier or later is possible
 JOURNAL = "the folder of the broker's streams"
 RULE_KEYS = (
     "name, topic, format, schema or json_schema, time_column, time_unit, time_behind, time_ahead, values, key,"
