@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError, frames, views
 from mosq.pipeline.lake.parts import DATE
+from mosq.tools.extras import packages_advice
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -16,8 +17,11 @@ class Duck:
     """Hold a connection of DuckDB in memory in which all tables and views have their names."""
 
     def __init__(self, settings: "Settings") -> None:
-        import duckdb
-
+        try:
+            import duckdb
+        except ImportError:
+            advice = packages_advice(["duckdb>=1.2"])
+            raise MosqPipelineError(f"duckdb is not installed, and queries without Spark need it: {advice}") from None
         self.settings = settings
         self.base: DuckDBPyConnection = duckdb.connect()
         self.base.execute("SET TimeZone = 'UTC'")

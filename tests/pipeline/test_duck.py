@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import io
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 
+from mosq.cli.commands import main
+from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.duck import Duck
 from tests.pipeline.lake_tables import load, put
 
@@ -49,3 +54,17 @@ def test_duckdb_reads_the_files_itself(tmp_path: Path) -> None:
         duck.refresh()
         assert by_itself(duck, "silver_x")
         assert duck.base.execute("SELECT seq, temp, more FROM silver_x ORDER BY seq").fetchall() == [(0, 2**53 + 1, None), (1, None, None), (2, 5, "m")]
+
+
+def test_the_advice_without_duckdb_names_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(MosqPipelineError, match="pip install 'duckdb"):
+        Duck(load(tmp_path, ""))
+
+
+def test_an_erasure_that_is_not_confirmed_names_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = load(tmp_path, "")
+    put(found, "bronze", [bronze(0)])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert main(["pipeline", "erase", "--topic", "a/b", "-s", str(found.file)]) == 1
+    assert "--yes erases without a question" in capsys.readouterr().err

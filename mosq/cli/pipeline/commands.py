@@ -192,7 +192,10 @@ def erase(file: str, client: str | None, topic: str | None, yes: bool) -> int:
         raise click.UsageError("--client or --topic is missing.")
     settings = settings_file.load(file)
     if not yes:
-        click.confirm(f"Erase these rows from all tables in {settings.tables}?", abort=True)
+        try:
+            click.confirm(f"Erase these rows from all tables in {settings.tables}?", abort=True)
+        except click.Abort:
+            raise click.ClickException("not confirmed, so nothing is erased; --yes erases without a question") from None
     n = tending.erase(settings, client, topic, click.echo)
     click.echo(f"{n:,} rows erased; `run` or `compact` deletes the files that had them, ten minutes from now or later")
     return EXIT_OK
