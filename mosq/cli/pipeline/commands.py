@@ -19,6 +19,7 @@ from mosq.cli.pipeline.options import (
 from mosq.cli.pipeline.package import package
 from mosq.cli.pipeline.repair import COMMANDS as REPAIR
 from mosq.cli.pipeline.sql import sql
+from mosq.pipeline import MosqPipelineError
 from mosq.tools.table import shown
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def erase(file: str, client: str | None, topic: str | None, yes: bool) -> int:
         try:
             click.confirm(f"Erase these rows from all tables in {settings.tables}?", abort=True)
         except click.Abort:
-            raise click.ClickException("not confirmed, so nothing is erased; --yes erases without a question") from None
+            raise MosqPipelineError("not confirmed, so nothing is erased; --yes erases without a question") from None
     n = tending.erase(settings, client, topic, click.echo)
     click.echo(f"{n:,} rows erased; `run` or `compact` deletes the files that had them, ten minutes from now or later")
     return EXIT_OK
