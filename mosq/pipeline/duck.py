@@ -7,6 +7,8 @@ from mosq.pipeline.lake.parts import DATE
 from mosq.tools.extras import packages_advice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from duckdb import DuckDBPyConnection
 
     from mosq.pipeline.lake.table import Table
@@ -68,12 +70,18 @@ class Duck:
             self.base.execute(f'CREATE TEMP VIEW "{name}" AS SELECT {columns} FROM {source}')
 
     def query(self, sql: str) -> Any:
-        """Return the result of the last statement as an Arrow table, or None if it has none."""
+        """Return the result of a statement as an Arrow table, or None if it has none."""
+        return next(self.queries(sql), None)
+
+    def queries(self, sql: str) -> "Iterator[Any]":
+        """Yield the result of each statement that has one, as an Arrow table."""
         import duckdb
 
         try:
-            relation = self.base.sql(sql)
-            return None if relation is None else relation.to_arrow_table()
+            for statement in self.base.extract_statements(sql):
+                relation = self.base.sql(statement.query)
+                if relation is not None:
+                    yield relation.to_arrow_table()
         except duckdb.Error as error:
             raise MosqPipelineError(str(error).strip()) from None
 

@@ -68,3 +68,13 @@ def test_an_erasure_that_is_not_confirmed_names_the_option(tmp_path: Path, monke
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert main(["pipeline", "erase", "--topic", "a/b", "-s", str(found.file)]) == 1
     assert "--yes erases without a question" in capsys.readouterr().err
+
+
+def test_each_statement_prints_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command printed the last result only, and rounded numbers to ten digits."""
+    found = load(tmp_path, "")
+    put(found, "bronze", [bronze(0)])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT 1.0::DOUBLE AS a;\nSELECT 9007199254740993 AS b, 123456789012.25::DOUBLE AS c;\nSELECT nothing;\n"))
+    assert main(["pipeline", "sql", "--format", "csv", "-s", str(found.file)]) == 1
+    said = capsys.readouterr()
+    assert said.out == "a\n1\n\nb,c\n9007199254740993,123456789012.25\n" and "nothing" in said.err

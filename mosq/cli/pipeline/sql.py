@@ -82,9 +82,13 @@ def _ask(duck: Duck, how: str, limit: int) -> int:
 
 
 def _answer(duck: Duck, query: str, how: str, limit: int) -> None:
-    found = duck.query(query)
-    if found is None:
-        return
+    for i, found in enumerate(duck.queries(query)):
+        if i and how != "json":
+            click.echo()
+        _print(found, how, limit)
+
+
+def _print(found: Any, how: str, limit: int) -> None:
     columns = found.column_names
     if how == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -126,7 +130,7 @@ def _text(value: Any) -> str:
     if hasattr(value, "utcoffset") and hasattr(value, "year"):
         return str(value.replace(tzinfo=None).isoformat(" "))
     if isinstance(value, float):
-        return f"{value:.10g}"
+        return repr(value).removesuffix(".0")        # as many digits as it takes to read the same value again
     if isinstance(value, (dict, list)):
         return json.dumps(value, default=_text, ensure_ascii=False)
     return str(value)
