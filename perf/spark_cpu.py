@@ -19,7 +19,7 @@ def cpu_s(top: int) -> float:
         except OSError:
             continue
         parents[int(stat.parent.name)] = int(fields[1])
-        used[int(stat.parent.name)] = sum(map(int, fields[11:13])) / tick
+        used[int(stat.parent.name)] = sum(map(int, fields[11:15])) / tick
 
     def below(pid: int) -> bool:
         return pid == top or (pid in parents and below(parents[pid]))

@@ -88,21 +88,25 @@ def test_a_kill_between_the_journal_and_the_batch(faults: Faults) -> None:
         spare_written(broker.dir)
         broker.kill()
         pub = broker.client("pub", level=4)
-        pub.send(Publish("a", b"once", 2, 1))
-        assert pub.read_packet() == Pubrec(1)
-        faults.set(stalled=2)
-        pub.send(Pubrel(1))
-        until(lambda: faults.waiting)
-        assert any(b"once" in file.read_bytes() for file in folder(broker).glob("*.seg"))
+        for i in range(1, 50):      # now and then another batch of the broker is written first, and waits
+            pub.send(Publish("a", b"once %d" % i, 2, i))
+            assert pub.read_packet() == Pubrec(i)
+            faults.set(stalled=2)
+            pub.send(Pubrel(i))
+            until(lambda: faults.waiting)
+            if any(b"once %d" % i in file.read_bytes() for file in folder(broker).glob("*.seg")):
+                break
+            faults.set(stalled=0)
+            assert pub.read_packet() == Pubcomp(i)
         broker.die()
         faults.heal()
         faults.set(waiting=0)
         broker.start()
         pub = broker.client("pub", level=4)
-        pub.send(Pubrel(1))
-        assert pub.read_packet() == Pubcomp(1)
+        pub.send(Pubrel(i))
+        assert pub.read_packet() == Pubcomp(i)
         publish(pub, "a", b"next")
-        assert payloads(stopped(broker)) == [b"once", b"next"]
+        assert payloads(stopped(broker)) == [*(b"once %d" % j for j in range(1, i + 1)), b"next"]
 
 
 def test_records_that_exceed_the_memory_are_dropped(faults: Faults) -> None:
