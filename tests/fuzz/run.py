@@ -64,7 +64,7 @@ def sources() -> list[str]:
     rooms.append("tests/fuzz/fuzz_codec.pyx")
     rooms += ["cext/topic/name.pyx", "tests/fuzz/fuzz_topic.pyx", "cext/codec/as_client.pyx", "cext/topic/lines.pyx", "tests/fuzz/fuzz_link.pyx"]
     rooms += ["cext/session/record.pyx", "tests/fuzz/fuzz_session.pyx"]
-    rooms += [f"cext/net/{m}.pyx" for m in ("websocket", "upgrade", "proxy")] + ["tests/fuzz/fuzz_net.pyx"]
+    rooms += [f"cext/net/{m}.pyx" for m in ("accept_key", "websocket", "upgrade", "proxy")] + ["tests/fuzz/fuzz_net.pyx"]
     rooms += ["cext/net/records.pyx", "tests/fuzz/fuzz_records.pyx"]
     rooms += [f"cext/store/{m}.pyx" for m in ("crc", "file", "format", "replay")] + ["tests/fuzz/fuzz_store.pyx"]
     return rooms + [f"cext/journal/{m}.pyx" for m in ("format", "listing", "walk", "reader", "columns")] + ["tests/fuzz/fuzz_journal.pyx"]
