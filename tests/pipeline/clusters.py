@@ -12,7 +12,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from mosq.pipeline.cluster.standalone import Standalone
-from tests.pipeline.processes import ROOT, descendants
+from tests.pipeline.processes import ROOT, command_line, descendants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,12 +80,7 @@ class Cluster:
 
     def executors(self, worker: int) -> list[int]:
         """Return the processes of a worker's executors."""
-        found = []
-        for pid in descendants(self.standalone.processes[worker].pid):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-                if b"CoarseGrainedExecutorBackend" in file.read():
-                    found.append(pid)
-        return found
+        return [pid for pid in descendants(self.standalone.processes[worker].pid) if "CoarseGrainedExecutorBackend" in command_line(pid)]
 
 
 @contextlib.contextmanager

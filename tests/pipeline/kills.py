@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
 import shutil
 import signal
@@ -34,7 +33,7 @@ from mosq.pipeline import frames, settings
 from mosq.pipeline.duck import Duck
 from mosq.pipeline.runs import progress, verify
 from tests.durable.test_restart import Kept
-from tests.pipeline.processes import ROOT, Killed
+from tests.pipeline.processes import ROOT, Killed, signalled
 from tests.streams.journalled import folder, keeping
 from tests.streams.test_kill import WINDOW, Sender
 
@@ -163,20 +162,18 @@ class Round:
         """Kill the driver while its JVM and workers are stopped; they go on beside the next run, and end."""
         pids = self.driver.orphan()
         said = "waiting for the end of Spark's JVM"
-        n = self.driver.stderr_text().count(said)
         self.driver.start()
 
         def waits() -> bool:
             assert self.driver.alive(), self.driver.stderr_text()
-            return self.driver.stderr_text().count(said) > n
+            return said in self.driver.stderr_text()
 
         try:
             until(waits, self.driver.stderr_text)
             time.sleep(self.dice.random())
         finally:
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+                signalled(pid, signal.SIGCONT)
 
     def jvm(self) -> None:
         """Kill the JVM; the run must end with a message, as nothing can be done without it."""

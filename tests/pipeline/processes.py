@@ -27,11 +27,31 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Return the descendants of a living process: workers of Spark are in process groups of their own."""
-    for task in Path("/proc", str(pid), "task").glob("*/children"):
-        for child in task.read_text().split():
-            yield int(child)
-            yield from descendants(int(child))
+    """Return the descendants of a process, as far as they are still there: workers of Spark are in process groups of their own."""
+    children: list[str] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):        # a process has ended in between
+        for task in Path("/proc", str(pid), "task").glob("*/children"):
+            children += task.read_text().split()
+    for child in children:
+        yield int(child)
+        yield from descendants(int(child))
+
+
+def command_line(pid: int) -> str:
+    """Return program and arguments of a process; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def signalled(pid: int, number: signal.Signals) -> bool:
+    """Send a signal; return False if the process has ended."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class Killed:
@@ -40,62 +60,50 @@ class Killed:
     def __init__(self, module: str, *args: Path | str) -> None:
         self.argv = [sys.executable, "-m", module, *map(str, args)]
         self.process: subprocess.Popen[bytes] | None = None
-        self.stderr: IO[bytes] = tempfile.TemporaryFile()     # noqa: SIM115 - closed by `close`, or goes with this
+        self.stderr: IO[bytes] | None = None
 
     def start(self) -> None:
+        self._forget_stderr()
+        self.stderr = tempfile.TemporaryFile()      # noqa: SIM115 - closed by `close`, or goes with this
         self.process = subprocess.Popen(self.argv, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=self.stderr)
 
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
     def stderr_text(self) -> str:
-        """Return its output on stderr, over all its runs."""
+        """Return what this run has written to stderr: the JVM of an earlier one may still print that its driver is gone."""
+        assert self.stderr is not None
         self.stderr.seek(0)
         return self.stderr.read().decode(errors="replace")
 
-    def kill(self) -> None:
+    def running(self) -> subprocess.Popen[bytes]:
         assert self.process is not None
         assert self.alive(), f"ended by itself: {self.stderr_text()}"
-        pids = [self.process.pid]
-        try:
-            pids += descendants(self.process.pid)
-        except FileNotFoundError:       # a process has ended in between
-            pass
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        self.process.wait()
+        return self.process
+
+    def kill(self) -> None:
+        process = self.running()
+        for pid in [process.pid, *descendants(process.pid)]:
+            signalled(pid, signal.SIGKILL)
+        process.wait()
 
     def kill_alone(self) -> None:
         """Kill the process; its descendants go on until they see that it is gone."""
-        assert self.process is not None
-        assert self.alive(), f"ended by itself: {self.stderr_text()}"
-        self.process.kill()
-        self.process.wait()
+        process = self.running()
+        process.kill()
+        process.wait()
 
     def kill_part(self, program: str, dice: random.Random | None = None) -> bool:
         """Kill a descendant that runs this program (the first one, or one at random); return False if there is none now."""
-        assert self.process is not None
-        assert self.alive(), f"ended by itself: {self.stderr_text()}"
-        found = []
-        with contextlib.suppress(OSError):      # a process has ended in between
-            found = [pid for pid in descendants(self.process.pid) if Path(f"/proc/{pid}/comm").read_text().startswith(program)]
-        if not found:
-            return False
-        os.kill(found[0] if dice is None else dice.choice(found), signal.SIGKILL)
-        return True
+        found = [pid for pid in descendants(self.running().pid) if Path(command_line(pid).partition(" ")[0]).name.startswith(program)]
+        return bool(found) and signalled(found[0] if dice is None else dice.choice(found), signal.SIGKILL)
 
     def orphan(self) -> list[int]:
         """Stop all descendants, kill the process itself, and return the descendants, which live on."""
-        assert self.process is not None
-        assert self.alive(), f"ended by itself: {self.stderr_text()}"
-        pids = list(descendants(self.process.pid))
+        pids = list(descendants(self.running().pid))
         for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        self.process.kill()
-        self.process.wait()
+            signalled(pid, signal.SIGSTOP)
+        self.kill_alone()
         return pids
 
     def __enter__(self) -> Killed:
@@ -108,7 +116,12 @@ class Killed:
     def close(self) -> None:
         if self.alive():
             self.kill()
-        self.stderr.close()
+        self._forget_stderr()
+
+    def _forget_stderr(self) -> None:
+        if self.stderr is not None:
+            self.stderr.close()
+            self.stderr = None
 
 
 def compacting(file: Path) -> None:

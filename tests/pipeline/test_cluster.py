@@ -22,7 +22,7 @@ from mosq.pipeline import MosqPipelineError, settings
 from mosq.pipeline.cluster import package, probe
 from mosq.pipeline.runs import progress
 from tests.durable.test_restart import Kept
-from tests.pipeline import clusters, test_kill
+from tests.pipeline import clusters, kills
 from tests.pipeline.journals import Journal
 from tests.pipeline.processes import ROOT, Killed
 from tests.pipeline.test_trouble import command
@@ -161,12 +161,12 @@ def test_rows_are_exact_after_kills(tmp_path: Path) -> None:
     dice = random.Random(seed)
     with (Kept(keeping("stream all # shards 2", "stream_events true", "max_inflight_messages 0")) as broker,
           clusters.cluster(tmp_path / "cluster", "mosqk") as running):
-        text = test_kill.SETTINGS.format(journal=folder(broker).parent, local=tmp_path / "local", no_numbers=test_kill.NO_NUMBERS)
+        text = kills.SETTINGS.format(journal=folder(broker).parent, local=tmp_path / "local", no_numbers=kills.NO_NUMBERS)
         head, _, rest = text.replace(MASTER, f'master = "{running.url}"').partition("[spark]\n")
         kept = "".join(f"{line}\n" for line in rest.splitlines() if "extraJavaOptions" not in line)
         (tmp_path / "pipeline.toml").write_text(f"{head}[spark]\n{running.settings}{kept}")
         found = settings.load(tmp_path)
-        load = test_kill.Load(broker, random.Random(seed))
+        load = kills.Load(broker, random.Random(seed))
         driver = Killed("mosq", "pipeline", "run", "--follow", "-s", found.file)
         load.start()
         try:
@@ -179,31 +179,31 @@ def test_rows_are_exact_after_kills(tmp_path: Path) -> None:
         assert broker.stop() == 0
         done = subprocess.run(command("run", "--once", "-s", found.file), cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        there = test_kill.journalled(broker)
+        there = kills.journalled(broker)
     assert killed == ["executor", "worker", "driver"]
-    test_kill.check_tables(None, found, there, seed)
+    kills.check_tables(None, found, there, seed)
     assert load.sender.done <= {record.payload for record in there.values()}
     print(f"{len(there):,} records, {progress.after(found)['batch'] + 1} batches")
 
 
 def kill_all(running: clusters.Cluster, driver: Killed, found: settings.Settings, dice: random.Random) -> list[str]:
     killed = []
-    test_kill.wait_for_batches(driver, found, 2)
+    kills.wait_for_batches(driver, found, 2)
     time.sleep(dice.random())
     for pid in running.executors(1):
         os.kill(pid, signal.SIGKILL)
         killed.append("executor")
-    test_kill.wait_for_batches(driver, found, 3)
+    kills.wait_for_batches(driver, found, 3)
     time.sleep(dice.random())
     running.standalone.processes[2].kill()
     running.standalone.processes[2].wait()
     killed.append("worker")
-    test_kill.wait_for_batches(driver, found, 3)
+    kills.wait_for_batches(driver, found, 3)
     running.standalone.start_worker(2)
     time.sleep(dice.random())
     driver.kill()
     killed.append("driver")
     driver.start()
-    test_kill.wait_for_batches(driver, found, 3)
+    kills.wait_for_batches(driver, found, 3)
     driver.kill()
     return killed

@@ -161,11 +161,11 @@ def test_a_rebuild_switches_at_once_and_a_killed_one_is_finished(spark: SparkSes
         with pytest.raises(Killed):
             jobs.run_rebuild(spark, changed, log=lambda line: None)
     said: list[str] = []
-    assert rebuild.finish(changed, said.append) and said == ["rebuild: 2 tables switched"]
+    assert rebuild.finish(changed, said.append) and said == ["rebuild: 3 tables switched"]
     assert not rebuild.finish(changed, said.append)
     assert rows(found, "silver/json", "t") == [(i,) for i in range(20)] and isinstance(rows(found, "silver/json", "t")[0][0], int)
     now = versions(found)
-    assert {name for name in stood if now[name] != stood[name]} == {"silver/json", "quarantine", "progress"}
+    assert {name for name in stood if now[name] != stood[name]} == {"silver/json", "gold/devices", "quarantine", "progress"}
     assert progress.after(found)["quarantine"] == bad and len(rows(found, "quarantine")) == sum(bad.values()) == 11
     stream.put("site/1", b'{"t": 20}')
     stream.commit()

@@ -17,7 +17,7 @@ from mosq.pipeline.runs import progress, verify
 from tests.durable.test_disk import may_mount
 from tests.pipeline import lake_tables, streams
 from tests.pipeline.journals import Journal
-from tests.pipeline.processes import ROOT, descendants
+from tests.pipeline.processes import ROOT, command_line, descendants, signalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,13 +40,6 @@ def one_line(text: str, what: str) -> None:
     assert len(errors) == 1 and what in errors[0] and "Traceback" not in text and "Exception" not in text, text
 
 
-def name_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-
-
 def run_until_killed(found: settings.Settings, victim: Callable[[str], bool]) -> str:
     """Start `run`, kill a process that it started when the first batch is done, and return what it says."""
     process = subprocess.Popen(command("run", "-s", found.file), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -56,8 +49,7 @@ def run_until_killed(found: settings.Settings, victim: Callable[[str], bool]) ->
         lines.append(line)
         if line.startswith("batch 0"):
             for pid in descendants(process.pid):
-                if victim(name_of(pid)):
-                    os.kill(pid, signal.SIGKILL)
+                if victim(command_line(pid)) and signalled(pid, signal.SIGKILL):
                     break
             else:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -98,16 +90,12 @@ def test_a_jvm_killed_within_a_batch(tmp_path: Path) -> None:
     process = subprocess.Popen(command("run", "--once", "-s", found.file), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     killed = False
     while not killed and process.poll() is None:
-        try:
-            names = {pid: name_of(pid) for pid in descendants(process.pid)}
-        except FileNotFoundError:       # a process has ended in between
-            continue
+        names = {pid: command_line(pid) for pid in descendants(process.pid)}
         # a task writes its file of bronze while the driver waits for the job
         if any("part-" in str(path) for path in (tmp_path / "tables" / "bronze").glob("date=*/*")):
             for pid, name in names.items():
                 if "org.apache.spark.deploy.SparkSubmit" in name:
-                    os.kill(pid, signal.SIGKILL)
-                    killed = True
+                    killed = signalled(pid, signal.SIGKILL)
     said = process.communicate()[1]
     assert killed and process.returncode == 1, said
     one_line(said, "Spark's JVM has ended: was it killed, or did memory run out? Run again")
