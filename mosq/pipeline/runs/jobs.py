@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     Report = Callable[[dict[str, Any], dict[str, Any], float], object]
 
 LOOK_S = 0.2
+LEAVE_S = 60.0
 CLAIM_COMMITS = 100  # of bronze, among which the commit of an unfinished batch is
 TASK_ROWS = 50_000  # a task of fewer rows costs more than it saves
 
@@ -114,6 +115,16 @@ class Jobs:
         with self.at_work:
             self.stopping = True
         query.stop()
+
+    def wait(self) -> None:
+        """Wait until no batch is at work, at most LEAVE_S.
+
+        A batch of a dead JVM ends by itself. The caller's lock must outlast its commits; and if Python ended while a
+        thread is within pyarrow, the thread would abort the process.
+        """
+        if self.at_work.acquire(timeout=LEAVE_S):
+            self.stopping = True
+            self.at_work.release()
 
     def _batch(self, df: "DataFrame", batch_id: int) -> None:
         before, began = self.state, time.monotonic()
@@ -438,6 +449,8 @@ def run(  # parameters: one for each option of `mosq pipeline run`
                 raise work.error from error
             if not work.stopping:  # else the error only reports the stop
                 raise
+        finally:
+            work.wait()
         if once:
             work.end()
         work.tend()
