@@ -15,9 +15,10 @@ from click.testing import CliRunner
 from mosq.cli.pipeline.commands import pipeline
 from mosq.pipeline import MosqPipelineError, settings
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.runs import adopt, jobs, progress, tending
+from mosq.pipeline.runs import adopt, jobs, progress, settling, tending
 from tests.pipeline.batches import Batches
 from tests.pipeline.journals import Journal
+from tests.pipeline.test_telemetry import rebuilt, without_spark
 from tests.pipeline.test_verify import TELE, Site, delete
 
 if TYPE_CHECKING:
@@ -107,6 +108,30 @@ def test_an_erasure_stays_done_and_deleted_files_stop_nothing(site: Site, monkey
     assert adopt.adopt(site.settings, said.append)
     assert any("gold: rows are missing or too many: `mosq pipeline run --rebuild`" in line for line in said)
     assert all("c1" not in table.read()["client_id"].to_pylist() for table in tending.existing(site.settings) if "client_id" in table.schema.names)
+
+
+@pytest.mark.parametrize("at", ["silver/telemetry", "gold/latency", "progress"])
+@pytest.mark.parametrize("lost", [False, True])
+def test_rows_of_an_unfinished_batch_stay_erased(site: Site, monkeypatch: pytest.MonkeyPatch, at: str, lost: bool) -> None:
+    """The journal has the rows, and the batch is done again: erased rows came back then."""
+    run(site, "new", "new")
+    site.fill()
+    killed(site, at, monkeypatch)
+    assert tending.erase(site.settings, "c1", None, lambda line: None)
+    if lost:
+        shutil.rmtree(site.settings.checkpoints)
+        assert adopt.adopt(site.settings, lambda line: None)
+        without_spark(site, monkeypatch)            # type: ignore[arg-type]
+        monkeypatch.setattr(settling, "sampled", lambda *args: [])
+        rebuilt(site)                               # type: ignore[arg-type]
+    run(site, "again")
+    named = [table for table in tending.existing(site.settings) if "client_id" in table.schema.names]
+    assert {"bronze", "silver/telemetry", "quarantine", "gold/traffic", "gold/devices"} <= {table.name for table in named}
+    assert [table.name for table in named if "c1" in table.read()["client_id"].to_pylist()] == []
+    assert site.found().faults == []
+    run(site, "new")
+    assert "c1" in site.table("bronze").read()["client_id"].to_pylist(), "later rows of the client are new ones"
+    assert site.found().faults == []
 
 
 def test_tables_and_checkpoints_of_different_times(site: Site, tmp_path: Path) -> None:

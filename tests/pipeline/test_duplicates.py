@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -73,38 +75,55 @@ def hashes(rows: list[tuple[int, int, int, int]]) -> pa.Table:
 
 
 @examples(max_examples=150, deadline=None)
-@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(0, 1)), max_size=12), max_size=14), st.integers(0, 8), st.lists(st.booleans(), min_size=14, max_size=14))
-def test_duplicates_equal_those_of_a_loop_also_after_restarts(batches: list[list[tuple[int, int, int]]], horizon: int, restarts: list[bool]) -> None:
+@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(0, 1)), max_size=12), max_size=14), st.integers(0, 8), st.lists(st.booleans(), min_size=14, max_size=14),
+       st.lists(st.sampled_from([0, 0, 0, 1000, -1000]), min_size=14, max_size=14))
+def test_duplicates_equal_those_of_a_loop_also_after_restarts(batches: list[list[tuple[int, int, int]]], horizon: int, restarts: list[bool], jumps: list[int]) -> None:
     known = Known("t", horizon, 1000)
     accepted: list[tuple[int, int, int, int]] = []
-    shards: dict[str, dict[str, int]] = {}
     seq, begin = 0, 0
-    for batch, restart in zip(batches, restarts, strict=False):
+
+    def load(times: Sequence[keys.Span]) -> Iterator[pa.Table]:
+        yield hashes([one for one in accepted if any(lo <= one[1] <= hi for lo, hi in times)])
+
+    for batch, restart, jump in zip(batches, restarts, jumps, strict=False):
         begin += 3
         rows = []
         for key, time, shard in batch:
             seq += 1
-            rows.append((key, begin + time, shard, seq))
+            rows.append((key, begin + jump + time, shard, seq))
         if restart:
             known = Known("t", horizon, 1000)
-            known.take(hashes(accepted), shards)
-        newest = max((one["time_us"] for one in shards.values()), default=0)
-        compared = [one for one in accepted if one[1] >= min(newest - 2 * horizon, shards[f"n/s/{one[2]}"]["time_us"] - horizon)]
         fresh: list[tuple[int, int, int, int]] = []
         wanted = set()
         for one in sorted(rows, key=lambda one: (one[1], one[2], one[3])):
-            if any(other[0] == one[0] and abs(other[1] - one[1]) <= horizon for other in (*compared, *fresh)):
+            if any(other[0] == one[0] and abs(other[1] - one[1]) <= horizon for other in (*accepted, *fresh)):
                 wanted.add(one[3])
             else:
                 fresh.append(one)
         table = hashes(rows)
-        mask = known.duplicates(table, shards)
+        mask = known.duplicates(table, load)
         assert {one[3] for one, bad in zip(rows, mask, strict=True) if bad} == wanted
         accepted += fresh
-        for _, time, shard, _ in rows:
-            place = shards.setdefault(f"n/s/{shard}", {"time_us": 0})
-            place["time_us"] = max(place["time_us"], time)
-        known.take(table.filter(pa.array(~mask)), shards)
+        known.take(table.filter(pa.array(~mask)))
+
+
+times = st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 6)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=5)
+
+
+@given(times, times, st.integers(0, 3))
+def test_sets_of_times_equal_those_of_python(some: list[keys.Span], others: list[keys.Span], by: int) -> None:
+    def every(spans: Sequence[keys.Span]) -> set[int]:
+        return {time for lo, hi in spans for time in range(lo, hi + 1)}
+
+    a, b = keys.joined(some), keys.joined(others)
+    assert every(a) == every(some) and all(one[1] + 1 < other[0] for one, other in itertools.pairwise(a))
+    assert every(keys.common(a, b)) == every(a) & every(b) and every(keys.without(a, b)) == every(a) - every(b)
+    assert every(keys.widened(a, by)) == {time + step for time in every(a) for step in range(-by, by + 1)}
+    assert keys.within(np.arange(-30, 30), a).tolist() == [time in every(a) for time in range(-30, 30)]
+    if some:
+        at = np.array([lo for lo, _ in some] * 2)
+        assert every(keys.spans(at, by)) >= every([(time - by, time + by) for time in at.tolist()])
+        assert len(keys.spans(np.arange(0, 1000, 50), by)) == keys.SPANS_MAX
 
 
 def test_a_key_that_comes_again_and_again_costs_the_same_each_time() -> None:
@@ -118,19 +137,19 @@ def test_a_key_that_comes_again_and_again_costs_the_same_each_time() -> None:
             return other <= int(self)
 
     known = Known("t", Horizon(10), 10_000)
-    n, shards = 1000, {"n/s/0": {"time_us": 0}}
-    known.take(hashes([(2, 11 * i, 0, i) for i in range(n)]), shards)
-    assert not known.duplicates(hashes([(2, 11 * i, 0, i) for i in range(n, 2 * n)]), shards).any() and 0 < compared <= n
+    n = 1000
+    known.take(hashes([(2, 11 * i, 0, i) for i in range(n)]))
+    assert not known.duplicates(hashes([(2, 11 * i, 0, i) for i in range(n, 2 * n)])).any() and 0 < compared <= n
 
 
 def test_more_keys_than_the_limit_are_an_error_and_old_ones_do_not_count() -> None:
-    known = Known("t", 10, 30)
+    known = Known("t", 10, 50)
     for i in range(100):
-        shards = {"n/s/0": {"time_us": i}}
-        known.check_size(1, shards)
-        known.take(hashes([(i, i, 0, i)]), shards)
-    with pytest.raises(MosqPipelineError, match=r"silver t: 3. keys within two key_horizon are more than key_limit \(30\): nothing was committed"):
-        known.check_size(15, {"n/s/0": {"time_us": 99}})
+        assert not known.duplicates(hashes([(i, i, 0, i)])).any()
+        known.check_size(1)
+        known.take(hashes([(i, i, 0, i)]))
+    with pytest.raises(MosqPipelineError, match=r"silver t: 5. keys within two key_horizon are more than key_limit \(50\): nothing was committed"):
+        known.check_size(31)
 
 
 # ---- settings
@@ -239,6 +258,36 @@ def test_a_kill_at_any_commit_leaves_each_key_once(site: Devices, monkeypatch: p
     site.check()
     text = status.text(status.status(site.settings))
     assert f"x {REASON}" in text and "rows have null in their key" in text
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_time_in_the_future_lets_no_key_be_forgotten(site: Devices, restarts: bool) -> None:
+    """The clock jumps a year ahead for one message, and back; all keys of the time before were forgotten then."""
+    year = 365 * 24 * HOUR
+    batches = Batches(site.settings)
+
+    def put(ts: int, later: int = 0) -> None:
+        nonlocal batches
+        site.journal.now_us += later
+        site.journal.put("t/1", b'{"device": "a", "ts": %d, "x": 1}' % ts, client_id="c1")
+        site.journal.commit()
+        batches = Batches(site.settings) if restarts else batches
+        batches.all()
+
+    put(1)
+    put(2, year)
+    for i in range(10):                             # more batches than runs are kept
+        put(10 + i)
+    put(2)
+    put(1, -year)
+    put(3)
+    for _ in range(12):
+        put(3, SECOND)
+    put(2)                                          # its other row is a year away
+    put(2, year)
+    assert Counter((one["device"], one["ts"]) for one in site.table("silver/t").read().to_pylist() if one["ts"] < 10) == {("a", 1): 1, ("a", 2): 2, ("a", 3): 1}
+    assert site.state()["quarantine"] == {REASON: 15}
+    site.check()
 
 
 def test_a_rebuild_and_a_lost_checkpoint_leave_each_key_once(site: Devices, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,15 @@
 """Keep rows whose key silver has already out of silver: they go to the quarantine.
 
 A row is a duplicate if silver has a row of the same key whose time differs by at most the horizon. In a batch the rows
-are looked at in the order of their times. The driver remembers the hashes of the keys that are in silver, and reads
-them from silver when it begins; it has no other state.
+are looked at in the order of their times. The driver remembers the hashes of the keys that silver has near the times of
+the last batches. It reads others from silver when a batch needs them, as after a start or a jump of the clock.
 
-Invariant: the duplicates depend only on the rows of silver before the batch, on the state before it, and on the
-rows of the batch. So a batch that is done again after a kill has the same duplicates. Remembered keys are compared
-while they are younger than two horizons before the newest row of all shards, or than one horizon before the newest row
-of their own shard.
+Invariant: the duplicates depend only on the rows of silver before the batch, and on the rows of the batch. So a batch
+that is done again after a kill has the same duplicates, and it does not matter which keys were remembered.
 """
 
 import bisect
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,33 +21,36 @@ from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.lake.parts import DATE, Part, PartWriter
 from mosq.pipeline.rows import keys, types
 from mosq.pipeline.rows.declared import key_columns
-from mosq.pipeline.rows.tables import KEYS, QUARANTINE, TIME
+from mosq.pipeline.rows.positions import place_names
+from mosq.pipeline.rows.tables import KEYS, QUARANTINE
 from mosq.pipeline.rows.task import rule_schema
 from mosq.pipeline.rows.telemetry import Telemetry
 from mosq.pipeline.rows.work import Manifest, Rule, Values, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mosq.pipeline.lake.places import Place
     from mosq.pipeline.lake.table import Table
+    from mosq.pipeline.rows.keys import Span
 
     Shards = Mapping[str, Mapping[str, int]]
     # gets sequence numbers, and yields rows of bronze with at least these: node, stream, shard, seq, payload
     Payloads = Callable[[list[int]], Iterable[Any]]
+    Load = Callable[[Sequence[Span]], Iterable[pa.Table]]  # gets times, and yields the rows (keys.SCHEMA) of silver
 
 REASON = "duplicate: silver has a row with this key"
 RUNS = 8  # sorted runs of hashes, before they are merged
-BYTES = 32  # of memory for each key
+BYTES = 24  # of memory for each key
 Key = tuple[str, str, int, int]  # node, stream, shard, seq
 
 
 class _Run:
-    """Hold hashes in the order of their first half and their time, with the time and the place of their rows."""
+    """Hold hashes in the order of their first half and their time, with the time of their rows."""
 
-    def __init__(self, high: Any, low: Any, time_us: Any, place: Any) -> None:
+    def __init__(self, high: Any, low: Any, time_us: Any) -> None:
         order = np.lexsort((time_us, high))
-        self.high, self.low, self.time_us, self.place = (one[order] for one in (high, low, time_us, place))
+        self.high, self.low, self.time_us = (one[order] for one in (high, low, time_us))
 
     def __len__(self) -> int:
         return len(self.high)
@@ -58,51 +60,45 @@ class _Run:
         first = bisect.bisect_left(self.time_us, time_us - horizon_us, begin, end)
         return range(first, bisect.bisect_right(self.time_us, time_us + horizon_us, first, end))
 
-    def kept(self, ends: Any) -> "_Run":
-        keep = self.time_us >= ends[self.place]
-        return self if keep.all() else _Run(self.high[keep], self.low[keep], self.time_us[keep], self.place[keep])
+    def only(self, keep: Any) -> "_Run":
+        return self if keep.all() else _Run(self.high[keep], self.low[keep], self.time_us[keep])
 
 
 class Known:
-    """Remember the keys of the rows of silver of one rule."""
+    """Remember the keys of the rows of silver of one rule.
+
+    `have` are the times of which all rows are remembered, `needed` those that the batches since the last merge needed.
+    """
 
     def __init__(self, name: str, horizon_us: int, limit: int) -> None:
         self.name, self.horizon_us, self.limit = name, horizon_us, limit
         self.runs: list[_Run] = []
-        self.places: dict[str, int] = {}
+        self.have: list[Span] = []
+        self.needed: list[Span] = []
+        self.last: list[Span] = []  # what the last batch needed
 
-    def ends(self, shards: "Shards") -> Any:
-        """Return for each place the time before which its rows are not compared any more."""
-        newest = max((one["time_us"] for one in shards.values()), default=0)
-        floor = newest - 2 * self.horizon_us
-        own = [shards.get(place, {"time_us": newest})["time_us"] - self.horizon_us for place in self.places]
-        return np.minimum(np.array(own or [floor], np.int64), floor)
-
-    def _place(self, rows: pa.Table) -> Any:
-        names = pc.binary_join_element_wise(rows["node"], rows["stream"], rows["shard"].cast(pa.string()), "/")
-        coded = names.combine_chunks().dictionary_encode()
-        numbers = [self.places.setdefault(one, len(self.places)) for one in coded.dictionary.to_pylist()]
-        return np.array(numbers or [0], np.int64)[coded.indices.to_numpy(zero_copy_only=False)]
-
-    def take(self, rows: pa.Table, shards: "Shards") -> None:
+    def take(self, rows: pa.Table) -> None:
         """Remember rows (keys.SCHEMA) that are in silver."""
         if not rows.num_rows:
             return
-        high, low, time_us = (rows[name].to_numpy() for name in ("high", "low", "time_us"))
-        self.runs.append(_Run(high, low, time_us, self._place(rows)))
+        self.runs.append(_Run(*(rows[name].to_numpy() for name in ("high", "low", "time_us"))))
         if len(self.runs) > RUNS:
-            self._merge(shards)
+            self._merge()
 
-    def _merge(self, shards: "Shards") -> None:
-        ends = self.ends(shards)
-        kept = [run.kept(ends) for run in self.runs]
-        joined = [np.concatenate([getattr(run, name) for run in kept]) for name in ("high", "low", "time_us", "place")]
-        self.runs = [_Run(joined[0], joined[1], joined[2], joined[3])]
+    def _merge(self) -> None:
+        """Join the runs, and forget the rows that are far from what the last batches needed."""
+        near = keys.widened(self.needed, self.horizon_us)
+        kept = [run.only(keys.within(run.time_us, near)) for run in self.runs]
+        joined = (np.concatenate([getattr(run, name) for run in kept]) for name in ("high", "low", "time_us"))
+        self.runs = [_Run(*joined)] if kept else []
+        self.have = keys.common(self.have, near)
+        self.needed = self.last
 
-    def check_size(self, more: int, shards: "Shards") -> None:
+    def check_size(self, more: int) -> None:
         """Raise MosqPipelineError if there are more keys than the limit."""
         if sum(map(len, self.runs)) + more > self.limit:
-            self._merge(shards)
+            self.needed = self.last
+            self._merge()
             n = sum(map(len, self.runs)) + more
             if n > self.limit:
                 raise MosqPipelineError(
@@ -111,23 +107,36 @@ class Known:
                     " key_horizon shorter and `run --rebuild`"
                 )
 
-    def duplicates(self, rows: pa.Table, shards: "Shards") -> Any:
-        """Return which rows (keys.SCHEMA) are duplicates."""
+    def _fetch(self, times: Any, load: "Load | None") -> None:
+        """Remember all rows of silver that rows of these times may be compared with."""
+        self.last = keys.spans(times, self.horizon_us)
+        self.needed = keys.joined([*self.needed, *self.last])
+        if load is None or not keys.without(self.last, self.have):
+            return
+        wanted = keys.without(keys.widened(self.last, self.horizon_us), self.have)
+        self.runs = [run.only(~keys.within(run.time_us, wanted)) for run in self.runs]  # silver has them too
+        for rows in load(wanted):
+            self.take(rows)
+            self.check_size(0)
+        self.have = keys.joined([*self.have, *wanted])
+
+    def duplicates(self, rows: pa.Table, load: "Load | None" = None) -> Any:
+        """Return which rows (keys.SCHEMA) are duplicates; `load` reads rows of silver that are not remembered."""
         found = np.zeros(rows.num_rows, bool)
         if not rows.num_rows:
             return found
         high, low, time_us = (rows[name].to_numpy() for name in ("high", "low", "time_us"))
+        self._fetch(time_us, load)
         _, inverse, n = np.unique(high, return_inverse=True, return_counts=True)
         hits = [(run, *(np.searchsorted(run.high, high, side) for side in ("left", "right"))) for run in self.runs]
         candidates = n[inverse] > 1
         for _, left, right in hits:
             candidates |= left < right
-        ends = self.ends(shards)
         seen: dict[tuple[int, int], int] = {}  # the newest time: rows come in the order of their times
         for i in self._ordered(rows, candidates):
             key, at = (int(high[i]), int(low[i])), int(time_us[i])
             found[i] = (key in seen and at - seen[key] <= self.horizon_us) or any(
-                run.low[k] == low[i] and run.time_us[k] >= ends[run.place[k]]
+                run.low[k] == low[i]
                 for run, left, right in hits
                 for k in run.near(left[i], right[i], at, self.horizon_us)
             )
@@ -146,10 +155,14 @@ class Known:
 
 
 class Duplicates:
-    """Find the duplicates of all rules that declare a key, and take them out of manifests."""
+    """Find the duplicates of all rules that declare a key, and take them out of manifests.
 
-    def __init__(self, rules: "Iterable[Rule]", work: Work) -> None:
+    `tables` has silver as far as it is committed; without it (a rebuild) the dates of bronze must come in their order.
+    """
+
+    def __init__(self, rules: "Iterable[Rule]", work: Work, tables: "Mapping[str, Table] | None" = None) -> None:
         self.work = work  # what the tasks do: place, salt, windows
+        self.tables = tables
         self.rules = {rule.name: rule for rule in rules if rule.unique is not None}
         self.known = {
             name: Known(name, rule.unique.horizon_us, rule.unique.limit)
@@ -158,43 +171,43 @@ class Duplicates:
         }
         self.fresh: dict[str, pa.Table] = {}
 
-    def restore(self, tables: "Mapping[str, Table]", shards: "Shards") -> None:
-        """Remember the keys of silver, up to the numbers of a state."""
-        for name, rule in self.rules.items():
-            known = self.known[name]
-            known.places = {place: i for i, place in enumerate(shards)}
-            table = tables.get(rule.table)
-            if table is None or not shards:
-                continue
-            ends = known.ends(shards)
-            columns = _columns(rule)
-            which = pc.field("time") >= pa.scalar(int(ends.min()), pa.int64()).cast(TIME)
-            names = list(dict.fromkeys([*keys.PLACE, "time", *columns]))
-            for batch in table.dataset().to_batches(columns=names, filter=which):
-                rows, _ = keys.hashed(batch, columns, self.work.salt)
-                place = known._place(rows)
-                nexts = np.array([shards.get(one, {"next": 0})["next"] for one in known.places], np.int64)
-                mask = rows["seq"].to_numpy() < nexts[place]
-                known.take(rows.filter(pa.array(mask)), shards)
-                known.check_size(0, shards)
+    def _of_silver(self, rule: Rule, times: "Sequence[Span]", shards: "Shards") -> "Iterator[pa.Table]":
+        """Yield the rows (keys.SCHEMA) of silver of these times, up to the numbers of a state."""
+        newest = max((one["time_us"] for one in shards.values()), default=0)
+        there = [(lo, hi) for lo, hi in times if lo <= newest]
+        table = (self.tables or {}).get(rule.table)
+        if table is None or not there:
+            return
+        columns, time = _columns(rule), pc.field("time")
+        which = pc.scalar(False)
+        for lo, hi in there:
+            which |= (time >= keys.moment(lo)) & (time <= keys.moment(hi))
+        names = list(dict.fromkeys([*keys.PLACE, "time", *columns]))
+        for batch in table.refresh().dataset().to_batches(columns=names, filter=which):
+            rows, _ = keys.hashed(batch, columns, self.work.salt)
+            places = place_names(rows).combine_chunks().dictionary_encode()
+            nexts = [shards.get(one, {"next": 0})["next"] for one in places.dictionary.to_pylist()]
+            ends = np.array(nexts or [0], np.int64)[places.indices.to_numpy(zero_copy_only=False)]
+            yield rows.filter(pa.array(rows["seq"].to_numpy() < ends))
 
     def settle(self, manifest: Manifest, shards: "Shards", payloads: "Payloads | None" = None) -> None:
         """Take the duplicates out of a manifest; `shards` has the state before it."""
         self.fresh = {}
         for name, found in manifest.keys.items():
-            known = self.known[name]
-            mask = known.duplicates(found, shards)
+            known, rule = self.known[name], self.rules[name]
+            load = None if self.tables is None else functools.partial(self._of_silver, rule, shards=shards)
+            mask = known.duplicates(found, load)
             self.fresh[name] = found.filter(pa.array(~mask))
-            known.check_size(self.fresh[name].num_rows, shards)
+            known.check_size(self.fresh[name].num_rows)
             if mask.any():
                 gone = found.filter(pa.array(mask)).select(list(keys.PLACE)).to_pylist()
                 which = {(one["node"], one["stream"], one["shard"], one["seq"]) for one in gone}
-                self._take_out(manifest, self.rules[name], which, payloads or self._of_parts(manifest))
+                self._take_out(manifest, rule, which, payloads or self._of_parts(manifest))
 
-    def committed(self, shards: "Shards") -> None:
+    def committed(self) -> None:
         """Remember the rows of the last manifest: they are in silver now."""
         for name, rows in self.fresh.items():
-            self.known[name].take(rows, shards)
+            self.known[name].take(rows)
         self.fresh = {}
 
     def _of_parts(self, manifest: Manifest) -> "Payloads":

@@ -3,13 +3,14 @@
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mosq.journal.kinds import GAP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 Place = tuple[str, str, int]  # node, stream, shard
 PLACE = ("node", "stream", "shard")
@@ -72,6 +73,16 @@ def _gaps(rows: Any) -> list[tuple[int, int]]:
         return []
     found = (FROM.search(raw or b"") for raw in rows.filter(mask)["payload"].to_pylist())
     return [(int(one[1]), int(one[2])) for one in found if one]
+
+
+def erased(rows: Any, numbers: "Mapping[str, Sequence[tuple[int, int]]]") -> Any:
+    """Return which rows have one of the numbers [lo, hi) of their place, which do not touch; rows of gaps have none."""
+    found = np.zeros(rows.num_rows, bool)
+    seq, places = rows["seq"].to_numpy(zero_copy_only=False), place_names(rows)
+    for name, ranges in numbers.items():
+        ends = np.array(sorted(ranges), np.int64).ravel()  # lo, hi, lo, hi, ...
+        found |= pc.equal(places, name).to_numpy(zero_copy_only=False) & (np.searchsorted(ends, seq, "right") % 2 == 1)
+    return found & ~pc.and_(pc.equal(rows["kind"], GAP), pc.is_null(rows["time"])).to_numpy(zero_copy_only=False)
 
 
 def joined(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from mosq.pipeline.rows.found import Fields, Found
 from mosq.pipeline.rows.json_rows import JsonReader
 from mosq.pipeline.rows.number_rows import SCHEMA as NUMBER_SCHEMA
 from mosq.pipeline.rows.number_rows import NumberReader
-from mosq.pipeline.rows.positions import Place, joined, positions
+from mosq.pipeline.rows.positions import Place, erased, joined, of_places, positions
 from mosq.pipeline.rows.sparkplug_rows import SCHEMA as SPARKPLUG_SCHEMA
 from mosq.pipeline.rows.sparkplug_rows import SparkplugReader
 from mosq.pipeline.rows.sums import Sums
@@ -137,12 +137,16 @@ class Task:
         if not batch.num_rows:
             return
         rows = self._with_keys(batch)
+        for place, at in positions(rows).items():
+            self.places[place] = joined(self.places[place], at) if place in self.places else at
+        if self.work.erased:
+            rows = self._without_erased(rows)
+        if not rows.num_rows:
+            return
         if self.work.bronze:
             if self.bronze is None:
                 self.bronze = PartWriter(self.work.place, "bronze", BRONZE)
             self.bronze.write(rows)
-        for place, at in positions(rows).items():
-            self.places[place] = joined(self.places[place], at) if place in self.places else at
         if self.sums is not None:
             self.sums.add(rows)
             if self.devices is not None:
@@ -153,6 +157,14 @@ class Task:
             events = rows.filter(pc.is_in(rows["kind"], AUDITED))
             if events.num_rows:
                 self.events.append(events.select(EVENTS.names))
+
+    def _without_erased(self, rows: Any) -> Any:
+        gone = erased(rows, self.work.erased)
+        if not gone.any():
+            return rows
+        for place, mine in of_places(rows.filter(pa.array(gone))):
+            self.places[place]["n"] -= mine.num_rows
+        return rows.filter(pa.array(~gone))
 
     def _with_keys(self, batch: Any) -> Any:
         names = batch.schema.names

@@ -80,6 +80,9 @@ class Work:
     watermarks: dict[str, int] = field(default_factory=dict)
     late_spans: dict[str, list[sums.Span]] | None = None  # of a rebuild, instead of `watermarks`
     late_us: int = 600_000_000  # an event that is older than its row by more is late
+    # of each "node/stream/shard": numbers [lo, hi) of rows that an earlier attempt of the batch wrote, and that were
+    # erased since then
+    erased: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     salt: str = ""  # of the hashes of keys
     telemetry: bool = False  # add up the values of the rules that declare an Event
     bronze: bool = True  # false: the input is bronze, and bronze is not written again

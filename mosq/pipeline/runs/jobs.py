@@ -25,7 +25,7 @@ from mosq.pipeline.lake import lock as locks
 from mosq.pipeline.rows.duplicates import Duplicates
 from mosq.pipeline.rows.telemetry import joined
 from mosq.pipeline.rows.work import MANIFEST_DDL, Manifest, Rule, Work, read_manifest
-from mosq.pipeline.runs import progress, rebuild, settling
+from mosq.pipeline.runs import progress, rebuild, removed, settling
 from mosq.pipeline.runs.progress import BRONZE, JOBS, PROGRESS
 from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, TableSet, adds_values, rules
 from mosq.pipeline.runs.tending import Tending
@@ -73,10 +73,10 @@ class Jobs:
         self.tending = Tending(self.tables, log)
         self.schemas: dict[str, str] = {}  # those that the tables have all columns of
         self.rules: tuple[Rule, ...] = ()
+        self.erased = removed.erased(settings)  # also of a batch that was not finished, and is done again
         self._ready()
         self.schemas = dict(self.state["schemas"])
-        self.duplicates = Duplicates(self.rules, self._work(self.state))
-        self.duplicates.restore(self.tables.open, self.state["shards"])
+        self.duplicates = Duplicates(self.rules, self._work(self.state, {}), self.tables.open)
 
     def batch(self, df: "DataFrame", batch_id: int) -> None:
         """Process a batch, as foreachBatch calls it."""
@@ -96,7 +96,7 @@ class Jobs:
         """
         before, batch_id = self.state, self.state["batch"] + 1
         _check_begin(before, batch_id, ranges)
-        work = dataclasses.replace(self._work(before), node=node, watermarks={})
+        work = dataclasses.replace(self._work(before, ranges), node=node, watermarks={})
         manifest = read_manifest(work(rows))
         check_manifest(manifest, ranges, batch_id)
         self._commit_once(before, manifest, batch_id)
@@ -133,7 +133,7 @@ class Jobs:
             self._check_done(before, batch_id)
             return
         _check_begin(before, batch_id, ranges)
-        work = self._work(before)
+        work = self._work(before, ranges)
         n = sum(hi - lo for lo, hi in ranges.values())
         few = df.coalesce(max(1, min(self.spark.sparkContext.defaultParallelism, -(-n // TASK_ROWS))))
         manifest = read_manifest(few.mapInArrow(work, MANIFEST_DDL).toArrow().to_batches())
@@ -144,8 +144,12 @@ class Jobs:
         if self.report is not None:
             self.report(before, self.state, time.monotonic() - began)
 
-    def _work(self, before: dict[str, Any]) -> Work:
+    def _work(self, before: dict[str, Any], ranges: dict[str, tuple[int, int]]) -> Work:
         behind_us = self.settings.watermark_us
+        erased = {
+            place: [one for one in self.erased.get(place, ()) if one[0] < hi and lo < one[1]]
+            for place, (lo, hi) in ranges.items()
+        }
         return Work(
             place=self.tables.place,
             node=self.settings.sources[0].node,  # of rows that have no column `node`
@@ -154,6 +158,7 @@ class Jobs:
             window_us=self.settings.window_us,
             prefix_levels=self.settings.prefix_levels,
             late_us=behind_us,
+            erased={place: numbers for place, numbers in erased.items() if numbers},
             salt=self.tables.identity,
             telemetry=adds_values(self.jobs),
             devices="gold" in self.jobs,
@@ -177,7 +182,7 @@ class Jobs:
         """Commit a checked batch without the rows of silver whose keys are there already."""
         self.duplicates.settle(manifest, before["shards"])
         self._commit(before, manifest, batch)
-        self.duplicates.committed(self.state["shards"])
+        self.duplicates.committed()
 
     def _commit(self, before: dict[str, Any], manifest: Manifest, batch: int) -> None:
         """Commit a checked batch to all tables."""

@@ -153,7 +153,6 @@ class Filling:
         self.lost = 0
         self.late_spans: dict[str, list[gold_sums.Span]] = {}
         self.duplicates: Duplicates | None = None
-        self.shards: dict[str, dict[str, int]] = {}  # the newest time of each place so far
         self.devices: list[pa.Table] = []
         self.kept: dict[str, int] = {}  # reasons of the quarantine rows that are not computed again
 
@@ -237,10 +236,8 @@ class Filling:
             which = (pc.field("date") == date) & pc.field("seq").isin(seqs)
             yield from self.tables.table("bronze").dataset().to_batches(columns=[*PLACE, "payload"], filter=which)
 
-        self.duplicates.settle(manifest, self.shards, payloads)
-        for place, at in manifest.places.items():
-            self.shards[place] = {"time_us": max(at["time_us"], self.shards.get(place, at)["time_us"])}
-        self.duplicates.committed(self.shards)
+        self.duplicates.settle(manifest, {}, payloads)
+        self.duplicates.committed()
         return manifest
 
     def _gold(

@@ -106,3 +106,13 @@ def read(settings: "Settings") -> list[dict[str, Any]]:
     """Return all records."""
     table = Table.open(place_of(settings), NAME)
     return [] if table is None else table.read().to_pylist()
+
+
+def erased(settings: "Settings") -> dict[str, list[tuple[int, int]]]:
+    """Return the numbers [lo, hi) of each "node/stream/shard" that erasures deleted from bronze."""
+    found: dict[str, list[tuple[int, int, Any, Any]]] = {}
+    for one in read(settings):
+        if one["table"] == BRONZE and one["why"] == ERASURE and one["lo"] is not None:
+            place = "/".join(str(one[name]) for name in PLACE)
+            found.setdefault(place, []).append((one["lo"], one["hi"], None, None))
+    return {place: [run[:2] for run in _joined(runs)] for place, runs in found.items()}
