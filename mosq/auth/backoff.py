@@ -49,6 +49,7 @@ class Backoff:
         # values: (failures, paused until); (users that failed, time of that number, paused until)
         self._users: TTLCache[bytes, tuple[int, float]] = TTLCache(entries_max, FORGET_S, timer=clock)
         self._places: TTLCache[bytes, tuple[float, float, float]] = TTLCache(entries_max, FORGET_S, timer=clock)
+        self._n_failed = self._n_refused = 0    # attempts since the start
         self._trusted: TTLCache[bytes, bool] = TTLCache(entries_max, TRUST_S, timer=clock)
 
     def _key(self, address: str, user: str) -> bytes:
@@ -66,6 +67,18 @@ class Backoff:
             _, _, until = self._places.get(subscriber_of(address), (0.0, 0.0, 0.0))
             return now < until and key not in self._trusted
 
+    def refused(self) -> None:
+        """Count a login that is refused because of a pause."""
+        with self._lock:
+            self._n_refused += 1
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of failed and refused logins since the start, and of pairs of user and address, and
+        addresses, with recent failures."""
+        with self._lock:
+            return {"failed": self._n_failed, "refused": self._n_refused, "users": len(self._users),
+                    "addresses": len(self._places)}
+
     def trusts(self, address: str, user: str) -> bool:
         """Return whether the user has logged in from the address within a day."""
         key = self._key(address, user)
@@ -77,6 +90,7 @@ class Backoff:
         not."""
         now, key = self._clock(), self._key(address, user)
         with self._lock:
+            self._n_failed += 1
             failures, until = self._users.get(key, (0, 0.0))
             if now < until:             # they ran in parallel: one pause for all of them
                 return 0.0

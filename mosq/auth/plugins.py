@@ -250,7 +250,7 @@ class Plugins:
                      ) -> None:
         """Ask the plugin at `place` in `deciders` about a login."""
         runner = deciders[place]
-        if access.is_paused(request):
+        if access.refuses(request):
             self._send(LoginAnswer(request.handle, CONNECTION_RATE_EXCEEDED))
             return
         self._put_login(access, runner, request, deadline, partial(

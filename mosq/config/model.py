@@ -34,6 +34,7 @@ class Listener:
     socket_domain: str                  # "", "ipv4" or "ipv6"
     protocol: str                       # "mqtt", "websockets" or "http_api"
     http_dir: str | None
+    http_metrics: bool
     accept_protocol_versions: tuple[str, ...]
     listener_allow_anonymous: bool | None
     listener_durability: str            # "": the broker's durability

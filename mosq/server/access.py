@@ -348,7 +348,7 @@ class Access:
         if hash is None:                        # an empty file: no user name can be guessed from the timing
             self._outbox.append(LoginAnswer(handle, NOT_AUTHORIZED))
             return
-        if self._is_paused(address, user):
+        if self._refuses(address, user):
             self._outbox.append(LoginAnswer(handle, CONNECTION_RATE_EXCEEDED))
             return
         waits = self._checks.waiting()
@@ -371,7 +371,7 @@ class Access:
         if check.key is not None and self._is_proved(check.key, check.address, check.user):
             self._send(LoginAnswer(check.handle, SUCCESS))
             return False
-        if self._is_paused(check.address, check.user):
+        if self._refuses(check.address, check.user):
             self._send(LoginAnswer(check.handle, CONNECTION_RATE_EXCEEDED))
             return False
         return True
@@ -404,9 +404,20 @@ class Access:
     def _is_paused(self, address: str, user: str) -> bool:
         return self._backs_off and self._backoff.refuses(address, user)
 
-    def is_paused(self, request: LoginRequest) -> bool:
-        """Return whether a login is refused because of earlier failures of its user or address."""
-        return request.username is not None and self._is_paused(request.address, request.username)
+    def _refuses(self, address: str, user: str) -> bool:
+        """Return whether a login is refused because of earlier failures of its user or address, and count it."""
+        if not self._is_paused(address, user):
+            return False
+        self._backoff.refused()
+        return True
+
+    def refuses(self, request: LoginRequest) -> bool:
+        """Return whether a login is refused because of earlier failures of its user or address, and count it."""
+        return request.username is not None and self._refuses(request.address, request.username)
+
+    def backoff_counts(self) -> dict[str, int]:
+        """Return the counts of auth_backoff; any thread may call this."""
+        return self._backoff.counts()
 
     def trusts(self, request: LoginRequest) -> bool:
         """Return whether the user has logged in from the address within a day. Only auth_backoff notes that."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from mosq.server.admin.control import ControlTopics
     from mosq.server.bridge.bridges import Bridges
     from mosq.server.http.listeners import HttpListener
+    from mosq.server.http.metrics import Metrics
     from mosq.server.http.server import HttpApi
     from mosq.server.saving import Saver
     from mosq.server.signals import Signals
@@ -297,8 +298,19 @@ class Control:
         self.http = HttpApi(self.http_listeners)
         gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._request_access,
                           self.config.auth_timeout)
-        pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {VERSION})", self.engine.stats)
+        pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {VERSION})", self.engine.stats, self._metrics(),
+                      lambda: self.starting)
         self.http.start(pages, gate, self.log.report)
+
+    def _metrics(self) -> "Metrics | None":
+        """Return what `/metrics` shows; None if no listener serves it."""
+        if not any(one.config.http_metrics for one in self.http_listeners):
+            return None
+        from mosq.config.plugin import has_store
+        from mosq.server.http.metrics import Metrics
+
+        return Metrics(VERSION, lambda: has_store(self.config), self.engine.stats, self._bridge_states,
+                       lambda: {} if self.access is None else self.access.backoff_counts())
 
     @property
     def topics(self) -> "ControlTopics":

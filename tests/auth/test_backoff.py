@@ -143,3 +143,11 @@ def test_a_text_that_is_no_ip_address_is_not_paused(backoff, address):
 def test_pauses_are_bounded(failures):
     assert 0 <= pause(failures) <= 10
     assert pause(failures) <= pause(failures + 1)
+
+
+def test_failed_and_refused_logins_are_counted(backoff, clock):
+    assert backoff.counts() == {"failed": 0, "refused": 0, "users": 0, "addresses": 0}
+    fail(backoff, clock, 3)
+    fail(backoff, clock, 1, "bob")
+    backoff.refused()
+    assert backoff.counts() == {"failed": 4, "refused": 1, "users": 2, "addresses": 1}

@@ -33,6 +33,9 @@ LISTENERS = (
     choice("protocol", "mqtt", D, "Protocol of the listener", ("mqtt", "websockets", "http_api"),
            reload=LISTENER_RESTART),
     text("http_dir", L, "Folder whose files a listener with `protocol http_api` serves", "path", once=True),
+    flag("http_metrics", False, L,
+         "Serve /metrics for Prometheus, /health and /ready on a listener with `protocol http_api`. Needs the package "
+         "prometheus-client", own=True),
     Option("accept_protocol_versions", "words", ("3", "4", "5"), N,
            "MQTT versions that the listener accepts: 3 is MQTT 3.1, 4 is 3.1.1, 5 is 5.0. Separate them with commas or "
            "blanks", choices=("3", "4", "5"), reload=NEW),

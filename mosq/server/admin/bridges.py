@@ -15,7 +15,7 @@ def states(bridges: "Any") -> "list[dict[str, Any]]":
     the number of queued messages."""
     waiting = {one["name"]: one.get("pending") for one in bridges.engine.bridges()}
     now_s = bridges.now_s()
-    return [_state(policy, waiting.get(policy.name), now_s) for policy in bridges.policies.values()]
+    return [_state(policy, waiting.get(policy.name), now_s) for policy in list(bridges.policies.values())]
 
 
 def _state(policy: "Any", waiting: int | None, now_s: float) -> "dict[str, Any]":

@@ -23,10 +23,10 @@ from mosq.server.http.pages import (
     BUSY,
     FAILED,
     HEAD_TOO_LARGE,
-    HEALTH,
     INVALID_METHOD,
     NOT_AUTHORISED,
     NOT_FOUND,
+    is_probe,
 )
 
 TYPE_CHECKING = False
@@ -45,7 +45,7 @@ HEADERS_MAX = 100
 BODY_BYTES_MAX = 1 << 20        # no page takes a body; it is read, and discarded, so that the client gets the answer
 URL_BYTES_MAX = 4096
 INDEX = "index.html"            # the page of a path that ends with `/`
-# requests for HEALTH share one reading of the statistics, so they only count for the first of these
+# requests of probes share one reading of the statistics, so they only count for the first of these
 HEALTH_MAX = CONNECTIONS_MAX // 4   # of one network
 WORKING_MAX = 32                # requests that are logged in or composed
 RUNNING_MAX = 96                # the same, and those whose answer is sent, or whose file hangs on the disk
@@ -76,7 +76,7 @@ class Bounds:
     def __init__(self, app: "ASGIApp", methods: set[str]) -> None:
         self.app, self.methods = app, methods
         self.working = self.running = 0
-        self.health: Counter[bytes] = Counter()     # network -> its requests for HEALTH
+        self.health: Counter[bytes] = Counter()     # network -> its requests of probes
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         connection: Connection = scope["state"]["connection"]
@@ -97,7 +97,8 @@ class Bounds:
 
     async def _run(self, connection: "Connection", scope: "Scope", receive: "Receive", send: "Send") -> None:
         path = path_of(scope["raw_path"])
-        place: Place | HealthPlace = HealthPlace(self, connection.network) if path == HEALTH else Place(self)
+        probes = path is not None and is_probe(connection.listener.config, path)
+        place: Place | HealthPlace = HealthPlace(self, connection.network) if probes else Place(self)
 
         async def tracked(message: "Message") -> None:
             if message["type"] == "http.response.start":
@@ -148,7 +149,7 @@ class Place:
 
 
 class HealthPlace:
-    """The place of one request for HEALTH among those of its network."""
+    """The place of one request of a probe among those of its network."""
 
     def __init__(self, bounds: Bounds, network: bytes) -> None:
         self.health, self.network = bounds.health, network
@@ -182,7 +183,7 @@ class Rights:
         try:
             allowed = await self.gate.allows(
                 connection.listener.config, user, password, (connection.address, connection.port), scope["path"],
-                scope["path"] == HEALTH, connection.wait_for_login)
+                is_probe(connection.listener.config, scope["path"]), connection.wait_for_login)
         except BusyError:
             await BUSY(scope, receive, send)
             return

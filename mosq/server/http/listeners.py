@@ -32,6 +32,8 @@ class HttpListener:
         certificate."""
         self.config = listener
         self.warnings: list[str] = []           # for the log, when the listener starts to serve
+        if listener.http_metrics:
+            _import_metrics(listener)
         self.tls = self._tls(listener)
         address = (listener.port, listener.host, listener.path, listener.socket_domain, listener.bind_interface)
         same: list[Bound] = [earlier.bound for earlier in before if earlier.bound.address == address]
@@ -58,6 +60,19 @@ class HttpListener:
         if getattr(listener, "ciphers_tls1.3"):
             self.warnings.append(f"Listener {listener.where}: ciphers_tls1.3 has no effect with protocol http_api.")
         return _context(listener, listener.certfile, listener.keyfile)
+
+
+def _import_metrics(listener: "Listener") -> None:
+    """Load the module now: later the process may no longer have the right to read it. Raises OSError."""
+    try:
+        import mosq.server.http.metrics  # noqa: F401
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "prometheus_client":
+            raise
+        from mosq.tools.extras import install_advice
+
+        raise OSError(0, f"Listener {listener.where}: http_metrics needs the package prometheus-client. To install it: "
+                         f"{install_advice('metrics')}") from None
 
 
 def open_listeners(listeners: "list[Listener]", before: "list[HttpListener]") -> list[HttpListener]:

@@ -61,6 +61,8 @@ class HttpApi:
 
     def stop(self) -> None:
         """End all connections and close the sockets, waiting at most STOP_WITHIN_S seconds for the thread."""
+        if self.pages is not None:
+            self.pages.is_stopping = True
         if self._loop is not None and self._ended is not None and self._thread is not None:
             try:
                 self._loop.call_soon_threadsafe(self._ended.set)

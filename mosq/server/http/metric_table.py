@@ -1,0 +1,106 @@
+"""Names, types and help texts of the metrics that come from the statistics of the data plane, by their keys in
+Engine.stats(). Knows neither HTTP nor the format of the metrics (metrics.py).
+
+Names follow Prometheus: base units, a counter ends with `_total`, which the format appends. Every key of Engine.stats()
+is in exactly one of these tables; a test checks that.
+"""
+
+GAUGE, COUNTER = "gauge", "counter"
+MICROSECONDS = 1e-6
+
+# key, type, name without `mosq_`, unit of the key in the unit of the metric, help
+PLAIN = (
+    ("clients_connected", GAUGE, "clients_connected", 1, "Connected clients. After a sudden fall, look for a failed "
+     "network, an expired certificate, or refused connections."),
+    ("clients_total", GAUGE, "sessions", 1, "Sessions, with and without a connection."),
+    ("clients_disconnected", GAUGE, "sessions_disconnected", 1, "Sessions without a connection. If it only grows, set "
+     "persistent_client_expiration or shorter expiry intervals."),
+    ("clients_max", GAUGE, "clients_connected_max", 1, "Largest number of clients connected at the same time."),
+    ("clients_expired", COUNTER, "sessions_expired", 1, "Sessions that ended because their expiry interval was over."),
+    ("connections", COUNTER, "connects_accepted", 1, "Accepted CONNECT packets. A high rate with few clients means "
+     "that clients connect again and again: look for equal client ids."),
+    ("sockets", COUNTER, "connections_accepted", 1, "Accepted network connections."),
+    ("connections_room", GAUGE, "connections_room", 1, "Connections for which there are file descriptors. Raise "
+     "LimitNOFILE before mosq_clients_connected reaches it."),
+    ("newcomers", GAUGE, "newcomers", 1, "Connections that have not logged in. Many of them mean slow clients, a slow "
+     "check of passwords, or an attack."),
+    ("resident_bytes", GAUGE, "memory_limited_bytes", 1, "Memory that memory_limit is compared with; 0 without it."),
+    ("messages_in", COUNTER, "packets_received", 1, "Received MQTT packets of any type."),
+    ("messages_out", COUNTER, "packets_sent", 1, "Sent MQTT packets of any type."),
+    ("publish_in", COUNTER, "publish_received", 1, "Received PUBLISH packets."),
+    ("publish_out", COUNTER, "publish_sent", 1, "Sent PUBLISH packets."),
+    ("publish_bytes_in", COUNTER, "publish_received_bytes", 1, "Payload of received PUBLISH packets."),
+    ("publish_bytes_out", COUNTER, "publish_sent_bytes", 1, "Payload of sent PUBLISH packets."),
+    ("publish_dropped", COUNTER, "publish_dropped", 1, "Dropped messages and deliveries; mosq_drops_total has the "
+     "reasons."),
+    ("bytes_in", COUNTER, "network_received_bytes", 1, "Bytes received from sockets."),
+    ("bytes_out", COUNTER, "network_sent_bytes", 1, "Bytes sent to sockets."),
+    ("unsent_bytes", GAUGE, "output_waiting_bytes", 1, "Output that waits for sockets. If it grows, subscribers read "
+     "more slowly than others publish."),
+    ("unsent_packets", GAUGE, "output_waiting_packets", 1, "Upper bound of the PUBLISH packets that wait for sockets."),
+    ("store_messages", GAUGE, "messages", 1, "Messages in memory: queued, in flight, retained."),
+    ("store_bytes", GAUGE, "messages_bytes", 1, "Messages in memory, with their payloads."),
+    ("heap_bytes", GAUGE, "memory_counted_bytes", 1, "Messages, buffers of connections and the index."),
+    ("heap_bytes_max", GAUGE, "memory_counted_max_bytes", 1, "Largest mosq_memory_counted_bytes since the start."),
+    ("subscriptions", GAUGE, "subscriptions", 1, "Plain subscriptions: pairs of client and filter."),
+    ("shared_subscriptions", GAUGE, "shared_subscriptions", 1, "Shared subscriptions: pairs of client and filter."),
+    ("filters", GAUGE, "filters", 1, "Distinct filters with a subscriber or a group."),
+    ("index_exact", GAUGE, "index_exact_filters", 1, "Filters in the exact index."),
+    ("index_nodes", GAUGE, "index_nodes", 1, "Nodes of the tree: levels of the other filters."),
+    ("index_depth", GAUGE, "index_depth", 1, "Levels of the deepest filter that ever was in the tree."),
+    ("index_buckets", GAUGE, "index_buckets", 1, "Buckets of all hash tables of the index."),
+    ("retained", GAUGE, "retained_messages", 1, "Retained messages. If it only grows, publishers retain under ever new "
+     "topics: set retain_expiry_interval."),
+    ("protocol_disconnects", COUNTER, "protocol_disconnects", 1, "Connections that the broker ended with a reason code "
+     "of 0x80 or above. The log has the reasons."),
+    ("work", COUNTER, "loop_work", 1, "Work of the loop: appended deliveries, sent bytes weighed in."),
+    ("turn_work_max", GAUGE, "turn_work_max", 1, "Largest work of one turn of the loop since the start."),
+    ("turn_us_max", GAUGE, "turn_max_seconds", MICROSECONDS, "Longest turn of the loop since the start. All clients "
+     "wait that long."),
+    ("auth_requests", COUNTER, "auth_requests", 1, "Requests of the loop to the checks of passwords and plugins."),
+    ("auth_requests_pending", GAUGE, "auth_requests_pending", 1, "Requests to the checks without an answer. If it "
+     "grows, a plugin or its server is too slow."),
+    ("auth_requests_timed_out", COUNTER, "auth_requests_timed_out", 1, "Requests to the checks that were not answered "
+     "within auth_timeout. Their clients were refused."),
+    ("answers_stale", COUNTER, "auth_answers_stale", 1, "Answers of checks that came late, or for a client that had "
+     "left."),
+    ("events_lost", COUNTER, "plugin_events_lost", 1, "Events for plugins that were lost, because plugins are too "
+     "slow."),
+)
+
+# the same of a broker with a store
+STORE = (
+    ("disk_live_bytes", GAUGE, "store_live_bytes", 1, "Approximate bytes of written records that are still needed."),
+    ("disk_total_bytes", GAUGE, "store_size_bytes", 1, "Files of the store. Far above mosq_store_live_bytes, the "
+     "cleaning cannot keep up with the disk."),
+    ("disk_segments", GAUGE, "store_segments", 1, "Files that hold records."),
+    ("disk_waiting_bytes", GAUGE, "store_waiting_bytes", 1, "Recorded bytes that are not yet on disk. If it grows, the "
+     "disk is too slow, and acknowledgements wait."),
+    ("disk_commits", COUNTER, "store_commits", 1, "Committed batches."),
+    ("disk_commit_us", GAUGE, "store_last_commit_seconds", MICROSECONDS, "Time to write the last batch."),
+    ("disk_messages_written", COUNTER, "store_messages_written", 1, "Messages with a record."),
+    ("disk_messages_elided", COUNTER, "store_messages_elided", 1, "Messages without a record, because all subscribers "
+     "had acknowledged them before."),
+    ("disk_syncs", COUNTER, "store_syncs", 1, "Syncs of files."),
+    ("disk_segments_cleaned", COUNTER, "store_segments_cleaned", 1, "Files that were removed after their live records "
+     "were copied."),
+    ("disk_errors", COUNTER, "store_errors", 1, "Calls of the store that failed. Look at the log and at the disk."),
+)
+
+# name without `mosq_`, type, name of the label, help, and the keys by the value of the label
+LABELLED = (
+    ("memory_bytes", GAUGE, "room", "Memory by what it is for.", {
+        "messages": "store_bytes", "index": "index_bytes", "retained_tree": "retained_tree_bytes",
+        "buffers": "buffers_used_bytes", "idle_buffers": "buffers_idle_bytes", "newcomers": "newcomers_bytes"}),
+    ("match_cache_lookups", COUNTER, "result", "Look-ups of topics in the match cache.", {
+        "hit": "index_cache_hits", "miss": "index_cache_misses"}),
+    ("client_contexts", GAUGE, "state", "Client contexts of the pool.", {"used": "pool_used", "idle": "pool_idle"}),
+)
+
+# prefix of the keys -> name, help; the rest of the key is the label `reason`
+REASONS = (
+    ("drops_", "drops", "Dropped messages and deliveries by reason; docs/monitoring.md has what to do about each."),
+    ("refused_", "refusals", "Refused or ended connections by reason; docs/monitoring.md has what to do about each."),
+)
+# bit of `disk_trouble` -> state; the value is 1 while the store is in that state
+TROUBLE = {"full": 1, "error": 2, "memory": 4}

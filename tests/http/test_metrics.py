@@ -1,0 +1,228 @@
+"""Test `/metrics`, `/health` and `/ready`: formats, values, access, a loop that does not answer, hostile names."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import threading
+from collections import defaultdict
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+
+from mosq.config.model import Config, Listener
+from mosq.server.http import pages
+from mosq.server.http.listeners import open_listeners
+from mosq.server.http.metric_table import LABELLED, PLAIN, REASONS, STORE
+from mosq.server.http.metrics import Metrics, Reading, of_bridges
+from mosq.stat_names import STATS
+from tests.harness.broker import Broker, free_port
+
+CONFIG = """listener {port} 127.0.0.1
+allow_anonymous true
+sys_interval 0
+listener {web} 127.0.0.1
+protocol http_api
+http_dir {dir}
+http_metrics true
+"""
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01a"
+PUBLISH = b"\x30\x05\x00\x01tXY"
+PING, PONG = b"\xc0\x00", b"\xd0\x00"
+
+
+def get(port, path, accept="", method="GET"):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, path, headers={"Accept": accept} if accept else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer.headers["Content-Type"]
+    finally:
+        connection.close()
+
+
+def values(text, parse=prometheus):
+    return {(sample.name, *sample.labels.values()): sample.value for family in parse(text) for sample in family.samples}
+
+
+@pytest.fixture(scope="module")
+def scraped():
+    web = free_port()
+    with Broker(CONFIG.replace("{web}", str(web))) as broker:
+        broker.web = web
+        yield broker
+
+
+def publish(broker, count):
+    """Return a connected client that has published, and whose packets the broker has handled."""
+    import socket
+
+    client = socket.create_connection(("127.0.0.1", broker.port))
+    client.settimeout(60)
+    client.sendall(CONNECT + PUBLISH * count + PING)
+    got = b""
+    while not got.endswith(PONG):
+        got += client.recv(100)
+    return client
+
+
+def test_every_statistic_is_in_exactly_one_table():
+    keys = [row[0] for row in PLAIN + STORE] + [key for *_, by_label in LABELLED for key in by_label.values()]
+    prefixes = tuple(prefix for prefix, *_ in REASONS)
+    covered = {*keys, "disk_trouble", *(name for name in STATS if name is not None and name.startswith(prefixes))}
+    assert covered == {name for name in STATS if name is not None}
+    assert not [key for key in keys if key.startswith(prefixes)]
+    names = [row[2] for row in PLAIN + STORE] + [row[0] for row in LABELLED]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(("accept", "content_type", "parse"), [
+    ("", "text/plain; version=", prometheus), (OPENMETRICS, "application/openmetrics-text; version=1.0.0", openmetrics),
+])
+def test_a_scrape_counts_what_happened(scraped, accept, content_type, parse):
+    before = values(get(scraped.web, "/metrics", accept)[1], parse)
+    with publish(scraped, 7):
+        status, text, kind = get(scraped.web, "/metrics", accept)
+        after = values(text, parse)
+    assert (status, kind.startswith(content_type)) == (200, True)
+    assert after["mosq_publish_received_total",] - before["mosq_publish_received_total",] == 7
+    assert after["mosq_publish_received_bytes_total",] - before["mosq_publish_received_bytes_total",] == 14
+    assert after["mosq_clients_connected",] == 1
+    assert {key[1] for key in after if key[0] == "mosq_memory_bytes"} >= {"messages", "index", "buffers"}
+    assert after["mosq_drops_total", "queue_messages"] == 0
+    assert after["process_cpu_seconds_total",] > 0
+    assert after["process_resident_memory_bytes",] > 1 << 20
+    assert ("mosq_store_commits_total",) not in after      # no store
+    assert [key for key in after if key[0] == "mosq_build_info"]
+    assert text.endswith("# EOF\n") == (parse is openmetrics)
+
+
+def test_health_and_ready_answer_probes(scraped):
+    status, text, _ = get(scraped.web, "/health")
+    assert (status, json.loads(text)["status"]) == (200, "ok")
+    status, text, _ = get(scraped.web, "/ready")
+    assert (status, json.loads(text)) == (200, {"status": "ready", "reason": None})
+    assert get(scraped.web, "/metrics", method="HEAD")[:2] == (200, "")
+
+
+def test_without_the_option_these_paths_are_files():
+    web = free_port()
+    config = CONFIG.replace("{web}", str(web)).replace("http_metrics true\n", "")
+    with Broker(config, {"metrics": "a file"}) as broker:
+        assert broker.alive()
+        assert get(web, "/metrics")[:2] == (200, "a file")
+        assert get(web, "/health")[0] == get(web, "/ready")[0] == 404
+        assert get(web, "/api/v1/health")[0] == 200
+
+
+def test_access_rules_hold_for_the_metrics():
+    web = free_port()
+    config = CONFIG.replace("{web}", str(web)) + "acl_file {dir}/acl\n"
+    with Broker(config, {"acl": "topic read /ready\n"}):
+        assert [get(web, path)[0] for path in ("/metrics", "/health", "/ready")] == [401, 401, 200]
+
+
+def test_the_store_has_metrics_of_its_own():
+    web = free_port()
+    config = CONFIG.replace("{web}", str(web)) + "persistence true\npersistence_location {dir}/\n"
+    with Broker(config):
+        after = values(get(web, "/metrics")[1])
+        assert ("mosq_store_commits_total",) in after
+        assert [after["mosq_store_trouble", state] for state in ("full", "error", "memory")] == [0, 0, 0]
+        assert get(web, "/ready")[0] == 200
+
+
+@pytest.fixture
+def metrics_server(serve):
+    """Serve the pages in this process; the test holds the answer of the loop back with `release`."""
+    readings = []
+
+    def begin(**options):
+        server = serve(http_metrics=True)
+
+        def read():
+            readings.append(1)
+            return server.stats()
+
+        metrics = Metrics("1", lambda: False, read, list, dict)
+        server.api.pages.scrapes = pages.Statistics(metrics.read)
+        return server
+
+    begin.readings = readings
+    return begin
+
+
+def test_a_scrape_while_the_loop_does_not_answer_is_refused(metrics_server, monkeypatch):
+    monkeypatch.setattr(pages, "STATS_WITHIN_S", 0.1)
+    server = metrics_server()
+    server.release.clear()
+    assert get(server.port, "/metrics")[:2] == (503, "The broker does not answer.\n")
+    assert get(server.port, "/ready")[:2] == (503, "The broker does not answer.\n")
+    server.release.set()
+    monkeypatch.setattr(pages, "STATS_WITHIN_S", 60)
+    assert get(server.port, "/metrics")[0] == 200
+
+
+def test_scrapes_at_the_same_time_share_a_reading(metrics_server, monkeypatch):
+    monkeypatch.setattr(pages, "STATS_WITHIN_S", 60)
+    server = metrics_server()
+    server.release.clear()
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(get(server.port, "/metrics")[0])) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    server.release.set()
+    for thread in threads:
+        thread.join(60)
+    assert got == [200] * 10
+    assert len(metrics_server.readings) <= 10
+
+
+def page_of(config, stats=None):
+    page = pages.Pages(config, "version", lambda: defaultdict(int, stats or {}))
+    page.close()
+    return page
+
+
+def test_a_broker_with_a_bad_store_is_not_ready():
+    config = Config()
+    assert page_of(config)._store_trouble({"disk_trouble": 1}) is None      # it has no store
+    config.persistence, config.persistence_location = True, "/tmp"
+    page = page_of(config)
+    assert page._store_trouble({"disk_trouble": 1, "disk_commits": 0, "disk_waiting_bytes": 0}) == "store: full"
+    assert page._store_trouble({"disk_trouble": 2, "disk_commits": 0, "disk_waiting_bytes": 0}) == "store: error"
+    config.without_store = "damaged"
+    assert page._store_trouble({"disk_trouble": 0}) == "store: not open"
+
+
+def test_a_store_stalls_if_records_wait_and_no_batch_completes():
+    progress = pages.Progress()
+    waits, empty = {"disk_commits": 5, "disk_waiting_bytes": 9}, {"disk_commits": 5, "disk_waiting_bytes": 0}
+    assert not progress.stalls(waits, 1000)
+    assert not progress.stalls(waits, 1000 + pages.STALLED_S - 1)
+    assert progress.stalls(waits, 1000 + pages.STALLED_S)
+    assert not progress.stalls({**waits, "disk_commits": 6}, 1000 + pages.STALLED_S)
+    assert not progress.stalls(empty, 2000)
+    assert not progress.stalls(waits, 2001)
+
+
+@pytest.mark.parametrize("parse", [prometheus, openmetrics])
+def test_hostile_names_stay_label_values(parse):
+    name = 'x"} 1\nmosq_evil 1\n# HELP \\ <b>'
+    accept = OPENMETRICS if parse is openmetrics else ""
+    text, _ = Reading(of_bridges([{"name": name, "state": "connected", "queued": 3}])).text(accept)
+    found = values(text.decode(), parse)
+    assert found == {("mosq_bridges",): 1, ("mosq_bridge_connected", name): 1, ("mosq_bridge_queued_messages", name): 3}
+
+
+def test_a_missing_package_is_reported_with_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    for module in ("prometheus_client.core", "prometheus_client.exposition", "mosq.server.http.metrics"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    listener = Listener(0, "127.0.0.1")
+    listener.protocol, listener.http_metrics = "http_api", True
+    with pytest.raises(OSError, match=r"http_metrics needs the package prometheus-client.*pip install"):
+        open_listeners([listener], [])
