@@ -75,7 +75,8 @@ COLUMNS = {
     "unit": "string",
     "properties": "string",
 }
-REST = "_rescued"  # the text of a UInt64 that long_value cannot hold; double_value has the nearest number
+REST = "_rescued"  # as JSON: integers that their columns cannot hold. double_value has the number nearest to long_value
+TWO_NAMES = "an alias with two names in one BIRTH: later rows with the alias have no name"
 TIME_MS_MAX = 253_402_300_799_999  # the year 9999: later times are invalid
 LEVELS = (4, 5)
 
@@ -196,9 +197,40 @@ def _rows(levels: list[str], message: Any) -> "Iterator[dict[str, object]]":
             row["properties"] = json.dumps(about, ensure_ascii=False)
         if (value := _value(metric)) is not None:
             row[value[0]] = value[1]
-            if value[0] == "double_value" and metric.HasField("long_value"):
-                row[REST] = f'{{"long_value":{metric.long_value}}}'
+        if rest := _rest(message, metric, row):
+            row[REST] = json.dumps(rest, separators=(",", ":"))
         for key in ("metric", "string_value"):
             if isinstance(row[key], bytes):  # the fast implementation returns bytes for a string that is not UTF-8
                 raise ValueError(key)
         yield row
+
+
+def _rest(message: Any, metric: Any, row: "dict[str, object]") -> dict[str, int]:
+    """Return the integers of a metric that its columns cannot hold."""
+    found = {}
+    for column, one, name in (
+        ("edge_seq", message, "seq"),
+        ("payload_time", message, "timestamp"),
+        ("alias", metric, "alias"),
+        ("metric_time", metric, "timestamp"),
+        ("datatype", metric, "datatype"),
+    ):
+        if row[column] is None and (value := getattr(one, name)):
+            found[column] = value
+    if row["double_value"] is not None and metric.HasField("long_value"):
+        found["long_value"] = metric.long_value
+    return found
+
+
+def notes(rows: "list[dict[str, object]]") -> "Iterator[str]":
+    """Yield what a user must know about the metrics of one message."""
+    for row in rows:
+        for column in json.loads(str(row[REST])) if REST in row else ():
+            yield f"{column} beyond {COLUMNS[column].upper()}: in _rescued"
+    if rows and rows[0]["message_type"] in BIRTHS:
+        names: dict[object, set[object]] = {}
+        for row in rows:
+            alias = json.loads(str(row.get(REST, "{}"))).get("alias", row["alias"])
+            if alias is not None and row["metric"] is not None:
+                names.setdefault(alias, set()).add(row["metric"])
+        yield from (TWO_NAMES for several in names.values() if len(several) > 1)

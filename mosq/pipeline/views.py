@@ -185,32 +185,40 @@ VIEWS = {
     "fanout": "SELECT node, topic, subscribers, messages FROM gold_fanout",
 }
 _BIRTH = f"message_type IN ({', '.join(map(repr, sparkplug.BIRTHS))})"
-_SINCE = "PARTITION BY node, edge_group, edge_node, alias"
+_SINCE = "PARTITION BY node, edge_group, edge_node, exact_alias"
 _ROW = "date, node, stream, shard, seq, time, topic, client_id"
-# A BIRTH names each alias of an edge node; the newest one before a row by the broker's time counts. A DATA message may
-# also omit the datatype, without which a negative integer looks like a large one.
+# A BIRTH names each alias of an edge node; the newest one before a row by the broker's time counts. An alias to which
+# it gives two names has none. A DATA message may also omit the datatype, without which a negative integer looks like a
+# large one. The rows of a message are peers in the order, so that one BIRTH has one number.
 _NAMED = """
-WITH numbered AS (SELECT *, CASE WHEN {birth} AND metric IS NOT NULL THEN 1 ELSE 0 END AS born FROM {table}),
+WITH numbered AS (SELECT *, CASE WHEN {birth} AND metric IS NOT NULL THEN 1 ELSE 0 END AS born,
+  coalesce(CAST(alias AS DECIMAL(38, 0)), {rest_alias}) AS exact_alias FROM {table}),
 counted AS (SELECT *, sum(born) OVER ({since} ORDER BY time, born DESC, stream, shard, seq
-  ROWS UNBOUNDED PRECEDING) AS n FROM numbered),
+  RANGE UNBOUNDED PRECEDING) AS n FROM numbered),
 known AS (SELECT *, max(CASE WHEN born = 1 THEN metric END) OVER ({since}, n) AS birth_metric,
+  min(CASE WHEN born = 1 THEN metric END) OVER ({since}, n) AS other_metric,
   max(CASE WHEN born = 1 THEN datatype END) OVER ({since}, n) AS birth_type,
-  max(CASE WHEN born = 1 THEN unit END) OVER ({since}, n) AS birth_unit FROM counted)
+  max(CASE WHEN born = 1 THEN unit END) OVER ({since}, n) AS birth_unit FROM counted),
+sure AS (SELECT *, exact_alias IS NOT NULL AND birth_metric = other_metric AS named FROM known)
 SELECT {row}, edge_group, message_type, edge_node, device, edge_seq, payload_time,
-  coalesce(metric, CASE WHEN alias IS NOT NULL THEN birth_metric END) AS metric, alias, metric_time,
-  coalesce(datatype, CASE WHEN alias IS NOT NULL THEN birth_type END) AS datatype, historical,
-  CASE WHEN datatype IS NULL AND alias IS NOT NULL AND birth_type IN (1, 2, 3)
+  coalesce(metric, CASE WHEN named THEN birth_metric END) AS metric, alias, metric_time,
+  coalesce(datatype, CASE WHEN named THEN birth_type END) AS datatype, historical,
+  CASE WHEN datatype IS NULL AND named AND birth_type IN (1, 2, 3)
     AND long_value BETWEEN 2147483648 AND 4294967295 THEN long_value - 4294967296
-    WHEN datatype IS NULL AND alias IS NOT NULL AND birth_type = 4 AND {rest} IS NOT NULL
+    WHEN datatype IS NULL AND named AND birth_type = 4 AND {rest} IS NOT NULL
     THEN CAST({rest} - CAST('18446744073709551616' AS DECIMAL(38, 0)) AS BIGINT) ELSE long_value END AS long_value,
-  CASE WHEN datatype IS NULL AND alias IS NOT NULL AND birth_type = 4 AND {rest} IS NOT NULL THEN NULL
+  CASE WHEN datatype IS NULL AND named AND birth_type = 4 AND {rest} IS NOT NULL THEN NULL
     ELSE double_value END AS double_value,
-  boolean_value, string_value, bytes_value, coalesce(unit, CASE WHEN alias IS NOT NULL THEN birth_unit END) AS unit
-FROM known
+  boolean_value, string_value, bytes_value, coalesce(unit, CASE WHEN named THEN birth_unit END) AS unit
+FROM sure
 """.strip()
-_REST = (
-    "CAST(replace(replace(_rescued, '{\"long_value\":', ''), '}', '') AS DECIMAL(38, 0))"  # a UInt64 beyond BIGINT
-)
+
+
+def _rest(name: str) -> str:
+    """Return SQL for an integer beyond BIGINT, which is in _rescued, or null."""
+    return f"CAST(nullif(regexp_extract(_rescued, '\"{name}\":([0-9]+)', 1), '') AS DECIMAL(38, 0))"
+
+
 _BORN = """
 SELECT node, edge_group, edge_node, device, metric, alias, datatype, {type} AS type, unit, properties, time AS born
 FROM (SELECT *, row_number() OVER (PARTITION BY node, edge_group, edge_node, device, metric ORDER BY time DESC, stream,
@@ -255,7 +263,8 @@ def of_rules(tables: "Mapping[str, Collection[str]]", sparkplug_rules: "Iterable
     for rule in sparkplug_rules:
         if "unit" in tables.get(f"silver/{rule}", ()):
             table = f"{QUOTE}{flat(f'silver/{rule}')}{QUOTE}"
-            parts = {"table": table, "birth": _BIRTH, "since": _SINCE, "row": _ROW, "rest": _REST}
+            parts = {"table": table, "birth": _BIRTH, "since": _SINCE, "row": _ROW}
+            parts |= {"rest": _rest("long_value"), "rest_alias": _rest("alias")}
             found[f"named_{rule}"] = _NAMED.format(**parts)
             found[f"metrics_{rule}"] = _BORN.format(table=table, birth=_BIRTH, type=f"CASE datatype {types} END")
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import struct
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -55,6 +57,26 @@ def test_a_payload_with_every_kind_of_value() -> None:
     rests = {row["metric"]: row[sparkplug.REST] for row in found if sparkplug.REST in row}
     assert rests == {"u": '{"long_value":18446744073709551615}'}
     assert all(set(row) - {sparkplug.REST} == set(sparkplug.COLUMNS) for row in found)
+
+
+def test_integers_beyond_their_columns_are_in_the_rest_and_counted() -> None:
+    """They were null."""
+    big = 2**63
+    found = rows(varint(1, 2**64 - 1), varint(3, big), metric(varint(2, 2**64 - 1), varint(3, big), varint(4, 2**31), varint(11, big)), metric(varint(2, big - 1), varint(10, 1)))
+    assert [json.loads(str(row[sparkplug.REST])) for row in found] == [
+        {"edge_seq": big, "payload_time": 2**64 - 1, "alias": 2**64 - 1, "metric_time": big, "datatype": 2**31, "long_value": big}, {"edge_seq": big, "payload_time": 2**64 - 1}]
+    assert found[1]["alias"] == big - 1
+    counted = Counter(sparkplug.notes(found))
+    assert counted == {**dict.fromkeys((f"{name} beyond {type}: in _rescued" for name, type in (("alias", "BIGINT"), ("metric_time", "TIMESTAMP"), ("datatype", "INT"), ("long_value", "BIGINT"))), 1),
+                       "edge_seq beyond BIGINT: in _rescued": 2, "payload_time beyond TIMESTAMP: in _rescued": 2}
+
+
+@pytest.mark.parametrize("alias", [5, 2**64 - 1])
+def test_an_alias_with_two_names_in_one_birth_is_counted(alias: int) -> None:
+    several = [metric(text(1, name), varint(2, alias), varint(11, 2**63)) for name in (b"a", b"b", b"b")] + [metric(text(1, b"c"), varint(2, 6)), metric(text(1, b"d"))]
+    assert Counter(sparkplug.notes(rows(*several, topic="spBv1.0/g/DBIRTH/n/d")))[sparkplug.TWO_NAMES] == 1
+    assert Counter(sparkplug.notes(rows(*several)))[sparkplug.TWO_NAMES] == 0, "only a BIRTH names an alias"
+    assert list(sparkplug.notes([])) == []
 
 
 def test_a_node_has_no_device_and_unknown_fields_are_skipped() -> None:

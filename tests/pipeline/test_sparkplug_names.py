@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mosq.pipeline import frames
+from mosq.pipeline import frames, sparkplug
 from mosq.pipeline.duck import Duck
-from mosq.pipeline.runs import verify
+from mosq.pipeline.runs import status, verify
 from tests.pipeline.batches import Batches
 from tests.pipeline.test_sparkplug import metric, text, varint
 from tests.pipeline.test_telemetry import Site
@@ -63,16 +63,19 @@ def fill(site: Site) -> None:
     put(site, "DDATA", data(1, 1), edge="other", device="d")                       # another edge node
     put(site, "DBIRTH", born(b"count", 1, 4), born(b"temp", 2, 3, 21, b"K"), device="d")  # the aliases changed
     put(site, "DDATA", data(1, 3, long=True), data(2, 22), metric(text(1, b"named"), varint(10, 1)), device="d")
+    put(site, "NBIRTH", born(b"far", 2**64 - 1, value=2), born(b"x", 5), born(b"y", 5), edge="far")     # 5 has two names
+    put(site, "NDATA", data(2**64 - 1, 3), data(5, 4), data(2**63, 5), edge="far")
     Batches(site.settings).all(1)
 
 
 NAMED = [("DDATA", 1, None, 5, None), ("NBIRTH", 0, "up", 0, None), ("NBIRTH", 8, "Big", 1, None), ("DBIRTH", 1, "temp", 20, "°C"), ("DBIRTH", 2, "count", 0, None),
          ("DDATA", 1, "temp", -5, "°C"), ("DDATA", 2, "count", -1, None), ("NDATA", 0, "up", 7, None), ("NDATA", 3, None, 1, None), ("NDATA", 8, "Big", None, None),
          ("DDATA", 1, None, 1, None), ("DBIRTH", 1, "count", 0, None), ("DBIRTH", 2, "temp", 21, "K"), ("DDATA", None, "named", 1, None), ("DDATA", 1, "count", 3, None),
-         ("DDATA", 2, "temp", 22, "K")]
-BORN = [(None, "Big", 8, "UInt64", None, None), (None, "up", 0, "Int32", None, None), ("d", "count", 1, "Int64", None, None),
+         ("DDATA", 2, "temp", 22, "K"),
+         ("NBIRTH", None, "far", 2, None), ("NBIRTH", 5, "x", 0, None), ("NBIRTH", 5, "y", 0, None), ("NDATA", None, "far", 3, None), ("NDATA", None, None, 5, None), ("NDATA", 5, None, 4, None)]
+BORN = [(None, "Big", 8, "UInt64", None, None), (None, "far", None, "Int32", None, None), (None, "up", 0, "Int32", None, None), (None, "x", 5, "Int32", None, None), (None, "y", 5, "Int32", None, None), ("d", "count", 1, "Int64", None, None),
         ("d", "temp", 2, "Int32", "K", {"engUnit": "K", "low": 7})]
-NAMED_SQL = "SELECT message_type, alias, metric, long_value, unit, double_value FROM {} ORDER BY seq, coalesce(alias, -1)"
+NAMED_SQL = "SELECT message_type, alias, metric, long_value, unit, double_value FROM {} ORDER BY seq, coalesce(alias, -1), long_value, metric"
 BORN_SQL = "SELECT device, metric, alias, type, unit, properties FROM {} ORDER BY coalesce(device, ''), metric"
 
 
@@ -90,6 +93,10 @@ def test_an_alias_has_the_name_of_the_birth_before_it(site: Site) -> None:
         assert {"named_plant-1", "metrics_plant-1"} <= set(duck.views)
         check(lambda sql: duck.query(sql.format(q='"')).to_pylist())
     assert verify.verify(site.settings).faults == []
+    assert site.state()["notes"] == {"plant-1": {"alias beyond BIGINT: in _rescued": 3, "long_value beyond BIGINT: in _rescued": 2, sparkplug.TWO_NAMES: 1}}
+    assert f"silver plant-1: 1 x {sparkplug.TWO_NAMES}" in status.text(status.status(site.settings))
+    last = {one["field"]: one["value"] for one in site.table("gold/devices").read().to_pylist() if one["client_id"] == "far" and one["field"]}
+    assert last == {"far": "2", "x": "0", "y": "0", "alias 5": "4", f"alias {2**64 - 1}": "3", f"alias {2**63}": "5"}
 
 
 @pytest.mark.part("spark")

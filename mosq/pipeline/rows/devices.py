@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from mosq.journal.kinds import CONNECT, DISCONNECT, EXPIRY, MESSAGE, REFUSED, START
-from mosq.pipeline.rows.tables import DEVICE_KEYS, DEVICE_SCHEMA, EXPIRED, OFFLINE, ONLINE, START_FIELD
+from mosq.pipeline.rows.tables import DEVICE_KEYS, DEVICE_SCHEMA, EXPIRED, OFFLINE, ONLINE, RESCUED, START_FIELD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,11 +128,16 @@ class Devices:
     def metrics(self, rule: str, rows: Any, columns: dict[str, Any]) -> None:
         """Take rows of Sparkplug: each metric is a field.
 
-        Historical values do not count, nor metrics without name and alias.
+        Historical values do not count, nor metrics without name and alias. `columns` are those of silver, with RESCUED
+        if a row has it.
         """
         if not rows.num_rows:
             return
-        alias = pc.binary_join_element_wise("alias", columns["alias"].cast(pa.string()), " ")
+        alias = columns["alias"].cast(pa.string())
+        if RESCUED in columns:  # an alias beyond BIGINT
+            beyond = pc.extract_regex(columns[RESCUED], r'"alias":(?P<alias>[0-9]+)')
+            alias = pc.coalesce(alias, pc.struct_field(beyond, "alias"))
+        alias = pc.binary_join_element_wise("alias", alias, " ")
         names = pc.coalesce(columns["metric"], alias)
         new = pc.and_(names.is_valid(), pc.invert(pc.fill_null(columns["historical"], False)))
         keys = _Keys(rows, [names])

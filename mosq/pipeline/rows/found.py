@@ -23,6 +23,7 @@ class Found:
     at: Any = None
     rescued: Any = None
     bad: dict[int, str] = field(default_factory=dict)
+    notes: Counter[str] = field(default_factory=Counter)  # of values that are not in silver as the message has them
 
 
 class Fields:

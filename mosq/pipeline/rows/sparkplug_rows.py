@@ -1,5 +1,6 @@
 """Read messages of Sparkplug B: a row for each metric."""
 
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ class SparkplugReader:
         metrics: list[dict[str, Any]] = []
         rows: list[int] = []
         bad: dict[int, str] = {}
+        notes: Counter[str] = Counter()
         for row, (topic, raw) in enumerate(zip(topics.to_pylist(), payloads.to_pylist(), strict=True)):
             try:
                 found = sparkplug.metrics(topic, raw)
@@ -26,8 +28,9 @@ class SparkplugReader:
                 bad[row] = str(error)
                 continue
             metrics += found
+            notes.update(sparkplug.notes(found))
             rows += [row] * len(found)
         columns = [pa.array([metric[field.name] for metric in metrics], field.type) for field in SCHEMA]
         rests = [metric.get(sparkplug.REST) for metric in metrics]
         rescued = pa.array(rests, pa.string()) if any(rests) else None
-        return Found(columns, pa.array(rows, pa.int64()), rescued, bad)
+        return Found(columns, pa.array(rows, pa.int64()), rescued, bad, notes)

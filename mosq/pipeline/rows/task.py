@@ -25,7 +25,7 @@ from mosq.pipeline.rows.positions import Place, erased, joined, of_places, posit
 from mosq.pipeline.rows.sparkplug_rows import SCHEMA as SPARKPLUG_SCHEMA
 from mosq.pipeline.rows.sparkplug_rows import SparkplugReader
 from mosq.pipeline.rows.sums import Sums
-from mosq.pipeline.rows.tables import BRONZE, EVENTS, KEYS, QUARANTINE
+from mosq.pipeline.rows.tables import BRONZE, EVENTS, KEYS, QUARANTINE, RESCUED
 from mosq.pipeline.rows.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class _OfRule:
         self.telemetry: Telemetry | None = None
         self.keys: list[pa.Table] = []
         self.keyless = 0
+        self.notes: Counter[str] = Counter()
         if self.schema is not None:
             self.table_schema = types.silver_schema(self.schema)
             self.reader = self._reader(self.schema)
@@ -84,6 +85,7 @@ class _OfRule:
             found: Found = self.reader.read(rows["topic"], rows["payload"])
         else:
             found = self.reader.read(rows["payload"])
+        self.notes.update(found.notes)
         return found
 
     def write(self, rows: Any, found: Found, devices: Devices | None) -> None:
@@ -108,7 +110,9 @@ class _OfRule:
 
     def _last(self, about: Any, found: Found, devices: Devices) -> None:
         if self.rule.format == "sparkplug" and self.schema is not None:
-            devices.metrics(self.rule.name, about, dict(zip(self.schema.names, found.columns, strict=True)))
+            columns = dict(zip(self.schema.names, found.columns, strict=True))
+            more = {} if found.rescued is None else {RESCUED: found.rescued}
+            devices.metrics(self.rule.name, about, columns | more)
         else:
             names = self.table_schema.names[len(KEYS) : -1]
             devices.values(self.rule.name, about, names, found.columns)
@@ -275,6 +279,8 @@ class Task:
 
     def _of_rule(self, rule: _OfRule) -> "Iterator[dict[str, Any]]":
         name = rule.rule.name
+        if rule.notes:
+            yield {"kind": "notes", "table": name, "text": json.dumps(rule.notes)}
         if rule.fields.n:
             yield {"kind": "fields", "table": name, "text": json.dumps(rule.fields.content())}
         if rule.keys:

@@ -123,6 +123,7 @@ class Manifest:
     # of each rule: fields without a column. The type is DDL, "" if the field cannot be a column
     fields: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
     bad: Counter[str] = field(default_factory=Counter)  # reasons of the quarantine
+    notes: dict[str, Counter[str]] = field(default_factory=dict)  # of each rule: values that silver has in another way
     samples: dict[str, list[str]] = field(default_factory=dict)  # of each rule without schema
     pending: Counter[str] = field(default_factory=Counter)  # messages of each rule without schema
 
@@ -183,6 +184,8 @@ def _read(found: Manifest, row: dict[str, Any], partial: dict[str, list[pa.Table
         accounts.append(_table(row["content"]))
     elif kind == "fields":
         _read_fields(found.fields.setdefault(table, {}), json.loads(row["text"]))
+    elif kind == "notes":
+        found.notes.setdefault(table, Counter()).update(json.loads(row["text"]))
     elif kind == "bad":
         found.bad[row["text"]] += row["rows"]
     elif kind == "samples":

@@ -82,6 +82,7 @@ def empty() -> dict[str, Any]:
         "quarantine": {},  # of each reason
         "late": 0,
         "keyless": {},  # of each rule with a key: rows with null in it
+        "notes": {},  # of each rule: values that silver has in another way than the message
         "events": {},  # of each rule that declares an event: rows of silver that are late, misdated
         "audit": {"rows": 0, "wrong": 0, "lost_events": 0, "examples": []},
         "schemas": {},  # of each rule with an inferred schema, as DDL

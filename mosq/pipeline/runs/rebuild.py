@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     Log = Callable[[str], object]
 
 STOPPED = "the rebuild was stopped: readers still see the old tables; run `mosq pipeline run --rebuild` again"
-OF_RULES = ("schemas", "fields", "new", "pending", "backfill", "events", "keyless")  # in the state, for each rule
+# in the state, for each rule
+OF_RULES = ("schemas", "fields", "new", "pending", "backfill", "events", "keyless", "notes")
 ACCOUNT = "account"  # the name in quarantine.silver of the events that the audit cannot read
 
 

@@ -70,10 +70,14 @@ def _new_fields(now: dict[str, Any], name: str, fields: dict[str, tuple[str, int
 
 
 def add_events(now: dict[str, Any], manifest: Manifest) -> None:
-    """Count the rows of silver whose event was late, whose clock was wrong, or which have no key, in a state."""
+    """Count in a state the rows of silver that are late, have a wrong clock, no key, or values kept in another way."""
     for name, n in manifest.keyless.items():
         if n:
             now["keyless"][name] = now["keyless"].get(name, 0) + n
+    for name, notes in manifest.notes.items():
+        known = now["notes"].setdefault(name, {})
+        for note, n in notes.items():
+            known[note] = known.get(note, 0) + n
     for name, values in manifest.telemetry.items():
         counts = now["events"].setdefault(name, {"late": 0, "misdated": 0})
         counts["late"] += values.late

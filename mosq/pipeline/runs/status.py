@@ -51,6 +51,7 @@ def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
         "late": now["late"],
         "events": now["events"],
         "keyless": now["keyless"],
+        "notes": now["notes"],
         "quarantine": now["quarantine"],
         "schemas": now["schemas"],
         "new_fields": now["fields"],
@@ -119,6 +120,8 @@ def text(found: dict[str, Any]) -> str:
             )
     for name, n in sorted(found["keyless"].items()):
         lines.append(f"silver {name}: {n:,} rows have null in their key, so they are not compared with others")
+    for name, notes in sorted(found["notes"].items()):
+        lines += [f"silver {name}: {n:,} x {note}" for note, n in sorted(notes.items(), key=lambda one: -one[1])]
     for reason, n in sorted(found["quarantine"].items(), key=lambda one: -one[1]):
         lines.append(f"quarantine: {n:,} x {reason}")
     for name, waiting in sorted(found["pending"].items()):
