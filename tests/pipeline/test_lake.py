@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import fcntl
 import json
+import math
 import os
 import random
 import signal
@@ -332,6 +333,23 @@ def test_the_newest_date_is_merged_more_rarely(place: Place, bronze: Table) -> N
     fill(place, bronze, 8, day=1)
     assert upkeep.merge_files(bronze, upkeep.Plan(newest_at_least=9)) == (8, 1)
     assert upkeep.merge_files(bronze, upkeep.Plan(newest_at_least=8)) == (8, 1)
+
+
+@pytest.mark.parametrize("dice", [None, random.Random(3)])
+def test_a_row_is_merged_again_only_when_its_file_doubles(dice: random.Random | None) -> None:
+    """A merge that always took the file of the last one wrote each row of a day 35 times."""
+    files: list[dict[str, int]] = []
+    written = 0
+    for _ in range(500):
+        files += [{"n": 1 if dice is None else dice.randrange(1, 100)} for _ in range(8)]
+        total = sum(one["n"] for one in files)
+        merged = upkeep._doubling(files, "n")
+        size = sum(one["n"] for one in merged)
+        assert size >= 2 * max(one["n"] for one in merged)
+        written += size
+        files = [one for one in files if one not in merged] + [{"n": size}]
+        assert sum(one["n"] for one in files) == total and len(files) <= math.log2(total) + 1
+    assert written <= total * (math.log2(500) + 1)
 
 
 def test_files_that_no_version_names_are_deleted_after_a_day(place: Place, bronze: Table) -> None:

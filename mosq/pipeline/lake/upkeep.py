@@ -36,7 +36,11 @@ FULL_EVERY_S = 12 * 3600
 
 @dataclass(frozen=True)
 class Plan:
-    """Hold what to do with a table: `keep_us` None keeps all rows; `closed` ends the windows that no batch changes."""
+    """Hold what to do with a table: `keep_us` None keeps all rows; `closed` ends the windows that no batch changes.
+
+    `newest_at_least` is for a table that batches add to: the newest date needs so many small files, and those that are
+    large already wait (see _doubling). 0: the newest date is merged as any other one.
+    """
 
     keep_us: int | None = None
     closed: datetime.datetime | None = None
@@ -71,6 +75,8 @@ def merge_files(table: Table, plan: Plan) -> tuple[int, int]:
     merged = into = 0
     for date in _many(adds, plan.at_least, plan.newest_at_least):
         files = [add for add in _small(adds).to_pylist() if add[f"partition.{DATE}"] == date]
+        if plan.newest_at_least and date == _newest(adds):
+            files = _doubling(files, "size_bytes")
         for group in _groups(files, "size_bytes", TARGET_BYTES):
             with plain(table.place.uri):
                 n = _compacted(table, group)
@@ -88,9 +94,27 @@ def _many(adds: pa.Table, at_least: int, newest_at_least: int = 0) -> list[datet
     n: dict[datetime.date | None, int] = {}
     for date in _small(adds)[f"partition.{DATE}"].to_pylist():
         n[date] = n.get(date, 0) + 1
-    newest = max((date for date in n if date is not None), default=None)
-    least = {newest: max(at_least, newest_at_least)}
+    least = {_newest(adds): max(at_least, newest_at_least)}
     return [date for date, count in n.items() if count >= least.get(date, at_least)]
+
+
+def _newest(adds: pa.Table) -> datetime.date | None:
+    newest: datetime.date | None = pc.max(adds[f"partition.{DATE}"]).as_py()
+    return newest
+
+
+def _doubling(files: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """Return the files without those that are larger than all smaller ones together.
+
+    So a merge at least doubles the size of each file in it. A row is written again about log2(TARGET_BYTES / bytes of
+    a first merge) times; if each merge took the largest file too, it would be that quotient times.
+    """
+    largest = total = 0
+    for size in sorted(add[key] for add in files):
+        if size <= total:
+            largest = size
+        total += size
+    return [add for add in files if add[key] <= largest]
 
 
 def _compacted(table: Table, files: "Sequence[dict[str, Any]]") -> int:
@@ -126,6 +150,8 @@ def _merge_windows(table: Table, plan: Plan) -> tuple[int, int]:
     closed = adds.filter(mask)
     for date in _many(closed, plan.at_least):
         files = closed.filter(pc.equal(closed[f"partition.{DATE}"], date)).to_pylist()
+        if plan.newest_at_least and date == _newest(closed):
+            files = _doubling(files, "num_records")
         files.sort(key=lambda add: add[f"min.{WINDOW}"])
         for group in _groups(files, "num_records", GOLD_ROWS):
             with plain(table.place.uri):
