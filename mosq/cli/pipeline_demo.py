@@ -5,7 +5,7 @@ Everything lies in one folder, which stays.
 
 import contextlib
 import importlib.util
-import shutil
+import itertools
 import subprocess
 import sys
 import threading
@@ -21,7 +21,7 @@ from mosq.cli.pipeline.options import EXIT_OK, guarded
 from mosq.pipeline import MosqPipelineError, settings, weather
 from mosq.pipeline.lake.lock import Lock
 from mosq.pipeline.runs import jobs, status
-from mosq.pipeline.runs.fleet import Fleet
+from mosq.pipeline.runs.fleet import AWAY, BUSY, PAUSED, SILENT, Fleet
 from mosq.pipeline.runs.live import Live
 from mosq.tools.bench.started import free_port
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 START_S = 30.0
-OURS = ".mosq-pipeline-demo"  # marks a folder that may be removed
+OURS = ".mosq-pipeline-demo"  # marks a folder that may get another name
 BROKER = """\
 listener {port} 127.0.0.1
 allow_anonymous true
@@ -41,11 +41,17 @@ stream_events true
 log_dest file {folder}/broker.log
 {user}"""
 FLEET_QUESTION = "SELECT topic, sum(messages) AS messages FROM topics GROUP BY topic ORDER BY 2 DESC, 1 LIMIT 5"
+FLEET_ABOUT = f"""
+All of this is meant to be. The sessions of archive-0 to archive-{AWAY - 1} are offline from the first second on.
+The broker keeps 300 messages for each (max_queued_messages) and drops the others. The audit counts each of them, and
+adds up. Some payloads are bad, so they are in the quarantine. device-{SILENT:03} falls silent, device-{PAUSED:03}
+pauses, device-{BUSY:03} sends more for a while, and some devices lose their connection.
+docs/pipeline-cookbook.md has questions about all of it."""
 PIPELINE = """\
 [pipeline]
 journal = "broker/mosquitto.db.store/streams"
 node = "demo"
-window = "10 seconds"
+window = "5 seconds"
 prefix_levels = 2
 master = "{master}"
 
@@ -80,6 +86,7 @@ class Scene:
 
     topics: str
     silver: str
+    about: str  # what the numbers of the status mean
     question: str
     begin: "Callable[[int], Fleet | weather.Weather]"  # gets the port
     what: str
@@ -148,22 +155,30 @@ def _scene(data: str, seconds: int, devices: int) -> Scene:
         return Scene(
             "weather/#",
             weather.SILVER,
+            "",
             weather.QUESTION,
             lambda port: weather.Weather("127.0.0.1", port, seconds),
             f"{n:,} measurements of the weather in Seattle and San Francisco",
         )
     return Scene(
-        "site/#", FLEET_SILVER, FLEET_QUESTION, lambda port: Fleet("127.0.0.1", port, devices), f"{devices} devices"
+        "site/#",
+        FLEET_SILVER,
+        FLEET_ABOUT,
+        FLEET_QUESTION,
+        lambda port: Fleet("127.0.0.1", port, devices, seconds=seconds),
+        f"{devices} devices",
     )
 
 
 def _made(where: str) -> Path:
-    """Return the empty folder of the demo."""
+    """Return the empty folder of the demo; an earlier demo there gets another name."""
     folder = Path(where).absolute()
     if folder.exists():
         if not (folder / OURS).exists():
             raise MosqPipelineError(f"{folder} exists, and is not from an earlier demo: name another folder (DIR=...)")
-        shutil.rmtree(folder)
+        n = next(n for n in itertools.count(1) if not folder.with_name(f"{folder.name}-{n}").exists())
+        kept = folder.rename(folder.with_name(f"{folder.name}-{n}"))
+        click.echo(f"the demo of before is now {kept}; remove it if you do not need it", err=True)
     folder.mkdir(parents=True)
     (folder / OURS).touch()
     return folder
@@ -181,6 +196,7 @@ def _shown(folder: Path, seconds: int, scene: Scene) -> int:
         fleet = scene.begin(port)
         fleet.start()
         with jobs.alone(found, live.log) as lock:
+            live.log("starting Spark, which takes some seconds")
             spark = spark_session("mosq pipeline demo", master=found.master, conf=found.spark, pass_fds=(lock.fd,))
             jobs.check_cluster(spark, found, live.log)
             _while_the_fleet_sends(spark, found, live, lock, seconds)
@@ -194,6 +210,8 @@ def _shown(folder: Path, seconds: int, scene: Scene) -> int:
         broker.kill()
         broker.wait()
     click.echo(status.text(status.status(found, with_audit=True)))
+    if scene.about:
+        click.echo(scene.about)
     if made := mosq(["pipeline", "report", "-s", str(found.file), "--out", str(folder / "report")]):
         return made
     if importlib.util.find_spec("duckdb") is not None:

@@ -5,5 +5,16 @@ pipeline doctor` works on a machine without Spark.
 """
 
 
+def user() -> str:
+    """Return the user of this process, for advice about permissions."""
+    import os
+    import pwd
+
+    try:
+        return f"the user {pwd.getpwuid(os.geteuid()).pw_name}"
+    except KeyError:
+        return f"the user with the number {os.geteuid()}"
+
+
 class MosqPipelineError(Exception):
     """State in one text what is wrong, where it is, and what the user can do about it."""

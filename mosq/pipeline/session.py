@@ -3,10 +3,13 @@
 Missing requirements of this machine are reported before Spark is started, because Spark's own messages are misleading.
 """
 
+import atexit
 import contextlib
 import os
 import re
+import shutil
 import sys
+import tempfile
 import warnings
 from importlib import metadata
 from pathlib import Path
@@ -31,6 +34,7 @@ PACKAGES = {
     "pyarrow": ((18,), None),
     "protobuf": ((5,), None),
 }
+LOCAL_DIRS = "SPARK_LOCAL_DIRS"  # the places of Spark's own files on this machine, before spark.local.dir
 INSTALL = install_advice("pipeline")
 
 
@@ -135,6 +139,7 @@ def spark_session(
     given = dict(conf or {})
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python", sys.executable)
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     trouble.quiet()
@@ -147,12 +152,30 @@ def spark_session(
         options["spark.master"] = master or "local[*]"
     for key, value in options.items():
         builder = builder.config(key, value)
+    if not submitted and SparkContext._gateway is None:
+        # not in the settings, because the executors of a cluster have their own places
+        os.environ[LOCAL_DIRS] = private_folders(options)
     if pass_fds and not submitted:
         _start_jvm(options, pass_fds)
     with _one_line():
         spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def private_folders(given: "Mapping[str, str]") -> str:
+    """Make a folder for Spark's own files, which only this user can read, in each of its places; return their names.
+
+    They have rows that Spark moves or spills, and Spark makes some of them readable to all users. They are deleted when
+    this process ends.
+    """
+    places = os.environ.get(LOCAL_DIRS) or given.get("spark.local.dir") or tempfile.gettempdir()
+    found = []
+    for place in places.split(","):
+        Path(place).mkdir(parents=True, exist_ok=True)
+        found.append(tempfile.mkdtemp(prefix="mosq-spark-", dir=place))  # mode 0700 with any umask
+        atexit.register(shutil.rmtree, found[-1], ignore_errors=True)
+    return ",".join(found)
 
 
 def _start_jvm(options: "Mapping[str, str]", pass_fds: "Sequence[int]") -> None:

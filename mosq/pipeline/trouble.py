@@ -7,6 +7,7 @@ text.
 import contextlib
 import errno
 import logging
+import os
 import re
 import socketserver
 import threading
@@ -14,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mosq.pipeline import MosqPipelineError
+from mosq.pipeline import MosqPipelineError, user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +90,7 @@ def _of_storage(error: BaseException, text: str, settings: "Settings | None") ->
     if MOUNT.search(text) or code in MOUNT_CODES:
         return f"{_path(error, text)}: its file system is lost ({_first(text)}): mount it again, and {AGAIN}"
     if isinstance(error, PermissionError) or DENIED.search(text):
-        return f"{_path(error, text)}: permission denied: let this user read and write there (`mosq pipeline doctor`)"
+        return f"{_path(error, text)}: permission denied: let {user()} read and write there (`mosq pipeline doctor`)"
     if LOST.search(text):
         return f"{_path(error, text)} is gone: is its file system mounted? Restore it, and {AGAIN}"
     return None
@@ -137,7 +138,7 @@ def _of_spark(text: str, settings: "Settings | None") -> str | None:
 def _places(settings: "Settings | None") -> str:
     if settings is None:
         return "the files of Spark (/tmp)"
-    local = settings.spark.get("spark.local.dir", "/tmp")
+    local = os.environ.get("SPARK_LOCAL_DIRS") or settings.spark.get("spark.local.dir", "/tmp")
     return f"{settings.tables}, {settings.checkpoints} or Spark's own files ({local})"
 
 

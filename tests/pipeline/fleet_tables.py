@@ -1,4 +1,4 @@
-"""Make the tables of docs/pipeline-cookbook.md: what the fleet of `make pipeline-demo` sends in ten minutes, from a fixed seed.
+"""Make the tables of docs/pipeline-cookbook.md: the fleet of `make pipeline-demo` with the same faults, in ten minutes, from a fixed seed.
 
 The pipeline's own kernel computes silver, quarantine and gold from the records.
 """
@@ -21,6 +21,7 @@ from mosq.pipeline.lake.table import Table
 from mosq.pipeline.rows import types
 from mosq.pipeline.rows.tables import BRONZE, DEVICE_SCHEMA, GOLD, QUARANTINE
 from mosq.pipeline.rows.work import Rule, Work, read_manifest
+from mosq.pipeline.runs.fleet import SILENT, pace
 
 if TYPE_CHECKING:
     from mosq.pipeline.settings import Settings
@@ -62,21 +63,24 @@ class Fleet:
 
     def table(self) -> pa.Table:
         self.add(0, START, "")
-        events: list[tuple[float, int, int]] = []
+        events: list[tuple[float, int, int, int]] = []
         for number in range(DEVICES):
-            phase = self.chance.random() * EVERY_S
-            events += [(phase + i * EVERY_S, number, i) for i in range(int(SECONDS / EVERY_S))]
+            at, i = self.chance.random() * EVERY_S, 0
+            while at < SECONDS:
+                faster = pace(number, at / SECONDS)
+                events.append((at, number, i, faster))
+                at, i = at + EVERY_S / max(faster, 1), i + 1
         connected: set[int] = set()
-        for at, number, i in sorted(events):
-            self._device(at, number, i, connected)
+        for at, number, i, faster in sorted(events):
+            self._device(at, number, i, connected, silent=not faster)
             if i % 12 == 0 and number < 2:
                 self._account(at, number, i)
         return pa.Table.from_pylist(self.rows, BRONZE)
 
-    def _device(self, at: float, number: int, i: int, connected: set[int]) -> None:
+    def _device(self, at: float, number: int, i: int, connected: set[int], *, silent: bool) -> None:
         client, topic = f"device-{number:02}", f"site/{number % SITES}/device-{number:02}"
-        if number == 17 and at > 400:
-            if number in connected:
+        if silent:
+            if number == SILENT and number in connected:
                 self.add(at, DISCONNECT, client, reason=KEEPALIVE)
                 connected.discard(number)
             return
@@ -86,8 +90,6 @@ class Fleet:
         if number not in connected:
             self.add(at + 0.1, CONNECT, client, payload=b'{"clean": true}')
             connected.add(number)
-        if number == 9 and 60 <= i < 64:
-            return  # four measurements are missing
         temperature = 20 + number % SITES + 5 * math.sin(at / 90 + number) + self.chance.gauss(0, 0.2)
         payload: bytes = json.dumps({"temperature": round(temperature, 2), "unit": "C", "n": i}).encode()
         if self.chance.random() < (0.2 if number == 3 else 0.01):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mosq.cli import pipeline_demo
 from mosq.cli.commands import main
-from mosq.pipeline import duck, settings, trouble
+from mosq.cli.pipeline import commands
+from mosq.pipeline import MosqPipelineError, duck, settings, trouble, views
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.runs import jobs, live, progress, status
+from mosq.pipeline.runs import jobs, live, progress, status, tending
 from tests.harness.effort import TIMEOUT_S
+from tests.pipeline.batches import Batches
 from tests.pipeline.journals import Journal
 
 if TYPE_CHECKING:
@@ -51,6 +55,51 @@ def test_status_before_the_first_batch_and_after(found: settings.Settings, capsy
     assert main(["pipeline", "status", "--json", "-s", str(found.file)]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["streams"]["here/tele"]["behind"] == 1 and said["streams"]["here/tele"]["rows"] == 99 and said["batch"] == 3
+
+
+def test_status_shows_the_rows_that_each_table_has(found: settings.Settings) -> None:
+    """It showed the rows ever written, and of gold only the backlog."""
+    batches = Batches(found)
+    batches.all()
+    values = status.status(found)
+    assert values["stored"]["bronze"] == 100 and {"quarantine", "gold/traffic", "gold/devices", "gold/backlog", "gold/late"} <= values["stored"].keys()
+    assert tending.erase(found, None, "t/1", lambda line: None)
+    values = status.status(found)
+    left = Table.open(place_of(found), "bronze")
+    assert left is not None and values["stored"]["bronze"] == left.rows() < 100 == values["rows"]["bronze"]
+    assert f"table  {'bronze':<24} {left.rows():>14,} rows" in status.text(values)
+
+
+def test_the_help_of_sql_names_all_views(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "sql", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert [view for view in views.VIEWS if not re.search(rf"\b{view}\b", out)] == []
+
+
+@pytest.mark.parametrize("rules", [0, 1])
+def test_run_reports_that_spark_starts_and_that_there_is_no_rule(found: settings.Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rules: int) -> None:
+    def session(*args: object) -> None:
+        raise MosqPipelineError("no Spark here")
+
+    monkeypatch.setattr(commands, "_session", session)
+    found.file.write_text(found.file.read_text() + rules * '[[silver]]\nname = "t"\ntopic = "t/#"\nformat = "json"\n')
+    assert main(["pipeline", "run", "--once", "-s", str(found.file)]) == 1
+    said = capsys.readouterr().err
+    assert "starting Spark (local[*])" in said and ("has no [[silver]] rule" in said) is not bool(rules)
+    assert main(["pipeline", "run", "gold", "--once", "-s", str(found.file)]) == 1
+    assert "[[silver]]" not in capsys.readouterr().err, "the caller did not ask for silver"
+
+
+def test_another_demo_keeps_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(3):
+        folder = pipeline_demo._made(str(tmp_path / "demo"))
+        assert [path.name for path in folder.iterdir()] == [pipeline_demo.OURS]
+        (folder / "report").write_text(str(i))
+    assert [(tmp_path / name / "report").read_text() for name in ("demo", "demo-1", "demo-2")] == ["2", "0", "1"]
+    assert f"the demo of before is now {tmp_path}/demo-2" in capsys.readouterr().err
+    (tmp_path / "other").mkdir()
+    with pytest.raises(MosqPipelineError, match="is not from an earlier demo"):
+        pipeline_demo._made(str(tmp_path / "other"))
 
 
 def test_an_alarm_is_printed_and_sets_the_exit_status(found: settings.Settings, capsys: pytest.CaptureFixture[str]) -> None:

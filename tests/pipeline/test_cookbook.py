@@ -59,6 +59,7 @@ def test_duckdb_gives_the_outputs_of_the_page(tables: Any) -> None:
     assert len(blocks()) == 10
     for query, output in blocks():
         assert shown(duck.query(query)) == output, query
+        assert len(output.splitlines()) > 1, f"the fleet has no answer to {query}"
     duck.close()
 
 

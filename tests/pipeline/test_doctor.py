@@ -181,3 +181,15 @@ def test_tables_that_are_not_mounted(folder: Path, java: Path, monkeypatch: pyte
     assert "is a table of another set" in bad(folder)["tables"][0]
     (found.checkpoints / progress.IDENTITY).unlink()
     assert "does not hold their progress" in bad(folder)["tables"][0]
+
+
+def test_each_place_of_spark_gets_a_folder_for_this_user_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    old = os.umask(0)
+    try:
+        found = session.private_folders({"spark.local.dir": f"{tmp_path / 'a'},{tmp_path / 'b'}"}).split(",")
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "c"))
+        found.append(session.private_folders({"spark.local.dir": "a"}))
+    finally:
+        os.umask(old)
+    assert [Path(one).parent.name for one in found] == ["a", "b", "c"] and {Path(one).stat().st_mode & 0o777 for one in found} == {0o700}

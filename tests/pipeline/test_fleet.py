@@ -7,10 +7,19 @@ from __future__ import annotations
 import json
 
 from mosq.journal import Stream
-from mosq.pipeline.runs.fleet import AWAY, Fleet
+from mosq.pipeline.runs.fleet import AWAY, BUSY, PAUSED, SILENT, Fleet, pace
 from tests.harness.broker import Broker
 from tests.harness.faults import until
 from tests.streams.journalled import keeping
+
+
+def test_three_devices_have_a_fault_each() -> None:
+    """The questions of docs/pipeline-cookbook.md about silent devices, gaps and rates had no answer in the demo's data."""
+    parts = [i / 24 for i in range(48)]
+    found = {number: [pace(number, part) for part in parts] for number in range(200)}
+    assert {number for number, paces in found.items() if set(paces) != {1}} == {SILENT, PAUSED, BUSY}
+    assert found[SILENT] == [1] * 17 + [0] * 31, "it stays silent"
+    assert (found[PAUSED].count(0), found[BUSY].count(4), found[PAUSED][-1], found[BUSY][-1]) == (5, 3, 1, 1)
 
 
 def test_messages_of_a_fleet_are_in_the_streams(monkeypatch) -> None:

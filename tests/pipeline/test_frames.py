@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import random
 from datetime import timedelta
 from pathlib import Path
@@ -130,3 +131,11 @@ def test_tables_without_rows_and_missing_tables(spark: SparkSession, tmp_path: P
     assert frames.frame(spark, found, "bronze").count() == 0
     assert frames.view(spark, found, "sessions").collect() == []
     assert frames.of_path(spark, str(tmp_path / "tables/bronze")) is not None and frames.of_path(spark, str(tmp_path / "tables")) is None
+
+
+def test_only_this_user_reads_the_files_of_spark(spark: SparkSession) -> None:
+    """The folders of its blocks, with rows that a query spills, were readable to all users of the machine."""
+    spark.range(1000).repartition(3).count()
+    (folder,) = (Path(one) for one in os.environ["SPARK_LOCAL_DIRS"].split(","))
+    assert folder.stat().st_mode & 0o777 == 0o700 and any(folder.glob("blockmgr-*"))
+    assert folder.parent == Path(spark.conf.get("spark.local.dir") or "") and not any(folder.parent.glob("blockmgr-*"))

@@ -166,10 +166,10 @@ def test_missing_permission(tmp_path: Path) -> None:
     os.chown(log, OTHER_USER, OTHER_USER)
     log.chmod(0o700)
     status, said = ended("sql", "SELECT count(*) FROM bronze", "-s", found.file, before=PLAIN_ROOT)
-    one_line(said, "let this user")
+    one_line(said, "let the user root write there")
     assert status == 1 and str(table.place.path) in said
     os.chown(tmp_path, OTHER_USER, OTHER_USER)
     tmp_path.chmod(0o755)
     status, said = ended("run", "--once", "-s", found.file, before=PLAIN_ROOT)
-    one_line(said, f"{found.checkpoints}: permission denied: let this user read and write there")
+    one_line(said, f"{found.checkpoints}: permission denied: let the user root read and write there")
     assert status == 1

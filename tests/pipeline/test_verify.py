@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from click.testing import CliRunner
 
 from mosq.cli.pipeline.commands import pipeline
 from mosq.journal import Stream
-from mosq.pipeline import settings
+from mosq.pipeline import MosqPipelineError, settings
 from mosq.pipeline.lake import upkeep
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.runs import tending, verify
+from mosq.pipeline.runs import progress, tending, verify, versions
 from tests.pipeline.batches import Batches
 from tests.pipeline.journals import Journal
 from tests.pipeline.test_sparkplug import metric, text, varint
@@ -194,6 +195,31 @@ def test_an_unfinished_batch_and_rows_without_schema_are_no_fault(site: Site) ->
     assert site.table("bronze").rows() == 88
     found = site.found()
     assert found.faults == [] and found.shards[TELE]["bronze"] == 40 and found.batch == 0
+
+
+def test_verify_names_what_to_do_after_a_killed_batch_and_a_compaction(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It advised to stop a run that did not work any more."""
+    monkeypatch.setattr(versions, "WAIT_S", 0)
+    batches = Batches(site.settings)
+    site.fill()
+    batches.all()
+    site.fill()
+    with monkeypatch.context() as patch:
+        patch.setattr(progress, "put_after", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            batches.one()
+    for path in Path(site.settings.tables).rglob("*"):
+        if path.is_file():
+            os.utime(path, (path.stat().st_mtime - 3600,) * 2)
+    assert list(tending.compact_all(site.settings))
+    with pytest.raises(MosqPipelineError, match=r"a run was killed in batch 1, .*`mosq pipeline run --once` finishes the batch; then try again"):
+        site.found()
+    Batches(site.settings).all()
+    assert site.found().faults == [] and site.found().batch == 1
+
+
+def interrupted(*args: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_retention_and_erasure_are_no_fault(site: Site) -> None:

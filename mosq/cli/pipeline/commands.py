@@ -94,6 +94,9 @@ def run(jobs: tuple[str, ...], file: str, master: str | None, how: str, quiet: b
     # the lock and the checks come before Spark, which takes seconds to start
     with work.alone(settings, live.log) as lock:
         progress.check(settings, progress.setup(settings, wanted), rebuilding=how == "rebuild")
+        if "silver" in wanted and not settings.silver:
+            live.log(f"{settings.file} has no [[silver]] rule: bronze and gold are filled, and there are no typed rows")
+        live.log(f"starting Spark ({master or settings.master}), which takes some seconds")
         spark = _session(settings, master, (lock.fd,))
         try:
             work.check_cluster(spark, settings, live.log)

@@ -26,9 +26,10 @@ Examples:
   mosq pipeline sql                                 asks for statements, each up to a semicolon
 
 \b
-Tables: bronze, silver_NAME, quarantine, gold_NAME, progress. Views: topics, clients, prefixes,
-traffic, latency, drops, churn, sessions, backlog, audit, late, fanout (docs/pipeline.md). Each
-statement sees the newest rows; nothing is written to the tables.
+Tables: bronze, silver_NAME, quarantine, gold_NAME, progress, removed. Views: topics, clients,
+prefixes, traffic, latency, drops, churn, sessions, backlog, audit, late, fanout, devices, presence,
+last_values, gaps, rates, telemetry; of a Sparkplug rule named_NAME, metrics_NAME (docs/pipeline.md).
+Each statement sees the newest rows; nothing is written to the tables.
 """
 
 

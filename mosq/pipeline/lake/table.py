@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mosq.pipeline import MosqPipelineError
+from mosq.pipeline import MosqPipelineError, user
 from mosq.pipeline.lake.parts import DATE, WINDOW, Part, PartWriter, is_windowed, sync, with_statistics
 from mosq.pipeline.lake.places import Place
 
@@ -66,7 +66,7 @@ def explained(error: BaseException, uri: str) -> str:
     if FULL.search(whole):
         return f"{uri}: no space left: free some, and run again; the unfinished batch is done again as a whole"
     if DENIED.search(whole):
-        return f"{uri}: no permission ({text}): let this user write there"
+        return f"{uri}: no permission ({text}): let {user()} write there"
     if READ_ONLY.search(whole):
         return f"{uri}: the file system is read-only: mount it again for writing, and run again"
     if type(error).__name__ == "DeltaProtocolError" or PROTOCOL.search(text):

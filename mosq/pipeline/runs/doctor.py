@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mosq.pipeline import MosqPipelineError, jars, java, session, settings
+from mosq.pipeline import MosqPipelineError, jars, java, session, settings, user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,7 +134,7 @@ def _journal(found: "settings.Settings", source: "settings.Source") -> Finding:
             False,
             what,
             str(error),
-            f"let this user read {source.journal}, or correct `journal` in {found.file}",
+            f"let {user()} read {source.journal}, or correct `journal` in {found.file}",
         )
     text = ", ".join(
         f"{name} ({len(shards)} shard{'s' * (len(shards) > 1)}, {sum(mark.seq - mark.first_seq for mark in shards):,}"
@@ -148,7 +148,7 @@ def _journal(found: "settings.Settings", source: "settings.Source") -> Finding:
                 False,
                 what,
                 f"{text}; {source.journal / closed[0] / 'consumers'} cannot be written",
-                'let this user write there (it holds the mark that retention respects), or set consumer = "" in'
+                f'let {user()} write there (it holds the mark that retention respects), or set consumer = "" in'
                 f" {found.file}",
             )
     return Finding(True, what, f"{source.journal}: {text}")
@@ -241,7 +241,7 @@ def _folder(what: str, folder: Path) -> Finding:
             False,
             what,
             f"{folder} cannot be written",
-            "let this user write there, or name another folder in the settings",
+            f"let {user()} write there, or name another folder in the settings",
         )
     there = folder
     while not there.exists():

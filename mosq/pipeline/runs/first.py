@@ -80,6 +80,7 @@ def init(where: str, config: str | None, journal: str | None) -> list[str]:
         )
     else:
         lines.append(f"streams: {', '.join(streams_below(streams)) or 'none yet'}")
+    lines.append(f"typed rows: remove the # of the rule [[silver]] in {path.name}, and change it to your topics")
     lines.append("next: mosq pipeline doctor, mosq pipeline run --once")
     return lines
 

@@ -23,7 +23,15 @@ BAD = 0.02  # share of bad payloads
 LEAVES = 0.002  # share of messages at which the device closes its socket without DISCONNECT and connects again
 SITES = 8
 AWAY, DASHBOARDS = 5, 3
+SILENT, PAUSED, BUSY = 17, 9, 11  # numbers of devices with a fault
 OUTDATED = b'{"temperature": "n/a"}'
+
+
+def pace(number: int, part: float) -> int:
+    """Return how many times as often as usual a device sends, at a part of the time of the demonstration (0 to 1)."""
+    if (number == SILENT and part > 2 / 3) or (number == PAUSED and 1 / 4 < part < 1 / 2):
+        return 0
+    return 4 if number == BUSY and 1 / 2 < part < 2 / 3 else 1
 
 
 class Device:
@@ -62,8 +70,11 @@ class Device:
 class Fleet(threading.Thread):
     """Run the simulated clients until `end()` is called."""
 
-    def __init__(self, host: str, port: int, devices: int = 200, per_second: float = 2.0) -> None:
+    def __init__(
+        self, host: str, port: int, devices: int = 200, per_second: float = 2.0, seconds: float = 60.0
+    ) -> None:
         super().__init__(name="fleet", daemon=True)
+        self.seconds = seconds  # until all faults have happened
         self.where, self.per_second = (host, port), per_second
         self.stop = threading.Event()
         self.error: Exception | None = None
@@ -102,13 +113,16 @@ class Fleet(threading.Thread):
 
     def _run(self) -> None:
         due = [(time.monotonic() + random.random() / self.per_second, device) for device in self.devices]
+        began = time.monotonic()
         while not self.stop.is_set():
             self._turn([device.client for device in self.devices] + self.others)
             now = time.monotonic()
             for i, (at, device) in enumerate(due):
                 if at <= now:
-                    device.send(now)
-                    due[i] = (max(at, now - 1) + 1 / self.per_second, device)
+                    faster = pace(device.number, (now - began) / self.seconds)
+                    if faster:
+                        device.send(now)
+                    due[i] = (max(at, now - 1) + 1 / self.per_second / max(faster, 1), device)
 
     @staticmethod
     def _turn(clients: list[Any]) -> None:

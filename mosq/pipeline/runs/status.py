@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError, presence
-from mosq.pipeline.runs import progress
+from mosq.pipeline.runs import progress, tending
 from mosq.tools.table import shown
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
         "batch": now["batch"],
         "at": now.get("at"),
         "rows": now["rows"],
+        "stored": _stored(settings),
         "late": now["late"],
         "events": now["events"],
         "keyless": now["keyless"],
@@ -66,6 +67,14 @@ def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
     if with_audit:
         found["audit"] = now["audit"] | _audit(settings)
     return found
+
+
+def _stored(settings: "Settings") -> dict[str, int]:
+    """Return the number of rows that each table has now, from the logs of the tables."""
+    try:
+        return {table.name: table.rows() for table in tending.existing(settings) if table.name != progress.PROGRESS}
+    except MosqPipelineError:  # there are none, or their storage is not there
+        return {}
 
 
 def _audit(settings: "Settings") -> dict[str, Any]:
@@ -104,7 +113,7 @@ def text(found: dict[str, Any]) -> str:
         behind = f"{stream['behind']:,} behind" if stream["behind"] else "nothing behind"
         seconds = f" ({stream['behind_s']:.1f} s)" if stream["behind_s"] else ""
         lines.append(f"stream {name:<24} {stream['rows']:>14,} rows read, {behind}{seconds}")
-    lines += [f"table  {name:<24} {n:>14,} rows" for name, n in sorted(found["rows"].items())]
+    lines += [f"table  {name:<24} {n:>14,} rows" for name, n in sorted(found["stored"].items())]
     if found["late"]:
         lines.append(
             f"late: {found['late']:,} rows came after their window was complete; they are in bronze and silver, not in"

@@ -52,11 +52,13 @@ class Snapshot:
     def take(cls, settings: "Settings", setup: dict[str, Any], app: str) -> "Snapshot":
         """Open the tables. A program that commits at the same moment makes it begin again."""
         place = place_of(settings)
+        steps, lacks = set(), ""
         for _ in range(TRIES):
             record = Table.open(place, PROGRESS)
             if record is None:
                 raise MosqPipelineError(f"{place.child(PROGRESS).uri}: there is no table")
             state = progress.of_table(record)
+            steps.add(state["step"])
             tables: dict[str, Table] = {}
             whole = True
             for name in names(setup):
@@ -65,13 +67,19 @@ class Snapshot:
                     continue
                 older = of_batch(table, app, state["batch"])
                 if older is None:
-                    whole = False
+                    whole, lacks = False, name
                     break
                 tables[name] = older
             if whole and progress.of_table(record.refresh())["step"] == state["step"]:
                 return cls(state, setup, tables)
             time.sleep(WAIT_S)
+        if lacks and len(steps) == 1:
+            raise MosqPipelineError(
+                f"{place.child(lacks).uri}: a run was killed in batch {state['batch'] + 1:,}, and the version before it"
+                " is deleted, so the tables cannot be compared: `mosq pipeline run --once` finishes the batch; then try"
+                " again"
+            )
         raise MosqPipelineError(
-            f"{settings.tables}: the tables changed too often, or the log of one of them ends before batch"
-            f" {state['batch']}: stop `mosq pipeline run`, and try again"
+            f"{settings.tables}: the tables changed too often while they were read: stop `mosq pipeline run`, and try"
+            " again"
         )
