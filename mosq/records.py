@@ -130,8 +130,8 @@ class AccessRequest(Record):
 
 
 class RolesRequest(Record):
-    """Ask whether the roles of dynamic security let a user read a topic. AccessAnswer answers it. Only the HTTP API
-    asks."""
+    """Ask whether the roles of dynamic security let a user read or write a topic. AccessAnswer answers it. Only the
+    HTTP API asks."""
 
     kind: ClassVar[str] = "roles"
     handle: int
@@ -139,6 +139,7 @@ class RolesRequest(Record):
     client_id: str
     username: str | None
     topic: str
+    access: int = 1                     # 1: read, 2: write
 
 
 class MessageRequest(Record):

@@ -13,8 +13,6 @@ STATS = (
     "connections",
     "sockets",
     "connections_room",
-    "tls_handshakes",
-    "tls_handshakes_failed",
     "newcomers",
     "newcomers_bytes",
     "resident_bytes",

@@ -35,6 +35,7 @@ class Listener:
     protocol: str                       # "mqtt", "websockets" or "http_api"
     http_dir: str | None
     http_metrics: bool
+    http_dashboard: bool
     accept_protocol_versions: tuple[str, ...]
     listener_allow_anonymous: bool | None
     listener_durability: str            # "": the broker's durability
@@ -114,7 +115,6 @@ class Config:
     user: str
     pid_file: str | None
     sys_interval: int
-    observe_messages: int
     allow_duplicate_messages: bool
     compat: bool
     takeover_will: str

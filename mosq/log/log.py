@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from mosq.config.model import Config
     from mosq.log.destinations import Stream, Syslog, Topic
+    from mosq.log.recent import Recent
     from mosq.records import LogLine
 
 # Control characters are replaced, so that a text from a client cannot begin another line.
@@ -54,6 +55,7 @@ class Log:
         """`dests`: of none, stdout, stderr, syslog, topic, `file PATH`; empty means stderr. `mask`: the enabled type
         bits. `form`: text or json. `open` opens the files. With `hold`, lines wait for `release`."""
         self.mask = mask
+        self.recent: Recent | None = None       # keeps the last lines for the dashboard
         self._held: list[tuple[float, int, str]] | None = [] if hold else None     # time, type bit, text
         self._files: dict[str, int] = {}        # open descriptors, while lines are held
         self.streams: dict[str, Stream] = {}
@@ -177,6 +179,8 @@ class Log:
         wanted = [record for record in records if record.type & self.mask]
         if not wanted:
             return
+        if self.recent is not None:
+            self.recent.put(wanted)
         lines = [self._json(record) if self._json else self._line(record.seconds, record.text) for record in wanted]
         if self.streams:
             block = ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")

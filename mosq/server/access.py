@@ -282,7 +282,7 @@ class Access:
             elif isinstance(request, LoginRequest) and request.method is None:
                 self.decide(request, self.realms[request.security].deciders, 0, deadline)
             elif isinstance(request, RolesRequest):       # from the HTTP API
-                self._outbox.append(AccessAnswer(request.handle, self._may_receive(request)))
+                self._outbox.append(AccessAnswer(request.handle, self._may_use(request)))
             elif self._plugins is not None:
                 self._plugins.take(self, request, self.realms[request.security], deadline)
             elif not isinstance(request, ClientNotice):       # the data plane should not have sent it
@@ -388,9 +388,10 @@ class Access:
         """Answer a login whose check failed because of an error in the broker."""
         self._send(LoginAnswer(check.handle, SERVER_BUSY))
 
-    def _may_receive(self, request: RolesRequest) -> bool | None:
+    def _may_use(self, request: RolesRequest) -> bool | None:
         directory = self.realms[request.security].directory
-        return None if directory is None else directory.may_receive(request.username, request.client_id, request.topic)
+        return None if directory is None else directory.may_use(request.username, request.client_id, request.topic,
+                                                                request.access)
 
     # ------------------------------------------------------------ pauses
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mosq.server.access import Access
     from mosq.server.admin.control import ControlTopics
     from mosq.server.bridge.bridges import Bridges
+    from mosq.server.http.dashboard.api import Dashboard
     from mosq.server.http.listeners import HttpListener
     from mosq.server.http.metrics import Metrics
     from mosq.server.http.server import HttpApi
@@ -299,7 +300,7 @@ class Control:
         gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._request_access,
                           self.config.auth_timeout)
         pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {VERSION})", self.engine.stats, self._metrics(),
-                      lambda: self.starting)
+                      lambda: self.starting, self._dashboard())
         self.http.start(pages, gate, self.log.report)
 
     def _metrics(self) -> "Metrics | None":
@@ -309,8 +310,20 @@ class Control:
         from mosq.config.plugin import has_store
         from mosq.server.http.metrics import Metrics
 
-        return Metrics(VERSION, lambda: has_store(self.config), self.engine, self._bridge_states,
+        return Metrics(VERSION, lambda: has_store(self.config), self.engine.stats, self._bridge_states,
                        lambda: {} if self.access is None else self.access.backoff_counts())
+
+    def _dashboard(self) -> "Dashboard | None":
+        if not any(one.config.http_dashboard for one in self.http_listeners):
+            self.log.recent = None
+            return None
+        from mosq.log.recent import Recent
+        from mosq.server.http.dashboard.api import Broker, Dashboard
+
+        if self.log.recent is None:
+            self.log.recent = Recent()
+        return Dashboard(Broker(self.config, self.engine, self.log.recent, self._bridge_states, signals.ask_reload,
+                                self.log.report))
 
     @property
     def topics(self) -> "ControlTopics":
@@ -362,7 +375,9 @@ class Control:
                 raise OSError(f"Unable to write pid file {self.config.pid_file}: {error.strerror}") from None
             self.pid_file = self.config.pid_file
         if self.http_listeners:
-            import mosq.server.http.server  # noqa: F401 - load it while root's rights may be needed to read it
+            import mosq.server.http.server  # load it while root's rights may be needed to read it
+            if any(one.config.http_dashboard for one in self.http_listeners):
+                import mosq.server.http.dashboard.api  # noqa: F401 - the same
         if self.user is not None:
             self._report_unreadable(self.user)
             # As in Mosquitto, the files of Unix sockets belong to the broker's user, so their owner and group can

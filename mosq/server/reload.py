@@ -105,7 +105,9 @@ def _take(control: "Control", config: "Config", access: "Access | None", securit
         topics = control.topics_of(config, access)
         http_listeners = control.open_http_listeners(config)
         if http_listeners:
-            import mosq.server.http.server  # noqa: F401 - the module may be missing or unreadable for this user
+            import mosq.server.http.server  # the module may be missing or unreadable for this user
+            if any(one.config.http_dashboard for one in http_listeners):
+                import mosq.server.http.dashboard.api  # noqa: F401 - the same
         control.engine.reload(control.settings(config, topics), engine_listeners(config), securities,
                               *control.bridge_specs(config))
     except BaseException:

@@ -38,6 +38,11 @@ def unblock(before: "set[int]") -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def ask_reload() -> None:
+    """Send SIGHUP to this process; any thread may call this."""
+    os.kill(os.getpid(), RELOAD)
+
+
 class Stopped(BaseException):
     """SIGTERM or SIGINT arrived while files were read. Not an Exception: the file is not wrong."""
 

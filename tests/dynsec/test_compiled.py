@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cext.testing.roles_api import PyRoles
-from mosq.auth.dynsec.compiled import compiled, may_receive
+from mosq.auth.dynsec.compiled import compiled, may_use
 from mosq.auth.dynsec.model import DEFAULTS, KINDS, Client, Group, Role, Rule, State
 from tests.dynsec.naive import READ, SUB, UNSUB, WRITE, verdict
 
@@ -69,8 +69,8 @@ def test_same_verdicts_as_mosquittos_algorithm(part: int) -> None:
                 said = verdict(state, user, client_id, wanted, access)
                 counts[said] += 1
                 assert made.verdict(name, client_id.encode(), wanted.encode(), access) == said, (seed, user, wanted, access)
-                if access == READ:
-                    assert may_receive(state, user, client_id, wanted) == (None if said < 0 else bool(said)), (seed, user, wanted)
+                if access in (READ, WRITE):
+                    assert may_use(state, user, client_id, wanted, access) == (None if said < 0 else bool(said)), (seed, user, wanted)
     assert min(counts.values()) > 500      # the test has enough cases
 
 

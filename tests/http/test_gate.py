@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from mosq.auth.networks import subscriber_of
-from mosq.server.http.gate import CLIENT_ID, LOGINS_MAX, Gate, may_read
+from mosq.server.http.gate import CLIENT_ID, LOGINS_MAX, Gate, may_use
 from mosq.server.http.logins import BusyError, Logins
 from mosq.records import LoginAnswer, LoginRequest
 from tests.broker.acl_model import Model, Rule
@@ -136,10 +136,10 @@ def test_an_answer_from_before_a_reload_settles_no_later_request() -> None:
 @settings(max_examples=tries(3000, 300))
 @given(rules, users, topics)
 def test_the_rules_decide_about_a_page_as_about_a_topic(given_rules: list[Rule], user: str | None, topic: str) -> None:
-    assert may_read(given_rules, user, topic) == Model(given_rules).allows(user, CLIENT_ID, topic, "read")
+    assert may_use(given_rules, user, topic) == Model(given_rules).allows(user, CLIENT_ID, topic, "read")
 
 
 @pytest.mark.parametrize(("user", "allowed"), [("ann", True), ("site/bob", False)])
 def test_a_name_with_a_slash_is_denied_what_its_pattern_denies(user: str, allowed: bool) -> None:
     given_rules: list[Rule] = [(None, "pattern", "read", "/files/#"), (None, "pattern", "deny", "/files/%u/secret")]
-    assert may_read(given_rules, user, "/files/site/bob/secret") is allowed
+    assert may_use(given_rules, user, "/files/site/bob/secret") is allowed

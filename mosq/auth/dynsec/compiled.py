@@ -5,7 +5,7 @@ A client's own roles come first, by priority; then those of the client's groups,
 role's. A role without a verdict the first time has none the second time, so each role is checked once.
 """
 
-from mosq.auth.dynsec.model import DEFAULTS, KINDS, RECEIVE, Role, State, in_order
+from mosq.auth.dynsec.model import DEFAULTS, KINDS, RECEIVE, SEND, Role, State, in_order
 from mosq.auth.dynsec.reading import is_filter, is_utf8
 
 TYPE_CHECKING = False
@@ -64,15 +64,16 @@ def _rules(role: Role) -> list[list[tuple[str, bool]]]:
     return found
 
 
-def may_receive(state: State, user: str | None, client_id: str, topic: str) -> bool | None:
-    """Return the data plane's verdict about a message to a client, for the HTTP API, whose clients the data plane does
-    not know. None: no rule matches, and the defaults do not allow it."""
+def may_use(state: State, user: str | None, client_id: str, topic: str, access: int) -> bool | None:
+    """Return the data plane's verdict about a message to a client (`access` 1) or from it (2), for the HTTP API, whose
+    clients the data plane does not know. None: no rule matches, and the defaults do not allow it."""
+    kind, default = (RECEIVE, "publishClientReceive") if access == 1 else (SEND, "publishClientSend")
     for role in roles_of(state, user):
-        for rule in role.rules.ordered(RECEIVE):
+        for rule in role.rules.ordered(kind):
             if is_filter(rule.topic) and matches(rule.topic, topic, user, client_id):
                 return rule.allow
     is_known = user is None or user in state.clients
-    return True if is_known and state.defaults["publishClientReceive"] and not topic.startswith("$CONTROL") else None
+    return True if is_known and state.defaults[default] and not topic.startswith("$CONTROL") else None
 
 
 def roles_of(state: State, user: str | None) -> list[Role]:

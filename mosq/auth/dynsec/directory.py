@@ -7,7 +7,7 @@ not at a reload, so a reload does not lose changes by commands.
 
 import os
 
-from mosq.auth.dynsec.compiled import compiled, may_receive
+from mosq.auth.dynsec.compiled import compiled, may_use
 from mosq.auth.dynsec.first import make_first
 from mosq.auth.dynsec.hashing import Hashing
 from mosq.auth.dynsec.model import Client
@@ -59,9 +59,9 @@ class Directory:
         return (not client.disabled and client.hash is not None
                 and (client.clientid is None or client.clientid == client_id))
 
-    def may_receive(self, user: str | None, client_id: str, topic: str) -> bool | None:
-        """Return whether the client may receive messages on a topic, see compiled.py."""
-        return may_receive(self.state, user, client_id, topic)
+    def may_use(self, user: str | None, client_id: str, topic: str, access: int) -> bool | None:
+        """Return whether the client may receive (1) or send (2) messages on a topic, see compiled.py."""
+        return may_use(self.state, user, client_id, topic, access)
 
     def compiled(self) -> "dict[str, Any]":
         """Return the rules for the data plane."""

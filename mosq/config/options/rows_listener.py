@@ -36,6 +36,8 @@ LISTENERS = (
     flag("http_metrics", False, L,
          "Serve /metrics for Prometheus, /health and /ready on a listener with `protocol http_api`. Needs the package "
          "prometheus-client", own=True),
+    flag("http_dashboard", False, L, "Serve the dashboard below /dashboard/ on a listener with `protocol http_api`",
+         own=True),
     Option("accept_protocol_versions", "words", ("3", "4", "5"), N,
            "MQTT versions that the listener accepts: 3 is MQTT 3.1, 4 is 3.1.1, 5 is 5.0. Separate them with commas or "
            "blanks", choices=("3", "4", "5"), reload=NEW),

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     Headers = list[tuple[bytes, bytes]]
 
 HEADERS_MAX = 100
-BODY_BYTES_MAX = 1 << 20        # no page takes a body; it is read, and discarded, so that the client gets the answer
+# a body that no page takes is read, and discarded, so that the client gets the answer
+BODY_BYTES_MAX = 1 << 20
+KEPT_BYTES_MAX = 64 << 10       # of a body that a page takes
+METHODS = ("GET", "HEAD")       # of every page; POST where the pages take a body
 URL_BYTES_MAX = 4096
 INDEX = "index.html"            # the page of a path that ends with `/`
 # requests of probes share one reading of the statistics, so they only count for the first of these
@@ -62,9 +65,7 @@ def application(pages: "Pages", gate: "Gate") -> Starlette:
     async def invalid_method(request: "Request", error: Exception) -> "Response":
         return INVALID_METHOD
 
-    routes = pages.routes()
-    methods = {method for route in routes for method in route.methods or ()}
-    app = Starlette(routes=routes, middleware=[Middleware(Bounds, methods), Middleware(Rights, gate)],
+    app = Starlette(routes=pages.routes(), middleware=[Middleware(Bounds, pages), Middleware(Rights, gate)],
                     exception_handlers={Exception: failed, 404: not_found, 405: invalid_method})
     app.router.redirect_slashes = False     # a path has one name
     return app
@@ -73,17 +74,20 @@ def application(pages: "Pages", gate: "Gate") -> Starlette:
 class Bounds:
     """Checks a request before anything else sees it, and reports to its connection which side it waits for."""
 
-    def __init__(self, app: "ASGIApp", methods: set[str]) -> None:
-        self.app, self.methods = app, methods
+    def __init__(self, app: "ASGIApp", pages: "Pages") -> None:
+        self.app, self.pages = app, pages
         self.working = self.running = 0
         self.health: Counter[bytes] = Counter()     # network -> its requests of probes
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         connection: Connection = scope["state"]["connection"]
+        path = path_of(scope["raw_path"])
+        takes = scope["method"] == "POST" and path is not None
+        body = bytearray() if takes and self.pages.takes_body(connection.listener.config, str(path)) else None
         refusal = framing_error(scope["headers"], scope["http_version"])
         if refusal is None:
             try:
-                refusal = await _read_body(scope["headers"], receive)
+                refusal = await _read_body(scope["headers"], receive, body)
             except ClientDisconnect:
                 return
         if refusal is not None:
@@ -91,12 +95,14 @@ class Bounds:
             return
         connection.work()
         try:
-            await self._run(connection, scope, receive, send)
+            if body is not None:
+                scope["state"]["body"] = bytes(body)
+            await self._run(connection, scope, path, receive, send)
         finally:
             connection.expect_client(CLOSE_WITHIN_S)
 
-    async def _run(self, connection: "Connection", scope: "Scope", receive: "Receive", send: "Send") -> None:
-        path = path_of(scope["raw_path"])
+    async def _run(self, connection: "Connection", scope: "Scope", path: str | None, receive: "Receive", send: "Send"
+                   ) -> None:
         probes = path is not None and is_probe(connection.listener.config, path)
         place: Place | HealthPlace = HealthPlace(self, connection.network) if probes else Place(self)
 
@@ -107,7 +113,7 @@ class Bounds:
                 message = {**message, "headers": [*closing_headers(), *message["headers"]]}
             await send(message)
 
-        if scope["method"] not in self.methods:
+        if scope["method"] not in METHODS and "body" not in scope["state"]:
             await INVALID_METHOD(scope, receive, tracked)
         elif path is None:
             await NOT_FOUND(scope, receive, tracked)
@@ -188,6 +194,7 @@ class Rights:
             await BUSY(scope, receive, send)
             return
         connection.work()
+        scope["state"].update(gate=self.gate, user=user, password=password)     # for the dashboard
         await (self.app if allowed else NOT_AUTHORISED)(scope, receive, send)
 
 
@@ -203,22 +210,25 @@ def framing_error(headers: "Headers", version: str) -> "Response | None":
     return BAD_REQUEST if version not in ("1.0", "1.1") else None
 
 
-async def _read_body(headers: "Headers", receive: "Receive") -> "Response | None":
-    """Read the body and discard it; return the refusal if it is too long. The connection's deadline holds. Raises
-    ClientDisconnect if the connection has ended, or its body was refused."""
+async def _read_body(headers: "Headers", receive: "Receive", kept: bytearray | None) -> "Response | None":
+    """Read the body into `kept`, or discard it; return the refusal if it is too long. The connection's deadline holds.
+    Raises ClientDisconnect if the connection has ended, or its body was refused."""
+    left = BODY_BYTES_MAX if kept is None else KEPT_BYTES_MAX
     for name, value in headers:
-        if name == b"content-length" and int(value) > BODY_BYTES_MAX:
+        if name == b"content-length" and int(value) > left:
             return BODY_TOO_LARGE
-        if name == b"expect":
+        if name == b"expect" and kept is None:
             return None                 # the client waits for the answer before it sends the body
-    left = BODY_BYTES_MAX
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        left -= len(message.get("body", b""))
+        part = message.get("body", b"")
+        left -= len(part)
         if left < 0:
             return BODY_TOO_LARGE
+        if kept is not None:
+            kept += part
         if not message.get("more_body"):
             return None
 

@@ -1,5 +1,5 @@
-"""Decides which client may read which page. The users, passwords, plugins and rules are those of MQTT clients; the
-client id is http-api, and the topic is the URL's path, for reading.
+"""Decides which client may read which page, and which topics it may use. The users, passwords, plugins and rules are
+those of MQTT clients; the client id is http-api, and the topic of a page is the URL's path, for reading.
 
   allows (the server's thread) -> control thread: Access.take -> answer(handle < 0) -> future
 
@@ -7,6 +7,7 @@ If no component checks user names, allow_anonymous decides, as for MQTT clients.
 """
 
 import asyncio
+import ipaddress
 import itertools
 
 from mosq.auth.networks import subscriber_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from mosq.records import Answer, Request
 
 CLIENT_ID = "http-api"
-READ = 1
+READ, WRITE = 1, 2
 LOGINS_MAX = 4                  # checked at a time, so that guesses by HTTP do not fill the queue of MQTT's logins
 LOGINS_WAITING_MAX = 16         # of one network
 URGENT_LOGINS_MAX = 1
@@ -53,27 +54,54 @@ class Gate:
         """Return whether the client may log in and read the page. A missing answer counts as refusal. An `urgent`
         login does not wait for the others. `waits` gets the place of a login that waits (logins.py). Raises BusyError
         if the login got none."""
+        logins = self.urgent_logins if urgent else self.logins
+        if not await self._logs_in(listener, user or None, password, peer, logins, waits):
+            return False
+        return await self.may_use(listener, user, peer[0], READ, path)
+
+    async def may_use(self, listener: "Listener", user: str | None, address: str, access: int, topic: str) -> bool:
+        """Return whether a client that has logged in may use the topic. `access`: READ or WRITE."""
+        return await self._verdict(listener, user or None, address, access, topic) is not False
+
+    async def may_control(self, listener: "Listener", user: str | None, address: str, topic: str) -> bool:
+        """Return whether a client that has logged in may send commands on a topic below $CONTROL/mosq/. As in the data
+        plane (handle_control.pyx), a rule must allow it; without any rules, clients of this machine may."""
+        verdict = await self._verdict(listener, user or None, address, WRITE, topic)
+        return is_local(address, self.config.control_loopback) if verdict is None else verdict
+
+    def has_rules(self, listener: "Listener") -> bool:
+        """Return whether the verdict about a topic may depend on the user."""
+        security = self.securities[self.places[id(listener)]]
+        return bool(security["authorize"]) or security.get("roles") is not None or security["acl"] is not None
+
+    async def _logs_in(     # parameters: those of `allows`
+            self, listener: "Listener", user: str | None, password: bytes | None, peer: tuple[str, int], logins: Logins,
+            waits: "Callable[[asyncio.Future[bool]], None]") -> bool:
         (address, port), place = peer, self.places[id(listener)]
         security = self.securities[place]
-        user = user or None
         verdict = NO_OPINION
         if security["authenticate"] and (user is not None or security.get("login_anonymous")):
-            verdict = await self._login(self.urgent_logins if urgent else self.logins, waits, LoginRequest(
+            verdict = await self._login(logins, waits, LoginRequest(
                 self._handle(), place, CLIENT_ID, user, password, address, port, 4, None, None, None))
         if verdict == NO_OPINION:
             verdict = SUCCESS if self.config.allows_anonymous(listener) else NOT_AUTHORIZED
-        if verdict != SUCCESS:
-            return False
+        return verdict == SUCCESS
+
+    async def _verdict(self, listener: "Listener", user: str | None, address: str, access: int, topic: str
+                       ) -> bool | None:
+        """Return the verdict of plugins and rules; None: there are no rules."""
+        place = self.places[id(listener)]
+        security = self.securities[place]
         if security["authorize"]:
             allowed = await self._request(AccessRequest(
-                self._handle(), place, CLIENT_ID, user, address, READ, path, 0, False))
+                self._handle(), place, CLIENT_ID, user, address, access, topic, 0, False))
             if allowed is not None:
                 return bool(allowed)
         if security.get("roles") is not None:
-            allowed = await self._request(RolesRequest(self._handle(), place, CLIENT_ID, user, path))
+            allowed = await self._request(RolesRequest(self._handle(), place, CLIENT_ID, user, topic, access))
             if allowed is not None or security["acl"] is None:
                 return bool(allowed)
-        return security["acl"] is None or may_read(security["acl"], user, path)
+        return None if security["acl"] is None else may_use(security["acl"], user, topic, access)
 
     async def _login(self, logins: Logins, waits: "Callable[[asyncio.Future[bool]], None]", request: LoginRequest
                      ) -> int:
@@ -115,19 +143,33 @@ def _settle(future: "asyncio.Future[Any]", value: object) -> None:
         future.set_result(value)
 
 
-def may_read(rules: "list[AclRule]", user: str | None, topic: str) -> bool:
+def is_local(address: str, is_loopback_local: bool) -> bool:
+    """Return whether a client is on this machine: it uses a unix socket, whose address is "", or the loopback
+    interface, if that counts as local."""
+    if not address:
+        return True
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    inner = getattr(found, "ipv4_mapped", None) or found
+    return is_loopback_local and inner.is_loopback
+
+
+def may_use(rules: "list[AclRule]", user: str | None, topic: str, access: int = READ) -> bool:
     """Return an acl_file's verdict by the data plane's rules: the user's own lines count before the patterns, a deny
-    before an allow; without a match access is denied."""
+    before an allow; without a match access is denied. `access`: READ or WRITE."""
+    wanted = "read" if access == READ else "write"
     names = {"%u": user or "", "%c": CLIENT_ID}
     for patterns in (False, True):
         if patterns and any(c in name for name in names.values() for c in "+#"):
             return False
-        mine = [access for name, kind, access, filter in rules
+        mine = [word for name, kind, word, filter in rules
                 if (kind == "pattern") == patterns and (patterns or name == user)
                 and (levels := _levels(filter, user, names if patterns else {})) is not None and matches(levels, topic)]
         if "deny" in mine:
             return False
-        if "read" in mine or "readwrite" in mine:
+        if wanted in mine or "readwrite" in mine:
             return True
     return False
 

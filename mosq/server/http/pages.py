@@ -4,6 +4,7 @@ access rules (gate.py).
   /api/v1/systree  /api/v1/listeners  /api/v1/version   as Mosquitto 2.1
   /api/v1/health   200 or 503: whether the loop answers; for probes, only in mosq
   /metrics  /health  /ready   on listeners with `http_metrics true`: for Prometheus and probes (docs/monitoring.md)
+  /dashboard/      the dashboard, where `http_dashboard true` asks for it; control.py passes it, as a `Dashboard`
   anything else    a file of http_dir
 
 To add a page, add a route to Pages.routes(). Every route has the bounds and the access rules of app.py.
@@ -26,6 +27,7 @@ from mosq.stat_names import SYSTREE, SYSTREE_STORE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from typing import Protocol
 
     from starlette.requests import Request
 
@@ -33,6 +35,13 @@ if TYPE_CHECKING:
     from mosq.server.http.metrics import Metrics, Reading
 
     Handler = Callable[[Request], Awaitable[Response]]
+
+    class Dashboard(Protocol):
+        """mosq/server/http/dashboard, which is loaded only if a listener asks for it."""
+
+        def routes(self, statistics: "Statistics[dict[str, int]]", otherwise: "Handler") -> list[Route]: ...
+        def takes_body(self, path: str) -> bool: ...
+        def close(self) -> None: ...
 
 HEALTH = "/api/v1/health"
 PROBES = frozenset(("/health", "/ready"))       # the same on listeners with `http_metrics true`
@@ -107,11 +116,14 @@ class Pages:
     """The pages of one broker."""
 
     def __init__(self, config: "Config", version: str, stats: "Callable[[], dict[str, int]]",
-                 metrics: "Metrics | None" = None, is_starting: "Callable[[], bool]" = lambda: False) -> None:
-        """`metrics`: None if no listener has http_metrics. `is_starting`: whether the broker is not complete yet."""
+                 metrics: "Metrics | None" = None, is_starting: "Callable[[], bool]" = lambda: False,
+                 dashboard: "Dashboard | None" = None) -> None:
+        """`metrics`: None if no listener has http_metrics. `is_starting`: whether the broker is not complete yet.
+        `dashboard`: None if no listener has http_dashboard."""
         self.config, self.version_text, self.stats = config, version, Statistics(stats)
         self.scrapes: Statistics[Reading] | None = None if metrics is None else Statistics(metrics.read)
         self.is_starting, self.is_stopping = is_starting, False
+        self.dashboard = dashboard
         self.started_s = time.monotonic()
         self._progress = Progress()
 
@@ -124,8 +136,13 @@ class Pages:
             Route("/metrics", self._with_metrics(self.metrics)),
             Route("/health", self._with_metrics(self.health)),
             Route("/ready", self._with_metrics(self.ready)),
+            *([] if self.dashboard is None else self.dashboard.routes(self.stats, self.file)),
             Route("/{path:path}", self.file),
         ]
+
+    def takes_body(self, listener: "Listener", path: str) -> bool:
+        """Return whether a POST to the path has a page that reads its body."""
+        return self.dashboard is not None and listener.http_dashboard and self.dashboard.takes_body(path)
 
     async def version(self, request: "Request") -> Response:
         return page(200, self.version_text, {**TEXT, **_ANY_ORIGIN})
@@ -203,6 +220,8 @@ class Pages:
         self.stats.close()
         if self.scrapes is not None:
             self.scrapes.close()
+        if self.dashboard is not None:
+            self.dashboard.close()
 
     def _uptime_s(self) -> int:
         return int(time.monotonic() - self.started_s)

@@ -1,0 +1,104 @@
+"""Searches and sorts the sessions of the broker, in a thread. A page of the dashboard gets one page of the result.
+
+The loop answers in slices, so it never waits. Only the best rows are kept: memory does not grow with the number of
+sessions. Equal searches of several pages share one result for a moment, and between two scans there is a pause of
+PAUSE times the duration of a scan, so scans take at most 1 / (1 + PAUSE) of a core.
+"""
+
+import asyncio
+import time
+
+from mosq.server.admin.inspect import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+    from typing import Any
+
+    from mosq.engine import Engine
+
+    Row = dict[str, Any]
+    Query = tuple[str, str, str, int, int]      # search, sort, state, offset, count
+
+SLICE = 1000
+EXAMINED_MAX = 200_000          # sessions
+ROWS_MAX = 1000                 # offset and count together
+SHARED_S = 4.0
+SHARED_MAX = 16
+PAUSE = 9
+# name -> key of a session of the engine; the largest come first, client ids in their order
+SORTS = {"queued": "pending", "bytes": "queue_bytes", "unsent": "unsent_bytes", "subscriptions": "subscriptions"}
+STATES = {"all": None, "connected": True, "offline": False}
+
+
+class Listing:
+    """The searches of all pages."""
+
+    def __init__(self, engine: "Engine", thread: "Executor") -> None:
+        self._engine, self._thread = engine, thread
+        self._lock = asyncio.Lock()
+        self._shared: dict[Query, tuple[float, dict[str, Any]]] = {}
+        self._not_before_s = 0.0
+
+    async def get(self, query: "Query") -> "dict[str, Any]":
+        """Return rows, the number of matching and of examined sessions, and whether all were examined. Raises
+        RuntimeError if the broker does not run."""
+        async with self._lock:
+            until_s, found = self._shared.get(query, (0.0, None))
+            if found is not None and time.monotonic() < until_s:
+                return found
+            await asyncio.sleep(max(0.0, self._not_before_s - time.monotonic()))
+            begun_s = time.monotonic()
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, scan, self._engine, query)
+            now_s = time.monotonic()
+            self._not_before_s = now_s + PAUSE * (now_s - begun_s)
+            while len(self._shared) >= SHARED_MAX:
+                del self._shared[next(iter(self._shared))]
+            self._shared.pop(query, None)
+            self._shared[query] = now_s + SHARED_S, found
+            return found
+
+    def forget(self) -> None:
+        """Forget all results, because something was changed."""
+        self._shared.clear()
+
+
+def scan(engine: "Engine", query: "Query") -> "dict[str, Any]":
+    """Search all sessions."""
+    search, sort, state, offset, count = query
+    most = min(offset + count, ROWS_MAX)
+    is_wanted, before = _wanted(search.casefold(), STATES[state]), _order(sort)
+    best: list[Row] = []
+    cursor = examined = matching = 0
+    while True:
+        part = engine.sessions(cursor, SLICE)
+        cursor = part.cursor
+        examined += len(part.sessions)
+        new = [row for row in part.sessions if is_wanted(row)]
+        matching += len(new)
+        best += new
+        if len(best) > 4 * most + SLICE:
+            best = sorted(best, key=before)[:most]
+        if cursor == 0 or examined >= EXAMINED_MAX:
+            break
+    best = sorted(best, key=before)[offset:most]
+    return {"clients": [shown(row) for row in best], "matching": matching, "examined": examined,
+            "complete": cursor == 0}
+
+
+def _order(sort: str) -> "Callable[[Row], tuple[Any, ...]]":
+    key = SORTS.get(sort)
+    if key is None:
+        return lambda row: (row["id"],)
+    return lambda row: (-row.get(key, 0), row["id"])
+
+
+def _wanted(search: str, connected: bool | None) -> "Callable[[Row], bool]":
+    def is_wanted(row: "Row") -> bool:
+        if connected is not None and row["connected"] is not connected:
+            return False
+        return (not search or search in row["id"].casefold() or search in (row["username"] or "").casefold()
+                or search in (row.get("address") or ""))
+
+    return is_wanted

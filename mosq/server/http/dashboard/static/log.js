@@ -1,0 +1,47 @@
+// The last lines of the log.
+
+import { h, notice, replace, title, visible } from "./dom.js";
+import { get } from "./api.js";
+
+const EVERY_MS = 2000;
+const KEPT = 1000;
+const KINDS = { 1: "error", 2: "warning", 4: "notice", 8: "information", 16: "debug", 32: "subscribe", 64: "unsubscribe", 128: "internal", 256: "websockets" };
+
+export function log(main) {
+  const list = h("ol", { class: "log", tabindex: 0, "aria-label": "Lines, the newest first" });
+  const status = h("p", { class: "facts", role: "status" });
+  let last = 0;
+  let timer = 0;
+  let ended = false;
+  let wanted = "";
+
+  function matches(element) {
+    element.hidden = wanted !== "" && !element.textContent.toLowerCase().includes(wanted);
+  }
+
+  async function load() {
+    try {
+      const { lines } = await get("log", { after: last });
+      if (ended) return;
+      for (const [number, seconds, kind, text] of lines) {
+        last = Math.max(last, number);
+        const shown = KINDS[kind] ?? "other";
+        const element = h("li", { class: `is-${shown}` }, h("time", {}, new Date(seconds * 1000).toLocaleString("sv-SE")), h("span", { class: "kind" }, shown), h("bdi", {}, visible(text)));
+        matches(element);
+        list.prepend(element);
+      }
+      while (list.children.length > KEPT) list.lastChild.remove();
+      status.textContent = list.children.length ? `${list.children.length} lines` : "There are no lines yet.";
+    } catch (error) {
+      if (!ended) status.textContent = error.message;
+    }
+    if (!ended) timer = setTimeout(load, EVERY_MS);
+  }
+
+  main.append(title("Log", status), h("div", { class: "row fields" }, h("label", { class: "grow" }, h("span", { class: "label" }, "Filter"), h("input", {
+    type: "search", "data-search": true, placeholder: "part of a line", spellcheck: "false", autocomplete: "off",
+    oninput: (event) => { wanted = event.target.value.toLowerCase(); for (const one of list.children) matches(one); },
+  }))), list);
+  load();
+  return () => { ended = true; clearTimeout(timer); };
+}

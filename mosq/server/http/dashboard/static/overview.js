@@ -1,0 +1,58 @@
+// The state of the broker at a glance.
+
+import { bytes, duration, h, replace, short, title, whole } from "./dom.js";
+import { session } from "./api.js";
+import { Chart } from "./charts.js";
+import { follow, live, rate } from "./live.js";
+
+function tile(label, value, detail, link, isBad = false) {
+  const inner = [h("span", { class: "label" }, label), h("strong", {}, value), h("span", { class: "detail" }, detail)];
+  return link ? h("a", { class: `card tile ${isBad ? "bad" : ""}`, href: link }, inner) : h("div", { class: "card tile" }, inner);
+}
+
+function perSecond(field) {
+  const value = rate(field);
+  return value === null ? "–" : `${short(value < 10 ? Math.round(value * 10) / 10 : Math.round(value))}/s`;
+}
+
+function tiles() {
+  const now = live.now;
+  const dropped = rate("publish_dropped") ?? 0;
+  const caches = now.index_cache_hits + now.index_cache_misses;
+  return [
+    tile("Clients", whole(now.clients_connected), `${whole(now.clients_total)} sessions, most ${whole(now.clients_max)}`, "#/clients"),
+    tile("Received", perSecond("publish_in"), `${whole(now.publish_in)} messages`),
+    tile("Sent", perSecond("publish_out"), `${whole(now.publish_out)} messages`),
+    tile("Dropped", perSecond("publish_dropped"), `${whole(now.publish_dropped)} messages`, "#/drops", dropped > 0),
+    tile("Stored", short(now.store_messages), `${bytes(now.store_bytes)} in queues and retained`, "#/clients?sort=queued"),
+    tile("Unsent", bytes(now.unsent_bytes), `${whole(now.unsent_packets)} packets`, "#/clients?sort=unsent"),
+    tile("Retained", short(now.retained), "messages", "#/topics"),
+    tile("Subscriptions", short(now.subscriptions), `${whole(now.filters)} filters, ${whole(now.shared_subscriptions)} shared`),
+    tile("Memory", bytes(now.heap_bytes), "messages, buffers, index"),
+    tile("Match cache", caches ? `${Math.round(100 * now.index_cache_hits / caches)} %` : "–", "of look-ups answered"),
+  ];
+}
+
+export function overview(main) {
+  const facts = h("p", { class: "facts" });
+  const grid = h("div", { class: "tiles", "aria-label": "Figures", role: "group" }, h("p", { class: "notice" }, "Waiting for the first figures."));
+  const charts = [
+    new Chart("Messages a second", [{ field: "publish_in", label: "received", rate: true }, { field: "publish_out", label: "sent", rate: true }], short),
+    new Chart("Payload a second", [{ field: "publish_bytes_in", label: "received", rate: true }, { field: "publish_bytes_out", label: "sent", rate: true }], bytes, true),
+    new Chart("Connected clients", [{ field: "clients_connected", label: "clients" }], short),
+    new Chart("Stored messages", [{ field: "store_messages", label: "messages" }], short),
+    new Chart("Dropped a second", [{ field: "publish_dropped", label: "messages", rate: true }], short),
+    new Chart("Memory", [{ field: "heap_bytes", label: "heap" }], bytes, true),
+  ];
+  main.append(title("Overview", facts), grid, h("div", { class: "charts" }, charts.map((one) => one.element)));
+  const stop = follow(() => {
+    if (!live.now || live.state !== "open") return;
+    replace(facts, `mosq ${session.version}, running for ${duration(session.uptime + Math.floor((Date.now() - session.at) / 1000))}`);
+    // a tile with the focus stays: its text changes in place
+    const made = tiles();
+    if (grid.children.length === made.length) made.forEach((one, i) => { grid.children[i].className = one.className; replace(grid.children[i], ...one.childNodes); });
+    else replace(grid, made);
+    charts.forEach((one) => one.draw());
+  });
+  return () => { stop(); charts.forEach((one) => one.end()); };
+}

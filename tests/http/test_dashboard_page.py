@@ -1,0 +1,230 @@
+"""Test the dashboard's page in a real browser: headless Chromium, on a desk and on a phone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.http.dashboard import HOSTILE, USERS, WAIT_S, Scene
+
+pytestmark = pytest.mark.interop
+CHROMIUM = "/usr/bin/chromium-headless-shell"       # Debian's; playwright's own cannot be downloaded everywhere
+VIEWS = ["overview", "clients", "topics", "tail", "explain", "drops", "system", "log", "config"]
+expect.set_options(timeout=WAIT_S * 1000)
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    with Scene() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])     # the tests run as root
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """Pages of one user. Any message of the browser's console fails the test, and so does a request to another host."""
+
+    def __init__(self, browser: Browser, scene: Scene, user: str = "admin", **options: Any) -> None:
+        self.scene, self.seen, self.expected = scene, list[str](), "nothing"
+        login = {"username": user, "password": USERS[user]}
+        self.context = browser.new_context(http_credentials=login, **options)
+        self.context.set_default_timeout(WAIT_S * 1000)
+
+    def close(self) -> None:
+        self.context.close()
+        assert [text for text in self.seen if not re.search(self.expected, text)] == []
+
+    def page(self, view: str = "overview") -> Page:
+        page = self.context.new_page()
+        page.on("console", lambda message: self.seen.append(message.text))
+        page.on("pageerror", lambda error: self.seen.append(str(error)))
+        page.on("dialog", lambda dialog: (self.seen.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda asked: asked.url.startswith(self.scene.url) or self.seen.append(asked.url))
+        page.goto(f"{self.scene.url}#/{view}")
+        expect(page.locator("#state")).to_have_text("Live")
+        expect(page.locator("main h1")).to_be_visible()
+        return page
+
+
+@pytest.fixture
+def opened(browser: Browser, scene: Scene) -> Iterator[Opened]:
+    one = Opened(browser, scene, viewport={"width": 1280, "height": 800})
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def reader(browser: Browser, scene: Scene) -> Iterator[Opened]:
+    one = Opened(browser, scene, "reader", viewport={"width": 1280, "height": 800})
+    yield one
+    one.close()
+
+
+def test_every_view_fits_a_desk_and_a_phone_in_light_and_dark(browser: Browser, scene: Scene) -> None:
+    for name in HOSTILE:
+        scene.client(name, f"hostile/{'#' if len(name) > 200 else name.replace('#', '').replace('+', '')}")
+    for width, scheme in ((1280, "dark"), (360, "light")):
+        one = Opened(browser, scene, viewport={"width": width, "height": 740}, color_scheme=scheme)
+        page = one.page()
+        for view in VIEWS:
+            page.goto(f"{scene.url}#/{view}")
+            expect(page.locator("nav a[aria-current=page]")).to_have_attribute("href", f"#/{view}")
+            expect(page.locator("main h1")).to_be_visible()
+            expect(page.get_by_text(re.compile("^(Loading|Reading|Waiting for the first)"))).to_have_count(0)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (view, width)
+            assert page.locator("main .notice.bad").count() == 0, view
+            # each field and button has a name, and is large enough for a finger
+            assert page.evaluate("""[...document.querySelectorAll('input, select, textarea, button, a')].filter(one => one.checkVisibility() &&
+                !(one.labels?.length || one.textContent.trim() || one.getAttribute('aria-label'))).length""") == 0, view
+            assert page.evaluate("""[...document.querySelectorAll('main button, main select')].filter(one => one.checkVisibility() &&
+                one.getBoundingClientRect().height < 31).length""") == 0, view
+        one.close()
+
+
+def test_names_and_payloads_of_clients_are_text(opened: Opened, scene: Scene) -> None:
+    sender = scene.client("marker")
+    for i, text in enumerate(HOSTILE):
+        scene.client(text, f"mark/{i}")
+        scene.publish(sender, f"mark/{text.replace('#', '').replace('+', '')}", text, retain=True)
+    page = opened.page("clients")
+    page.fill("[data-search]", "owned")
+    expect(page.locator("td a", has_text=HOSTILE[0])).to_be_visible()
+    page.fill("[data-search]", "gnp")
+    expect(page.locator("td a", has_text="abc\\u202egnp.exe")).to_be_visible()
+    page.click("td a:has-text('gnp')")
+    expect(page.locator("h1")).to_have_text("abc\\u202egnp.exe")
+    expect(page.locator("td", has_text="mark/4")).to_be_visible()
+    page.goto(f"{scene.url}#/topics?prefix=mark")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    page.goto(f"{scene.url}#/tail?filter=mark/%23")
+    page.click("button[type=submit]:has-text('Follow')")
+    expect(page.locator("[role=status].facts")).to_have_text("Waiting for messages.")
+
+    def shown() -> bool:
+        scene.publish(sender, "mark/x", HOSTILE[1])
+        page.wait_for_timeout(300)
+        return bool(page.locator(".messages .payload", has_text=HOSTILE[1]).count())
+
+    assert any(shown() for _ in range(100))
+    assert page.locator("main script, main img, main svg[onload]").count() == 0
+    assert "owned" not in page.title()
+
+
+def test_two_pages_kick_the_same_client(opened: Opened, scene: Scene) -> None:
+    opened.expected = "status of (404|409)"     # the second kick, and the client that is gone
+    victim = scene.client("twice")
+    victim.on_disconnect = lambda client, *what: client.loop_stop()
+    pages = [opened.page("client?id=twice") for _ in range(2)]
+    for page in pages:
+        page.click("button:has-text('End connection')")
+        expect(page.locator("#ask")).to_be_visible()
+    for page, outcome in zip(pages, ("The connection has ended.", "Client not found"), strict=True):
+        page.click("#ask button:has-text('End connection')")
+        expect(page.locator("#toast")).to_have_text(re.compile(f"{outcome}|Client not connected"))
+        expect(page.locator("#ask")).to_be_hidden()
+
+
+def test_a_reader_sees_figures_and_may_change_nothing(reader: Opened, scene: Scene) -> None:
+    scene.publish(scene.client("feeder"), "site/read", "me", retain=True)
+    page = reader.page("topics")
+    expect(page.locator("#user")).to_contain_text("read only")
+    page.goto(f"{scene.url}#/topics?prefix=site")
+    expect(page.locator("button:has-text('Clear')").first).to_be_disabled()
+    page.click("button:has-text('Look') >> nth=0")
+    expect(page.locator("pre")).to_have_text("me")
+    page.goto(f"{scene.url}#/config")
+    expect(page.locator("button:has-text('Reload')")).to_be_disabled()
+    page.goto(f"{scene.url}#/client?id=feeder")
+    expect(page.locator("button:has-text('End connection')")).to_be_disabled()
+
+
+def test_a_message_is_published_looked_at_and_cleared(opened: Opened, scene: Scene) -> None:
+    page = opened.page("tail")
+    page.click("summary")
+    page.fill("[name=topic]", "form/a")
+    page.fill("[name=payload]", '{"a": [1, 2]}')
+    page.check("[name=retain]")
+    page.click("button:has-text('Publish')")
+    expect(page.locator("#toast")).to_have_text("The message is published.")
+    page.goto(f"{scene.url}#/topics?prefix=form")
+    page.click("button[aria-label='Look at form/a']")
+    expect(page.locator("pre")).to_contain_text('"a": [')
+    page.click("button[aria-label='Clear form/a']")
+    page.click("#ask button:has-text('Clear')")
+    expect(page.locator("#toast")).to_have_text("The retained message is cleared.")
+    page.click("button:has-text('Show')")
+    expect(page.locator("main .notice")).to_contain_text("no retained messages")
+
+
+def test_the_keyboard_reaches_every_view(opened: Opened) -> None:
+    page = opened.page()
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#help")).to_be_hidden()
+    for view, key in zip(VIEWS, "octledsgf", strict=True):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page.locator("nav a[aria-current=page]")).to_have_attribute("href", f"#/{view}")
+    page.keyboard.press("/")
+    expect(page.locator("[data-search]")).to_be_focused()
+    page.keyboard.type("max_queued")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.keyboard.press("Escape")
+    page.reload()
+    page.keyboard.press("Tab")
+    expect(page.locator("#skip")).to_be_focused()
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+
+
+def test_a_page_of_another_site_changes_nothing(browser: Browser, scene: Scene) -> None:
+    """A page on another origin, in a browser that knows the password, sends what an attack would send."""
+    scene.client("target")
+    one = Opened(browser, scene, viewport={"width": 800, "height": 600})
+    page = one.page()
+    evil = one.context.new_page()
+    evil.route("http://evil.test/**", lambda route: route.fulfill(body="<p>evil", content_type="text/html"))
+    evil.goto("http://evil.test/")
+    outcome = evil.evaluate("""async url => {
+        const tries = [];
+        for (const [path, options] of [["kick", {method: "POST", mode: "no-cors", credentials: "include", body: '{"clientid":"target"}'}],
+            ["kick", {method: "POST", credentials: "include", headers: {"content-type": "application/json", "x-mosq-token": "x"}, body: "{}"}],
+            ["clients", {credentials: "include"}], ["session", {credentials: "include"}]]) {
+            try { const r = await fetch(url + "api/" + path, options); tries.push(await r.text()); } catch (error) { tries.push("refused"); }
+        }
+        return tries;
+    }""", scene.url)
+    assert set(outcome) <= {"", "refused"}
+    frame = evil.evaluate("""url => new Promise(done => {
+        const frame = document.createElement("iframe");
+        frame.onload = () => { try { done(frame.contentDocument ? "empty" : "error page"); } catch { done("blocked"); } };
+        frame.src = url;
+        document.body.append(frame);
+    })""", scene.url)
+    assert frame in ("blocked", "error page", "empty")
+    assert evil.frames[-1].url.startswith("chrome-error:") or evil.frames[-1].locator("h1").count() == 0
+    assert scene.get("client?id=target")[1]["client"]["connected"] is True
+    assert page.title().startswith("Overview")
+    one.context.close()
+
+
+def test_the_page_connects_again_after_a_reload(opened: Opened, scene: Scene) -> None:
+    opened.expected = "ERR_"    # requests during the reload
+    page = opened.page("config")
+    page.click("button:has-text('Reload')")
+    page.click("#ask button:has-text('Reload')")
+    expect(page.locator("#toast")).to_contain_text("The broker reloads")
+    page.goto(f"{scene.url}#/log")
+    expect(page.locator(".log li", has_text="Reloading config.").first).to_be_visible()
+    expect(page.locator("#state")).to_have_text("Live")
