@@ -16,8 +16,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.broker.admin.control_request cimport (
-    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION,
-    CONTROL_SESSIONS, CONTROL_STATS, CONTROL_STOP, CONTROL_SUBSCRIPTIONS, ControlRequest,
+    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION,
+    CONTROL_SESSIONS, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, ControlRequest,
 )
 from cext.broker.admin.mailbox cimport mailbox_open, mailbox_post
 from cext.broker.admin.reload cimport Reload
@@ -321,6 +321,31 @@ cdef class Engine:
         for alias, name in ALIASES.items():
             found[alias] = found[name]
         return found
+
+    def observed(self):
+        """Return what is measured with `observe_messages`: the histograms by name, as (durations, sum in ns, number in each bucket), and the
+        numbers of `lost` and `passed_over` probes; None if nothing is measured."""
+        from cext.setup.inspection import observed_read
+
+        cdef ControlRequest a
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_OBSERVED
+        result, data = self._request_bytes(&a)
+        if result:
+            raise MemoryError
+        return observed_read(data) if data else None
+
+    def streams(self):
+        """Return the gauges of each stream, by its name: a dict with the names of docs/sys.md."""
+        from cext.setup.inspection import streams_read
+
+        cdef ControlRequest a
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_STREAMS
+        result, data = self._request_bytes(&a)
+        if result:
+            raise MemoryError
+        return streams_read(data)
 
     def clients(self):
         """Return the connected clients, in slices: dicts with id, username, address, port, version, keepalive, subscriptions, pending,

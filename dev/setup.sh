@@ -64,6 +64,8 @@ need_for_tests() {
     command -v npm >/dev/null || missing+=(npm)
     # tests/report/test_page.py opens the report in a browser
     command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell)
+    # tests/monitoring runs prometheus and promtool, not as a service
+    command -v promtool >/dev/null || missing+=(prometheus)
     has_java || missing+=(openjdk-17-jre-headless)
     need "${missing[@]}"
 }

@@ -13,6 +13,8 @@ STATS = (
     "connections",
     "sockets",
     "connections_room",
+    "tls_handshakes",
+    "tls_handshakes_failed",
     "newcomers",
     "newcomers_bytes",
     "resident_bytes",

@@ -185,6 +185,9 @@ ctypedef void (*error_text_fn)(void* ctx, Conn* c, const char* text) noexcept no
 # request; otherwise the owner ends c.
 ctypedef void (*upgraded_fn)(void* ctx, Conn* c, const Upgrade* u, const uint8_t* text) noexcept nogil
 
+# The handshake of an inbound connection is complete, `us` microseconds after its first bytes.
+ctypedef void (*shaken_fn)(void* ctx, uint64_t us) noexcept nogil
+
 ctypedef struct Reactor:
     int ep
     int wake_fd
@@ -212,6 +215,9 @@ ctypedef struct Reactor:
     Conn* (*layer_next)(void* layer) noexcept nogil
     int layer_threads           # threads of the layer; -1 = by the number of processors, 0 = the loop does the work
     uint32_t layer_per_network  # limit of handshakes of one network that began and did not end; 0 = none
+    uint64_t handshakes         # complete handshakes of inbound connections
+    uint64_t handshakes_failed
+    shaken_fn on_shaken         # NULL: no call
     uint64_t turns
     uint8_t* arena              # has ARENA_MARGIN bytes of room in front of it
     Buffers buffers

@@ -16,6 +16,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
+from cext.base.clock cimport clock_monotonic_us
 from cext.net.conn cimport conn_gone
 from cext.net.conn_state cimport CONN_SHAKING, Conn, Reactor, TransportContext
 from cext.net.openssl cimport (
@@ -62,6 +63,7 @@ cdef Handshake* handshake_new(Reactor* r, Conn* c) noexcept nogil:
     h.tls = t
     h.method = y.step_method
     h.place = PLACE_LOOP
+    h.begun_us = r.now_us
     if not t.x.outward:
         lane = lane_of(&y.pool, c)
         if lane == NULL:
@@ -235,6 +237,7 @@ cdef size_t handshake_use(Reactor* r, Conn* c) noexcept nogil:
     h.out_n = h.out_cap = 0
     y.in_n = 0
     if h.result == STEP_FAILED:
+        r.handshakes_failed += not t.x.outward
         tls_end(r, c, h.errors if h.errors != NULL else <char*>b"")
     elif h.result == STEP_ENDED:
         t.base.over = 1
@@ -255,6 +258,10 @@ cdef size_t handshake_use(Reactor* r, Conn* c) noexcept nogil:
         y.in_p = y.received
         y.in_n = h.received_n
         t.done = t.base.open = 1
+        if not t.x.outward:
+            r.handshakes += 1
+            if r.on_shaken != NULL:
+                r.on_shaken(r.ctx, clock_monotonic_us() - h.begun_us)
         if not t.x.outward and SSL_version(t.ssl) == TLS1_3_VERSION:
             tickets = y.out_n
         handshake_free(y, t)

@@ -64,6 +64,7 @@ ctypedef struct Handshake:      # a handshake that has begun. `place` and the li
     uint8_t ready               # loop only: 1 = a step is complete, and the loop has not used its result
     uint8_t idle                # loop only: 1 = waits for its peer since idle_s
     int64_t idle_s              # loop only
+    uint64_t begun_us           # loop only
 
 ctypedef struct List:
     Handshake* first

@@ -54,3 +54,30 @@ def session_read(data):
         subscriptions.append((data[at:at + n].decode("utf-8", "replace"), options, sub_id))
         at += n
     return one, subscriptions
+
+
+# as OBSERVED_... in cext/broker/core/observed.pxd and the head of cext/broker/admin/observations.pyx
+HISTOGRAMS = ("flush_qos0", "flush_qos1", "flush_qos2", "commit", "turn", "handshake", "match")
+HISTOGRAM = struct.Struct("=110Q")
+PROBE_COUNTS = struct.Struct("=QQ")
+GAUGE_NAMES = ("records", "lost", "waiting_bytes", "disk_bytes", "retired_records", "retired_unread", "errors")
+GAUGES = struct.Struct("=7Q")
+
+
+def observed_read(data):
+    lost, passed_over = PROBE_COUNTS.unpack_from(data, 0)
+    found = {"lost": lost, "passed_over": passed_over}
+    for i, name in enumerate(HISTOGRAMS):
+        count, sum_ns, *buckets = HISTOGRAM.unpack_from(data, PROBE_COUNTS.size + i * HISTOGRAM.size)
+        found[name] = count, sum_ns, buckets
+    return found
+
+
+def streams_read(data):
+    found, at = {}, 0
+    while at < len(data):
+        n = int.from_bytes(data[at:at + 2], "little")
+        name = data[at + 3:at + 2 + n].decode()         # without the slash in front
+        found[name] = dict(zip(GAUGE_NAMES, GAUGES.unpack_from(data, at + 2 + n), strict=True))
+        at += 2 + n + GAUGES.size
+    return found

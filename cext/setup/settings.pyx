@@ -68,6 +68,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.log_connections_max = setting_number(s, "log_connections_max", 1000, 0, 1_000_000)
     expiry = setting_number(s, "persistent_client_expiration", -1, -1, 2**40)
     t.persistent_expiry_s = EXPIRY_NEVER if expiry < 0 else min(expiry, EXPIRY_NEVER - 1)
+    t.observe_messages = <uint32_t>setting_number(s, "observe_messages", 0, 0, 1_000_000)
     t.sys_interval_s = setting_number(s, "sys_interval", 10, 0, 65535)
     t.max_output_bytes = setting_number(s, "max_output_bytes", 64 << 20, 65536, 2**31)
     t.turn_budget = setting_number(s, "turn_budget", 200_000, 1000, 2**31)

@@ -6,6 +6,7 @@ from libc.stdlib cimport calloc, free
 
 from cext.base.buffer cimport Buffers, buffer_give, buffer_take, buffers_fini, buffers_init
 from cext.base.cells cimport Cells, cells_bytes, cells_fini, cells_give, cells_take, cells_take_zeroed
+from cext.base.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_add, histogram_place, histogram_until
 from cext.base.slab cimport Slab, SlabItem, slab_at, slab_bytes, slab_fini, slab_give, slab_init, slab_take
 from cext.base.wheel cimport Timer, Wheel, timer_armed, wheel_add, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
 
@@ -166,3 +167,22 @@ cdef class PyCells:
     def counted_bytes(self):
         """Return used_bytes, computed from the objects that exist."""
         return sum(cells_bytes(<void*><size_t>at, n) for at, n in self.objects.values())
+
+
+def histogram_of(durations):
+    """Return (count, sum, number in each bucket) of durations in ns."""
+    cdef Histogram h
+    cdef uint64_t ns
+    memset(&h, 0, sizeof(h))
+    for ns in durations:
+        histogram_add(&h, ns)
+    return h.count, h.sum_ns, [h.buckets[i] for i in range(HISTOGRAM_BUCKETS)]
+
+
+def histogram_bucket(uint64_t ns):
+    return histogram_place(ns)
+
+
+def histogram_limits():
+    """Return the shortest duration that is too long for each bucket."""
+    return [histogram_until(i) for i in range(HISTOGRAM_BUCKETS)]

@@ -115,6 +115,7 @@ class Config:
     user: str
     pid_file: str | None
     sys_interval: int
+    observe_messages: int
     allow_duplicate_messages: bool
     compat: bool
     takeover_will: str

@@ -310,7 +310,7 @@ class Control:
         from mosq.config.plugin import has_store
         from mosq.server.http.metrics import Metrics
 
-        return Metrics(VERSION, lambda: has_store(self.config), self.engine.stats, self._bridge_states,
+        return Metrics(VERSION, lambda: has_store(self.config), self.engine, self._bridge_states,
                        lambda: {} if self.access is None else self.access.backoff_counts())
 
     def _dashboard(self) -> "Dashboard | None":

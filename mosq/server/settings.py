@@ -31,6 +31,7 @@ RESERVED_HTTP = 80      # descriptors of an HTTP listener: its connections, and 
 
 # passed on unchanged
 _PLAIN = (
+    "observe_messages",
     "sys_interval", "allow_duplicate_messages", "check_retain_source", "connection_messages", "upgrade_outgoing_qos",
     "set_tcp_nodelay", "memory_limit", "message_size_limit", "max_packet_size", "max_keepalive",
     "max_inflight_messages", "max_inflight_bytes", "max_queued_messages", "max_queued_bytes", "queue_memory",

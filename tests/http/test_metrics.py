@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import sys
 import threading
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
@@ -17,7 +19,7 @@ from mosq.server.http import pages
 from mosq.server.http.listeners import open_listeners
 from mosq.server.http.metric_table import LABELLED, PLAIN, REASONS, STORE
 from mosq.server.http.metrics import Metrics, Reading, of_bridges
-from mosq.stat_names import STATS
+from mosq.stat_names import DROPS, REFUSALS, STATS
 from tests.harness.broker import Broker, free_port
 
 CONFIG = """listener {port} 127.0.0.1
@@ -143,11 +145,18 @@ def metrics_server(serve):
     def begin(**options):
         server = serve(http_metrics=True)
 
-        def read():
-            readings.append(1)
-            return server.stats()
+        class Engine:
+            def stats(self):
+                readings.append(1)
+                return server.stats()
 
-        metrics = Metrics("1", lambda: False, read, list, dict)
+            def observed(self):
+                return None
+
+            def streams(self):
+                return {}
+
+        metrics = Metrics("1", lambda: False, Engine(), list, dict)
         server.api.pages.scrapes = pages.Statistics(metrics.read)
         return server
 
@@ -209,6 +218,14 @@ def test_a_store_stalls_if_records_wait_and_no_batch_completes():
     assert not progress.stalls(waits, 2001)
 
 
+def test_each_alert_and_each_reason_is_on_the_page():
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "monitoring.md").read_text()
+    alerts = re.findall(r"alert: (\w+)", (root / "conf" / "monitoring" / "mosq-rules.yml").read_text())
+    assert len(alerts) > 10
+    assert [name for name in (*alerts, *DROPS, *REFUSALS) if f"`{name}`" not in page] == []
+
+
 @pytest.mark.parametrize("parse", [prometheus, openmetrics])
 def test_hostile_names_stay_label_values(parse):
     name = 'x"} 1\nmosq_evil 1\n# HELP \\ <b>'
@@ -226,3 +243,46 @@ def test_a_missing_package_is_reported_with_the_command(monkeypatch):
     listener.protocol, listener.http_metrics = "http_api", True
     with pytest.raises(OSError, match=r"http_metrics needs the package prometheus-client.*pip install"):
         open_listeners([listener], [])
+
+
+def wait_for_metric(web, name, there):
+    """Wait until a scrape has the metric, or lacks it. A reload ends the connections of the earlier server."""
+    import time
+
+    end = time.monotonic() + 60
+    while True:
+        try:
+            if (name in get(web, "/metrics")[1]) is there:
+                return
+        except (OSError, http.client.HTTPException):
+            pass
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_observe_messages_adds_histograms_also_by_a_reload():
+    import signal
+
+    web = free_port()
+    with Broker(CONFIG.replace("{web}", str(web))) as broker:
+        assert "mosq_match_seconds" not in get(web, "/metrics")[1]
+        broker.config.write_text(broker.config.read_text() + "observe_messages 1\n")
+        broker.send_signal(signal.SIGHUP)
+        wait_for_metric(web, "mosq_match_seconds_count", True)
+        with publish(broker, 3):
+            text = get(web, "/metrics")[1]
+            assert values(text)["mosq_match_seconds_count",] == 3
+            assert values(text)["mosq_match_seconds_bucket", "+Inf"] == 3
+            assert values(text)["mosq_delivery_seconds_count", "0"] == 0
+            assert values(get(web, "/metrics", OPENMETRICS)[1], openmetrics)["mosq_turn_seconds_count",] > 0
+        broker.config.write_text(broker.config.read_text().replace("observe_messages 1\n", ""))
+        broker.send_signal(signal.SIGHUP)
+        wait_for_metric(web, "mosq_match_seconds_count", False)
+
+
+def test_streams_have_metrics():
+    web = free_port()
+    config = CONFIG.replace("{web}", str(web)) + "persistence true\npersistence_location {dir}/\nstream all t/#\nstream none x\n"
+    with Broker(config) as broker, publish(broker, 3):
+        wait_for_metric(web, 'mosq_stream_records_total{stream="all"} 3.0', True)
+        assert values(get(web, "/metrics")[1])["mosq_stream_records_total", "none"] == 0

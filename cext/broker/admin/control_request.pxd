@@ -19,6 +19,8 @@ cdef enum:
     CONTROL_SESSIONS = 8            # sessions from `cursor` on, about `from_index` of them: out gets records of inspect.pyx
     # the session of client id `text`: its record, and its subscriptions from from_index on; left_out = how many more
     CONTROL_SESSION = 9
+    CONTROL_OBSERVED = 10           # out gets the struct Observed without its probes; nothing if nothing is observed
+    CONTROL_STREAMS = 11            # out gets a record of each stream, see observations.pyx
 
 cdef enum:
     CLIENTS_SLICE = 1000        # pool positions per request

@@ -64,6 +64,8 @@ cdef void settings_swap(Broker* b, Reload* r) noexcept nogil:
     b.settings.pool_grow = old.pool_grow
     b.settings.pool_idle_max = old.pool_idle_max
     r.settings = old
+    if b.settings.observe_messages != old.observe_messages:
+        observe_begin(b)
     if b.settings.sys_interval_s != old.sys_interval_s:
         sys_again(b)
 

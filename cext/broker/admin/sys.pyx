@@ -11,6 +11,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport strlen
 
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
+from cext.broker.admin.observations cimport stream_gauges
 from cext.broker.admin.statistics cimport stats_collect
 from cext.broker.admin.sys_topics cimport (
     SYS_ABOVE_ZERO, SYS_GAUGES, SYS_LOADS, SYS_TOPICS, SYS_WITH_STORE, SysTopic,
@@ -20,8 +21,7 @@ from cext.broker.core.client_state cimport TIMER_SYS
 from cext.broker.core.durable cimport TROUBLE_ERROR, TROUBLE_FULL
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.stats cimport (
-    Average, GAUGE_DISK_BYTES, GAUGE_ERRORS, GAUGE_LOST, GAUGE_RECORDS, GAUGE_RETIRED_RECORDS, GAUGE_RETIRED_UNREAD,
-    GAUGE_WAITING_BYTES, STATS_N, STAT_DISK_COMMITS, STAT_DISK_COMMITS_SECOND, STAT_DISK_MESSAGES_ELIDED,
+    Average, STATS_N, STAT_DISK_COMMITS, STAT_DISK_COMMITS_SECOND, STAT_DISK_MESSAGES_ELIDED,
     STAT_DISK_MESSAGES_ELIDED_PERCENT, STAT_DISK_MESSAGES_WRITTEN, STAT_DISK_TROUBLE, STREAM_GAUGES, SYS_LOADS_N, SYS_TOPICS_N,
 )
 from cext.broker.persist.publication cimport publication_fini, publication_init
@@ -164,13 +164,7 @@ cdef void publish_streams(Broker* b) noexcept nogil:
         return
     for i in range(t.n):
         s = t.at[i]
-        v[GAUGE_RECORDS] = s.records
-        v[GAUGE_LOST] = s.lost
-        v[GAUGE_WAITING_BYTES] = s.journal.loop.waiting_bytes
-        v[GAUGE_DISK_BYTES] = s.stats.total_bytes
-        v[GAUGE_RETIRED_RECORDS] = s.stats.retired_records
-        v[GAUGE_RETIRED_UNREAD] = s.stats.forced_records
-        v[GAUGE_ERRORS] = s.stats.errors
+        stream_gauges(s, v)
         for k in range(STREAM_GAUGES):
             publish_gauge(b, s, k, v[k])
 

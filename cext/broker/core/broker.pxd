@@ -118,5 +118,7 @@ ctypedef struct Broker:
     uint8_t answers_due                 # 1: there may be answers
     Timer denied_timer                  # armed while denials are counted
     uint32_t denied_n                   # denials in the current second
+    void* observed                      # Observed* of observed.pxd; NULL: nothing was observed yet
+    uint64_t observe_at                 # number of received PUBLISH packets at which a message is observed; the maximum: never
     void* log_rates                     # LogRates* of log_rate.pxd; NULL: no line was counted yet
     Timer log_rates_timer               # armed while lines are counted

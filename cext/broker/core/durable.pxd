@@ -54,6 +54,7 @@ ctypedef struct DurableBatch:
     uint64_t ticket
     uint32_t serial
     uint32_t sync
+    uint64_t opened_us          # time of its first record
 
 ctypedef struct StoredAck:
     uint32_t store_session_id

@@ -64,6 +64,7 @@ ctypedef struct Settings:
     uint32_t log_connections_max        # lines of a kind and network in 10 s, see log_rate.pyx; 0: no limit
     uint32_t persistent_expiry_s        # EXPIRY_NEVER: never
     uint32_t sys_interval_s
+    uint32_t observe_messages           # one message in this many is observed; 0: none
     uint32_t max_output_bytes
     uint32_t turn_budget                # appends; see WORK_SEND
     uint32_t topic_levels_max           # at most LEVELS_MAX

@@ -33,6 +33,7 @@ from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
 from cext.broker.core.job_state cimport JOB_FANOUT, JOB_KICK, JOB_REPLAY, Job
 from cext.broker.core.jobs cimport job_append, job_free, job_owner, jobs_unblock
 from cext.broker.core.log cimport log_fini, log_init
+from cext.broker.core.observed cimport OBSERVED_HANDSHAKE, OBSERVED_TURN, observe, observed_of
 from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.pending_packet cimport names_free, pending_packet_free
 from cext.broker.core.resident cimport heap_bytes, resident_begin, resident_check, resident_end
@@ -51,6 +52,7 @@ from cext.broker.packets.dispatch cimport dispatch
 from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
 from cext.broker.persist.pending_acks cimport pending_acks_free, pending_acks_job_done
 from cext.broker.replay.cursor cimport cursors_discard, cursors_timer, cursors_unblock
+from cext.broker.routing.observe cimport observe_begin, observe_end, observe_flushed
 from cext.broker.routing.pump cimport pump, session_clear
 from cext.broker.routing.merge cimport merge_end
 from cext.broker.routing.plugin_gate cimport plugin_gate_free
@@ -113,6 +115,10 @@ cdef bint is_late(void* ctx) noexcept nogil:
 cdef void on_wake(void* ctx) noexcept nogil:
     (<Broker*>ctx).answers_due = 1
     mailbox_serve(ctx)
+
+
+cdef void on_shaken(void* ctx, uint64_t us) noexcept nogil:
+    observe(<Broker*>ctx, OBSERVED_HANDSHAKE, us * 1000)
 
 
 cdef void on_news(void* ctx) noexcept nogil:
@@ -213,7 +219,7 @@ cdef bint jobs_run(Broker* b) noexcept nogil:
 
 # ---------------------------------------------------------------- the loop
 
-cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
+cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the parts of a turn in their order
     cdef int timeout_ms = 0
     cdef int err = durable_start(b)
     cdef bint more
@@ -224,6 +230,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     b.reactor.layer_threads = b.settings.tls_handshake_threads
     b.reactor.layer_per_network = b.settings.tls_handshakes_per_address
     accounts_begin(b)
+    observe_begin(b)
     mailbox_open(b)
     auth_requests_open(b)
     sys_begin(b)
@@ -249,6 +256,8 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
             more |= durable_turn(b)
             end_doomed_clients(b)
         reactor_flush(&b.reactor)
+        if b.observed != NULL and observed_of(b).n_probes:
+            observe_flushed(b)
         turn_begin(b)
         reactor_accept(&b.reactor)
         resident_check(b)
@@ -280,6 +289,7 @@ cdef inline void turn_measure(Broker* b, uint64_t work) noexcept nogil:
     cdef uint64_t us = clock_monotonic_us() - b.reactor.now_us
     if work > b.turn_work_max:
         b.turn_work_max = work
+    observe(b, OBSERVED_TURN, us * 1000)
     if us > b.turn_us_max:
         b.turn_us_max = us
     if heap_bytes(b) > b.heap_max:
@@ -341,6 +351,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_transport_error = log_transport_error
     b.reactor.context_of = listener_context
     b.reactor.on_opened = conn_opened
+    b.reactor.on_shaken = on_shaken
     b.replay.discard = cursors_discard
     b.replay.unblock = cursors_unblock
     b.started_ms = b.reactor.now_ms
@@ -415,6 +426,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
         retained_free(b.retained, retained_value_free, b)
     match_fini(&b.match)
     sys_fini(b)
+    observe_end(b)
     mailbox_fini(b)
     auth_requests_fini(b)
     log_fini(&b.log)

@@ -15,6 +15,7 @@ Cost: one hash and one look-up for the match, plus the cost of each delivery.
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
+from cext.base.clock cimport clock_monotonic_ns
 from cext.base.view cimport View
 from cext.broker.core.bounds cimport MERGE_BYTES_MAX, MERGE_KEEP, MERGE_LISTS_MAX, WORK_SEND
 from cext.broker.core.broker cimport Broker
@@ -30,6 +31,7 @@ from cext.broker.persist.streams cimport stream_message
 from cext.broker.routing.deliver cimport deliver
 from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED, qos_for
 from cext.broker.routing.merge cimport merge_begin, merge_bytes, merge_deliver, merge_end, merge_gather
+from cext.broker.routing.observe cimport observe_delivery, observe_match
 from cext.broker.routing.share cimport share_deliver
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
@@ -66,6 +68,16 @@ cdef inline bint is_long(const Broker* b, const Match* m) noexcept nogil:
     return (match_places(m) + m.n_groups) * (WORK_SEND + 1) > turn_fanout_max(b)
 
 
+cdef int match_observed(Broker* b, Publication* p) noexcept nogil:
+    """Match, measure the time, and follow the delivery to one of the subscribers."""
+    cdef uint64_t from_ns = clock_monotonic_ns()
+    cdef int rc = match_topic(b, p.topic, 0)
+    observe_match(b, clock_monotonic_ns() - from_ns)
+    if rc == MATCH_WHOLE and not is_long(b, &b.match):
+        observe_delivery(b, p)
+    return rc
+
+
 cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil:
     cdef int rc = match_topic(b, p.topic, 0)
     if rc == MATCH_PART:
@@ -79,7 +91,11 @@ cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil:
 cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     cdef Match* m = &b.match
     cdef uint32_t matched
-    cdef int rc = match_topic(b, p.topic, 0)
+    cdef int rc
+    if b.stats.publish_in >= b.observe_at:
+        rc = match_observed(b, p)
+    else:
+        rc = match_topic(b, p.topic, 0)
     if rc == MATCH_WHOLE and m.n_lists == 1 and m.n_groups == 0 and not is_long(b, m):       # the most frequent case
         matched = m.lists[0].live
         deliver_list(b, p, m.lists[0], 0, m.lists[0].n)

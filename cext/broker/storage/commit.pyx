@@ -29,6 +29,7 @@ from cext.broker.core.durable cimport (
     StoreGauges, TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter, durable_of,
 )
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
+from cext.broker.core.observed cimport OBSERVED_COMMIT, observe
 from cext.broker.core.settings cimport DURABILITY_STRICT
 from cext.broker.persist.pending_acks cimport pending_acks_release, pending_acks_resume
 from cext.broker.persist.persist cimport message_recorded, pending_ends_record, persist_reserve
@@ -245,6 +246,7 @@ cdef void durable_seal(Broker* b) noexcept nogil:
         streams_seal(b)
     # before the seal, which hands it over: after a start the first batch decides whether to clean
     t.store.live_bytes = b.messages.recorded_bytes + b.sessions.count * SESSION_ROOM + subscription_count(b) * SUBSCRIPTION_ROOM
+    batch.opened_us = t.opened_us
     batch.ticket = store_seal(&t.store, batch.sync)
     t.batches_tail += 1
     t.serial += 1
@@ -285,6 +287,8 @@ cdef void release_committed(Broker* b, Durable* t) noexcept nogil:
         if (synced if batch.sync else written) < batch.ticket:
             break
         t.committed = batch.serial
+        if b.observed != NULL:
+            observe(b, OBSERVED_COMMIT, (clock_monotonic_us() - batch.opened_us) * 1000)
         t.batches_head += 1
     while t.waiters_head != t.waiters_tail and <int>(t.waiters[t.waiters_head & t.waiters_mask].serial - t.committed) <= 0:
         w = t.waiters[t.waiters_head & t.waiters_mask]       # a copy: serving it may add others

@@ -39,6 +39,10 @@ GENERAL = (
     text("pid_file", G, "File into which the broker writes its process id", "path", reload=RESTART, once=True),
     number("sys_interval", 10, G, "Seconds between updates of the $SYS topics; 0 disables $SYS", 0, 65535,
            unit="seconds"),
+    number("observe_messages", 0, G,
+           "Measure one message in this many, for the histograms of `/metrics`: its match, and its wait until a "
+           "subscriber has it; also turns, batches of the store and TLS handshakes. 64 is a good value; 0 measures "
+           "nothing", 0, 1_000_000, own=True),
     flag("allow_duplicate_messages", True, G,
          "If true, a client with overlapping subscriptions receives one copy per subscription. If false, it receives "
          "one merged copy", deprecated="The behaviour will default to true."),

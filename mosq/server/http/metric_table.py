@@ -22,6 +22,9 @@ PLAIN = (
     ("sockets", COUNTER, "connections_accepted", 1, "Accepted network connections."),
     ("connections_room", GAUGE, "connections_room", 1, "Connections for which there are file descriptors. Raise "
      "LimitNOFILE before mosq_clients_connected reaches it."),
+    ("tls_handshakes", COUNTER, "tls_handshakes", 1, "Complete TLS handshakes of clients."),
+    ("tls_handshakes_failed", COUNTER, "tls_handshakes_failed", 1, "TLS handshakes of clients that failed. Look at the "
+     "log: certificates, versions, or no TLS at all."),
     ("newcomers", GAUGE, "newcomers", 1, "Connections that have not logged in. Many of them mean slow clients, a slow "
      "check of passwords, or an attack."),
     ("resident_bytes", GAUGE, "memory_limited_bytes", 1, "Memory that memory_limit is compared with; 0 without it."),
@@ -104,3 +107,29 @@ REASONS = (
 )
 # bit of `disk_trouble` -> state; the value is 1 while the store is in that state
 TROUBLE = {"full": 1, "error": 2, "memory": 4}
+
+# histograms: name without `mosq_`, help, name of the label or "", and the keys in Engine.observed() by its value
+HISTOGRAMS = (
+    ("delivery_seconds", "Time from the arrival of a message until it is sent to a subscriber, by the QoS of the "
+     "delivery. The waits in the queue, for the store and for the socket are in it.", "qos",
+     {"0": "flush_qos0", "1": "flush_qos1", "2": "flush_qos2"}),
+    ("store_commit_seconds", "Time from the first record of a batch until the batch is on disk. Acknowledgements wait "
+     "for it.", "", {"": "commit"}),
+    ("turn_seconds", "Length of a turn of the loop, without the wait for events. All clients wait for it.", "",
+     {"": "turn"}),
+    ("tls_handshake_seconds", "Time of a TLS handshake, from the first bytes of the client to its end; the waits for "
+     "the client are in it.", "", {"": "handshake"}),
+    ("match_seconds", "Time to find the subscriptions for a topic.", "", {"": "match"}),
+)
+
+# keys of a stream, as in Engine.streams()
+STREAMS = (
+    ("records", COUNTER, "stream_records", "Records written to the stream."),
+    ("lost", COUNTER, "stream_lost", "Messages that were not written to the stream. Look at the log and at the disk."),
+    ("waiting_bytes", GAUGE, "stream_waiting_bytes", "Memory of blocks that wait for the disk."),
+    ("disk_bytes", GAUGE, "stream_disk_bytes", "Files of the stream."),
+    ("retired_records", COUNTER, "stream_retired_records", "Records that retention removed."),
+    ("retired_unread", COUNTER, "stream_retired_unread", "Records that retain_bytes removed before a consumer had "
+     "read them. Let the consumer run, or raise retain_bytes."),
+    ("errors", COUNTER, "stream_errors", "Calls of the stream that failed. Look at the log and at the disk."),
+)

@@ -10,10 +10,10 @@ import os
 import resource
 import time
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 
-from mosq.server.http.metric_table import COUNTER, LABELLED, PLAIN, REASONS, STORE, TROUBLE
+from mosq.server.http.metric_table import COUNTER, HISTOGRAMS, LABELLED, PLAIN, REASONS, STORE, STREAMS, TROUBLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    Stats = Mapping[str, int]
+    from mosq.engine import Engine
 
+    Stats = Mapping[str, int]
+    Histogram = tuple[int, int, list[int]]
+
+# cext/base/histogram.pxd: units of 64 ns, 4 buckets in each power of two, 108 of them
+UNIT_NS, PARTS, BUCKETS = 64, 4, 108
 BRIDGES_MAX = 200               # bridges with metrics of their own; mosq_bridges counts all
 
 
@@ -50,17 +55,18 @@ class Reading:
 class Metrics:
     """The metrics of one broker."""
 
-    def __init__(self, version: str, has_store: "Callable[[], bool]", stats: "Callable[[], Stats]",
+    def __init__(self, version: str, has_store: "Callable[[], bool]", engine: "Engine",
                  bridges: "Callable[[], list[dict[str, Any]]]", logins: "Callable[[], dict[str, int]]") -> None:
         """`logins`: the counts of auth_backoff; empty if nothing checks passwords."""
         self.version, self.has_store = version, has_store
-        self._stats, self._bridges, self._logins = stats, bridges, logins
+        self._engine, self._bridges, self._logins = engine, bridges, logins
         self._started_s = time.time()
 
     def read(self) -> Reading:
         """Read everything. Raises RuntimeError if the loop does not run."""
-        stats = self._stats()
+        stats = self._engine.stats()
         return Reading([*of_process(self.version, self._started_s), *of_stats(stats, self.has_store()),
+                        *of_observed(self._engine.observed()), *of_streams(self._engine.streams()),
                         *of_bridges(self._bridges()), *of_logins(self._logins())])
 
 
@@ -101,6 +107,49 @@ def of_stats(stats: "Stats", has_store: bool) -> "Iterator[Metric]":
         yield _labelled("gauge", "store_trouble", "1 while the store is in this state. QoS 1 and 2 are refused then. "
                         "Look at the log and at the disk.", "state",
                         {state: int(trouble & bit != 0) for state, bit in TROUBLE.items()})
+
+
+def of_observed(observed: "Mapping[str, Any] | None") -> "Iterator[Metric]":
+    """Yield the histograms; none without `observe_messages`."""
+    if observed is None:
+        return
+    for name, help, label, keys in HISTOGRAMS:
+        family = HistogramMetricFamily(f"mosq_{name}", help, labels=(label,) if label else ())
+        for text, key in keys.items():
+            count, sum_ns, numbers = observed[key]
+            family.add_metric((text,) if label else (), cumulative(count, numbers), sum_ns * 1e-9)
+        yield family
+    yield _labelled(COUNTER, "observations_lost", "Messages that were chosen for mosq_delivery_seconds and not "
+                    "counted: all probes were taken, or the subscriber left.", "reason",
+                    {"no_probe": observed["passed_over"], "left": observed["lost"]})
+
+
+def until_s(bucket: int) -> float:
+    """Return the shortest duration, in seconds, that is too long for a bucket of the data plane."""
+    if bucket < PARTS:
+        return (bucket + 1) * UNIT_NS / 1e9
+    return ((bucket % PARTS + PARTS + 1) << (bucket // PARTS - 1)) * UNIT_NS / 1e9
+
+
+# two of four buckets are shown, which halves the size of a scrape; the last one has no end
+SHOWN = tuple((bucket, repr(until_s(bucket))) for bucket in range(PARTS - 1, BUCKETS - 1) if bucket % 2)
+
+
+def cumulative(count: int, numbers: "list[int]") -> list[tuple[str, float]]:
+    """Return the buckets in the form of Prometheus: each counts all durations up to its end."""
+    found: list[tuple[str, float]] = []
+    total = at = 0
+    for bucket, text in SHOWN:
+        total += sum(numbers[at:bucket + 1])
+        at = bucket + 1
+        found.append((text, total))
+    return [*found, ("+Inf", count)]
+
+
+def of_streams(streams: "Mapping[str, Mapping[str, int]]") -> "Iterator[Metric]":
+    """Yield the metrics of the streams; their names come from the configuration."""
+    for key, kind, name, help in STREAMS if streams else ():
+        yield _labelled(kind, name, help, "stream", {stream: values[key] for stream, values in streams.items()})
 
 
 def of_bridges(bridges: "list[dict[str, Any]]") -> "Iterator[Metric]":

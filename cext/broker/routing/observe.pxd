@@ -1,0 +1,13 @@
+# Observation of sampled messages. See observe.pyx.
+from libc.stdint cimport uint64_t
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.publication_state cimport Publication
+
+# Begin, change or end the observation, as the settings ask for. Without memory nothing is observed.
+cdef void observe_begin(Broker* b) noexcept nogil
+cdef void observe_end(Broker* b) noexcept nogil                     # frees the memory
+# Count the time of a match, and decide which message is observed next.
+cdef void observe_match(Broker* b, uint64_t ns) noexcept nogil
+# Follow the delivery of the message to one subscriber of the whole match b.match, before the deliveries are made.
+cdef void observe_delivery(Broker* b, const Publication* p) noexcept nogil
+cdef void observe_flushed(Broker* b) noexcept nogil                 # at the end of a turn in which n_probes is not 0

@@ -1,0 +1,172 @@
+"""Test conf/monitoring with Debian's Prometheus: promtool's checks, a real scrape, alerts that fire, and the queries of the dashboard."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from mosq.server.http.metric_table import HISTOGRAMS, LABELLED, PLAIN, REASONS, STORE, STREAMS
+from tests.harness.broker import Broker, free_port
+
+pytestmark = pytest.mark.part("monitoring")
+
+CONF = Path(__file__).resolve().parents[2] / "conf" / "monitoring"
+WAIT_S = 60
+CONFIG = """listener {port} 127.0.0.1
+allow_anonymous true
+observe_messages 1
+persistence true
+persistence_location {dir}/
+stream all all/#
+listener {web} 127.0.0.1
+protocol http_api
+http_metrics true
+connection away
+address 127.0.0.1:{nowhere}
+topic # out
+"""
+# metrics that metrics.py makes without a table
+OTHERS = {"up", "process_cpu_seconds_total", "process_start_time_seconds", "process_resident_memory_bytes", "mosq_build_info",
+          "mosq_store_trouble", "mosq_bridge_connected", "mosq_bridge_queued_messages", "mosq_bridges",
+          "mosq_login_failures_total", "mosq_logins_refused_by_backoff_total", "mosq_backoff_users", "mosq_observations_lost_total"}
+WORD = re.compile(r"\b(?:mosq|process|up)(?:_[a-z0-9_]+)?\b(?=[\[{ )>]|$)")
+
+
+def promtool(*arguments):
+    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_accepts_the_files():
+    promtool("check", "config", CONF / "prometheus.yml")
+    promtool("check", "rules", CONF / "mosq-rules.yml")
+
+
+def series(name, values, **labels):
+    labels = {"instance": "x:8080", "job": "mosq", **labels}
+    inside = ",".join(f'{key}="{value}"' for key, value in labels.items())
+    return f"      - series: '{name}{{{inside}}}'\n        values: '{values}'\n"
+
+
+ALERTS = {
+    "MosqDown": (series("up", "1 1 0+0x20"), "5m"),
+    "MosqStoreTrouble": (series("mosq_store_trouble", "0 1+0x20", state="full"), "5m"),
+    "MosqDrops": (series("mosq_drops_total", "0+600x20", reason="queue_messages"), "12m"),
+    "MosqClientsLost": (series("mosq_clients_connected", "100 100 100 10+0x20"), "5m"),
+    "MosqBridgeDown": (series("mosq_bridge_connected", "0+0x20", bridge="b"), "7m"),
+    "MosqLoopBusy": (series("process_cpu_seconds_total", "0+58x30"), "20m"),
+    "MosqSlowDelivery": (series("mosq_delivery_seconds_bucket", "0+0x30", qos="1", le="1") +
+                         series("mosq_delivery_seconds_bucket", "0+9x30", qos="1", le="2") +
+                         series("mosq_delivery_seconds_bucket", "0+9x30", qos="1", le="+Inf"), "20m"),
+}
+
+
+@pytest.mark.parametrize("alert", sorted(ALERTS))
+def test_an_alert_fires_after_its_time_and_not_at_once(alert, tmp_path):
+    given, at = ALERTS[alert]
+    for when, fires in ((at, True), ("0m", False)):
+        test = tmp_path / "test.yml"
+        test.write_text(f"rule_files: ['{CONF}/mosq-rules.yml']\nevaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n{given}"
+                        f"    promql_expr_test:\n      - expr: count(ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}})\n"
+                        f"        eval_time: {when}\n        exp_samples: {'[{value: 1}]' if fires else '[]'}\n")
+        promtool("test", "rules", test)
+
+
+class Prometheus:
+    """Debian's Prometheus, which scrapes one broker each second. Alerts fire without their waits."""
+
+    def __init__(self, folder, web):
+        self.port, self.folder = free_port(), folder
+        config = (CONF / "prometheus.yml").read_text().replace("15s", "1s").replace("127.0.0.1:8080", f"127.0.0.1:{web}")
+        (folder / "prometheus.yml").write_text(config)
+        (folder / "mosq-rules.yml").write_text(re.sub(r"for: \w+", "for: 0s", (CONF / "mosq-rules.yml").read_text()))
+
+    def __enter__(self):
+        self.log = (self.folder / "log").open("w")
+        self.process = subprocess.Popen(
+            ["prometheus", f"--config.file={self.folder}/prometheus.yml", f"--storage.tsdb.path={self.folder}/data",
+             f"--web.listen-address=127.0.0.1:{self.port}"], stdout=self.log, stderr=subprocess.STDOUT)
+        return self
+
+    def __exit__(self, *exception):
+        self.process.terminate()
+        self.process.wait(WAIT_S)
+        self.log.close()
+
+    def get(self, path, **query):
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
+            return json.load(answer)["data"]
+
+    def query(self, text):
+        return self.get("query", query=text)["result"]
+
+    def wait_for(self, text):
+        """Wait until a query has a result, and return it."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            try:
+                found = self.query(text)
+            except (OSError, urllib.error.URLError):
+                found = []
+            if found:
+                return found
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < end, (text, (self.folder / "log").read_text()[-2000:])
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    web, folder = free_port(), tmp_path_factory.mktemp("prometheus")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nowhere = taken.getsockname()[1]
+    with Broker(CONFIG.replace("{web}", str(web)).replace("{nowhere}", str(nowhere))) as broker, Prometheus(folder, web) as prometheus:
+        yield broker, prometheus
+
+
+def names_of(text):
+    return set(WORD.findall(re.sub(r'"[^"]*"|\$__?\w+|\[[^]]*\]', " ", text)))
+
+
+def expressions():
+    panels = json.loads((CONF / "grafana-mosq.json").read_text())["panels"]
+    for panel in panels:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*")
+    yield from re.findall(r"alert: (\w+)\n +expr: (.*)", (CONF / "mosq-rules.yml").read_text())
+
+
+def test_prometheus_scrapes_the_broker_and_alerts_fire(pair):
+    broker, prometheus = pair
+    prometheus.wait_for('up{job="mosq"} == 1')
+    prometheus.wait_for("mosq_publish_received_total")
+    assert [one["metric"]["stream"] for one in prometheus.wait_for("mosq_stream_records_total")] == ["all"]
+    [fired] = prometheus.wait_for('ALERTS{alertname="MosqBridgeDown",alertstate="firing"}')
+    assert fired["metric"]["bridge"] == "away"
+    for where, text in expressions():
+        assert isinstance(prometheus.query(text), list), where
+    broker.stop()
+    prometheus.wait_for('ALERTS{alertname="MosqDown",alertstate="firing"}')
+
+
+def test_dashboard_and_rules_name_only_metrics_that_exist():
+    known = set(OTHERS)
+    for table in (PLAIN, STORE):
+        known |= {f"mosq_{row[2]}" + ("_total" if row[1] == "counter" else "") for row in table}
+    known |= {f"mosq_{row[0]}" + ("_total" if row[1] == "counter" else "") for row in LABELLED}
+    known |= {f"mosq_{name}_total" for _, name, _ in REASONS}
+    known |= {f"mosq_{row[0]}_bucket" for row in HISTOGRAMS}
+    known |= {f"mosq_{row[2]}" + ("_total" if row[1] == "counter" else "") for row in STREAMS}
+    used = [(where, name) for where, text in expressions() for name in names_of(text)]
+    assert len(used) > 40
+    assert [one for one in used if one[1] not in known] == []
