@@ -80,8 +80,10 @@ def test_a_killed_jvm(tmp_path: Path) -> None:
 
 @pytest.mark.part("spark")
 @pytest.mark.spark
-def test_a_jvm_killed_within_a_batch(tmp_path: Path) -> None:
-    """Test that no traceback of Spark's connections is printed when the driver waits for the result of a job."""
+@pytest.mark.parametrize(("victim", "said_of_it"), [("org.apache.spark.deploy.SparkSubmit", "Spark's JVM has ended"),
+                                                    ("pyspark.daemon pyspark.worker", "a Python worker of Spark has died")])
+def test_a_process_killed_within_a_batch(tmp_path: Path, victim: str, said_of_it: str) -> None:
+    """Test that no traceback of Spark is printed when the driver waits for the result of a job."""
     stream = Journal(tmp_path / "streams", "tele")
     stream.fill(200 * MESSAGES)
     stream.close()
@@ -94,11 +96,11 @@ def test_a_jvm_killed_within_a_batch(tmp_path: Path) -> None:
         # a task writes its file of bronze while the driver waits for the job
         if any("part-" in str(path) for path in (tmp_path / "tables" / "bronze").glob("date=*/*")):
             for pid, name in names.items():
-                if "org.apache.spark.deploy.SparkSubmit" in name:
-                    killed = signalled(pid, signal.SIGKILL)
+                if victim in name:
+                    killed |= signalled(pid, signal.SIGKILL)
     said = process.communicate()[1]
     assert killed and process.returncode == 1, said
-    one_line(said, "Spark's JVM has ended: was it killed, or did memory run out? Run again")
+    one_line(said, f"{said_of_it}: was it killed, or did memory run out? Run again")
     status, said = ended("run", "--once", "-s", found.file)
     assert status == 0, said
     assert verify.verify(found).faults == []
