@@ -377,6 +377,7 @@ class Control:
         if self.http_listeners:
             import mosq.server.http.server  # load it while root's rights may be needed to read it
             if any(one.config.http_dashboard for one in self.http_listeners):
+                import mosq.log.recent
                 import mosq.server.http.dashboard.api  # noqa: F401 - the same
         if self.user is not None:
             self._report_unreadable(self.user)

@@ -107,6 +107,7 @@ def _take(control: "Control", config: "Config", access: "Access | None", securit
         if http_listeners:
             import mosq.server.http.server  # the module may be missing or unreadable for this user
             if any(one.config.http_dashboard for one in http_listeners):
+                import mosq.log.recent
                 import mosq.server.http.dashboard.api  # noqa: F401 - the same
         control.engine.reload(control.settings(config, topics), engine_listeners(config), securities,
                               *control.bridge_specs(config))
