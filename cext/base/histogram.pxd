@@ -10,7 +10,7 @@ cdef enum:
     HISTOGRAM_UNIT_SHIFT = 6            # a unit is 64 ns
     HISTOGRAM_PARTS = 4                 # buckets in each power of two
     HISTOGRAM_PARTS_SHIFT = 2
-    HISTOGRAM_UNITS_BITS = 28           # units below 2**28 are told apart
+    HISTOGRAM_UNITS_BITS = 28           # units below 2**28 have buckets
     HISTOGRAM_BUCKETS = 108             # (HISTOGRAM_UNITS_BITS - HISTOGRAM_PARTS_SHIFT + 1) * HISTOGRAM_PARTS
 
 ctypedef struct Histogram:

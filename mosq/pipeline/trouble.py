@@ -31,7 +31,7 @@ MEMORY = re.compile(r"OutOfMemoryError|Java heap space|MemoryError|maxResultSize
 GONE = re.compile(
     r"Py4JNetworkError|Connection refused|Connection reset|Broken pipe|Answer from Java side is empty"
     r"|Error while sending or receiving|SparkContext was shut down|stopped SparkContext"
-    r"|trying to connect to the Java server"
+    r"|trying to connect to the Java server|An error occurred while calling [\w.]+\s*\Z"  # without a Java exception
 )
 WORKER = re.compile(
     r"Python worker exited unexpectedly|Python worker process .* (?:crashed|terminated)|EOFException.*PythonRunner"

@@ -127,8 +127,10 @@ def test_the_death_of_the_jvm_has_many_texts() -> None:
         found = error
     assert trouble.explained(found) == trouble.JVM_GONE
     assert trouble.explained(EOFError()) is None, "an end of another file is not the JVM's"
-    said = "An error occurred while trying to connect to the Java server (127.0.0.1:40000)"
-    assert trouble.explained(Exception(said)) == trouble.JVM_GONE
+    for said in ("An error occurred while trying to connect to the Java server (127.0.0.1:40000)",
+                 "An error occurred while calling o85.awaitTermination"):       # the answer ended before it named an exception
+        assert trouble.explained(Exception(said)) == trouble.JVM_GONE
+    assert trouble.explained(Exception("An error occurred while calling o85.load. Trace:\nnot found")) is None
 
 
 @pytest.mark.skipif(not may_mount(), reason="mounting is not allowed")

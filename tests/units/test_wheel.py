@@ -41,7 +41,7 @@ def wheel(wheel_file: Path) -> list[str]:
 
 
 def package_files() -> set[str]:
-    kept = {".py", ".pyi", ".typed", ".properties", ".html", ".css"}
+    kept = {".py", ".pyi", ".typed", ".properties", ".html", ".css", ".js", ".svg"}
     found = (path for path in (ROOT / "mosq").rglob("*") if path.suffix in kept or path.name == "py.typed")
     return {str(path.relative_to(ROOT)) for path in found} - {f"mosq/{name}.py" for name in UNITS}
 
