@@ -17,7 +17,8 @@ from libc.string cimport memcpy, memset
 
 from cext.broker.admin.control_request cimport (
     CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION,
-    CONTROL_SESSIONS, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, ControlRequest,
+    CONTROL_SESSIONS, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_TRACE,
+    CONTROL_TRACE_STOP, ControlRequest,
 )
 from cext.broker.admin.mailbox cimport mailbox_open, mailbox_post
 from cext.broker.admin.reload cimport Reload
@@ -26,6 +27,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport Durable
 from cext.broker.core.listener cimport Listener, Security
+from cext.broker.core.trace_state cimport TraceSpec
 from cext.broker.core.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
 from cext.broker.lifecycle.reload_hold cimport reload_hold_put
 from cext.broker.loop.broker_loop cimport broker_fini, broker_init, broker_run
@@ -37,6 +39,7 @@ from cext.setup.persist cimport attachable, attachable_free, persist
 from cext.setup.requests cimport answers_give, records_of, requests_take
 from cext.setup.roles cimport roles_read
 from cext.setup.security cimport security_free, security_new, security_place
+from cext.setup.traces cimport events_take, losses_of, spec_read
 from cext.setup.settings cimport settings_free, settings_read
 
 cdef extern from "<sys/eventfd.h>" nogil:
@@ -457,6 +460,41 @@ cdef class Engine:
         if result < 0:
             raise RuntimeError("the broker is not running")
         return result == 0
+
+    def trace(self, spec):
+        """Begin a trace (cext/setup/traces.pyx describes the dict). Return (its number, its slot). Raise ValueError for an invalid spec, and
+        OSError with EAGAIN if there are as many as possible."""
+        cdef ControlRequest a
+        cdef TraceSpec s
+        cdef int result
+        cdef bytes what = spec["what"]
+        memset(&a, 0, sizeof(a))
+        spec_read(&s, dict(spec), what)
+        a.kind = CONTROL_TRACE
+        a.reload = &s
+        result = self._request(&a)
+        if result < 0:
+            raise RuntimeError("the broker is not running")
+        if result:
+            raise OSError(result, os.strerror(result))
+        return s.id, s.slot
+
+    def trace_stop(self, number):
+        """End a trace. Return False if there is none with this number."""
+        cdef ControlRequest a
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_TRACE_STOP
+        a.left_out = number
+        return self._request(&a) == 0
+
+    def trace_events(self):
+        """Return the events of all traces since the last call, as TraceEvent records. event_fd() is readable while there are events. Only one
+        thread may call this."""
+        return events_take(&self.b)
+
+    def trace_losses(self, slot):
+        """Return (events above the rate, events that found no room) of the newest trace in a slot."""
+        return losses_of(&self.b, slot)
 
     def set_roles(self, spec, places):
         """Replace the roles (cext/setup/roles.pyx) of the securities at these positions, between two turns; those without roles keep none. Raise

@@ -311,6 +311,30 @@ class LogLine(Record):
     listener: int = 0                   # port of that client's listener; 0 for none
 
 
+class TraceEvent(Record):
+    """One event of a trace: Engine.trace_events(). docs/trace.md describes them."""
+
+    kind: ClassVar[str] = "trace"
+    us: int                             # wall clock, microseconds since 1970
+    event: int                          # 1 received, 2 sent, 3 access, 4 queued, 5 dropped, 6 closed, 7 end of trace
+    slots: int                          # bit 1 << slot of the traces that it belongs to
+    client: int                         # opaque, for one connection; 0: none
+    client_id: str
+    address: str
+    own_address: str                    # the broker's, of a packet's connection
+    port: int
+    listener: int
+    version: int                        # protocol level; 0: not known yet
+    code: int                           # access: 0 denied, 1 allowed, 2 a plugin decides; dropped: reason; end: why
+    qos: int                            # access: 1 read, 2 write, 4 subscribe, 8 unsubscribe
+    queue: int                          # deliveries in the client's queue
+    topic: str
+    text: str                           # access: the rule; closed: the reason
+    head: bytes                         # of a packet: its bytes before the payload, secrets replaced
+    payload: bytes                      # the first bytes of its payload
+    total: int                          # bytes of the whole packet
+
+
 class SubscriptionRow(Record):
     """A subscription in the listing of all: Engine.subscriptions()."""
 

@@ -16,6 +16,8 @@ cdef enum:
     CONTROL_ATTACH = 23              # take the store of the Durable* `reload` into use, with all that the broker has now
     # table of sessions from `cursor` on (0 = begin; afterwards 0 = complete): out gets records, left_out = subscriptions that are missing
     CONTROL_SUBSCRIPTIONS = 7
+    CONTROL_TRACE = 24              # begin a trace: TraceSpec* of core/trace_state.pxd in `reload`
+    CONTROL_TRACE_STOP = 25         # end the trace `left_out`; result 1: there is none
     CONTROL_SESSIONS = 8            # sessions from `cursor` on, about `from_index` of them: out gets records of inspect.pyx
     # the session of client id `text`: its record, and its subscriptions from from_index on; left_out = how many more
     CONTROL_SESSION = 9

@@ -10,7 +10,8 @@ from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.admin.control_request cimport (
     CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION,
-    CONTROL_SESSIONS, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, ControlRequest, SUBSCRIPTIONS_BYTES,
+    CONTROL_SESSIONS, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_TRACE,
+    CONTROL_TRACE_STOP, ControlRequest, SUBSCRIPTIONS_BYTES,
     SUBSCRIPTIONS_OF_ONE, SUBSCRIPTIONS_SLICE,
 )
 from cext.broker.admin.inspect cimport answer_session, answer_sessions, out_put, out_text
@@ -26,11 +27,13 @@ from cext.broker.core.log cimport (
 )
 from cext.broker.core.durable cimport Durable
 from cext.broker.core.session_refs cimport session_client
+from cext.broker.core.trace_state cimport TraceSpec
 from cext.broker.lifecycle.accept cimport client_adopt
 from cext.broker.lifecycle.reload_hold cimport reload_hold_over
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.rules.roles cimport Roles
 from cext.broker.storage.attach cimport durable_attach
+from cext.broker.trace.slots cimport trace_begin, trace_stop
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.conn_output cimport conn_flush
 from cext.net.reactor cimport reactor_wake
@@ -167,6 +170,10 @@ cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:
         answer_subscriptions(b, a)
     elif a.kind == CONTROL_SESSIONS:
         answer_sessions(b, a)
+    elif a.kind == CONTROL_TRACE:
+        a.result = trace_begin(b, <TraceSpec*>a.reload)
+    elif a.kind == CONTROL_TRACE_STOP:
+        a.result = not trace_stop(b, a.left_out)
     elif a.kind == CONTROL_SESSION:
         answer_session(b, a)
     elif a.kind == CONTROL_OBSERVED:

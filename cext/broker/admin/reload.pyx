@@ -21,6 +21,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom
 from cext.broker.core.client_state cimport C_ENDED, Client
 from cext.broker.core.listener cimport Listener, Security
+from cext.broker.core.log cimport LOG_TRACE
 from cext.broker.core.settings cimport Settings
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.reactor cimport reactor_listen, reactor_unlisten
@@ -44,7 +45,7 @@ cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
         reactor_unlisten(&b.reactor, r.ended[i])
     if r.sockets_only:
         return
-    b.log.mask = r.log_mask
+    b.log.mask = r.log_mask | (b.log.mask & LOG_TRACE)
     b.log.json = r.log_json
     securities_swap(b, r)
     b.access_epoch += 1

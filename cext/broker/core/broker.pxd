@@ -9,7 +9,7 @@ from cext.broker.core.listener cimport Listener, Security
 from cext.broker.core.log cimport Log
 from cext.broker.core.settings cimport Settings
 from cext.broker.core.stats cimport Average, SYS_LOADS_N, Stats
-from cext.net.conn_state cimport Reactor
+from cext.net.conn_state cimport Reactor, input_fn
 from cext.session.message cimport Messages
 from cext.session.session cimport Session, Sessions
 from cext.topic.index cimport Index
@@ -22,6 +22,11 @@ ctypedef struct Broker
 ctypedef struct ReplayOps:
     bint (*discard)(Broker* b) noexcept nogil                   # frees what was read for slow readers; 0 = there was nothing
     void (*unblock)(Broker* b, Session* s) noexcept nogil       # called when the session has room, has another client, or has ended
+
+# The functions of traces that lower and later rooms give each other. The loop sets them at the start; they are called while there is a trace.
+ctypedef struct TraceOps:
+    void (*sent)(Broker* b, Client* c, const uint8_t* p, uint32_t n) noexcept nogil     # a whole small packet was written to the client
+    input_fn input                                              # the reactor's function for input
 
 ctypedef struct NewcomerNetwork:
     # the newcomers of the source networks that have one hash, from the oldest to the newest, as positions in the slab + 1; 0: none
@@ -102,6 +107,8 @@ ctypedef struct Broker:
     uint64_t sys_next_s
     Average loads[SYS_LOADS_N]
     void* sys                           # Sys*: last published values, see admin/sys.pyx
+    TraceOps trace
+    void* tracing                       # Tracing* of trace_state.pxd; NULL: there was no trace yet
     void* durable                       # Durable* of durable.pxd; NULL: no store
     ReplayOps replay
     void* streams                       # Streams* of streams.pxd; NULL: none

@@ -20,7 +20,7 @@ from cext.broker.core.client_state cimport (
     AliasOut, AliasSlot, Aliases, CF_BRIDGE, CF_DOOMED, CF_REMOTE_BRIDGE, C_ENDED, Client, TIMER_CLIENT, TIMER_DENIED,
     TIMER_LOG_RATES,
 )
-from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LogAbout, log_push, log_push_about, log_wanted
+from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LOG_TRACE, LogAbout, log_push, log_push_about, log_wanted
 from cext.broker.core.log_rate cimport (
     LINE_ACCEPTED, LINE_CONNECTED, LINE_DENIED, LINE_ENDED, LINE_KINDS, LINE_PROTOCOL, LINE_REFUSED, LOG_RATE_SETS, LOG_RATE_WAYS,
     LOG_RATE_WINDOW_S, LogRate, LogRates, log_rate_count, log_rate_mask, log_rates_clear, log_rates_new,
@@ -146,15 +146,23 @@ cdef uint8_t* client_room(Broker* b, Client* c, uint32_t n) noexcept nogil:
 cdef void client_wrote(Broker* b, Client* c, uint8_t* end, uint8_t* start) noexcept nogil:
     conn_wrote(&b.reactor, &c.conn, <uint32_t>(end - start))
     b.stats.messages_out += 1
+    if log_wanted(&b.log, LOG_TRACE):
+        b.trace.sent(b, c, start, <uint32_t>(end - start))
 
 
 cdef void client_ack(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil:
     cdef uint8_t* p = client_room(b, c, ACK_SIZE_MAX)
+    cdef uint32_t n
     if p == NULL:
         return
-    client_wrote(b, c, encode_ack(p, packet_type, c.version, pid, rc), p)
-    if log_wanted(&b.log, LOG_DEBUG):
-        log_packet(b, c, "Sending", packet_type, pid, rc)
+    n = <uint32_t>(encode_ack(p, packet_type, c.version, pid, rc) - p)
+    conn_wrote(&b.reactor, &c.conn, n)
+    b.stats.messages_out += 1
+    if log_wanted(&b.log, LOG_DEBUG | LOG_TRACE):
+        if log_wanted(&b.log, LOG_TRACE):
+            b.trace.sent(b, c, p, n)
+        if log_wanted(&b.log, LOG_DEBUG):
+            log_packet(b, c, "Sending", packet_type, pid, rc)
 
 
 cdef void client_disconnect(Broker* b, Client* c, uint8_t rc) noexcept nogil:

@@ -63,6 +63,7 @@ cdef enum:
     TIMER_CURSORS = 9
     TIMER_LOG_RATES = 10
     TIMER_RELOAD_HOLD = 11
+    TIMER_TRACE = 12
 
 cdef enum:
     PENDING_CONNECT = 1
@@ -151,6 +152,7 @@ ctypedef struct Client:
     uint8_t version
     uint8_t state
     uint8_t flags
+    uint8_t traced                      # 1: its next packet is in a trace already, and waits to be handled
     uint16_t doom_reason
     uint16_t kicks                      # kick commands before its connection; see kick.pyx
 

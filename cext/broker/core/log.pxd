@@ -12,6 +12,7 @@ cdef enum:
     LOG_UNSUBSCRIBE = 64
     LOG_INTERNAL = 128
     LOG_WEBSOCKETS = 256
+    LOG_TRACE = 0x40000000      # no type of lines: there is a trace. The packets' checks for LOG_DEBUG find it without a check of their own
 
 cdef enum:
     LOG_LINE_MAX = 1000         # bytes, as in Mosquitto

@@ -1,5 +1,5 @@
 # The settings of one broker: the configuration as numbers and views.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.topic.options cimport IndexOptions
 

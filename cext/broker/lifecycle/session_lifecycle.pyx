@@ -26,13 +26,13 @@ from cext.broker.core.bounds cimport DROP_SLICE, LINGER_MS, WORK_END
 from cext.broker.core.bridge_state cimport bridges_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport (
-    END_ERRNO, END_LOST, END_NORMAL, END_WITH_WILL, client_disconnect, log_ended, log_line, reason_text,
+    END_ERRNO, END_LOST, END_NORMAL, END_REFUSED, END_WITH_WILL, client_disconnect, log_ended, log_line, reason_text,
 )
 from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_CONNECTED, C_ENDED, C_NEW, Client, Will
 from cext.broker.core.job_state cimport JOB_DROP, Job
 from cext.broker.core.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.core.listener cimport Security
-from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_TRACE, LOG_WARNING, log_wanted
 from cext.broker.core.newcomers cimport newcomer_leave, newcomers_resume
 from cext.broker.core.pending_packet cimport pending_packet_free
 from cext.broker.core.publication_state cimport Publication
@@ -51,6 +51,7 @@ from cext.broker.routing.route cimport route
 from cext.broker.routing.session_release cimport session_release
 from cext.broker.routing.share cimport share_hand_over
 from cext.broker.rules.acl cimport ACL_WRITE, topic_reserved
+from cext.broker.trace.events cimport trace_closed
 from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT, RC_SERVER_SHUTTING_DOWN
 from cext.net.conn cimport conn_close, conn_finish
 from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, Conn, conn_close_pending, conn_unsent
@@ -224,6 +225,14 @@ cdef void plugin_notify_disconnected(Broker* b, Client* c, int reason) noexcept 
     event_post(b, security, EVENT_DISCONNECTED, id, user, reason_view)
 
 
+cdef const char* end_text(int reason) noexcept nogil:
+    if reason == END_REFUSED:
+        return "refused"
+    if reason == END_WITH_WILL:
+        return "disconnected with will"
+    return reason_text(reason)
+
+
 cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
     cdef uint8_t old_state = c.state
     if old_state == C_ENDED:
@@ -243,6 +252,8 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
         log_ended(b, c, reason)
         if 0x80 <= reason <= 0xFF:
             b.stats.protocol_disconnects += 1
+    if log_wanted(&b.log, LOG_TRACE):
+        trace_closed(b, c, end_text(reason))
     c.state = C_ENDED
     newcomer_leave(b, c)
     wheel_remove(&b.wheel, &c.timer)

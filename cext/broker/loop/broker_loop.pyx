@@ -27,7 +27,7 @@ from cext.broker.core.client cimport END_ERRNO, END_LOST, aliases_free, client_d
 from cext.broker.core.client_state cimport (
     C_CONNECTED, C_ENDED, Client, TIMER_ACCOUNTS, TIMER_AUTH_REQUEST, TIMER_BRIDGE, TIMER_CLIENT, TIMER_CURSORS, TIMER_DENIED,
     TIMER_LOG_RATES,
-    TIMER_RELOAD_HOLD, TIMER_RETAINED, TIMER_SESSION, client_of,
+    TIMER_RELOAD_HOLD, TIMER_RETAINED, TIMER_SESSION, TIMER_TRACE, client_of,
 )
 from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
 from cext.broker.core.job_state cimport JOB_FANOUT, JOB_KICK, JOB_REPLAY, Job
@@ -48,7 +48,7 @@ from cext.broker.lifecycle.session_lifecycle cimport (
 )
 from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
-from cext.broker.packets.dispatch cimport dispatch
+from cext.broker.packets.dispatch cimport dispatch, dispatch_traced
 from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
 from cext.broker.persist.pending_acks cimport pending_acks_free, pending_acks_job_done
 from cext.broker.replay.cursor cimport cursors_discard, cursors_timer, cursors_unblock
@@ -60,6 +60,8 @@ from cext.broker.routing.retain cimport replay_end, replay_slice, retained_expir
 from cext.broker.routing.route cimport fanout_end, fanout_slice
 from cext.broker.routing.session_release cimport session_release
 from cext.broker.storage.commit cimport durable_close, durable_fini, durable_start, durable_timeout_ms, durable_turn
+from cext.broker.trace.events cimport trace_sent
+from cext.broker.trace.slots cimport trace_timer_fired, tracing_fini
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
 from cext.net.conn cimport conn_close, conn_resume
 from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, Conn
@@ -148,6 +150,8 @@ cdef void timer_fired(void* ctx, Timer* t) noexcept nogil:
         lines_sum(<Broker*>ctx)
     elif t.kind == TIMER_RELOAD_HOLD:
         reload_hold_over(<Broker*>ctx)
+    elif t.kind == TIMER_TRACE:
+        trace_timer_fired(<Broker*>ctx, t)
     elif t.kind == TIMER_ACCOUNTS:
         accounts_timer(<Broker*>ctx)
     elif t.kind == TIMER_CURSORS:
@@ -352,6 +356,8 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.context_of = listener_context
     b.reactor.on_opened = conn_opened
     b.reactor.on_shaken = on_shaken
+    b.trace.sent = trace_sent
+    b.trace.input = dispatch_traced
     b.replay.discard = cursors_discard
     b.replay.unblock = cursors_unblock
     b.started_ms = b.reactor.now_ms
@@ -425,6 +431,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     if b.retained != NULL:
         retained_free(b.retained, retained_value_free, b)
     match_fini(&b.match)
+    tracing_fini(b)
     sys_fini(b)
     observe_end(b)
     mailbox_fini(b)

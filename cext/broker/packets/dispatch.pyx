@@ -25,6 +25,7 @@ from cext.broker.packets.handle_disconnect cimport handle_disconnect, handle_pin
 from cext.broker.packets.handle_publish cimport handle_publish
 from cext.broker.packets.handle_subscribe cimport handle_subscribe, handle_unsubscribe
 from cext.broker.persist.publication cimport memory_short
+from cext.broker.trace.events cimport trace_received
 from cext.codec.frame cimport (
     Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PINGRESP, T_PUBACK, T_PUBLISH, T_SUBACK, T_SUBSCRIBE, T_UNSUBACK,
     T_UNSUBSCRIBE, frame_next,
@@ -175,3 +176,29 @@ cdef size_t dispatch_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) no
             # the client does not read the broker's answers: read no more requests from it
             conn.flags |= CONN_PAUSED | CONN_HUNGRY
     return used
+
+
+cdef size_t dispatch_traced(void* broker, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
+    """Do the same while there is a trace: each packet goes into the traces before it is handled, and only once if it must wait."""
+    cdef Broker* b = <Broker*>broker
+    cdef Client* c = client_of(conn)
+    cdef Frame f
+    cdef size_t used = 0, taken
+    cdef uint64_t limit = turn_input_limit(b)
+    while used < n and not c.flags & CF_DOOMED and not conn.flags & CONN_PAUSED and p[used] >= 16:
+        if b.work >= limit:
+            conn_resume(&b.reactor, conn)
+            return used
+        if frame_next(p + used, n - used, b.settings.packet_max if c.state != C_NEW else connect_max(b), &f) != 1:
+            break
+        if not c.traced:
+            trace_received(b, c, &f)
+            c.traced = 1
+        taken = dispatch(broker, conn, p + used, f.total_len)
+        if taken == 0:
+            return used
+        c.traced = 0
+        used += taken
+        if c.state == C_ENDED:
+            return n
+    return used + dispatch(broker, conn, p + used, n - used) if used < n else used

@@ -52,7 +52,7 @@ from cext.codec.reason cimport (
 )
 from cext.net.conn_input cimport conn_steal_input
 from cext.session.message cimport MESSAGE_JOURNALLED, Message, RECORD_ROOM, message_bytes, message_ref, message_unref
-from cext.session.queue cimport InboundQos2, Inbox, inbox_add, inbox_find, inbox_forgotten, inbox_remove
+from cext.session.queue cimport InboundQos2, Inbox, inbox_add, inbox_count_copy, inbox_find, inbox_forgotten, inbox_remove
 from cext.topic.lines cimport Renaming
 from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
 

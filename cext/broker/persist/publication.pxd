@@ -2,8 +2,10 @@
 from libc.stdint cimport uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.log cimport LOG_TRACE, log_wanted
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.persist.events cimport event_dropped
+from cext.broker.trace.events cimport trace_dropped
 from cext.session.message cimport Message
 from cext.session.session cimport Session
 
@@ -22,6 +24,8 @@ cdef Message* publication_message(Broker* b, Publication* p, const uint32_t* sub
 cdef inline void dropped(Broker* b, const Session* s, int reason, View topic) noexcept nogil:
     b.stats.drops[reason] += 1
     event_dropped(b, s, reason, topic)
+    if log_wanted(&b.log, LOG_TRACE):
+        trace_dropped(b, s, reason, topic)
 
 # Same, for an outgoing message.
 cdef void drop_unlogged(Broker* b, const Session* s, int reason, View topic) noexcept nogil

@@ -113,5 +113,5 @@ cdef int write_renamed(Broker* b, Client* c, Publication* p, uint32_t flags) noe
         old += props_n
     memcpy(out, old, <size_t>(shape.p + shape.n - old))
     conn_wrote(&b.reactor, &c.conn, size)
-    count_publish(b, c, p, flags)
+    count_publish(b, c, p, flags, start, size - p.payload.n)
     return WROTE

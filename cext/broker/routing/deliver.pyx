@@ -16,6 +16,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport durable_lacks_memory
 from cext.broker.core.listener cimport Security
+from cext.broker.core.log cimport LOG_TRACE, log_wanted
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client, session_security
 from cext.broker.core.settings cimport OVERFLOW_LAST_VALUE
@@ -32,6 +33,7 @@ from cext.broker.routing.plugin_gate cimport GATED_READY, GatedDelivery, plugin_
 from cext.broker.routing.pump cimport pump
 from cext.broker.routing.write_publish cimport write_fail_reason, write_publish
 from cext.broker.rules.acl cimport ACL_READ
+from cext.broker.trace.events cimport trace_queued
 from cext.net.conn_output cimport conn_flush
 from cext.net.conn_state cimport CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, FLUSH_EARLY_BYTES
 from cext.session.message cimport Message, message_unref
@@ -113,8 +115,11 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
         page_out_some(b, s)
     if s.client != NULL:
         pump(b, s, p)
-    elif s.flags & SESSION_BRIDGE:
+        return
+    if s.flags & SESSION_BRIDGE:
         session_queued(b, s)
+    if log_wanted(&b.log, LOG_TRACE):
+        trace_queued(b, s, p.topic, qos & 3)
 
 
 cdef void deliver_now(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,

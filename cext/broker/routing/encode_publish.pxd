@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
-from cext.broker.core.log cimport LOG_DEBUG, log_wanted
+from cext.broker.core.log cimport LOG_DEBUG, LOG_TRACE, log_wanted
 from cext.broker.core.publication_state cimport Publication, Shape
 from cext.codec.encode cimport PublishHead
 from cext.codec.frame cimport V5
@@ -46,7 +46,8 @@ cdef void head_fill(Broker* b, PublishHead* h, Publication* p, int version, uint
 cdef Shape* shape_encode(Broker* b, Publication* p, uint32_t i, int version, uint32_t flags) noexcept nogil
 # Apply a topic alias [v5 3.3.2.3.4]. The first topics get an alias each until all are used, and keep it for the connection.
 cdef void alias_apply(Broker* b, Client* c, PublishHead* h) noexcept nogil
-cdef void log_sent_publish(Broker* b, Client* c, const Publication* p, uint32_t flags) noexcept nogil
+# Put a PUBLISH that was written to the client into traces and the debug log. out: its n bytes before the payload.
+cdef void sent_publish(Broker* b, Client* c, const Publication* p, uint32_t flags, const uint8_t* out, uint32_t n) noexcept nogil
 
 
 # Return the encoding of p for all subscribers of this version, QoS and retain flag; NULL = the buffer for shapes is full.
@@ -57,11 +58,11 @@ cdef inline Shape* shape_of(Broker* b, Publication* p, int version, uint32_t fla
     return shape_encode(b, p, i, version, flags & 7)
 
 
-# Count a PUBLISH that was written to the client, and log it at debug.
-cdef inline void count_publish(Broker* b, Client* c, const Publication* p, uint32_t flags) noexcept nogil:
+# Count a PUBLISH that was written to the client, and log it at debug. out: its n bytes before the payload.
+cdef inline void count_publish(Broker* b, Client* c, const Publication* p, uint32_t flags, const uint8_t* out, uint32_t n) noexcept nogil:
     c.out_packets += 1
     b.stats.messages_out += 1
     b.stats.publish_out += 1
     b.stats.publish_bytes_out += p.payload.n
-    if log_wanted(&b.log, LOG_DEBUG):
-        log_sent_publish(b, c, p, flags)
+    if log_wanted(&b.log, LOG_DEBUG | LOG_TRACE):
+        sent_publish(b, c, p, flags, out, n)

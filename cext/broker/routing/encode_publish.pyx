@@ -15,10 +15,18 @@ from cext.broker.core.bounds cimport SHAPES_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line_of
 from cext.broker.core.client_state cimport AliasOut, AliasSlot, Client
-from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX
+from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_TRACE, log_wanted
 from cext.broker.core.publication_state cimport Publication, Shape
+from cext.broker.trace.events cimport trace_published
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.codec.frame cimport V5
+
+
+cdef void sent_publish(Broker* b, Client* c, const Publication* p, uint32_t flags, const uint8_t* out, uint32_t n) noexcept nogil:
+    if log_wanted(&b.log, LOG_TRACE):
+        trace_published(b, c, p, out, n)
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_sent_publish(b, c, p, flags)
 
 
 cdef void log_sent_publish(Broker* b, Client* c, const Publication* p, uint32_t flags) noexcept nogil:

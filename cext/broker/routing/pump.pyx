@@ -11,6 +11,7 @@ from cext.broker.auth.bridge cimport bridge_choose_lines, bridge_default_lines
 from cext.broker.core.bounds cimport HIGH_WATER_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport CF_BRIDGE, Client
+from cext.broker.core.log cimport LOG_TRACE, log_wanted
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.core.stats cimport DROP_ACL_READ, DROP_EXPIRED, DROP_NO_NAME, DROP_REASONS
@@ -25,6 +26,7 @@ from cext.broker.routing.encode_publish cimport NO_ROOM, WROTE, publish_flags
 from cext.broker.routing.paged cimport pages_request
 from cext.broker.routing.plugin_gate cimport plugin_gate_may_read
 from cext.broker.routing.write_publish cimport write_fail_reason, write_publish
+from cext.broker.trace.events cimport trace_queued
 from cext.codec.frame cimport T_PUBREL
 from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY
 from cext.session.message cimport MESSAGE_AGAIN, Message, message_unref
@@ -131,6 +133,12 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     return 1
 
 
+cdef inline void pump_waits(Broker* b, Session* s, const Publication* p) noexcept nogil:
+    """Put a new delivery that is not sent at once into traces."""
+    if p != NULL and log_wanted(&b.log, LOG_TRACE):
+        trace_queued(b, s, p.topic, queue_at(&s.queue, s.queue.tail - 1).qos & 3)
+
+
 cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
     cdef Queue* q = &s.queue
     cdef Client* c = session_client(s)
@@ -140,16 +148,20 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
             return
         if c.conn.out_bytes > HIGH_WATER_BYTES:
             c.conn.flags |= CONN_HUNGRY      # on_drained calls pump again
+            pump_waits(b, s, p)
             return
         d = queue_at(q, q.next)
         if d.state == D_DONE:
             q.next += 1
         elif is_paged(d):
             pages_request(b, s)
+            pump_waits(b, s, p)
             return               # until the storage thread has read it
         elif d.qos & 3 and not window_open(b, c, q):
+            pump_waits(b, s, p)
             return
         elif d.qos & 3 == 2 and d.state == D_WAITING and not is_sendable(s, q.next):
+            pump_waits(b, s, p)
             return               # until its record is committed
         elif d.state == D_RELEASED:
             q.next += 1

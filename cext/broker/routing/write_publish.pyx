@@ -46,7 +46,7 @@ cdef inline int write_shape(Broker* b, Client* c, Publication* p, uint32_t flags
         out[shape.pid_at + 1] = <uint8_t>(flags >> 16)
         out[0] |= <uint8_t>(flags & FLAGS_DUP)
     conn_wrote(&b.reactor, &c.conn, shape.n)
-    count_publish(b, c, p, flags)
+    count_publish(b, c, p, flags, out, shape.n - p.payload.n)
     return WROTE
 
 
@@ -99,7 +99,7 @@ cdef int write_single(Broker* b, Client* c, Publication* p, uint32_t flags, cons
         if p.payload.n:
             memcpy(out + size, p.payload.p, p.payload.n)
         conn_wrote(&b.reactor, &c.conn, size + p.payload.n)
-    count_publish(b, c, p, publish_flags(h.qos, h.retain, h.dup, h.pid))
+    count_publish(b, c, p, publish_flags(h.qos, h.retain, h.dup, h.pid), out, size)
     return WROTE
 
 

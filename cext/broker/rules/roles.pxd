@@ -39,3 +39,12 @@ cdef uint32_t roles_profile(const Roles* r, View username) noexcept nogil
 # Return 1 if a rule or the defaults allow, 0 if a rule denies, -1 if neither decides. `access`: 1 read, 2 write, 4 subscribe, 8 unsubscribe.
 # `topic`: the topic, or the filter as the client sent it ($share/GROUP/ included).
 cdef int roles_verdict(const Roles* r, uint32_t profile, View username, View client_id, View topic, uint8_t access) noexcept nogil
+
+ctypedef struct RuleFound:
+    uint8_t access               # given: 1 read, 2 write, 4 subscribe, 8 unsubscribe
+    bint plain                   # 1: the role refuses subscriptions with wildcards
+    uint32_t role
+    uint32_t rule                # place << 1 | allow
+
+# Find the rule by which roles_verdict decides; 0: no rule. For traces, which explain a verdict.
+cdef bint roles_rule_of(const Roles* r, uint32_t profile, View username, View client_id, View topic, RuleFound* found) noexcept nogil

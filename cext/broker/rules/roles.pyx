@@ -215,3 +215,22 @@ cdef int roles_verdict(const Roles* r, uint32_t profile, View username, View cli
     if not r.defaults & access or (topic.n >= CONTROL_N and memcmp(topic.p, b"$CONTROL", CONTROL_N) == 0):
         return -1
     return 1
+
+
+cdef bint roles_rule_of(const Roles* r, uint32_t profile, View username, View client_id, View topic, RuleFound* found) noexcept nogil:
+    cdef RolesSubject w
+    cdef uint32_t i
+    found.rule = ROLES_NONE
+    if topic.n == 0 or profile == ROLES_UNKNOWN_USER:
+        return 0
+    w.r = r
+    w.username = username
+    w.client_id = client_id
+    w.topic = topic
+    for i in range(r.starts[profile], r.starts[profile + 1]):
+        found.role = r.lists[i]
+        found.plain = found.access == SUBSCRIBE and has_wildcard(topic) and r.plain[found.role]
+        found.rule = rule_of(&w, found.role, found.access, found.access == SUBSCRIBE and has_wildcard(topic))
+        if found.rule != ROLES_NONE:
+            return 1
+    return 0

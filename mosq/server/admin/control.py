@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from mosq.records import Answer, Request
 
     BridgeStates = Callable[[], list[dict[str, Any]]]
+    from mosq.server.admin.traces import Traces
+
     Messages = list[tuple[str, bytes]]              # (topic, payload)
     Work = Generator[bool, None, Messages]
     Handler = Callable[["Requester", bytes], Messages | Work]
@@ -46,10 +48,12 @@ BUSY, RELOADED = (b'{"responses":[{"command":"Unknown command","error":"%s"}]}' 
 class Requester:
     """The client that sent a request, with its state at that time."""
 
-    __slots__ = ("address", "client_id", "security", "further_answers", "username")
+    __slots__ = ("address", "client_id", "correlation", "further_answers", "handle", "security", "username")
 
-    def __init__(self, client_id: str, username: "str | None", address: str, security: int) -> None:
+    def __init__(self, client_id: str, username: "str | None", address: str, security: int,  # parameters: of a request
+                 handle: int = 0, correlation: bytes | None = None) -> None:
         self.client_id, self.username, self.address, self.security = client_id, username, address, security
+        self.handle, self.correlation = handle, correlation
         self.further_answers: list[Answer] = []  # further answers for the engine, sent after the response
 
 
@@ -99,6 +103,7 @@ class ControlTopics:
         self._handlers: dict[str, tuple[Handler, bool]] = {}
         self._lines: dict[str, _Line] = {}      # no line is empty; the topic with the next turn is first
         self._refused: list[Answer] = []       # answers to requests that a reload cut off
+        self.traces: Traces | None = None
 
     def add(self, topic: str, handler: "Handler", *, private: bool = False) -> None:
         """Register the handler of a topic. Raises ValueError if the topic is no control topic or is taken."""
@@ -126,11 +131,18 @@ class ControlTopics:
                     answers += self._refusal(request, BUSY)
         if self._lines:
             answers += self._work_off()
+        if self.traces is not None and self.traces.running:
+            answers += self.traces.serve()
         return answers, others
 
     def take_over(self, earlier: "ControlTopics") -> None:
         """Take over the unfinished requests of the configuration that this one replaces."""
         self._refused += earlier._refused
+        if earlier.traces is not None and earlier.traces.running:
+            if self.traces is not None:
+                self.traces.take_over(earlier.traces)
+            else:
+                earlier.traces.stop_all()
         for topic, line in earlier._lines.items():
             if topic in self._handlers:
                 for request in line.not_begun():
@@ -163,7 +175,8 @@ class ControlTopics:
         request = line.requests[0]
         topic = request.topic
         if line.requester is None:
-            line.requester = Requester(request.client_id, request.username, request.address, request.security)
+            line.requester = Requester(request.client_id, request.username, request.address, request.security,
+                                       request.handle, request.correlation)
         messages: Messages = []
         try:
             if line.work is None:

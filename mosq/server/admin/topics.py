@@ -21,8 +21,10 @@ def topics_of(config: "Config", engine: "Callable[[], Engine]", report: "Callabl
     dict for each bridge, see docs/control.md."""
     topics = ControlTopics(report, wake)
     if config.enable_control_api:
-        from mosq.server.admin import broker, inspect
+        from mosq.server.admin import broker, inspect, traces
 
         topics.add(broker.TOPIC, broker.commands(config, topics.names, report))
         topics.add(inspect.TOPIC, inspect.commands(engine, bridges, report), private=True)
+        topics.traces = traces.Traces(engine)
+        topics.add(traces.TOPIC, traces.commands(topics.traces, report), private=True)
     return topics

@@ -1,0 +1,254 @@
+"""`$CONTROL/mosq/trace/v1`: traces of a client, a topic filter or an address (docs/trace.md).
+
+    startTrace -> {"trace": 1}      readTrace -> one batch of events      stopTrace      listTraces
+
+A reader asks for each batch. The answer has no data, and the batch follows when there is an event. So a reader that
+does not ask gets nothing, and its events wait here until WAITING_MAX bytes; further ones are counted and
+dropped. The answers go only to the client that began the trace. A trace ends with that client's connection.
+
+The data plane decides which event belongs to a trace and limits the rate. This module knows the forms of events, not
+packets.
+"""
+
+import json
+from binascii import b2a_base64
+from collections import deque
+from errno import EAGAIN
+
+from mosq.records import CommandAnswer
+from mosq.server.admin.commands import CommandError, Commands
+from mosq.stat_names import DROPS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mosq.engine import Engine
+    from mosq.records import Answer, TraceEvent
+    from mosq.server.admin.commands import Fields
+    from mosq.server.admin.control import Requester
+
+TOPIC = "$CONTROL/mosq/trace/v1"
+ANSWER = f"{TOPIC}/response"
+WAITING_MAX = 1 << 20           # bytes of encoded events that wait for their reader
+BATCH_MAX = 1 << 16             # bytes after which a batch ends
+PAYLOAD, PAYLOAD_MAX = 128, 16384
+RATE, RATE_MAX = 1000, 100_000
+SECONDS, SECONDS_MAX = 3600, 86400
+COUNT_MAX = 1 << 40
+UNREAD_MAX = 4                  # ended traces whose last events were not read
+PORT_MAX = 65535
+
+KINDS = ("", "received", "sent", "access", "queued", "dropped", "closed", "ended")
+RECEIVED, SENT, ACCESS, QUEUED, DROPPED, CLOSED, ENDED = range(1, 8)
+VERDICTS = ("denied", "allowed", "plugin")
+ACCESSES = {1: "read", 2: "write", 4: "subscribe", 8: "unsubscribe"}
+ENDS = ("stopped", "time", "owner", "count")
+GONE = "No such trace"
+
+
+class Trace:
+    """One trace and the events that wait for its reader."""
+
+    def __init__(self, number: int, requester: "Requester", what: "dict[str, Any]", payload: int) -> None:
+        self.number, self.what, self.payload = number, what, payload
+        self.handle, self.client_id = requester.handle, requester.client_id
+        self.waiting: deque[bytes] = deque()
+        self.waiting_bytes = 0
+        self.passed = self.missed = 0           # events so far; those that the reader was too slow for
+        self.ended: str | None = None
+        self.is_done = False                    # the reader has received the end
+        self.wants = False                      # the reader has asked for a batch
+        self.losses = (0, 0)                    # above the rate, without room, at the end
+        self.correlation: bytes | None = None
+
+    def put(self, event: "TraceEvent") -> None:
+        """Append an event, or count it as missed."""
+        encoded = json.dumps(form(event, self.payload), ensure_ascii=False, separators=(",", ":")).encode()
+        if self.waiting_bytes + len(encoded) > WAITING_MAX:
+            self.missed += 1
+            return
+        self.passed += 1
+        self.waiting.append(encoded)
+        self.waiting_bytes += len(encoded)
+
+    def has_news(self) -> bool:
+        """Return whether a batch can be made."""
+        return bool(self.waiting) or self.ended is not None
+
+    def batch(self, losses: tuple[int, int]) -> bytes:
+        """Return the next events as the JSON of one response, and forget them."""
+        first = self.passed - len(self.waiting)
+        room = BATCH_MAX
+        events = []
+        while self.waiting and room > 0:
+            events.append(self.waiting.popleft())
+            room -= len(events[-1])
+        self.waiting_bytes -= BATCH_MAX - room
+        about = {"trace": self.number, "first": first, "lost": {"rate": losses[0], "ring": losses[1],
+                                                                "reader": self.missed}}
+        if self.ended is not None and not self.waiting:
+            about["ended"] = self.ended
+            self.is_done = True
+        return b'%b,"events":[%b]}' % (json.dumps(about).encode()[:-1], b",".join(events))
+
+
+class Traces:
+    """The traces of a broker."""
+
+    def __init__(self, engine: "Callable[[], Engine]") -> None:
+        self._engine = engine
+        self.running: dict[int, Trace] = {}     # by number; ended ones too, until their reader has all events
+        self._of_slot: dict[int, deque[Trace]] = {}     # a new trace may begin before the end of the last was read
+
+    # ------------------------------------------------------------ commands
+
+    def start(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
+        """Begin a trace. Raises CommandError."""
+        spec = _wanted(fields)
+        payload = fields.number("payload", PAYLOAD, PAYLOAD_MAX)
+        spec |= {"owner": requester.handle, "payload": payload, "rate": fields.number("rate", RATE, RATE_MAX, 1),
+                 "seconds": fields.number("seconds", SECONDS, SECONDS_MAX, 1),
+                 "most": fields.number("count", COUNT_MAX, COUNT_MAX, 1)}
+        try:
+            number, slot = self._engine().trace(spec)
+        except ValueError:
+            raise CommandError("Invalid topic: expected a filter without $share") from None
+        except OSError as error:
+            raise CommandError("Too many traces at once" if error.errno == EAGAIN else "No memory") from None
+        trace = Trace(number, requester, {"kind": spec["kind"], "what": spec["shown"]}, payload)
+        unread = [one.number for one in self.running.values() if one.ended is not None]
+        if len(unread) >= UNREAD_MAX:           # their readers may be gone
+            del self.running[unread[0]]
+        self.running[number] = trace
+        self._of_slot.setdefault(slot, deque()).append(trace)
+        return {"trace": number, "payload": payload, "rate": spec["rate"], "seconds": spec["seconds"]}
+
+    def read(self, requester: "Requester", fields: "Fields") -> None:
+        """Ask for a batch; `serve` sends it."""
+        trace = self._own(requester, fields)
+        trace.wants, trace.correlation = True, requester.correlation
+
+    def stop(self, requester: "Requester", fields: "Fields") -> None:
+        """End a trace; its last events can still be read."""
+        self._engine().trace_stop(self._own(requester, fields).number)
+
+    def list_traces(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
+        """Return the traces of all clients."""
+        return {"traces": [{"trace": one.number, **one.what, "clientid": one.client_id}
+                           for one in self.running.values() if one.ended is None]}
+
+    def _own(self, requester: "Requester", fields: "Fields") -> Trace:
+        trace = self.running.get(fields.number("trace", 0, COUNT_MAX))
+        if trace is None or trace.handle != requester.handle:
+            raise CommandError(GONE)
+        return trace
+
+    # ------------------------------------------------------------ events
+
+    def serve(self) -> "list[Answer]":
+        """Distribute the new events; return the batches for readers that wait."""
+        engine = self._engine()
+        for event in engine.trace_events():
+            for slot, traces in list(self._of_slot.items()):
+                if event.slots >> slot & 1 and traces:
+                    self._put(event, slot, traces)
+        answers: list[Answer] = []
+        for trace in list(self.running.values()):
+            if trace.wants and trace.has_news():
+                trace.wants = False
+                answers.append(CommandAnswer(trace.handle, [(ANSWER, self._response(trace))], trace.correlation))
+            if trace.is_done:
+                del self.running[trace.number]
+        return answers
+
+    def _put(self, event: "TraceEvent", slot: int, traces: "deque[Trace]") -> None:
+        if event.event != ENDED:
+            traces[0].put(event)
+            return
+        trace = traces.popleft()
+        trace.losses = self._engine().trace_losses(slot) if not traces else trace.losses
+        trace.ended = ENDS[event.code]
+        if trace.ended == "owner":
+            del self.running[trace.number]
+
+    def _response(self, trace: Trace) -> bytes:
+        slot = next((slot for slot, traces in self._of_slot.items() if traces and traces[0] is trace), None)
+        if slot is not None:
+            trace.losses = self._engine().trace_losses(slot)
+        return b'{"responses":[{"command":"readTrace","data":%b}]}' % trace.batch(trace.losses)
+
+    def take_over(self, earlier: "Traces") -> None:
+        """Continue the traces after a reload."""
+        self.running, self._of_slot = earlier.running, earlier._of_slot
+
+    def stop_all(self) -> None:
+        """End all traces: no topic for them is left."""
+        for number in list(self.running):
+            self._engine().trace_stop(number)
+        self._engine().trace_events()
+        self.running.clear()
+
+
+def commands(traces: Traces, report: "Callable[[int, str], None]") -> Commands:
+    """Return the handler of the topic."""
+    def quiet(kind: int, line: str) -> None:
+        if not line.endswith(" | readTrace"):
+            report(kind, line)
+
+    return Commands("Trace", TOPIC, {"startTrace": traces.start, "readTrace": traces.read, "stopTrace": traces.stop,
+                                     "listTraces": traces.list_traces}, quiet)
+
+
+def _wanted(fields: "Fields") -> "dict[str, Any]":
+    """Return what a trace follows, for the engine. Raises CommandError."""
+    given = [name for name in ("clientid", "topic", "address") if fields.optional(name) is not None]
+    if len(given) != 1:
+        raise CommandError("Expected one of clientid, topic and address")
+    text = fields.text(given[0])
+    if given[0] == "address":
+        return {"kind": "address", "what": b"", "shown": text, **_network(text)}
+    return {"kind": "client" if given[0] == "clientid" else "topic", "what": text.encode(), "shown": text}
+
+
+def _network(text: str) -> "dict[str, Any]":
+    """Return network, bits and port of `ADDRESS`, `ADDRESS/BITS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`."""
+    from ipaddress import IPv4Network, ip_network  # slow to load
+
+    host, port = text, 0
+    if text.startswith("[") or text.count(":") == 1:
+        host, _, digits = text.rpartition(":") if not text.endswith("]") else (text, "", "0")
+        if not digits.isascii() or not digits.isdigit() or len(digits) > 5 or int(digits) > PORT_MAX:
+            raise CommandError("Invalid address: expected ADDRESS, ADDRESS/BITS, ADDRESS:PORT or [ADDRESS]:PORT")
+        host, port = host.strip("[]"), int(digits)
+    try:
+        network = ip_network(host, strict=False)
+    except ValueError:
+        raise CommandError("Invalid address: expected ADDRESS, ADDRESS/BITS, ADDRESS:PORT or [ADDRESS]:PORT") from None
+    is_v4 = isinstance(network, IPv4Network)
+    packed = network.network_address.packed
+    return {"network": bytes(10) + b"\xff\xff" + packed if is_v4 else packed,
+            "bits": network.prefixlen + (96 if is_v4 else 0), "port": port}
+
+
+def form(event: "TraceEvent", payload_max: int) -> "dict[str, Any]":
+    """Return an event in the words of the API."""
+    data: dict[str, Any] = {"time": event.us, "event": KINDS[event.event], "clientid": event.client_id}
+    if event.client:
+        data |= {"connection": event.client, "address": event.address, "port": event.port,
+                 "listener": event.listener, "version": event.version}
+    if event.topic:
+        data["topic"] = event.topic
+    if event.event in (RECEIVED, SENT):
+        data |= {"ownAddress": event.own_address, "size": event.total, "head": len(event.head),
+                 "frame": b2a_base64(event.head + event.payload[:payload_max], newline=False).decode()}
+    elif event.event == ACCESS:
+        data |= {"verdict": VERDICTS[event.code], "access": ACCESSES.get(event.qos, "?"), "rule": event.text}
+    elif event.event == QUEUED:
+        data |= {"qos": event.qos, "queue": event.queue}
+    elif event.event == DROPPED:
+        data["reason"] = DROPS[event.code] if event.code < len(DROPS) else str(event.code)
+    elif event.event == CLOSED:
+        data["reason"] = event.text
+    return data

@@ -1,0 +1,1 @@
+"""`mosq trace`: follow a client, a topic or an address of a running broker, packet by packet."""
