@@ -226,6 +226,8 @@ cdef void filters_put(Broker* b, Client* c, TraceEvent* packet, const Frame* f) 
     cdef Subscribe items
     cdef SubscribeItem item
     cdef View filter
+    filter.p = NULL
+    filter.n = 0
     if f.first >> 4 == T_SUBSCRIBE:
         if decode_subscribe(f, c.version, &items) == 0:
             while subscribe_next(&items, &item):
