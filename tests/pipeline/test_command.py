@@ -175,7 +175,7 @@ def test_follow_runs_until_a_signal(spark: SparkSession, tmp_path: Path, monkeyp
     monkeypatch.setattr(live.Live, "report", ended)
     monkeypatch.setattr(type(spark), "stop", lambda session: None)       # other tests use the session
     assert main(["pipeline", "run", "-s", str(found.file)]) == 0
-    lines = capsys.readouterr().err.splitlines()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("batch ")]
     assert lines[0].startswith("batch 0  600 rows") and "  0 behind" in lines[-1], lines
     asked = duck.Duck(found)
     assert asked.base.execute("SELECT count(*), count(DISTINCT seq), max(seq) FROM bronze").fetchall() == [(1200, 1200, 1199)]
