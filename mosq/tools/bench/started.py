@@ -36,6 +36,7 @@ log_type error
 """
 START_S = 15.0
 PORTS_FROM = 10_000
+PROCESSES = 64
 PR_SET_PDEATHSIG = 1
 
 
@@ -43,13 +44,15 @@ def free_port() -> int:
     """Return a free port below the range of ephemeral ports.
 
     A client that repeatedly connects to an unused ephemeral port may get that port as its own, and connect to itself.
+    Processes whose numbers differ by less than PROCESSES never choose the same port at the same time.
     """
     clients = 32768
     with contextlib.suppress(OSError, ValueError):
         clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((HOST, random.randrange(PORTS_FROM, clients) if clients > PORTS_FROM else 0))
+            first = PORTS_FROM + os.getpid() % PROCESSES
+            probe.bind((HOST, random.randrange(first, clients, PROCESSES) if clients > first else 0))
             return int(probe.getsockname()[1])
 
 
