@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from mosq.auth.pool import NICE, Pool
+from tests.harness.effort import TIMEOUT_S
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_work_runs_in_threads_of_low_priority(pools):
         done.set()
 
     assert pools().put(work)
-    assert done.wait(5)
+    assert done.wait(TIMEOUT_S)
     assert seen == [max(NICE, os.getpriority(os.PRIO_PROCESS, os.getpid()))]
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) < NICE
 
@@ -61,10 +62,10 @@ def test_a_full_pool_refuses_work(pools):
 
     def block():
         begun.set()
-        go.wait(5)
+        go.wait(TIMEOUT_S)
 
     assert pool.put(block)
-    assert begun.wait(5)
+    assert begun.wait(TIMEOUT_S)
     assert pool.put(go.is_set)
     assert pool.put(go.is_set)
     assert not pool.put(go.is_set)
@@ -77,7 +78,7 @@ def test_an_exception_is_reported_by_name_and_the_thread_continues(pools):
     pool = pools(failed=names.append)
     pool.put(lambda: {}["secret"])
     pool.put(done.set)
-    assert done.wait(5)
+    assert done.wait(TIMEOUT_S)
     assert names == ["KeyError"]
 
 
@@ -92,7 +93,7 @@ def test_idle_is_called_after_the_last_work(pools):
     pool = pools(when_idle=idle)
     pool.put(lambda: order.append("a"))
     pool.put(lambda: order.append("b"))
-    assert done.wait(5)
+    assert done.wait(TIMEOUT_S)
     assert order[-1] == "idle"
 
 
@@ -102,10 +103,10 @@ def test_close_drops_queued_work_and_runs_the_last(pools):
 
     def block():
         begun.set()
-        go.wait(5)
+        go.wait(TIMEOUT_S)
 
     pool.put(block)
-    assert begun.wait(5)
+    assert begun.wait(TIMEOUT_S)
     pool.put(lambda: done.append("dropped"))
     assert not pool.close(0, lambda: done.append("last"))
     assert not pool.put(go.set)
@@ -128,7 +129,7 @@ def test_a_failed_thread_start_refuses_work_and_is_tried_again(pools, monkeypatc
     done = threading.Event()
     pool = pools(threads=3)
     assert pool.put(done.set)               # one thread does everything
-    assert done.wait(5)
+    assert done.wait(TIMEOUT_S)
     none = pools()
     assert not none.put(done.clear)
     left.append(1)

@@ -9,6 +9,7 @@ import pytest
 
 import mosq
 from tests.harness.broker import Broker
+from tests.harness.effort import TIMEOUT_S
 
 N = 5000
 
@@ -53,9 +54,9 @@ def test_paho_receives_every_published_message(bench) -> None:
         watcher.connect("127.0.0.1", broker.port)
         watcher.subscribe("bench/#", 1)
         watcher.loop_start()
-        assert subscribed.wait(10)
+        assert subscribed.wait(TIMEOUT_S)
         phase, = bench("fan-in", broker.port, messages=N, qos=1, publishers=5, subscribers=1).phases
-        assert last.wait(10)
+        assert last.wait(TIMEOUT_S)
         watcher.disconnect()
         watcher.loop_stop()
     assert phase.exact and len(seen) == phase.published == phase.delivered == N

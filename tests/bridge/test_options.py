@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.bridge.conftest import World, block, unused_port
-from tests.harness.effort import AT_ONCE_S
+from tests.harness.effort import AT_ONCE_S, TIMEOUT_S
 from tests.harness.packets import (
     Connack,
     Connect,
@@ -533,14 +533,14 @@ def test_without_round_robin_the_bridge_returns_to_the_first(world: World) -> No
     peer = second.accept()
     peer.welcome()
     with socket.create_server(("127.0.0.1", main)) as server:
-        server.settimeout(12)
+        server.settimeout(TIMEOUT_S)
         probe, _ = server.accept()              # does it listen?
         assert probe.recv(1) == b""
         probe.close()
         peer.closed()
         while True:
             back, _ = server.accept()
-            back.settimeout(12)
+            back.settimeout(TIMEOUT_S)
             if back.recv(1, socket.MSG_PEEK):
                 break
             back.close()                        # another probe of the port

@@ -14,6 +14,7 @@ import pytest
 
 from mosq.engine import new_engine
 from tests.harness.broker import free_port
+from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Connack, Connect, Publish, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
@@ -312,7 +313,7 @@ def unix(path: Path, **options: object) -> dict[str, object]:
 
 def response(path: Path, to: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(5)
+        sock.settimeout(TIMEOUT_S)
         sock.connect(str(path))
         sock.sendall(to)
         return sock.recv(4)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.broker.conftest import Guest
 from tests.harness.broker import Broker
+from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Connect, Pingreq, Puback, Publish, Subscribe, split
 
 FILTERS = 70_000  # more than a 16-bit counter holds
@@ -73,7 +74,7 @@ def test_a_client_with_many_replays_does_not_slow_down_others(guest: Guest, end:
             if end == "close":
                 wire.close()
         witness = guest(broker, "witness")
-        witness.sock.settimeout(5)
+        witness.sock.settimeout(TIMEOUT_S)
         for _ in range(1000):
             witness.expect_nothing()
         assert broker.alive()

@@ -18,6 +18,7 @@ from mosq.config.options import find_option
 from tests.cli.effects_tls import OF_TLS
 from tests.cli.site import Check, Client, Site, refused
 from tests.config.keywords import KEYWORDS
+from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Connect, Disconnect, Pingreq, Pingresp, Puback, Publish
 from tests.harness.properties import P
 
@@ -190,7 +191,7 @@ def _pid_file(b: Site) -> bool:
 def _unix(b: Site) -> bool:
     path = b.dir / "s"
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(5)
+        sock.settimeout(TIMEOUT_S)
         sock.connect(str(path))
         sock.sendall(Connect("u").encode(5))
         return stat.S_ISSOCK(os.stat(path).st_mode) and sock.recv(4)[3] == 0

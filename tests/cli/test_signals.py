@@ -17,6 +17,7 @@ from mosq.cli.commands import mosq as mosq_commands
 from mosq.cli.commands_signal import brokers, is_broker
 from mosq.server.tree import tree_lines
 from mosq.records import SubscriptionRow
+from tests.harness.effort import TIMEOUT_S
 
 REFUSED = "Error: The configuration was not reloaded, the old one stays in force: "
 
@@ -46,7 +47,7 @@ def test_a_reload_applies_every_changed_option(start, until, conf, tmp_path):
     until(process, "'pid_file' has changed; the change takes effect at the next start.")
     assert until(process, "'hash_buckets' has changed")[-1].endswith("; the change takes effect at the next start.")
     process.terminate()
-    assert process.wait(5) == 0
+    assert process.wait(TIMEOUT_S) == 0
     assert (tmp_path / "log").read_text().endswith("mosq version 0.2.0 terminating\n")
 
 
@@ -69,7 +70,7 @@ def test_a_failed_reload_changes_nothing_and_logs_one_line(lines, why, start, un
     process.send_signal(signal.SIGHUP)
     assert str(path) in until(process, REFUSED)[-1]
     process.terminate()
-    assert process.wait(5) == 0
+    assert process.wait(TIMEOUT_S) == 0
     assert process.stdout.read() == ""
 
 
@@ -83,7 +84,7 @@ def test_compat_ends_with_mosquittos_status_on_a_bad_acl_file(start, until, conf
     conf(f"acl_file {path}.none\nlistener 1891 127.0.0.1\n")
     process.send_signal(signal.SIGHUP)
     until(process, "The configuration was not reloaded, and the broker ends (compat): ")
-    assert process.wait(5) == 3
+    assert process.wait(TIMEOUT_S) == 3
 
 
 def test_the_other_signals(start, until, conf, tmp_path):
@@ -101,7 +102,7 @@ def test_the_other_signals(start, until, conf, tmp_path):
     assert [process.stdout.readline() for _ in range(8)] == [
         "    \n", "      \n", "        a\n", "          b (s1, 1)\n", "    \n", "      \n", "        a\n", "          b (g: s2, 0)\n"]
     process.terminate()
-    assert process.wait(5) == 0
+    assert process.wait(TIMEOUT_S) == 0
     assert "the loop runs" in (tmp_path / "log.1").read_text()
     assert "terminating" in (tmp_path / "log").read_text()
 
@@ -111,7 +112,7 @@ def test_log_topics(start, until, conf):
     until(process, "the loop runs")
     process.terminate()
     told = [json.loads(line) for line in process.stdout]
-    assert process.wait(5) == 0
+    assert process.wait(TIMEOUT_S) == 0
     assert {(kind, topic, qos, retain) for kind, topic, _, qos, retain in told} == {
         ("publish", "$SYS/broker/log/N", 2, False), ("publish", "$SYS/broker/log/I", 2, False)}
     assert [payload.split(": ", 1)[1] for _, _, payload, _, _ in told] == [
@@ -144,7 +145,7 @@ def systemd(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(tmp_path / "notify"))
         os.chmod(tmp_path / "notify", 0o777)        # like systemd's
-        sock.settimeout(5)
+        sock.settimeout(TIMEOUT_S)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         yield sock
 
@@ -160,18 +161,18 @@ def test_systemd_is_notified(start, until, conf, systemd):
     assert systemd.recv(100) == b"READY=1"
     process.terminate()
     assert systemd.recv(100) == b"STOPPING=1"
-    assert process.wait(5) == 0
+    assert process.wait(TIMEOUT_S) == 0
 
 
 def test_an_abstract_socket(start, until, monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(f"\0mosq-test-{os.getpid()}")
-        sock.settimeout(5)
+        sock.settimeout(TIMEOUT_S)
         monkeypatch.setenv("NOTIFY_SOCKET", f"@mosq-test-{os.getpid()}")
         process = start()
         assert sock.recv(100) == b"READY=1"
         process.terminate()
-        assert process.wait(5) == 0
+        assert process.wait(TIMEOUT_S) == 0
 
 
 def test_the_watchdog_is_fed_while_the_loop_answers(start, conf, systemd, monkeypatch):
@@ -181,7 +182,7 @@ def test_the_watchdog_is_fed_while_the_loop_answers(start, conf, systemd, monkey
     process.terminate()
     while systemd.recv(100) != b"STOPPING=1":
         pass
-    assert process.wait(5) == 0
+    assert process.wait(TIMEOUT_S) == 0
 
 
 def test_the_watchdog_is_not_fed_for_a_loop_that_hangs(start, conf, systemd, monkeypatch):
@@ -191,7 +192,7 @@ def test_the_watchdog_is_not_fed_for_a_loop_that_hangs(start, conf, systemd, mon
     assert select.select([systemd], [], [], 0.3)[0] == []
     process.terminate()
     assert systemd.recv(100) == b"STOPPING=1"
-    assert process.wait(5) == 0
+    assert process.wait(TIMEOUT_S) == 0
 
 
 def test_a_watchdog_of_another_process(start, conf, systemd, monkeypatch):
@@ -202,10 +203,10 @@ def test_a_watchdog_of_another_process(start, conf, systemd, monkeypatch):
     systemd.settimeout(0.2)                 # several periods of the watchdog
     with pytest.raises(TimeoutError):
         systemd.recv(100)
-    systemd.settimeout(10)
+    systemd.settimeout(TIMEOUT_S)
     process.terminate()
     assert systemd.recv(100) == b"STOPPING=1"
-    assert process.wait(5) == 0
+    assert process.wait(TIMEOUT_S) == 0
 
 
 # ---- environment
@@ -242,7 +243,7 @@ def test_puid_and_umask_of_containers(start, until, conf, monkeypatch, request):
         assert (status["Uid"].split(), status["Gid"].split(), status["Groups"].split()) == (["1234"] * 4, ["2345"] * 4, ["2345"])
         assert (tmp_path / "log").stat().st_uid == 1234         # the broker must be able to open its log again
     process.terminate()
-    assert process.wait(5) == 0
+    assert process.wait(TIMEOUT_S) == 0
 
 
 # ---- mosq signal
@@ -254,7 +255,7 @@ def test_mosq_signal(start, until, conf, mosq):
     assert mosq("signal", "-p", process.pid, "config-reload").returncode == 0
     until(process, "Reloading config.")
     assert mosq("signal", "-p", process.pid, "shutdown").returncode == 0
-    assert process.wait(5) == 0
+    assert process.wait(TIMEOUT_S) == 0
     gone = mosq("signal", "-p", process.pid, "log-rotate")
     assert gone.returncode == 1
     assert f"Error: Process {process.pid}: No such process." in gone.stderr

@@ -11,6 +11,7 @@ import pytest
 from mosq.config.model import Listener
 from mosq.server.http.listeners import open_listeners
 from tests.harness.broker import Broker
+from tests.harness.effort import TIMEOUT_S
 
 
 def opened(path, before=()):
@@ -66,7 +67,7 @@ def test_pages_by_a_unix_socket():
         assert stat.S_IMODE(path.stat().st_mode) == 0o770
         connection = http.client.HTTPConnection("localhost")
         connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(10)
+        connection.sock.settimeout(TIMEOUT_S)
         connection.sock.connect(str(path))
         connection.request("GET", "/api/v1/health")
         assert connection.getresponse().status == 200

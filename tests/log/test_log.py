@@ -12,6 +12,7 @@ from mosq.log_types import LOG_ALL
 from mosq.log.log import Log
 from mosq.log.json_lines import code_of
 from mosq.records import LogLine
+from tests.harness.effort import TIMEOUT_S
 
 
 def closed(log):
@@ -148,7 +149,7 @@ def test_another_configuration(tmp_path):
 
 def test_syslog(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
-        server.settimeout(5)
+        server.settimeout(TIMEOUT_S)
         log = Log(("syslog",), mask=LOG_ALL, facility=5)
         log.syslog.address = str(tmp_path / "dev-log")
         log.write([LogLine(1700000000, 8, "nobody listens")])
@@ -167,7 +168,7 @@ def test_syslog(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:     # its server was started again
         os.unlink(tmp_path / "dev-log")
         server.bind(str(tmp_path / "dev-log"))
-        server.settimeout(5)
+        server.settimeout(TIMEOUT_S)
         log.write([LogLine(1700000000, 8, "again")])
         assert b"were lost" in server.recv(1000)
         assert server.recv(1000).endswith(b": again")

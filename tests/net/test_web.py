@@ -187,7 +187,7 @@ def test_a_reader_that_does_not_read_is_bounded(run: Run, web: Open) -> None:
     stats = broker.stats()
     assert stats["unsent_bytes"] < (1 << 20) + 400_000
     assert stats["buffers_used_bytes"] < 3 << 20
-    ws.sock.settimeout(10)
+    ws.sock.settimeout(TIMEOUT_S)
     for _ in range(50):
         assert set(ws.recv()[::2]) <= {0xD0, 0x00}  # the broker still answers
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
 import random
 import signal
@@ -44,16 +45,25 @@ def free_port() -> int:
     """Return a free port below the range of ephemeral ports.
 
     A client that repeatedly connects to an unused ephemeral port may get that port as its own, and connect to itself.
-    Processes whose numbers differ by less than PROCESSES never choose the same port at the same time.
+    Processes whose numbers differ by less than PROCESSES never choose the same port at the same time. A process gets
+    each of its ports once before it gets one of them again.
     """
+    ports = _ports(os.getpid())
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, next(ports)))
+            return int(probe.getsockname()[1])
+
+
+@functools.cache
+def _ports(pid: int) -> Iterator[int]:
+    """Yield the ports of this process in a random order, without end; 0 if ephemeral ports leave no room."""
     clients = 32768
     with contextlib.suppress(OSError, ValueError):
         clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            first = PORTS_FROM + os.getpid() % PROCESSES
-            probe.bind((HOST, random.randrange(first, clients, PROCESSES) if clients > first else 0))
-            return int(probe.getsockname()[1])
+    ports = list(range(PORTS_FROM + pid % PROCESSES, clients, PROCESSES)) or [0]
+    random.shuffle(ports)
+    return itertools.cycle(ports)
 
 
 @contextlib.contextmanager
