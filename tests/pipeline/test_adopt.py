@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from mosq.cli.pipeline.commands import pipeline
 from mosq.pipeline import MosqPipelineError, settings
 from mosq.pipeline.lake.table import Table
 from mosq.pipeline.runs import adopt, jobs, progress, settling, tending
+from tests.harness.effort import TIMEOUT_S
 from tests.pipeline.batches import Batches
 from tests.pipeline.journals import Journal
 from tests.pipeline.test_telemetry import rebuilt, without_spark
@@ -131,6 +134,53 @@ def test_rows_of_an_unfinished_batch_stay_erased(site: Site, monkeypatch: pytest
     assert site.found().faults == []
     run(site, "new")
     assert "c1" in site.table("bronze").read()["client_id"].to_pylist(), "later rows of the client are new ones"
+    assert site.found().faults == []
+
+
+def test_an_erasure_beside_a_batch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The erasure deleted the rows from bronze, and the batch then committed them to silver."""
+    run(site, "new", "new")
+    site.fill()
+    said, outcome = threading.Event(), []
+    eraser = threading.Thread(target=lambda: outcome.append(tending.erase(site.settings, "c1", None, lambda line: said.set())))
+    inner = Table.append
+
+    def append(table: Table, *args: Any, **kwargs: Any) -> Any:
+        if table.name == "silver/telemetry" and not eraser.ident:
+            eraser.start()
+            assert said.wait(TIMEOUT_S), "it erases, or it waits"
+        return inner(table, *args, **kwargs)
+
+    monkeypatch.setattr(Table, "append", append)
+    run(site, "again")
+    eraser.join(TIMEOUT_S)
+    assert outcome and outcome[0] > 0
+    named = [table for table in tending.existing(site.settings) if "client_id" in table.schema.names]
+    assert [table.name for table in named if "c1" in table.read()["client_id"].to_pylist()] == []
+    assert site.found().faults == []
+
+
+def test_a_batch_waits_for_an_erasure(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(site, "new", "new")
+    site.fill()
+    batches = Batches(site.settings)
+    one = threading.Thread(target=batches.all)
+    inner = Table.delete
+
+    def delete_rows(table: Table, *args: Any, **kwargs: Any) -> Any:
+        if not one.ident:
+            one.start()
+            until = time.monotonic() + TIMEOUT_S
+            while not any("waiting until `erase`" in line for line in batches.lines):
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        return inner(table, *args, **kwargs)
+
+    monkeypatch.setattr(Table, "delete", delete_rows)
+    assert tending.erase(site.settings, "c1", None, lambda line: None) > 0
+    one.join(TIMEOUT_S)
+    bronze, silver = (site.table(name).read()["client_id"].to_pylist() for name in ("bronze", "silver/telemetry"))
+    assert "c1" in bronze and "c1" in silver, "the rows of the batch came after the erasure, to all tables"
     assert site.found().faults == []
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LOCK, UPKEEP, READERS = "lock", "upkeep.lock", "readers.lock"
 REBUILD = "rebuild.lock"  # of a rebuild, and of an erasure that it would undo
+COMMITS = "commits.lock"  # of the commits of one batch to all tables, and of an erasure from all tables
 ORPHAN_S = 60.0  # a JVM whose driver was killed ends within seconds
 LOOK_S = 0.1
 
@@ -86,6 +87,21 @@ def _take(fd: int, path: Path, busy: str, log: "Callable[[str], object] | None",
             log(f"waiting for the end of Spark's JVM that the killed process {holder} left behind")
             logged = True
         time.sleep(LOOK_S)
+
+
+@contextlib.contextmanager
+def awaited(path: Path, waits: "Callable[[], object]") -> "Iterator[None]":
+    """Hold the lock of a file during the block. Call `waits` before a wait for another program that has it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waits()
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 @contextlib.contextmanager

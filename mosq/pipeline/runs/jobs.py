@@ -10,6 +10,7 @@ batch that is done again has the same records. So each row is in each table once
 
 import contextlib
 import dataclasses
+import functools
 import json
 import signal
 import threading
@@ -74,7 +75,8 @@ class Jobs:
         self.schemas: dict[str, str] = {}  # those that the tables have all columns of
         self.rules: tuple[Rule, ...] = ()
         self.erased = removed.erased(settings)  # also of a batch that was not finished, and is done again
-        self._ready()
+        with self._committing():
+            self._ready()
         self.schemas = dict(self.state["schemas"])
         self.duplicates = Duplicates(self.rules, self._work(self.state, {}), self.tables.open)
 
@@ -99,16 +101,18 @@ class Jobs:
         work = dataclasses.replace(self._work(before, ranges), node=node, watermarks={})
         manifest = read_manifest(work(rows))
         check_manifest(manifest, ranges, batch_id)
-        self._commit_once(before, manifest, batch_id)
-        if self.state["schemas"] != self.schemas:
-            self._settle([])
+        with self._committing():
+            self._commit_once(before, manifest, batch_id)
+            if self.state["schemas"] != self.schemas:
+                self._settle([])
 
     def declare(self, schemas: dict[str, str]) -> None:
         """Settle the schemas of rules before the first batch."""
         now = progress.copied(self.state)
         now["schemas"] |= schemas
-        self._put(now)
-        self._settle([])
+        with self._committing():
+            self._put(now)
+            self._settle([])
 
     def stop(self, query: "StreamingQuery") -> None:
         """Stop the query after the current batch. Spark would otherwise abort its jobs in the middle and log errors."""
@@ -139,8 +143,9 @@ class Jobs:
         manifest = read_manifest(few.mapInArrow(work, MANIFEST_DDL).toArrow().to_batches())
         check_manifest(manifest, ranges, batch_id)
         check_files(self.tables.place, manifest, batch_id)
-        self._commit_once(before, manifest, batch_id)
-        self._settle(settling.due(self.state))
+        with self._committing():
+            self._commit_once(before, manifest, batch_id)
+            self._settle(settling.due(self.state))
         if self.report is not None:
             self.report(before, self.state, time.monotonic() - began)
 
@@ -177,6 +182,11 @@ class Jobs:
                 )
 
     # ---- commits
+
+    def _committing(self) -> "contextlib.AbstractContextManager[None]":
+        """Keep erasures away during the block, and wait for one that is at work."""
+        path = self.settings.checkpoints / locks.COMMITS
+        return locks.awaited(path, functools.partial(self.log, "waiting until `erase` has erased its rows"))
 
     def _commit_once(self, before: dict[str, Any], manifest: Manifest, batch: int) -> None:
         """Commit a checked batch without the rows of silver whose keys are there already."""
@@ -239,12 +249,13 @@ class Jobs:
 
     def end(self) -> None:
         """Settle all schemas with the messages there are: no further ones come."""
-        self._settle(sorted(self.state["pending"]))
-        now = progress.copied(self.state)
-        # a backfill may have found new fields too
-        if settling.grow(now, self.log, whole=True) or now["new"] != self.state["new"]:
-            self._put(now)
-        self._settle([])
+        with self._committing():
+            self._settle(sorted(self.state["pending"]))
+            now = progress.copied(self.state)
+            # a backfill may have found new fields too
+            if settling.grow(now, self.log, whole=True) or now["new"] != self.state["new"]:
+                self._put(now)
+            self._settle([])
 
     def tend(self) -> None:
         """Do a part of the upkeep, unless a batch is at work."""

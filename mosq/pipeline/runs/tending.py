@@ -135,7 +135,10 @@ def compact_all(settings: "Settings", at_least: int = 2) -> "Iterator[str]":
 def erase(settings: "Settings", client: str | None, topic: str | None, log: "Callable[[str], object]") -> int:
     """Delete the rows of a client, of a topic, or of a client on a topic, from all tables; return how many.
 
-    A rebuild has read the rows already, and would bring them back.
+    A rebuild has read the rows already, and would bring them back. No batch is committed meanwhile: it would be in
+    some of the tables without the rows, and in others with them.
     """
-    with between_rebuilds(settings):
+    path = settings.checkpoints / lock.COMMITS
+    waits = functools.partial(log, "waiting until `run` has committed its batch")
+    with between_rebuilds(settings), lock.awaited(path, waits):
         return upkeep.erase(existing(settings), client, topic, log, functools.partial(removed.record, settings))
