@@ -48,6 +48,7 @@ Examples:
   mosq init                                       write a first configuration
   mosq pub -t a -m hello                          publish, with the options of mosquitto_pub
   mosq sub -v -t 'site/#'                         subscribe, with the options of mosquitto_sub
+  mosq top                                        show a running broker and its clients
   mosq trace --client sensor-7                    follow a client, packet by packet
   mosq passwd -c passwd ann                       make a password file with one user
   mosq db stats /var/lib/mosquitto                show the contents of the store
@@ -214,6 +215,8 @@ mosq.add_command(LazyCommand("pub", "mosq.tools.clients.command:pub",
                       "Publish messages to a broker, with the options of mosquitto_pub."))
 mosq.add_command(LazyCommand("sub", "mosq.tools.clients.command:sub",
                       "Subscribe to topics of a broker and print the messages, with the options of mosquitto_sub."))
+mosq.add_command(LazyCommand("top", "mosq.tools.top.command:top",
+                      "Show a running broker and its clients, live: rates, queues, drops, hot topics."))
 mosq.add_command(LazyCommand("trace", "mosq.tools.trace.command:trace",
                       "Follow a client, a topic or an address of a running broker, packet by packet."))
 mosq.add_command(passwd)

@@ -12,7 +12,9 @@ import pytest
 
 import mosq
 from mosq.server.admin import bridges, inspect
+from mosq.log_types import DEBUG, INFORMATION
 from mosq.server.admin.control import Requester
+from mosq.version import VERSION
 from tests.harness.control import asked
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Will
 from tests.harness.plane import Plane
@@ -173,10 +175,23 @@ def test_stats_show_the_reasons_of_drops() -> None:
         data = scene.data("getStats")
         assert data["drops"]["queue_messages"] == 3
         assert data["clients"]["clients_connected"] == 2
-        assert data.keys() == {"clients", "messages", "queues", "subscriptions", "drops", "refused", "disk"}
+        assert data.keys() == {"version", "process", "clients", "messages", "queues", "subscriptions", "drops", "refused", "disk"}
         assert data["disk"]["state"] == "ok"
+        assert data["version"] == VERSION
+        assert 0 <= data["process"]["uptime"] < 1e9
+        assert data["process"]["cpuSeconds"] > 0
+        assert data["process"]["residentBytes"] > 1 << 20
         assert data["refused"].keys() >= {"max_connections", "access"}
         assert data["queues"]["store_messages"] >= 2
+
+
+def test_reads_are_debug_lines_and_kicks_are_not() -> None:
+    lines: list[tuple[int, str]] = []
+    engine = SimpleNamespace(kick=lambda client_id: True)
+    handler = inspect.commands(lambda: engine, None, lambda kind, line: lines.append((kind, line)))  # type: ignore[arg-type, return-value]
+    payload = b'{"commands":[{"command":"LISTbridges"},{"command":"kickClient","clientid":"x"}]}'
+    list(handler(Requester("me", None, "", 0), payload))
+    assert lines == [(DEBUG, "Broker: me/(null) | listBridges"), (INFORMATION, "Broker: me/(null) | kickClient")]
 
 
 @pytest.mark.parametrize(("command", "fields", "error"), [

@@ -41,7 +41,7 @@ def installed(folder: Path) -> str:
 
 def test_a_checkout_names_the_packages_of_pyproject() -> None:
     assert way_of(str(ROOT)) == CHECKOUT
-    for extra in ("bench", "http", "jwt", "pipeline", "socks"):
+    for extra in ("bench", "http", "jwt", "pipeline", "socks", "top"):
         wanted = " ".join(f"'{one}'" for one in DECLARED[extra])
         assert install_advice(extra) == f"{sys.executable} -m pip install {wanted}"
 

@@ -12,7 +12,7 @@ dynamic security too (`Responses`). Each command is a step (control.py), so othe
 
 import json
 
-from mosq.log_types import INFORMATION
+from mosq.log_types import DEBUG, INFORMATION
 from mosq.server.admin.control import Requester
 
 TYPE_CHECKING = False
@@ -104,8 +104,10 @@ class Commands:
     """The handler of one control topic: a map from command names to functions."""
 
     def __init__(self, label: str, topic: str, functions: "Mapping[str, Function]",
-                 report: "Callable[[int, str], None]") -> None:
+                 report: "Callable[[int, str], None]", reads: "frozenset[str]" = frozenset()) -> None:
+        """`reads`: the functions that only read and that programs repeat; they are logged as debug lines."""
         self._label, self._response_topic, self._report = label, f"{topic}/response", report
+        self._reads = reads
         self._functions = {name.lower(): (name, function) for name, function in functions.items()}
 
     def __call__(self, requester: Requester, payload: bytes) -> "Work":
@@ -127,7 +129,7 @@ class Commands:
             response["error"] = UNKNOWN
         else:
             client = f"{requester.client_id}/{requester.username if requester.username is not None else '(null)'}"
-            self._report(INFORMATION, f"{self._label}: {client} | {name}")
+            self._report(DEBUG if name in self._reads else INFORMATION, f"{self._label}: {client} | {name}")
             try:
                 data = function(requester, Fields(given))
                 if data is not None:

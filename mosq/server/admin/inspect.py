@@ -7,6 +7,7 @@ hundred KB, and the loop computes each page in slices.
 """
 
 from mosq.server.admin.commands import CommandError, Commands
+from mosq.version import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from mosq.engine import Engine
     from mosq.records import SessionDetail, SessionSubscription
-    from mosq.server.admin.commands import Fields
+    from mosq.server.admin.commands import Fields, Function
     from mosq.server.admin.control import BridgeStates, Requester
 
 TOPIC = "$CONTROL/mosq/broker/v1"
@@ -40,10 +41,11 @@ def commands(engine: "Callable[[], Engine]", bridges: "BridgeStates | None", rep
              ) -> Commands:
     """Return the handler of the topic."""
     do = Inspection(engine, bridges)
-    return Commands("Broker", TOPIC, {
-        "listClients": do.list_clients, "getClient": do.get_client, "kickClient": do.kick_client,
-        "listSubscriptions": do.list_subscriptions, "getStats": do.get_stats, "listBridges": do.list_bridges,
-    }, report)
+    reads: dict[str, Function] = {
+        "listClients": do.list_clients, "getClient": do.get_client, "listSubscriptions": do.list_subscriptions,
+        "getStats": do.get_stats, "listBridges": do.list_bridges,
+    }
+    return Commands("Broker", TOPIC, {**reads, "kickClient": do.kick_client}, report, frozenset(reads))
 
 
 class Inspection:
@@ -84,7 +86,7 @@ class Inspection:
             data[group] = {name.removeprefix(f"{group}_"): value for name, value in stats.items()
                            if name.startswith(f"{group}_")}
         data["disk"]["state"] = store_state(data["disk"].pop("trouble"))
-        return data
+        return {"version": VERSION, "process": process(), **data}
 
     def list_bridges(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return {"bridges": [] if self._bridges is None else self._bridges()}
@@ -94,6 +96,21 @@ class Inspection:
         if found is None:
             raise CommandError(NOT_FOUND)
         return found
+
+
+def process() -> "dict[str, Any]":
+    """Return the age of this process in seconds, its processor time, and its memory as the system counts it."""
+    import os
+    import resource
+    import time
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    with open("/proc/self/stat", "rb") as file:
+        started = int(file.read().rpartition(b")")[2].split()[19])      # ticks since the start of the system
+    with open("/proc/self/statm", "rb") as file:
+        pages = int(file.read().split()[1])
+    return {"uptime": int(time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")),
+            "cpuSeconds": usage.ru_utime + usage.ru_stime, "residentBytes": pages * os.sysconf("SC_PAGE_SIZE")}
 
 
 def store_state(trouble: int) -> str:

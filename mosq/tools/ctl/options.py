@@ -32,6 +32,13 @@ def connection_options(command: "Command") -> "Command":
     return command
 
 
+def session_options(command: "Command") -> "Command":
+    """Add the options of `mosq trace` and `mosq top`, which stay connected."""
+    for option in reversed((*CONNECTION_OPTIONS, URL_OPTION, PASSWORD_OPTION, LEVEL_OPTION)):
+        command = option(command)
+    return command
+
+
 CONNECTION_OPTIONS = (                   # shared with `mosq pub` and `mosq sub`
     click.option("-A", "bind", metavar="ADDRESS", help="Connect from this local address."),
     click.option("--cafile", metavar="FILE", help="Encrypt with TLS, and trust the certificates in this file."),
@@ -60,17 +67,21 @@ CONNECTION_OPTIONS = (                   # shared with `mosq pub` and `mosq sub`
     click.option("-u", "--username", metavar="USER", help="User name for the login."),
     click.option("--unix", metavar="PATH", help="Connect to this Unix socket."),
 )
+URL_OPTION = click.option("-L", "--url", metavar="URL",
+                          help="Broker as mqtt, mqtts, ws or wss://[USER[:PASSWORD]@]HOST[:PORT].")
+PASSWORD_OPTION = click.option("-P", "--pw", "password", metavar="PASSWORD",
+                               help="Password of the user; without it, -u prompts for one.")
+LEVEL_OPTION = click.option("-V", "--protocol-version", "level", metavar="5|311|31",
+                            help="MQTT version.  [default: 5]")
 OPTIONS = (
     *CONNECTION_OPTIONS,
     click.option("-f", "data_file", metavar="FILE", help="With `dynsec setClientPassword`: change this file of "
                                                          "the plugin, while no broker uses it."),
-    click.option("-L", "--url", metavar="URL",
-                 help="Broker as mqtt, mqtts, ws or wss://[USER[:PASSWORD]@]HOST[:PORT]."),
-    click.option("-P", "--pw", "password", metavar="PASSWORD",
-                 help="Password of the user; without it, -u prompts for one."),
+    URL_OPTION,
+    PASSWORD_OPTION,
     click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, metavar="QOS",
                  help="QoS of the commands.  [default: 1]"),
-    click.option("-V", "--protocol-version", "level", metavar="5|311|31", help="MQTT version.  [default: 5]"),
+    LEVEL_OPTION,
     click.option("-v", "--verbose", is_flag=True, hidden=True),
     click.option("--json", "as_json", is_flag=True, help="Print answers as one line of JSON."),
     click.option("--no-colour", is_flag=True, hidden=True),

@@ -7,13 +7,12 @@ from binascii import a2b_base64
 import click
 
 from mosq.tools.ctl.connection import ConnectionProblemError
-from mosq.tools.ctl.options import CONNECTION_OPTIONS, connection_of, merged
+from mosq.tools.ctl.options import connection_of, merged, session_options
 from mosq.tools.ctl.terminal import EXIT_FAILED, EXIT_OK, secret
 from mosq.tools.terminal import silence_broken_pipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
     from typing import IO, Any
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from mosq.tools.trace.follow import Follower
 
     Event = dict[str, Any]
-    Command = Callable[..., Any]
 
 SETTINGS = {"help_option_names": ["--help"], "max_content_width": 100}
 EPILOG = """\b
@@ -43,19 +41,6 @@ Exit status:
   1  no trace: no broker there, login refused, not allowed, connection lost
   3  error in the command line
 """
-LOGIN_OPTIONS = (
-    click.option("-L", "--url", metavar="URL", help="Broker as mqtt, mqtts, ws or wss://[USER[:PASSWORD]@]HOST[:PORT]."),
-    click.option("-P", "--pw", "password", metavar="PASSWORD",
-                 help="Password of the user; without it, -u prompts for one."),
-    click.option("-V", "--protocol-version", "level", metavar="5|311|31", help="MQTT version.  [default: 5]"),
-)
-
-
-def options(command: "Command") -> "Command":
-    """Add the options of the connection."""
-    for option in reversed((*CONNECTION_OPTIONS, *LOGIN_OPTIONS)):
-        command = option(command)
-    return command
 
 
 @click.command("trace", epilog=EPILOG, context_settings=SETTINGS)
@@ -71,7 +56,7 @@ def options(command: "Command") -> "Command":
 @click.option("--seconds", type=click.IntRange(1, 86400), default=3600, show_default=True, metavar="S",
               help="End after this time.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N events.")
-@options
+@session_options
 @click.pass_context
 def trace(context: click.Context, /, **given: "Any") -> int:
     """Follow a client, a topic or an address of a running broker, packet by packet."""

@@ -1,0 +1,1 @@
+"""`mosq top`: a running broker and its clients, live on a terminal, or once as text or JSON."""
