@@ -16,8 +16,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.broker.admin.control_request cimport (
-    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION,
-    CONTROL_SESSIONS, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_TRACE,
+    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_HOT, CONTROL_KICK, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION,
+    CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_TRACE,
     CONTROL_TRACE_STOP, ControlRequest,
 )
 from cext.broker.admin.mailbox cimport mailbox_open, mailbox_post
@@ -337,6 +337,36 @@ cdef class Engine:
         if result:
             raise MemoryError
         return observed_read(data) if data else None
+
+    def hot(self, what):
+        """Return a sketch of the sampled messages, "topics", "publishers", "receivers" or "delays", as a HotNames; None if nothing is observed."""
+        from cext.setup.inspection import HOT, hot_read
+
+        cdef ControlRequest a
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_HOT
+        a.from_index = <uint32_t>HOT.index(what)
+        result, data = self._request_bytes(&a)
+        if result:
+            raise MemoryError
+        return hot_read(data, what, records_of()) if data else None
+
+    def slow(self, position=0, limits=(0, 0, 0, 0)):
+        """Return connected clients whose queue or output is above one of `limits`, and the position to continue at, 0 at the end: SlowClient
+        records of one slice of the clients. The limits: queued deliveries, their bytes, milliseconds of age, unsent bytes."""
+        from cext.setup.inspection import slow_read
+
+        cdef ControlRequest a
+        cdef int i
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_SLOW
+        a.from_index = <uint32_t>position
+        for i in range(4):
+            a.stats[i] = <uint64_t>limits[i]
+        result, data = self._request_bytes(&a)
+        if result:
+            raise MemoryError
+        return slow_read(data, records_of()), a.next_index
 
     def streams(self):
         """Return the gauges of each stream, by its name: a dict with the names of docs/sys.md."""

@@ -366,6 +366,41 @@ class SessionSlice(Record):
     cursor: int                         # for the next slice; 0: this was the last
 
 
+class SlowClient(Record):
+    """The queue and the output of a client: Engine.slow()."""
+
+    client_id: str                      # of a long one, the beginning
+    length: int                         # bytes of the client id
+    known: bool                         # False: the session has ended, and all numbers are 0
+    connected: bool
+    queued: int                         # deliveries that were never sent
+    queue_bytes: int
+    age_ms: int | None                  # since the arrival of the oldest delivery that is not complete; None: not known
+    unsent_bytes: int
+    inflight: int
+
+
+class HotName(Record):
+    """A name in a sketch of the sampled messages."""
+
+    key: tuple[bytes, int]              # beginning and length: equal for a name in both windows
+    text: str                           # of a long one, the beginning
+    length: int                         # bytes
+    total: int                          # messages, deliveries, or microseconds for delays
+    error: int                          # at most this much of `total` belongs to other names
+    bytes: int                          # of total - error; for delays the number of deliveries
+    client: SlowClient | None           # for delays
+
+
+class HotNames(Record):
+    """A sketch: Engine.hot()."""
+
+    period: int                         # one message in this many is sampled
+    window_us: int                      # time that both windows cover together
+    least: tuple[int, int]              # count that a name may have that is not in the window: this one, the one before
+    windows: tuple[list[HotName], list[HotName]]    # this one, the one before
+
+
 class SubscriptionListing(Record):
     """All subscriptions up to a maximum: Engine.subscriptions()."""
 

@@ -19,6 +19,7 @@ ctypedef struct Message:
     uint8_t flags               # mask of MESSAGE_...
     uint64_t expires_ms         # monotonic time; 0 = never
     uint64_t source_hash        # hash of the publisher's client id; 0 = published by the broker
+    uint64_t arrived_ms         # monotonic time of its arrival; 0 = not known: it was read from the disk
     uint64_t lsn                # position of its record, set by the broker rooms; 0 = no record
     View topic
     View props                  # encoded forwardable properties (v5); otherwise empty

@@ -31,6 +31,7 @@ cdef Message* message_alloc(Messages* store, View topic, View props, View payloa
     m.big = big
     m.flags = 0
     m.lsn = 0
+    m.arrived_ms = 0
     m.expires_ms = 0
     m.source_hash = 0
     memcpy(p, topic.p, topic.n)

@@ -73,6 +73,53 @@ def observed_read(data):
     return found
 
 
+# as HOT_... in cext/broker/core/observed.pxd, and the head and structs of cext/broker/admin/hot.pyx
+HOT = ("topics", "publishers", "receivers", "delays")
+HOT_HEAD = struct.Struct("=4Q")
+HOT_ROW = struct.Struct("=3QI2H")
+SLOW_ROW = struct.Struct("=3Q6I")
+UNKNOWN = 2**64 - 1
+
+
+def name_of(data, n):
+    """Return the text of a name's beginning. Its end may be within a character, which is left out."""
+    return data.decode("utf-8", "replace") if len(data) == n else data.decode("utf-8", "ignore")
+
+
+def slow_at(data, at, records, name):
+    """Return the SlowClient at this place; `name`: the client id, None if it follows."""
+    queue_bytes, age_ms, unsent, queued, inflight, known, connected, n, kept = SLOW_ROW.unpack_from(data, at)
+    text, length = name if name is not None else (name_of(data[at + SLOW_ROW.size:at + SLOW_ROW.size + kept], n), n)
+    return records.SlowClient(text, length, bool(known), bool(connected), queued, queue_bytes, None if age_ms == UNKNOWN else age_ms, unsent, inflight), kept
+
+
+def slow_read(data, records):
+    found, at = [], 0
+    while at < len(data):
+        one, kept = slow_at(data, at, records, None)
+        found.append(one)
+        at += SLOW_ROW.size + kept
+    return found
+
+
+def hot_read(data, what, records):
+    period, window_us, least, least_before = HOT_HEAD.unpack_from(data, 0)
+    windows = ([], [])
+    at = HOT_HEAD.size
+    while at < len(data):
+        count, error, n_bytes, n, kept, window = HOT_ROW.unpack_from(data, at)
+        at += HOT_ROW.size
+        text = name_of(data[at:at + kept], n)
+        key = data[at:at + kept], n
+        at += kept
+        client = None
+        if what == "delays":
+            client, _ = slow_at(data, at, records, (text, n))
+            at += SLOW_ROW.size
+        windows[window].append(records.HotName(key, text, n, count, error, n_bytes, client))
+    return records.HotNames(period, window_us, (least, least_before), windows)
+
+
 def streams_read(data):
     found, at = {}, 0
     while at < len(data):

@@ -7,6 +7,8 @@ from libc.stdlib cimport calloc, free
 from cext.base.buffer cimport Buffers, buffer_give, buffer_take, buffers_fini, buffers_init
 from cext.base.cells cimport Cells, cells_bytes, cells_fini, cells_give, cells_take, cells_take_zeroed
 from cext.base.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_add, histogram_place, histogram_until
+from cext.base.hash cimport HashKey, hash_bytes, hash_key_init
+from cext.base.sketch cimport SKETCH_CHAINS, Sketch, sketch_add, sketch_clear, sketch_kept, sketch_least, sketch_most
 from cext.base.slab cimport Slab, SlabItem, slab_at, slab_bytes, slab_fini, slab_give, slab_init, slab_take
 from cext.base.wheel cimport Timer, Wheel, timer_armed, wheel_add, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
 
@@ -186,3 +188,49 @@ def histogram_bucket(uint64_t ns):
 def histogram_limits():
     """Return the shortest duration that is too long for each bucket."""
     return [histogram_until(i) for i in range(HISTOGRAM_BUCKETS)]
+
+
+cdef class PySketch:
+    """A sketch; its methods take names as bytes. The hash is that of one key for all."""
+    cdef Sketch* s
+    cdef HashKey key
+
+    def __cinit__(self):
+        self.s = <Sketch*>calloc(1, sizeof(Sketch))
+        if self.s == NULL or hash_key_init(&self.key) != 0:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.s)
+
+    def add(self, name: bytes, uint64_t weight=1, uint64_t n_bytes=0):
+        sketch_add(self.s, hash_bytes(&self.key, <const uint8_t*><const char*>name, len(name)), <const uint8_t*><const char*>name, <uint32_t>len(name), weight, n_bytes)
+
+    def most(self, name: bytes, uint64_t value):
+        sketch_most(self.s, hash_bytes(&self.key, <const uint8_t*><const char*>name, len(name)), <const uint8_t*><const char*>name, <uint32_t>len(name), value)
+
+    def clear(self):
+        sketch_clear(self.s)
+
+    def least(self):
+        return sketch_least(self.s)
+
+    def names(self):
+        """Return (beginning, length, count, error, bytes) of each name."""
+        return [(<bytes>(<const char*>self.s.texts[i])[:sketch_kept(&self.s.names[i])], self.s.names[i].length, self.s.names[i].count,
+                 self.s.names[i].error, self.s.names[i].bytes) for i in range(self.s.n)]
+
+    def check(self):
+        """Assert that the heap is ordered and that each name is in its chain."""
+        cdef uint32_t i
+        for i in range(self.s.n):
+            assert self.s.names[self.s.heap[i]].place == i
+            assert i == 0 or self.s.names[self.s.heap[(i - 1) // 2]].count <= self.s.names[self.s.heap[i]].count
+        chained = []
+        for i in range(SKETCH_CHAINS):
+            at = self.s.chains[i]
+            while at:
+                assert self.s.names[<uint32_t>at - 1].hash % SKETCH_CHAINS == i
+                chained.append(at - 1)
+                at = self.s.names[<uint32_t>at - 1].next
+        assert sorted(chained) == list(range(self.s.n))

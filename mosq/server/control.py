@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from mosq.records import Answer, Request
     from mosq.server.access import Access
     from mosq.server.admin.control import ControlTopics
+    from mosq.server.admin.hot import Hot
     from mosq.server.bridge.bridges import Bridges
     from mosq.server.http.dashboard.api import Dashboard
     from mosq.server.http.listeners import HttpListener
@@ -124,6 +125,7 @@ class Control:
         self.http_requests: deque[Request] | None = None        # auth requests of the HTTP API
         self.user: process.Account | None = None
         self._topics: ControlTopics | None = None
+        self._hot: Hot | None = None
         self.unkept: Unkept | None = None       # the broker runs without the store that it should have
         self.printer: Stream | None = None
         self.alive = False              # whether the loop has answered the watchdog
@@ -311,7 +313,7 @@ class Control:
         from mosq.server.http.metrics import Metrics
 
         return Metrics(VERSION, lambda: has_store(self.config), self.engine, self._bridge_states,
-                       lambda: {} if self.access is None else self.access.backoff_counts())
+                       lambda: {} if self.access is None else self.access.backoff_counts(), self.hot)
 
     def _dashboard(self) -> "Dashboard | None":
         if not any(one.config.http_dashboard for one in self.http_listeners):
@@ -340,10 +342,20 @@ class Control:
         """Return the control topics that this configuration answers."""
         from mosq.server.admin.topics import topics_of
 
-        topics = topics_of(config, lambda: self.engine, self.log.report, self._wake, self._bridge_states)
+        topics = topics_of(config, lambda: self.engine, self.log.report, self._wake, self._bridge_states,
+                           lambda: self.hot)
         if access is not None:
             access.answer_on(topics, lambda: self.engine, lambda: self.access)
         return topics
+
+    @property
+    def hot(self) -> "Hot":
+        """Hot names and slow clients; shared by the control topics and the HTTP API."""
+        if self._hot is None:
+            from mosq.server.admin.hot import Hot
+
+            self._hot = Hot(lambda: self.engine)
+        return self._hot
 
     def _wake(self) -> None:
         self.signals.wake()

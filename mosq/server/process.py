@@ -12,6 +12,7 @@ LOADED_LATER = ("mosq.log.destinations", "mosq.records", "mosq.server.systemd", 
                 "mosq._tls", "mosq.server.access", "mosq.auth.plugins", "mosq.auth.loading", "mosq.auth.sparkplug",
                 "argon2.low_level", "mosq.auth.dynsec.directory", "mosq.auth.dynsec.commands",
                 "mosq.server.admin.broker", "mosq.server.admin.inspect", "mosq.server.admin.traces",
+                "mosq.server.admin.hot",
                 "mosq.tools.db.mosquitto_save", "mosq.server.saving", "mosq.server.unkept", "mosq.config.security",
                 "mosq.server.bridge.bridges", "mosq.server.admin.bridges",
                 "encodings.idna")

@@ -125,6 +125,31 @@ c1      -     127.0.0.1  mqtt      5.0          60     2       3         1  conn
 c2      ann   -          -         -     -             0       0         0  offline, ends in 90 s
 """
 
+QUEUE = {"queue_length": 12, "queue_bytes": 3456, "queue_age_seconds": 70.25, "unsent_bytes": 0, "inflight": 20}
+IDLE = {"queue_length": 0, "queue_bytes": 0, "queue_age_seconds": None, "unsent_bytes": 0, "inflight": 0}
+RATES = {"messages_per_second": 1234.56, "bytes_per_second": 20000, "error": 0.25}
+HOT = {"sampled": 64, "window_s": 41.5, "topics": [{"topic": "a/<b>\x1b[2J", **RATES}], "prefixes": [{"prefix": "a", "levels": 1, **RATES}],
+       "publishers": [{"client_id": "p" * 100, **RATES}], "receivers": [],
+       "slow": [{"client_id": "c1", "connected": True, "delay_seconds": 0.0123, **QUEUE},
+                {"client_id": "c2", "connected": False, "delay_seconds": 0.000005, **IDLE}]}  # fmt: skip
+HOT_TEXT = """One message in 64 was sampled, for 42 s.
+
+  DELAY  QUEUED  BYTES     AGE  UNSENT  INFLIGHT  SLOW CLIENT
+12.3 ms      12   3456  70.2 s       0        20  c1
+ 5.0 us       0      0       -       0         0  c2 (offline)
+
+  MSG/S   BYTES/S  ERROR  TOPIC
+1,234.6  20,000.0    0.2  a/<b>\\x1b[2J
+
+  MSG/S   BYTES/S  ERROR  PREFIX
+1,234.6  20,000.0    0.2  a
+
+  MSG/S   BYTES/S  ERROR  PUBLISHER
+1,234.6  20,000.0    0.2  ppppppppppppppppppppppppppppppppppppppppppppppppppppppppppp…
+"""
+NOT_HOT = {"sampled": 0, "window_s": 0, "hint": "Off.", "topics": [], "prefixes": [], "publishers": [], "receivers": [], "slow": []}
+NOT_HOT_TEXT = "Off.\n\nDELAY  QUEUED  BYTES  AGE  UNSENT  INFLIGHT  SLOW CLIENT\n"
+
 # module, words, topic, the fields of the request beside the command, data, output
 OURS: list[tuple[str, str, str, dict[str, Any], dict[str, Any] | None, str]] = [
     ("broker", "listListeners", BROKER, {}, LISTENERS, LISTENERS_TEXT),
@@ -147,6 +172,8 @@ OURS: list[tuple[str, str, str, dict[str, Any], dict[str, Any] | None, str]] = [
     ("broker", "listBridges", OWN, {}, {"bridges": [{"name": "b", "state": "connected"}, {"name": "long", "state": "down", "why": "refused"}]},
      "NAME  STATE      WHY\nb     connected  -\nlong  down       refused\n"),
     ("broker", "listBridges", OWN, {}, {"bridges": []}, ""),
+    ("broker", "hot 2", OWN, {"limit": 2}, HOT, HOT_TEXT),
+    ("broker", "hot", OWN, {}, NOT_HOT, NOT_HOT_TEXT),
     ("dynsec", "getDetails", DYNSEC, {}, {"clientCount": 3, "changeIndex": 12}, "clientCount: 3\nchangeIndex: 12\n"),
     ("dynsec", "modifyClient ann textName Ann", DYNSEC, {"username": "ann", "textName": "Ann"}, None, ""),
     ("dynsec", "modifyGroup g textDescription x", DYNSEC, {"groupname": "g", "textDescription": "x"}, None, ""),

@@ -13,7 +13,7 @@ from mosq.server.admin import broker, inspect
 from mosq.server.admin.control import Requester
 from mosq.config.embedded import embedded_config
 from mosq.tools.ctl.command import MODULES
-from mosq.records import SessionDetail, SessionSlice, SessionSubscription
+from mosq.records import SessionDetail, SessionSlice, SessionSubscription, SlowClient
 from tests.harness.control import asked
 from tests.harness.effort import tries
 
@@ -21,8 +21,8 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st
                     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
                         st.text(max_size=6) | st.sampled_from(("clients", "clientid", "username", "roles", "acls", "plugins", "cursor", "subscriptions")), inner, max_size=4),
                     max_leaves=12)  # fmt: skip
-NAMES = ("listPlugins", "listListeners", "listClients", "getClient", "kickClient", "listSubscriptions", "getStats", "listBridges", "NOPE")
-FIELDS = ("clientid", "count", "cursor", "offset", "connected", "username", "prefix", "correlationData", "Count")
+NAMES = ("listPlugins", "listListeners", "listClients", "getClient", "kickClient", "listSubscriptions", "getStats", "listBridges", "hot", "NOPE")
+FIELDS = ("clientid", "count", "cursor", "offset", "connected", "username", "prefix", "limit", "correlationData", "Count")
 COMMAND = st.fixed_dictionaries({"command": st.sampled_from(NAMES) | JSON}, optional=dict.fromkeys(FIELDS, JSON)) | JSON
 ROW: dict[str, Any] = {"id": "c", "username": None, "connected": False, "expiry_s": None, "will": False, "subscriptions": 1, "waiting": 0, "inflight": 0,
                        "pending": 0, "inbox": 0, "queue_bytes": 0}  # fmt: skip
@@ -40,6 +40,12 @@ class Engine:
 
     def kick(self, client_id: str) -> bool:
         return bool(client_id.encode())
+
+    def hot(self, what: str) -> None:
+        return None
+
+    def slow(self, position: int, limits: tuple[int, ...]) -> tuple[list[SlowClient], int]:
+        return [], 0
 
     def stats(self) -> dict[str, int]:
         return {"disk_trouble": 0, **{name: 0 for names in inspect.GROUPS.values() for name in names}}

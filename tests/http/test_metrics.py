@@ -18,7 +18,7 @@ from mosq.config.model import Config, Listener
 from mosq.server.http import pages
 from mosq.server.http.listeners import open_listeners
 from mosq.server.http.metric_table import LABELLED, PLAIN, REASONS, STORE
-from mosq.server.http.metrics import Metrics, Reading, of_bridges
+from mosq.server.http.metrics import Metrics, Reading, of_bridges, of_hot
 from mosq.stat_names import DROPS, REFUSALS, STATS
 from tests.harness.broker import Broker, free_port
 
@@ -156,6 +156,12 @@ def metrics_server(serve):
             def streams(self):
                 return {}
 
+            def hot(self, what):
+                return None
+
+            def slow(self, position, limits):
+                return [], 0
+
         metrics = Metrics("1", lambda: False, Engine(), list, dict)
         server.api.pages.scrapes = pages.Statistics(metrics.read)
         return server
@@ -233,6 +239,21 @@ def test_hostile_names_stay_label_values(parse):
     text, _ = Reading(of_bridges([{"name": name, "state": "connected", "queued": 3}])).text(accept)
     found = values(text.decode(), parse)
     assert found == {("mosq_bridges",): 1, ("mosq_bridge_connected", name): 1, ("mosq_bridge_queued_messages", name): 3}
+
+
+def test_hot_names_are_no_labels():
+    def row(**figures):
+        return {"client_id": "<b>", "delay_seconds": None, "queue_age_seconds": None, "queue_length": 0, "queue_bytes": 0, "unsent_bytes": 0, **figures}
+
+    found = {"sampled": 64, "messages_per_second": 200.0, "published_per_second": 0.0, "deliveries_per_second": 10.0, "publishers": [],
+             "topics": [{"topic": 'x"}', "messages_per_second": 50.0}], "receivers": [{"client_id": "r", "messages_per_second": 10.004}],
+             "slow": [row(delay_seconds=1.5, queue_length=3), row(queue_age_seconds=7.0, queue_bytes=9), row(unsent_bytes=11)]}
+    shown = values(Reading(of_hot(found)).text("")[0].decode())
+    assert shown == {("mosq_slowest_delivery_seconds",): 1.5, ("mosq_oldest_queued_seconds",): 7, ("mosq_longest_queue_messages",): 3,
+                     ("mosq_largest_queue_bytes",): 9, ("mosq_largest_unsent_bytes",): 11, ("mosq_hottest_share", "topic"): 0.25,
+                     ("mosq_hottest_share", "publisher"): 0, ("mosq_hottest_share", "receiver"): 1}
+    off = values(Reading(of_hot({"sampled": 0, "slow": []})).text("")[0].decode())
+    assert off == {key: 0 for key in shown if key[0] not in ("mosq_slowest_delivery_seconds", "mosq_hottest_share")}
 
 
 def test_a_missing_package_is_reported_with_the_command(monkeypatch):

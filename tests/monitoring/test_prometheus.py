@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mosq.server.http.metric_table import HISTOGRAMS, LABELLED, PLAIN, REASONS, STORE, STREAMS
+from mosq.server.http.metric_table import HISTOGRAMS, LABELLED, PLAIN, REASONS, SLOWEST, STORE, STREAMS
 from tests.harness.broker import Broker, free_port
 
 pytestmark = pytest.mark.part("monitoring")
@@ -63,6 +63,7 @@ ALERTS = {
     "MosqDrops": (series("mosq_drops_total", "0+600x20", reason="queue_messages"), "12m"),
     "MosqClientsLost": (series("mosq_clients_connected", "100 100 100 10+0x20"), "5m"),
     "MosqBridgeDown": (series("mosq_bridge_connected", "0+0x20", bridge="b"), "7m"),
+    "MosqSubscriberBehind": (series("mosq_oldest_queued_seconds", "0 0 61+60x20"), "8m"),
     "MosqLoopBusy": (series("process_cpu_seconds_total", "0+58x30"), "20m"),
     "MosqSlowDelivery": (series("mosq_delivery_seconds_bucket", "0+0x30", qos="1", le="1") +
                          series("mosq_delivery_seconds_bucket", "0+9x30", qos="1", le="2") +
@@ -167,6 +168,7 @@ def test_dashboard_and_rules_name_only_metrics_that_exist():
     known |= {f"mosq_{name}_total" for _, name, _ in REASONS}
     known |= {f"mosq_{row[0]}_bucket" for row in HISTOGRAMS}
     known |= {f"mosq_{row[2]}" + ("_total" if row[1] == "counter" else "") for row in STREAMS}
+    known |= {f"mosq_{name}" for _, name, _ in SLOWEST}
     used = [(where, name) for where, text in expressions() for name in names_of(text)]
     assert len(used) > 40
     assert [one for one in used if one[1] not in known] == []

@@ -127,5 +127,6 @@ ctypedef struct Broker:
     uint32_t denied_n                   # denials in the current second
     void* observed                      # Observed* of observed.pxd; NULL: nothing was observed yet
     uint64_t observe_at                 # number of received PUBLISH packets at which a message is observed; the maximum: never
+    uint8_t observes                    # 1 while an observed message is routed
     void* log_rates                     # LogRates* of log_rate.pxd; NULL: no line was counted yet
     Timer log_rates_timer               # armed while lines are counted

@@ -1,6 +1,7 @@
-# What the broker measures while `observe_messages` asks for it: histograms of waits. See routing/observe.pyx.
+# What the broker measures while `observe_messages` asks for it: histograms of waits, and sketches of hot names. See routing/observe.pyx.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.histogram cimport Histogram, histogram_add
+from cext.base.sketch cimport Sketch
 from cext.broker.core.broker cimport Broker
 
 cdef enum:
@@ -21,6 +22,25 @@ ctypedef struct Probe:          # a delivery that is followed until it is sent
     uint32_t position           # QoS 1 and 2: position in the session's queue
     uint8_t qos
 
+cdef enum:
+    # sketches of the sampled messages
+    HOT_TOPICS = 0
+    HOT_PUBLISHERS = 1          # by client id
+    HOT_RECEIVERS = 2           # by client id; each delivery counts
+    HOT_DELAYS = 3              # longest time from arrival to flush by client id, in microseconds
+    HOT_N = 4
+    HOT_WINDOW_US = 30_000_000
+
+ctypedef struct HotWindow:
+    Sketch of_what[4]           # HOT_N
+
+ctypedef struct Hot:
+    # the counts of this window and of the one before; a window begins at a multiple of HOT_WINDOW_US of the monotonic clock
+    HotWindow windows[2]
+    uint32_t now                # place of this window in `windows`
+    uint64_t number             # number of this window since the clock's zero
+    uint64_t since_us           # nothing was counted before
+
 ctypedef struct Observed:
     uint32_t period             # one message in this many is observed; 0 = none
     uint64_t dice
@@ -31,6 +51,7 @@ ctypedef struct Observed:
     uint64_t look_again_us      # the older probes are examined again at this time
     uint64_t lost               # probes without a result: the subscriber left, or its queue dropped the delivery
     uint64_t passed_over        # messages that were not followed, because all probes were taken
+    Hot* hot                    # NULL: no memory for it
 
 
 cdef inline Observed* observed_of(const Broker* b) noexcept nogil:

@@ -72,6 +72,7 @@ cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:
     m.qos = p.qos
     m.retain = p.retain
     m.expires_ms = p.expires_ms
+    m.arrived_ms = b.reactor.now_ms
     if p.source != NULL:
         m.source_hash = p.source.hash
     p.message = m
@@ -124,6 +125,7 @@ cdef Message* with_sub_ids(Broker* b, Publication* p, const uint32_t* sub_ids, u
         m.qos = p.qos
         m.retain = p.retain
         m.expires_ms = p.expires_ms
+        m.arrived_ms = p.message.arrived_ms if p.message != NULL else b.reactor.now_ms
     return m
 
 

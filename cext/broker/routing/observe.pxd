@@ -1,7 +1,9 @@
 # Observation of sampled messages. See observe.pyx.
 from libc.stdint cimport uint64_t
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.observed cimport Hot, HotWindow
 from cext.broker.core.publication_state cimport Publication
+from cext.session.session cimport Session
 
 # Begin, change or end the observation, as the settings ask for. Without memory nothing is observed.
 cdef void observe_begin(Broker* b) noexcept nogil
@@ -10,4 +12,9 @@ cdef void observe_end(Broker* b) noexcept nogil                     # frees the 
 cdef void observe_match(Broker* b, uint64_t ns) noexcept nogil
 # Follow the delivery of the message to one subscriber of the whole match b.match, before the deliveries are made.
 cdef void observe_delivery(Broker* b, const Publication* p) noexcept nogil
+# Count the message's topic, its publisher and the subscribers of the match b.match.
+cdef void observe_hot(Broker* b, const Publication* p) noexcept nogil
+cdef void observe_receiver(Broker* b, const Session* s, const Publication* p, uint64_t deliveries) noexcept nogil
+cdef HotWindow* hot_window(Broker* b, Hot* h) noexcept nogil        # this window, after a look at the clock of the turn
+cdef void hot_delay(Broker* b, const Session* s, uint64_t us) noexcept nogil
 cdef void observe_flushed(Broker* b) noexcept nogil                 # at the end of a turn in which n_probes is not 0

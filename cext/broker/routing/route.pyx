@@ -31,7 +31,7 @@ from cext.broker.persist.streams cimport stream_message
 from cext.broker.routing.deliver cimport deliver
 from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED, qos_for
 from cext.broker.routing.merge cimport merge_begin, merge_bytes, merge_deliver, merge_end, merge_gather
-from cext.broker.routing.observe cimport observe_delivery, observe_match
+from cext.broker.routing.observe cimport observe_delivery, observe_hot, observe_match
 from cext.broker.routing.share cimport share_deliver
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
@@ -68,14 +68,20 @@ cdef inline bint is_long(const Broker* b, const Match* m) noexcept nogil:
     return (match_places(m) + m.n_groups) * (WORK_SEND + 1) > turn_fanout_max(b)
 
 
-cdef int match_observed(Broker* b, Publication* p) noexcept nogil:
-    """Match, measure the time, and follow the delivery to one of the subscribers."""
+cdef uint32_t route_observed(Broker* b, Publication* p, Client* owner) noexcept nogil:
+    """Match, measure the time, follow the delivery to one of the subscribers, and count topic and clients."""
     cdef uint64_t from_ns = clock_monotonic_ns()
+    cdef uint32_t matched
     cdef int rc = match_topic(b, p.topic, 0)
     observe_match(b, clock_monotonic_ns() - from_ns)
     if rc == MATCH_WHOLE and not is_long(b, &b.match):
         observe_delivery(b, p)
-    return rc
+    if rc >= 0:
+        observe_hot(b, p)
+    b.observes = 1
+    matched = route_found(b, p, owner, rc)
+    b.observes = 0
+    return matched
 
 
 cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil:
@@ -89,13 +95,14 @@ cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil:
 
 
 cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
+    if b.stats.publish_in >= b.observe_at:
+        return route_observed(b, p, owner)
+    return route_found(b, p, owner, match_topic(b, p.topic, 0))
+
+
+cdef inline uint32_t route_found(Broker* b, Publication* p, Client* owner, int rc) noexcept nogil:
     cdef Match* m = &b.match
     cdef uint32_t matched
-    cdef int rc
-    if b.stats.publish_in >= b.observe_at:
-        rc = match_observed(b, p)
-    else:
-        rc = match_topic(b, p.topic, 0)
     if rc == MATCH_WHOLE and m.n_lists == 1 and m.n_groups == 0 and not is_long(b, m):       # the most frequent case
         matched = m.lists[0].live
         deliver_list(b, p, m.lists[0], 0, m.lists[0].n)

@@ -31,6 +31,7 @@ from cext.broker.persist.persist cimport pending_delivery_done
 from cext.broker.persist.publication cimport drop, drop_unlogged, publication_fini, publication_of
 from cext.broker.routing.deliver cimport deliver_readable
 from cext.broker.routing.delivery_rules cimport RETAIN_AS_PUBLISHED, qos_for
+from cext.broker.routing.observe cimport observe_receiver
 from cext.broker.routing.plugin_gate cimport plugin_gate_may_read
 from cext.session.message cimport Message
 from cext.session.queue cimport (
@@ -334,6 +335,8 @@ cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil:
         at = other
     e = list_entry(&g.members, at)
     s = <Session*>e.subscriber
+    if b.observes:
+        observe_receiver(b, s, p, 1)
     qos = qos_for(b, p, e.options)       # [v5 4.8.2-3]
     if qos:
         # the entry remembers the place, so that the same group finds it again without a search

@@ -1,12 +1,13 @@
 """`$CONTROL/mosq/broker/v1`: the commands that Mosquitto's control API lacks. They list connected clients and their
-queues, disconnect clients, and report drops by reason and the state of bridges; docs/control.md has the table. The
-answer goes only to the client that sent the request.
+queues, disconnect clients, and report drops by reason, the state of bridges, hot topics and slow clients;
+docs/control.md has the table. The answer goes only to the client that sent the request.
 
 Translates the engine's answers into the words of the API. Every list is divided into pages, so no answer exceeds some
 hundred KB, and the loop computes each page in slices.
 """
 
 from mosq.server.admin.commands import CommandError, Commands
+from mosq.server.admin.hot import ROWS_MAX, Hot
 from mosq.version import VERSION
 
 TYPE_CHECKING = False
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 TOPIC = "$CONTROL/mosq/broker/v1"
 CLIENTS_COUNT, CLIENTS_COUNT_MAX = 100, 1000
 SLICES_MAX = 100                # slices of the engine that are searched for one page
+HOT_LIMIT = 20
 CURSOR_MAX = 0xFFFFFFFF
 OFFSET_MAX = 100_000
 VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
@@ -37,21 +39,23 @@ GROUPS = {
 GAUGES = ("drops", "refused", "disk")       # reported without this prefix
 
 
-def commands(engine: "Callable[[], Engine]", bridges: "BridgeStates | None", report: "Callable[[int, str], None]"
-             ) -> Commands:
-    """Return the handler of the topic."""
-    do = Inspection(engine, bridges)
+def commands(engine: "Callable[[], Engine]", bridges: "BridgeStates | None", report: "Callable[[int, str], None]",
+             hot: "Hot | None" = None) -> Commands:
+    """Return the handler of the topic. `hot`: shared with others that ask the same."""
+    do = Inspection(engine, bridges, hot)
     reads: dict[str, Function] = {
         "listClients": do.list_clients, "getClient": do.get_client, "listSubscriptions": do.list_subscriptions,
-        "getStats": do.get_stats, "listBridges": do.list_bridges,
+        "getStats": do.get_stats, "listBridges": do.list_bridges, "hot": do.hot,
     }
     return Commands("Broker", TOPIC, {**reads, "kickClient": do.kick_client}, report, frozenset(reads))
 
 
 class Inspection:
     """The functions of the commands."""
-    def __init__(self, engine: "Callable[[], Engine]", bridges: "BridgeStates | None") -> None:
+    def __init__(self, engine: "Callable[[], Engine]", bridges: "BridgeStates | None",
+                 hot: "Hot | None" = None) -> None:
         self._engine, self._bridges = engine, bridges
+        self._hot = Hot(engine) if hot is None else hot
 
     def list_clients(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         count = fields.number("count", CLIENTS_COUNT, CLIENTS_COUNT_MAX, 1)
@@ -90,6 +94,9 @@ class Inspection:
 
     def list_bridges(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return {"bridges": [] if self._bridges is None else self._bridges()}
+
+    def hot(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
+        return self._hot.read(fields.number("limit", HOT_LIMIT, ROWS_MAX, 1))
 
     def _session(self, client_id: str, skip: int) -> "SessionDetail":
         found = self._engine().session(client_id, skip)

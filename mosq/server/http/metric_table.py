@@ -122,6 +122,20 @@ HISTOGRAMS = (
     ("match_seconds", "Time to find the subscriptions for a topic.", "", {"": "match"}),
 )
 
+# largest figure of all connected clients: its key in the answer of `hot`, name, help
+SLOWEST = (
+    ("delay_seconds", "slowest_delivery_seconds", "Longest time from arrival to delivery of the sampled messages of "
+     "the last 30 to 60 s. `mosq ctl broker hot` names the client."),
+    ("queue_age_seconds", "oldest_queued_seconds", "Time since the arrival of the oldest message in the queue of a "
+     "connected client. `mosq ctl broker hot` names the client."),
+    ("queue_length", "longest_queue_messages", "Messages in the longest queue of a connected client."),
+    ("queue_bytes", "largest_queue_bytes", "Payloads in the largest queue of a connected client."),
+    ("unsent_bytes", "largest_unsent_bytes", "Largest output that the socket of a client did not accept yet."),
+)
+# value of the label -> list in the answer of `hot`, and its total
+HOTTEST = {"topic": ("topics", "messages_per_second"), "publisher": ("publishers", "published_per_second"),
+           "receiver": ("receivers", "deliveries_per_second")}
+
 # keys of a stream, as in Engine.streams()
 STREAMS = (
     ("records", COUNTER, "stream_records", "Records written to the stream."),

@@ -3,7 +3,7 @@ Prometheus or in OpenMetrics. Loaded only if a listener has `http_metrics true`.
 
 prometheus-client writes the formats and escapes label values. Nothing of it runs between two scrapes: the values are
 collected from the broker when a scrape asks for them, and its own registry of the Python process is not used.
-Cost of a scrape: three control requests to the loop, and one more for each bridge.
+Cost of a scrape: eight control requests to the loop, and one more for each bridge.
 """
 
 import os
@@ -13,7 +13,19 @@ import time
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 
-from mosq.server.http.metric_table import COUNTER, HISTOGRAMS, LABELLED, PLAIN, REASONS, STORE, STREAMS, TROUBLE
+from mosq.server.admin.hot import Hot
+from mosq.server.http.metric_table import (
+    COUNTER,
+    HISTOGRAMS,
+    HOTTEST,
+    LABELLED,
+    PLAIN,
+    REASONS,
+    SLOWEST,
+    STORE,
+    STREAMS,
+    TROUBLE,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,8 +68,11 @@ class Metrics:
     """The metrics of one broker."""
 
     def __init__(self, version: str, has_store: "Callable[[], bool]", engine: "Engine",
-                 bridges: "Callable[[], list[dict[str, Any]]]", logins: "Callable[[], dict[str, int]]") -> None:
-        """`logins`: the counts of auth_backoff; empty if nothing checks passwords."""
+                 bridges: "Callable[[], list[dict[str, Any]]]", logins: "Callable[[], dict[str, int]]",
+                 hot: "Hot | None" = None) -> None:
+        """`logins`: the counts of auth_backoff; empty if nothing checks passwords. `hot`: shared with others that ask
+        the same."""
+        self._hot = Hot(lambda: engine) if hot is None else hot
         self.version, self.has_store = version, has_store
         self._engine, self._bridges, self._logins = engine, bridges, logins
         self._started_s = time.time()
@@ -67,7 +82,7 @@ class Metrics:
         stats = self._engine.stats()
         return Reading([*of_process(self.version, self._started_s), *of_stats(stats, self.has_store()),
                         *of_observed(self._engine.observed()), *of_streams(self._engine.streams()),
-                        *of_bridges(self._bridges()), *of_logins(self._logins())])
+                        *of_hot(self._hot.read()), *of_bridges(self._bridges()), *of_logins(self._logins())])
 
 
 def of_process(version: str, started_s: float) -> "Iterator[Metric]":
@@ -122,6 +137,22 @@ def of_observed(observed: "Mapping[str, Any] | None") -> "Iterator[Metric]":
     yield _labelled(COUNTER, "observations_lost", "Messages that were chosen for mosq_delivery_seconds and not "
                     "counted: all probes were taken, or the subscriber left.", "reason",
                     {"no_probe": observed["passed_over"], "left": observed["lost"]})
+
+
+def of_hot(found: "Mapping[str, Any]") -> "Iterator[Metric]":
+    """Yield the largest figures of slow clients and hot names, without their names: a label for each would have no
+    bound."""
+    for key, name, help in SLOWEST:
+        if found["sampled"] or key != "delay_seconds":
+            yield _family("gauge", name, help, max((row[key] or 0 for row in found["slow"]), default=0))
+    if found["sampled"]:
+        yield _labelled("gauge", "hottest_share", "Part of the sampled messages, or deliveries, that belongs to the "
+                        "hottest name; 0 if no name stands out. `mosq ctl broker hot` shows it.", "of",
+                        {one: _share(found[names], found[total]) for one, (names, total) in HOTTEST.items()})
+
+
+def _share(rows: "list[dict[str, Any]]", total: float) -> float:
+    return min(1.0, rows[0]["messages_per_second"] / total) if rows and total else 0.0
 
 
 def until_s(bucket: int) -> float:

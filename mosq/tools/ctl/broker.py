@@ -1,6 +1,6 @@
 """The commands about a broker: Mosquitto's, and those that only mosq has, on their own topic."""
 
-from mosq.tools.ctl import show
+from mosq.tools.ctl import hot, show
 from mosq.tools.ctl.spec import CLIENT, NUMBER, Arg, Module, Spec
 
 TYPE_CHECKING = False
@@ -38,6 +38,8 @@ SPECS = (
     Spec("getStats", "Show numbers of clients, messages and queues, and drops and refusals by reason.", show=show.pairs,
          section=OWN),
     Spec("listBridges", "List the bridges and their state.", show=show.bridges, section=OWN),
+    Spec("hot", "Show hot topics and clients, and slow subscribers; at most 100 of each, 20 by default.",
+         (Arg("limit", NUMBER, False),), show=hot.lines, section=OWN),
 )
 
 MODULE = Module("broker", "Listeners and plugins of a broker; with mosq also clients, queues and bridges.", SPECS,
