@@ -20,10 +20,10 @@ Event = dict[str, Any]
 class Scene:
     """Run a broker and a client that traces."""
 
-    def __init__(self, stack: ExitStack, **options: Any) -> None:
+    def __init__(self, stack: ExitStack, password: bytes | None = None, user: str = "admin", **options: Any) -> None:
         self.broker = stack.enter_context(mosq.Broker(enable_control_api=True, **options))
         self.stack = stack
-        self.admin = self.client("admin", username="admin")
+        self.admin = self.client("admin", username=user, password=password)
         self.ended: str | None = None
         self.lost: dict[str, int] = {}
         self.number = 0
@@ -34,8 +34,8 @@ class Scene:
         assert isinstance(wire.read_packet(), Connack)
         return wire
 
-    def socket(self, level: int = 5) -> Wire:
-        wire = Wire(self.broker.port, level)
+    def socket(self, level: int = 5, **more: Any) -> Wire:
+        wire = Wire(more.pop("port", self.broker.port), level, **more)
         self.stack.callback(wire.close)
         return wire
 

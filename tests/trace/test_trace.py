@@ -3,6 +3,7 @@ secrets, and what ends a trace."""
 
 from __future__ import annotations
 
+import json
 from binascii import a2b_base64
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.dynsec.admin import PASSWORD as ADMINS, everything, password, role, state
 from tests.harness.packets import (
     Auth,
     Connack,
@@ -188,6 +190,30 @@ def test_decisions_name_the_rule(scenes: Scenes, tmp_path: Path) -> None:
         ("read", "own/ann/one", "allowed", "pattern read own/%u/%c"),
         ("read", "b/1/2", "denied", "no rule of the acl_file")]
     assert [e["reason"] for e in events if e["event"] == "dropped"] == ["acl_write", "acl_write", "acl_read"]
+
+
+def test_decisions_name_the_role(scenes: Scenes, tmp_path: Path) -> None:
+    file = tmp_path / "dynsec.json"
+    file.write_text(json.dumps(state(
+        roles=[role("odd: [b]", ("publishClientSend", "b", True)), everything("tracer", "$CONTROL/mosq/#"), role("writer", ("publishClientSend", "a/#", True))],
+        clients=[{"username": "ann", "roles": [{"rolename": "odd: [b]"}, {"rolename": "writer"}], **password("secret")},
+                 {"username": "boss", "roles": [{"rolename": "tracer"}, {"rolename": "admin"}], **password(ADMINS)}])))  # fmt: skip
+    scene = scenes(password=ADMINS.encode(), user="boss", dynamic_security=str(file))
+    scene.trace(clientid="one")
+    one = scene.client("one", username="ann", password=b"secret")
+
+    def decided(topic: str) -> tuple[str, str]:
+        one.send(Publish(topic, b""), Pingreq())
+        one.expect_packet(Pingresp())
+        [event] = [event for event in scene.until("access", topic=topic) if event["event"] == "access"]
+        return event["verdict"], event["rule"]
+
+    assert decided("a/x") == ("allowed", "role writer: publishClientSend allow a/#")
+    assert decided("b") == ("allowed", "role odd: [b]: publishClientSend allow b")
+    scene.admin.send(Publish("$CONTROL/dynamic-security/v1", b'{"commands":[{"command":"deleteRole","rolename":"all"}]}', 1, 9))
+    while not (isinstance(got := scene.admin.read_packet(), Puback) and got.mid == 9):
+        pass
+    assert decided("a/y") == ("allowed", "role writer: publishClientSend allow a/#")       # its number is another one now
 
 
 # ---------------------------------------------------------------- queues and drops

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mosq.auth.hashes import Hash
     from mosq.engine import Engine
     from mosq.server.admin.control import ControlTopics, Requester, Work
+    from mosq.server.admin.traces import Traces
 
 TOPIC = "$CONTROL/dynamic-security/v1"
 INTERNAL = "Internal error"
@@ -83,10 +84,14 @@ class Commands:
                  report: "Callable[[int, str], None]", wake: "Callable[[], None]") -> None:
         self._directory, self._places, self._engine, self._report = directory, places, engine, report
         self._wake = wake
+        self._traces: Traces | None = None
 
     def add_to(self, topics: "ControlTopics") -> None:
-        """Register the handler of the topic."""
+        """Register the handler of the topic; give traces the names of roles."""
         topics.add(TOPIC, self.answer)
+        self._traces = topics.traces
+        if self._traces is not None:
+            self._traces.role_names = lambda: self._directory.role_names
 
     def answer(self, requester: "Requester", payload: bytes) -> "Work":
         """Run the commands of a message; a generator for admin/control.py."""
@@ -117,6 +122,8 @@ class Commands:
             return
         try:
             self._directory.is_ahead = True
+            if self._traces is not None:
+                self._traces.take()     # its events have numbers of the roles until now
             self._engine().set_roles(self._directory.compiled(), self._places())
             self._directory.is_ahead = False
         except Exception as error:

@@ -34,6 +34,7 @@ class Directory:
         self.path = path
         self.holders = 0            # Access objects that hold it: two during a reload
         self.hashing = Hashing()
+        self.role_names: tuple[str, ...] = ()       # of the last compiled rules, by number
         self.is_ahead = False       # whether the data plane's rules are older, because a change failed
         self._writer = Writer(path)
         try:
@@ -64,8 +65,10 @@ class Directory:
         return may_use(self.state, user, client_id, topic, access)
 
     def compiled(self) -> "dict[str, Any]":
-        """Return the rules for the data plane."""
-        return compiled(self.state)
+        """Return the rules for the data plane, and remember the names of their roles."""
+        rules = compiled(self.state)
+        self.role_names = tuple(self.state.roles)
+        return rules
 
     def save(self) -> str | None:
         """Write the file. Return why that failed, or None."""

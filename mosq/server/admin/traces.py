@@ -21,7 +21,7 @@ from mosq.stat_names import DROPS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from mosq.engine import Engine
@@ -46,6 +46,7 @@ VERDICTS = ("denied", "allowed", "plugin")
 ACCESSES = {1: "read", 2: "write", 4: "subscribe", 8: "unsubscribe"}
 ENDS = ("stopped", "time", "owner", "count")
 GONE = "No such trace"
+ROLE = "role #"                 # begins the data plane's text of a role's rule; its number follows
 
 
 class Trace:
@@ -63,9 +64,9 @@ class Trace:
         self.losses = (0, 0)                    # above the rate, without room, at the end
         self.correlation: bytes | None = None
 
-    def put(self, event: "TraceEvent") -> None:
-        """Append an event, or count it as missed."""
-        encoded = json.dumps(form(event, self.payload), ensure_ascii=False, separators=(",", ":")).encode()
+    def put(self, event: "TraceEvent", roles: "Sequence[str]" = ()) -> None:
+        """Append an event, or count it as missed. `roles`: the names of the roles."""
+        encoded = json.dumps(form(event, self.payload, roles), ensure_ascii=False, separators=(",", ":")).encode()
         if self.waiting_bytes + len(encoded) > WAITING_MAX:
             self.missed += 1
             return
@@ -99,6 +100,7 @@ class Traces:
 
     def __init__(self, engine: "Callable[[], Engine]") -> None:
         self._engine = engine
+        self.role_names: Callable[[], Sequence[str]] = tuple    # of the rules in force, in their order
         self.running: dict[int, Trace] = {}     # by number; ended ones too, until their reader has all events
         self._of_slot: dict[int, deque[Trace]] = {}     # a new trace may begin before the end of the last was read
 
@@ -149,11 +151,7 @@ class Traces:
 
     def serve(self) -> "list[Answer]":
         """Distribute the new events; return the batches for readers that wait."""
-        engine = self._engine()
-        for event in engine.trace_events():
-            for slot, traces in list(self._of_slot.items()):
-                if event.slots >> slot & 1 and traces:
-                    self._put(event, slot, traces)
+        self.take()
         answers: list[Answer] = []
         for trace in list(self.running.values()):
             if trace.wants and trace.has_news():
@@ -163,9 +161,18 @@ class Traces:
                 del self.running[trace.number]
         return answers
 
+    def take(self) -> None:
+        """Distribute the new events. Called also before the roles change, because events have only their numbers."""
+        if not self.running:
+            return
+        for event in self._engine().trace_events():
+            for slot, traces in list(self._of_slot.items()):
+                if event.slots >> slot & 1 and traces:
+                    self._put(event, slot, traces)
+
     def _put(self, event: "TraceEvent", slot: int, traces: "deque[Trace]") -> None:
         if event.event != ENDED:
-            traces[0].put(event)
+            traces[0].put(event, self.role_names())
             return
         trace = traces.popleft()
         trace.losses = self._engine().trace_losses(slot) if not traces else trace.losses
@@ -232,8 +239,16 @@ def _network(text: str) -> "dict[str, Any]":
             "bits": network.prefixlen + (96 if is_v4 else 0), "port": port}
 
 
-def form(event: "TraceEvent", payload_max: int) -> "dict[str, Any]":
-    """Return an event in the words of the API."""
+def _rule(text: str, roles: "Sequence[str]") -> str:
+    """Return the text of a rule with the name of its role in place of its number."""
+    number, _, rule = text.removeprefix(ROLE).partition(": ")
+    if not text.startswith(ROLE) or not number.isdecimal() or int(number) >= len(roles):
+        return text
+    return f"role {roles[int(number)]}: {rule}"
+
+
+def form(event: "TraceEvent", payload_max: int, roles: "Sequence[str]" = ()) -> "dict[str, Any]":
+    """Return an event in the words of the API. `roles`: the names of the roles of dynamic security, by number."""
     data: dict[str, Any] = {"time": event.us, "event": KINDS[event.event], "clientid": event.client_id}
     if event.client:
         data |= {"connection": event.client, "address": event.address, "port": event.port,
@@ -244,7 +259,8 @@ def form(event: "TraceEvent", payload_max: int) -> "dict[str, Any]":
         data |= {"ownAddress": event.own_address, "size": event.total, "head": len(event.head),
                  "frame": b2a_base64(event.head + event.payload[:payload_max], newline=False).decode()}
     elif event.event == ACCESS:
-        data |= {"verdict": VERDICTS[event.code], "access": ACCESSES.get(event.qos, "?"), "rule": event.text}
+        data |= {"verdict": VERDICTS[event.code], "access": ACCESSES.get(event.qos, "?"),
+                 "rule": _rule(event.text, roles)}
     elif event.event == QUEUED:
         data |= {"qos": event.qos, "queue": event.queue}
     elif event.event == DROPPED:

@@ -13,7 +13,7 @@ RATES = {"in": ("messages", "publish_in"), "out": ("messages", "publish_out"), "
 
 
 class Reading:
-    """What one turn has read. `stats`: data of getStats; `at_s`: its time by the monotonic clock."""
+    """The numbers and rows of one turn. `stats`: data of getStats; `at_s`: its time by the monotonic clock."""
 
     def __init__(self, stats: "Data", at_s: float, before: "Reading | None" = None) -> None:
         self.stats, self.at_s = stats, at_s
