@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.ctl.answering import Answering
 from tests.harness.broker import free_port
 from tests.harness.packets import Connack, Connect, Suback, Subscribe
 from tests.harness.wire import Wire
-from tests.top.scene import HOT, Model, client
+from tests.top.scene import HOT, WAIT_S, Model, client
 
 Output = pytest.CaptureFixture[str]
 # a broker refuses control characters in client ids; the model of tests/top/scene.py does not
@@ -99,6 +100,26 @@ def test_a_broker_without_hot_topics(stack: ExitStack, capsys: Output, hot: dict
     assert top(there.port, "--once", "--view", "topics") == 1
     assert why in capsys.readouterr().err
     assert top(there.port, "--once") == 0
+
+
+def test_slow_clients_need_no_samples(stack: ExitStack, capsys: Output) -> None:
+    there = stack.enter_context(Answering(Model([client("a")], {"sampled": 0, "hint": "Set it.", "slow": HOT["slow"]})))
+    assert top(there.port, "--json", "--view", "slow") == 0
+    assert json.loads(capsys.readouterr().out)["slow"] == HOT["slow"]
+
+
+def test_the_hot_tables_of_a_broker(stack: ExitStack, capsys: Output) -> None:
+    broker = stack.enter_context(mosq.Broker(enable_control_api=True, observe_messages=1))
+    connected(stack, broker.port, "reader", 1)
+    give_up = time.monotonic() + WAIT_S
+    for view, name in (("topics", "f/0"), ("prefixes", "f"), ("receivers", "reader")):
+        found: list[str] = []
+        while name not in found:            # the broker forgets messages after a while, and answers again after 2 s
+            assert time.monotonic() < give_up, found
+            for _ in range(50):
+                broker.publish("f/0", b"x" * 100, qos=1)
+            top(broker.port, "--once", "--view", view)
+            found = [line.split(" ")[0] for line in capsys.readouterr().out.splitlines()]
 
 
 def test_ten_thousand_clients(stack: ExitStack, capsys: Output) -> None:

@@ -124,7 +124,7 @@ def _once(broker: "Broker", view: "views.View", given: "dict[str, Any]") -> int:
 
     reading = once.read(broker, RATE_S)
     url = broker.connection.url
-    if view.place is not None and broker.hot_problem is not None:
+    if view.place is not None and broker.hot_problem is not None and not (reading.hot or {}).get(view.place):
         return _failed(broker.hot_problem)
     if given["as_json"]:
         click.echo(once.document(reading, view, url, given["limit"], given["filter"]))
