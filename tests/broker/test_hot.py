@@ -205,8 +205,24 @@ def test_a_hundred_thousand_topics_hide_no_hot_one() -> None:
         assert next(row["prefix"] for row in found["prefixes"]) == "site"
 
 
-def test_windows_end(monkeypatch: Any) -> None:
-    """A name that is not seen any more leaves after two windows. The test reads a sketch and does not wait for one."""
+def test_a_reload_ends_and_begins_the_sketches() -> None:
+    with plane_of(1, max_inflight_messages=1) as plane:
+        reader, writer = client(plane, "reader", ("#", 1)), client(plane, "writer")
+        for _ in range(3):
+            writer.send(Publish("a", b"x", qos=1, mid=1), Publish("a", b"x", qos=1, mid=2))      # one of them waits with its probe
+            for _ in range(2):
+                assert isinstance(writer.read_packet(), Puback)
+            assert counts(plane, "topics") == {"a": 2}
+            plane.engine.reload({**plane.settings, "observe_messages": 0}, plane.listeners, plane.securities)
+            assert plane.engine.hot("topics") is None
+            writer.send(Publish("b", b"x", qos=1, mid=3))
+            assert isinstance(writer.read_packet(), Puback)
+            plane.engine.reload({**plane.settings, "observe_messages": 1}, plane.listeners, plane.securities)
+            assert counts(plane, "topics") == counts(plane, "delays") == {}
+        reader.close()
+
+
+def test_a_sketch_covers_at_most_two_windows() -> None:
     with plane_of(1) as plane:
         reader, writer = client(plane, "reader", ("#", 0)), client(plane, "writer")
         publish(writer, reader, "a")
