@@ -15,11 +15,11 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from tests.http.dashboard import HOSTILE, Scene, USERS
+from tests.http.dashboard import CONFIG, HOSTILE, Scene, USERS
 
 CHROMIUM = "/usr/bin/chromium-headless-shell"
 VIEWS = {
-    "overview": "overview", "clients": "clients?sort=queued", "client": "client?id=press-03", "topics": "topics?prefix=site/north/press-03",
+    "overview": "overview", "clients": "clients?sort=queued", "hot": "hot", "latency": "latency", "client": "client?id=press-03", "topics": "topics?prefix=site/north/press-03",
     "tail": "tail?filter=site/%23", "explain": "explain?topic=site/north/press-03/temperature", "drops": "drops", "system": "system",
     "log": "log", "config": "config",
 }
@@ -75,7 +75,7 @@ def main() -> None:
     folder = Path(sys.argv[1] if sys.argv[1:] else "docs/pictures")
     folder.mkdir(parents=True, exist_ok=True)
     ended = threading.Event()
-    with Scene() as scene, sync_playwright() as playwright:
+    with Scene(CONFIG.replace("sys_interval 0", "sys_interval 0\nobserve_messages 4")) as scene, sync_playwright() as playwright:
         populate(scene)
         sender = threading.Thread(target=traffic, args=(scene, ended))
         sender.start()

@@ -16,11 +16,12 @@ from urllib.parse import quote
 import pytest
 
 from mosq.config.change import SECRETS
+from mosq.server.http.buckets import BUCKETS
 from mosq.server.http.dashboard import feed, files, listing
 from mosq.server.http.dashboard.guard import Guard
 from mosq.stat_names import STATS
 from tests.harness.broker import Broker, free_port
-from tests.http.dashboard import HOSTILE, USERS, WAIT_S, Scene
+from tests.http.dashboard import CONFIG, HOSTILE, USERS, WAIT_S, Scene
 
 STATIC = Path(files.FOLDER)
 
@@ -192,10 +193,62 @@ def test_the_system_view_and_the_log_show_what_there_is(scene: Scene) -> None:
     assert {name for name in STATS if name} <= set(statistics)
 
 
+def test_the_system_view_has_the_sizes_of_streams(scene: Scene) -> None:
+    scene.publish(scene.client("streamer"), "site/streamed", "x" * 1000)
+    [found] = until(lambda: [one for one in scene.get("system")[1]["streams"] if one["records"] and one["disk_bytes"]])
+    assert found.keys() == {"name", "line", "records", "lost", "waiting_bytes", "disk_bytes", "retired_records", "retired_unread", "errors"}
+    assert (found["name"], found["line"], found["lost"], found["errors"]) == ("readings", "readings site/# retain_bytes 10000000", 0, 0)
+
+
+def test_hot_topics_are_those_that_the_user_may_read() -> None:
+    with Scene(CONFIG.replace("sys_interval 0", "sys_interval 0\nobserve_messages 1")) as scene:
+        client = scene.client("hot-publisher", "site/#", "other/#")
+
+        def read() -> Any:
+            for topic in ("site/hot/a", "site/hot/b", "other/hot/a"):
+                scene.publish(client, topic, "x" * 100)
+            found = scene.get("hot?limit=50")[1]
+            return {"site/hot/a", "other/hot/a"} <= {one["topic"] for one in found["topics"]} and found
+
+        found = until(read)
+        assert found["sampled"] == 1
+        assert {"site", "site/hot", "other", "other/hot"} <= {one["prefix"] for one in found["prefixes"]}
+        assert [one["client_id"] for one in found["publishers"]] == ["hot-publisher"]
+        mine = scene.get("hot", "reader")[1]
+        assert {one["topic"] for one in mine["topics"]} == {"site/hot/a", "site/hot/b"}
+        assert {one["prefix"] for one in mine["prefixes"]} == {"site", "site/hot"}
+        assert [len(scene.get("hot?limit=1")[1][name]) for name in ("topics", "prefixes", "publishers")] == [1, 1, 1]
+        assert scene.get("hot?limit=101")[0] == 400 and scene.request("/dashboard/api/hot", "stranger")[0] == 401
+
+
+def test_the_histograms_of_a_broker_that_measures_nothing_are_missing(scene: Scene) -> None:
+    status, found = scene.get("latency")
+    assert (status, found["period"], found["histograms"]) == (200, 0, {})
+
+
+def test_the_histograms_have_the_measured_times() -> None:
+    with Scene(CONFIG.replace("sys_interval 0", "sys_interval 0\nobserve_messages 1")) as scene:
+        client = scene.client("measured", "site/#")
+
+        def read() -> Any:
+            scene.publish(client, "site/a", "x")
+            found = scene.get("latency")[1]
+            return found["histograms"]["flush_qos1"]["count"] >= 5 and found
+
+        found = until(read)
+        assert found["period"] == 1 and len(found["untilS"]) == BUCKETS - 1
+        assert found["histograms"].keys() == {"flush_qos0", "flush_qos1", "flush_qos2", "commit", "turn", "handshake", "match"}
+        for one in found["histograms"].values():
+            assert sum(one["numbers"]) == one["count"] and one["first"] + len(one["numbers"]) <= BUCKETS
+            assert not one["numbers"] or (one["numbers"][0] and one["numbers"][-1])
+        match = found["histograms"]["match"]
+        assert 0 < match["sumS"] <= sum(number * found["untilS"][match["first"] + i] for i, number in enumerate(match["numbers"]))
+
+
 def test_readings_of_another_site_are_refused(scene: Scene) -> None:
     for site in ("cross-site", "same-site"):
-        assert scene.get("clients", Sec_Fetch_Site=site)[0] == 403
-        assert scene.get("feed", Sec_Fetch_Site=site)[0] == 403
+        for name in ("clients", "feed", "latency", "hot", "system"):
+            assert scene.get(name, Sec_Fetch_Site=site)[0] == 403, name
     assert scene.get("clients", Sec_Fetch_Site="none")[0] == 200
 
 

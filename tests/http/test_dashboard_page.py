@@ -9,17 +9,24 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.http.dashboard import HOSTILE, USERS, WAIT_S, Scene
+from tests.http.dashboard import CONFIG, HOSTILE, USERS, WAIT_S, Scene
 
 pytestmark = pytest.mark.interop
 CHROMIUM = "/usr/bin/chromium-headless-shell"       # Debian's; playwright's own cannot be downloaded everywhere
-VIEWS = ["overview", "clients", "topics", "tail", "explain", "drops", "system", "log", "config"]
+VIEWS = ["overview", "clients", "hot", "topics", "tail", "explain", "drops", "latency", "system", "log", "config"]
 expect.set_options(timeout=WAIT_S * 1000)
 
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
     with Scene() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def measuring() -> Iterator[Scene]:
+    """A broker that measures and samples every message."""
+    with Scene(CONFIG.replace("sys_interval 0", "sys_interval 0\nobserve_messages 1")) as running:
         yield running
 
 
@@ -79,7 +86,7 @@ def test_every_view_fits_a_desk_and_a_phone_in_light_and_dark(browser: Browser, 
         for view in VIEWS:
             page.goto(f"{scene.url}#/{view}")
             expect(page.locator("nav a[aria-current=page]")).to_have_attribute("href", f"#/{view}")
-            expect(page.locator("main h1")).to_be_visible()
+            expect(page.locator(f"main.view-{view} h1")).to_be_visible()
             expect(page.get_by_text(re.compile("^(Loading|Reading|Waiting for the first)"))).to_have_count(0)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (view, width)
             assert page.locator("main .notice.bad").count() == 0, view
@@ -172,10 +179,11 @@ def test_the_keyboard_reaches_every_view(opened: Opened) -> None:
     expect(page.locator("#help")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator("#help")).to_be_hidden()
-    for view, key in zip(VIEWS, "octledsgf", strict=True):
+    for view, key in zip(VIEWS, "ochtledasgf", strict=True):
         page.keyboard.press("g")
         page.keyboard.press(key)
         expect(page.locator("nav a[aria-current=page]")).to_have_attribute("href", f"#/{view}")
+    expect(page.locator("main.view-config h1")).to_be_visible()
     page.keyboard.press("/")
     expect(page.locator("[data-search]")).to_be_focused()
     page.keyboard.type("max_queued")
@@ -228,3 +236,97 @@ def test_the_page_connects_again_after_a_reload(opened: Opened, scene: Scene) ->
     page.goto(f"{scene.url}#/log")
     expect(page.locator(".log li", has_text="Reloading config.").first).to_be_visible()
     expect(page.locator("#state")).to_have_text("Live")
+
+
+def test_a_broker_that_measures_nothing_says_how_to_change_that(opened: Opened) -> None:
+    page = opened.page("latency")
+    expect(page.locator("main .notice")).to_contain_text("observe_messages 64")
+    page.goto(f"{opened.scene.url}#/overview")
+    expect(page.locator(".tile", has_text="Delivery")).to_contain_text("observe_messages is 0")
+
+
+def test_the_histograms_are_drawn_with_their_percentiles(browser: Browser, measuring: Scene) -> None:
+    client = measuring.client("measured", "site/#")
+    one = Opened(browser, measuring, viewport={"width": 1280, "height": 800})
+    page = one.page("latency")
+    card = page.locator("figure", has=page.locator("h2", has_text="Delivery at QoS 1"))
+
+    def drawn() -> bool:
+        for _ in range(20):
+            measuring.publish(client, "site/a", "x")
+        page.wait_for_timeout(500)
+        return bool(card.locator("rect.bar").count())
+
+    assert any(drawn() for _ in range(100))
+    expect(card.locator(".legend")).to_have_text(re.compile(r"p50 [\d.]+ (ns|µs|ms|s)p90 [\d.]+ (ns|µs|ms|s)p99 [\d.]+ (ns|µs|ms|s)"))
+    expect(card.locator("svg")).to_have_attribute("aria-label", re.compile("^Delivery at QoS 1: p50 "))
+    assert page.evaluate("""[...document.querySelectorAll('main svg')].every(one => [...one.querySelectorAll('rect, text')].every(part => {
+        const box = part.getBoundingClientRect(), all = one.getBoundingClientRect();
+        return box.left >= all.left - 1 && box.right <= all.right + 1 && box.top >= all.top - 4 && box.bottom <= all.bottom + 1; }))""")
+    page.select_option("select", "minute")
+    expect(page.locator("table")).to_be_visible()
+    page.goto(f"{measuring.url}#/overview")
+    expect(page.locator(".tile", has_text="Delivery")).to_contain_text("1 in 1")
+    one.close()
+
+
+def test_percentiles_and_differences_of_histograms(opened: Opened) -> None:
+    page = opened.page()
+    found = page.evaluate("""async () => {
+        const { quantile, seconds, since, together } = await import("./durations.js");
+        const ends = [1, 2, 4, 8].map((one) => one * 1e-6);
+        const one = { count: 100, sumS: 1, first: 1, numbers: [50, 49, 1] };
+        const earlier = { count: 60, sumS: .5, first: 2, numbers: [20, 0] };
+        const later = since(one, { ...earlier, count: 20 });
+        return [quantile(one, .5, ends), quantile(one, .51, ends), quantile(one, .99, ends), quantile(one, 1, ends), later.numbers, later.count,
+            since(earlier, one).count, together([undefined, { count: 0, first: 0, numbers: [] }, one, earlier]), quantile(together([]), .5, ends),
+            [0, 64e-9, 5e-6, 12e-6, 0.25, 30, null].map(seconds), quantile({ count: 1, first: 4, numbers: [1] }, .5, ends)];
+    }""")
+    assert found == [2e-6, 4e-6, 4e-6, 8e-6, [50, 29, 1], 80, 60, {"count": 160, "first": 1, "numbers": [50, 69, 1]}, None,
+                     ["0 ns", "64 ns", "5.0 µs", "12 µs", "250 ms", "30 s", "–"], 8e-6]  # fmt: skip
+
+
+def test_a_view_that_loads_slowly_does_not_replace_a_later_one(opened: Opened) -> None:
+    """A view is loaded when it is opened. A slow one must not appear after the user has gone elsewhere."""
+    page = opened.page()
+    page.route("**/latency.js", lambda route: held.append(route))
+    held: list[Any] = []
+    page.evaluate("location.hash = '#/latency'")
+    expect(page).to_have_title(re.compile("^Latency"))
+    page.evaluate("location.hash = '#/system'")
+    expect(page.locator("main.view-system h1")).to_have_text("System")
+    assert held
+    for one in held:
+        one.continue_()
+    page.evaluate("import('./latency.js')")         # it is loaded once, so this waits for the same file
+    expect(page.locator("main.view-system h1")).to_have_text("System")
+
+
+def test_hot_topics_and_slow_clients_have_names_that_are_text(browser: Browser, measuring: Scene) -> None:
+    topic = f"loud/{HOSTILE[1]}"
+    client = measuring.client(HOSTILE[0], "loud/#")
+    slow = measuring.client(HOSTILE[1], "loud/#", clean=False)
+    one = Opened(browser, measuring, viewport={"width": 1280, "height": 800})
+    page = one.page("hot")
+
+    def shown() -> bool:
+        for _ in range(20):
+            measuring.publish(client, topic, "x")
+        page.wait_for_timeout(300)
+        return bool(page.locator("td", has_text=topic).count() and page.locator("td a", has_text=HOSTILE[0]).count())
+
+    assert any(shown() for _ in range(100))
+    assert page.locator("main script, main img").count() == 0 and slow.is_connected()
+    page.locator("td a", has_text=re.compile("^loud/$")).click()
+    expect(page.locator("main.view-topics h1")).to_have_text("Topics")
+    row = page.locator("tbody tr", has_text=HOSTILE[1][:10])
+    expect(row.first).to_contain_text("/s")
+    page.goto(f"{measuring.url}#/hot")
+    page.locator("td a", has_text=HOSTILE[0]).first.click()
+    expect(page.locator("main.view-client h1")).to_have_text(HOSTILE[0])
+    one.close()
+
+
+def test_a_broker_that_samples_nothing_says_how_to_change_that(opened: Opened) -> None:
+    page = opened.page("hot")
+    expect(page.locator("main .hint")).to_contain_text("observe_messages")

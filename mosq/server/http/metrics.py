@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 
 from mosq.server.admin.hot import Hot
+from mosq.server.http.buckets import BUCKETS, PARTS, until_s
 from mosq.server.http.metric_table import (
     COUNTER,
     HISTOGRAMS,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     Stats = Mapping[str, int]
     Histogram = tuple[int, int, list[int]]
 
-# cext/base/histogram.pxd: units of 64 ns, 4 buckets in each power of two, 108 of them
-UNIT_NS, PARTS, BUCKETS = 64, 4, 108
 BRIDGES_MAX = 200               # bridges with metrics of their own; mosq_bridges counts all
 
 
@@ -153,13 +152,6 @@ def of_hot(found: "Mapping[str, Any]") -> "Iterator[Metric]":
 
 def _share(rows: "list[dict[str, Any]]", total: float) -> float:
     return min(1.0, rows[0]["messages_per_second"] / total) if rows and total else 0.0
-
-
-def until_s(bucket: int) -> float:
-    """Return the shortest duration, in seconds, that is too long for a bucket of the data plane."""
-    if bucket < PARTS:
-        return (bucket + 1) * UNIT_NS / 1e9
-    return ((bucket % PARTS + PARTS + 1) << (bucket // PARTS - 1)) * UNIT_NS / 1e9
 
 
 # two of four buckets are shown, which halves the size of a scrape; the last one has no end

@@ -28,6 +28,7 @@ from mosq.server.http.dashboard.answers import (
 )
 from mosq.server.http.dashboard.changes import Changes
 from mosq.server.http.dashboard.feed import PAGES_MAX, Feed, Hub
+from mosq.server.http.dashboard.figures import HOT_MAX, Figures
 from mosq.server.http.dashboard.files import SECURITY, Files
 from mosq.server.http.dashboard.guard import Guard
 from mosq.server.http.dashboard.inside import ClosedError
@@ -84,6 +85,7 @@ class Dashboard:
         self.statistics: Statistics[dict[str, int]]
         self.hub: Hub
         self.listing: Listing
+        self.figures = Figures(broker, self.inspection, self.thread)
 
     # ---- for pages.py
 
@@ -96,7 +98,7 @@ class Dashboard:
         readings = {"session": self.session, "statistics": self.all_statistics, "clients": self.clients,
                     "client": self.client, "subscriptions": self.subscriptions, "retained": self.retained,
                     "message": self.message, "explain": self.explain, "system": self.system, "config": self.config,
-                    "log": self.log}
+                    "log": self.log, "hot": self.hot, "latency": self.latency}
         return [
             Route("/dashboard", self._only(_redirect, otherwise)),
             *(Route(API + name, self._only(self._reading(one), otherwise)) for name, one in readings.items()),
@@ -227,10 +229,16 @@ class Dashboard:
             "listeners": [{"where": one.where, "protocol": one.protocol, "tls": one.tls,
                            "anonymous": config.allows_anonymous(one)} for one in config.listeners],
             "bridges": self.broker.bridges(),
-            "streams": [{"name": line.split()[0], "line": line} for line in config.stream],
+            "streams": await self.figures.streams(),
             "store": {**disk, "state": store_state(stats["disk_trouble"])} if has_store(config) else None,
             "withoutStore": config.without_store,
         }
+
+    async def hot(self, request: "Request", rights: Rights) -> "dict[str, Any]":
+        return await self.figures.hot(number(request.query_params.get("limit", "20"), HOT_MAX), rights)
+
+    async def latency(self, request: "Request", rights: Rights) -> "dict[str, Any]":
+        return await self.figures.latency()
 
     async def config(self, request: "Request", rights: Rights) -> "dict[str, Any]":
         rows = [[one.option, one.scope, one.value, one.source, one.is_default] for one in explain(self.broker.config)]

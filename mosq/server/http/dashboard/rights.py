@@ -44,9 +44,13 @@ class Rights:
         """Return whether the user may publish to a topic."""
         return bool(await self._gate.may_use(self._listener, self.user, self._address, WRITE, topic))
 
+    def has_rules(self) -> bool:
+        """Return whether rules decide about topics. Without rules, every user reads everything."""
+        return bool(self._gate.has_rules(self._listener))
+
     async def may_read(self, topic: str) -> bool:
         """Return whether the user may receive messages on a topic."""
-        if not self._gate.has_rules(self._listener):
+        if not self.has_rules():
             return True
         now_s = time.monotonic()
         if now_s >= self._until_s or len(self._may_read) >= REMEMBERED_MAX:

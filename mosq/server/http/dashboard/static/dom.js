@@ -93,6 +93,11 @@ export function short(value) {
   return `${value < 0 ? "−" : ""}${shown}${unit ? ` ${UNITS[unit]}` : ""}`;
 }
 
+/** Return a rate as text. */
+export function perSecond(value) {
+  return `${short(value < 10 ? Math.round(value * 10) / 10 : Math.round(value))}/s`;
+}
+
 export function bytes(value) {
   let size = value;
   let unit = 0;

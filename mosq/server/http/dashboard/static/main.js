@@ -4,45 +4,58 @@ import { h, notice, replace, title, visible } from "./dom.js";
 import { openSession, session } from "./api.js";
 import { connect, follow, live } from "./live.js";
 import { overview } from "./overview.js";
-import { client, clients } from "./clients.js";
-import { topics } from "./topics.js";
-import { tail } from "./tail.js";
-import { explain } from "./explain.js";
-import { drops } from "./drops.js";
-import { system } from "./system.js";
-import { log } from "./log.js";
-import { config } from "./config.js";
 
-// A view fills an element, and returns a function that ends it.
-const VIEWS = [
-  ["overview", "Overview", "o", overview], ["clients", "Clients", "c", clients], ["topics", "Topics", "t", topics],
-  ["tail", "Live tail", "l", tail], ["explain", "Explain", "e", explain], ["drops", "Drops", "d", drops],
-  ["system", "System", "s", system], ["log", "Log", "g", log], ["config", "Configuration", "f", config],
-];
-const OTHERS = { client };
+// A view fills an element, and returns a function that ends it. Each is in the module of its name, but for `client`. All but the first one are
+// loaded when they are opened.
+const MODULES = { client: "clients" };
+const FIRST = "overview";
+const TRIES = 30;
+const AGAIN_MS = 1000;
+// the links of the page: [name of the view, its label, its key]
+const LINKS = [...document.querySelectorAll("#nav a")].map((link) => [link.hash.slice(2), link.textContent, link.title.at(-2)]);
 const STATES = { connecting: "Connecting", open: "Live", lost: "No connection to the broker", refused: "You may not read this any more" };
 const main = document.getElementById("main");
 let end = () => {};
+let turn = 0;
 
-function route() {
+function place() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const found = VIEWS.find(([id]) => id === path);
-  const view = found?.[3] ?? OTHERS[path] ?? overview;
-  const shown = found?.[0] ?? (path === "client" ? "clients" : "overview");
+  return [path === "client" || LINKS.some(([id]) => id === path) ? path : FIRST, query];
+}
+
+/** Return a view. A browser may remember a module that it did not get, so each attempt has another address. */
+async function load(path, isWanted) {
+  for (let n = 0; ; n += 1) {
+    try {
+      return (await import(`./${MODULES[path] ?? path}.js${n ? `?${n}` : ""}`))[path];
+    } catch (error) {
+      if (n >= TRIES || !isWanted()) throw error;
+      replace(main, title(document.title.split(" – ")[0]), notice("The broker does not answer. The page tries again.", "bad"));
+      await new Promise((done) => { setTimeout(done, AGAIN_MS); });
+    }
+  }
+}
+
+async function route() {
+  const [path, query] = place();
+  const shown = path === "client" ? "clients" : path;
+  const mine = turn += 1;
   end();
+  end = () => {};
   for (const link of document.querySelectorAll("#nav a")) {
     if (link.hash === `#/${shown}`) {
       link.setAttribute("aria-current", "page");
       link.scrollIntoView({ block: "nearest", inline: "center" });
     } else link.removeAttribute("aria-current");
   }
-  document.title = `${VIEWS.find(([id]) => id === shown)[1]} – mosq dashboard`;
-  main.className = `view-${path || "overview"}`;
+  document.title = `${LINKS.find(([id]) => id === shown)[1]} – mosq dashboard`;
   try {
+    const view = path === FIRST ? overview : await load(path, () => mine === turn);
+    if (mine !== turn) return;
+    main.className = `view-${path}`;
     end = view(replace(main), new URLSearchParams(query)) ?? (() => {});
   } catch (error) {
-    end = () => {};
-    replace(main, title("Error"), notice(`This view has an error: ${error.message}`, "bad"));
+    if (mine === turn) replace(main, title("Error"), notice(`This view has an error: ${error.message}`, "bad"));
   }
 }
 
@@ -54,7 +67,7 @@ function showState() {
 
 function help() {
   const dialog = document.getElementById("help");
-  const keys = [...VIEWS.map(([, label, key]) => [`g ${key}`, label]), ["/", "Search or filter of the view"],
+  const keys = [...LINKS.map(([, label, key]) => [`g ${key}`, label]), ["/", "Search or filter of the view"],
     ["?", "This list"], ["Esc", "Close a dialog, leave a field"]];
   replace(dialog, h("h2", { id: "help-title" }, "Keyboard"),
     h("dl", { class: "keys" }, keys.flatMap(([key, what]) => [h("dt", {}, key.split(" ").map((one) => h("kbd", {}, one))), h("dd", {}, what)])),
@@ -70,7 +83,7 @@ function key(event) {
   if (field || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (performance.now() - afterG < 1500) {
     afterG = -1e9;
-    const view = VIEWS.find(([, , letter]) => letter === event.key);
+    const view = LINKS.find(([, , letter]) => letter === event.key);
     if (view) { location.hash = `#/${view[0]}`; main.focus({ preventScroll: true }); event.preventDefault(); return; }
   }
   if (event.key === "g") afterG = performance.now();
@@ -82,8 +95,6 @@ function key(event) {
 }
 
 function frame() {
-  replace(document.getElementById("nav"), VIEWS.map(([id, label, letter]) => h("li", {},
-    h("a", { href: `#/${id}`, title: `${label} (g ${letter})` }, label))));
   document.getElementById("help-button").addEventListener("click", help);
   document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
   addEventListener("hashchange", () => { route(); scrollTo(0, 0); });
@@ -94,15 +105,19 @@ function frame() {
 async function begin() {
   frame();
   connect();
+  const opened = openSession();
+  if (place()[0] === FIRST) route();      // it needs nothing of the session, so it is drawn before the broker has answered
   try {
-    await openSession();
+    await opened;
   } catch (error) {
+    turn += 1;
+    end();
     replace(main, title("mosq dashboard"), notice(error.message, "bad"));
     return;
   }
   const user = session.user === null ? "no user name" : visible(session.user).slice(0, 60);
   replace(document.getElementById("user"), h("bdi", {}, user), h("span", { class: "badge" }, session.mayChange ? "may change" : "read only"));
-  route();
+  if (place()[0] !== FIRST) route();
 }
 
 afterG = -1e9;

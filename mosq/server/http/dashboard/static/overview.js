@@ -1,30 +1,33 @@
 // The state of the broker at a glance.
 
-import { bytes, duration, h, replace, short, title, whole } from "./dom.js";
-import { session } from "./api.js";
+import { bytes, duration, h, perSecond, replace, short, title, whole } from "./dom.js";
+import { get, session } from "./api.js";
 import { Chart } from "./charts.js";
 import { follow, live, rate } from "./live.js";
+
+const EVERY_MS = 5000;
 
 function tile(label, value, detail, link, isBad = false) {
   const inner = [h("span", { class: "label" }, label), h("strong", {}, value), h("span", { class: "detail" }, detail)];
   return link ? h("a", { class: `card tile ${isBad ? "bad" : ""}`, href: link }, inner) : h("div", { class: "card tile" }, inner);
 }
 
-function perSecond(field) {
+function rateOf(field) {
   const value = rate(field);
-  return value === null ? "–" : `${short(value < 10 ? Math.round(value * 10) / 10 : Math.round(value))}/s`;
+  return value === null ? "–" : perSecond(value);
 }
 
-function tiles() {
+function tiles(delivery) {
   const now = live.now;
   const dropped = rate("publish_dropped") ?? 0;
   const caches = now.index_cache_hits + now.index_cache_misses;
   return [
     tile("Clients", whole(now.clients_connected), `${whole(now.clients_total)} sessions, most ${whole(now.clients_max)}`, "#/clients"),
-    tile("Received", perSecond("publish_in"), `${whole(now.publish_in)} messages`),
-    tile("Sent", perSecond("publish_out"), `${whole(now.publish_out)} messages`),
-    tile("Dropped", perSecond("publish_dropped"), `${whole(now.publish_dropped)} messages`, "#/drops", dropped > 0),
+    tile("Received", rateOf("publish_in"), `${whole(now.publish_in)} messages`),
+    tile("Sent", rateOf("publish_out"), `${whole(now.publish_out)} messages`),
+    tile("Dropped", rateOf("publish_dropped"), `${whole(now.publish_dropped)} messages`, "#/drops", dropped > 0),
     tile("Stored", short(now.store_messages), `${bytes(now.store_bytes)} in queues and retained`, "#/clients?sort=queued"),
+    tile("Delivery, p99", delivery.value, delivery.detail, "#/latency"),
     tile("Unsent", bytes(now.unsent_bytes), `${whole(now.unsent_packets)} packets`, "#/clients?sort=unsent"),
     tile("Retained", short(now.retained), "messages", "#/topics"),
     tile("Subscriptions", short(now.subscriptions), `${whole(now.filters)} filters, ${whole(now.shared_subscriptions)} shared`),
@@ -44,15 +47,34 @@ export function overview(main) {
     new Chart("Dropped a second", [{ field: "publish_dropped", label: "messages", rate: true }], short),
     new Chart("Memory", [{ field: "heap_bytes", label: "heap" }], bytes, true),
   ];
+  let delivery = { value: "–", detail: "from arrival to sending" };
+  let before = null;
+  let timer = 0;
+  let ended = false;
+
+  /** Read the histograms, after the figures are drawn: the first view does not wait for them. */
+  async function measure() {
+    try {
+      const [{ quantile, seconds, since, together }, found] = await Promise.all([import("./durations.js"), get("latency")]);
+      const parts = ["flush_qos0", "flush_qos1", "flush_qos2"].map((key) => found.histograms[key] && since(found.histograms[key], before?.[key]));
+      const all = together(parts);
+      delivery = found.period ? { value: seconds(quantile(all, 0.99, found.untilS)), detail: all.count ? `${whole(all.count)} of 1 in ${whole(found.period)}` : "nothing was measured" } :
+        { value: "off", detail: "observe_messages is 0" };
+      before = found.histograms;
+    } catch { /* the tile keeps what it shows */ }
+    if (!ended) timer = setTimeout(measure, EVERY_MS);
+  }
+
   main.append(title("Overview", facts), grid, h("div", { class: "charts" }, charts.map((one) => one.element)));
   const stop = follow(() => {
     if (!live.now || live.state !== "open") return;
-    replace(facts, `mosq ${session.version}, running for ${duration(session.uptime + Math.floor((Date.now() - session.at) / 1000))}`);
+    if (!timer) { timer = -1; measure(); }
+    if (session.at) replace(facts, `mosq ${session.version}, running for ${duration(session.uptime + Math.floor((Date.now() - session.at) / 1000))}`);
     // a tile with the focus stays: its text changes in place
-    const made = tiles();
+    const made = tiles(delivery);
     if (grid.children.length === made.length) made.forEach((one, i) => { grid.children[i].className = one.className; replace(grid.children[i], ...one.childNodes); });
     else replace(grid, made);
     charts.forEach((one) => one.draw());
   });
-  return () => { stop(); charts.forEach((one) => one.end()); };
+  return () => { ended = true; clearTimeout(timer); stop(); charts.forEach((one) => one.end()); };
 }

@@ -1,6 +1,6 @@
-// Retained messages by the levels of their topics: number and bytes below each level, look at one, clear one.
+// Topics by their levels: retained messages with number and bytes, look at one, clear one; and the rates of sampled messages.
 
-import { ask, bytes, h, name, notice, replace, table, title, toast, visible, whole } from "./dom.js";
+import { ask, bytes, h, name, notice, perSecond, replace, table, title, toast, visible, whole } from "./dom.js";
 import { change, get, session } from "./api.js";
 import { live } from "./live.js";
 
@@ -23,32 +23,75 @@ function link(prefix) {
   return `#/topics?${new URLSearchParams({ prefix })}`;
 }
 
+const EVERY_MS = 5000;
+const HOT_MAX = 100;
+const EXACT_LEVELS = 2;         // the broker sums the rates of prefixes with so many levels
+
+function isBelow(topic, prefix) {
+  return prefix === "" || topic === prefix || topic.startsWith(`${prefix}/`);
+}
+
+/** Return the rates below a topic: those of the broker for short prefixes, otherwise the sum of the hottest topics there. */
+function traffic(hot, topic) {
+  const found = topic.split("/").length <= EXACT_LEVELS ? hot.prefixes.filter((one) => one.prefix === topic) : [];
+  const parts = found.length ? found : hot.topics.filter((one) => isBelow(one.topic, topic));
+  return parts.reduce((sum, one) => ({ messages: sum.messages + one.messages_per_second, bytes: sum.bytes + one.bytes_per_second }), { messages: 0, bytes: 0 });
+}
+
+/** Return the next levels below a prefix that have sampled messages. */
+function busy(hot, prefix) {
+  const depth = prefix === "" ? 0 : prefix.split("/").length;
+  const all = [...hot.prefixes.map((one) => one.prefix), ...hot.topics.map((one) => one.topic)].map((one) => one.split("/"));
+  return new Set(all.filter((levels) => levels.length > depth && isBelow(levels.join("/"), prefix)).map((levels) => levels[depth]));
+}
+
 export function topics(main, query) {
   const prefix = query.get("prefix") ?? "";
   const result = h("section", { "aria-label": "Levels" }, notice("Reading retained messages."));
   const detail = h("section", { "aria-label": "Retained message", "aria-live": "polite" });
   const summary = h("p", { class: "facts", role: "status" });
+  let retained = null;
+  let hot = null;
   let ended = false;
+  let timer = 0;
 
   async function load() {
     try {
-      const found = await get("retained", { prefix });
-      if (!ended) show(found);
+      retained = await get("retained", { prefix });
+      if (!ended) show();
     } catch (error) {
       if (!ended) replace(result, notice(error.message, "bad"));
     }
   }
 
-  function show(found) {
+  /** Read the rates. Without them, the view has the retained messages only. */
+  async function rates() {
+    try {
+      const found = await get("hot", { limit: HOT_MAX });
+      hot = found.sampled ? found : null;
+    } catch { hot = null; }
+    if (ended) return;
+    if (retained && !result.contains(document.activeElement)) show();
+    timer = setTimeout(rates, EVERY_MS);
+  }
+
+  function show() {
+    const found = retained;
     const all = live.now ? ` of ${whole(live.now.retained)}` : "";
     summary.textContent = found.complete ? `${whole(found.read)} retained messages${prefix ? " here" : ""}` :
       `The first ${whole(found.read)}${all} retained messages; open a level to see the others`;
     const rows = found.levels.map((one) => ({ ...one, topic: prefix ? `${prefix}/${one.name}` : one.name }));
     if (found.own !== null) rows.unshift({ name: ".", topic: prefix, topics: 1, bytes: found.own, own: found.own });
+    const known = new Set(found.levels.map((one) => one.name));
+    for (const level of hot ? busy(hot, prefix) : []) {
+      if (!known.has(level)) rows.push({ name: level, topic: prefix ? `${prefix}/${level}` : level, topics: 0, bytes: 0, own: null });
+    }
+    for (const row of rows) row.traffic = hot && row.name !== "." ? traffic(hot, row.topic) : null;
     const most = Math.max(1, ...rows.map((one) => one.bytes));
     replace(result, table("Levels of topics", [
-      { label: "Level", wide: true, cell: (row) => (row.topics > 1 || row.own === null ? h("a", { href: link(row.topic) }, name(row.name || "(empty)"), "/") : name(row.name === "." ? `${prefix} (itself)` : row.name || "(empty)")) },
-      { label: "Messages", number: true, cell: (row) => whole(row.topics) },
+      { label: "Level", wide: true, cell: (row) => (row.topics !== 1 || row.own === null ? h("a", { href: link(row.topic) }, name(row.name || "(empty)"), "/") : name(row.name === "." ? `${prefix} (itself)` : row.name || "(empty)")) },
+      ...(hot ? [{ label: "Traffic", number: true, cell: (row) => (row.traffic?.messages ? h("span", {}, perSecond(row.traffic.messages), h("span", { class: "detail block" }, `${bytes(row.traffic.bytes)}/s`)) : "–") }] : []),
+      { label: "Retained", number: true, cell: (row) => whole(row.topics) },
       { label: "Size", number: true, cell: (row) => bytes(row.bytes) },
       { label: "Share", cell: (row) => h("meter", { min: 0, max: most, value: row.bytes, "aria-label": `${bytes(row.bytes)} of the largest ${bytes(most)}` }) },
       { label: "Message", cell: (row) => (row.own === null ? "–" : h("span", { class: "row tight" },
@@ -95,5 +138,6 @@ export function topics(main, query) {
   h("p", { class: "path" }, h("a", { href: link("") }, "all topics"), parts(prefix).map(([level, whole_]) => [" / ", h("a", { href: link(whole_) }, name(level || "(empty)", 60))])),
   result, detail);
   load();
-  return () => { ended = true; };
+  rates();
+  return () => { ended = true; clearTimeout(timer); };
 }
