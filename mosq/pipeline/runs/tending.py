@@ -135,8 +135,8 @@ def compact_all(settings: "Settings", at_least: int = 2) -> "Iterator[str]":
 def erase(settings: "Settings", client: str | None, topic: str | None, log: "Callable[[str], object]") -> int:
     """Delete the rows of a client, of a topic, or of a client on a topic, from all tables; return how many.
 
-    A rebuild has read the rows already, and would bring them back. No batch is committed meanwhile: it would be in
-    some of the tables without the rows, and in others with them.
+    A rebuild has read the rows already, and would bring them back. No batch is committed at the same time: some
+    of the tables would keep rows of the batch, and others would lose them.
     """
     path = settings.checkpoints / lock.COMMITS
     waits = functools.partial(log, "waiting until `run` has committed its batch")
