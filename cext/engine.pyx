@@ -16,7 +16,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.broker.admin.control_request cimport (
-    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_HOT, CONTROL_KICK, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION,
+    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_HOT, CONTROL_KICK, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES,
+    CONTROL_SESSION,
     CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_TRACE,
     CONTROL_TRACE_STOP, ControlRequest,
 )
@@ -379,6 +380,19 @@ cdef class Engine:
         if result:
             raise MemoryError
         return streams_read(data)
+
+    def drop_examples(self):
+        """Return the last drop of each reason that had one: a dict from the reason to a dict with time (Unix), client_id (None: no client),
+        topic, and whether these are cut."""
+        from cext.setup.inspection import drops_read
+
+        cdef ControlRequest a
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_DROPS
+        result, data = self._request_bytes(&a)
+        if result:
+            raise MemoryError
+        return drops_read(data)
 
     def clients(self):
         """Return the connected clients, in slices: dicts with id, username, address, port, version, keepalive, subscriptions, pending,

@@ -1,4 +1,4 @@
-"""Convert the records of cext/broker/admin/inspect.pyx to dictionaries. It knows their layout, not their use."""
+"""Convert the records of cext/broker/admin/inspect.pyx and observations.pyx to dictionaries. It knows their layout, not their use."""
 
 import struct
 
@@ -127,4 +127,29 @@ def streams_read(data):
         name = data[at + 3:at + 2 + n].decode()         # without the slash in front
         found[name] = dict(zip(GAUGE_NAMES, GAUGES.unpack_from(data, at + 2 + n), strict=True))
         at += 2 + n + GAUGES.size
+    return found
+
+
+DROP = struct.Struct("=4Iq")
+
+
+def kept_text_at(data, at):
+    """Return a text with a length of 16 bits in front, and the place after it. Its end may be inside of a character."""
+    n = int.from_bytes(data[at:at + 2], "little")
+    return data[at + 2:at + 2 + n].decode("utf-8", "ignore"), at + 2 + n
+
+
+def drops_read(data):
+    from mosq.stat_names import DROPS
+
+    found, at = {}, 0
+    while at < len(data):
+        reason, of_client, topic_n, id_n, time_s = DROP.unpack_from(data, at)
+        topic_from = at + DROP.size
+        topic, at = kept_text_at(data, topic_from)
+        is_cut = at - topic_from - 2 < topic_n
+        id_from = at
+        client_id, at = kept_text_at(data, id_from)
+        found[DROPS[reason]] = {"time": time_s, "client_id": client_id if of_client else None, "topic": topic,
+                                "topic_cut": is_cut, "id_cut": at - id_from - 2 < id_n}
     return found

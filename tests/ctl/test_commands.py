@@ -174,6 +174,8 @@ OURS: list[tuple[str, str, str, dict[str, Any], dict[str, Any] | None, str]] = [
     ("broker", "listBridges", OWN, {}, {"bridges": []}, ""),
     ("broker", "hot 2", OWN, {"limit": 2}, HOT, HOT_TEXT),
     ("broker", "hot", OWN, {}, NOT_HOT, NOT_HOT_TEXT),
+    ("broker", "listDrops", OWN, {}, {"drops": [{"reason": "quota", "count": 2, "clientid": None, "topic": "a"}]},
+     "REASON  COUNT  CLIENTID  TOPIC\nquota       2  -         a\n"),
     ("dynsec", "getDetails", DYNSEC, {}, {"clientCount": 3, "changeIndex": 12}, "clientCount: 3\nchangeIndex: 12\n"),
     ("dynsec", "modifyClient ann textName Ann", DYNSEC, {"username": "ann", "textName": "Ann"}, None, ""),
     ("dynsec", "modifyGroup g textDescription x", DYNSEC, {"groupname": "g", "textDescription": "x"}, None, ""),

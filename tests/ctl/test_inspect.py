@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -192,6 +193,27 @@ def test_reads_are_debug_lines_and_kicks_are_not() -> None:
     payload = b'{"commands":[{"command":"LISTbridges"},{"command":"kickClient","clientid":"x"}]}'
     list(handler(Requester("me", None, "", 0), payload))
     assert lines == [(DEBUG, "Broker: me/(null) | listBridges"), (INFORMATION, "Broker: me/(null) | kickClient")]
+
+
+def test_each_reason_of_drops_has_its_last_drop_as_an_example() -> None:
+    with ExitStack() as stack:
+        scene = Scene(stack, max_queued_messages=1, max_inflight_messages=1, message_size_limit=100)
+        assert scene.data("listDrops") == {"drops": []}
+        wire = scene.client("s" * 300, clean=False)
+        subscribe(wire, ("t/#", 1))
+        begun_s = int(time.time())
+        for n in range(5):
+            scene.admin.send(Publish("t/" + "é" * 700, b"12345", 1, 20 + n))
+            assert isinstance(scene.admin.read_packet(), Puback)
+        big = scene.client("big")
+        big.send(Publish("far/too/large", b"x" * 101, 1, 3))
+        assert isinstance(big.read_packet(), Puback)
+        full, large = scene.data("listDrops")["drops"]
+        assert begun_s - 1 <= full.pop("lastTime") <= time.time() + 1
+        assert full == {"reason": "queue_messages", "count": 3, "clientid": "s" * 256, "clientidCut": True, "topic": "t/" + "é" * 511,
+                        "topicCut": True}  # fmt: skip
+        assert begun_s - 1 <= large.pop("lastTime") <= time.time() + 1
+        assert large == {"reason": "payload_size", "count": 1, "clientid": "big", "topic": "far/too/large"}
 
 
 @pytest.mark.parametrize(("command", "fields", "error"), [

@@ -200,6 +200,27 @@ def test_the_system_view_has_the_sizes_of_streams(scene: Scene) -> None:
     assert (found["name"], found["line"], found["lost"], found["errors"]) == ("readings", "readings site/# retain_bytes 10000000", 0, 0)
 
 
+def test_drops_have_an_example_and_its_topic_needs_the_right_to_read_it(scene: Scene) -> None:
+    scene.client("dropper", "kept/secret", f"kept/{'x' * 1100}", clean=False)
+    scene.disconnect("dropper")
+    sender = scene.client("drop-sender")
+
+    def example(topic: str, user: str) -> dict[str, Any]:
+        for _ in range(501):
+            sender.publish(topic, "x", 1)
+        scene.publish(sender, topic, "x")
+        found = {one["reason"]: one for one in scene.get("drops", user)[1]["drops"]}
+        return found.get("queue_messages", {})
+
+    seen = until(lambda: (one := example("kept/secret", "admin")).get("topic") == "kept/secret" and one)
+    assert seen["clientid"] == "dropper" and seen["count"] >= 1 and abs(seen["lastTime"] - time.time()) < WAIT_S
+    assert example("kept/secret", "reader")["topic"] is None
+    long = f"kept/{'x' * 1100}"
+    cut = until(lambda: (one := example(long, "admin")).get("topicCut") and one)
+    assert cut["topic"] is None         # the rest of the name may change the right
+    assert scene.request("/dashboard/api/drops", "stranger")[0] == 401
+
+
 def test_hot_topics_are_those_that_the_user_may_read() -> None:
     with Scene(CONFIG.replace("sys_interval 0", "sys_interval 0\nobserve_messages 1")) as scene:
         client = scene.client("hot-publisher", "site/#", "other/#")
@@ -247,7 +268,7 @@ def test_the_histograms_have_the_measured_times() -> None:
 
 def test_readings_of_another_site_are_refused(scene: Scene) -> None:
     for site in ("cross-site", "same-site"):
-        for name in ("clients", "feed", "latency", "hot", "system"):
+        for name in ("clients", "feed", "drops", "latency", "hot", "system"):
             assert scene.get(name, Sec_Fetch_Site=site)[0] == 403, name
     assert scene.get("clients", Sec_Fetch_Site="none")[0] == 200
 

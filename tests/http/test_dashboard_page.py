@@ -238,6 +238,28 @@ def test_the_page_connects_again_after_a_reload(opened: Opened, scene: Scene) ->
     expect(page.locator("#state")).to_have_text("Live")
 
 
+def test_the_last_drop_of_a_reason_is_an_example(opened: Opened, reader: Opened, scene: Scene) -> None:
+    scene.client(HOSTILE[1], "kept/#", clean=False)
+    scene.disconnect(HOSTILE[1])
+    sender = scene.client("drop-maker")
+    page, other = opened.page("drops"), reader.page("drops")
+    row, hidden = (one.locator("tr", has=one.locator("code", has_text=re.compile("^queue_messages$"))) for one in (page, other))
+
+    def dropped() -> bool:
+        for _ in range(501):
+            sender.publish(f"kept/{HOSTILE[1]}", "x", 1)
+        scene.publish(sender, f"kept/{HOSTILE[1]}", "x")
+        page.wait_for_timeout(300)
+        return bool(row.locator("bdi", has_text=f"kept/{HOSTILE[1]}").count())
+
+    assert any(dropped() for _ in range(100))
+    expect(row.locator("time")).to_be_visible()
+    expect(hidden).to_contain_text("a topic that you may not read")
+    assert page.locator("main img").count() == 0
+    row.locator("a", has_text=HOSTILE[1]).click()
+    expect(page.locator("main.view-client h1")).to_have_text(HOSTILE[1])
+
+
 def test_a_broker_that_measures_nothing_says_how_to_change_that(opened: Opened) -> None:
     page = opened.page("latency")
     expect(page.locator("main .notice")).to_contain_text("observe_messages 64")

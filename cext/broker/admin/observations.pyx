@@ -1,8 +1,10 @@
-"""Write what is measured, and the gauges of streams, for the control plane. This module knows the layout of the answers. It does not know how
+"""Write what is measured, the gauges of streams, and examples of drops, for the control plane. This module knows the layout of the answers. It does not know how
 they are shown (mosq/server/http/metrics.py).
 
 Observations: lost and passed-over probes, then for each histogram its count, its sum and its buckets, all numbers of 64 bits; nothing if
 the broker measures nothing. Streams: a name with a length of 16 bits in front, then STREAM_GAUGES numbers of 64 bits, for each stream.
+Drops, for each reason with an example: reason, whether there is a client, length of the topic, length of the client id (32 bits each), Unix
+time (64 bits), then the kept bytes of the topic and of the client id, each with a length of 16 bits in front.
 Cost: a copy of 6 KB.
 """
 
@@ -15,9 +17,10 @@ from cext.broker.admin.inspect cimport out_put, out_text
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.observed cimport Observed, observed_of
 from cext.broker.core.stats cimport (
-    GAUGE_DISK_BYTES, GAUGE_ERRORS, GAUGE_LOST, GAUGE_RECORDS, GAUGE_RETIRED_RECORDS, GAUGE_RETIRED_UNREAD,
+    DROP_REASONS, GAUGE_DISK_BYTES, GAUGE_ERRORS, GAUGE_LOST, GAUGE_RECORDS, GAUGE_RETIRED_RECORDS, GAUGE_RETIRED_UNREAD,
     GAUGE_WAITING_BYTES, STREAM_GAUGES,
 )
+from cext.broker.persist.drop_examples cimport DropExample, drop_examples_of
 from cext.broker.persist.streams cimport Stream, Streams, streams_of
 
 
@@ -48,5 +51,27 @@ cdef void answer_streams(Broker* b, ControlRequest* a) noexcept nogil:
     for i in range(t.n):
         stream_gauges(t.at[i], v)
         if out_text(a, t.at[i].name, <uint32_t>strlen(t.at[i].name)) != 0 or out_put(a, v, sizeof(v)) != 0:
+            a.result = ENOMEM
+            return
+
+
+cdef int drop_example_write(ControlRequest* a, uint32_t reason, const DropExample* e) noexcept nogil:
+    cdef uint32_t v[4]
+    v[0] = reason
+    v[1] = e.of_client
+    v[2] = e.n
+    v[3] = e.id_n
+    if out_put(a, v, sizeof(v)) != 0 or out_put(a, &e.s, 8) != 0 or out_text(a, e.topic, e.kept) != 0:
+        return -1
+    return out_text(a, e.id, e.id_kept)
+
+
+cdef void answer_drops(Broker* b, ControlRequest* a) noexcept nogil:
+    cdef const DropExample* e = drop_examples_of(b)
+    cdef uint32_t i
+    if e == NULL:
+        return
+    for i in range(DROP_REASONS):
+        if e[i].s and drop_example_write(a, i, &e[i]) != 0:
             a.result = ENOMEM
             return

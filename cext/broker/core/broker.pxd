@@ -128,5 +128,6 @@ ctypedef struct Broker:
     void* observed                      # Observed* of observed.pxd; NULL: nothing was observed yet
     uint64_t observe_at                 # number of received PUBLISH packets at which a message is observed; the maximum: never
     uint8_t observes                    # 1 while an observed message is routed
+    void* drop_examples                 # DropExample* of persist/drop_examples.pxd; NULL: there was no drop yet
     void* log_rates                     # LogRates* of log_rate.pxd; NULL: no line was counted yet
     Timer log_rates_timer               # armed while lines are counted

@@ -1,5 +1,5 @@
 # Counters of one broker, the reasons of drops and refusals, and the positions of all statistics.
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 # statistics: dev/statistics writes these enumerations from dev/statistics.toml
 cdef enum:
@@ -171,6 +171,7 @@ ctypedef struct Stats:
     uint64_t clients_connected
     uint64_t protocol_disconnects                       # connections that the broker ended with a reason code of 0x80 or above
     uint64_t drops[DROP_REASONS]
+    int64_t drop_s[DROP_REASONS]        # Unix time of the last example of each reason
     uint64_t refused[REFUSED_REASONS]
     uint64_t auth_requests                      # auth requests to the control plane
     uint64_t auth_request_timeouts               # auth requests that were not answered in time

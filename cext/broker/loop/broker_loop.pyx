@@ -50,6 +50,7 @@ from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
 from cext.broker.packets.dispatch cimport dispatch, dispatch_traced
 from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
+from cext.broker.persist.drop_examples cimport drop_examples_free
 from cext.broker.persist.pending_acks cimport pending_acks_free, pending_acks_job_done
 from cext.broker.replay.cursor cimport cursors_discard, cursors_timer, cursors_unblock
 from cext.broker.routing.observe cimport observe_begin, observe_end, observe_flushed
@@ -437,6 +438,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     mailbox_fini(b)
     auth_requests_fini(b)
     log_fini(&b.log)
+    drop_examples_free(b)
     free(b.log_rates)
     free(b.shape_bytes)
     free(b.scratch)

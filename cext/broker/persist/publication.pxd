@@ -4,6 +4,7 @@ from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.log cimport LOG_TRACE, log_wanted
 from cext.broker.core.publication_state cimport Publication
+from cext.broker.persist.drop_examples cimport drop_example
 from cext.broker.persist.events cimport event_dropped
 from cext.broker.trace.events cimport trace_dropped
 from cext.session.message cimport Message
@@ -23,6 +24,7 @@ cdef Message* publication_message(Broker* b, Publication* p, const uint32_t* sub
 # Count and report a message that is not delivered or not accepted. s: its session, its receiver or its publisher; NULL: none.
 cdef inline void dropped(Broker* b, const Session* s, int reason, View topic) noexcept nogil:
     b.stats.drops[reason] += 1
+    drop_example(b, s, reason, topic)
     event_dropped(b, s, reason, topic)
     if log_wanted(&b.log, LOG_TRACE):
         trace_dropped(b, s, reason, topic)

@@ -8,6 +8,7 @@ hundred KB, and the loop computes each page in slices.
 
 from mosq.server.admin.commands import CommandError, Commands
 from mosq.server.admin.hot import ROWS_MAX, Hot
+from mosq.stat_names import DROPS
 from mosq.version import VERSION
 
 TYPE_CHECKING = False
@@ -46,6 +47,7 @@ def commands(engine: "Callable[[], Engine]", bridges: "BridgeStates | None", rep
     reads: dict[str, Function] = {
         "listClients": do.list_clients, "getClient": do.get_client, "listSubscriptions": do.list_subscriptions,
         "getStats": do.get_stats, "listBridges": do.list_bridges, "hot": do.hot,
+        "listDrops": do.list_drops,
     }
     return Commands("Broker", TOPIC, {**reads, "kickClient": do.kick_client}, report, frozenset(reads))
 
@@ -98,6 +100,11 @@ class Inspection:
     def hot(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return self._hot.read(fields.number("limit", HOT_LIMIT, ROWS_MAX, 1))
 
+    def list_drops(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
+        stats, examples = self._engine().stats(), self._engine().drop_examples()
+        rows = [_drop(reason, stats[f"drops_{reason}"], examples.get(reason)) for reason in DROPS]
+        return {"drops": sorted((one for one in rows if one["count"]), key=lambda one: -one["count"])}
+
     def _session(self, client_id: str, skip: int) -> "SessionDetail":
         found = self._engine().session(client_id, skip)
         if found is None:
@@ -148,6 +155,15 @@ def shown(row: "dict[str, Any]") -> "dict[str, Any]":
     return {**data, "sessionExpiry": row["expiry_s"], "will": row["will"], "subscriptions": row["subscriptions"],
             "queued": row["waiting"], "inflight": row["inflight"], "pending": row["pending"], "inbox": row["inbox"],
             "queueBytes": row["queue_bytes"]}
+
+
+def _drop(reason: str, count: int, example: "dict[str, Any] | None") -> "dict[str, Any]":
+    """Return the drops of a reason in the words of the API, with the last one as an example."""
+    data: dict[str, Any] = {"reason": reason, "count": count}
+    if example is not None:
+        data |= {"lastTime": example["time"], "clientid": example["client_id"], "topic": example["topic"]}
+        data |= {name: True for name, key in (("clientidCut", "id_cut"), ("topicCut", "topic_cut")) if example[key]}
+    return data
 
 
 def _subscription(row: "SessionSubscription") -> "dict[str, Any]":

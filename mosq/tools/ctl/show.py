@@ -152,8 +152,18 @@ def subscriptions(data: "Data") -> "Iterable[str]":
 
 
 def bridges(data: "Data") -> "Iterable[str]":
-    """Yield a table of the bridges, with a column for each field, in the order of the answer."""
-    columns = list(dict.fromkeys(key for one in data["bridges"] for key in one))
+    """Yield a table of the bridges."""
+    return _rows(data["bridges"])
+
+
+def drops(data: "Data") -> "Iterable[str]":
+    """Yield a table of the drops by reason."""
+    return _rows(data["drops"])
+
+
+def _rows(rows: "list[Data]") -> "Iterable[str]":
+    """Yield a table with a column for each field, in the order of the answer."""
+    columns = list(dict.fromkeys(key for one in rows for key in one))
     if columns:
         yield from table([tuple(shown(name.upper()) for name in columns),
-                          *(tuple(text(one.get(name)) for name in columns) for one in data["bridges"])])
+                          *(tuple(text(one.get(name)) for name in columns) for one in rows)])

@@ -98,7 +98,8 @@ class Dashboard:
         readings = {"session": self.session, "statistics": self.all_statistics, "clients": self.clients,
                     "client": self.client, "subscriptions": self.subscriptions, "retained": self.retained,
                     "message": self.message, "explain": self.explain, "system": self.system, "config": self.config,
-                    "log": self.log, "hot": self.hot, "latency": self.latency}
+                    "log": self.log, "drops": self.drops, "hot": self.hot,
+                    "latency": self.latency}
         return [
             Route("/dashboard", self._only(_redirect, otherwise)),
             *(Route(API + name, self._only(self._reading(one), otherwise)) for name, one in readings.items()),
@@ -233,6 +234,9 @@ class Dashboard:
             "store": {**disk, "state": store_state(stats["disk_trouble"])} if has_store(config) else None,
             "withoutStore": config.without_store,
         }
+
+    async def drops(self, request: "Request", rights: Rights) -> "dict[str, Any]":
+        return await self.figures.drops(rights)
 
     async def hot(self, request: "Request", rights: Rights) -> "dict[str, Any]":
         return await self.figures.hot(number(request.query_params.get("limit", "20"), HOT_MAX), rights)

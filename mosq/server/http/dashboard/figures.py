@@ -1,4 +1,4 @@
-"""Figures of the data plane that a page asks for while it shows them: hot topics, histograms, streams.
+"""Figures of the data plane that a page asks for while it shows them: drops with examples, histograms, streams.
 
 Equal questions of several pages share one reading for SHARED_S, so any number of pages costs the data plane one control
 request of each kind in that time.
@@ -56,8 +56,21 @@ class Figures:
     def __init__(self, broker: "Broker", inspection: "Inspection", thread: "Executor") -> None:
         self._config = broker.config
         self._hot = Shared(_answer(inspection.hot, limit=HOT_MAX), thread)
+        self._drops = Shared(_answer(inspection.list_drops), thread)
         self._observed = Shared(broker.engine.observed, thread)
         self._streams = Shared(broker.engine.streams, thread)
+
+    async def drops(self, rights: "Rights") -> "dict[str, Any]":
+        """Return the reasons of drops with an example each. The topic of an example is None if the user may not read
+        it; the right to read a topic that is cut cannot be checked."""
+        rows = []
+        for row in (await self._drops.get())["drops"]:
+            topic = row.get("topic")
+            if topic:
+                may_show = not rights.has_rules() if row.get("topicCut") else await rights.may_read(topic)
+                row = row if may_show else {**row, "topic": None}
+            rows.append(row)
+        return {"drops": rows}
 
     async def hot(self, limit: int, rights: "Rights") -> "dict[str, Any]":
         """Return hot topics, prefixes and clients, and slow clients. Topics and prefixes that the user may not read

@@ -1,8 +1,10 @@
-// Messages that the broker dropped and connections that it refused, by reason.
+// Messages that the broker dropped, with an example of each reason, and connections that it refused.
 
-import { h, replace, short, table, title, whole } from "./dom.js";
+import { h, name, replace, short, table, title, whole } from "./dom.js";
+import { get } from "./api.js";
 import { follow, live, rate } from "./live.js";
 
+const EVERY_MS = 5000;
 const DROPS = {
   queue_messages: "The session's queue was full (max_queued_messages).", queue_bytes: "The session's queue was full (max_queued_bytes).",
   qos0_blocked: "QoS 0, and the client did not read.", output_bytes: "The client's output was full (max_output_bytes).",
@@ -28,22 +30,51 @@ function rows(prefix, texts) {
   }).sort((one, other) => other.value - one.value);
 }
 
-function shown(caption, found, empty) {
+/** Return what the broker kept of the last drop. Client id and topic may be cut, and a topic may be hidden from this user. */
+function example(one) {
+  if (!one?.lastTime) return "–";
+  const id = one.clientid;
+  const whose = id === null ? "no client" : h("span", {}, id === "" || one.clientidCut ? [name(id, 64), one.clientidCut ? "…" : "(empty)"] :
+    h("a", { href: `#/client?${new URLSearchParams({ id })}` }, name(id, 64)));
+  return h("span", { class: "example" }, whose,
+    h("span", { class: "block" }, one.topic === null ? h("i", {}, "a topic that you may not read") : one.topic ? [name(one.topic, 120), one.topicCut ? "…" : ""] : "no topic"),
+    h("time", { class: "block" }, new Date(one.lastTime * 1000).toLocaleString("sv-SE")));
+}
+
+function shown(caption, found, empty, examples = null) {
   const happened = found.filter((one) => one.value);
   return [table(caption, [
     { label: "Reason", wide: true, cell: (row) => h("span", {}, h("code", {}, row.reason), h("span", { class: "detail block" }, row.text)) },
     { label: "Count", number: true, cell: (row) => whole(row.value) },
     { label: "A second", number: true, cell: (row) => h("span", { class: row.rate > 0 ? "bad" : "" }, short(Math.round(row.rate * 10) / 10)) },
+    ...(examples ? [{ label: "Last one", wide: false, cell: (row) => example(examples.get(row.reason)) }] : []),
   ], happened, empty), h("p", { class: "detail" }, `Not since the start: ${found.filter((one) => !one.value).map((one) => one.reason).join(", ") || "–"}.`)];
 }
 
 export function drops(main) {
   const dropped = h("section", { "aria-labelledby": "dropped" });
   const refused = h("section", { "aria-labelledby": "refused" });
-  main.append(title("Drops", h("p", { class: "facts" }, "Since the start of the broker.")), dropped, refused);
-  return follow(() => {
-    if (!live.now) return;
-    replace(dropped, h("h2", { id: "dropped" }, "Dropped messages"), shown("Dropped messages", rows("drops_", DROPS), "The broker has dropped no message."));
+  let examples = new Map();
+  let ended = false;
+  let timer = 0;
+
+  async function load() {
+    try {
+      const found = await get("drops");
+      examples = new Map(found.drops.map((one) => [one.reason, one]));
+      if (!ended) draw();
+    } catch { /* the counts are shown without examples; the state of the feed is in the header */ }
+    if (!ended) timer = setTimeout(load, EVERY_MS);
+  }
+
+  function draw() {
+    if (!live.now || main.contains(document.activeElement?.closest("td"))) return;     // a link with the focus stays
+    replace(dropped, h("h2", { id: "dropped" }, "Dropped messages"), shown("Dropped messages", rows("drops_", DROPS), "The broker has dropped no message.", examples));
     replace(refused, h("h2", { id: "refused" }, "Refused connections"), shown("Refused connections", rows("refused_", REFUSALS), "The broker has refused no connection."));
-  });
+  }
+
+  main.append(title("Drops", h("p", { class: "facts" }, "Since the start of the broker, with the last drop of each reason.")), dropped, refused);
+  load();
+  const stop = follow(draw);
+  return () => { ended = true; clearTimeout(timer); stop(); };
 }
