@@ -177,7 +177,7 @@ cdef bint decide(Broker* b, const Session* s, Reason* r, uint8_t* code) noexcept
     cdef Security* security = session_security(s)
     cdef int verdict = -1
     r.n = 0
-    r.client_id.p = s.client_id
+    r.client_id.p = <const uint8_t*>s.client_id
     r.client_id.n = s.id_len
     r.username.p = <const uint8_t*>s.username
     r.username.n = <uint32_t>strlen(s.username) if s.username != NULL else 0
@@ -312,7 +312,7 @@ cdef void session_event(TraceEvent* e, uint8_t kind, const Session* s) noexcept 
     id.p = NULL
     id.n = 0
     if s != NULL:
-        id.p = s.client_id
+        id.p = <const uint8_t*>s.client_id
         id.n = s.id_len
     event_of(e, kind, session_client(s) if s != NULL else NULL, id)
     if s != NULL:
