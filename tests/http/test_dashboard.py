@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -18,7 +19,9 @@ import pytest
 from mosq.config.change import SECRETS
 from mosq.server.http.buckets import BUCKETS
 from mosq.server.http.dashboard import feed, files, listing
+from mosq.server.http.dashboard.answers import RefusedError
 from mosq.server.http.dashboard.guard import Guard
+from mosq.server.http.dashboard.turns import Turns
 from mosq.stat_names import STATS
 from tests.harness.broker import Broker, free_port
 from tests.http.dashboard import CONFIG, HOSTILE, USERS, WAIT_S, Scene
@@ -273,6 +276,47 @@ def test_readings_of_another_site_are_refused(scene: Scene) -> None:
     assert scene.get("clients", Sec_Fetch_Site="none")[0] == 200
 
 
+def test_questions_with_too_many_levels_are_refused_at_once(scene: Scene) -> None:
+    """The broker does not answer such a question, and every other one waited for the answer."""
+    topic = "a" + "/" * 300
+    for name in (f"explain?topic={topic}", f"message?topic={topic}", f"retained?prefix={topic}"):
+        assert scene.get(name, "reader") == (400, {"error": "The topic has too many levels."})
+
+
+class Asker:
+    """Stand for a request; `gone`: its client has left."""
+
+    def __init__(self, gone: bool = False) -> None:
+        self.gone = gone
+
+    async def is_disconnected(self) -> bool:
+        return self.gone
+
+
+def test_a_user_has_a_bound_of_questions_and_none_is_asked_for_a_client_that_left() -> None:
+    async def scene() -> list[str]:
+        turns, go, asked = Turns(), asyncio.Event(), []
+
+        async def ask(user: str, gone: bool = False) -> None:
+            try:
+                async with turns.of(Asker(gone), user):         # type: ignore[arg-type]
+                    asked.append(user)
+                    await go.wait()
+            except RefusedError as refusal:
+                asked.append(f"{user} {refusal.status}")
+
+        tasks = [asyncio.create_task(ask("ann", gone)) for gone in (False, False, True, True)]
+        tasks += [asyncio.create_task(ask(user)) for user in ("ann", "ben")]
+        await asyncio.sleep(0)
+        assert asked == ["ann", "ann 429"]
+        go.set()
+        await asyncio.gather(*tasks)
+        await ask("ann")
+        return asked
+
+    assert asyncio.run(scene()) == ["ann", "ann 429", "ann", "ann 503", "ann 503", "ben", "ann"]
+
+
 # ---------------------------------------------------------------- changes
 
 def test_a_user_with_the_right_kicks_a_client_and_the_second_kick_fails(scene: Scene) -> None:
@@ -331,8 +375,11 @@ def test_without_a_user_name_a_name_of_another_site_is_refused() -> None:
     guard = Guard()
     for host in ("127.0.0.1:80", "[::1]:80", "localhost", "localhost:1", "192.0.2.1"):
         assert guard.changing_refused(Request(host), None) == (0, ""), host      # type: ignore[arg-type]
+        assert guard.reading_refused(Request(host), None) == "", host            # type: ignore[arg-type]
     for host in ("evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "[::1"):
         assert guard.changing_refused(Request(host), None)[0] == 403, host      # type: ignore[arg-type]
+        assert "another name" in guard.reading_refused(Request(host), None), host       # type: ignore[arg-type]
+        assert guard.reading_refused(Request(host), "ann") == "", host          # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("body", [

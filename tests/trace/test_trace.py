@@ -8,10 +8,14 @@ from binascii import a2b_base64
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mosq.records import TraceEvent
+from mosq.server.admin import traces
+from mosq.server.admin.commands import Fields
 from tests.dynsec.admin import PASSWORD as ADMINS, everything, password, role, state
 from tests.harness.packets import (
     Auth,
@@ -269,6 +273,45 @@ def test_a_reader_that_does_not_read_delays_no_client(scenes: Scenes) -> None:
     events = scene.to_the_end()
     assert len(events) + scene.lost["reader"] + scene.lost["ring"] == 20 * 21
     assert scene.lost["reader"] > 0
+
+
+def test_events_are_left_in_the_data_plane_while_no_reader_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control plane spent most of a core on events that it then counted as missed."""
+    calls = 0
+
+    class Engine:
+        def trace(self, spec: dict[str, Any]) -> tuple[int, int]:
+            return 7, 0
+
+        def trace_events(self) -> list[TraceEvent]:
+            nonlocal calls
+            calls += 1
+            numbers = {name: 0 for name in TraceEvent.__annotations__ if name != "kind"}
+            texts = {"client_id": "c", "address": "", "own_address": "", "topic": "t", "text": ""}
+            return [TraceEvent(**numbers | texts | {"event": 2, "slots": 1, "head": b"", "payload": bytes(10_000)})] * 20
+
+        def trace_losses(self, slot: int) -> tuple[int, int]:
+            return 0, 0
+
+    now = 1000.0
+    monkeypatch.setattr(traces.time, "monotonic", lambda: now)
+    found = traces.Traces(Engine)       # type: ignore[arg-type]
+    owner = SimpleNamespace(handle=1, client_id="owner", correlation=None)
+    fields = Fields({"topic": "#", "rate": 100_000, "payload": 16384, "trace": 7})
+    found.start(owner, fields)          # type: ignore[arg-type]
+    for _ in range(200):
+        assert found.serve() == []
+    trace = found.running[7]
+    assert trace.is_full and calls < 10
+    assert trace.passed + trace.missed == calls * 20
+    at_once = calls
+    now += traces.FULL_S
+    found.serve()
+    assert calls == at_once + 1, "the end of a trace is among the events"
+    found.read(owner, fields)           # type: ignore[arg-type]
+    assert len(found.serve()) == 1 and not trace.is_full
+    found.serve()
+    assert calls == at_once + 2
 
 
 def test_a_trace_ends_after_its_events(scenes: Scenes) -> None:

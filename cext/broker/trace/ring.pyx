@@ -145,12 +145,12 @@ cdef void trace_put(Broker* b, TraceEvent* e) noexcept nogil:
         memcpy(t.filling + t.used, &sizes, sizeof(sizes))
         record_fill(<TraceRecord*>(t.filling + t.used), e, where, own)
         t.used += sizes.size
+        b.log.unread = 1         # the loop wakes the control plane at the end of the turn
     else:
         for i in range(TRACES_MAX):
             if e.slots >> i & 1:
                 t.slots[i].lost += 1
     pthread_mutex_unlock(&t.lock)
-    b.log.unread = 1             # the loop wakes the control plane at the end of the turn
 
 
 cdef const uint8_t* ring_swap(Tracing* t, uint32_t* n) noexcept nogil:

@@ -11,6 +11,7 @@ packets.
 """
 
 import json
+import time
 from binascii import b2a_base64
 from collections import deque
 from errno import EAGAIN
@@ -37,6 +38,7 @@ PAYLOAD, PAYLOAD_MAX = 128, 16384
 RATE, RATE_MAX = 1000, 100_000
 SECONDS, SECONDS_MAX = 3600, 86400
 COUNT_MAX = 1 << 40
+FULL_S = 0.5                    # how often events are taken while no trace has room: the data plane counts the others
 UNREAD_MAX = 4                  # ended traces whose last events were not read
 PORT_MAX = 65535
 
@@ -61,13 +63,17 @@ class Trace:
         self.ended: str | None = None
         self.is_done = False                    # the reader has received the end
         self.wants = False                      # the reader has asked for a batch
+        self.is_full = False                    # an event found no room since the last batch
         self.losses = (0, 0)                    # above the rate, without room, at the end
         self.correlation: bytes | None = None
 
     def put(self, event: "TraceEvent", roles: "Sequence[str]" = ()) -> None:
         """Append an event, or count it as missed. `roles`: the names of the roles."""
-        encoded = json.dumps(form(event, self.payload, roles), ensure_ascii=False, separators=(",", ":")).encode()
-        if self.waiting_bytes + len(encoded) > WAITING_MAX:
+        encoded = b""
+        if not self.is_full:
+            encoded = json.dumps(form(event, self.payload, roles), ensure_ascii=False, separators=(",", ":")).encode()
+            self.is_full = self.waiting_bytes + len(encoded) > WAITING_MAX
+        if self.is_full:
             self.missed += 1
             return
         self.passed += 1
@@ -87,6 +93,7 @@ class Trace:
             events.append(self.waiting.popleft())
             room -= len(events[-1])
         self.waiting_bytes -= BATCH_MAX - room
+        self.is_full = False
         about = {"trace": self.number, "first": first, "lost": {"rate": losses[0], "ring": losses[1],
                                                                 "reader": self.missed}}
         if self.ended is not None and not self.waiting:
@@ -102,6 +109,7 @@ class Traces:
         self._engine = engine
         self.role_names: Callable[[], Sequence[str]] = tuple    # of the rules in force, in their order
         self.running: dict[int, Trace] = {}     # by number; ended ones too, until their reader has all events
+        self._taken_s = 0.0
         self._of_slot: dict[int, deque[Trace]] = {}     # a new trace may begin before the end of the last was read
 
     # ------------------------------------------------------------ commands
@@ -151,7 +159,9 @@ class Traces:
 
     def serve(self) -> "list[Answer]":
         """Distribute the new events; return the batches for readers that wait."""
-        self.take()
+        has_room = any(one.ended is None and not one.is_full for one in self.running.values())
+        if has_room or time.monotonic() >= self._taken_s + FULL_S:
+            self.take()
         answers: list[Answer] = []
         for trace in list(self.running.values()):
             if trace.wants and trace.has_news():
@@ -165,6 +175,7 @@ class Traces:
         """Distribute the new events. Called also before the roles change, because events have only their numbers."""
         if not self.running:
             return
+        self._taken_s = time.monotonic()
         for event in self._engine().trace_events():
             for slot, traces in list(self._of_slot.items()):
                 if event.slots >> slot & 1 and traces:

@@ -36,8 +36,10 @@ def number(text: str, most: int) -> int:
     return int(text)
 
 
-def valid_topic(topic: str) -> str:
-    """Return the topic. Raises RefusedError if it is none."""
+def valid_topic(topic: str, levels: int) -> str:
+    """Return the topic. Raises RefusedError if it is none, or if it has more than so many levels."""
+    if topic.count("/") >= levels:
+        raise RefusedError(400, "The topic has too many levels.")
     return _valid(topic, "#+")
 
 

@@ -35,6 +35,7 @@ from mosq.server.http.dashboard.inside import ClosedError
 from mosq.server.http.dashboard.listing import ROWS_MAX, SORTS, STATES, Listing
 from mosq.server.http.dashboard.messages import TAILS_MAX, Messages, Tail
 from mosq.server.http.dashboard.rights import Rights
+from mosq.server.http.dashboard.turns import Turns
 from mosq.server.http.gate import CLIENT_ID
 from mosq.server.http.pages import NOT_FOUND, UNAVAILABLE
 from mosq.version import VERSION
@@ -80,7 +81,7 @@ class Dashboard:
         self.broker = broker
         self.files, self.guard = Files(), Guard()
         self.thread = ThreadPoolExecutor(1, "mosq-http-dashboard")
-        self.messages = Messages(broker.engine.adopt)
+        self.messages, self.turns = Messages(broker.engine.adopt), Turns()
         self.inspection = Inspection(lambda: broker.engine, broker.bridges)
         self.statistics: Statistics[dict[str, int]]
         self.hub: Hub
@@ -130,11 +131,12 @@ class Dashboard:
 
     def _reading(self, reading: "Reading") -> "Handler":
         async def answer(request: "Request") -> "Response":
-            why = self.guard.reading_refused(request)
+            rights = Rights(request)
+            why = self.guard.reading_refused(request, rights.user)
             if why:
                 return error(403, why)
             try:
-                return encoded(200, await reading(request, Rights(request)))
+                return encoded(200, await reading(request, rights))
             except RefusedError as refusal:
                 return error(refusal.status, refusal.text)
             except CommandError as wrong:
@@ -148,11 +150,12 @@ class Dashboard:
 
     def _stream(self, stream: "Callable[[Request, Rights], ASGIApp]") -> "Handler":
         async def answer(request: "Request") -> "Any":
-            why = self.guard.reading_refused(request)
+            rights = Rights(request)
+            why = self.guard.reading_refused(request, rights.user)
             if why:
                 return error(403, why)
             try:
-                return stream(request, Rights(request))
+                return stream(request, rights)
             except RefusedError as refusal:
                 return error(refusal.status, refusal.text)
 
@@ -205,22 +208,26 @@ class Dashboard:
     async def retained(self, request: "Request", rights: Rights) -> "dict[str, Any]":
         prefix = request.query_params.get("prefix", "")
         if prefix:
-            valid_topic(prefix)
-        return await self.messages.levels(prefix, rights)
+            valid_topic(prefix, self.broker.config.max_topic_levels)
+        async with self.turns.of(request, rights.user):
+            return await self.messages.levels(prefix, rights)
 
     async def message(self, request: "Request", rights: Rights) -> "dict[str, Any]":
-        topic = valid_topic(request.query_params.get("topic", ""))
+        topic = valid_topic(request.query_params.get("topic", ""), self.broker.config.max_topic_levels)
         if not await rights.may_read(topic):
             raise RefusedError(403, "You may not read this topic.")
-        found = await self.messages.look(topic)
+        async with self.turns.of(request, rights.user):
+            found = await self.messages.look(topic)
         if found is None:
             raise RefusedError(404, "There is no retained message.")
         return found
 
     async def explain(self, request: "Request", rights: Rights) -> "dict[str, Any]":
-        found = await self.messages.explain(valid_topic(request.query_params.get("topic", "")))
+        topic = valid_topic(request.query_params.get("topic", ""), self.broker.config.max_topic_levels)
+        async with self.turns.of(request, rights.user):
+            found = await self.messages.explain(topic)
         if found is None:
-            raise RefusedError(400, "The broker gave no answer. Does the topic have too many levels?")
+            raise RefusedError(503, "The broker gave no answer.")
         return found
 
     async def system(self, request: "Request", rights: Rights) -> "dict[str, Any]":

@@ -116,11 +116,9 @@ class Changes:
         topic = given.get("topic")
         if not isinstance(topic, str):
             raise RefusedError(400, "Expected a topic.")
-        valid_topic(topic)
+        valid_topic(topic, self.broker.config.max_topic_levels)
         if topic.startswith("$"):
             raise RefusedError(403, "The dashboard publishes to no topic that begins with $.")
-        if topic.count("/") >= self.broker.config.max_topic_levels:
-            raise RefusedError(400, "The topic has too many levels.")
         if not await rights.may_write(topic):
             raise RefusedError(403, "You may not write to this topic.")
         return topic

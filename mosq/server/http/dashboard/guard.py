@@ -1,7 +1,7 @@
 """Checks that a request comes from the dashboard's own page: browsers send the password of Basic authentication with
 every request, also if another site caused it.
 
-  reading    Sec-Fetch-Site, if the browser sends it, names this site
+  reading    Sec-Fetch-Site, if the browser sends it, names this site; without a user name, the host is no other name
   changing   the same, and: Origin is this host, the body is JSON, the header x-mosq-token has the token of the user
 
 A page of another site can read no answer, because no answer allows other origins, so it cannot learn the token; and it
@@ -32,10 +32,14 @@ class Guard:
         named = b"-" if user is None else b"+" + user.encode()
         return hmac.new(self._key, named, hashlib.sha256).hexdigest()
 
-    def reading_refused(self, request: "Request") -> str:
+    def reading_refused(self, request: "Request", user: str | None) -> str:
         """Return why a request that reads is refused; "": it is not."""
-        site = request.headers.get("sec-fetch-site", "same-origin")
-        return "" if site in ("same-origin", "none") else "The request comes from another site."
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return "The request comes from another site."
+        if user is None and not _is_plain(request.headers.get("host", "")):
+            # a name of another site that leads to this machine would make that site the page's own origin
+            return "Without a user name, the URL needs an address or localhost, not another name."
+        return ""
 
     def changing_refused(self, request: "Request", user: str | None) -> tuple[int, str]:
         """Return the status and the reason with which a request that changes something is refused; (0, ""): it is
@@ -47,8 +51,7 @@ class Guard:
         if origin is not None and not _same(origin, host):
             return 403, "The request comes from another site."
         if user is None and not _is_plain(host):
-            # a name of another site that leads to this machine would make that site the page's own origin
-            return 403, "Without a user name, changes need an address or localhost in the URL, not another name."
+            return 403, "Without a user name, the URL needs an address or localhost, not another name."
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             return 415, "The body must be application/json."
         given = request.headers.get(TOKEN_HEADER, "").encode()

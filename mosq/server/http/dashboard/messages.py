@@ -40,12 +40,12 @@ HEARTBEAT = b":\n\n"            # a comment: without output the end of a client 
 
 
 class Messages:
-    """The readers of all pages. Retained messages and explanations share one connection, and wait for each other."""
+    """The readers of all pages. Retained messages and explanations share one connection, so there is one at a time
+    (turns.py)."""
 
     def __init__(self, adopt: "Adopt") -> None:
         self._adopt = adopt
         self._inside: Inside | None = None
-        self._lock = asyncio.Lock()
         self.tails = 0
 
     def close(self) -> None:
@@ -60,18 +60,17 @@ class Messages:
 
     async def retained(self, filter: str) -> "tuple[list[Message], bool]":
         """Return retained messages and whether these are all. Raises ClosedError."""
-        async with self._lock:
-            inside = await self._connection()
-            reading = _Reading()
-            inside.take = reading.take
-            try:
-                if await inside.subscribe(filter) >= REFUSED:
-                    return [], True
-                await reading.wait()
-                await inside.unsubscribe(filter)
-            finally:
-                inside.take = _ignore
-            return reading.found, not reading.full
+        inside = await self._connection()
+        reading = _Reading()
+        inside.take = reading.take
+        try:
+            if await inside.subscribe(filter) >= REFUSED:
+                return [], True
+            await reading.wait()
+            await inside.unsubscribe(filter)
+        finally:
+            inside.take = _ignore
+        return reading.found, not reading.full
 
     async def levels(self, prefix: str, rights: "Rights") -> "dict[str, Any]":
         """Return the next level of the retained topics below a prefix: name, number and bytes of the messages below
@@ -106,24 +105,23 @@ class Messages:
 
     async def explain(self, topic: str) -> "dict[str, Any] | None":
         """Return the answer of the index; None if it does not come. docs/index.md describes it."""
-        async with self._lock:
-            inside = await self._connection()
-            answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        inside = await self._connection()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-            def take(message: "Message") -> None:
-                if message[0] == EXPLAINED and not answer.done():
-                    answer.set_result(message[1])
+        def take(message: "Message") -> None:
+            if message[0] == EXPLAINED and not answer.done():
+                answer.set_result(message[1])
 
-            inside.take = take
-            try:
-                inside.publish(EXPLAIN, topic.encode())
-                found: dict[str, Any] = json.loads(await asyncio.wait_for(answer, EXPLAIN_WITHIN_S))
-                return found
-            except TimeoutError:
-                inside.close()          # a late answer must not look like that to the next question
-                return None
-            finally:
-                inside.take = _ignore
+        inside.take = take
+        try:
+            inside.publish(EXPLAIN, topic.encode())
+            found: dict[str, Any] = json.loads(await asyncio.wait_for(answer, EXPLAIN_WITHIN_S))
+            return found
+        except TimeoutError:
+            inside.close()          # a late answer must not look like that to the next question
+            return None
+        finally:
+            inside.take = _ignore
 
 
 def _ignore(message: "Message") -> None:
