@@ -102,6 +102,20 @@ def test_it_draws_and_restores_the_terminal(broker: Broker, tmp_path: Path, ende
         terminal.close()
 
 
+def test_text_that_is_pasted_after_a_slash_is_the_filter(broker: Broker, tmp_path: Path) -> None:
+    """Its letters were commands: `k` asked whether to disconnect a client."""
+    terminal = Terminal("-h", "127.0.0.1", "-p", str(broker.port), home=tmp_path)
+    try:
+        terminal.until(b"every 2 s")
+        os.write(terminal.fd, b"/sky/o")
+        terminal.until(b"with 'sky/o'")
+        assert b"Disconnect" not in terminal.output
+        os.write(terminal.fd, b"\x03")
+        assert terminal.end() == 0, terminal.output
+    finally:
+        terminal.close()
+
+
 def test_an_error_at_the_start_draws_no_screen(tmp_path: Path) -> None:
     terminal = Terminal("--unix", str(tmp_path / "none.sock"), home=tmp_path)
     try:

@@ -71,7 +71,9 @@ class TopApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS = CSS
     BINDINGS: ClassVar[list[Any]] = [
-        ("q,ctrl+c", "quit", "end"), ("question_mark,f1", "keys", "keys"), ("slash", "filter", "filter"),
+        ("q,ctrl+c", "quit", "end"), ("question_mark,f1", "keys", "keys"),
+        # before the table gets the key, so that the text that follows it at once goes to the filter
+        Binding("slash", "filter", "filter", priority=True),
         ("less_than_sign,left", "sort(-1)", "sort"), ("greater_than_sign,right", "sort(1)", "sort"),
         ("r", "turn", "turn"), ("enter", "inspect", "inspect"), ("k", "kick", "kick"), ("p,space", "pause", "pause"),
         ("plus,equals_sign", "interval(1)", "longer"), ("minus", "interval(-1)", "shorter"),
@@ -269,7 +271,7 @@ class TopApp(App[None]):
         field = self.query_one("#filter", Input)
         field.display = True
         field.value = self.filter_text
-        field.focus()
+        self.screen.set_focus(field)            # field.focus() does it later
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while the user types."""
