@@ -126,8 +126,12 @@ class Scene:
 
     def readable(self, shared: bool = True) -> set[tuple[str, int]]:
         """Return (topic for the client, subscription identifier) for each message that the client must receive."""
-        return {(whole.removeprefix(self.case.mount), number) for (number, pattern), whole in product(enumerate(self.case.filters, 1), self.wholes)
+        return {(self.own_name(whole), number) for (number, pattern), whole in product(enumerate(self.case.filters, 1), self.wholes)
                 if (shared or not pattern.startswith("$share/")) and self.site.reads(*self.who, pattern, whole)}
+
+    def own_name(self, whole: str) -> str:
+        """Return a topic as the client receives it. A topic that is the mount point itself has no other name: an empty topic is none [v5 4.7.3-1]."""
+        return whole.removeprefix(self.case.mount) or whole
 
     def writable(self) -> set[str]:
         """Return the topics, by their name in the broker, on which others receive what the client publishes."""
@@ -213,6 +217,7 @@ def running(case: Case, folder: Path) -> Iterator[Scene]:
           suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @example(Case([(None, "pattern", "readwrite", "%c/#")], "", True, None, "$a", ["$a", "$a/b"], ["#", "$a/#", "$share/g/$a/#"]))
 @example(Case([(None, "pattern", "readwrite", "%u/mosq/#")], "", True, "$CONTROL", "c", ["$CONTROL/mosq/broker/v1"], ["$CONTROL/#"]))
+@example(Case([(None, "topic", "read", "a/#")], "a/", False, None, "a/", ["a", "a/"], ["#", "$share/g/#"]))
 @example(Case([(None, "topic", "readwrite", "$share/#")], "", False, None, "c", ["$share/g/a", "$shared"], ["#"]))
 @given(cases())
 def test_a_broker_decides_as_the_model(tmp_path: Path, case: Case) -> None:
