@@ -21,4 +21,5 @@ cdef class Engine:
     cdef int _listeners_new(self, list securities) except -1
     cdef int _request(self, ControlRequest* a) except -2
     cdef tuple _request_bytes(self, ControlRequest* a)
+    cdef bytes _asked(self, uint8_t kind, uint32_t index=*)
     cdef int _reload(self, Reload* r) except -1

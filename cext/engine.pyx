@@ -331,25 +331,14 @@ cdef class Engine:
         numbers of `lost` and `passed_over` probes; None if nothing is measured."""
         from cext.setup.inspection import observed_read
 
-        cdef ControlRequest a
-        memset(&a, 0, sizeof(a))
-        a.kind = CONTROL_OBSERVED
-        result, data = self._request_bytes(&a)
-        if result:
-            raise MemoryError
+        data = self._asked(CONTROL_OBSERVED)
         return observed_read(data) if data else None
 
     def hot(self, what):
         """Return a sketch of the sampled messages, "topics", "publishers", "receivers" or "delays", as a HotNames; None if nothing is observed."""
         from cext.setup.inspection import HOT, hot_read
 
-        cdef ControlRequest a
-        memset(&a, 0, sizeof(a))
-        a.kind = CONTROL_HOT
-        a.from_index = <uint32_t>HOT.index(what)
-        result, data = self._request_bytes(&a)
-        if result:
-            raise MemoryError
+        data = self._asked(CONTROL_HOT, <uint32_t>HOT.index(what))
         return hot_read(data, what, records_of()) if data else None
 
     def slow(self, position=0, limits=(0, 0, 0, 0)):
@@ -373,26 +362,14 @@ cdef class Engine:
         """Return the gauges of each stream, by its name: a dict with the names of docs/sys.md."""
         from cext.setup.inspection import streams_read
 
-        cdef ControlRequest a
-        memset(&a, 0, sizeof(a))
-        a.kind = CONTROL_STREAMS
-        result, data = self._request_bytes(&a)
-        if result:
-            raise MemoryError
-        return streams_read(data)
+        return streams_read(self._asked(CONTROL_STREAMS))
 
     def drop_examples(self):
         """Return the last drop of each reason that had one: a dict from the reason to a dict with time (Unix), client_id (None: no client),
         topic, and whether these are cut."""
         from cext.setup.inspection import drops_read
 
-        cdef ControlRequest a
-        memset(&a, 0, sizeof(a))
-        a.kind = CONTROL_DROPS
-        result, data = self._request_bytes(&a)
-        if result:
-            raise MemoryError
-        return drops_read(data)
+        return drops_read(self._asked(CONTROL_DROPS))
 
     def clients(self):
         """Return the connected clients, in slices: dicts with id, username, address, port, version, keepalive, subscriptions, pending,
@@ -490,6 +467,17 @@ cdef class Engine:
         if result < 0:
             raise RuntimeError("the broker is not running")
         return result, data
+
+    cdef bytes _asked(self, uint8_t kind, uint32_t index=0):
+        """Return the output of a request that has no other result. Raise MemoryError if the loop had no room for it."""
+        cdef ControlRequest a
+        memset(&a, 0, sizeof(a))
+        a.kind = kind
+        a.from_index = index
+        result, data = self._request_bytes(&a)
+        if result:
+            raise MemoryError
+        return data
 
     def kick(self, client_id):
         """End the connection of a client (v5: DISCONNECT 0x98). Return False if no client has this id."""

@@ -325,7 +325,7 @@ class Control:
         if self.log.recent is None:
             self.log.recent = Recent()
         return Dashboard(Broker(self.config, self.engine, self.log.recent, self._bridge_states, signals.ask_reload,
-                                self.log.report))
+                                self.log.report), self.hot)
 
     @property
     def topics(self) -> "ControlTopics":

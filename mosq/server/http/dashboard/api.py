@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
     from mosq.log.recent import Recent
     from mosq.server.admin.control import BridgeStates
+    from mosq.server.admin.hot import Hot
     from mosq.server.http.pages import Statistics
 
     Handler = Callable[[Request], Awaitable[Response]]
@@ -77,12 +78,13 @@ class Broker:
 class Dashboard:
     """The dashboard of one configuration of a broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, hot: "Hot") -> None:
+        """`hot`: shared with others that ask the same."""
         self.broker = broker
         self.files, self.guard = Files(), Guard()
         self.thread = ThreadPoolExecutor(1, "mosq-http-dashboard")
         self.messages, self.turns = Messages(broker.engine.adopt), Turns()
-        self.inspection = Inspection(lambda: broker.engine, broker.bridges)
+        self.inspection = Inspection(lambda: broker.engine, broker.bridges, hot)
         self.statistics: Statistics[dict[str, int]]
         self.hub: Hub
         self.listing: Listing

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 SHARED_S = 1.0
 UNTIL_S = [until_s(bucket) for bucket in range(BUCKETS - 1)]    # the last bucket has no end
 HOT_MAX = 100
-BELOW = "/a/b/c/d"              # a user who may read this below a prefix is taken to read all below it
+# The broker checks rights of topics only. So the dashboard shows a prefix to a user who may read this topic below it.
+BELOW = "/a/b/c/d"
 T = TypeVar("T")
 
 
