@@ -122,6 +122,7 @@ class Control:
         self.bridges: Bridges | None = None     # None if no bridge is configured
         self.http_listeners: list[HttpListener] = []
         self.http: HttpApi | None = None
+        self.earlier_http: HttpApi | None = None    # a reload replaced it; it sends its last answers
         self.http_requests: deque[Request] | None = None        # auth requests of the HTTP API
         self.user: process.Account | None = None
         self._topics: ControlTopics | None = None
@@ -450,8 +451,9 @@ class Control:
         systemd.notify("STOPPING=1")
         if watchdog:
             watchdog.stop()
-        if self.http is not None:
-            self.http.stop()
+        for http in (self.http, self.earlier_http):
+            if http is not None:
+                http.stop()
         return self._stop(by_signal)
 
     def _serve(self) -> bool:

@@ -125,9 +125,11 @@ def _take(control: "Control", config: "Config", access: "Access | None", securit
         if access is not None:
             _end_revoked(control, access.revoked(old_access))
         old_access.close()
+    if control.earlier_http is not None:
+        control.earlier_http.stop()
     if control.http is not None:
-        control.http.stop()
-    control.http, control.http_listeners = None, http_listeners
+        control.http.retire()
+    control.earlier_http, control.http, control.http_listeners = control.http, None, http_listeners
     control.start_http()
     control.start_bridges()
     for type_bit, text in config.notices:

@@ -15,14 +15,20 @@ WAIT_S = 30
 
 
 class OpenGate:
-    async def allows(self, *question):
+    async def logs_in(self, *question):
         return True
+
+    async def may_use(self, *question):
+        return True
+
+    def close(self):
+        pass
 
 
 class Server:
     def __init__(self, folder, gate=None, **options):
         self.lines = []
-        self.release = threading.Event()
+        self.asked, self.release = threading.Event(), threading.Event()
         self.release.set()
         config, listener = Config(), Listener(0, "localhost")
         listener.protocol, listener.http_dir, listener.socket_domain = "http_api", str(folder), "ipv4"
@@ -35,6 +41,7 @@ class Server:
         self.api.start(Pages(config, "version", self.stats), gate or OpenGate(), lambda kind, line: self.lines.append(line))
 
     def stats(self):
+        self.asked.set()
         assert self.release.wait(WAIT_S)
         return defaultdict(int)
 

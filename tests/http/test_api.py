@@ -218,9 +218,9 @@ def guarded(tmp_path_factory):
 
 @pytest.mark.parametrize(("user", "path", "status"), [
     (None, "/api/v1/version", 401), ("ann:anns", "/api/v1/systree", 200), ("ann:bobs", "/api/v1/systree", 401), ("eve:x", "/a.css", 401),
-    ("ann:anns", "/a.css", 200), ("ann:anns", "/sub/", 401), ("ann:anns", "/api/v1/version", 401), ("bob:bobs", "/api/v1/version", 401),
-    ("cat:cats", "/sub/index.html", 401), ("cat:cats", "/sub/", 401), ("cat:cats", "/", 200), ("ann:anns", "/", 200),
-    ("bob:bobs", "/api/v1/health", 200), ("bob:bobs", "/a.css", 401), (":", "/a.css", 401), ("ann", "/a.css", 401),
+    ("ann:anns", "/a.css", 200), ("ann:anns", "/sub/", 403), ("ann:anns", "/api/v1/version", 403), ("bob:bobs", "/api/v1/version", 403),
+    ("cat:cats", "/sub/index.html", 403), ("cat:cats", "/sub/", 403), ("cat:cats", "/", 200), ("ann:anns", "/", 200),
+    ("bob:bobs", "/api/v1/health", 200), ("bob:bobs", "/a.css", 403), (":", "/a.css", 401), ("ann", "/a.css", 401),
 ])
 def test_users_and_rules_are_the_same_as_for_mqtt(guarded, user, path, status):
     got, body, headers = guarded.get(path, user=user)
@@ -228,6 +228,9 @@ def test_users_and_rules_are_the_same_as_for_mqtt(guarded, user, path, status):
     if status == 401:
         assert body == b"Not authorised\n"
         assert headers["WWW-Authenticate"] == 'Basic realm="Mosquitto API"'
+    if status == 403:
+        assert body == b"This user may not read this page: the access rules of the broker do not allow it.\n"
+        assert "WWW-Authenticate" not in headers        # another password would not help
     assert "anns" not in guarded.broker.log()
 
 
@@ -239,7 +242,12 @@ def test_an_invalid_authorization_header(guarded):
 def test_requests_without_a_user_need_allow_anonymous():
     with Site(CONFIG.replace("allow_anonymous true", "allow_anonymous false")) as running:
         assert running.get("/a.css")[0] == 401
+        assert "HTTP login" not in running.broker.log()     # a browser's first request is no failed login
         assert running.get("/a.css", user="ann:x")[0] == 401
+        deadline = time.monotonic() + 60
+        while "HTTP login of 'ann' from 127.0.0.1 failed." not in running.broker.log():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_tls_and_reload(tmp_path):

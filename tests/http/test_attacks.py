@@ -329,6 +329,22 @@ def test_reloads_beside_slow_clients_leave_nothing_behind(site):
     assert "Error" not in site.broker.log()[log:]
 
 
+def test_a_reload_lets_an_answer_end_that_is_on_its_way(site):
+    """The test repeats: a machine that is busy for seconds may pass the bound."""
+    big = b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n"
+    for _ in range(10):
+        with attackers(site, 1, big) as (sock,), contextlib.suppress(ConnectionError):
+            assert sock.recv(1)
+            site.broker.send_signal(signal.SIGHUP)
+            wait_until(lambda: healthy_beside_reload(site))
+            size = 0
+            while more := sock.recv(1 << 20):
+                size += len(more)
+            if size > 1 << 20:
+                return
+    pytest.fail("each reload cut the answer")
+
+
 def healthy_beside_reload(site):
     with contextlib.suppress(ConnectionError):          # a reload ends the connections of the server that it replaces
         assert_healthy(site)

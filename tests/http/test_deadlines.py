@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import select
+import socket
 import threading
 
 import pytest
@@ -171,7 +172,10 @@ def test_health_requests_of_one_network_are_bounded(serve):
 class SlowGate:
     """Let clients in without a user; check the passwords of others for ever."""
 
-    async def allows(self, listener, user, *question):
+    async def may_use(self, *question):
+        return True
+
+    async def logs_in(self, listener, user, *question):
         if user is not None:
             await asyncio.get_running_loop().create_future()
         return True
@@ -250,3 +254,33 @@ def test_a_stop_ends_answers_at_once_and_reports_nothing(serve):
             server.api.stop()
             assert not server.api._thread.is_alive()
             assert server.lines == []
+
+
+def test_an_answer_on_its_way_ends_after_another_server_took_its_place(serve, monkeypatch):
+    monkeypatch.setattr("mosq.server.http.server.FINISH_WITHIN_S", 60)
+    server, systree = serve(), GET.replace(b"/big", b"/api/v1/systree")
+    server.release.clear()
+    with server.connect(systree) as asked, server.connect(GET, receive_bytes=4096) as reads:
+        assert server.asked.wait(WAIT_S)
+        assert reads.recv(1)
+        server.api.retire()
+        assert server.api.listeners == []
+        with socket.socket() as late, pytest.raises(ConnectionRefusedError):
+            late.connect(("127.0.0.1", server.port))
+        server.release.set()
+        assert asked.recv(12) == b"HTTP/1.1 200"
+        size = 0
+        while more := reads.recv(1 << 20):
+            size += len(more)
+        assert size > 20 << 20
+    server.api._thread.join(WAIT_S)
+    assert not server.api._thread.is_alive()
+
+
+def test_answers_after_another_server_took_the_place_have_a_deadline(serve, monkeypatch):
+    monkeypatch.setattr("mosq.server.http.server.FINISH_WITHIN_S", 0.05)
+    server = serve()
+    with server.connect(GET, receive_bytes=4096):
+        server.api.retire()
+        server.api._thread.join(WAIT_S)
+        assert not server.api._thread.is_alive()

@@ -38,8 +38,8 @@ def test_few_logins_are_checked_at_a_time_and_urgent_ones_do_not_wait_for_them()
 
     async def clients() -> None:
         gate = Gate(SimpleNamespace(), [security], {id(listener): 0}, asked.append, 30.0)
-        guesses = [asyncio.create_task(gate.allows(listener, "ann", b"guess", ("127.0.0.1", 1), "/")) for _ in range(20)]
-        probe = asyncio.create_task(gate.allows(listener, "ann", b"anns", ("127.0.0.1", 1), "/health", True))
+        guesses = [asyncio.create_task(gate.logs_in(listener, "ann", b"guess", ("127.0.0.1", 1))) for _ in range(20)]
+        probe = asyncio.create_task(gate.logs_in(listener, "ann", b"anns", ("127.0.0.1", 1), True))
         while len(asked) < LOGINS_MAX + 1:
             await asyncio.sleep(0)
         for _ in range(100):
@@ -118,7 +118,7 @@ def test_an_answer_from_before_a_reload_settles_no_later_request() -> None:
 
     async def clients() -> None:
         old, new = (Gate(SimpleNamespace(), [security], {id(listener): 0}, asked.append, 30.0) for _ in range(2))
-        requests = [asyncio.create_task(gate.allows(listener, "ann", b"guess", ("127.0.0.1", 1), "/")) for gate in (old, new)]
+        requests = [asyncio.create_task(gate.logs_in(listener, "ann", b"guess", ("127.0.0.1", 1))) for gate in (old, new)]
         while len(asked) < 2:
             await asyncio.sleep(0)
         new.answered(LoginAnswer(asked[0].handle, 0))       # the control plane passes answers to the gate in force
@@ -128,6 +128,25 @@ def test_an_answer_from_before_a_reload_settles_no_later_request() -> None:
         for gate, request in zip((old, new), asked, strict=True):
             gate.answered(LoginAnswer(request.handle, 0x87))
         assert await asyncio.gather(*requests) == [False, False]
+
+    asyncio.run(clients())
+
+
+def test_a_closed_gate_asks_nothing_and_refuses_what_waits() -> None:
+    """A reload closes it: its questions would name securities of another configuration."""
+    listener, asked = SimpleNamespace(), []
+    security = {"authenticate": True, "authorize": False, "acl": None}
+
+    async def clients() -> None:
+        gate = Gate(SimpleNamespace(), [security], {id(listener): 0}, asked.append, 30.0)
+        waits = [asyncio.create_task(gate.logs_in(listener, "ann", b"anns", ("127.0.0.1", 1))) for _ in range(LOGINS_MAX + 3)]
+        while len(asked) < LOGINS_MAX:
+            await asyncio.sleep(0)
+        gate.close()
+        gate.answered(LoginAnswer(asked[0].handle, 0))
+        waits.append(asyncio.create_task(gate.logs_in(listener, "ann", b"anns", ("127.0.0.1", 1))))
+        assert {type(one) for one in await asyncio.gather(*waits, return_exceptions=True)} == {BusyError}
+        assert len(asked) == LOGINS_MAX
 
     asyncio.run(clients())
 

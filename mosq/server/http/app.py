@@ -16,12 +16,14 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
 from mosq.server.http.connections import CLOSE_WITHIN_S, CONNECTIONS_MAX, closing_headers
+from mosq.server.http.gate import READ
 from mosq.server.http.logins import BusyError
 from mosq.server.http.pages import (
     BAD_REQUEST,
     BODY_TOO_LARGE,
     BUSY,
     FAILED,
+    FORBIDDEN,
     HEAD_TOO_LARGE,
     INVALID_METHOD,
     NOT_AUTHORISED,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from mosq.server.http.connections import Connection
     from mosq.server.http.gate import Gate
     from mosq.server.http.pages import Pages
+    from mosq.server.http.refusals import FailedLogins
 
     Headers = list[tuple[bytes, bytes]]
 
@@ -54,7 +57,7 @@ WORKING_MAX = 32                # requests that are logged in or composed
 RUNNING_MAX = 96                # the same, and those whose answer is sent, or whose file hangs on the disk
 
 
-def application(pages: "Pages", gate: "Gate") -> Starlette:
+def application(pages: "Pages", gate: "Gate", failed_logins: "FailedLogins") -> Starlette:
     """Return the application. Starlette answers 405 for a path that lacks the method."""
     async def failed(request: "Request", error: Exception) -> "Response":
         return FAILED
@@ -65,7 +68,8 @@ def application(pages: "Pages", gate: "Gate") -> Starlette:
     async def invalid_method(request: "Request", error: Exception) -> "Response":
         return INVALID_METHOD
 
-    app = Starlette(routes=pages.routes(), middleware=[Middleware(Bounds, pages), Middleware(Rights, gate)],
+    app = Starlette(routes=pages.routes(),
+                    middleware=[Middleware(Bounds, pages), Middleware(Rights, gate, failed_logins)],
                     exception_handlers={Exception: failed, 404: not_found, 405: invalid_method})
     app.router.redirect_slashes = False     # a path has one name
     return app
@@ -177,25 +181,36 @@ class HealthPlace:
 
 
 class Rights:
-    """Lets a request through if its user may read the path."""
+    """Lets a request through if its user may read the path. The status 401 asks for another user name or password,
+    403 reports that the right is missing."""
 
-    def __init__(self, app: "ASGIApp", gate: "Gate") -> None:
-        self.app, self.gate = app, gate
+    def __init__(self, app: "ASGIApp", gate: "Gate", failed_logins: "FailedLogins") -> None:
+        self.app, self.gate, self.failed_logins = app, gate, failed_logins
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         connection: Connection = scope["state"]["connection"]
         user, password = credentials_of(scope["headers"])
         connection.expect_client()      # a client whose password is checked may be evicted
         try:
-            allowed = await self.gate.allows(
-                connection.listener.config, user, password, (connection.address, connection.port), scope["path"],
-                is_probe(connection.listener.config, scope["path"]), connection.wait_for_login)
+            refusal = await self._refusal(connection, user, password, scope["path"])
         except BusyError:
             await BUSY(scope, receive, send)
             return
         connection.work()
         scope["state"].update(gate=self.gate, user=user, password=password)     # for the dashboard
-        await (self.app if allowed else NOT_AUTHORISED)(scope, receive, send)
+        await (self.app if refusal is None else refusal)(scope, receive, send)
+
+    async def _refusal(self, connection: "Connection", user: str | None, password: bytes | None, path: str
+                       ) -> "Response | None":
+        listener, peer = connection.listener.config, (connection.address, connection.port)
+        urgent = is_probe(listener, path)
+        if not await self.gate.logs_in(listener, user, password, peer, urgent, connection.wait_for_login):
+            if user:            # a browser's first request has none
+                self.failed_logins.add(connection.address, user)
+            return NOT_AUTHORISED
+        if await self.gate.may_use(listener, user, connection.address, READ, path):
+            return None
+        return FORBIDDEN if user else NOT_AUTHORISED
 
 
 def framing_error(headers: "Headers", version: str) -> "Response | None":

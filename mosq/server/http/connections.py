@@ -34,6 +34,7 @@ from mosq.auth.networks import subscriber_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
+    from collections.abc import Callable
     from typing import Any
 
     from starlette.responses import Response
@@ -75,6 +76,8 @@ class Connection(H11Protocol):
         self.accepted_s = self.progress_s = owner.loop.time()
         self.waits_since = 0                # turn of accepting
         self.opened = self.refused = self.ended = False
+        self.asked = False                  # the request is complete
+        self.endless = False                # the answer goes on until the client or the server ends it
         self._received_bytes = self._discarded = 0
         self._head_end = b""                # the last bytes of the head that have arrived
         self._timer: asyncio.TimerHandle | None = None
@@ -89,6 +92,7 @@ class Connection(H11Protocol):
 
     def work(self) -> None:
         """The server works for this connection, so its client has no deadline."""
+        self.asked = True
         self._deadline(None)
         self.owner.works(self)
 
@@ -237,6 +241,7 @@ class Connections:
         self.turn = 0                               # of accepting
         self.served: list[_socket.socket] = []
         self.paused: list[tuple[HttpListener, _socket.socket, asyncio.TimerHandle]] = []
+        self.finished: Callable[[], None] | None = None     # called when the last connection has ended
 
     # ---- accept
 
@@ -252,7 +257,18 @@ class Connections:
             self.loop.remove_reader(one.fileno())
         self.served, self.paused = [], []
 
+    def finish(self, finished: "Callable[[], None]") -> None:
+        """Accept no more, answer the complete requests, end the other connections and the answers without an end, and
+        then call `finished`."""
+        self.stop_accepting()
+        self.finished = finished
+        for connection in [one for one in self.open if one.endless or not one.asked]:
+            connection.end()
+        if not self.open:
+            finished()
+
     def close(self) -> None:
+        self.finished = None
         self.stop_accepting()
         for connection in list(self.open):
             connection.end()
@@ -375,6 +391,8 @@ class Connections:
         connection.forgotten()
         if self.paused:
             self._accept_again()
+        if self.finished is not None and not self.open:
+            self.finished()
 
 
 def _is_current(transport: asyncio.Transport, listener: "HttpListener") -> bool:

@@ -14,7 +14,7 @@ from mosq.auth.networks import subscriber_of
 from mosq.auth.runner import filled, matches
 from mosq.reason_codes import NOT_AUTHORIZED, SUCCESS
 from mosq.records import NO_OPINION, AccessRequest, LoginAnswer, LoginRequest, RolesRequest
-from mosq.server.http.logins import Logins
+from mosq.server.http.logins import BusyError, Logins
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,20 +47,28 @@ class Gate:
         self.waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = {}
         self.logins = Logins(LOGINS_MAX, LOGINS_WAITING_MAX, within_s)
         self.urgent_logins = Logins(URGENT_LOGINS_MAX, URGENT_LOGINS_WAITING_MAX, within_s)
+        self._closed = False
 
     async def allows(self, listener: "Listener", user: str | None, password: bytes | None, peer: tuple[str, int],
-                     path: str, urgent: bool = False,
-                     waits: "Callable[[asyncio.Future[bool]], None]" = lambda place: None) -> bool:
-        """Return whether the client may log in and read the page. A missing answer counts as refusal. An `urgent`
-        login does not wait for the others. `waits` gets the place of a login that waits (logins.py). Raises BusyError
-        if the login got none."""
+                     path: str) -> bool:
+        """Return whether the client may log in and read the page. Raises BusyError."""
+        return (await self.logs_in(listener, user, password, peer)
+                and await self.may_use(listener, user, peer[0], READ, path))
+
+    async def logs_in(self, listener: "Listener", user: str | None, password: bytes | None, peer: tuple[str, int],
+                      urgent: bool = False,
+                      waits: "Callable[[asyncio.Future[bool]], None]" = lambda place: None) -> bool:
+        """Return whether the client may log in. A missing answer counts as refusal. An `urgent` login does not wait
+        for the others. `waits` gets the place of a login that waits (logins.py). Raises BusyError if the login got
+        none, or if the gate is closed."""
+        if self._closed:
+            raise BusyError
         logins = self.urgent_logins if urgent else self.logins
-        if not await self._logs_in(listener, user or None, password, peer, logins, waits):
-            return False
-        return await self.may_use(listener, user, peer[0], READ, path)
+        return await self._logs_in(listener, user or None, password, peer, logins, waits)
 
     async def may_use(self, listener: "Listener", user: str | None, address: str, access: int, topic: str) -> bool:
-        """Return whether a client that has logged in may use the topic. `access`: READ or WRITE."""
+        """Return whether a client that has logged in may use the topic. `access`: READ or WRITE. Raises BusyError if
+        the gate is closed."""
         return await self._verdict(listener, user or None, address, access, topic) is not False
 
     async def may_control(self, listener: "Listener", user: str | None, address: str, topic: str) -> bool:
@@ -74,7 +82,7 @@ class Gate:
         security = self.securities[self.places[id(listener)]]
         return bool(security["authorize"]) or security.get("roles") is not None or security["acl"] is not None
 
-    async def _logs_in(     # parameters: those of `allows`
+    async def _logs_in(     # parameters: those of `logs_in`
             self, listener: "Listener", user: str | None, password: bytes | None, peer: tuple[str, int], logins: Logins,
             waits: "Callable[[asyncio.Future[bool]], None]") -> bool:
         (address, port), place = peer, self.places[id(listener)]
@@ -114,7 +122,17 @@ class Gate:
     def _handle(self) -> int:
         return next(_handles)
 
+    def close(self) -> None:
+        """Ask no more questions: they belong to a configuration that is not in force any more. Called on the server's
+        loop; requests that wait for an answer get BusyError."""
+        self._closed = True
+        for _, future in self.waiting.values():
+            if not future.done():
+                future.set_exception(BusyError())
+
     async def _request(self, request: "Request") -> "Any":
+        if self._closed:
+            raise BusyError
         loop, handle = asyncio.get_running_loop(), request.handle
         future: asyncio.Future[Any] = loop.create_future()
         self.waiting[handle] = loop, future

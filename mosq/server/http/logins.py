@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 WAITING_MAX = 10_000            # logins of all networks; the server has fewer connections
 
 
-class BusyError(Exception):
-    """A login got no place: too many of its network wait, its client has gone, or the wait was too long."""
+class BusyError(RuntimeError):
+    """A login got no place: too many of its network wait, its client has gone, the wait was too long, or a reload has
+    replaced the server."""
 
 
 class Logins:

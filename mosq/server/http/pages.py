@@ -59,6 +59,7 @@ def page(status: int, text: str, headers: "Mapping[str, str]" = TEXT) -> Respons
 NOT_FOUND = page(404, "Not found.\n")
 INVALID_METHOD = page(405, "Invalid HTTP Method\n", {**TEXT, "allow": "GET, HEAD"})
 NOT_AUTHORISED = page(401, "Not authorised\n", {**TEXT, "www-authenticate": 'Basic realm="Mosquitto API"'})
+FORBIDDEN = page(403, "This user may not read this page: the access rules of the broker do not allow it.\n")
 BAD_REQUEST = page(400, "Bad request.\n")
 BODY_TOO_LARGE = page(413, "Request body too large.\n")
 HEAD_TOO_LARGE = page(431, "Request header fields too large.\n")

@@ -23,6 +23,7 @@ from mosq.server.http.app import application
 from mosq.server.http.connections import HEAD_BYTES_MAX, Connections
 from mosq.server.http.files import FILE_THREADS
 from mosq.server.http.pages import BAD_REQUEST, BODY_TOO_LARGE, HEAD_TOO_LARGE
+from mosq.server.http.refusals import FailedLogins
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mosq.server.http.pages import Pages
 
 STOP_WITHIN_S = 1.0
+FINISH_WITHIN_S = 10.0          # for answers that are on their way when a reload replaces the server
 ERRORS_EVERY_S = 1.0            # at most one line about an error in this time
 
 
@@ -53,8 +55,9 @@ class HttpApi:
     def start(self, pages: "Pages", gate: "Gate", report: "Callable[[int, str], None]") -> None:
         """Start the thread and return when it serves."""
         self.pages, self.gate, self._errors = pages, gate, Errors(report)
+        self._failed_logins = FailedLogins(report)
         started = threading.Event()
-        app = application(pages, gate)
+        app = application(pages, gate, self._failed_logins)
         self._thread = threading.Thread(target=self._run, args=(app, started), name="mosq-http", daemon=True)
         self._thread.start()
         started.wait()
@@ -63,15 +66,40 @@ class HttpApi:
         """End all connections and close the sockets, waiting at most STOP_WITHIN_S seconds for the thread."""
         if self.pages is not None:
             self.pages.is_stopping = True
-        if self._loop is not None and self._ended is not None and self._thread is not None:
-            try:
-                self._loop.call_soon_threadsafe(self._ended.set)
-            except RuntimeError:
-                pass
+        if self._ended is not None and self._thread is not None:
+            self._call(self._ended.set)
             self._thread.join(STOP_WITHIN_S)
         if self.pages is not None:
             self.pages.close()
-        for listener in self.listeners:
+        self._close_listeners()
+
+    def retire(self) -> None:
+        """Leave the addresses to another server. Answers that are on their way may end within FINISH_WITHIN_S seconds;
+        then the thread ends by itself. Requests that are not logged in yet get 503. `stop` may follow."""
+        if self._ended is not None:
+            self._call(self._finish)
+            self._closed.wait(STOP_WITHIN_S)
+        self._close_listeners()
+
+    def _call(self, function: "Callable[[], object]") -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            self._closed.set()              # the thread has ended
+
+    def _finish(self) -> None:
+        assert self._loop is not None
+        assert self._ended is not None
+        assert self.gate is not None
+        self.gate.close()
+        self._loop.call_later(FINISH_WITHIN_S, self._ended.set)
+        self._connections.finish(self._ended.set)
+        self._closed.set()
+
+    def _close_listeners(self) -> None:
+        listeners, self.listeners = self.listeners, []
+        for listener in listeners:
             listener.close()
 
     def _run(self, app: "Starlette", started: threading.Event) -> None:
@@ -85,6 +113,9 @@ class HttpApi:
             self._errors.report(ERROR, f"Error: The HTTP API has ended: {error!r}.")
         finally:
             started.set()
+            self._closed.set()
+            if self.pages is not None:
+                self.pages.close()
 
     async def _serve(self, app: "Starlette", started: threading.Event) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
@@ -92,12 +123,13 @@ class HttpApi:
         self._errors.listen()
         anyio.to_thread.current_default_thread_limiter().total_tokens = FILE_THREADS
         state = ServerState()
-        connections = Connections(_config(app), state, BAD_REQUEST, HEAD_TOO_LARGE, BODY_TOO_LARGE)
+        self._connections = connections = Connections(_config(app), state, BAD_REQUEST, HEAD_TOO_LARGE, BODY_TOO_LARGE)
         for listener in self.listeners:
             connections.serve(listener)
         started.set()
         await self._ended.wait()
         connections.close()
+        self._failed_logins.close()
         for task in state.tasks:
             task.cancel()
         await asyncio.gather(*state.tasks, return_exceptions=True)

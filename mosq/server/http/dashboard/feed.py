@@ -109,6 +109,7 @@ class Stream:
         raise NotImplementedError
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        scope["state"]["connection"].endless = True
         headers = [(name.encode(), value.encode()) for name, value in {**HEADERS, **self.headers}.items()]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if scope["method"] == "HEAD":
