@@ -16,10 +16,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.broker.admin.control_request cimport (
-    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_HOT, CONTROL_KICK, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES,
-    CONTROL_SESSION,
-    CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_TRACE,
-    CONTROL_TRACE_STOP, ControlRequest,
+    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_HOT, CONTROL_KICK, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD,
+    CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS,
+    CONTROL_SUBSCRIPTIONS, CONTROL_TRACE, CONTROL_TRACE_STOP, ControlRequest,
 )
 from cext.broker.admin.mailbox cimport mailbox_open, mailbox_post
 from cext.broker.admin.reload cimport Reload
@@ -370,6 +369,13 @@ cdef class Engine:
         from cext.setup.inspection import drops_read
 
         return drops_read(self._asked(CONTROL_DROPS))
+
+    def listener_drops(self):
+        """Return the drops by listener and reason: a dict from the listener (its port, host:port or path) to a dict from the reason to a number.
+        The listener "other" has the drops without a connected client of these listeners, so the sums are the drops of the broker."""
+        from cext.setup.inspection import listener_drops_read
+
+        return listener_drops_read(self._asked(CONTROL_LISTENER_DROPS))
 
     def clients(self):
         """Return the connected clients, in slices: dicts with id, username, address, port, version, keepalive, subscriptions, pending,

@@ -131,6 +131,7 @@ def streams_read(data):
 
 
 DROP = struct.Struct("=4Iq")
+OTHER = "other"         # drops without a connected client of a listener
 
 
 def kept_text_at(data, at):
@@ -153,3 +154,23 @@ def drops_read(data):
         found[DROPS[reason]] = {"time": time_s, "client_id": client_id if of_client else None, "topic": topic,
                                 "topic_cut": is_cut, "id_cut": at - id_from - 2 < id_n}
     return found
+
+
+def listener_drops_read(data):
+    from mosq.stat_names import DROPS
+
+    numbers = struct.Struct(f"={len(DROPS)}Q")
+    left = numbers.unpack_from(data, 0)
+    found, at = {}, numbers.size
+    while at < len(data):
+        port, n = struct.unpack_from("=HH", data, at)
+        name = data[at + 4:at + 4 + n].decode("utf-8", "replace")
+        label = f"{name}:{port}" if name and port else name or str(port)
+        counts = numbers.unpack_from(data, at + 4 + n)
+        at += 4 + n + numbers.size
+        left = [total - count for total, count in zip(left, counts, strict=True)]
+        before = found.get(label, (0,) * len(DROPS))        # the same port with another interface or domain
+        found[label] = [one + more for one, more in zip(before, counts, strict=True)]
+    before = found.get(OTHER, (0,) * len(DROPS))
+    found[OTHER] = [one + more for one, more in zip(before, left, strict=True)]
+    return {label: dict(zip(DROPS, counts, strict=True)) for label, counts in found.items()}

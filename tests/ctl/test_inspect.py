@@ -210,10 +210,11 @@ def test_each_reason_of_drops_has_its_last_drop_as_an_example() -> None:
         assert isinstance(big.read_packet(), Puback)
         full, large = scene.data("listDrops")["drops"]
         assert begun_s - 1 <= full.pop("lastTime") <= time.time() + 1
-        assert full == {"reason": "queue_messages", "count": 3, "clientid": "s" * 256, "clientidCut": True, "topic": "t/" + "é" * 511,
+        listener = f"127.0.0.1:{scene.broker.ports[0]}"
+        assert full == {"reason": "queue_messages", "count": 3, "listeners": {listener: 3}, "clientid": "s" * 256, "clientidCut": True, "topic": "t/" + "é" * 511,
                         "topicCut": True}  # fmt: skip
         assert begun_s - 1 <= large.pop("lastTime") <= time.time() + 1
-        assert large == {"reason": "payload_size", "count": 1, "clientid": "big", "topic": "far/too/large"}
+        assert large == {"reason": "payload_size", "count": 1, "listeners": {listener: 1}, "clientid": "big", "topic": "far/too/large"}
 
 
 @pytest.mark.parametrize(("command", "fields", "error"), [

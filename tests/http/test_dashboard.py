@@ -217,6 +217,7 @@ def test_drops_have_an_example_and_its_topic_needs_the_right_to_read_it(scene: S
         return found.get("queue_messages", {})
 
     seen = until(lambda: (one := example("kept/secret", "admin")).get("topic") == "kept/secret" and one)
+    assert seen["listeners"]["other"] >= 1 and sum(seen["listeners"].values()) == seen["count"]
     assert seen["clientid"] == "dropper" and seen["count"] >= 1 and abs(seen["lastTime"] - time.time()) < WAIT_S
     assert example("kept/secret", "reader")["topic"] is None
     long = f"kept/{'x' * 1100}"

@@ -254,6 +254,7 @@ def test_the_last_drop_of_a_reason_is_an_example(opened: Opened, reader: Opened,
 
     assert any(dropped() for _ in range(100))
     expect(row.locator("time")).to_be_visible()
+    expect(row.locator("td[data-label='By listener']")).to_contain_text("other")       # the session is offline
     expect(hidden).to_contain_text("a topic that you may not read")
     assert page.locator("main img").count() == 0
     row.locator("a", has_text=HOSTILE[1]).click()

@@ -18,7 +18,7 @@ from mosq.config.model import Config, Listener
 from mosq.server.http import pages
 from mosq.server.http.listeners import open_listeners
 from mosq.server.http.metric_table import LABELLED, PLAIN, REASONS, STORE
-from mosq.server.http.metrics import Metrics, Reading, of_bridges, of_hot
+from mosq.server.http.metrics import LISTENERS_MAX, Metrics, Reading, of_bridges, of_drops, of_hot
 from mosq.stat_names import DROPS, REFUSALS, STATS
 from tests.harness.broker import Broker, free_port
 
@@ -73,7 +73,7 @@ def publish(broker, count):
 
 def test_every_statistic_is_in_exactly_one_table():
     keys = [row[0] for row in PLAIN + STORE] + [key for *_, by_label in LABELLED for key in by_label.values()]
-    prefixes = tuple(prefix for prefix, *_ in REASONS)
+    prefixes = ("drops_", *(prefix for prefix, *_ in REASONS))        # the drops are those of Engine.listener_drops()
     covered = {*keys, "disk_trouble", *(name for name in STATS if name is not None and name.startswith(prefixes))}
     assert covered == {name for name in STATS if name is not None}
     assert not [key for key in keys if key.startswith(prefixes)]
@@ -94,7 +94,8 @@ def test_a_scrape_counts_what_happened(scraped, accept, content_type, parse):
     assert after["mosq_publish_received_bytes_total",] - before["mosq_publish_received_bytes_total",] == 14
     assert after["mosq_clients_connected",] == 1
     assert {key[1] for key in after if key[0] == "mosq_memory_bytes"} >= {"messages", "index", "buffers"}
-    assert after["mosq_drops_total", "queue_messages"] == 0
+    assert after["mosq_drops_total", f"127.0.0.1:{scraped.port}", "queue_messages"] == 0
+    assert after["mosq_drops_total", "other", "queue_messages"] == 0
     assert after["process_cpu_seconds_total",] > 0
     assert after["process_resident_memory_bytes",] > 1 << 20
     assert ("mosq_store_commits_total",) not in after      # no store
@@ -158,6 +159,9 @@ def metrics_server(serve):
 
             def hot(self, what):
                 return None
+
+            def listener_drops(self):
+                return {"other": dict.fromkeys(DROPS, 0)}
 
             def slow(self, position, limits):
                 return [], 0
@@ -230,6 +234,15 @@ def test_each_alert_and_each_reason_is_on_the_page():
     alerts = re.findall(r"alert: (\w+)", (root / "conf" / "monitoring" / "mosq-rules.yml").read_text())
     assert len(alerts) > 10
     assert [name for name in (*alerts, *DROPS, *REFUSALS) if f"`{name}`" not in page] == []
+
+
+def test_drops_have_their_listener_and_those_of_many_listeners_are_bounded():
+    drops = {str(n): dict.fromkeys(DROPS, n) for n in range(LISTENERS_MAX + 10)}
+    text, _ = Reading(of_drops({**drops, "other": dict.fromkeys(DROPS, 7)})).text("")
+    found = values(text.decode())
+    assert len(found) == (LISTENERS_MAX + 1) * len(DROPS)
+    assert found["mosq_drops_total", "3", "quota"] == 3
+    assert found["mosq_drops_total", "other", "quota"] == 7 + sum(range(LISTENERS_MAX, LISTENERS_MAX + 10))
 
 
 @pytest.mark.parametrize("parse", [prometheus, openmetrics])

@@ -26,6 +26,7 @@ cdef enum:
     CONTROL_HOT = 12                # out gets the sketch HOT_... `from_index`, see hot.pyx; nothing if nothing is observed
     CONTROL_SLOW = 13               # out gets the connected clients above the limits in `stats`; positions as for CONTROL_CLIENTS
     CONTROL_DROPS = 14              # out gets the example of each reason of drops, see observations.pyx
+    CONTROL_LISTENER_DROPS = 15     # out gets the drops of the broker and of each listener by reason, see observations.pyx
 
 cdef enum:
     CLIENTS_SLICE = 1000        # pool positions per request

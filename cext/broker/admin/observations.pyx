@@ -5,6 +5,8 @@ Observations: lost and passed-over probes, then for each histogram its count, it
 the broker measures nothing. Streams: a name with a length of 16 bits in front, then STREAM_GAUGES numbers of 64 bits, for each stream.
 Drops, for each reason with an example: reason, whether there is a client, length of the topic, length of the client id (32 bits each), Unix
 time (64 bits), then the kept bytes of the topic and of the client id, each with a length of 16 bits in front.
+Drops by listener: the numbers of the whole broker by reason (64 bits each), then for each listener its port (16 bits), its name with a length
+of 16 bits in front, and its numbers.
 Cost: a copy of 6 KB.
 """
 
@@ -15,6 +17,7 @@ from libc.string cimport strlen
 from cext.broker.admin.control_request cimport ControlRequest
 from cext.broker.admin.inspect cimport out_put, out_text
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.listener cimport Listener
 from cext.broker.core.observed cimport Observed, observed_of
 from cext.broker.core.stats cimport (
     DROP_REASONS, GAUGE_DISK_BYTES, GAUGE_ERRORS, GAUGE_LOST, GAUGE_RECORDS, GAUGE_RETIRED_RECORDS, GAUGE_RETIRED_UNREAD,
@@ -73,5 +76,18 @@ cdef void answer_drops(Broker* b, ControlRequest* a) noexcept nogil:
         return
     for i in range(DROP_REASONS):
         if e[i].s and drop_example_write(a, i, &e[i]) != 0:
+            a.result = ENOMEM
+            return
+
+
+cdef void answer_listener_drops(Broker* b, ControlRequest* a) noexcept nogil:
+    cdef const Listener* l
+    cdef uint32_t i
+    if out_put(a, b.stats.drops, sizeof(b.stats.drops)) != 0:
+        a.result = ENOMEM
+        return
+    for i in range(b.n_listeners):
+        l = b.listeners[i]
+        if out_put(a, &l.port, sizeof(l.port)) != 0 or out_text(a, l.name.p, l.name.n) != 0 or out_put(a, l.drops, sizeof(l.drops)) != 0:
             a.result = ENOMEM
             return

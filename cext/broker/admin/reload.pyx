@@ -10,7 +10,7 @@ Cost: O(listeners); O(clients) when listeners are removed or get another mount p
 """
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
@@ -115,6 +115,7 @@ cdef bint listeners_swap(Broker* b, Reload* r) noexcept nogil:
             place[0] = r.listeners[i][0]
             place.n_connections = content.n_connections
             place.port = content.port
+            memcpy(place.drops, content.drops, sizeof(place.drops))
             r.listeners[i][0] = content
             withdrawn |= not view_same(place.mount_point, content.mount_point)
         place.security = b.securities[r.listener_security[i]]

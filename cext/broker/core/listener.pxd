@@ -1,6 +1,7 @@
 # A listener with its settings, and the rules that count for its clients.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
+from cext.broker.core.stats cimport DROP_REASONS
 from cext.broker.rules.acl cimport Acl
 from cext.broker.rules.roles cimport Roles
 from cext.net.address cimport Network
@@ -63,3 +64,5 @@ ctypedef struct Listener:
     Network* trusted_proxies            # peers whose X-Forwarded-For is believed; they belong to this Listener
     uint32_t n_trusted_proxies
     uint8_t trusts_unix                 # 1: peers on unix sockets are such proxies
+    View name                           # path of its unix socket, or the host that it is bound to
+    uint64_t drops[DROP_REASONS]        # drops of clients that are connected through it

@@ -20,10 +20,15 @@ cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil
 # caller; NULL without memory.
 cdef Message* publication_message(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil
 
+# Count a drop for the listener of a connected client.
+cdef void listener_dropped(const Session* s, int reason) noexcept nogil
+
 
 # Count and report a message that is not delivered or not accepted. s: its session, its receiver or its publisher; NULL: none.
 cdef inline void dropped(Broker* b, const Session* s, int reason, View topic) noexcept nogil:
     b.stats.drops[reason] += 1
+    if s != NULL:
+        listener_dropped(s, reason)
     drop_example(b, s, reason, topic)
     event_dropped(b, s, reason, topic)
     if log_wanted(&b.log, LOG_TRACE):

@@ -13,6 +13,7 @@ from cext.base.view cimport View
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line_of
+from cext.broker.core.client_state cimport Client
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.resident cimport memory_over
@@ -84,6 +85,12 @@ cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:
 
 
 # ---------------------------------------------------------------- drops
+
+cdef void listener_dropped(const Session* s, int reason) noexcept nogil:
+    cdef Client* c = session_client(s)
+    if c != NULL and c.listener != NULL:
+        c.listener.drops[reason] += 1
+
 
 cdef void drop_unlogged(Broker* b, const Session* s, int reason, View topic) noexcept nogil:
     dropped(b, s, reason, topic)

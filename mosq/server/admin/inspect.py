@@ -101,8 +101,9 @@ class Inspection:
         return self._hot.read(fields.number("limit", HOT_LIMIT, ROWS_MAX, 1))
 
     def list_drops(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
-        stats, examples = self._engine().stats(), self._engine().drop_examples()
-        rows = [_drop(reason, stats[f"drops_{reason}"], examples.get(reason)) for reason in DROPS]
+        drops, examples = self._engine().listener_drops(), self._engine().drop_examples()
+        rows = [_drop(reason, {label: counts[reason] for label, counts in drops.items() if counts[reason]},
+                      examples.get(reason)) for reason in DROPS]
         return {"drops": sorted((one for one in rows if one["count"]), key=lambda one: -one["count"])}
 
     def _session(self, client_id: str, skip: int) -> "SessionDetail":
@@ -157,9 +158,9 @@ def shown(row: "dict[str, Any]") -> "dict[str, Any]":
             "queueBytes": row["queue_bytes"]}
 
 
-def _drop(reason: str, count: int, example: "dict[str, Any] | None") -> "dict[str, Any]":
+def _drop(reason: str, by_listener: "dict[str, int]", example: "dict[str, Any] | None") -> "dict[str, Any]":
     """Return the drops of a reason in the words of the API, with the last one as an example."""
-    data: dict[str, Any] = {"reason": reason, "count": count}
+    data: dict[str, Any] = {"reason": reason, "count": sum(by_listener.values()), "listeners": by_listener}
     if example is not None:
         data |= {"lastTime": example["time"], "clientid": example["client_id"], "topic": example["topic"]}
         data |= {name: True for name, key in (("clientidCut", "id_cut"), ("topicCut", "topic_cut")) if example[key]}

@@ -100,9 +100,11 @@ LABELLED = (
     ("client_contexts", GAUGE, "state", "Client contexts of the pool.", {"used": "pool_used", "idle": "pool_idle"}),
 )
 
+# name and help; Engine.listener_drops() has the values, and their sums are the keys `drops_...`
+DROPS = ("drops", "Dropped messages and deliveries by listener and reason; docs/monitoring.md has what to do about "
+         "each reason.")
 # prefix of the keys -> name, help; the rest of the key is the label `reason`
 REASONS = (
-    ("drops_", "drops", "Dropped messages and deliveries by reason; docs/monitoring.md has what to do about each."),
     ("refused_", "refusals", "Refused or ended connections by reason; docs/monitoring.md has what to do about each."),
 )
 # bit of `disk_trouble` -> state; the value is 1 while the store is in that state

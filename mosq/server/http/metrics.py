@@ -3,7 +3,7 @@ Prometheus or in OpenMetrics. Loaded only if a listener has `http_metrics true`.
 
 prometheus-client writes the formats and escapes label values. Nothing of it runs between two scrapes: the values are
 collected from the broker when a scrape asks for them, and its own registry of the Python process is not used.
-Cost of a scrape: eight control requests to the loop, and one more for each bridge.
+Cost of a scrape: nine control requests to the loop, and one more for each bridge.
 """
 
 import os
@@ -17,6 +17,7 @@ from mosq.server.admin.hot import Hot
 from mosq.server.http.buckets import BUCKETS, PARTS, until_s
 from mosq.server.http.metric_table import (
     COUNTER,
+    DROPS,
     HISTOGRAMS,
     HOTTEST,
     LABELLED,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     Histogram = tuple[int, int, list[int]]
 
 BRIDGES_MAX = 200               # bridges with metrics of their own; mosq_bridges counts all
+LISTENERS_MAX = 50              # listeners with drops of their own; OTHER has those of the others
+OTHER = "other"                 # also the drops without a connected client
 
 
 class Reading:
@@ -80,6 +83,7 @@ class Metrics:
         """Read everything. Raises RuntimeError if the loop does not run."""
         stats = self._engine.stats()
         return Reading([*of_process(self.version, self._started_s), *of_stats(stats, self.has_store()),
+                        *of_drops(self._engine.listener_drops()),
                         *of_observed(self._engine.observed()), *of_streams(self._engine.streams()),
                         *of_hot(self._hot.read()), *of_bridges(self._bridges()), *of_logins(self._logins())])
 
@@ -121,6 +125,20 @@ def of_stats(stats: "Stats", has_store: bool) -> "Iterator[Metric]":
         yield _labelled("gauge", "store_trouble", "1 while the store is in this state. QoS 1 and 2 are refused then. "
                         "Look at the log and at the disk.", "state",
                         {state: int(trouble & bit != 0) for state, bit in TROUBLE.items()})
+
+
+def of_drops(drops: "Mapping[str, Mapping[str, int]]") -> "Iterator[Metric]":
+    """Yield the drops by listener and reason; the names of listeners come from the configuration."""
+    name, help = DROPS
+    family = CounterMetricFamily(f"mosq_{name}", help, labels=("listener", "reason"))
+    shown = [label for label in drops if label != OTHER][:LISTENERS_MAX]
+    rest = dict(drops[OTHER])
+    for label in drops.keys() - {OTHER, *shown}:
+        rest = {reason: count + drops[label][reason] for reason, count in rest.items()}
+    for label, counts in (*((label, drops[label]) for label in shown), (OTHER, rest)):
+        for reason, count in counts.items():
+            family.add_metric((label, reason), count)
+    yield family
 
 
 def of_observed(observed: "Mapping[str, Any] | None") -> "Iterator[Metric]":

@@ -158,7 +158,8 @@ def bridges(data: "Data") -> "Iterable[str]":
 
 def drops(data: "Data") -> "Iterable[str]":
     """Yield a table of the drops by reason."""
-    return _rows(data["drops"])
+    return _rows([{**one, "listeners": ", ".join(f"{name} {number(count)}" for name, count in one["listeners"].items())}
+                  if "listeners" in one else one for one in data["drops"]])
 
 
 def _rows(rows: "list[Data]") -> "Iterable[str]":

@@ -41,13 +41,19 @@ function example(one) {
     h("time", { class: "block" }, new Date(one.lastTime * 1000).toLocaleString("sv-SE")));
 }
 
+/** Return the drops of each listener. */
+function listeners(one) {
+  const found = Object.entries(one?.listeners ?? {}).sort((first, second) => second[1] - first[1]);
+  return found.length ? found.map(([label, count]) => h("span", { class: "block" }, name(label, 40), ` ${whole(count)}`)) : "–";
+}
+
 function shown(caption, found, empty, examples = null) {
   const happened = found.filter((one) => one.value);
   return [table(caption, [
     { label: "Reason", wide: true, cell: (row) => h("span", {}, h("code", {}, row.reason), h("span", { class: "detail block" }, row.text)) },
     { label: "Count", number: true, cell: (row) => whole(row.value) },
     { label: "A second", number: true, cell: (row) => h("span", { class: row.rate > 0 ? "bad" : "" }, short(Math.round(row.rate * 10) / 10)) },
-    ...(examples ? [{ label: "Last one", wide: false, cell: (row) => example(examples.get(row.reason)) }] : []),
+    ...(examples ? [{ label: "By listener", wide: true, cell: (row) => listeners(examples.get(row.reason)) }, { label: "Last one", wide: false, cell: (row) => example(examples.get(row.reason)) }] : []),
   ], happened, empty), h("p", { class: "detail" }, `Not since the start: ${found.filter((one) => !one.value).map((one) => one.reason).join(", ") || "–"}.`)];
 }
 
