@@ -14,7 +14,7 @@ from cext.base.pybytes cimport view_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.trace_state cimport (
     TRACE_ADDRESS, TRACE_CLIENT, TRACE_PAYLOAD_MAX, TRACE_RATE_MAX, TRACE_SECONDS_MAX, TRACE_TOPIC, TRACES_MAX, TraceRecord, TraceSpec,
-    Tracing,
+    Tracing, trace_count_get,
 )
 from cext.broker.trace.ring cimport ring_swap
 from cext.setup.requests cimport records_of
@@ -88,4 +88,4 @@ cdef tuple losses_of(Broker* b, slot):
     cdef uint32_t i = slot
     if t == NULL or i >= TRACES_MAX:
         return 0, 0
-    return t.slots[i].limited, t.slots[i].lost
+    return trace_count_get(&t.slots[i].limited), trace_count_get(&t.slots[i].lost)

@@ -6,6 +6,18 @@ from cext.broker.core.log cimport pthread_mutex_t
 from cext.net.address cimport Network
 from cext.net.conn_state cimport input_fn
 
+cdef extern from *:
+    """
+    #ifndef MOSQ_TRACE_COUNT
+    #define MOSQ_TRACE_COUNT
+    #include <stdint.h>
+    static inline void mosq_trace_put(uint64_t* count, uint64_t value) { __atomic_store_n(count, value, __ATOMIC_RELAXED); }
+    static inline uint64_t mosq_trace_get(const uint64_t* count) { return __atomic_load_n(count, __ATOMIC_RELAXED); }
+    #endif
+    """
+    void trace_count_put "mosq_trace_put" (uint64_t* count, uint64_t value) noexcept nogil
+    uint64_t trace_count_get "mosq_trace_get" (const uint64_t* count) noexcept nogil
+
 cdef enum:
     TRACES_MAX = 4              # traces at one time
     TRACE_RING_BYTES = 1 << 20  # bytes of unread events; allocated twice, while there is a trace or its last events are unread
@@ -49,8 +61,6 @@ ctypedef struct TraceSlot:
     uint64_t owner              # handle of the client that asked for it; 0: none
     uint64_t most               # events until it ends
     uint64_t passed             # events so far
-    uint64_t limited            # events above the rate
-    uint64_t lost               # events that found the ring full
     uint64_t second_ms          # begin of the present second, and the events in it
     uint32_t in_second
     uint32_t rate               # events per second
@@ -59,6 +69,9 @@ ctypedef struct TraceSlot:
     Network network
     uint16_t port               # 0: any
     View what                   # client id or filter; owned
+    # both: only the loop writes, and other threads read them: trace_count_put, trace_count_get
+    uint64_t limited            # events above the rate
+    uint64_t lost               # events that found the ring full
 
 ctypedef struct TraceSpec:      # a request for a trace
     uint8_t kind

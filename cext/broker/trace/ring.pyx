@@ -14,7 +14,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport ADDRESS_TEXT_MAX, client_address
 from cext.broker.core.log cimport pthread_mutex_lock, pthread_mutex_unlock
 from cext.broker.core.trace_state cimport (
-    TE_END, TRACE_HEAD_MAX, TRACE_RING_BYTES, TRACE_TEXT_MAX, TRACES_MAX, TraceRecord, Tracing,
+    TE_END, TRACE_HEAD_MAX, TRACE_RING_BYTES, TRACE_TEXT_MAX, TRACES_MAX, TraceRecord, Tracing, trace_count_put,
 )
 from cext.net.system cimport AF_INET, AF_INET6, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage
 
@@ -149,7 +149,7 @@ cdef void trace_put(Broker* b, TraceEvent* e) noexcept nogil:
     else:
         for i in range(TRACES_MAX):
             if e.slots >> i & 1:
-                t.slots[i].lost += 1
+                trace_count_put(&t.slots[i].lost, t.slots[i].lost + 1)
     pthread_mutex_unlock(&t.lock)
 
 

@@ -18,7 +18,7 @@ from cext.broker.core.client_state cimport Client, TIMER_TRACE
 from cext.broker.core.log cimport LOG_TRACE, pthread_mutex_destroy, pthread_mutex_init
 from cext.broker.core.trace_state cimport (
     TE_END, TRACE_ADDRESS, TRACE_CLIENT, TRACE_END_ASKED, TRACE_END_COUNT, TRACE_END_OWNER, TRACE_END_TIME, TRACE_FREE,
-    TRACE_TOPIC, TRACES_MAX, TraceSlot, TraceSpec, Tracing,
+    TRACE_TOPIC, TRACES_MAX, TraceSlot, TraceSpec, Tracing, trace_count_put,
 )
 from cext.broker.trace.ring cimport TraceEvent, trace_put, ring_close, ring_open
 from cext.net.address cimport address_in
@@ -62,7 +62,9 @@ cdef int trace_begin(Broker* b, TraceSpec* spec) noexcept nogil:
         return ENOMEM
     if spec.what.n:
         memcpy(copy, spec.what.p, spec.what.n)
-    memset(s, 0, sizeof(TraceSlot))
+    memset(s, 0, sizeof(TraceSlot) - sizeof(s.limited) - sizeof(s.lost))
+    trace_count_put(&s.limited, 0)
+    trace_count_put(&s.lost, 0)
     t.begun += 1
     s.id = spec.id = t.begun
     s.owner = spec.owner
@@ -170,7 +172,7 @@ cdef bint within_rate(Broker* b, TraceSlot* s) noexcept nogil:
     s.in_second += 1
     if s.in_second <= s.rate:
         return 1
-    s.limited += 1
+    trace_count_put(&s.limited, s.limited + 1)
     return 0
 
 
