@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cext.testing.broker_api import WINDOW_US, HotWindows
+from mosq.records import HotName, HotNames
 from mosq.server.admin import hot
 from mosq.server.admin.hot import Hot
 from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe
@@ -230,3 +236,33 @@ def test_a_sketch_covers_at_most_two_windows() -> None:
         assert names is not None
         assert sorted(len(window) for window in names.windows) == [0, 1]
         assert 0 < names.window_us <= 60_000_000
+
+
+# ---------------------------------------------------------------- windows, with the clock of the test
+
+STEPS_US = st.one_of(st.sampled_from((0, 1, WINDOW_US - 1, WINDOW_US, WINDOW_US + 1, 2 * WINDOW_US - 1, 2 * WINDOW_US, 3 * WINDOW_US, 100 * WINDOW_US)),
+                     st.integers(0, 3 * WINDOW_US))
+
+
+@given(st.one_of(st.sampled_from((0, 1, WINDOW_US - 1, WINDOW_US)), st.integers(0, 10**12)),
+       st.lists(st.tuples(STEPS_US, st.one_of(st.none(), st.binary(max_size=1))), max_size=60))
+def test_windows_are_those_of_a_list_of_all_messages(since_us: int, steps: list[tuple[int, bytes | None]]) -> None:
+    windows = HotWindows(since_us)
+    now_us, messages = since_us, list[tuple[int, bytes]]()
+    for step_us, name in steps:
+        now_us += step_us
+        if name is not None:
+            windows.add(name, now_us)
+            messages.append((now_us // WINDOW_US, name))
+            continue
+        number = now_us // WINDOW_US
+        expected = [dict(Counter(name for window, name in messages if window == wanted)) for wanted in (number, number - 1)]
+        assert windows.read(now_us) == (*expected, now_us - max((number - 1) * WINDOW_US, since_us))
+
+
+def test_rates_are_those_of_the_time_since_the_beginning() -> None:
+    name = HotName((b"a", 1), "a", 1, 30, 0, 60, None)
+    for window_us, rate in ((1_000_000, 300.0), (15_000_000, 20.0), (60_000_000, 5.0)):
+        names = HotNames(10, window_us, (0, 0), ([name], []))
+        assert list(hot.rows(names, "topic")) == [{"topic": "a", "messages_per_second": rate, "bytes_per_second": 2 * rate, "error": 0}]
+        assert hot.total(names) == rate

@@ -21,9 +21,9 @@ from cext.broker.admin.control_request cimport CLIENTS_SLICE, ControlRequest
 from cext.broker.admin.inspect cimport out_put
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport C_CONNECTED, CF_TRUSTED, Client
-from cext.broker.core.observed cimport HOT_DELAYS, HOT_N, HOT_WINDOW_US, Hot, Observed, observed_of
+from cext.broker.core.observed cimport HOT_DELAYS, HOT_N, Hot, Observed, observed_of
 from cext.broker.core.session_refs cimport session_client
-from cext.broker.routing.observe cimport hot_delay, hot_window
+from cext.broker.routing.observe cimport hot_age_us, hot_delay, hot_window
 from cext.session.message cimport Message
 from cext.session.queue cimport DELIVERY_RETAIN, Delivery, Queue, delivery_message, queue_at, queue_waiting
 from cext.session.session cimport SESSION_TRUSTED, Session, sessions_find
@@ -161,7 +161,7 @@ cdef int names_put(Broker* b, ControlRequest* a, const Sketch* s, uint16_t windo
 cdef void answer_hot(Broker* b, ControlRequest* a) noexcept nogil:
     cdef Observed* o = observed_of(b)
     cdef uint64_t head[4]
-    cdef uint64_t from_us
+    cdef uint64_t now_us = clock_monotonic_us()
     cdef Hot* h
     if a.from_index >= HOT_N:
         a.result = EINVAL
@@ -171,12 +171,9 @@ cdef void answer_hot(Broker* b, ControlRequest* a) noexcept nogil:
     h = o.hot
     if a.from_index == HOT_DELAYS:
         waits_add(b, o)
-    hot_window(b, h)             # the windows may have ended while no message was sampled
-    from_us = (h.number - 1) * HOT_WINDOW_US
-    if from_us < h.since_us:
-        from_us = h.since_us
+    hot_window(h, now_us)        # the windows may have ended while no message was sampled
     head[0] = o.period
-    head[1] = clock_monotonic_us() - from_us
+    head[1] = hot_age_us(h, now_us)
     head[2] = sketch_least(&h.windows[h.now].of_what[a.from_index])
     head[3] = sketch_least(&h.windows[1 - h.now].of_what[a.from_index])
     if out_put(a, head, sizeof(head)) != 0 or names_put(b, a, &h.windows[h.now].of_what[a.from_index], 0) != 0 \

@@ -15,6 +15,11 @@ cdef void observe_delivery(Broker* b, const Publication* p) noexcept nogil
 # Count the message's topic, its publisher and the subscribers of the match b.match.
 cdef void observe_hot(Broker* b, const Publication* p) noexcept nogil
 cdef void observe_receiver(Broker* b, const Session* s, const Publication* p, uint64_t deliveries) noexcept nogil
-cdef HotWindow* hot_window(Broker* b, Hot* h) noexcept nogil        # this window, after a look at the clock of the turn
+# Make empty windows; the caller frees them with free. NULL: no memory.
+cdef Hot* hot_new(uint64_t now_us) noexcept nogil
+# Return the window of `now_us`, a time of the monotonic clock; a time before this window counts for this window.
+cdef HotWindow* hot_window(Hot* h, uint64_t now_us) noexcept nogil
+# Return the time that both windows cover together, after hot_window with the same time.
+cdef uint64_t hot_age_us(const Hot* h, uint64_t now_us) noexcept nogil
 cdef void hot_delay(Broker* b, const Session* s, uint64_t us) noexcept nogil
 cdef void observe_flushed(Broker* b) noexcept nogil                 # at the end of a turn in which n_probes is not 0

@@ -61,7 +61,7 @@ cdef void observe_begin(Broker* b) noexcept nogil:
     hot_end(observed_of(b))
     if period:
         next_sample(b, observed_of(b))
-        hot_begin(b, observed_of(b))
+        observed_of(b).hot = hot_new(clock_monotonic_us())
 
 
 cdef void observe_end(Broker* b) noexcept nogil:
@@ -164,11 +164,12 @@ cdef void observe_flushed(Broker* b) noexcept nogil:
 
 # ---------------------------------------------------------------- hot names
 
-cdef void hot_begin(Broker* b, Observed* o) noexcept nogil:
-    o.hot = <Hot*>calloc(1, sizeof(Hot))
-    if o.hot != NULL:
-        o.hot.since_us = clock_monotonic_us()
-        o.hot.number = o.hot.since_us // HOT_WINDOW_US
+cdef Hot* hot_new(uint64_t now_us) noexcept nogil:
+    cdef Hot* h = <Hot*>calloc(1, sizeof(Hot))
+    if h != NULL:
+        h.since_us = now_us
+        h.number = now_us // HOT_WINDOW_US
+    return h
 
 
 cdef void hot_end(Observed* o) noexcept nogil:
@@ -191,11 +192,16 @@ cdef void windows_turn(Hot* h, uint64_t number) noexcept nogil:
     h.number = number
 
 
-cdef HotWindow* hot_window(Broker* b, Hot* h) noexcept nogil:
-    cdef uint64_t number = b.reactor.now_us // HOT_WINDOW_US
+cdef HotWindow* hot_window(Hot* h, uint64_t now_us) noexcept nogil:
+    cdef uint64_t number = now_us // HOT_WINDOW_US
     if number > h.number:
         windows_turn(h, number)
     return &h.windows[h.now]
+
+
+cdef uint64_t hot_age_us(const Hot* h, uint64_t now_us) noexcept nogil:
+    cdef uint64_t from_us = (h.number - 1) * HOT_WINDOW_US if h.number else 0      # 0: the system has just started
+    return now_us - (from_us if from_us > h.since_us else h.since_us)
 
 
 cdef inline void client_add(Sketch* to, const Session* s, uint64_t weight, uint64_t bytes) noexcept nogil:
@@ -208,7 +214,7 @@ cdef void observe_hot(Broker* b, const Publication* p) noexcept nogil:
     cdef HotWindow* w
     if h == NULL or p.source == NULL:
         return
-    w = hot_window(b, h)
+    w = hot_window(h, b.reactor.now_us)
     sketch_add(&w.of_what[HOT_TOPICS], hash_bytes(&b.key, p.topic.p, p.topic.n), p.topic.p, p.topic.n, 1, p.payload.n)
     client_add(&w.of_what[HOT_PUBLISHERS], p.source, 1, p.payload.n)
     receivers_add(b, p)
@@ -240,10 +246,10 @@ cdef inline void receiver_add(Broker* b, const Publication* p, const Entry* e, u
 cdef void observe_receiver(Broker* b, const Session* s, const Publication* p, uint64_t deliveries) noexcept nogil:
     cdef Hot* h = observed_of(b).hot
     if h != NULL and p.source != NULL:
-        client_add(&hot_window(b, h).of_what[HOT_RECEIVERS], s, deliveries, deliveries * p.payload.n)
+        client_add(&hot_window(h, b.reactor.now_us).of_what[HOT_RECEIVERS], s, deliveries, deliveries * p.payload.n)
 
 
 cdef void hot_delay(Broker* b, const Session* s, uint64_t us) noexcept nogil:
     cdef Hot* h = observed_of(b).hot
     if h != NULL and s != NULL and not s.flags & SESSION_TRUSTED:
-        sketch_most(&hot_window(b, h).of_what[HOT_DELAYS], s.hash, s.client_id, s.id_len, us)
+        sketch_most(&hot_window(h, b.reactor.now_us).of_what[HOT_DELAYS], s.hash, s.client_id, s.id_len, us)
