@@ -35,6 +35,7 @@ def check(config_file: str, overrides: tuple[str, ...] = ()) -> int:
     from mosq.auth.loading import unloadable
     from mosq.config.acl import acl_warnings
     from mosq.config.plugin import all_plugins
+    from mosq.tools.extras import missing_packages
 
     refused = [f"{why} ({plugin.origin})" for plugin in all_plugins(config) if (why := unloadable(plugin)) is not None]
     patterns = [line for rules in acls.values() for line in acl_warnings(rules)]
@@ -44,9 +45,10 @@ def check(config_file: str, overrides: tuple[str, ...] = ()) -> int:
     rights = [f"{one.text}. {one.advice}" for one in troubles(config) if one.stops]
     for warning in (*config.warnings, *patterns, *store, *file_problems(config), *rights):
         print(f"Warning: {warning}", file=sys.stderr)
-    for why in refused:
+    packages = [f"{text} ({origin})" for text, origin in missing_packages(config)]
+    for why in (*refused, *packages):
         print(f"Error: The broker does not start with this file: {why}", file=sys.stderr)
-    if refused:
-        return EXIT_CONFIG
+    if refused or packages:
+        return EXIT_CONFIG if refused else EXIT_FAILED
     print("Configuration file is OK.")
     return EXIT_OK

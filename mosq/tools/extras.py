@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mosq.config.model import Config, Listener
+
 CHECKOUT, WHEEL, DEBIAN = "checkout", "wheel", "Debian package"
 DEBIAN_FOLDER = "/usr/lib/mosq"
 # packaging/mosq.py puts this folder on the path of the Debian package; compiled packages fit one version of Python
@@ -56,3 +58,27 @@ def packages_advice(packages: "Iterable[str]", folder: str = FOLDER) -> str:
     if way_of(folder) == DEBIAN:
         return f"as root: apt install python3-pip && python3 -m pip install --target {DEBIAN_EXTRAS} {words}"
     return f"{shlex.quote(sys.executable)} -m pip install {words}"
+
+
+def without_metrics(listener: "Listener") -> str:
+    """Return the error of a listener whose `http_metrics` lacks its package."""
+    return (f"Listener {listener.where}: http_metrics needs the package prometheus-client. To install it: "
+            f"{install_advice('metrics')}")
+
+
+def missing_packages(config: "Config") -> "list[tuple[str, object]]":
+    """Return (the error, its place in the file) for each listener that does not start without an optional package.
+    Imports no package."""
+    asks = [one for one in config.listeners if one.http_metrics]
+    if not asks or _is_there("prometheus_client"):
+        return []
+    return [(without_metrics(one), one.origins.get("http_metrics")) for one in asks]
+
+
+def _is_there(module: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(module) is not None
+    except ValueError:
+        return sys.modules[module] is not None

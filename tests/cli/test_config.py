@@ -376,6 +376,20 @@ def test_a_missing_extra_of_a_plugin_is_found(write, monkeypatch, capsys, name):
     assert "there is no module 'jwt'" in err and "pip install" in err
 
 
+def test_a_missing_package_of_a_listener_is_found(write, monkeypatch, capsys):
+    conf = write("m.conf", "listener 1883 127.0.0.1", "listener 0 127.0.0.1", "protocol http_api", "http_metrics true")
+    assert main(["-c", conf, "--test-config"]) == 0
+    capsys.readouterr()
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    assert main(["-c", conf, "--test-config"]) == 1             # as the start
+    out, err = capsys.readouterr()
+    assert out == "" and "http_metrics needs the package prometheus-client. To install it: " in err
+    assert "pip install 'prometheus-client" in err and f"({conf}:4)" in err
+    assert main(["doctor", str(conf)]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "http_metrics needs the package prometheus-client" in out and "pip install 'prometheus-client" in out
+
+
 def test_test_config_refuses_a_native_plugin_as_the_start_does(run, write):
     path = write("m.conf", "listener 1883 127.0.0.1", "certfile /no/c", "keyfile /no/k", "plugin /usr/lib/mosquitto_go_auth.so",
                  "plugin mosquitto_password_file.so", "plugin_opt_password_file /no/p")

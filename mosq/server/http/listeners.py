@@ -69,10 +69,9 @@ def _import_metrics(listener: "Listener") -> None:
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "prometheus_client":
             raise
-        from mosq.tools.extras import install_advice
+        from mosq.tools.extras import without_metrics
 
-        raise OSError(0, f"Listener {listener.where}: http_metrics needs the package prometheus-client. To install it: "
-                         f"{install_advice('metrics')}") from None
+        raise OSError(0, without_metrics(listener)) from None
 
 
 def open_listeners(listeners: "list[Listener]", before: "list[HttpListener]") -> list[HttpListener]:

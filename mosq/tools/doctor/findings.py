@@ -25,6 +25,7 @@ from mosq.server.unkept import must_stop, unkept_line, unusable
 from mosq.tools.doctor.rights import NO_START, broker_account, closing_advice, store_advice, troubles
 from mosq.tools.doctor.takeover import takeover_findings
 from mosq.tools.doctor.tls import tls_findings
+from mosq.tools.extras import missing_packages
 
 SAME, BETTER, ATTENTION = "same", "better", "attention"
 LOOPBACK = ("127.", "::1", "localhost")
@@ -56,6 +57,8 @@ def examine(path: str) -> tuple[Config, list[Finding]]:
         found.append(Finding(ATTENTION, error.text, error.origin, NO_START))
     found += [*_store(config), *_same(config), *_better(config), *_ignored(config), *_plugins(config), *_files(config),
               *_public_listeners(config), *_passwords(config), *_acls(acls)]
+    found += [Finding(ATTENTION, text.partition(". ")[0], origin, f"{NO_START} {text.partition('. ')[2]}")
+              for text, origin in missing_packages(config)]
     found += [Finding(ATTENTION, one.text, one.origin, one.advice) for one in troubles(config)]
     found += [Finding(ATTENTION, text, origin, advice) for text, origin, advice in tls_findings(config)]
     return config, found
