@@ -45,6 +45,7 @@ STATS = (
     "index_cache_hits",
     "index_cache_misses",
     "retained",
+    "retained_system",
     "retained_tree_bytes",
     "buffers_used_bytes",
     "buffers_idle_bytes",

@@ -37,6 +37,7 @@ cdef void retained_close(Retained* r, RetainedCursor* c) noexcept nogil
 cdef bint retained_may_match(Retained* r, View filter) noexcept nogil
 cdef uint64_t retained_cursor_bytes(RetainedCursor* c) noexcept nogil
 cdef uint64_t retained_count(Retained* r) noexcept nogil
+cdef uint64_t retained_system(Retained* r) noexcept nogil    # of retained_count, those whose topic begins with `$`
 cdef uint64_t retained_bytes(Retained* r) noexcept nogil      # memory of the tree itself, without values
 
 
@@ -57,3 +58,4 @@ cdef struct Retained:
     RetainedRoot roots[2]       # roots[1]: topics that begin with `$`
     uint64_t clock              # number of values ever added
     uint64_t count              # number of values in the tree
+    uint64_t system             # number of values whose topic begins with `$`

@@ -150,6 +150,7 @@ cdef int retained_set(Retained* r, const uint8_t* topic, uint32_t n, void* value
     if node.value == NULL:
         r.clock += 1
         r.count += 1
+        r.system += topic[0] == c'$'
         node.born = r.clock
     node.value = value
     return 0
@@ -163,6 +164,7 @@ cdef void* retained_remove(Retained* r, const uint8_t* topic, uint32_t n) noexce
     old = node.value
     node.value = NULL
     r.count -= 1
+    r.system -= topic[0] == c'$'
     prune(r, retained_root(r, topic), node)
     return old
 
@@ -324,6 +326,10 @@ cdef uint64_t retained_cursor_bytes(RetainedCursor* c) noexcept nogil:
 
 cdef uint64_t retained_count(Retained* r) noexcept nogil:
     return r.count
+
+
+cdef uint64_t retained_system(Retained* r) noexcept nogil:
+    return r.system
 
 
 cdef uint64_t retained_bytes(Retained* r) noexcept nogil:

@@ -49,3 +49,15 @@ def test_sys_has_each_topic() -> None:
         assert seen.keys() >= MOSQUITTOS
         assert seen["subscriptions/count"] == seen["index/subscriptions"]
         assert seen["index/load"].partition(".")[2].isdigit()
+
+
+def test_retained_messages_of_the_broker_are_counted_apart() -> None:
+    with Plane(settings={"sys_interval": 1, "version": "v"}, allow_anonymous=True) as plane:
+        wire = plane.connect(Connect("c"))
+        wire.read_packet()
+        for topic, payload, own in (("a", b"1", 1), ("b", b"2", 2), ("a", b"3", 2), ("b", b"", 1)):
+            wire.send(Publish(topic, payload, 1, 1, retain=True))
+            wire.read_packet()
+            stats = plane.stats()
+            assert stats["retained_system"] >= len(ALWAYS)
+            assert stats["retained"] == stats["retained_system"] + own

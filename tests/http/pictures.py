@@ -61,7 +61,6 @@ def shoot(page: Page, scene: Scene, folder: Path, shape: str) -> None:
         page.wait_for_selector("main h1")
         page.wait_for_selector("#state.open")
         if name == "tail":
-            page.click("button[type=submit]:has-text('Follow')")
             page.wait_for_selector(".messages li:nth-child(12)")
         if name == "topics":
             page.click("button:has-text('Look') >> nth=0") if page.query_selector("button:has-text('Look')") else None

@@ -20,7 +20,7 @@ from cext.broker.core.stats cimport (
     STAT_HEAP_BYTES, STAT_HEAP_BYTES_MAX, STAT_INDEX_BUCKETS, STAT_INDEX_BYTES, STAT_INDEX_CACHE_HITS, STAT_INDEX_CACHE_MISSES, STAT_INDEX_DEPTH,
     STAT_INDEX_EXACT, STAT_INDEX_LOAD, STAT_INDEX_NODES, STAT_MESSAGES_IN, STAT_MESSAGES_OUT, STAT_NEWCOMERS, STAT_NEWCOMERS_BYTES, STAT_POOL_IDLE, STAT_POOL_USED,
     STAT_PROTOCOL_DISCONNECTS, STAT_PUBLISH_BYTES_IN, STAT_PUBLISH_BYTES_OUT, STAT_PUBLISH_DROPPED, STAT_PUBLISH_IN,
-    STAT_PUBLISH_OUT, STAT_REFUSED, STAT_RESIDENT_BYTES, STAT_RETAINED, STAT_RETAINED_TREE_BYTES, STAT_SHARED_SUBSCRIPTIONS,
+    STAT_PUBLISH_OUT, STAT_REFUSED, STAT_RESIDENT_BYTES, STAT_RETAINED, STAT_RETAINED_SYSTEM, STAT_RETAINED_TREE_BYTES, STAT_SHARED_SUBSCRIPTIONS,
     STAT_SOCKETS, STAT_STORE_BYTES, STAT_STORE_MESSAGES, STAT_SUBSCRIPTIONS, STAT_TLS_HANDSHAKES, STAT_TLS_HANDSHAKES_FAILED, STAT_TURN_US_MAX, STAT_TURN_WORK_MAX,
     STAT_UNSENT_BYTES, STAT_UNSENT_PACKETS, STAT_WORK,
 )
@@ -29,7 +29,7 @@ from cext.broker.persist.streams cimport streams_filters
 from cext.broker.storage.commit cimport durable_gauges
 from cext.topic.explain cimport index_load_hundredths
 from cext.topic.index cimport IndexStats, index_stats
-from cext.topic.retained cimport retained_bytes, retained_count
+from cext.topic.retained cimport retained_bytes, retained_count, retained_system
 
 
 cdef void stats_collect(Broker* b, uint64_t* v) noexcept nogil:
@@ -107,6 +107,7 @@ cdef void stats_of_messages(Broker* b, uint64_t* v) noexcept nogil:
     v[STAT_STORE_MESSAGES] = b.messages.count
     v[STAT_STORE_BYTES] = b.messages.bytes
     v[STAT_RETAINED] = retained_count(b.retained)
+    v[STAT_RETAINED_SYSTEM] = retained_system(b.retained)
     v[STAT_RETAINED_TREE_BYTES] = retained_bytes(b.retained)
 
 

@@ -54,6 +54,8 @@ PLAIN = (
     ("index_buckets", GAUGE, "index_buckets", 1, "Buckets of all hash tables of the index."),
     ("retained", GAUGE, "retained_messages", 1, "Retained messages. If it only grows, publishers retain under ever new "
      "topics: set retain_expiry_interval."),
+    ("retained_system", GAUGE, "retained_system_messages", 1, "Retained messages of the broker itself, whose topics "
+     "begin with $; mosq_retained_messages counts them too."),
     ("protocol_disconnects", COUNTER, "protocol_disconnects", 1, "Connections that the broker ended with a reason code "
      "of 0x80 or above. The log has the reasons."),
     ("work", COUNTER, "loop_work", 1, "Work of the loop: appended deliveries, sent bytes weighed in."),

@@ -1,12 +1,12 @@
 // Clients: search and sort on the server, one page at a time; and one client with its subscriptions.
 
-import { ask, bytes, duration, h, name, notice, replace, settled, table, title, toast, whole } from "./dom.js";
+import { ask, bytes, duration, h, name, notice, replace, settled, table, title, toast, visible, whole } from "./dom.js";
 import { change, get, session } from "./api.js";
 
 const COUNT = 50;
 const MOST = 1000;
 const EVERY_MS = 5000;
-const SORTS = [["id", "Client id"], ["queued", "Longest queue"], ["bytes", "Largest queue"], ["unsent", "Slowest reader (unsent bytes)"], ["subscriptions", "Most subscriptions"]];
+const SORTS = [["id", "Client id"], ["queued", "Longest queue, with inflight"], ["bytes", "Largest queue"], ["unsent", "Slowest reader (unsent bytes)"], ["subscriptions", "Most subscriptions"]];
 const STATES = [["all", "All sessions"], ["connected", "Connected"], ["offline", "Offline"]];
 
 function select(label, options, value, onchange) {
@@ -29,7 +29,8 @@ const COLUMNS = [
   { label: "User", cell: (row) => (row.username === null ? "–" : name(row.username, 40)) },
   { label: "State", cell: state },
   { label: "Address", cell: address },
-  { label: "Queued", number: true, cell: (row) => whole(row.pending) },
+  { label: "Queued", number: true, cell: (row) => whole(row.queued) },
+  { label: "Inflight", number: true, cell: (row) => whole(row.inflight) },
   { label: "Queue", number: true, cell: (row) => bytes(row.queueBytes) },
   { label: "Unsent", number: true, cell: (row) => bytes(row.unsentBytes ?? 0) },
   { label: "Subs", number: true, cell: (row) => whole(row.subscriptions) },
@@ -96,7 +97,7 @@ const FACTS = [
   ["Protocol", (one) => (one.connected ? `MQTT ${one.version}${one.protocol === "websockets" ? " over WebSocket" : ""}${one.tls ? ", TLS" : ""}` : "–")],
   ["Keep alive", (one) => (one.connected ? duration(one.keepalive) : "–")],
   ["Session ends", (one) => (one.connected ? one.sessionExpiry === null ? "never" : one.sessionExpiry ? `${duration(one.sessionExpiry)} after the connection` : "with the connection" : one.endsIn === null ? "never" : `in ${duration(one.endsIn)}`)],
-  ["Will", (one) => (one.will ? "yes" : "no")], ["Queued, never sent", (one) => whole(one.queued)],
+  ["Will", (one) => (one.will ? "yes" : "no")], ["Queued", (one) => whole(one.queued)],
   ["Inflight", (one) => whole(one.inflight)], ["Queue", (one) => bytes(one.queueBytes)],
   ["Unsent", (one) => bytes(one.unsentBytes ?? 0)], ["Inbound QoS 2", (one) => whole(one.inbox)],
 ];
@@ -113,10 +114,23 @@ async function kick(one, load) {
   load();
 }
 
+/** Return the drops of the client that the broker keeps as examples, and how to see each one. */
+function dropped(rows, id) {
+  const command = visible(`mosq trace --client '${id.replaceAll("'", "'\\''")}'`);
+  return [h("h2", {}, "Drops"), table("Last drops of this client", [
+    { label: "Reason", wide: true, cell: (row) => h("code", {}, row.reason) },
+    { label: "Topic", cell: (row) => (row.topic === null ? h("i", {}, "a topic that you may not read") : name(row.topic || "–", 120)) },
+    { label: "Last one", cell: (row) => new Date(row.lastTime * 1000).toLocaleString("sv-SE") },
+  ], rows, "No last drop of a reason was one of this client."),
+  h("p", { class: "detail" }, "The broker keeps the last drop of each reason, of all clients (", h("a", { href: "#/drops" }, "Drops"),
+    "). This command shows each packet and each drop of this client from now on: ", h("code", {}, command))];
+}
+
 export function client(main, query) {
   const id = query.get("id") ?? "";
   const body = h("section", { "aria-label": "Client" }, notice("Loading."));
   const list = h("section", { "aria-label": "Subscriptions" });
+  const lost = h("section", { "aria-label": "Drops" });
   const actions = h("div", { class: "row" });
   let ended = false;
   let timer = 0;
@@ -133,6 +147,12 @@ export function client(main, query) {
       }, "End connection"));
     } catch (error) {
       if (!ended) { replace(body, notice(error.message, "bad")); replace(actions); }
+    }
+    try {
+      const { drops } = await get("drops");
+      if (!ended) replace(lost, dropped(drops.filter((row) => row.lastTime && row.clientid === id && !row.clientidCut), id));
+    } catch {
+      if (!ended) replace(lost);
     }
     if (!ended) timer = setTimeout(load, EVERY_MS);
   }
@@ -155,7 +175,7 @@ export function client(main, query) {
     }
   }
 
-  main.append(h("p", {}, h("a", { href: "#/clients" }, "← Clients")), title(""), actions, body, list);
+  main.append(h("p", {}, h("a", { href: "#/clients" }, "← Clients")), title(""), actions, body, lost, list);
   replace(main.querySelector("h1"), name(id, 120));
   load();
   subscriptions(0);

@@ -1,8 +1,8 @@
 // Makes elements. Text is always a text node, never markup, so nothing that a client chooses can become part of the page.
 
 const SVG = "http://www.w3.org/2000/svg";
-// control characters, and those that change the direction or the look of the text around them
-const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/gu;
+// control characters, invisible ones, those that change the direction of the text around them, and those that are no characters
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Noncharacter_Code_Point}]/gu;
 
 export function h(tag, properties, ...children) {
   return fill(document.createElement(tag), properties, children);
@@ -30,7 +30,10 @@ export function replace(element, ...children) {
 
 /** Return the text with invisible characters as escapes. */
 export function visible(text) {
-  return String(text).replace(HIDDEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return String(text).replace(HIDDEN, (one) => {
+    const code = one.codePointAt(0);
+    return code > 0xffff ? `\\U${code.toString(16).padStart(8, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`;
+  });
 }
 
 /** Return a name that a client chose, isolated from the text around it. */
@@ -57,6 +60,13 @@ export function table(caption, columns, rows, empty) {
     h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((one) => h("td", {
       class: [one.number && "number", one.wide && "wide"].filter(Boolean).join(" ") || null, "data-label": one.label,
     }, one.cell(row))))))));
+}
+
+/** Return a part of a whole as a bar with its percentage. */
+export function part(value, all, label) {
+  const percent = all > 0 ? Math.min(100, 100 * value / all) : 0;
+  return h("span", { class: "part", title: label }, h("meter", { min: 0, max: 100, value: percent, "aria-label": label }),
+    percent > 0 && percent < 1 ? "< 1 %" : `${Math.round(percent)} %`);
 }
 
 let toastTimer = 0;

@@ -25,13 +25,25 @@ export function together(some) {
   return { count: found.reduce((sum, one) => sum + one.count, 0), first: found.length ? first : 0, numbers: Array.from(numbers, (one) => one ?? 0) };
 }
 
-/** Return the duration that a part of all durations does not exceed: the end of its bucket, so it is never too short. */
+/** Return a quantile as text. The last bucket has no end. */
+export function atMost(value, untilS) {
+  return value === Infinity ? `over ${seconds(untilS.at(-1))}` : seconds(value);
+}
+
+/** Return the mean as text. `isCut`: a duration in the last bucket may have been longer than the broker measured. */
+export function mean(one, untilS, isCut) {
+  const text = seconds(one.sumS / one.count);
+  return isCut && one.first + one.numbers.length > untilS.length ? `over ${text}` : text;
+}
+
+/** Return the duration that a part of all durations does not exceed: the end of its bucket, so it is never too short;
+ *  Infinity for the last bucket. */
 export function quantile(one, part, untilS) {
   let left = Math.max(1, Math.ceil(one.count * part));
   if (!one.count) return null;
   for (let i = 0; i < one.numbers.length; i += 1) {
     left -= one.numbers[i];
-    if (left <= 0) return untilS[one.first + i] ?? untilS.at(-1);
+    if (left <= 0) return untilS[one.first + i] ?? Infinity;
   }
-  return untilS[one.first + one.numbers.length - 1] ?? untilS.at(-1);
+  return untilS[one.first + one.numbers.length - 1] ?? Infinity;
 }

@@ -1,21 +1,17 @@
 // What is hot and who is slow: topics, publishers and receivers by their rates, from a sample; slow clients by their queues.
 
-import { bytes, duration, h, name, notice, perSecond, replace, table, title, whole } from "./dom.js";
+import { bytes, duration, h, name, notice, part, perSecond, replace, table, title, whole } from "./dom.js";
 import { get } from "./api.js";
 import { seconds } from "./durations.js";
 
 const EVERY_MS = 3000;
 const LIMIT = 20;
 
-function share(row, most) {
-  return h("meter", { min: 0, max: most, value: row.messages_per_second, "aria-label": `${perSecond(row.messages_per_second)} of the hottest ${perSecond(most)}` });
-}
-
-function rates(caption, what, cell, rows, empty) {
-  const most = Math.max(1e-9, ...rows.map((row) => row.messages_per_second));
+/** `all`: the messages a second of all names, or nothing. */
+function rates(caption, what, cell, rows, all, empty) {
   return table(caption, [
     { label: what, wide: true, cell }, { label: "Messages", number: true, cell: (row) => h("span", { title: row.error ? `at most ${perSecond(row.error)} too high` : null }, perSecond(row.messages_per_second)) },
-    { label: "Payload", number: true, cell: (row) => `${bytes(row.bytes_per_second)}/s` }, { label: "Share", cell: (row) => share(row, most) },
+    { label: "Payload", number: true, cell: (row) => `${bytes(row.bytes_per_second)}/s` }, { label: "Share of all", cell: (row) => part(row.messages_per_second, all, `${perSecond(row.messages_per_second)} of ${perSecond(all)}`) },
   ], rows, empty);
 }
 
@@ -33,9 +29,9 @@ function slow(rows) {
   ], rows, "No client is behind.");
 }
 
-function prefixes(rows) {
+function prefixes(rows, all) {
   const topic = (row) => h("a", { href: `#/topics?${new URLSearchParams({ prefix: row.prefix })}` }, name(row.prefix || "(empty)", 120), "/");
-  return rates("Hot topic prefixes", "Topics below", topic, rows, "No messages were sampled.");
+  return rates("Hot topic prefixes", "Topics below", topic, rows, all, "No messages were sampled.");
 }
 
 export function hot(main) {
@@ -48,10 +44,10 @@ export function hot(main) {
     summary.textContent = found.sampled ? `One message in ${whole(found.sampled)}, rates of the last ${whole(Math.round(found.window_s))} s` : "";
     if (main.contains(document.activeElement?.closest("td"))) return;      // a link with the focus stays
     const sampled = found.sampled ? [
-      h("h2", {}, "Topic prefixes"), prefixes(found.prefixes),
-      h("h2", {}, "Topics"), rates("Hot topics", "Topic", (row) => name(row.topic, 160), found.topics, "No messages were sampled."),
-      h("h2", {}, "Publishers"), rates("Hot publishers", "Client", client, found.publishers, "No messages were sampled."),
-      h("h2", {}, "Receivers"), rates("Hot receivers", "Client", client, found.receivers, "No deliveries were sampled."),
+      h("h2", {}, "Topic prefixes"), prefixes(found.prefixes, found.messages_per_second),
+      h("h2", {}, "Topics"), rates("Hot topics", "Topic", (row) => name(row.topic, 160), found.topics, found.messages_per_second, "No messages were sampled."),
+      h("h2", {}, "Publishers"), rates("Hot publishers", "Client", client, found.publishers, found.published_per_second, "No messages were sampled."),
+      h("h2", {}, "Receivers"), rates("Hot receivers", "Client", client, found.receivers, found.deliveries_per_second, "No deliveries were sampled."),
     ] : [h("p", { class: "notice hint" }, found.hint || "The broker samples no messages.")];
     replace(body, h("h2", {}, "Slow clients"), slow(found.slow), sampled);
   }

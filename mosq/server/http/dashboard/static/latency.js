@@ -2,7 +2,7 @@
 
 import { h, notice, replace, svg, table, title, whole } from "./dom.js";
 import { get } from "./api.js";
-import { quantile, seconds, since } from "./durations.js";
+import { atMost, mean, quantile, seconds, since } from "./durations.js";
 
 const EVERY_MS = 5000;
 const MINUTE_MS = 60_000;
@@ -10,6 +10,8 @@ const HEIGHT = 130;
 const LEFT = 8;
 const BOTTOM = 22;
 const TOP = 14;
+const TICK = 48;                // least distance of two labels of the axis
+const MARK = 30;                // width of the label of a percentile
 const SHOWN = [
   ["flush_qos0", "Delivery at QoS 0", "From the arrival of a message until it is sent to a subscriber; queue and socket are in it."],
   ["flush_qos1", "Delivery at QoS 1", "The same at QoS 1; the store is in it."],
@@ -24,29 +26,39 @@ const QUANTILES = [["p50", 0.5], ["p90", 0.9], ["p99", 0.99]];
 /** Draw the buckets on a logarithmic axis of time. */
 function plot(one, untilS, width, label) {
   const from = Math.max(0, one.first - 2);
-  const end = Math.min(untilS.length, one.first + one.numbers.length + 2);
+  const end = Math.min(untilS.length + 1, one.first + one.numbers.length + 2);       // the last bucket has no end
   const room = (width - 2 * LEFT) / (end - from);
   const most = Math.max(...one.numbers);
   const y = (number) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - number / most);
-  const place = (time) => LEFT + room * (untilS.findIndex((until) => until >= time * 0.9999) + 1 - from);
+  const bucket = (time) => (time === Infinity ? untilS.length : untilS.findIndex((until) => until >= time * 0.9999));
+  const place = (time) => LEFT + room * (bucket(time) + 1 - from);
+  let before = -TICK;
   const parts = [svg("line", { class: "grid", x1: LEFT, x2: width - LEFT, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM })];
   for (let exponent = -8; exponent <= 3; exponent += 1) {
     const time = 10 ** exponent;
     const x = place(time);
-    if (time < (untilS[from - 1] ?? 0) || time > untilS[end - 1] || x < 24 || x > width - 24) continue;
+    if (time < (untilS[from - 1] ?? 0) || time > (untilS[end - 1] ?? untilS.at(-1)) || x < 24 || x > width - 24 || x < before + TICK) continue;
+    before = x;
     parts.push(svg("line", { class: "grid", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }), svg("text", { class: "tick middle", x, y: HEIGHT - 6 }, seconds(time)));
   }
   one.numbers.forEach((number, i) => {
     if (!number) return;
     const top = Math.min(y(number), HEIGHT - BOTTOM - 1);       // one message is visible beside a million
     parts.push(svg("rect", { class: "bar", x: LEFT + room * (one.first + i - from), y: top, width: Math.max(1, room - 1), height: HEIGHT - BOTTOM - top },
-      svg("title", {}, `${seconds(untilS[one.first + i - 1] ?? 0)} to ${seconds(untilS[one.first + i] ?? untilS.at(-1))}: ${whole(number)}`)));
+      svg("title", {}, `${untilS[one.first + i] ? `${seconds(untilS[one.first + i - 1] ?? 0)} to ${seconds(untilS[one.first + i])}` : atMost(Infinity, untilS)}: ${whole(number)}`)));
   });
-  for (const [name, part] of [QUANTILES[0], QUANTILES[2]]) {
-    const x = place(quantile(one, part, untilS));
-    parts.push(svg("line", { class: "mark", x1: x, x2: x, y1: TOP - 2, y2: HEIGHT - BOTTOM }), svg("text", { class: `tick ${x > width / 2 ? "end" : ""}`, x: x + (x > width / 2 ? -4 : 4), y: TOP - 3 }, name));
-  }
+  parts.push(...marks([QUANTILES[0], QUANTILES[2]].map(([name, part]) => [name, place(quantile(one, part, untilS))]), width));
   return svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": label }, parts);
+}
+
+/** Return the lines of two percentiles with their labels: the first one's on the left, the other's on the right. */
+function marks([[low, x], [high, y]], width) {
+  const line = (at) => svg("line", { class: "mark", x1: at, x2: at, y1: TOP - 2, y2: HEIGHT - BOTTOM });
+  const label = (at, isLeft, name) => svg("text", { class: `tick ${isLeft ? "end" : ""}`, x: at + (isLeft ? -4 : 4), y: TOP - 3 }, name);
+  const isLeft = x > MARK;
+  const isRight = y < width - MARK;
+  if (y - x < MARK && !(isLeft && isRight)) return [line(x), line(y), isLeft ? label(x, true, `${low}, ${high}`) : label(y, false, `${low}, ${high}`)];
+  return [line(x), line(y), label(x, isLeft, low), label(y, !isRight, high)];
 }
 
 function off() {
@@ -79,17 +91,17 @@ export function latency(main) {
     summary.textContent = `One message in ${whole(found.period)} is measured; turns, batches and handshakes all are`;
     const width = Math.max(260, Math.min(620, body.clientWidth < 560 ? body.clientWidth - 34 : (body.clientWidth - 48) / 2 - 18));
     replace(body, h("div", { class: "charts" }, rows.map((row) => {
-      const values = QUANTILES.map(([name, part]) => [name, seconds(quantile(row.one, part, found.untilS))]);
+      const values = QUANTILES.map(([name, part]) => [name, atMost(quantile(row.one, part, found.untilS), found.untilS)]);
       return h("figure", { class: "card chart" }, h("figcaption", {}, h("h2", {}, row.heading),
         h("div", { class: "legend" }, values.map(([name, text]) => h("span", {}, `${name} `, h("b", {}, text))))),
       h("p", { class: "detail" }, row.text), plot(row.one, found.untilS, width, `${row.heading}: ${values.map((one) => one.join(" ")).join(", ")}`));
     })), table("Durations", [
       { label: "Time", wide: true, cell: (row) => row.heading }, { label: "Measured", number: true, cell: (row) => whole(row.one.count) },
-      { label: "Mean", number: true, cell: (row) => seconds(row.one.sumS / row.one.count) },
-      ...QUANTILES.map(([name, part]) => ({ label: name, number: true, cell: (row) => seconds(quantile(row.one, part, found.untilS)) })),
-      { label: "Longest", number: true, cell: (row) => seconds(quantile(row.one, 1, found.untilS)) },
+      { label: "Mean", number: true, cell: (row) => mean(row.one, found.untilS, row.key.startsWith("flush_")) },
+      ...QUANTILES.map(([name, part]) => ({ label: name, number: true, cell: (row) => atMost(quantile(row.one, part, found.untilS), found.untilS) })),
+      { label: "Longest", number: true, cell: (row) => atMost(quantile(row.one, 1, found.untilS), found.untilS) },
     ], rows, isRecent ? "Nothing was measured since this view is open." : "Nothing was measured yet."),
-    h("p", { class: "detail" }, `Percentiles are the upper ends of buckets, at most a quarter too long. No durations: ${all.filter((row) => !row.one.count).map((row) => row.heading).join(", ") || "–"}.`));
+    h("p", { class: "detail" }, `Percentiles are the upper ends of buckets, at most a quarter too long; the last bucket has no end. A delivery is measured for 16 s at most. No durations: ${all.filter((row) => !row.one.count).map((row) => row.heading).join(", ") || "–"}.`));
   }
 
   async function load() {

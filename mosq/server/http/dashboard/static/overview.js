@@ -20,16 +20,20 @@ function rateOf(field) {
 function tiles(delivery) {
   const now = live.now;
   const dropped = rate("publish_dropped") ?? 0;
+  const refused = Object.keys(now).filter((key) => key.startsWith("refused_"));
+  const refusals = refused.reduce((sum, key) => sum + now[key], 0);
+  const refusing = refused.reduce((sum, key) => sum + (rate(key) ?? 0), 0);
   const caches = now.index_cache_hits + now.index_cache_misses;
   return [
-    tile("Clients", whole(now.clients_connected), `${whole(now.clients_total)} sessions, most ${whole(now.clients_max)}`, "#/clients"),
+    tile("Clients", whole(now.clients_connected), `of ${whole(now.clients_total)} sessions; at most ${whole(now.clients_max)} at a time`, "#/clients"),
     tile("Received", rateOf("publish_in"), `${whole(now.publish_in)} messages`),
     tile("Sent", rateOf("publish_out"), `${whole(now.publish_out)} messages`),
     tile("Dropped", rateOf("publish_dropped"), `${whole(now.publish_dropped)} messages`, "#/drops", dropped > 0),
-    tile("Stored", short(now.store_messages), `${bytes(now.store_bytes)} in queues and retained`, "#/clients?sort=queued"),
+    tile("Refused", perSecond(refusing), `${whole(refusals)} connections`, "#/drops", refusing > 0),
+    tile("Stored", short(now.store_messages), `messages, ${bytes(now.store_bytes)}: queued and retained`, "#/clients?sort=queued"),
     tile("Delivery, p99", delivery.value, delivery.detail, "#/latency"),
     tile("Unsent", bytes(now.unsent_bytes), `${whole(now.unsent_packets)} packets`, "#/clients?sort=unsent"),
-    tile("Retained", short(now.retained), "messages", "#/topics"),
+    tile("Retained", short(now.retained - now.retained_system), `messages, and ${whole(now.retained_system)} of $SYS`, "#/topics"),
     tile("Subscriptions", short(now.subscriptions), `${whole(now.filters)} filters, ${whole(now.shared_subscriptions)} shared`),
     tile("Memory", bytes(now.heap_bytes), "messages, buffers, index"),
     tile("Match cache", caches ? `${Math.round(100 * now.index_cache_hits / caches)} %` : "–", "of look-ups answered"),
@@ -55,10 +59,10 @@ export function overview(main) {
   /** Read the histograms, after the figures are drawn: the first view does not wait for them. */
   async function measure() {
     try {
-      const [{ quantile, seconds, since, together }, found] = await Promise.all([import("./durations.js"), get("latency")]);
+      const [{ atMost, quantile, since, together }, found] = await Promise.all([import("./durations.js"), get("latency")]);
       const parts = ["flush_qos0", "flush_qos1", "flush_qos2"].map((key) => found.histograms[key] && since(found.histograms[key], before?.[key]));
       const all = together(parts);
-      delivery = found.period ? { value: seconds(quantile(all, 0.99, found.untilS)), detail: all.count ? `${whole(all.count)} of 1 in ${whole(found.period)}` : "nothing was measured" } :
+      delivery = found.period ? { value: atMost(quantile(all, 0.99, found.untilS), found.untilS), detail: all.count ? `${whole(all.count)} measured${found.period > 1 ? `, one in ${whole(found.period)}` : ""}` : "nothing was measured" } :
         { value: "off", detail: "observe_messages is 0" };
       before = found.histograms;
     } catch { /* the tile keeps what it shows */ }

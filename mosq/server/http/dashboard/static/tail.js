@@ -56,8 +56,11 @@ export function tail(main, query) {
 
   function toggle(event) {
     event.preventDefault();
-    if (source) { stop("Stopped."); return; }
-    const filter = event.target.elements.filter.value.trim();
+    if (source) stop("Stopped.");
+    else begin(event.target.elements.filter.value.trim());
+  }
+
+  function begin(filter) {
     n = 0;
     replace(list);
     status.textContent = "Waiting for messages.";
@@ -72,5 +75,6 @@ export function tail(main, query) {
     h("label", { class: "grow" }, h("span", { class: "label" }, "Filter"), h("input", {
       name: "filter", "data-search": true, required: true, value: query.get("filter") ?? "#", placeholder: "site/+/temperature", spellcheck: "false", autocomplete: "off", autocapitalize: "none",
     })), button), publisher(), list);
+  if (query.get("filter")) begin(query.get("filter"));         // a link with a filter follows it
   return () => stop();
 }

@@ -1,6 +1,6 @@
 // Topics by their levels: retained messages with number and bytes, look at one, clear one; and the rates of sampled messages.
 
-import { ask, bytes, h, name, notice, perSecond, replace, table, title, toast, visible, whole } from "./dom.js";
+import { ask, bytes, h, name, notice, part, perSecond, replace, table, title, toast, visible, whole } from "./dom.js";
 import { change, get, session } from "./api.js";
 import { live } from "./live.js";
 
@@ -87,13 +87,13 @@ export function topics(main, query) {
       if (!known.has(level)) rows.push({ name: level, topic: prefix ? `${prefix}/${level}` : level, topics: 0, bytes: 0, own: null });
     }
     for (const row of rows) row.traffic = hot && row.name !== "." ? traffic(hot, row.topic) : null;
-    const most = Math.max(1, ...rows.map((one) => one.bytes));
+    const all_ = Math.max(1, rows.reduce((sum, one) => sum + one.bytes, 0));
     replace(result, table("Levels of topics", [
       { label: "Level", wide: true, cell: (row) => (row.topics !== 1 || row.own === null ? h("a", { href: link(row.topic) }, name(row.name || "(empty)"), "/") : name(row.name === "." ? `${prefix} (itself)` : row.name || "(empty)")) },
       ...(hot ? [{ label: "Traffic", number: true, cell: (row) => (row.traffic?.messages ? h("span", {}, perSecond(row.traffic.messages), h("span", { class: "detail block" }, `${bytes(row.traffic.bytes)}/s`)) : "–") }] : []),
       { label: "Retained", number: true, cell: (row) => whole(row.topics) },
       { label: "Size", number: true, cell: (row) => bytes(row.bytes) },
-      { label: "Share", cell: (row) => h("meter", { min: 0, max: most, value: row.bytes, "aria-label": `${bytes(row.bytes)} of the largest ${bytes(most)}` }) },
+      { label: "Share of size", cell: (row) => part(row.bytes, all_, `${bytes(row.bytes)} of ${bytes(all_)}`) },
       { label: "Message", cell: (row) => (row.own === null ? "–" : h("span", { class: "row tight" },
         h("button", { type: "button", onclick: () => look(row.topic), "aria-label": `Look at ${visible(row.topic)}` }, "Look"),
         h("button", { type: "button", class: "danger", disabled: !session.mayChange, onclick: () => clear(row.topic), "aria-label": `Clear ${visible(row.topic)}` }, "Clear"))) },
