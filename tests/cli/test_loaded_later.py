@@ -63,7 +63,7 @@ def test_modules_that_a_reload_needs_are_loaded(lines: str, does: Callable[[Site
         _until(lambda: site.output().count("Reloading config.") >= 2)
         site.stop()
         assert "not reloaded" not in site.log()
-        assert site.log().endswith("missed: \n"), site.log()
+        assert "missed: \n" in site.log(), site.log()     # a thread of its own prints the tree, perhaps later
 
 
 def _until(what: Callable[[], bool]) -> None:
