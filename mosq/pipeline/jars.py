@@ -98,7 +98,9 @@ def _by_ivy(name: str, where: Path, ivy_settings: str | None) -> Path:
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"), None)
     if ivy is None:
         raise MosqPipelineError(f"{Path(pyspark.__file__).parent}: there is no jar of Ivy: {session.INSTALL}")
+    # the configuration "master" is the jar alone: sources and documentation would be retrieved to the same file
     command: list[str | Path] = [java.find() or "java", "-jar", ivy, "-cache", where / "cache", "-notransitive"]
+    command += ["-confs", "master"]
     command += ["-settings", ivy_settings] if ivy_settings else []
     command += ["-dependency", GROUP, name, VERSION, "-retrieve", str(where / "[artifact]-[revision].[ext]")]
     try:

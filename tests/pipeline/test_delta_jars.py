@@ -110,6 +110,22 @@ def test_jars_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert jars.missing() == [] and jars.conf()["spark.jars"].count(",") == 4
 
 
+def test_a_jar_beside_its_sources_and_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(jars, "NAMES", ("one",))
+    there = tmp_path / "repository/io/delta/one/4.4.0"
+    there.mkdir(parents=True)
+    (there / "one-4.4.0.pom").write_text("<project><modelVersion>4.0.0</modelVersion><groupId>io.delta</groupId><artifactId>one</artifactId>"
+                                         "<version>4.4.0</version></project>")
+    for rest in ("", "-sources", "-javadoc"):
+        (there / f"one-4.4.0{rest}.jar").write_text(f"jar{rest}")
+    settings = tmp_path / "ivy.xml"
+    settings.write_text('<ivysettings><settings defaultResolver="m"/><resolvers><ibiblio name="m" m2compatible="true" '
+                        f'root="{(tmp_path / "repository").as_uri()}/"/></resolvers></ivysettings>')
+    assert main(["pipeline", "jars", "--dir", str(tmp_path / "jars"), "--ivy-settings", str(settings)]) == 0
+    assert {path.name: path.read_text() for path in (tmp_path / "jars").iterdir()} == {"one-4.4.0.jar": "jar"}
+
+
 def test_a_jar_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(jars, "NAMES", ("no-such-jar",))
