@@ -11,7 +11,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -21,11 +23,14 @@ from mosq.config.change import SECRETS
 from mosq.server.http.buckets import BUCKETS
 from mosq.server.http.dashboard import feed, files, listing
 from mosq.server.http.dashboard.answers import RefusedError
+from mosq.server.http.dashboard.api import SEARCHES_WAITING_MAX
 from mosq.server.http.dashboard.guard import Guard
+from mosq.server.http.dashboard.messages import TAILS_OF_USER_MAX
 from mosq.server.http.dashboard.turns import Turns
 from mosq.stat_names import STATS
 from tests.harness.broker import Broker, free_port
 from tests.http.dashboard import CONFIG, HOSTILE, USERS, WAIT_S, Scene
+from tests.http.serving import Server
 
 STATIC = Path(files.FOLDER)
 
@@ -151,6 +156,8 @@ def test_retained_messages_are_shown_level_by_level(scene: Scene) -> None:
     assert scene.get("message?topic=site/n/2")[1]["hex"] == "ff 00"
     # a reader sees the topics that it may read, and no others
     assert [one["name"] for one in scene.get("retained", "reader")[1]["levels"]] == ["site"]
+    # it does not learn how many there are, either
+    assert scene.get("retained?prefix=secret", "reader")[1] == {"prefix": "secret", "own": None, "levels": [], "more": 0, "read": 0, "complete": True}
     assert scene.get("message?topic=secret/a", "reader")[0] == 403
     assert scene.get("message?topic=site/none")[0] == 404
     for prefix in ("a/%23", "%2B", "a%00", "a%0a", "x" * 5000):
@@ -290,18 +297,22 @@ class Asker:
 
     def __init__(self, gone: bool = False) -> None:
         self.gone = gone
+        self.scope = {"state": {"connection": self}}
+
+    def wait_for_login(self, place: asyncio.Future[bool]) -> None:
+        """Stand for a connection that stays open."""
 
     async def is_disconnected(self) -> bool:
         return self.gone
 
 
-def test_a_user_has_a_bound_of_questions_and_none_is_asked_for_a_client_that_left() -> None:
+def test_users_get_their_turns_and_have_a_bound_and_none_is_asked_for_a_client_that_left() -> None:
     async def scene() -> list[str]:
-        turns, go, asked = Turns(), asyncio.Event(), []
+        turns, go, asked = Turns(3), asyncio.Event(), []
 
         async def ask(user: str, gone: bool = False) -> None:
             try:
-                async with turns.of(Asker(gone), user):         # type: ignore[arg-type]
+                async with turns.of(Asker(gone), user.encode()):         # type: ignore[arg-type]
                     asked.append(user)
                     await go.wait()
             except RefusedError as refusal:
@@ -316,7 +327,38 @@ def test_a_user_has_a_bound_of_questions_and_none_is_asked_for_a_client_that_lef
         await ask("ann")
         return asked
 
-    assert asyncio.run(scene()) == ["ann", "ann 429", "ann", "ann 503", "ann 503", "ben", "ann"]
+    assert asyncio.run(scene()) == ["ann", "ann 429", "ann", "ben", "ann 503", "ann 503", "ann"]
+
+
+class SlowEngine:
+    """Stand for an engine whose sessions are read slowly."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.adopt = self.observed = self.streams = None
+
+    def sessions(self, cursor: int, most: int) -> Any:
+        """Return no session, when `go` is set."""
+        assert self.go.wait(WAIT_S)
+        return SimpleNamespace(cursor=0, sessions=[])
+
+
+def test_many_searches_of_one_network_leave_places_for_other_pages(tmp_path: Path) -> None:
+    """They held all places of requests at work: each other page, also /metrics, got 503."""
+    engine = SlowEngine()
+    server = Server(tmp_path, engine=engine, http_dashboard=True)
+    try:
+        with ThreadPoolExecutor(40) as threads:
+            paths = [f"/dashboard/api/clients?search={i}" for i in range(40)]
+            searches = [threads.submit(server.status, path) for path in paths]
+            try:
+                until(lambda: sum(one.done() for one in searches) == 39 - SEARCHES_WAITING_MAX)
+                assert server.status("/dashboard/api/statistics") == 200
+            finally:
+                engine.go.set()
+            assert sorted(one.result() for one in searches) == [200] * (1 + SEARCHES_WAITING_MAX) + [429] * (39 - SEARCHES_WAITING_MAX)
+    finally:
+        server.api.stop()
 
 
 # ---------------------------------------------------------------- changes
@@ -354,7 +396,7 @@ def test_a_reader_changes_nothing(scene: Scene, name: str, body: object) -> None
 
 @pytest.mark.parametrize(("change", "status"), [
     ({"Sec_Fetch_Site": "cross-site"}, 403), ({"Sec_Fetch_Site": "same-site"}, 403), ({"Sec_Fetch_Site": "none"}, 403),
-    ({"Origin": "http://evil.example"}, 403), ({"Origin": "null"}, 403), ({"Origin": "http://127.0.0.1:1"}, 403),
+    ({"Origin": ""}, 403), ({"Origin": "http://evil.example"}, 403), ({"Origin": "null"}, 403), ({"Origin": "http://127.0.0.1:1"}, 403),
     ({"x_mosq_token": ""}, 403), ({"x_mosq_token": "0" * 64}, 403), ({"Content_Type": "text/plain"}, 415),
     ({"Content_Type": "application/x-www-form-urlencoded"}, 415)])
 def test_a_request_that_our_page_did_not_send_is_refused(scene: Scene, change: dict[str, str], status: int) -> None:
@@ -372,7 +414,8 @@ def test_the_token_of_one_user_is_none_of_another(scene: Scene) -> None:
 def test_without_a_user_name_a_name_of_another_site_is_refused() -> None:
     class Request:
         def __init__(self, host: str) -> None:
-            self.headers = {"host": host, "content-type": "application/json", "x-mosq-token": guard.token(None)}
+            self.headers = {"host": host, "origin": f"http://{host}", "content-type": "application/json",
+                            "x-mosq-token": guard.token(None)}
 
     guard = Guard()
     for host in ("127.0.0.1:80", "[::1]:80", "localhost", "localhost:1", "192.0.2.1"):
@@ -546,8 +589,9 @@ def test_a_fast_filter_is_sampled(scene: Scene, follow: Callable[..., Page]) -> 
 def test_a_tail_of_an_invalid_filter_is_refused_and_so_are_too_many(scene: Scene, follow: Callable[..., Page]) -> None:
     for filter in ("", "a/%23/b", "a%2B", "$share/g/a", "$stream/x/y", "a%00b"):
         assert scene.get(f"tail?filter={filter}")[0] == 400, filter
-    pages = [begun(follow, "tail?filter=x") for _ in range(8)]
+    pages = [begun(follow, "tail?filter=x") for _ in range(TAILS_OF_USER_MAX)]
     assert scene.get("tail?filter=x")[0] == 503
+    pages += [begun(follow, "tail?filter=x", user="reader") for _ in range(TAILS_OF_USER_MAX)]      # another user has its own
     pages[0].close()
     assert begun(follow, "tail?filter=x")
 

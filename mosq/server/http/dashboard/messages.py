@@ -9,6 +9,7 @@ the broker no more than a slow one.
 import asyncio
 import json
 import time
+from collections import Counter
 
 from mosq.server.http.dashboard.feed import CHECK_EVERY_S, Stream, event
 from mosq.server.http.dashboard.inside import NO_RETAINED, REFUSED, ClosedError, Inside
@@ -33,7 +34,7 @@ SHOWN_BYTES = 1024              # of a payload in the tail
 LOOK_BYTES = 32 << 10           # of a payload that is looked at
 EXPLAIN, EXPLAINED = "$CONTROL/mosq/index/v1", "$CONTROL/mosq/index/v1/response"
 EXPLAIN_WITHIN_S = 3.0
-TAILS_MAX = 8
+TAILS_MAX, TAILS_OF_USER_MAX = 8, 4
 TAIL_MESSAGES, TAIL_BYTES = 50, 1 << 20
 TAIL_EVERY_S = 0.25
 HEARTBEAT = b":\n\n"            # a comment: without output the end of a client is not noticed
@@ -46,7 +47,7 @@ class Messages:
     def __init__(self, adopt: "Adopt") -> None:
         self._adopt = adopt
         self._inside: Inside | None = None
-        self.tails = 0
+        self.tails: Counter[bytes] = Counter()      # by asker
 
     def close(self) -> None:
         if self._inside is not None:
@@ -74,15 +75,16 @@ class Messages:
 
     async def levels(self, prefix: str, rights: "Rights") -> "dict[str, Any]":
         """Return the next level of the retained topics below a prefix: name, number and bytes of the messages below
-        it, and the size of its own message or None."""
+        it, and the size of its own message or None. `read`: the messages that the user may read."""
         found, complete = await self.retained(f"{prefix}/#" if prefix else "#")
         levels: dict[str, list[Any]] = {}
-        own = None
+        own, read = None, 0
         for i, (topic, payload, _, _) in enumerate(found):
             if i % 100 == 0:
                 await asyncio.sleep(0)
             if not await rights.may_read(topic):
                 continue
+            read += 1
             if topic == prefix:
                 own = len(payload)
                 continue
@@ -96,7 +98,7 @@ class Messages:
         rows = [{"name": name, "topics": n, "bytes": size, "own": mine}
                 for name, (n, size, mine) in sorted(levels.items(), key=lambda one: (-one[1][0], one[0]))[:LEVELS_MAX]]
         return {"prefix": prefix, "own": own, "levels": rows, "more": max(0, len(levels) - LEVELS_MAX),
-                "read": len(found), "complete": complete}
+                "read": read, "complete": complete}
 
     async def look(self, topic: str) -> "dict[str, Any] | None":
         """Return the retained message of a topic; None if there is none."""
@@ -197,7 +199,7 @@ class Tail(Stream):
     async def events(self, gone: "asyncio.Task[None]", put: "Callable[[bytes], Awaitable[None]]") -> None:
         """Send messages until the client has gone."""
         inside = Inside()
-        self.messages.tails += 1
+        self.messages.tails[self.rights.asker] += 1
         try:
             await inside.open(self.adopt)
             inside.take = self.take
@@ -209,7 +211,7 @@ class Tail(Stream):
         except ClosedError as error:
             await put(event("refused", str(error)))
         finally:
-            self.messages.tails -= 1
+            self.messages.tails -= Counter((self.rights.asker,))    # forgets askers without a tail
             inside.close()
 
     async def _follow(self, inside: Inside, gone: "asyncio.Task[None]", put: "Callable[[bytes], Awaitable[None]]"
