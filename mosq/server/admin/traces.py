@@ -124,7 +124,7 @@ class Traces:
         try:
             number, slot = self._engine().trace(spec)
         except ValueError:
-            raise CommandError("Invalid topic: expected a filter without $share") from None
+            raise CommandError("Invalid topic: expected a topic filter (# only as the last level), without $share") from None
         except OSError as error:
             raise CommandError("Too many traces at once" if error.errno == EAGAIN else "No memory") from None
         trace = Trace(number, requester, {"kind": spec["kind"], "what": spec["shown"]}, payload)
