@@ -27,6 +27,7 @@ from mosq.server.http.dashboard.api import SEARCHES_WAITING_MAX
 from mosq.server.http.dashboard.guard import Guard
 from mosq.server.http.dashboard.messages import TAILS_OF_USER_MAX
 from mosq.server.http.dashboard.turns import Turns
+from mosq.server.http.logins import BusyError
 from mosq.stat_names import STATS
 from tests.harness.broker import Broker, free_port
 from tests.http.dashboard import CONFIG, HOSTILE, USERS, WAIT_S, Scene
@@ -162,6 +163,16 @@ def test_retained_messages_are_shown_level_by_level(scene: Scene) -> None:
     assert scene.get("message?topic=site/none")[0] == 404
     for prefix in ("a/%23", "%2B", "a%00", "a%0a", "x" * 5000):
         assert scene.get(f"retained?prefix={prefix}")[0] in (200, 400), prefix
+
+
+def test_levels_with_long_names_are_bounded(scene: Scene) -> None:
+    sender = scene.client("keeper of long names")
+    for n in range(20):
+        scene.publish(sender, f"long/{n}{'x' * 60_000}", b"1", retain=True)
+    found = until(lambda: (one := scene.get("retained?prefix=long")[1])["read"] == 20 and one)
+    assert (len(found["levels"]), found["more"]) == (17, 3)
+    for n in range(20):
+        scene.publish(sender, f"long/{n}{'x' * 60_000}", b"", retain=True)
 
 
 def test_an_explanation_has_the_filters_of_the_topic(scene: Scene) -> None:
@@ -603,6 +614,31 @@ def test_too_many_feeds_are_refused_and_requests_still_have_places(scene: Scene,
     assert scene.get("session")[0] == 200
 
 
+def test_a_feed_whose_right_cannot_be_checked_ends_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was an error in the log: guesses of passwords from the same network take the places of the check."""
+    monkeypatch.setattr(feed, "CHECK_EVERY_S", 0.0)
+    sent: list[bytes] = []
+
+    async def scene() -> None:
+        async def stats() -> dict[str, int]:
+            return dict.fromkeys((*feed.NAMES, *feed.PAST), 0)
+
+        async def allowed() -> bool:
+            raise BusyError
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+
+        scope = {"state": {"connection": SimpleNamespace()}, "method": "GET"}
+        await feed.Feed(feed.Hub(stats), {}, allowed)(scope, receive, send)
+
+    asyncio.run(scene())
+    assert (b"event: hello" in sent[1], sent[-1]) == (True, b"")
+
+
 @pytest.mark.part("hostile")        # the deadline of the page is 15 s
 def test_a_page_that_stops_reading_holds_a_bounded_buffer_and_ends(follow: Callable[..., Page], scene: Scene) -> None:
     """The tail of large messages fills the buffers of a page that reads nothing."""
@@ -643,6 +679,18 @@ def test_a_search_of_many_sessions_keeps_only_the_best() -> None:
     found = listing.scan(Sessions(25_000), ("c00123", "id", "offline", 0, 50))      # type: ignore[arg-type]
     assert [one["clientid"] for one in found["clients"]][:2] == ["c0012300", "c0012301"] and found["matching"] == 100
     assert listing.scan(Sessions(25_000), ("", "id", "connected", 0, 50))["matching"] == 0      # type: ignore[arg-type]
+
+
+def test_a_search_keeps_the_beginning_of_long_names_only() -> None:
+    class Long(Sessions):
+        def sessions(self, cursor: int, most: int) -> Any:
+            found = super().sessions(cursor, most)
+            for one in found.sessions:
+                one.update(id=one["id"] + "x" * 60_000, username="u" * 60_000)
+            return found
+
+    rows = listing.scan(Long(50), ("", "id", "all", 0, 50))["clients"]      # type: ignore[arg-type]
+    assert {(len(one["clientid"]), one["clientidCut"], len(one["username"])) for one in rows} == {(1024, True, 1024)}
 
 
 def test_a_search_ends_after_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SLICE = 1000
 EXAMINED_MAX = 200_000          # sessions
 ROWS_MAX = 1000                 # offset and count together
+NAME_MAX = 1024                 # characters of a client id or user name in a row; they may have 65,535 bytes
 SHARED_S = 4.0
 SHARED_MAX = 16
 PAUSE = 9
@@ -80,7 +81,7 @@ def scan(engine: "Engine", query: "Query") -> "dict[str, Any]":
         part = engine.sessions(cursor, SLICE)
         cursor = part.cursor
         examined += len(part.sessions)
-        new = [row for row in part.sessions if is_wanted(row)]
+        new = [_short(row) for row in part.sessions if is_wanted(row)]
         matching += len(new)
         best += new
         if len(best) > 4 * most + SLICE:
@@ -88,8 +89,18 @@ def scan(engine: "Engine", query: "Query") -> "dict[str, Any]":
         if cursor == 0 or examined >= EXAMINED_MAX:
             break
     best = sorted(best, key=before)[offset:most]
-    return {"clients": [shown(row) for row in best], "matching": matching, "examined": examined,
+    rows = [{**shown(row), "clientidCut": True} if row.get("id_cut") else shown(row) for row in best]
+    return {"clients": rows, "matching": matching, "examined": examined,
             "complete": cursor == 0}
+
+
+def _short(row: "Row") -> "Row":
+    """Return a session whose names are cut, so that the rows that are kept have a bound."""
+    user = row["username"]
+    if len(row["id"]) <= NAME_MAX and (user is None or len(user) <= NAME_MAX):
+        return row
+    return {**row, "id": row["id"][:NAME_MAX], "username": None if user is None else user[:NAME_MAX],
+            "id_cut": len(row["id"]) > NAME_MAX}
 
 
 def _order(sort: str) -> "Callable[[Row], tuple[Any, ...]]":

@@ -29,7 +29,7 @@ RETAINED_WITHIN_S = 4.0
 SCAN_MESSAGES = 5000
 SCAN_BYTES = 16 << 20
 OTHERS_MAX = 20_000             # new messages that come while retained ones are read
-LEVELS_MAX = 500                # of one answer
+LEVELS_MAX, LEVELS_CHARACTERS_MAX = 500, 1 << 20        # of one answer; a level may have 65,535 bytes
 SHOWN_BYTES = 1024              # of a payload in the tail
 LOOK_BYTES = 32 << 10           # of a payload that is looked at
 EXPLAIN, EXPLAINED = "$CONTROL/mosq/index/v1", "$CONTROL/mosq/index/v1/response"
@@ -95,9 +95,14 @@ class Messages:
             level[1] += len(payload)
             if not slash:
                 level[2] = len(payload)
-        rows = [{"name": name, "topics": n, "bytes": size, "own": mine}
-                for name, (n, size, mine) in sorted(levels.items(), key=lambda one: (-one[1][0], one[0]))[:LEVELS_MAX]]
-        return {"prefix": prefix, "own": own, "levels": rows, "more": max(0, len(levels) - LEVELS_MAX),
+        rows: list[dict[str, Any]] = []
+        room = LEVELS_CHARACTERS_MAX
+        for name, (n, size, mine) in sorted(levels.items(), key=lambda one: (-one[1][0], one[0]))[:LEVELS_MAX]:
+            room -= len(name)
+            if room < 0:
+                break
+            rows.append({"name": name, "topics": n, "bytes": size, "own": mine})
+        return {"prefix": prefix, "own": own, "levels": rows, "more": len(levels) - len(rows),
                 "read": read, "complete": complete}
 
     async def look(self, topic: str) -> "dict[str, Any] | None":
