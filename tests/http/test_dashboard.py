@@ -24,6 +24,7 @@ from mosq.server.http.buckets import BUCKETS
 from mosq.server.http.dashboard import feed, files, listing
 from mosq.server.http.dashboard.answers import RefusedError
 from mosq.server.http.dashboard.api import SEARCHES_WAITING_MAX
+from mosq.server.http.dashboard.changes import Changes
 from mosq.server.http.dashboard.guard import Guard
 from mosq.server.http.dashboard.messages import TAILS_OF_USER_MAX
 from mosq.server.http.dashboard.turns import Turns
@@ -403,6 +404,20 @@ def test_a_reader_changes_nothing(scene: Scene, name: str, body: object) -> None
     assert scene.change(name, body, "reader")[0] == 403
     assert scene.get("client?id=victim")[1]["client"]["connected"] is True
     assert until(lambda: f"Dashboard: reader may not {name}." in scene.broker.log())
+
+
+def test_refused_changes_do_not_fill_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, lines = [100.0], []
+    monkeypatch.setattr("mosq.server.http.dashboard.changes.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    broker: Any = SimpleNamespace(report=lambda kind, line: lines.append(line))
+    refused: Any = Changes(broker, *[None] * 4)._log_refused        # type: ignore[arg-type]
+    for _ in range(1000):
+        refused(SimpleNamespace(user="reader"), "kick")
+    assert lines == ["Dashboard: reader may not kick."] * 10
+    now_s[0] += 10
+    for _ in range(2):
+        refused(SimpleNamespace(user="reader"), "kick")
+    assert lines[10:] == ["Dashboard: reader may not kick; 990 more refused changes before have no line.", "Dashboard: reader may not kick."]
 
 
 @pytest.mark.parametrize(("change", "status"), [
