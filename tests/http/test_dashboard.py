@@ -21,7 +21,7 @@ import pytest
 
 from mosq.config.change import SECRETS
 from mosq.server.http.buckets import BUCKETS
-from mosq.server.http.dashboard import feed, files, listing
+from mosq.server.http.dashboard import feed, files, listing, messages
 from mosq.server.http.dashboard.answers import RefusedError
 from mosq.server.http.dashboard.api import SEARCHES_WAITING_MAX
 from mosq.server.http.dashboard.changes import Changes
@@ -174,6 +174,22 @@ def test_levels_with_long_names_are_bounded(scene: Scene) -> None:
     assert (len(found["levels"]), found["more"]) == (17, 3)
     for n in range(20):
         scene.publish(sender, f"long/{n}{'x' * 60_000}", b"", retain=True)
+
+
+def test_slow_checks_of_topics_delay_other_questions_for_seconds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "RIGHTS_WITHIN_S", .05)
+
+    class Rights:
+        async def may_read(self, topic: str) -> bool:
+            await asyncio.sleep(.01)
+            return True
+
+    class Retained(messages.Messages):
+        async def retained(self, filter: str) -> Any:
+            return [(f"a/{n}", b"1", 0, True) for n in range(5000)], True
+
+    found = asyncio.run(Retained(lambda fd: None).levels("a", Rights()))       # type: ignore[arg-type]
+    assert (1 <= found["read"] <= 5, found["complete"]) == (True, False)
 
 
 def test_an_explanation_has_the_filters_of_the_topic(scene: Scene) -> None:

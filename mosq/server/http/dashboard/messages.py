@@ -28,6 +28,7 @@ QUIET_S = 0.25                  # retained messages come at once; after this pau
 RETAINED_WITHIN_S = 4.0
 SCAN_MESSAGES = 5000
 SCAN_BYTES = 16 << 20
+RIGHTS_WITHIN_S = 5.0           # a plugin may need long for the right to read each topic, and other questions wait
 OTHERS_MAX = 20_000             # new messages that come while retained ones are read
 LEVELS_MAX, LEVELS_CHARACTERS_MAX = 500, 1 << 20        # of one answer; a level may have 65,535 bytes
 SHOWN_BYTES = 1024              # of a payload in the tail
@@ -79,7 +80,11 @@ class Messages:
         found, complete = await self.retained(f"{prefix}/#" if prefix else "#")
         levels: dict[str, list[Any]] = {}
         own, read = None, 0
+        until_s = time.monotonic() + RIGHTS_WITHIN_S
         for i, (topic, payload, _, _) in enumerate(found):
+            if time.monotonic() >= until_s:
+                complete = False
+                break
             if i % 100 == 0:
                 await asyncio.sleep(0)
             if not await rights.may_read(topic):
