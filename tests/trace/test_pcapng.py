@@ -115,6 +115,19 @@ def test_the_command_prints_lines_of_json(tmp_path: Path) -> None:
     assert events[4]["packet"]["payloadSize"] == 10
 
 
+def test_the_command_ends_after_its_events_although_no_other_follows() -> None:
+    with mosq.Broker(enable_control_api=True) as broker:
+        command = [sys.executable, "-m", "mosq", "trace", "-p", str(broker.port), "--client", "one", "--count", "2"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            watch(broker.port)
+            wire = Wire(broker.port, 5)
+            wire.send(Connect("one"))
+            assert isinstance(wire.read_packet(), Connack)
+            out, said = process.communicate(timeout=TIMEOUT_S)
+            wire.close()
+    assert (process.returncode, len(out.splitlines()), said) == (0, 2, "")
+
+
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_names_that_the_terminal_lacks_are_escapes(form: list[str]) -> None:
     """One such name ended the command with an error."""
