@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import mosq
+from mosq.cli.commands import main
 from mosq.tools.trace.pcapng import Writer
 from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe
@@ -142,6 +143,12 @@ def test_names_that_the_terminal_lacks_are_escapes(form: list[str]) -> None:
             wire.close()
             out, said = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, b"\\u540d" in out) == (0, True), said
+
+
+def test_no_capture_is_written_to_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["trace", "--client", "a", "--pcap", "-"]) == 3
+    assert "expected a pipe or a file" in capsys.readouterr().err
 
 
 def test_the_command_reports_why_there_is_no_trace() -> None:

@@ -66,6 +66,8 @@ def trace(context: click.Context, /, **given: "Any") -> int:
         raise click.UsageError("Expected one of --client ID, --topic FILTER and --address ADDRESS.")
     if given["as_json"] and given["pcap"] is not None:
         raise click.UsageError("--json and --pcap cannot be used together.")
+    if given["pcap"] == "-" and sys.stdout.isatty():
+        raise click.UsageError("--pcap - writes bytes of clients, which control a terminal: expected a pipe or a file.")
     connection = _connection(context, given)
     limits = {name: given[name] for name in ("payload", "rate", "seconds", "count") if given[name] is not None}
     before = signal.signal(signal.SIGTERM, _interrupt)
