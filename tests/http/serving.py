@@ -52,7 +52,7 @@ class Server:
         self.api.start(pages, gate or OpenGate(), lambda kind, line: self.lines.append(line))
 
     def dashboard(self, config, engine):
-        return Dashboard(Broker(config, engine, Recent(), lambda: [], lambda: None, lambda kind, line: None), Hot(lambda: engine))
+        return Dashboard(Broker(config, engine, Recent(), list, lambda: None, lambda kind, line: None), Hot(lambda: engine))
 
     def stats(self):
         self.asked.set()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mosq.auth.dynsec.commands import Commands as DynsecCommands
 from mosq.records import TraceEvent
 from mosq.server.admin import traces
 from mosq.server.admin.commands import Fields
@@ -227,10 +228,24 @@ def test_decisions_name_the_role(scenes: Scenes, tmp_path: Path) -> None:
 
     assert decided("a/x") == ("allowed", "role writer: publishClientSend allow a/#")
     assert decided("b") == ("allowed", "role odd: [b]: publishClientSend allow b")
-    scene.admin.send(Publish("$CONTROL/dynamic-security/v1", b'{"commands":[{"command":"deleteRole","rolename":"all"}]}', 1, 9))
-    while not (isinstance(got := scene.admin.read_packet(), Puback) and got.mid == 9):
+    # the PUBACK comes before the roles change, the response afterwards
+    scene.admin.send(Subscribe(8, (("$CONTROL/dynamic-security/v1/response", 0),)),
+                     Publish("$CONTROL/dynamic-security/v1", b'{"commands":[{"command":"deleteRole","rolename":"all"}]}', 1, 9))
+    while not (isinstance(got := scene.admin.read_packet(), Publish) and got.topic == "$CONTROL/dynamic-security/v1/response"):
         pass
     assert decided("a/y") == ("allowed", "role writer: publishClientSend allow a/#")       # its number is another one now
+
+
+def test_a_role_that_changes_at_this_moment_is_not_named_wrongly() -> None:
+    """Events of traces have the numbers of roles, and the events before a change look like those after it."""
+    taken: list[Any] = []
+    directory: Any = SimpleNamespace(role_names=("a", "b", "c"))
+    directory.compiled = lambda: setattr(directory, "role_names", ("a", "c"))
+    engine: Any = SimpleNamespace(set_roles=lambda rules, places: taken.append("in force"))
+    handler = DynsecCommands(directory, lambda: [0], lambda: engine, lambda kind, line: None, lambda: None)
+    handler.add_to(SimpleNamespace(add=lambda topic, answer: None, traces=SimpleNamespace(take=taken.append)))      # type: ignore[arg-type]
+    handler._put_in_force()
+    assert taken == [("a", "b", "c"), "in force", ["a", "?", "?"]]
 
 
 # ---------------------------------------------------------------- queues and drops
