@@ -427,7 +427,7 @@ cdef class Engine:
 
     def sessions(self, cursor=0, most=1000):
         """Return a SessionSlice of about `most` sessions, beginning at `cursor`. A slice may have fewer sessions, also before the last, because
-        the loop looks at 1000 buckets at most. A session that begins or ends between two calls may be listed or not; none is listed twice."""
+        the loop looks at 1000 buckets at most, and ends after 1 MiB of records. A session that begins or ends between two calls may be listed or not; none is listed twice."""
         from cext.setup.inspection import sessions_read
 
         cdef ControlRequest a

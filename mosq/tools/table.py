@@ -1,5 +1,7 @@
 """Format columns of any text for terminals."""
 
+import json
+import sys
 import unicodedata
 
 TYPE_CHECKING = False
@@ -7,9 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def table(rows: "list[tuple[str, ...]]") -> "Iterable[str]":
-    """Align columns to the width of their content, except the last; numbers to the right."""
-    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+def table(rows: "list[tuple[str, ...]]", widest: int = sys.maxsize) -> "Iterable[str]":
+    """Align columns to the width of their content, except the last; numbers to the right. A cell above `widest` is not
+    cut, and moves the rest of its own row only."""
+    widths = [min(widest, max(map(width, column))) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [" " * (w - width(cell)) + cell if cell.isdigit() else cell + " " * (w - width(cell))
                  for cell, w in zip(row, widths, strict=True)]
@@ -19,6 +22,12 @@ def table(rows: "list[tuple[str, ...]]") -> "Iterable[str]":
 def shown(text: str) -> str:
     """Escape unprintable characters, so that a name cannot control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def json_shown(value: object, separators: "tuple[str, str] | None" = None) -> str:
+    """Return a value as JSON on one line, in which unprintable characters are escapes."""
+    text = json.dumps(value, ensure_ascii=False, separators=separators)
+    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def width(text: str) -> int:

@@ -1,5 +1,6 @@
 """Show the progress of commands that read long files, and end them quietly if no program reads their output."""
 
+import io
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -41,3 +42,9 @@ class Bars:
 def silence_broken_pipe() -> None:
     """Close stdout after BrokenPipeError (`... | head`), so that Python does not report the error again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def escape_unknown_characters() -> None:
+    """Let stdout write characters that the terminal's encoding lacks as escapes: names of clients have any."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,14 @@ def test_h_prints_the_help(words: list[str], capsys: pytest.CaptureFixture[str])
 
 def test_the_configuration_of_make_run_is_for_this_machine_only() -> None:
     assert [line for line in (ROOT / "conf/mosquitto.conf").read_text().splitlines() if line.startswith("listener")] == ["listener 1883 127.0.0.1"]
+
+
+def test_the_broker_of_make_run_shows_its_clients() -> None:
+    """`mosq top`, `mosq trace` and `mosq ctl broker` had no right, and reported two options one after the other."""
+    text = (ROOT / "conf/mosquitto.conf").read_text().replace("listener 1883 ", "listener {port} ")
+    with Broker(text) as broker:
+        done = subprocess.run([sys.executable, "-m", "mosq", "ctl", "-p", str(broker.port), "broker", "listClients"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout[:6]) == (0, "CLIENT"), done.stderr
 
 
 def test_make_run_reports_a_busy_port_before_it_builds(tmp_path: Path) -> None:

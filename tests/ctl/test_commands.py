@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -238,6 +239,31 @@ def test_json(there: Answering, capsys: pytest.CaptureFixture[str], place: str) 
     words = ["--json", "dynsec", "getClient", "ann"] if place == "before" else ["dynsec", "getClient", "ann", "--json"]
     assert ctl(there, *words, data={"client": CLIENT}) == 0
     assert json.loads(capsys.readouterr().out) == {"command": "getClient", "data": {"client": CLIENT}}
+
+
+def test_a_long_name_moves_its_own_row_only(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+    long = {**ONE, "clientid": "x" * 60_000}
+    assert ctl(there, "broker", "listClients", data={"clients": [ONE, long], "cursor": 0}) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines if "x" * 60_000 not in line) < 200
+    assert "x" * 60_000 in "".join(lines)
+
+
+def test_names_that_the_terminal_lacks_are_escapes(there: Answering) -> None:
+    """One such name ended the command with an error."""
+    there.answer = lambda command: {"data": {"clients": [{**ONE, "clientid": "名"}], "cursor": 0}}
+    for words in (["broker", "listClients"], ["--json", "broker", "listClients"]):
+        done = subprocess.run([sys.executable, "-m", "mosq", "ctl", "-p", str(there.port), *words], capture_output=True, timeout=60, check=False,
+                              env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+        assert (done.returncode, b"\\u540d" in done.stdout) == (0, True), done.stderr
+
+
+def test_json_cannot_control_the_terminal(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+    client = {**CLIENT, "textname": "\x9b2J\x7f\u202e\ud800名"}
+    assert ctl(there, "--json", "dynsec", "getClient", "ann", data={"client": client}) == 0
+    text = capsys.readouterr().out
+    assert text.rstrip("\n").isprintable()
+    assert json.loads(text)["data"]["client"] == client
 
 
 @pytest.mark.parametrize("level", ["31", "mqttv31", "311", "mqttv311", "5", "mqttv5"])

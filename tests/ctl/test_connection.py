@@ -226,7 +226,7 @@ def test_a_denied_request_for_data_of_clients_has_a_hint(capsys: pytest.CaptureF
         assert main(["ctl", "-p", str(plane.port), "broker", "listClients"]) == 1
     err = capsys.readouterr().err
     assert err == f"Publish error: Not authorized{conversation.HINT}\n"
-    for way in ("topic readwrite $CONTROL/mosq/#", "--unix", "control_loopback true"):
+    for way in ("enable_control_api true", "topic readwrite $CONTROL/mosq/#", "--unix", "control_loopback true"):
         assert way in err
 
 

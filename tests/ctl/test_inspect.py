@@ -296,6 +296,48 @@ def test_sessions_are_read_in_slices() -> None:
         plane.engine.sessions()
 
 
+def test_long_names_end_a_slice_early() -> None:
+    """One answer with 1000 of them was 65 MB, and took 800 MB in the control plane."""
+    names = {f"{n}{'x' * 60_000}" for n in range(60)}
+    with Plane(allow_anonymous=True) as plane:
+        for name in names:
+            user = plane.user(name)
+        filters = [f"{n}/{'y' * 60_000}" for n in range(40)]
+        for n in range(0, 40, 10):
+            user.send(Subscribe(n + 1, tuple((one, 0) for one in filters[n:n + 10])))
+            assert isinstance(user.read_packet(), Suback)
+        seen, cursor, most = [], 0, 0
+        while True:
+            rows, cursor = plane.engine.sessions(cursor, 1000)
+            most = max(most, len(rows))
+            seen += [row["id"] for row in rows]
+            if cursor == 0:
+                break
+        assert set(seen) == names
+        assert most <= 30
+        first = plane.engine.session(name)
+        n = len(first.subscriptions)
+        rest = plane.engine.session(name, n)
+        assert (n <= 18, first.left_out, n + len(rest.subscriptions) + rest.left_out) == (True, 40 - n, 40)
+        assert {one.filter for one in first.subscriptions}.isdisjoint(one.filter for one in rest.subscriptions)
+
+
+def test_a_page_of_long_names_ends_early(scene: Scene) -> None:
+    names = {f"{n}{'x' * 60_000}" for n in range(40)}
+    for name in names:
+        scene.client(name)
+    seen, cursor, pages = [], 0, 0
+    while True:
+        data = scene.data("listClients", count=1000, cursor=cursor)
+        seen += [one["clientid"] for one in data["clients"]]
+        assert sum(map(len, seen)) <= (pages + 1) * (3 << 20)
+        cursor, pages = data["cursor"], pages + 1
+        if cursor == 0:
+            break
+    assert sorted(seen) == sorted({*names, "admin"})
+    assert pages >= 2
+
+
 def test_states_of_bridges() -> None:
     """Test the states of bridges as mosq/server/bridge has them."""
     def link(name: str, state: str, due_s: float = float("inf"), up_s: float | None = None) -> SimpleNamespace:

@@ -7,6 +7,9 @@ import threading
 from collections import defaultdict
 
 from mosq.config.model import Config, Listener
+from mosq.log.recent import Recent
+from mosq.server.admin.hot import Hot
+from mosq.server.http.dashboard.api import Broker, Dashboard
 from mosq.server.http.listeners import open_listeners
 from mosq.server.http.pages import Pages
 from mosq.server.http.server import HttpApi
@@ -21,12 +24,19 @@ class OpenGate:
     async def may_use(self, *question):
         return True
 
+    async def may_control(self, *question):
+        return True
+
+    def has_rules(self, *question):
+        return False
+
     def close(self):
         pass
 
 
 class Server:
-    def __init__(self, folder, gate=None, **options):
+    def __init__(self, folder, gate=None, engine=None, **options):
+        """`engine`: what a dashboard reads; None: there is no dashboard."""
         self.lines = []
         self.asked, self.release = threading.Event(), threading.Event()
         self.release.set()
@@ -38,7 +48,11 @@ class Server:
         self.listeners = open_listeners([listener], [])
         self.port = self.listeners[0].sockets[0].getsockname()[1]
         self.api = HttpApi(self.listeners)
-        self.api.start(Pages(config, "version", self.stats), gate or OpenGate(), lambda kind, line: self.lines.append(line))
+        pages = Pages(config, "version", self.stats, dashboard=engine and self.dashboard(config, engine))
+        self.api.start(pages, gate or OpenGate(), lambda kind, line: self.lines.append(line))
+
+    def dashboard(self, config, engine):
+        return Dashboard(Broker(config, engine, Recent(), list, lambda: None, lambda kind, line: None), Hot(lambda: engine))
 
     def stats(self):
         self.asked.set()
@@ -56,5 +70,5 @@ class Server:
         return sock
 
     def status(self, path="/api/v1/health"):
-        with self.connect(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode()) as sock:
+        with self.connect(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode()) as sock:
             return int(sock.recv(12).split()[1])

@@ -11,7 +11,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -19,13 +21,18 @@ import pytest
 
 from mosq.config.change import SECRETS
 from mosq.server.http.buckets import BUCKETS
-from mosq.server.http.dashboard import feed, files, listing
+from mosq.server.http.dashboard import feed, files, listing, messages
 from mosq.server.http.dashboard.answers import RefusedError
+from mosq.server.http.dashboard.api import SEARCHES_WAITING_MAX
+from mosq.server.http.dashboard.changes import Changes
 from mosq.server.http.dashboard.guard import Guard
+from mosq.server.http.dashboard.messages import TAILS_OF_USER_MAX
 from mosq.server.http.dashboard.turns import Turns
+from mosq.server.http.logins import BusyError
 from mosq.stat_names import STATS
 from tests.harness.broker import Broker, free_port
 from tests.http.dashboard import CONFIG, HOSTILE, USERS, WAIT_S, Scene
+from tests.http.serving import Server
 
 STATIC = Path(files.FOLDER)
 
@@ -151,10 +158,38 @@ def test_retained_messages_are_shown_level_by_level(scene: Scene) -> None:
     assert scene.get("message?topic=site/n/2")[1]["hex"] == "ff 00"
     # a reader sees the topics that it may read, and no others
     assert [one["name"] for one in scene.get("retained", "reader")[1]["levels"]] == ["site"]
+    # it does not learn how many there are, either
+    assert scene.get("retained?prefix=secret", "reader")[1] == {"prefix": "secret", "own": None, "levels": [], "more": 0, "read": 0, "complete": True}
     assert scene.get("message?topic=secret/a", "reader")[0] == 403
     assert scene.get("message?topic=site/none")[0] == 404
     for prefix in ("a/%23", "%2B", "a%00", "a%0a", "x" * 5000):
         assert scene.get(f"retained?prefix={prefix}")[0] in (200, 400), prefix
+
+
+def test_levels_with_long_names_are_bounded(scene: Scene) -> None:
+    sender = scene.client("keeper of long names")
+    for n in range(20):
+        scene.publish(sender, f"long/{n}{'x' * 60_000}", b"1", retain=True)
+    found = until(lambda: (one := scene.get("retained?prefix=long")[1])["read"] == 20 and one)
+    assert (len(found["levels"]), found["more"]) == (17, 3)
+    for n in range(20):
+        scene.publish(sender, f"long/{n}{'x' * 60_000}", b"", retain=True)
+
+
+def test_slow_checks_of_topics_delay_other_questions_for_seconds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "RIGHTS_WITHIN_S", .05)
+
+    class Rights:
+        async def may_read(self, topic: str) -> bool:
+            await asyncio.sleep(.01)
+            return True
+
+    class Retained(messages.Messages):
+        async def retained(self, filter: str) -> Any:
+            return [(f"a/{n}", b"1", 0, True) for n in range(5000)], True
+
+    found = asyncio.run(Retained(lambda fd: None).levels("a", Rights()))       # type: ignore[arg-type]
+    assert (1 <= found["read"] <= 5, found["complete"]) == (True, False)
 
 
 def test_an_explanation_has_the_filters_of_the_topic(scene: Scene) -> None:
@@ -290,18 +325,22 @@ class Asker:
 
     def __init__(self, gone: bool = False) -> None:
         self.gone = gone
+        self.scope = {"state": {"connection": self}}
+
+    def wait_for_login(self, place: asyncio.Future[bool]) -> None:
+        """Stand for a connection that stays open."""
 
     async def is_disconnected(self) -> bool:
         return self.gone
 
 
-def test_a_user_has_a_bound_of_questions_and_none_is_asked_for_a_client_that_left() -> None:
+def test_users_get_their_turns_and_have_a_bound_and_none_is_asked_for_a_client_that_left() -> None:
     async def scene() -> list[str]:
-        turns, go, asked = Turns(), asyncio.Event(), []
+        turns, go, asked = Turns(3), asyncio.Event(), []
 
         async def ask(user: str, gone: bool = False) -> None:
             try:
-                async with turns.of(Asker(gone), user):         # type: ignore[arg-type]
+                async with turns.of(Asker(gone), user.encode()):         # type: ignore[arg-type]
                     asked.append(user)
                     await go.wait()
             except RefusedError as refusal:
@@ -316,7 +355,38 @@ def test_a_user_has_a_bound_of_questions_and_none_is_asked_for_a_client_that_lef
         await ask("ann")
         return asked
 
-    assert asyncio.run(scene()) == ["ann", "ann 429", "ann", "ann 503", "ann 503", "ben", "ann"]
+    assert asyncio.run(scene()) == ["ann", "ann 429", "ann", "ben", "ann 503", "ann 503", "ann"]
+
+
+class SlowEngine:
+    """Stand for an engine whose sessions are read slowly."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.adopt = self.observed = self.streams = None
+
+    def sessions(self, cursor: int, most: int) -> Any:
+        """Return no session, when `go` is set."""
+        assert self.go.wait(WAIT_S)
+        return SimpleNamespace(cursor=0, sessions=[])
+
+
+def test_many_searches_of_one_network_leave_places_for_other_pages(tmp_path: Path) -> None:
+    """They held all places of requests at work: each other page, also /metrics, got 503."""
+    engine = SlowEngine()
+    server = Server(tmp_path, engine=engine, http_dashboard=True)
+    try:
+        with ThreadPoolExecutor(40) as threads:
+            paths = [f"/dashboard/api/clients?search={i}" for i in range(40)]
+            searches = [threads.submit(server.status, path) for path in paths]
+            try:
+                until(lambda: sum(one.done() for one in searches) == 39 - SEARCHES_WAITING_MAX)
+                assert server.status("/dashboard/api/statistics") == 200
+            finally:
+                engine.go.set()
+            assert sorted(one.result() for one in searches) == [200] * (1 + SEARCHES_WAITING_MAX) + [429] * (39 - SEARCHES_WAITING_MAX)
+    finally:
+        server.api.stop()
 
 
 # ---------------------------------------------------------------- changes
@@ -352,9 +422,23 @@ def test_a_reader_changes_nothing(scene: Scene, name: str, body: object) -> None
     assert until(lambda: f"Dashboard: reader may not {name}." in scene.broker.log())
 
 
+def test_refused_changes_do_not_fill_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, lines = [100.0], []
+    monkeypatch.setattr("mosq.server.http.dashboard.changes.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    broker: Any = SimpleNamespace(report=lambda kind, line: lines.append(line))
+    refused: Any = Changes(broker, *[None] * 4)._log_refused        # type: ignore[arg-type]
+    for _ in range(1000):
+        refused(SimpleNamespace(user="reader"), "kick")
+    assert lines == ["Dashboard: reader may not kick."] * 10
+    now_s[0] += 10
+    for _ in range(2):
+        refused(SimpleNamespace(user="reader"), "kick")
+    assert lines[10:] == ["Dashboard: reader may not kick; 990 more refused changes before have no line.", "Dashboard: reader may not kick."]
+
+
 @pytest.mark.parametrize(("change", "status"), [
     ({"Sec_Fetch_Site": "cross-site"}, 403), ({"Sec_Fetch_Site": "same-site"}, 403), ({"Sec_Fetch_Site": "none"}, 403),
-    ({"Origin": "http://evil.example"}, 403), ({"Origin": "null"}, 403), ({"Origin": "http://127.0.0.1:1"}, 403),
+    ({"Origin": ""}, 403), ({"Origin": "http://evil.example"}, 403), ({"Origin": "null"}, 403), ({"Origin": "http://127.0.0.1:1"}, 403),
     ({"x_mosq_token": ""}, 403), ({"x_mosq_token": "0" * 64}, 403), ({"Content_Type": "text/plain"}, 415),
     ({"Content_Type": "application/x-www-form-urlencoded"}, 415)])
 def test_a_request_that_our_page_did_not_send_is_refused(scene: Scene, change: dict[str, str], status: int) -> None:
@@ -372,7 +456,8 @@ def test_the_token_of_one_user_is_none_of_another(scene: Scene) -> None:
 def test_without_a_user_name_a_name_of_another_site_is_refused() -> None:
     class Request:
         def __init__(self, host: str) -> None:
-            self.headers = {"host": host, "content-type": "application/json", "x-mosq-token": guard.token(None)}
+            self.headers = {"host": host, "origin": f"http://{host}", "content-type": "application/json",
+                            "x-mosq-token": guard.token(None)}
 
     guard = Guard()
     for host in ("127.0.0.1:80", "[::1]:80", "localhost", "localhost:1", "192.0.2.1"):
@@ -546,8 +631,9 @@ def test_a_fast_filter_is_sampled(scene: Scene, follow: Callable[..., Page]) -> 
 def test_a_tail_of_an_invalid_filter_is_refused_and_so_are_too_many(scene: Scene, follow: Callable[..., Page]) -> None:
     for filter in ("", "a/%23/b", "a%2B", "$share/g/a", "$stream/x/y", "a%00b"):
         assert scene.get(f"tail?filter={filter}")[0] == 400, filter
-    pages = [begun(follow, "tail?filter=x") for _ in range(8)]
+    pages = [begun(follow, "tail?filter=x") for _ in range(TAILS_OF_USER_MAX)]
     assert scene.get("tail?filter=x")[0] == 503
+    pages += [begun(follow, "tail?filter=x", user="reader") for _ in range(TAILS_OF_USER_MAX)]      # another user has its own
     pages[0].close()
     assert begun(follow, "tail?filter=x")
 
@@ -557,6 +643,31 @@ def test_too_many_feeds_are_refused_and_requests_still_have_places(scene: Scene,
         begun(follow, "feed").event("hello")
     assert scene.get("feed")[0] == 503
     assert scene.get("session")[0] == 200
+
+
+def test_a_feed_whose_right_cannot_be_checked_ends_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was an error in the log: guesses of passwords from the same network take the places of the check."""
+    monkeypatch.setattr(feed, "CHECK_EVERY_S", 0.0)
+    sent: list[bytes] = []
+
+    async def scene() -> None:
+        async def stats() -> dict[str, int]:
+            return dict.fromkeys((*feed.NAMES, *feed.PAST), 0)
+
+        async def allowed() -> bool:
+            raise BusyError
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+
+        scope = {"state": {"connection": SimpleNamespace()}, "method": "GET"}
+        await feed.Feed(feed.Hub(stats), {}, allowed)(scope, receive, send)
+
+    asyncio.run(scene())
+    assert (b"event: hello" in sent[1], sent[-1]) == (True, b"")
 
 
 @pytest.mark.part("hostile")        # the deadline of the page is 15 s
@@ -599,6 +710,18 @@ def test_a_search_of_many_sessions_keeps_only_the_best() -> None:
     found = listing.scan(Sessions(25_000), ("c00123", "id", "offline", 0, 50))      # type: ignore[arg-type]
     assert [one["clientid"] for one in found["clients"]][:2] == ["c0012300", "c0012301"] and found["matching"] == 100
     assert listing.scan(Sessions(25_000), ("", "id", "connected", 0, 50))["matching"] == 0      # type: ignore[arg-type]
+
+
+def test_a_search_keeps_the_beginning_of_long_names_only() -> None:
+    class Long(Sessions):
+        def sessions(self, cursor: int, most: int) -> Any:
+            found = super().sessions(cursor, most)
+            for one in found.sessions:
+                one.update(id=one["id"] + "x" * 60_000, username="u" * 60_000)
+            return found
+
+    rows = listing.scan(Long(50), ("", "id", "all", 0, 50))["clients"]      # type: ignore[arg-type]
+    assert {(len(one["clientid"]), one["clientidCut"], len(one["username"])) for one in rows} == {(1024, True, 1024)}
 
 
 def test_a_search_ends_after_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,20 @@ def test_a_scrape_counts_what_happened(scraped, accept, content_type, parse):
     assert text.endswith("# EOF\n") == (parse is openmetrics)
 
 
+def test_the_example_of_the_documentation_works():
+    text = Path("docs/monitoring.md").read_text(encoding="utf-8")
+    config = re.search(r"```\n# mosquitto.conf\n(.*?)```", text, re.DOTALL)[1]
+    web = free_port()
+    with Broker(config.replace("listener 1883", "listener {port}").replace("listener 8080", f"listener {web}")) as broker:
+        assert [get(web, path)[0] for path in re.findall(r"curl http://127.0.0.1:8080(\S+)", text)] == [200, 200], broker.log()
+
+
+@pytest.mark.parametrize("accept", ["application/openmetrics-text; version=abc", "text/plain;version=1e400;escaping", "text/plain;version=", ";,=", "x" * 8000])
+def test_an_accept_header_that_cannot_be_understood_gets_the_text_format(scraped, accept):
+    assert get(scraped.web, "/metrics", accept)[2].startswith("text/plain; version=0.0.4")
+    assert "cannot answer" not in scraped.log()
+
+
 def test_health_and_ready_answer_probes(scraped):
     status, text, _ = get(scraped.web, "/health")
     assert (status, json.loads(text)["status"]) == (200, "ok")

@@ -115,6 +115,9 @@ def test_rates() -> None:
     assert second.rates == {"in": 10, "out": 20, "bytes_in": 1000, "bytes_out": 0, "connections": 10, "cpu": pytest.approx(10)}
     assert (list(second.drops.items()), second.drops_rate) == ([("quota", 4.0), ("memory", 1.0)], 5.0)
     assert summary.lines(second, "mqtt://h:1883", 90)[3].rstrip() == "Store -, 0 B waiting  Drops 5/s: quota 4, memory 1"
+    for segments, state in ((0, "-"), (1, "ok")):       # a broker without a store has no state of one
+        given = Reading({**stats(1, {}), "disk": {"state": "ok", "segments": segments, "waiting_bytes": 0}}, 5.0)
+        assert summary.lines(given, "mqtt://h:1883", 90)[3].startswith(f"Store {state}, ")
     restarted = Reading(stats(2, {}), 8.0, second)
     assert set(restarted.rates.values()) == {None}
 

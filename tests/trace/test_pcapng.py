@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import mosq
+from mosq.cli.commands import main
 from mosq.tools.trace.pcapng import Writer
 from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe
@@ -69,12 +70,15 @@ def test_ipv6_and_comments(tmp_path: Path) -> None:
     file = io.BytesIO()
     writer = Writer(file)
     writer.comment("access denied: read 'a'")
+    writer.comment("é" * 900 + "名" * 900)
+    writer.comment("x" + "名" * 900)
     frame = Connect("one").encode(4)
     six = event("received", frame, address="fd00::2", ownAddress="fd00::1")
     writer.packet(six, frame)
     writer.closed({**six, "event": "closed"})
     path = tmp_path / "six.pcapng"
     path.write_bytes(file.getvalue())
+    assert b"".join(file.getvalue().split("名".encode())).count("名".encode()[:1]) == 0      # no character is cut
     rows = tshark(path, 8883, "ipv6.src", "frame.comment", "mqtt.clientid", "tcp.flags.fin", "tcp.analysis.flags")
     assert "access denied: read 'a'" in rows[0][1]
     assert rows[3][0] == "fd00::2"
@@ -110,6 +114,41 @@ def test_the_command_prints_lines_of_json(tmp_path: Path) -> None:
     assert [one["packet"]["type"] for one in events] == ["CONNECT", "CONNACK", "SUBSCRIBE", "SUBACK", "PUBLISH", "PUBACK"]
     assert events[4]["packet"]["payload"] == "\x1b[31mhello"
     assert events[4]["packet"]["payloadSize"] == 10
+
+
+def test_the_command_ends_after_its_events_although_no_other_follows() -> None:
+    with mosq.Broker(enable_control_api=True) as broker:
+        command = [sys.executable, "-m", "mosq", "trace", "-p", str(broker.port), "--client", "one", "--count", "2"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            watch(broker.port)
+            wire = Wire(broker.port, 5)
+            wire.send(Connect("one"))
+            assert isinstance(wire.read_packet(), Connack)
+            out, said = process.communicate(timeout=TIMEOUT_S)
+            wire.close()
+    assert (process.returncode, len(out.splitlines()), said) == (0, 2, "")
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_names_that_the_terminal_lacks_are_escapes(form: list[str]) -> None:
+    """One such name ended the command with an error."""
+    with mosq.Broker(enable_control_api=True) as broker:
+        command = [sys.executable, "-m", "mosq", "trace", "-p", str(broker.port), "--client", "名", "--count", "1", *form]
+        env = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
+            watch(broker.port)
+            wire = Wire(broker.port, 5)
+            wire.send(Connect("名"))
+            assert isinstance(wire.read_packet(), Connack)
+            wire.close()
+            out, said = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, b"\\u540d" in out) == (0, True), said
+
+
+def test_no_capture_is_written_to_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["trace", "--client", "a", "--pcap", "-"]) == 3
+    assert "expected a pipe or a file" in capsys.readouterr().err
 
 
 def test_the_command_reports_why_there_is_no_trace() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from mosq.tools.trace.decode import decoded
-from mosq.tools.trace.show import line, losses
+from mosq.tools.trace.show import json_line, line, losses
 from tests.harness.packets import Connect, Packet, Puback, Publish, Suback, Subscribe, Will
 from tests.harness.properties import P
 
@@ -44,10 +45,13 @@ def test_lines_have_the_fields() -> None:
     assert line({"event": "dropped", "time": 0, "clientid": "a", "topic": "t", "reason": "expired"}).endswith(" a * dropped 't': expired")
 
 
-@pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "[bold]x", "\u202ex"])
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "[bold]x", "\u202ex", "\x9b2J", "\x7f", "\U000e0041", "é名"])
 def test_names_cannot_control_the_terminal(name: str) -> None:
     text = line(event(Publish(name, name.encode()).encode(4), clientid=name, version=4))
     assert text.isprintable()
+    text = json_line(event(Publish(name, name.encode()).encode(4), clientid=name, version=4))
+    assert text.isprintable()
+    assert json.loads(text)["clientid"] == json.loads(text)["packet"]["topic"] == name
 
 
 def test_losses_name_their_cause() -> None:

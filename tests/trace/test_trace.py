@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mosq.auth.dynsec.commands import Commands as DynsecCommands
 from mosq.records import TraceEvent
 from mosq.server.admin import traces
 from mosq.server.admin.commands import Fields
@@ -165,6 +166,19 @@ def test_a_bad_connect_shows_no_field(scenes: Scenes) -> None:
     assert len(a2b_base64(events[0]["frame"])) <= 12
 
 
+@pytest.mark.parametrize("topic", [b"$CONTROL/x/v1", b"a"])
+def test_a_bad_publish_shows_no_payload(scenes: Scenes, topic: bytes) -> None:
+    scene = scenes()
+    scene.trace(address="127.0.0.1")
+    one = scene.client("one")
+    body = bytes((0, len(topic))) + topic + b"\x01\x7e" + PASSWORD        # a property that does not exist
+    one.send(bytes((0x30, len(body))) + body)
+    events = scene.until("closed")
+    published = next(one for one in events if name_of(one) == ">PUBLISH")
+    assert a2b_base64(published["frame"]) == bytes((0x30, len(body), 0, len(topic))) + topic
+    assert (packet_of(published)["topic"], packet_of(published)["cut"]) == (topic.decode(), True)
+
+
 def test_a_client_that_traces_is_in_no_trace(scenes: Scenes) -> None:
     scene = scenes()
     scene.trace(address="127.0.0.1")
@@ -214,10 +228,24 @@ def test_decisions_name_the_role(scenes: Scenes, tmp_path: Path) -> None:
 
     assert decided("a/x") == ("allowed", "role writer: publishClientSend allow a/#")
     assert decided("b") == ("allowed", "role odd: [b]: publishClientSend allow b")
-    scene.admin.send(Publish("$CONTROL/dynamic-security/v1", b'{"commands":[{"command":"deleteRole","rolename":"all"}]}', 1, 9))
-    while not (isinstance(got := scene.admin.read_packet(), Puback) and got.mid == 9):
+    # the PUBACK comes before the roles change, the response afterwards
+    scene.admin.send(Subscribe(8, (("$CONTROL/dynamic-security/v1/response", 0),)),
+                     Publish("$CONTROL/dynamic-security/v1", b'{"commands":[{"command":"deleteRole","rolename":"all"}]}', 1, 9))
+    while not (isinstance(got := scene.admin.read_packet(), Publish) and got.topic == "$CONTROL/dynamic-security/v1/response"):
         pass
     assert decided("a/y") == ("allowed", "role writer: publishClientSend allow a/#")       # its number is another one now
+
+
+def test_a_role_that_changes_at_this_moment_is_not_named_wrongly() -> None:
+    """Events of traces have the numbers of roles, and the events before a change look like those after it."""
+    taken: list[Any] = []
+    directory: Any = SimpleNamespace(role_names=("a", "b", "c"))
+    directory.compiled = lambda: setattr(directory, "role_names", ("a", "c"))
+    engine: Any = SimpleNamespace(set_roles=lambda rules, places: taken.append("in force"))
+    handler = DynsecCommands(directory, lambda: [0], lambda: engine, lambda kind, line: None, lambda: None)
+    handler.add_to(SimpleNamespace(add=lambda topic, answer: None, traces=SimpleNamespace(take=taken.append)))      # type: ignore[arg-type]
+    handler._put_in_force()
+    assert taken == [("a", "b", "c"), "in force", ["a", "?", "?"]]
 
 
 # ---------------------------------------------------------------- queues and drops
@@ -261,6 +289,40 @@ def test_events_above_the_rate_are_counted(scenes: Scenes) -> None:
     events = scene.to_the_end()
     assert len(events) + scene.lost["rate"] == 501
     assert scene.lost["rate"] > 0
+
+
+def test_decisions_count_as_events(scenes: Scenes, tmp_path: Path) -> None:
+    scene = scenes(**ruled(tmp_path, "user ann\ntopic readwrite #\n"))
+    publisher = scene.client("one", username="ann")
+    scene.trace(clientid="one", count=5)
+    acknowledged(publisher, Publish("t", b"", 1, 1))
+    publisher.send(*[Publish("t", b"x")] * 10)
+    events = []
+    while scene.ended is None:
+        events += scene.batch()
+    assert (names(events), scene.ended) == ([">PUBLISH", "access", "<PUBACK", ">PUBLISH", "access"], "count")
+    scene.trace(clientid="one", rate=3)
+    publisher.send(*[Publish("t", b"x")] * 500)
+    acknowledged(publisher, Publish("end", b"", 1, 1))
+    events = scene.to_the_end()
+    assert len(events) + scene.lost["rate"] in range(501, 1004)         # a packet above the rate has no decision
+    seconds = {one["time"] // 1_000_000 for one in events}
+    assert len(events) <= 3 * (len(seconds) + 1)
+
+
+def test_decisions_of_a_huge_subscribe_are_bounded(scenes: Scenes, tmp_path: Path) -> None:
+    file = tmp_path / "dynsec.json"
+    file.write_text(json.dumps(state(roles=[everything("tracer", "$CONTROL/mosq/#")], clients=[
+        {"username": "boss", "roles": [{"rolename": "tracer"}, {"rolename": "admin"}], **password(ADMINS)}])))
+    scene = scenes(password=ADMINS.encode(), user="boss", dynamic_security=str(file))
+    one = scene.client("one", username="boss", password=ADMINS.encode())
+    scene.trace(clientid="one", rate=50)
+    one.send(Subscribe(1, tuple((f"a/{n}", 0) for n in range(5000))))
+    assert isinstance(one.read_packet(), Suback)
+    events = scene.to_the_end()
+    assert (names(events)[0], "access" in names(events)) == (">SUBSCRIBE", True)
+    seconds = {one["time"] // 1_000_000 for one in events}
+    assert len(events) <= 50 * (len(seconds) + 1)
 
 
 def test_a_reader_that_does_not_read_delays_no_client(scenes: Scenes) -> None:

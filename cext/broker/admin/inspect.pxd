@@ -7,6 +7,7 @@ cdef enum:
     SESSION_SUBSCRIPTIONS = 1000    # listed per request
     SESSION_WALK_MAX = 100_000      # most subscriptions that are skipped to reach from_index
     SESSIONS_BUCKETS = 1000         # buckets per request
+    INSPECT_BYTES_MAX = 1 << 20     # of records, after which a request ends: client ids and filters may have 65,535 bytes each
 
 cdef enum:
     # flags of a record

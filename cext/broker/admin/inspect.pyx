@@ -4,7 +4,7 @@ structs and the layout of a record. It does not know the requesting thread (mail
 
 A record: 14 numbers of 32 bits, 1 of 64, then client id, user name and address, each with a length of 16 bits in front
 (session_put). Invariant: a request does at most one slice of work, however many sessions exist: a fixed number of sessions and buckets, or of
-subscriptions of one session. Sessions of the embedding program belong to that program and are not listed.
+subscriptions of one session, and of bytes. Sessions of the embedding program belong to that program and are not listed.
 """
 
 from libc.errno cimport E2BIG, ENOMEM
@@ -111,7 +111,7 @@ cdef void answer_sessions(Broker* b, ControlRequest* a) noexcept nogil:
     while True:
         a.cursor = sessions_scan(&b.sessions, a.cursor, list_one, &l)
         buckets += 1
-        if a.result or a.cursor == 0 or l.n >= a.from_index or buckets >= SESSIONS_BUCKETS:
+        if a.result or a.cursor == 0 or l.n >= a.from_index or buckets >= SESSIONS_BUCKETS or a.out_n >= INSPECT_BYTES_MAX:
             return
 
 
@@ -141,7 +141,7 @@ cdef int subscriptions_put(ControlRequest* a, Session* s) noexcept nogil:
     while sub != NULL and at < a.from_index:
         sub = sub.next
         at += 1
-    while sub != NULL and listed < SESSION_SUBSCRIPTIONS:
+    while sub != NULL and listed < SESSION_SUBSCRIPTIONS and a.out_n < INSPECT_BYTES_MAX:
         sub = subscription_read(sub, filter, &n, &options, &sub_id)
         if out_put(a, &options, 1) != 0 or out_put(a, &sub_id, 4) != 0 or out_put(a, &n, 4) != 0 or out_put(a, filter, n) != 0:
             return -1

@@ -25,7 +25,7 @@ from cext.broker.core.trace_state cimport (
 from cext.broker.rules.acl cimport ACL_READ, ACL_WRITE, topic_reserved
 from cext.broker.rules.reasons cimport Reason, acl_reason, roles_reason
 from cext.broker.trace.ring cimport TraceEvent, trace_put
-from cext.broker.trace.slots cimport trace_owner_gone, trace_wanted, tracing_of
+from cext.broker.trace.slots cimport trace_has_room, trace_more, trace_owner_gone, trace_wanted, tracing_of
 from cext.codec.decode cimport (
     Auth, Connect, Publish, Subscribe, SubscribeItem, decode_auth, decode_connect, decode_publish,
     decode_subscribe, decode_unsubscribe, subscribe_next, unsubscribe_next,
@@ -147,6 +147,15 @@ cdef void hide_connack(TraceEvent* e, const Frame* f, int version) noexcept nogi
         e.secrets[0] = props.auth_data
 
 
+cdef void hide_publish(TraceEvent* e, const Frame* f) noexcept nogil:
+    """Leave only the topic of a PUBLISH that cannot be decoded: where its payload begins is not known."""
+    cdef uint32_t head = <uint32_t>(f.body - f.start)
+    cdef uint32_t n = 0
+    if f.body_len >= 2:
+        n = 2 + (<uint32_t>f.body[0] << 8 | f.body[1])
+    head_only(e, f, head + n if n <= f.body_len else head)
+
+
 cdef void hide_secrets(TraceEvent* e, const Frame* f, int version) noexcept nogil:
     cdef int kind = f.first >> 4
     if kind == T_CONNECT:
@@ -155,6 +164,8 @@ cdef void hide_secrets(TraceEvent* e, const Frame* f, int version) noexcept nogi
         hide_auth(e, f, version)
     elif kind == T_CONNACK:
         hide_connack(e, f, version)
+    elif kind == T_PUBLISH and e.topic.n == 0 and e.payload.n == 0:
+        hide_publish(e, f)
 
 
 cdef void packet_put(Broker* b, TraceEvent* e, const Frame* f, View payload) noexcept nogil:
@@ -211,14 +222,16 @@ cdef void access_put(Broker* b, TraceEvent* packet, const Session* s, View topic
     r.topic = topic
     r.access = access
     event_of(&e, TE_ACCESS, packet.client, packet.id)
-    if s == NULL or topic.n == 0 or not decide(b, s, &r, &e.code):
+    # a SUBSCRIBE may have a million filters: above the rate no decision is computed
+    if s == NULL or topic.n == 0 or not trace_has_room(b, packet.slots) or not decide(b, s, &r, &e.code):
         return
-    e.slots = packet.slots
+    e.slots = trace_more(b, packet.slots)
     e.topic = topic
     e.text.p = r.text
     e.text.n = r.n
     e.qos = access
-    trace_put(b, &e)
+    if e.slots:
+        trace_put(b, &e)
 
 
 cdef void filters_put(Broker* b, Client* c, TraceEvent* packet, const Frame* f) noexcept nogil:

@@ -19,3 +19,6 @@ cdef void tracing_fini(Broker* b) noexcept nogil
 # Return the traces, as bits, that an event of this client (NULL: none), client id and topic (p NULL: none) belongs to. It counts the events of each
 # trace and leaves out those above its rate.
 cdef uint8_t trace_wanted(Broker* b, const Client* c, View id, View topic) noexcept nogil
+# The same for one more event about a packet that the traces `slots` have.
+cdef uint8_t trace_more(Broker* b, uint8_t slots) noexcept nogil
+cdef bint trace_has_room(Broker* b, uint8_t slots) noexcept nogil       # 0: trace_more would return no trace

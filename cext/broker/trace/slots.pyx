@@ -193,3 +193,31 @@ cdef uint8_t trace_wanted(Broker* b, const Client* c, View id, View topic) noexc
         s.passed += 1
         found |= <uint8_t>(1 << i)
     return found
+
+
+cdef uint8_t trace_more(Broker* b, uint8_t slots) noexcept nogil:
+    """Return the traces among `slots` that have room for one more event about a packet that they have."""
+    cdef Tracing* t = tracing_of(b)
+    cdef TraceSlot* s
+    cdef uint8_t found = 0
+    cdef uint32_t i
+    for i in range(TRACES_MAX):
+        s = &t.slots[i]
+        # the end follows with the next packet: this event may stand before its packet
+        if slots >> i & 1 and s.kind != TRACE_FREE and s.passed != s.most and within_rate(b, s):
+            s.passed += 1
+            found |= <uint8_t>(1 << i)
+    return found
+
+
+cdef bint trace_has_room(Broker* b, uint8_t slots) noexcept nogil:
+    """Return whether `trace_more` would return one of these traces."""
+    cdef Tracing* t = tracing_of(b)
+    cdef TraceSlot* s
+    cdef uint32_t i
+    for i in range(TRACES_MAX):
+        s = &t.slots[i]
+        if slots >> i & 1 and s.kind != TRACE_FREE and s.passed != s.most and (
+                s.in_second < s.rate or b.reactor.now_ms - s.second_ms >= SECOND_MS):
+            return 1
+    return 0

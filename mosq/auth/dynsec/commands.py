@@ -13,6 +13,8 @@ failure. Rules that cannot be put in force are answered with an error and tried 
 is logged.
 """
 
+from itertools import zip_longest
+
 from mosq.auth.dynsec import on_clients, on_groups, on_roles
 from mosq.auth.dynsec.context import Context, RefusedError
 from mosq.auth.dynsec.reading import parse, raw, text
@@ -122,9 +124,7 @@ class Commands:
             return
         try:
             self._directory.is_ahead = True
-            if self._traces is not None:
-                self._traces.take()     # its events have numbers of the roles until now
-            self._engine().set_roles(self._directory.compiled(), self._places())
+            self._put_in_force()
             self._directory.is_ahead = False
         except Exception as error:
             self._report(ERROR, "Error: The rules of dynamic security could not be put in force; the old ones stay "
@@ -133,6 +133,22 @@ class Commands:
         why = self._directory.save()
         if why is not None:
             self._report(ERROR, f"Error saving Dynamic security plugin config: {why}")
+
+    def _put_in_force(self) -> None:
+        """Give the data plane the rules. Events of traces have numbers of the roles that are in force."""
+        before = self._directory.role_names
+        rules = self._directory.compiled()
+        if self._traces is not None:
+            self._traces.take(before)
+        try:
+            self._engine().set_roles(rules, self._places())
+        except BaseException:
+            self._directory.role_names = before
+            raise
+        if self._traces is not None:
+            # an event since the last ones has a number of the one or the other roles
+            self._traces.take([old if old == new else "?" for old, new in
+                               zip_longest(before, self._directory.role_names, fillvalue="?")])
 
     def _connections(self) -> "dict[str, list[tuple[str, str]]]":
         """Return (client id, address) of each connection, by user."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TOPIC = "$CONTROL/mosq/broker/v1"
 CLIENTS_COUNT, CLIENTS_COUNT_MAX = 100, 1000
+PAGE_CHARACTERS_MAX = 1 << 20   # client ids and user names of a page, which ends early: each may have 65,535 bytes
 SLICES_MAX = 100                # slices of the engine that are searched for one page
 HOT_LIMIT = 20
 CURSOR_MAX = 0xFFFFFFFF
@@ -64,11 +65,14 @@ class Inspection:
         cursor = fields.number("cursor", 0, CURSOR_MAX)
         is_wanted = _filter(fields)
         found: list[dict[str, Any]] = []
+        room = PAGE_CHARACTERS_MAX
         for _ in range(SLICES_MAX):
             part = self._engine().sessions(cursor, count - len(found))
             cursor = part.cursor
-            found += [shown(row) for row in part.sessions if is_wanted(row)]
-            if cursor == 0 or len(found) >= count:
+            new = [shown(row) for row in part.sessions if is_wanted(row)]
+            found += new
+            room -= sum(len(row["clientid"]) + len(row["username"] or "") for row in new)
+            if cursor == 0 or len(found) >= count or room <= 0:
                 break
         return {"clients": found, "cursor": cursor}
 

@@ -124,7 +124,7 @@ class Traces:
         try:
             number, slot = self._engine().trace(spec)
         except ValueError:
-            raise CommandError("Invalid topic: expected a filter without $share") from None
+            raise CommandError("Invalid topic: expected a filter (# only as the last level) without $share") from None
         except OSError as error:
             raise CommandError("Too many traces at once" if error.errno == EAGAIN else "No memory") from None
         trace = Trace(number, requester, {"kind": spec["kind"], "what": spec["shown"]}, payload)
@@ -171,19 +171,20 @@ class Traces:
                 del self.running[trace.number]
         return answers
 
-    def take(self) -> None:
-        """Distribute the new events. Called also before the roles change, because events have only their numbers."""
+    def take(self, role_names: "Sequence[str] | None" = None) -> None:
+        """Distribute the new events. Called also when the roles change, because events have only their numbers.
+        `role_names`: names of the numbers in these events; None: those of the rules in force."""
         if not self.running:
             return
         self._taken_s = time.monotonic()
         for event in self._engine().trace_events():
             for slot, traces in list(self._of_slot.items()):
                 if event.slots >> slot & 1 and traces:
-                    self._put(event, slot, traces)
+                    self._put(event, slot, traces, self.role_names() if role_names is None else role_names)
 
-    def _put(self, event: "TraceEvent", slot: int, traces: "deque[Trace]") -> None:
+    def _put(self, event: "TraceEvent", slot: int, traces: "deque[Trace]", role_names: "Sequence[str]") -> None:
         if event.event != ENDED:
-            traces[0].put(event, self.role_names())
+            traces[0].put(event, role_names)
             return
         trace = traces.popleft()
         trace.losses = self._engine().trace_losses(slot) if not traces else trace.losses

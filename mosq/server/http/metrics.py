@@ -60,7 +60,10 @@ class Reading:
 
     def text(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics in the format that the client accepts, and its content type."""
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):         # a version that is no number
+            encode, content_type = choose_encoder("")
         if content_type not in self._texts:
             self._texts[content_type] = encode(self)
         return self._texts[content_type], content_type

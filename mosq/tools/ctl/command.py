@@ -6,6 +6,7 @@ import click
 from mosq.tools.ctl import broker, dynsec, options
 from mosq.tools.ctl.spec import BadInputError, nearest
 from mosq.tools.ctl.terminal import EXIT_FAILED, EXIT_OK, new_secret, print_response, prompt_passwords, secret
+from mosq.tools.terminal import escape_unknown_characters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class AnyCase(click.Group):
 @click.pass_context
 def ctl(context: click.Context, /, **given: "Any") -> int:
     """Administer a running broker, mosq or Mosquitto: dynamic security, listeners, clients."""
+    escape_unknown_characters()
     merged = options.merged(context, given)
     context.obj = Given(options.connection_of(merged), merged["as_json"], merged["quiet"], merged["data_file"],
                         any(merged[name] is not None for name in ("host", "port", "url", "unix", "username")))

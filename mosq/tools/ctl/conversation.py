@@ -31,8 +31,8 @@ KEEPALIVE_S = 60
 PRIVATE = "$CONTROL/mosq/"
 UNAVAILABLE = "endpoint not available"
 NOT_AUTHORIZED = 0x87
-HINT = (". The broker wants a rule (`topic readwrite $CONTROL/mosq/#`) or, without rules, a unix socket (--unix PATH) "
-        "or `control_loopback true` (docs/control.md)")
+HINT = (". The broker wants `enable_control_api true`, and a rule (`topic readwrite $CONTROL/mosq/#`) or, without "
+        "rules, a unix socket (--unix PATH) or `control_loopback true` (docs/control.md)")
 
 
 class NoAnswerError(Exception):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["listed", "number", "pairs", "shown", "table"]
 
 LISTENER_TEXTS = (("protocol", "Protocol:"), ("socket-path", "Socket path:"), ("bind-address", "Bind address:"))
+COLUMN_MAX = 64                 # names of clients may have 65,535 bytes
 CLIENT_WIDTH, GROUP_WIDTH = len("Connections:"), len("Groupname:")
 
 
@@ -126,7 +127,7 @@ CLIENTS = (("CLIENT", "clientid"), ("USER", "username"), ("ADDRESS", "address"),
 
 def sessions(data: "Data") -> "Iterable[str]":
     rows = [tuple(_session(one) if not key else text(one.get(key)) for _, key in CLIENTS) for one in data["clients"]]
-    yield from table([tuple(name for name, _ in CLIENTS), *rows])
+    yield from table([tuple(name for name, _ in CLIENTS), *rows], COLUMN_MAX)
     if data["cursor"]:
         yield f"More clients follow: use the cursor {number(data['cursor'])}."
 
@@ -146,7 +147,7 @@ def subscriptions(data: "Data") -> "Iterable[str]":
     flags = (("noLocal", "no local"), ("retainAsPublished", "retain as published"))
     rows = [(text(one["topic"]), str(number(one["qos"])), text(one.get("identifier")),
              ", ".join(words for key, words in flags if one.get(key)) or "-") for one in data["subscriptions"]]
-    yield from table([("TOPIC", "QOS", "ID", "OPTIONS"), *rows])
+    yield from table([("TOPIC", "QOS", "ID", "OPTIONS"), *rows], COLUMN_MAX)
     if data["more"]:
         yield f"There are {number(data['more'])} more."
 
@@ -167,4 +168,4 @@ def _rows(rows: "list[Data]") -> "Iterable[str]":
     columns = list(dict.fromkeys(key for one in rows for key in one))
     if columns:
         yield from table([tuple(shown(name.upper()) for name in columns),
-                          *(tuple(text(one.get(name)) for name in columns) for one in rows)])
+                          *(tuple(text(one.get(name)) for name in columns) for one in rows)], COLUMN_MAX)

@@ -1,12 +1,11 @@
 """Shared by the command line and the shell of `mosq ctl`: password prompts and the output of responses."""
 
-import json
 import sys
 
 import click
 
 from mosq.tools.ctl.spec import PASSWORD, BadInputError
-from mosq.tools.table import shown
+from mosq.tools.table import json_shown, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ def print_response(spec: "Spec", response: "dict[str, Any]", as_json: bool) -> i
     """Print a response; return the exit status."""
     error = response.get("error")
     if as_json:
-        click.echo(json.dumps(response, ensure_ascii=False))
+        click.echo(json_shown(response))
     elif error is not None:
         click.echo(f"{spec.name}: Error: {shown(str(error))}.", err=True)
     elif spec.show is not None:

@@ -41,6 +41,7 @@ def _rates(reading: "Reading") -> str:
 
 def _drops(reading: "Reading") -> str:
     reasons = ", ".join(f"{safe(name)} {short(rate)}" for name, rate in list(reading.drops.items())[:DROPS_SHOWN])
-    state = safe(str(reading.stats.get("disk", {}).get("state", NONE)))
+    disk = reading.stats.get("disk", {})
+    state = safe(str(disk.get("state", NONE))) if disk.get("segments", 1) else NONE     # a store has a segment
     return (f"Store {state}, {octets(reading.counter('disk', 'waiting_bytes'))} waiting"
             f"  Drops {short(reading.drops_rate)}/s{': ' if reasons else ''}{reasons}")

@@ -9,7 +9,7 @@ import click
 from mosq.tools.ctl.connection import ConnectionProblemError
 from mosq.tools.ctl.options import connection_of, merged, session_options
 from mosq.tools.ctl.terminal import EXIT_FAILED, EXIT_OK, secret
-from mosq.tools.terminal import silence_broken_pipe
+from mosq.tools.terminal import escape_unknown_characters, silence_broken_pipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def trace(context: click.Context, /, **given: "Any") -> int:
         raise click.UsageError("Expected one of --client ID, --topic FILTER and --address ADDRESS.")
     if given["as_json"] and given["pcap"] is not None:
         raise click.UsageError("--json and --pcap cannot be used together.")
+    if given["pcap"] == "-" and sys.stdout.isatty():
+        raise click.UsageError("--pcap - writes bytes of clients, which control a terminal: expected a pipe or a file.")
     connection = _connection(context, given)
     limits = {name: given[name] for name in ("payload", "rate", "seconds", "count") if given[name] is not None}
     before = signal.signal(signal.SIGTERM, _interrupt)
@@ -130,11 +132,12 @@ def _report(follower: "Follower") -> None:
 def _print(follower: "Follower", as_json: bool) -> None:
     from mosq.tools.trace.show import json_line, line
 
+    escape_unknown_characters()
     form = json_line if as_json else line
     write = sys.stdout.write
     for batch in follower.events():
         for event in batch:
-            write(form(event).encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
+            write(form(event) + "\n")
         sys.stdout.flush()
 
 

@@ -33,6 +33,7 @@ class Follower(Conversation):
         self.ended: str | None = None
         self.number = 0
         self._next = 0                  # number of the next event
+        self._left: int | None = None   # events until the end; None: no bound
 
     def begin(self, what: "dict[str, Any]") -> None:
         """Begin the trace. Raises NoAnswerError, TraceError."""
@@ -40,6 +41,7 @@ class Follower(Conversation):
         if "error" in response:
             raise TraceError(response["error"])
         self.number = response["data"]["trace"]
+        self._left = what.get("count")
 
     def events(self, until_s: float | None = None) -> "Iterator[list[dict[str, Any]]]":
         """Yield batches until the trace ends, an empty one while nothing happens. Raises NoAnswerError, TraceError."""
@@ -56,6 +58,10 @@ class Follower(Conversation):
                 self._ask()
                 asked_s = time.monotonic()
             yield batch
+            if self._left is not None:
+                self._left -= len(batch)
+                if self._left <= 0:
+                    return              # the broker ends the trace with the next event, which may not come
 
     def _ask(self) -> None:
         payload = json.dumps({"commands": [{"command": "readTrace", "trace": self.number}]})

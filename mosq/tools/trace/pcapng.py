@@ -108,7 +108,7 @@ class Writer:
         return made
 
     def _write(self, us: int, packet: bytes, size: int) -> None:
-        options = [(COMMENT, text.encode()[:COMMENT_BYTES_MAX]) for text in self._comments]
+        options = [(COMMENT, _cut(text)) for text in self._comments]
         self._comments.clear()
         body = struct.pack("=IIIII", 0, us >> 32, us & 0xFFFFFFFF, len(packet), size) + _padded(packet)
         self._block(PACKET, body + _options(options))
@@ -116,6 +116,11 @@ class Writer:
     def _block(self, kind: int, body: bytes) -> None:
         size = len(body) + 12
         self._file.write(struct.pack("=II", kind, size) + body + struct.pack("=I", size))
+
+
+def _cut(text: str) -> bytes:
+    """Return a text of at most COMMENT_BYTES_MAX bytes, which does not end inside of a character."""
+    return text.encode("utf-8", "backslashreplace")[:COMMENT_BYTES_MAX].decode("utf-8", "ignore").encode()
 
 
 def _packed(text: str) -> bytes | None:

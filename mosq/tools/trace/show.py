@@ -1,12 +1,11 @@
 """Formats the events of a trace: lines for a terminal, and JSON lines. Names and payloads from clients cannot control
 the terminal."""
 
-import json
 import time
 from binascii import a2b_base64
 
 from mosq.reason_codes import WORDS
-from mosq.tools.table import shown
+from mosq.tools.table import json_shown, shown
 from mosq.tools.trace.decode import decoded
 
 TYPE_CHECKING = False
@@ -35,7 +34,7 @@ def with_packet(event: "Event") -> "Event":
 
 def json_line(event: "Event") -> str:
     """Return an event as one line of JSON."""
-    return json.dumps(with_packet(event), ensure_ascii=False, separators=(",", ":"))
+    return json_shown(with_packet(event), (",", ":"))
 
 
 def line(event: "Event") -> str:

@@ -33,7 +33,7 @@ from mosq.server.http.dashboard.files import SECURITY, Files
 from mosq.server.http.dashboard.guard import Guard
 from mosq.server.http.dashboard.inside import ClosedError
 from mosq.server.http.dashboard.listing import ROWS_MAX, SORTS, STATES, Listing
-from mosq.server.http.dashboard.messages import TAILS_MAX, Messages, Tail
+from mosq.server.http.dashboard.messages import TAILS_MAX, TAILS_OF_USER_MAX, Messages, Tail
 from mosq.server.http.dashboard.rights import Rights
 from mosq.server.http.dashboard.turns import Turns
 from mosq.server.http.gate import CLIENT_ID
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 ROOT, API = "/dashboard/", "/dashboard/api/"
 COUNT, COUNT_MAX = 50, 200
+SEARCHES_WAITING_MAX = 7        # of one user
 SEARCH_MAX = 200
 
 
@@ -83,7 +84,7 @@ class Dashboard:
         self.broker = broker
         self.files, self.guard = Files(), Guard()
         self.thread = ThreadPoolExecutor(1, "mosq-http-dashboard")
-        self.messages, self.turns = Messages(broker.engine.adopt), Turns()
+        self.messages, self.turns, self.searches = Messages(broker.engine.adopt), Turns(), Turns(SEARCHES_WAITING_MAX)
         self.inspection = Inspection(lambda: broker.engine, broker.bridges, hot)
         self.statistics: Statistics[dict[str, int]]
         self.hub: Hub
@@ -170,12 +171,14 @@ class Dashboard:
         return found if found is not None else NOT_FOUND
 
     def feed(self, request: "Request", rights: Rights) -> Feed:
-        if self.hub.pages + self.messages.tails >= PAGES_MAX:
+        if self.hub.pages + self.messages.tails.total() >= PAGES_MAX:
             raise RefusedError(503, "Too many pages are open.")
         return Feed(self.hub, HEADERS, rights.still_allowed)
 
     def tail(self, request: "Request", rights: Rights) -> Tail:
-        if self.messages.tails >= TAILS_MAX or self.hub.pages + self.messages.tails >= PAGES_MAX:
+        tails = self.messages.tails
+        if (tails.total() >= TAILS_MAX or tails[rights.asker] >= TAILS_OF_USER_MAX
+                or self.hub.pages + tails.total() >= PAGES_MAX):
             raise RefusedError(503, "Too many pages follow messages.")
         filter = valid_filter(request.query_params.get("filter", ""))
         return Tail(self.messages, self.broker.engine.adopt, filter, rights, HEADERS)
@@ -197,7 +200,12 @@ class Dashboard:
         if len(search) > SEARCH_MAX or sort not in (*SORTS, "id") or state not in STATES:
             raise RefusedError(400, "The search is not valid.")
         offset, count = number(asked.get("offset", "0"), ROWS_MAX), number(asked.get("count", str(COUNT)), COUNT_MAX)
-        return await self.listing.get((search, sort, state, offset, count))
+        query = (search, sort, state, offset, count)
+        found = self.listing.shared(query)
+        if found is not None:
+            return found
+        async with self.searches.of(request, rights.asker):
+            return await self.listing.get(query)
 
     async def client(self, request: "Request", rights: Rights) -> "dict[str, Any]":
         return await self._run(self.inspection.get_client, {"clientid": request.query_params.get("id", "")})
@@ -211,14 +219,14 @@ class Dashboard:
         prefix = request.query_params.get("prefix", "")
         if prefix:
             valid_topic(prefix, self.broker.config.max_topic_levels)
-        async with self.turns.of(request, rights.user):
+        async with self.turns.of(request, rights.asker):
             return await self.messages.levels(prefix, rights)
 
     async def message(self, request: "Request", rights: Rights) -> "dict[str, Any]":
         topic = valid_topic(request.query_params.get("topic", ""), self.broker.config.max_topic_levels)
         if not await rights.may_read(topic):
             raise RefusedError(403, "You may not read this topic.")
-        async with self.turns.of(request, rights.user):
+        async with self.turns.of(request, rights.asker):
             found = await self.messages.look(topic)
         if found is None:
             raise RefusedError(404, "There is no retained message.")
@@ -226,7 +234,7 @@ class Dashboard:
 
     async def explain(self, request: "Request", rights: Rights) -> "dict[str, Any]":
         topic = valid_topic(request.query_params.get("topic", ""), self.broker.config.max_topic_levels)
-        async with self.turns.of(request, rights.user):
+        async with self.turns.of(request, rights.asker):
             found = await self.messages.explain(topic)
         if found is None:
             raise RefusedError(503, "The broker gave no answer.")

@@ -2,11 +2,12 @@
 
   Guard: from our own page, with the token  ->  may the user send admin requests?  ->  may it write to the topic?
 
-Each change, and each refusal for a missing right, is a line in the log with the user.
+Each change is a line in the log with the user, and so are refusals for a missing right, up to a bound.
 """
 
 import asyncio
 import json
+import time
 
 from starlette.responses import Response
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     Change = Callable[[Rights, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 RELOAD_AFTER_S = 0.2            # the answer is sent first: a reload ends the connections of the HTTP API
+REFUSALS_MAX, REFUSALS_S = 10, 10.0     # lines about refused changes in this time: a client could fill the log
 SHOWN_MAX = 200                 # characters of a topic or client id in a log line
 
 
@@ -46,6 +48,7 @@ class Changes:
                  changed: "Callable[[], None]") -> None:
         """`changed` is called after a kick."""
         self.broker, self.guard, self.inspection, self.thread, self.changed = broker, guard, inspection, thread, changed
+        self._refused_s, self._refused, self._left_out = 0.0, 0, 0
 
     def handlers(self) -> "dict[str, Handler]":
         """Return the function of each path below the API."""
@@ -64,7 +67,7 @@ class Changes:
                 if not isinstance(given, dict):
                     raise RefusedError(400, "The body must be a JSON object.")
                 if not await rights.may_change():
-                    self._log(NOTICE, rights, f"may not {name}")
+                    self._log_refused(rights, name)
                     raise RefusedError(403, f"This needs the right to write to {ADMIN}.")
                 return encoded(200, await change(rights, given))
             except RefusedError as refusal:
@@ -122,6 +125,18 @@ class Changes:
         if not await rights.may_write(topic):
             raise RefusedError(403, "You may not write to this topic.")
         return topic
+
+    def _log_refused(self, rights: Rights, name: str) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._refused_s + REFUSALS_S:
+            self._refused_s, self._refused = now_s, 0
+        self._refused += 1
+        if self._refused > REFUSALS_MAX:
+            self._left_out += 1
+            return
+        more, self._left_out = self._left_out, 0
+        others = f"; {more} more refused changes before have no line" if more else ""
+        self._log(NOTICE, rights, f"may not {name}{others}")
 
     def _log(self, kind: int, rights: Rights, what: str) -> None:
         self.broker.report(kind, f"Dashboard: {_short(rights.user or '(anonymous)')} {what}.")

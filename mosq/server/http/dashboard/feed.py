@@ -9,10 +9,12 @@ finds its charts filled. Without pages it costs nothing.
 """
 
 import asyncio
+import contextlib
 import json
 import time
 from collections import deque
 
+from mosq.server.http.logins import BusyError
 from mosq.stat_names import STATS
 
 TYPE_CHECKING = False
@@ -121,7 +123,9 @@ class Stream:
             await send({"type": "http.response.body", "body": encoded, "more_body": True})
 
         try:
-            await self.events(gone, put)
+            # without an answer about a right the page ends: it connects again, and logs in as any request
+            with contextlib.suppress(BusyError):
+                await self.events(gone, put)
             if not gone.done():
                 await send({"type": "http.response.body", "body": b""})
         finally:

@@ -48,7 +48,7 @@ class Guard:
         origin = request.headers.get("origin")
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return 403, "The request comes from another site."
-        if origin is not None and not _same(origin, host):
+        if origin is None or not _same(origin, host):
             return 403, "The request comes from another site."
         if user is None and not _is_plain(host):
             return 403, "Without a user name, the URL needs an address or localhost, not another name."

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SLICE = 1000
 EXAMINED_MAX = 200_000          # sessions
 ROWS_MAX = 1000                 # offset and count together
+NAME_MAX = 1024                 # characters of a client id or user name in a row; they may have 65,535 bytes
 SHARED_S = 4.0
 SHARED_MAX = 16
 PAUSE = 9
@@ -41,12 +42,17 @@ class Listing:
         self._shared: dict[Query, tuple[float, dict[str, Any]]] = {}
         self._not_before_s = 0.0
 
+    def shared(self, query: "Query") -> "dict[str, Any] | None":
+        """Return the result of an equal search of a moment ago; None if there is none."""
+        until_s, found = self._shared.get(query, (0.0, None))
+        return found if time.monotonic() < until_s else None
+
     async def get(self, query: "Query") -> "dict[str, Any]":
         """Return rows, the number of matching and of examined sessions, and whether all were examined. Raises
         RuntimeError if the broker does not run."""
         async with self._lock:
-            until_s, found = self._shared.get(query, (0.0, None))
-            if found is not None and time.monotonic() < until_s:
+            found = self.shared(query)
+            if found is not None:
                 return found
             await asyncio.sleep(max(0.0, self._not_before_s - time.monotonic()))
             begun_s = time.monotonic()
@@ -75,7 +81,7 @@ def scan(engine: "Engine", query: "Query") -> "dict[str, Any]":
         part = engine.sessions(cursor, SLICE)
         cursor = part.cursor
         examined += len(part.sessions)
-        new = [row for row in part.sessions if is_wanted(row)]
+        new = [_short(row) for row in part.sessions if is_wanted(row)]
         matching += len(new)
         best += new
         if len(best) > 4 * most + SLICE:
@@ -83,8 +89,18 @@ def scan(engine: "Engine", query: "Query") -> "dict[str, Any]":
         if cursor == 0 or examined >= EXAMINED_MAX:
             break
     best = sorted(best, key=before)[offset:most]
-    return {"clients": [shown(row) for row in best], "matching": matching, "examined": examined,
+    rows = [{**shown(row), "clientidCut": True} if row.get("id_cut") else shown(row) for row in best]
+    return {"clients": rows, "matching": matching, "examined": examined,
             "complete": cursor == 0}
+
+
+def _short(row: "Row") -> "Row":
+    """Return a session whose names are cut, so that the rows that are kept have a bound."""
+    user = row["username"]
+    if len(row["id"]) <= NAME_MAX and (user is None or len(user) <= NAME_MAX):
+        return row
+    return {**row, "id": row["id"][:NAME_MAX], "username": None if user is None else user[:NAME_MAX],
+            "id_cut": len(row["id"]) > NAME_MAX}
 
 
 def _order(sort: str) -> "Callable[[Row], tuple[Any, ...]]":

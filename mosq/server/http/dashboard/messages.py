@@ -9,6 +9,7 @@ the broker no more than a slow one.
 import asyncio
 import json
 import time
+from collections import Counter
 
 from mosq.server.http.dashboard.feed import CHECK_EVERY_S, Stream, event
 from mosq.server.http.dashboard.inside import NO_RETAINED, REFUSED, ClosedError, Inside
@@ -27,13 +28,14 @@ QUIET_S = 0.25                  # retained messages come at once; after this pau
 RETAINED_WITHIN_S = 4.0
 SCAN_MESSAGES = 5000
 SCAN_BYTES = 16 << 20
+RIGHTS_WITHIN_S = 5.0           # a plugin may need long for the right to read each topic, and other questions wait
 OTHERS_MAX = 20_000             # new messages that come while retained ones are read
-LEVELS_MAX = 500                # of one answer
+LEVELS_MAX, LEVELS_CHARACTERS_MAX = 500, 1 << 20        # of one answer; a level may have 65,535 bytes
 SHOWN_BYTES = 1024              # of a payload in the tail
 LOOK_BYTES = 32 << 10           # of a payload that is looked at
 EXPLAIN, EXPLAINED = "$CONTROL/mosq/index/v1", "$CONTROL/mosq/index/v1/response"
 EXPLAIN_WITHIN_S = 3.0
-TAILS_MAX = 8
+TAILS_MAX, TAILS_OF_USER_MAX = 8, 4
 TAIL_MESSAGES, TAIL_BYTES = 50, 1 << 20
 TAIL_EVERY_S = 0.25
 HEARTBEAT = b":\n\n"            # a comment: without output the end of a client is not noticed
@@ -46,7 +48,7 @@ class Messages:
     def __init__(self, adopt: "Adopt") -> None:
         self._adopt = adopt
         self._inside: Inside | None = None
-        self.tails = 0
+        self.tails: Counter[bytes] = Counter()      # by asker
 
     def close(self) -> None:
         if self._inside is not None:
@@ -74,15 +76,20 @@ class Messages:
 
     async def levels(self, prefix: str, rights: "Rights") -> "dict[str, Any]":
         """Return the next level of the retained topics below a prefix: name, number and bytes of the messages below
-        it, and the size of its own message or None."""
+        it, and the size of its own message or None. `read`: the messages that the user may read."""
         found, complete = await self.retained(f"{prefix}/#" if prefix else "#")
         levels: dict[str, list[Any]] = {}
-        own = None
+        own, read = None, 0
+        until_s = time.monotonic() + RIGHTS_WITHIN_S
         for i, (topic, payload, _, _) in enumerate(found):
+            if time.monotonic() >= until_s:
+                complete = False
+                break
             if i % 100 == 0:
                 await asyncio.sleep(0)
             if not await rights.may_read(topic):
                 continue
+            read += 1
             if topic == prefix:
                 own = len(payload)
                 continue
@@ -93,10 +100,15 @@ class Messages:
             level[1] += len(payload)
             if not slash:
                 level[2] = len(payload)
-        rows = [{"name": name, "topics": n, "bytes": size, "own": mine}
-                for name, (n, size, mine) in sorted(levels.items(), key=lambda one: (-one[1][0], one[0]))[:LEVELS_MAX]]
-        return {"prefix": prefix, "own": own, "levels": rows, "more": max(0, len(levels) - LEVELS_MAX),
-                "read": len(found), "complete": complete}
+        rows: list[dict[str, Any]] = []
+        room = LEVELS_CHARACTERS_MAX
+        for name, (n, size, mine) in sorted(levels.items(), key=lambda one: (-one[1][0], one[0]))[:LEVELS_MAX]:
+            room -= len(name)
+            if room < 0:
+                break
+            rows.append({"name": name, "topics": n, "bytes": size, "own": mine})
+        return {"prefix": prefix, "own": own, "levels": rows, "more": len(levels) - len(rows),
+                "read": read, "complete": complete}
 
     async def look(self, topic: str) -> "dict[str, Any] | None":
         """Return the retained message of a topic; None if there is none."""
@@ -197,7 +209,7 @@ class Tail(Stream):
     async def events(self, gone: "asyncio.Task[None]", put: "Callable[[bytes], Awaitable[None]]") -> None:
         """Send messages until the client has gone."""
         inside = Inside()
-        self.messages.tails += 1
+        self.messages.tails[self.rights.asker] += 1
         try:
             await inside.open(self.adopt)
             inside.take = self.take
@@ -209,7 +221,7 @@ class Tail(Stream):
         except ClosedError as error:
             await put(event("refused", str(error)))
         finally:
-            self.messages.tails -= 1
+            self.messages.tails -= Counter((self.rights.asker,))    # forgets askers without a tail
             inside.close()
 
     async def _follow(self, inside: Inside, gone: "asyncio.Task[None]", put: "Callable[[bytes], Awaitable[None]]"

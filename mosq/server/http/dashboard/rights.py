@@ -31,6 +31,11 @@ class Rights:
         self._may_read: dict[str, bool] = {}
         self._until_s = 0.0
 
+    @property
+    def asker(self) -> bytes:
+        """The user, for bounds of one user; clients without a user name count by their network."""
+        return b"-" + self._connection.network if self.user is None else b"+" + self.user.encode()
+
     async def still_allowed(self) -> bool:
         """Return whether the user could send this request now."""
         return bool(await self._gate.allows(self._listener, self.user, self._password,

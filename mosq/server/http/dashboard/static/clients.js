@@ -25,7 +25,8 @@ export function address(row) {
 }
 
 const COLUMNS = [
-  { label: "Client", wide: true, cell: (row) => h("a", { href: `#/client?${new URLSearchParams({ id: row.clientid })}` }, name(row.clientid, 64)) },
+  { label: "Client", wide: true, cell: (row) => (row.clientidCut ? name(row.clientid, 64) :
+    h("a", { href: `#/client?${new URLSearchParams({ id: row.clientid })}` }, name(row.clientid, 64))) },
   { label: "User", cell: (row) => (row.username === null ? "–" : name(row.username, 40)) },
   { label: "State", cell: state },
   { label: "Address", cell: address },
@@ -169,7 +170,7 @@ export function client(main, query) {
       found.totalCount > found.subscriptions.length ? h("div", { class: "row" },
         h("span", { class: "detail" }, `${whole(first)} to ${whole(offset + found.subscriptions.length)}`),
         h("button", { type: "button", disabled: !offset, onclick: () => subscriptions(Math.max(0, offset - 1000)) }, "Previous"),
-        h("button", { type: "button", disabled: !found.more, onclick: () => subscriptions(offset + 1000) }, "Next")) : null);
+        h("button", { type: "button", disabled: !found.more, onclick: () => subscriptions(offset + found.subscriptions.length) }, "Next")) : null);
     } catch (error) {
       if (!ended) replace(list);
     }

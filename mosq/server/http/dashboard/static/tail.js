@@ -67,7 +67,7 @@ export function tail(main, query) {
     source = new EventSource(`api/tail?${new URLSearchParams({ filter })}`);
     source.addEventListener("messages", took);
     source.addEventListener("refused", (one) => stop(JSON.parse(one.data)));
-    source.addEventListener("error", () => { if (source) stop("The broker does not serve this filter. Is it valid, and do at most 8 pages follow messages?"); });
+    source.addEventListener("error", () => { if (source) stop("The broker does not serve this filter. Is it valid, and do at most 8 pages, and 4 of one user, follow messages?"); });
     button.textContent = "Stop";
   }
 
