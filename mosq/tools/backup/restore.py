@@ -5,7 +5,9 @@ at any moment leaves either the old store or the new one. The old one stays, und
 """
 
 import ctypes
+import grp
 import os
+import pwd
 import shutil
 import time
 
@@ -80,14 +82,30 @@ def _sync(folder: str) -> None:
 
 
 def _owner_of(folder: str, reader: Reader, name: str) -> tuple[int, int] | None:
-    """Return user and group of the old store, else of the store in the backup."""
+    """Return user and group of the old store, else those of the file in the backup: by their names, and by their numbers
+    if no user of this machine has that number. None: the files stay root's."""
     if os.path.isdir(folder):
         found = os.stat(folder)
         return found.st_uid, found.st_gid
-    owner = reader.names[name].get("owner")
-    if isinstance(owner, list) and len(owner) == 2 and all(isinstance(one, int) and 0 <= one < ID_END for one in owner):
-        return owner[0], owner[1]
-    return None
+    owner, names = reader.names[name].get("owner"), reader.names[name].get("names")
+    is_named = isinstance(names, list) and len(names) == 2
+    if is_named:
+        try:
+            return pwd.getpwnam(str(names[0])).pw_uid, grp.getgrnam(str(names[1])).gr_gid
+        except (KeyError, ValueError):          # this machine has no such user
+            pass
+    if (not isinstance(owner, list) or len(owner) != 2
+            or not all(isinstance(one, int) and 0 <= one < ID_END for one in owner) or (is_named and _is_taken(owner[0]))):
+        return None
+    return owner[0], owner[1]
+
+
+def _is_taken(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
 
 
 def _give(folder: str, owner: tuple[int, int] | None) -> None:

@@ -10,7 +10,7 @@ import time
 from mosq.config.errors import ConfigError
 from mosq.config.parser import load_config
 from mosq.server.storage import store_place
-from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Writer
+from mosq.tools.backup.archive import CONFIG, GZIP, STORE, BackupError, Writer
 from mosq.tools.backup.sources import OpenFiles, config_files, config_name, copy_store, open_streams
 from mosq.tools.db.mark import sync_folder
 from mosq.tools.db.store import LOCK, SEGMENT, StoreSource
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int], Callable[[int], None]]
 
 PARTIAL = ".partial"
-GZIP = b"\x1f\x8b"               # the first bytes of a compressed archive
 
 
 class Saved:
