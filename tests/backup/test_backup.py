@@ -285,6 +285,23 @@ def test_two_backups_with_one_name_do_not_mix(broker: Broker, tmp_path: Path) ->
     assert main(["restore", "--check", str(path)]) == 0
 
 
+def test_the_secrets_of_a_backup_go_to_no_file_of_others(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a shared folder, another user may have made the file before."""
+    partial = tmp_path / "one.tar.partial"
+    partial.write_text("")
+    os.link(partial, tmp_path / "mine")
+    assert main(["backup", "-c", str(broker.config), str(tmp_path / "one.tar")]) == 1
+    assert "one.tar.partial belongs to another user or has another name too" in capsys.readouterr().err
+    assert (tmp_path / "mine").read_text() == ""
+    (tmp_path / "mine").unlink()
+    if os.geteuid() == 0:
+        os.chown(partial, pwd.getpwnam("nobody").pw_uid, -1)
+        assert main(["backup", "-c", str(broker.config), str(tmp_path / "one.tar")]) == 1
+        assert partial.read_text() == "" and partial.owner() == "nobody"
+    partial.unlink()
+    assert main(["backup", "-c", str(broker.config), str(tmp_path / "one.tar")]) == 0
+
+
 def test_a_damaged_file_of_the_store_is_left_out_with_a_warning(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = broker.dir / "mosquitto.db.store"
     (folder / "segment.000090").write_bytes(b"x" * 5000)
