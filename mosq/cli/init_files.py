@@ -167,7 +167,11 @@ def conf_text(wanted: Wanted) -> str:
                   f"#   mosq passwd {folder}/{PASSWD} NAME", f"password_file {folder}/{PASSWD}"]
     else:
         lines += ["# Every client that reaches the port may connect without a password.", "allow_anonymous true"]
-    lines += ["# Which topics a user may read and write.", f"acl_file {folder}/{ACL}", "", "# ---- listeners", ""]
+    lines += ["# Which topics a user may read and write.", f"acl_file {folder}/{ACL}", ""]
+    if wanted.users:
+        lines += ["# Serve `mosq ctl`, `mosq top` and `mosq trace` to users that may write $CONTROL/mosq/#.",
+                  "enable_control_api true", ""]
+    lines += ["# ---- listeners", ""]
     if wanted.names:
         lines += [f"# MQTT over TLS, for {where}. They need {folder}/{CERTS}/ca.crt to check the broker.",
                   f"listener {wanted.port}{at}", f"certfile {folder}/{CERTS}/server.crt",

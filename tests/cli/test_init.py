@@ -41,6 +41,7 @@ def test_each_kind_passes_the_check_of_the_broker(open_folder: Path, capsys: pyt
     out, err = capsys.readouterr()
     assert "Start the broker:" in out
     assert "Warning" not in err
+    assert ("enable_control_api true" in (tmp_path / "new/mosq.conf").read_text()) == (kind != "anonymous")
     assert main(["-c", str(tmp_path / "new/mosq.conf"), "--test-config"]) == 0
     assert not [line for line in capsys.readouterr().err.splitlines() if "Warning" in line and "root" not in line]
 

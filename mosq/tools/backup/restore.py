@@ -52,7 +52,8 @@ def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, fo
         _give(stage, owner or _owner_of(folder, reader, names[0]))
         return _in_place(stage, folder)
     except StoreError as error:
-        raise BackupError(f"{error} Stop the broker first." if "another" in str(error) else str(error)) from None
+        in_use, _, advice = str(error).partition("; stop it, ")
+        raise BackupError(f"{in_use}. Stop the broker first." if advice else str(error)) from None
     except OSError as error:
         raise BackupError(f"Nothing is restored: {error.filename or folder}: {error.strerror}.") from None
     finally:
