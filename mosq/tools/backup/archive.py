@@ -155,7 +155,7 @@ class Reader:
             is_compressed = self._file.read(len(GZIP)) == GZIP
             self._file.seek(0)
             source = Bounded(gzip.GzipFile(fileobj=self._file) if is_compressed else self._file)
-            self._tar = tarfile.open(fileobj=source, mode="r:")     # type: ignore[arg-type]  # noqa: SIM115
+            self._tar = tarfile.open(fileobj=source, mode="r:")     # type: ignore[call-overload]  # noqa: SIM115
             members = list(_forward(self._tar))
         except (OSError, EOFError, ValueError, OverflowError, RecursionError, tarfile.TarError, zlib.error) as error:
             why = shown(str(error).rstrip(":."))

@@ -89,14 +89,15 @@ def _owner_of(folder: str, reader: Reader, name: str) -> tuple[int, int] | None:
         found = os.stat(folder)
         return found.st_uid, found.st_gid
     owner, names = reader.names[name].get("owner"), reader.names[name].get("names")
-    is_named = isinstance(names, list) and len(names) == 2
-    if is_named:
+    if not isinstance(names, list) or len(names) != 2:
+        names = None
+    if names is not None:
         try:
             return pwd.getpwnam(str(names[0])).pw_uid, grp.getgrnam(str(names[1])).gr_gid
         except (KeyError, ValueError):          # this machine has no such user
             pass
     if (not isinstance(owner, list) or len(owner) != 2
-            or not all(isinstance(one, int) and 0 <= one < ID_END for one in owner) or (is_named and _is_taken(owner[0]))):
+            or not all(isinstance(one, int) and 0 <= one < ID_END for one in owner) or (names is not None and _is_taken(owner[0]))):
         return None
     return owner[0], owner[1]
 
