@@ -247,7 +247,8 @@ class Reader:
                         out.write(block)
                     step(len(block))
                 if found.hexdigest() != self.names[name]["sha256"]:
-                    raise BackupError(f"{self.path} is damaged: {shown(name)} has another checksum. Take another backup.")
+                    raise BackupError(f"{self.path} is damaged: {shown(name)} has another checksum. Take another "
+                                      "backup.")
                 if out is not None:
                     out.flush()
                     os.fsync(out.fileno())

@@ -175,7 +175,8 @@ def _restore(                           # parameters: the options of the command
 
 def _show(reader: Reader) -> None:
     about = reader.manifest
-    click.echo(f"{reader.path}: written by {about['broker']} at {shown(about.get('made_at'))}; all checksums are right.")
+    click.echo(f"{reader.path}: written by {about['broker']} at {shown(about.get('made_at'))}; "
+               "all checksums are right.")
     for name, one in sorted(reader.names.items()):
         place = name[len(CONFIG) - 1:] if name.startswith(CONFIG) else f"{about['store']}/{name[len(STORE):]}"
         click.echo(f"  {one['size']:>14,}  {place!r}"[:200])

@@ -83,8 +83,8 @@ def _sync(folder: str) -> None:
 
 
 def _owner_of(folder: str, reader: Reader, name: str) -> tuple[int, int] | None:
-    """Return user and group of the old store, else those of the file in the backup: by their names, and by their numbers
-    if no user of this machine has that number. None: the files stay root's."""
+    """Return user and group of the old store, else those of the file in the backup: by their names, and by their
+    numbers if no user of this machine has that number. None: the files stay root's."""
     if os.path.isdir(folder):
         found = os.stat(folder)
         return found.st_uid, found.st_gid
@@ -97,9 +97,9 @@ def _owner_of(folder: str, reader: Reader, name: str) -> tuple[int, int] | None:
         except (KeyError, ValueError):          # this machine has no such user
             pass
     if (not isinstance(owner, list) or len(owner) != 2
-            or not all(isinstance(one, int) and 0 <= one < ID_END for one in owner) or (names is not None and _is_taken(owner[0]))):
+            or not all(isinstance(one, int) and 0 <= one < ID_END for one in owner)):
         return None
-    return owner[0], owner[1]
+    return None if names is not None and _is_taken(owner[0]) else (owner[0], owner[1])
 
 
 def _is_taken(uid: int) -> bool:

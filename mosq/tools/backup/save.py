@@ -83,8 +83,8 @@ def _open_partial(path: str) -> int:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = os.fstat(fd)
             if found.st_uid != os.geteuid() or found.st_nlink > 1 or not stat.S_ISREG(found.st_mode):
-                raise BackupError(f"{path} belongs to another user or has another name too, so the archive would not be "
-                                  "secret. Remove it, or choose another folder.")
+                raise BackupError(f"{path} belongs to another user or has another name too, so the archive would not "
+                                  "be secret. Remove it, or choose another folder.")
             if os.path.lexists(path) and os.path.samestat(os.lstat(path), found):
                 os.fchmod(fd, stat.S_IRUSR | stat.S_IWUSR)
                 os.ftruncate(fd, 0)
