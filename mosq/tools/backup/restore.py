@@ -31,7 +31,8 @@ def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, fo
     and group of the files, if root restores; None: those of the old store or of the backup. Raises BackupError."""
     names = reader.below(STORE)
     if not names:
-        raise BackupError(f"{reader.path} contains no store: its broker had no persistence.")
+        raise BackupError(f"{reader.path} contains no store: its broker had no persistence, or had "
+                          "stored nothing.")
     stage = folder + STAGE
     held = None
     try:
