@@ -230,6 +230,9 @@ def main(arguments: list[str]) -> int:
     except click.ClickException as error:
         click.echo(f"Error: {_text_of(error)}\nTry '{_help_of(error)}' for help.", err=True)
         return EXIT_CONFIG
+    except click.Abort:                         # Ctrl-C; click has ended the line
+        click.echo("Interrupted.", err=True)
+        return EXIT_FAILED
     return status if isinstance(status, int) else EXIT_OK
 
 

@@ -18,7 +18,7 @@ PASSWORD_BYTES = 12
 EPILOG = """\b
 Examples:
   mosq init                                       ask, and write into ./mosq
-  sudo mosq init /etc/mosq --user ann --host broker.example
+  sudo mosq init /etc/mosq --user ann --host broker.example      for the service of the Debian package
   mosq init test --local --no-tls --anonymous -y  for a first try on this machine
   mosq init lab --user ann --user ben --host broker.local --host 192.168.1.10 -y
 
@@ -52,7 +52,7 @@ def init(                               # parameters: one for each option of the
         folder: str, users: tuple[str, ...], anonymous: bool, local: bool, port: int | None, tls: bool | None,
         names: tuple[str, ...], persistence: bool | None, yes: bool) -> int:
     """Write a commented configuration with users and TLS certificates into FOLDER."""
-    from mosq.cli.init_files import CONF, InitError, Wanted, is_name, refuse_existing, refuse_package, write
+    from mosq.cli.init_files import InitError, Wanted, is_name, refuse_existing, refuse_package, write
 
     if anonymous and users:
         raise click.UsageError("--anonymous and --user exclude each other. Expected one of them.")
@@ -61,9 +61,12 @@ def init(                               # parameters: one for each option of the
             raise click.UsageError(f"{name[:80]!r} is not the name of a host. Expected a name or an address.")
     asks = not yes and sys.stdin.isatty()
     wanted = Wanted(folder)
-    conf = os.path.join(wanted.folder, CONF)
+    if wanted.service and persistence is not None:
+        raise click.UsageError(f"{wanted.service} has the options for storage. Expected no --persistence and no "
+                               "--no-persistence.")
+    conf = wanted.service or os.path.join(wanted.folder, wanted.conf)
     try:
-        refuse_existing(conf)           # before the user answers questions
+        refuse_existing(os.path.join(wanted.folder, wanted.conf))       # before the user answers questions
         refuse_package(wanted.folder)
         generated = _users(wanted, users, anonymous, asks)
         is_local = local or (asks and not click.confirm("Accept clients of other machines?", default=True))
@@ -73,8 +76,9 @@ def init(                               # parameters: one for each option of the
         if with_tls:
             wanted.names = _names(names, asks)
         wanted.port = port or (8883 if with_tls else 1883)
-        wanted.is_persistent = persistence if persistence is not None else (
-            click.confirm("Keep sessions and messages on disk?", default=True) if asks else True)
+        if not wanted.service:
+            wanted.is_persistent = persistence if persistence is not None else (
+                click.confirm("Keep sessions and messages on disk?", default=True) if asks else True)
         if not wanted.users and wanted.address is None:
             click.echo("Warning: every client on the network can connect without a password.", err=True)
         write(wanted, click.echo)
@@ -153,6 +157,12 @@ def _show_next(wanted: "Wanted", conf: str) -> None:
     login = f" -u {next(iter(wanted.users))} -P PASSWORD" if wanted.users else ""
     host = wanted.names[0] if wanted.names else "localhost"
     tls = f" -h {host} --cafile {wanted.folder}/certs/ca.crt" if wanted.names else ""
-    click.echo(f"\nStart the broker:   mosq -c {conf}\n"
+    start = f"Start the broker:   mosq -c {conf}"
+    if wanted.service:
+        from mosq.cli.init_files import SERVICES
+
+        click.echo(f"Written: {os.path.join(wanted.folder, wanted.conf)}, which {wanted.service} includes.")
+        start = f"Reload the broker:  systemctl reload {SERVICES[os.path.basename(conf)]}"
+    click.echo(f"\n{start}\n"
                f"Subscribe:          mosq sub -p {wanted.port}{tls}{login} -v -t 'hello/#'\n"
                f"Publish:            mosq pub -p {wanted.port}{tls}{login} -t hello/world -m hi")

@@ -1,4 +1,5 @@
 """Writes the files of `mosq init`: a commented configuration, users, access rules, an own CA and a server certificate.
+In the folder of a service, such as that of the Debian package, the configuration becomes a part of the service's own.
 
 All files are made in a folder of their own, and moved into place when the broker's own check accepts them.
 """
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 CONF, PASSWD, ACL, CERTS, DATA = "mosq.conf", "passwd", "acl", "certs", "data"
 CA_DAYS, SERVER_DAYS = 3650, 825
 OPENSSL_S = 60
+CONF_D, PART = "conf.d", "init.conf"
+SERVICES = {CONF: "mosq", "mosquitto.conf": "mosquitto"}    # the unit of a configuration in Debian's packages
 SECRETS = (PASSWD, f"{CERTS}/ca.key", f"{CERTS}/server.key")
 
 
@@ -27,11 +30,28 @@ class Wanted:
 
     def __init__(self, folder: str) -> None:
         self.folder = os.path.abspath(folder)
+        self.service = service_file(self.folder)
+        self.conf = os.path.join(CONF_D, PART) if self.service else CONF    # the file to write, below the folder
         self.users: dict[str, bytes] = {}       # password by name; {}: anonymous clients
         self.address: str | None = None         # None: all addresses
         self.port = 1883
         self.names: list[str] = []              # names and addresses in the certificate; []: no TLS
-        self.is_persistent = True
+        self.is_persistent = not self.service
+
+
+def service_file(folder: str) -> str:
+    """Return the configuration of a service in this folder that includes the files in its folder conf.d; "" if there is
+    none."""
+    for name in SERVICES:
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8", errors="surrogateescape") as file:
+                lines = [line.split(None, 1) for line in file]
+        except OSError:
+            continue
+        if any(words[:1] == ["include_dir"] and os.path.normpath(words[-1].strip()) == os.path.join(folder, CONF_D)
+               for words in lines):
+            return os.path.join(folder, name)
+    return ""
 
 
 def refuse_existing(path: str) -> None:
@@ -48,7 +68,7 @@ def refuse_package(folder: str) -> None:
 
 def write(wanted: Wanted, echo: "Callable[[str], None]") -> None:
     """Write all files. Raises InitError; then the folder is as it was."""
-    targets = [CONF, ACL, *([PASSWD] if wanted.users else []), *([CERTS] if wanted.names else []),
+    targets = [wanted.conf, ACL, *([PASSWD] if wanted.users else []), *([CERTS] if wanted.names else []),
                *([DATA] if wanted.is_persistent else [])]
     for name in targets:
         refuse_existing(os.path.join(wanted.folder, name))
@@ -56,7 +76,7 @@ def write(wanted: Wanted, echo: "Callable[[str], None]") -> None:
     try:
         os.makedirs(stage, mode=0o755)
         _write_all(wanted, stage, echo)
-        for name in [*targets[1:], CONF]:       # the configuration last: with it, everything is there
+        for name in [*targets[1:], wanted.conf]:       # the configuration last: with it, everything is there
             os.rename(os.path.join(stage, name), os.path.join(wanted.folder, name))
     except OSError as error:
         raise InitError(f"{error.filename or wanted.folder}: {error.strerror}. Choose another folder.") from None
@@ -73,11 +93,12 @@ def _write_all(wanted: Wanted, stage: str, echo: "Callable[[str], None]") -> Non
         certificates(os.path.join(stage, CERTS), wanted.names)
     if wanted.is_persistent:
         os.mkdir(os.path.join(stage, DATA), 0o700)
-    _file(os.path.join(stage, CONF), conf_text(wanted))
+    os.makedirs(os.path.dirname(os.path.join(stage, wanted.conf)), exist_ok=True)
+    _file(os.path.join(stage, wanted.conf), conf_text(wanted))
     for name in SECRETS:
         if os.path.exists(os.path.join(stage, name)):
             os.chmod(os.path.join(stage, name), 0o600)
-    _give(stage)
+    _give(stage, wanted)
 
 
 def _file(path: str, text: str) -> None:
@@ -100,12 +121,16 @@ def _passwords(wanted: Wanted, path: str) -> None:
         raise InitError(str(error).removeprefix("Error: ")) from None
 
 
-def _give(stage: str) -> None:
+def _give(stage: str, wanted: Wanted) -> None:
     """Give the files that the broker reads or writes later to the user that a broker started by root becomes."""
+    from mosq.config.errors import ConfigError
+    from mosq.config.parser import load_config
     from mosq.server.process import find_account
 
     try:
-        account = find_account("mosquitto")
+        account = find_account(load_config(wanted.service).user if wanted.service else "mosquitto")
+    except ConfigError as error:
+        raise InitError(f"{wanted.service} has an error. Correct it first: {error}") from None
     except (LookupError, ValueError):
         account = None
     if account is None:
@@ -136,13 +161,17 @@ def conf_text(wanted: Wanted) -> str:
     where = "clients of this machine" if wanted.address in ("127.0.0.1", "::1", "localhost") else "clients"
     folder = wanted.folder
     lines = ["# Configuration of mosq, made by `mosq init`. All options: docs/options.md; check it with",
-             f"#   mosq -c {folder}/{CONF} --test-config", "", "# ---- login and rights", ""]
+             f"#   mosq -c {wanted.service or f'{folder}/{CONF}'} --test-config", "", "# ---- login and rights", ""]
     if wanted.users:
-        lines += ["allow_anonymous false", "# Add a user, or change a password (it is prompted for):",
+        lines += ["allow_anonymous false", "# Add a user, or change a password (it is prompted for). A new user needs a rule in acl_file.",
                   f"#   mosq passwd {folder}/{PASSWD} NAME", f"password_file {folder}/{PASSWD}"]
     else:
         lines += ["# Every client that reaches the port may connect without a password.", "allow_anonymous true"]
-    lines += ["# Which topics a user may read and write.", f"acl_file {folder}/{ACL}", "", "# ---- listeners", ""]
+    lines += ["# Which topics a user may read and write.", f"acl_file {folder}/{ACL}", ""]
+    if wanted.users:
+        lines += ["# Serve `mosq ctl`, `mosq top` and `mosq trace` to users that may write $CONTROL/mosq/#.",
+                  "enable_control_api true", ""]
+    lines += ["# ---- listeners", ""]
     if wanted.names:
         lines += [f"# MQTT over TLS, for {where}. They need {folder}/{CERTS}/ca.crt to check the broker.",
                   f"listener {wanted.port}{at}", f"certfile {folder}/{CERTS}/server.crt",
@@ -153,7 +182,10 @@ def conf_text(wanted: Wanted) -> str:
             lines += ["", "# Without TLS, for programs on this machine.", "listener 1883 127.0.0.1"]
     else:
         lines += [f"# MQTT without encryption, for {where}.", f"listener {wanted.port}{at}"]
-    lines += ["", "# WebSockets for browsers:", "#listener 9001", "#protocol websockets", "", "# ---- storage", ""]
+    lines += ["", "# WebSockets for browsers:", "#listener 9001", "#protocol websockets", ""]
+    if wanted.service:
+        return "\n".join([*lines, f"# {wanted.service} has the options for storage and log.", ""])
+    lines += ["# ---- storage", ""]
     if wanted.is_persistent:
         lines += ["# Acknowledged messages survive the end of the broker (docs/storage.md).", "persistence true",
                   f"persistence_location {folder}/{DATA}/"]

@@ -4,10 +4,13 @@ damaged, hostile and newer archives."""
 from __future__ import annotations
 
 import fcntl
+import grp
+import gzip
 import hashlib
 import io
 import json
 import os
+import pwd
 import resource
 import subprocess
 import sys
@@ -22,6 +25,7 @@ from mosq._core import segment_read, segments
 from mosq.cli.commands import main
 from mosq.tools.backup import sources
 from mosq.tools.backup.archive import BackupError, Reader
+from mosq.tools.backup.restore import _owner_of as restore_owner
 from mosq.tools.backup.restore import restore_store
 from mosq.tools.backup.save import save
 from tests.harness.broker import ROOT, Broker
@@ -279,6 +283,23 @@ def test_two_backups_with_one_name_do_not_mix(broker: Broker, tmp_path: Path) ->
     assert "Choose another name" in refused[0]
     assert os.listdir(tmp_path) == ["a.tar"]
     assert main(["restore", "--check", str(path)]) == 0
+
+
+def test_the_secrets_of_a_backup_go_to_no_file_of_others(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a shared folder, another user may have made the file before."""
+    partial = tmp_path / "one.tar.partial"
+    partial.write_text("")
+    os.link(partial, tmp_path / "mine")
+    assert main(["backup", "-c", str(broker.config), str(tmp_path / "one.tar")]) == 1
+    assert "one.tar.partial belongs to another user or has another name too" in capsys.readouterr().err
+    assert (tmp_path / "mine").read_text() == ""
+    (tmp_path / "mine").unlink()
+    if os.geteuid() == 0:
+        os.chown(partial, pwd.getpwnam("nobody").pw_uid, -1)
+        assert main(["backup", "-c", str(broker.config), str(tmp_path / "one.tar")]) == 1
+        assert partial.read_text() == "" and partial.owner() == "nobody"
+    partial.unlink()
+    assert main(["backup", "-c", str(broker.config), str(tmp_path / "one.tar")]) == 0
 
 
 def test_a_damaged_file_of_the_store_is_left_out_with_a_warning(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -589,6 +610,81 @@ def test_a_sparse_file_in_an_archive_is_refused(tmp_path: Path) -> None:
         tar.addfile(member, io.BytesIO(content))
     with pytest.raises(BackupError, match="is damaged"), Reader(str(tmp_path / "a.tar")):
         pass
+
+
+def head(kind: bytes, size: int) -> bytes:
+    member = tarfile.TarInfo("store/a")
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT) + bytes(2048)
+
+
+@pytest.mark.parametrize("size", [1 << 40, 1 << 63, 1 << 70])
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_head_with_a_huge_size_is_refused_without_its_memory(tmp_path: Path, kind: bytes, size: int, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.tar").write_bytes(head(kind, size))
+    assert main(["restore", "--check", str(tmp_path / "a.tar")]) == 1
+    assert "a.tar is no archive of `mosq backup`, or it is damaged" in capsys.readouterr().err
+
+
+def test_a_compressed_archive_cannot_make_the_reader_hold_a_huge_head(tmp_path: Path) -> None:
+    """Its head of 100 MB is zeros, so the file is small."""
+    content = head(tarfile.XHDTYPE, 100 << 20) + bytes(100 << 20)
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(content, 1))
+    with pytest.raises(BackupError, match="a head names 104,857,600 bytes"), Reader(str(tmp_path / "a.tar.gz")):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"99999999999999999999999 path=x\n", b"20 size=999999999999\n", b"30 size=99999999999999999999999\n",
+                                     b"25 GNU.sparse.size=abcd\n", b"0 path=x\n", b"\xff\xff =\n"], ids=repr)
+def test_a_wrong_field_of_a_head_is_refused_in_one_line(tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.tar").write_bytes(head(tarfile.XHDTYPE, len(content))[:512] + content.ljust(512, b"\0") + head(tarfile.REGTYPE, 0))
+    assert main(["restore", "--check", str(tmp_path / "a.tar")]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_more_files_than_a_manifest_can_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mosq.tools.backup.archive.MEMBERS_MAX", 3)
+    with pytest.raises(BackupError, match="more than 3 files"):
+        made(tmp_path / "a.tar", {"format": 1, "broker": "mosq", "members": {}}, {f"store/{n}": b"" for n in range(4)})
+
+
+def test_control_characters_of_an_archive_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "a.tar", {"format": 1, "broker": "mosq \x1b[2J\ud800", "made_at": "\x07" * 1000, "members": {}}, {})
+    assert main(["restore", "--check", str(tmp_path / "a.tar")]) == 0
+    with pytest.raises(BackupError) as error:
+        made(tmp_path / "b.tar", {"format": 1, "broker": "mosq", "members": {"store/\x1b[2J": ONE}}, {})
+    out = capsys.readouterr()
+    assert "mosq \\x1b[2J\\ud800" in out.out and "\x1b" not in out.out + out.err + str(error.value) and len(out.out) < 2000
+
+
+def owned(names: list[str], number: int) -> Reader:
+    """Return an archive of one file of this user and group."""
+    reader = Reader.__new__(Reader)
+    reader.names = {"config/x": {**ONE, "owner": [number, number], "names": names}}
+    return reader
+
+
+def test_a_file_goes_to_the_user_of_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = pwd.getpwuid(os.geteuid())
+    group = grp.getgrgid(there.pw_gid).gr_name
+    free = max(one.pw_uid for one in pwd.getpwall()) - 1
+    while any(one.pw_uid == free for one in pwd.getpwall()):
+        free -= 1
+    assert owner_of(owned([there.pw_name, group], free)) == (there.pw_uid, there.pw_gid)
+    assert owner_of(owned(["a-user-that-is-missing", "b"], there.pw_uid)) is None       # another user has its number here
+    assert owner_of(owned(["a-user-that-is-missing", "b"], free)) == (free, free)
+    assert owner_of(owned([], there.pw_uid)) == (there.pw_uid, there.pw_uid)            # an image without names of users
+    assert owner_of(owned(["a\0b", "c"], free)) == (free, free)
+
+
+def owner_of(reader: Reader) -> tuple[int, int] | None:
+    return restore_owner("", reader, "config/x")
+
+
+def test_a_backup_has_the_names_of_the_owners(archive: Path) -> None:
+    with Reader(str(archive)) as reader:
+        for name, one in reader.names.items():
+            assert one["names"] == [pwd.getpwuid(one["owner"][0]).pw_name, grp.getgrgid(one["owner"][1]).gr_name], name
 
 
 def test_an_impossible_owner_is_ignored(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_run(capfd) -> None:
     with Fake() as fake:
         status, out, err = typed(capfd, "pairs", "-p", str(fake.port), *FEW)
     assert (status, err) == (0, "")
-    assert "published 300, delivered 300 of 300 expected; lost 0, duplicates 0, out of order 0" in out and "limited by" in out
+    assert "published 300, delivered 300; of 300 with the warm-up: lost 0, duplicates 0, out of order 0" in out and "limited by" in out
 
 
 def test_an_inexact_run_has_an_exit_status(capfd) -> None:

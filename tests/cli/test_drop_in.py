@@ -1,5 +1,6 @@
 """Test the effects of a configuration of Mosquitto: which clients get in, the limits of queues, why the broker does not start."""
 
+import re
 import subprocess
 import sys
 import time
@@ -105,6 +106,18 @@ def test_the_log_says_why_a_login_is_refused_that_no_password_would_change():
     with Broker(LISTENER + "allow_anonymous false\n") as broker:
         assert connack(broker, client_id="c", username="ann", password=b"x").rc == 5
         logged(broker, "refused: allow_anonymous is false, and no password_file or plugin knows any user.")
+
+
+@pytest.mark.parametrize("prefix", ["", "auto_id_prefix " + "x" * 50 + "\n"], ids=["default", "longest"])
+def test_the_log_has_the_assigned_id_of_a_client_that_is_refused(prefix):
+    """The line is written after the handler of CONNECT, which made the id, has returned."""
+    files = {"passwd": f"ann:{new_hash(SHA512, b'x')}\n"}
+    with Broker(LISTENER + prefix + "password_file {dir}/passwd\n", files) as broker:
+        for words in ({}, {"username": "ann", "password": b"wrong"}):
+            assert connack(broker, client_id="", **words).rc == 5
+        start = "x" * 50 if prefix else "auto-"
+        for line in logged(broker, "disconnected: not authorised.", 2):
+            assert re.search(rf" Client ({start}[0-9A-F]{{8}}(-[0-9A-F]{{4}}){{3}}-[0-9A-F]{{12}}|127\S*) \[127", line), line
 
 
 def test_a_listener_whose_certificates_no_authority_signs_starts_and_accepts_no_client():

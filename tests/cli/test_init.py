@@ -41,6 +41,7 @@ def test_each_kind_passes_the_check_of_the_broker(open_folder: Path, capsys: pyt
     out, err = capsys.readouterr()
     assert "Start the broker:" in out
     assert "Warning" not in err
+    assert ("enable_control_api true" in (tmp_path / "new/mosq.conf").read_text()) == (kind != "anonymous")
     assert main(["-c", str(tmp_path / "new/mosq.conf"), "--test-config"]) == 0
     assert not [line for line in capsys.readouterr().err.splitlines() if "Warning" in line and "root" not in line]
 
@@ -79,6 +80,41 @@ def test_the_package_of_a_checkout_is_refused(tmp_path: Path, monkeypatch: pytes
     assert main(["init", "-y"]) == 1
     assert "is a Python package. Choose another folder, such as `mosq init my-broker`." in capsys.readouterr().err
     assert os.listdir(tmp_path / "mosq") == ["__init__.py"]
+
+
+@pytest.fixture
+def service(open_folder: Path) -> Path:
+    """Provide a folder such as /etc/mosq of the Debian package."""
+    (open_folder / "conf.d").mkdir()
+    (open_folder / "mosq.conf").write_text(f"persistence false\nuser nobody\n\ninclude_dir {open_folder}/conf.d\n")
+    return open_folder
+
+
+def test_a_service_gets_a_part_of_its_configuration(service: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (service / "mosq.conf").read_text()
+    assert main(["init", str(service), "--user", "ann", "--host", "broker.example", "-y"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert f"Written: {service}/conf.d/init.conf, which {service}/mosq.conf includes.\n" in out
+    assert "Reload the broker:  systemctl reload mosq\n" in out
+    assert (service / "mosq.conf").read_text() == before
+    assert sorted(os.listdir(service)) == ["acl", "certs", "conf.d", "mosq.conf", "passwd"]
+    text = (service / "conf.d/init.conf").read_text()
+    assert "persistence" not in text and "\nlog_dest" not in text
+    assert main(["-c", str(service / "mosq.conf"), "--test-config"]) == 0
+    if os.geteuid() == 0:
+        assert {(service / name).owner() for name in ("passwd", "certs/server.key")} == {"nobody"}
+    assert main(["init", str(service), "--user", "ann", "-y"]) == 1
+    assert f"{service}/conf.d/init.conf exists" in capsys.readouterr().err
+
+
+def test_the_storage_of_a_service_is_not_changed(service: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(service), "--no-persistence", "-y"]) == 3
+    assert f"{service}/mosq.conf has the options for storage" in capsys.readouterr().err
+    (service / "mosq.conf").write_text(f"listner 1\ninclude_dir {service}/conf.d\n")
+    assert main(["init", str(service), "-y"]) == 1
+    assert "has an error. Correct it first: " in capsys.readouterr().err
+    assert sorted(os.listdir(service)) == ["conf.d", "mosq.conf"] and os.listdir(service / "conf.d") == []
 
 
 def test_openssl_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

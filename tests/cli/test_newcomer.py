@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -49,6 +50,19 @@ def test_make_run_reports_a_busy_port_before_it_builds(tmp_path: Path) -> None:
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert line.startswith(f"== port {port} is in use")
+
+
+@pytest.mark.parametrize("words", [["restore", "--check"], ["doctor"], ["config", "diff", "/dev/null"]], ids=" ".join)
+def test_ctrl_c_ends_a_command_in_one_line(words: list[str], tmp_path: Path) -> None:
+    """The command waits for a pipe that no program writes."""
+    os.mkfifo(tmp_path / "pipe")
+    command = subprocess.Popen([sys.executable, "-m", "mosq", *words, tmp_path / "pipe"], cwd=ROOT, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    writer = os.open(tmp_path / "pipe", os.O_WRONLY)            # returns when the command has opened the pipe
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate(timeout=60)
+    os.close(writer)
+    assert (command.returncode, err) == (1, "\nInterrupted.\n")
 
 
 LISTENER = "listener {port} 127.0.0.1\nallow_anonymous true\n"

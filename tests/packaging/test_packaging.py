@@ -55,10 +55,16 @@ def test_the_configuration_of_the_package_is_accepted(tmp_path: Path) -> None:
         text = (ROOT / source).read_text()
         for folder in ("/var/lib/mosq/", "/var/log/mosq/", "/etc/mosq/conf.d", "/mosquitto/data/"):
             text = text.replace(folder, f"{tmp_path}/")
-        (tmp_path / name).write_text(text.replace(f"include_dir {tmp_path}/\n", ""))
+        (tmp_path / name).write_text(text.replace(f"include_dir {tmp_path}/\n", "").replace("\nuser mosq\n", "\nuser root\n"))
         done = subprocess.run([sys.executable, "-m", "mosq", "-c", tmp_path / name, "--test-config"], cwd=ROOT, capture_output=True, text=True,
                               timeout=60, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_user_of_the_configuration_is_that_of_the_unit() -> None:
+    """`mosq doctor` and `mosq init`, run by root, take the user from the configuration."""
+    assert "\nUser=mosq\n" in (DEBIAN / "mosq.service").read_text()
+    assert "\nuser mosq\n" in (ROOT / "packaging/mosq.conf").read_text()
 
 
 def test_the_named_packages_of_python_fit_the_requirements() -> None:

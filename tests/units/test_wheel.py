@@ -95,9 +95,10 @@ def test_a_source_distribution_has_all_files_of_a_build(unpacked: Path) -> None:
     assert not [name for name in inside if "cext/testing" in name or name.endswith(".so")]
 
 
-def test_a_source_distribution_has_the_pages_and_the_unit_of_systemd(unpacked: Path) -> None:
-    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
-    assert pages and all((unpacked / page).exists() for page in pages)
+def test_a_source_distribution_has_the_pages_the_examples_and_the_files_of_packages(unpacked: Path) -> None:
+    for folder in ("docs", "conf", "packaging"):
+        files = [path.relative_to(ROOT) for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix != ".pyc"]
+        assert files and [path for path in files if not (unpacked / path).exists()] == []
     assert all((unpacked / name).exists() for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "conf/mosq.service"))
 
 

@@ -41,6 +41,7 @@ ctypedef struct LogAbout:       # the client of a line, for log_format json. Una
 
 cdef enum:
     LOG_ID_MAX = 1000           # bytes of a client id in a record
+    ASSIGNED_ID_MAX = 64 + 36   # bytes of a client id that the broker made: prefix and UUID
 
 ctypedef struct Log:
     uint32_t mask               # types that are logged; checked before formatting
@@ -53,6 +54,7 @@ ctypedef struct Log:
     bint json                   # 1: records contain their client
     void* client                # Client whose packets are handled, or that the next line is about; NULL: none
     View connecting             # id of a client without a session, while its CONNECT is handled; p NULL: not known yet
+    uint8_t assigned[ASSIGNED_ID_MAX]   # the last client id that the broker made: `connecting` outlives the handler of CONNECT
     bint was_refused            # 1: a CONNACK refused it, and the line about its end follows
     uint8_t refused             # reason: a reason code of v5; 0: keepalive of a 3.x client
     char line[1001]             # LOG_LINE_MAX + 1: room in which the loop formats

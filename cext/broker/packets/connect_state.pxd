@@ -7,9 +7,6 @@ from cext.codec.encode cimport Connack
 from cext.codec.frame cimport Frame
 
 cdef enum:
-    ASSIGNED_MAX = 64 + 36              # bytes of an assigned client id: prefix and UUID
-
-cdef enum:
     # what the control plane has decided about the login
     LOGIN_OPEN = 0                      # nothing: first pass
     LOGIN_ALLOWED = 1
@@ -22,5 +19,4 @@ ctypedef struct Connecting:
     uint8_t login                       # LOGIN_*
     uint8_t id_was_empty                # the packet has no client id
     uint64_t changes                    # changes_of before the first change to the session
-    uint8_t assigned[ASSIGNED_MAX]      # the client id that the broker made
     uint8_t tls_name[TLS_NAME_MAX]      # user name from the certificate

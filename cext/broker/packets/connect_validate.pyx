@@ -113,7 +113,7 @@ cdef int check_id(Broker* b, Client* c, Connecting* k) noexcept nogil:
             return connect_refuse(b, c, RC_UNSPECIFIED, CONNACK3_IDENTIFIER_REJECTED)    # 0x80, as Mosquitto sends
         if k.login != LOGIN_OPEN:
             p.client_id = owned_view(&c.pending_packet.id)       # the id that the auth request contained
-        elif assign_id(b, c, k.assigned, &p.client_id) != 0:
+        elif assign_id(b, c, b.log.assigned, &p.client_id) != 0:
             return connect_refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
     # With use_username_as_clientid the pending packet has the user name, and the first pass has checked the assigned id.
     if not (k.id_was_empty and by_username and k.login != LOGIN_OPEN) and not prefix_allowed(b, p.client_id) \

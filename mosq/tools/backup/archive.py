@@ -6,13 +6,17 @@
                     size and its SHA-256; a field of its own head in the archive has the manifest's SHA-256
 
 A reader refuses an archive without manifest, of a newer format, with members that the manifest does not name, with a
-checksum that is wrong, and with names that leave the folder to which they are written. An archive of a version that
-wrote no checksum of the manifest is read, and the reader reports that.
+checksum that is wrong, and with names that leave the folder to which they are written. It takes memory for the
+manifest and for the heads of the members, each with a bound. An archive of a version that wrote no checksum of the
+manifest is read, and the reader reports that.
 """
 
+import grp
+import gzip
 import hashlib
 import json
 import os
+import pwd
 import tarfile
 import zlib
 
@@ -27,11 +31,40 @@ FORMAT = 1
 MANIFEST, CONFIG, STORE = "manifest.json", "config/", "store/"
 MANIFEST_SUM = "MOSQ.sha256"    # a field of the manifest's head, as POSIX allows to vendors
 MANIFEST_BYTES_MAX = 64 << 20
+MEMBERS_MAX = 500_000           # more than a manifest of MANIFEST_BYTES_MAX can name
 BLOCK_BYTES = 1 << 20
+GZIP = b"\x1f\x8b"              # the first bytes of a compressed archive
+SHOWN_MAX = 200
 
 
 class BackupError(Exception):
     """A backup or a restore is not done; the text says why, and what to do."""
+
+
+def shown(text: object) -> str:
+    """Return a text of an archive for a terminal: a part of it, without control characters."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(text)[:SHOWN_MAX])
+
+
+class Bounded:
+    """Reads an uncompressed archive. A head that names a size without bound is an error (tarfile would read it as a
+    whole), and so is a place that no file has."""
+
+    def __init__(self, file: "BinaryIO | gzip.GzipFile") -> None:
+        self._file = file
+        self.tell = file.tell
+
+    def read(self, count: int = -1) -> bytes:
+        """Return the next bytes. Raises ValueError if they are too many."""
+        if not 0 <= count <= MANIFEST_BYTES_MAX:
+            raise ValueError(f"a head names {count:,} bytes")
+        return self._file.read(count)
+
+    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place. Raises ValueError at a place that no file has."""
+        if not 0 <= place < 1 << 63:
+            raise ValueError(f"a head names the place {place:,}")
+        return self._file.seek(place, whence)
 
 
 class Limited:
@@ -60,6 +93,7 @@ class Writer:
         self._tar = tarfile.open(fileobj=file, mode="w:gz" if is_compressed else "w", format=tarfile.PAX_FORMAT,  # noqa: SIM115
                                  **({"compresslevel": 1} if is_compressed else {}))     # type: ignore[call-overload]
         self.members: dict[str, dict[str, Any]] = {}
+        self._names: dict[tuple[int, int], list[str]] = {}
 
     def add(self, name: str, file: "BinaryIO", step: "Callable[[int], None]",
             found: "os.stat_result | None" = None) -> None:
@@ -73,7 +107,17 @@ class Writer:
         source = Limited(file, member.size, step)
         self._tar.addfile(member, source)  # it only reads
         self.members[name] = {"size": member.size, "sha256": source.hash.hexdigest(), "mode": member.mode,
-                              "owner": [found.st_uid, found.st_gid]}
+                              "owner": [found.st_uid, found.st_gid], "names": self._names_of(found)}
+
+    def _names_of(self, found: "os.stat_result") -> list[str]:
+        """Return the names of a file's user and group: another machine may have other numbers for them."""
+        owner = found.st_uid, found.st_gid
+        if owner not in self._names:
+            try:
+                self._names[owner] = [pwd.getpwuid(owner[0]).pw_name, grp.getgrgid(owner[1]).gr_name]
+            except KeyError:
+                self._names[owner] = []
+        return self._names[owner]
 
     def end(self, about: "dict[str, Any]") -> None:
         """Add the manifest and the end of the archive."""
@@ -108,10 +152,13 @@ class Reader:
 
     def _read(self) -> None:
         try:
-            self._tar = tarfile.open(fileobj=self._file)        # noqa: SIM115
+            is_compressed = self._file.read(len(GZIP)) == GZIP
+            self._file.seek(0)
+            source = Bounded(gzip.GzipFile(fileobj=self._file) if is_compressed else self._file)
+            self._tar = tarfile.open(fileobj=source, mode="r:")     # type: ignore[call-overload]  # noqa: SIM115
             members = list(_forward(self._tar))
-        except (OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error) as error:
-            why = str(error).partition("\n")[0].rstrip(":")       # tarfile goes on with a line for each compression
+        except (OSError, EOFError, ValueError, OverflowError, RecursionError, tarfile.TarError, zlib.error) as error:
+            why = shown(str(error).rstrip(":."))
             raise BackupError(f"{self.path} is no archive of `mosq backup`, or it is damaged: {why}.") from None
         self._members = {member.name: member for member in members}
         self.manifest = self._manifest()
@@ -142,8 +189,10 @@ class Reader:
             if "sum" in manifest and wanted is None:
                 raise BackupError(f"{self.path} is damaged: the checksum of {MANIFEST} is missing. Take another "
                                   "backup.")
-            number, by = int(manifest["format"]), str(manifest["broker"])
-        except (OSError, EOFError, tarfile.TarError, ValueError, KeyError, TypeError, RecursionError):
+            number = int(manifest["format"])
+            by = manifest["broker"] = shown(manifest["broker"])
+        except (OSError, EOFError, tarfile.TarError, zlib.error, ValueError, KeyError, TypeError, OverflowError,
+                RecursionError):
             raise BackupError(f"{self.path} has a damaged manifest. Take another backup.") from None
         if number > FORMAT:
             raise BackupError(f"{self.path} was written by {by} in format {number}; this mosq {VERSION} reads formats "
@@ -172,7 +221,7 @@ class Reader:
             if not is_allowed or len(parts) < 2:
                 raise BackupError(f"{self.path}: the name {name!r} is not allowed in a backup.")
             if member is None or not member.isreg() or member.issparse() or member.size != one["size"]:
-                raise BackupError(f"{self.path} is damaged: {name} is missing or has another size.")
+                raise BackupError(f"{self.path} is damaged: {shown(name)} is missing or has another size.")
         if count != len(self.names) + 1:
             raise BackupError(f"{self.path} contains files that its manifest does not name. It was changed.")
 
@@ -198,7 +247,8 @@ class Reader:
                         out.write(block)
                     step(len(block))
                 if found.hexdigest() != self.names[name]["sha256"]:
-                    raise BackupError(f"{self.path} is damaged: {name} has another checksum. Take another backup.")
+                    raise BackupError(f"{self.path} is damaged: {shown(name)} has another checksum. Take another "
+                                      "backup.")
                 if out is not None:
                     out.flush()
                     os.fsync(out.fileno())
@@ -208,9 +258,12 @@ class Reader:
 
 
 def _forward(tar: tarfile.TarFile) -> "Iterator[tarfile.TarInfo]":
-    """Yield the members. Raises ValueError at a negative size, which would lead tarfile back to an earlier member."""
+    """Yield the members. Raises ValueError at a negative size, which would lead tarfile back to an earlier member, and
+    at more members than a manifest can name."""
     last = -1
-    for member in tar:
+    for count, member in enumerate(tar):
+        if count > MEMBERS_MAX:
+            raise ValueError(f"it has more than {MEMBERS_MAX:,} files")
         if member.size < 0 or member.offset <= last:
             raise ValueError(f"the size of {member.name[:80]!r} is wrong")
         last = member.offset

@@ -4,7 +4,7 @@ import os
 
 import click
 
-from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Reader
+from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Reader, shown
 from mosq.tools.terminal import Bars
 
 TYPE_CHECKING = False
@@ -175,7 +175,8 @@ def _restore(                           # parameters: the options of the command
 
 def _show(reader: Reader) -> None:
     about = reader.manifest
-    click.echo(f"{reader.path}: written by {about['broker']} at {about.get('made_at')}; all checksums are right.")
+    click.echo(f"{reader.path}: written by {about['broker']} at {shown(about.get('made_at'))}; "
+               "all checksums are right.")
     for name, one in sorted(reader.names.items()):
-        shown = name[len(CONFIG) - 1:] if name.startswith(CONFIG) else f"{about['store']}/{name[len(STORE):]}"
-        click.echo(f"  {one['size']:>14,}  {shown!r}"[:200])
+        place = name[len(CONFIG) - 1:] if name.startswith(CONFIG) else f"{about['store']}/{name[len(STORE):]}"
+        click.echo(f"  {one['size']:>14,}  {place!r}"[:200])

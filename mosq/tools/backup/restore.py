@@ -5,7 +5,9 @@ at any moment leaves either the old store or the new one. The old one stays, und
 """
 
 import ctypes
+import grp
 import os
+import pwd
 import shutil
 import time
 
@@ -29,7 +31,8 @@ def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, fo
     and group of the files, if root restores; None: those of the old store or of the backup. Raises BackupError."""
     names = reader.below(STORE)
     if not names:
-        raise BackupError(f"{reader.path} contains no store: its broker had no persistence.")
+        raise BackupError(f"{reader.path} contains no store: its broker had no persistence, or had "
+                          "stored nothing.")
     stage = folder + STAGE
     held = None
     try:
@@ -50,7 +53,8 @@ def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, fo
         _give(stage, owner or _owner_of(folder, reader, names[0]))
         return _in_place(stage, folder)
     except StoreError as error:
-        raise BackupError(f"{error} Stop the broker first." if "another" in str(error) else str(error)) from None
+        in_use, _, advice = str(error).partition("; stop it, ")
+        raise BackupError(f"{in_use}. Stop the broker first." if advice else str(error)) from None
     except OSError as error:
         raise BackupError(f"Nothing is restored: {error.filename or folder}: {error.strerror}.") from None
     finally:
@@ -80,14 +84,31 @@ def _sync(folder: str) -> None:
 
 
 def _owner_of(folder: str, reader: Reader, name: str) -> tuple[int, int] | None:
-    """Return user and group of the old store, else of the store in the backup."""
+    """Return user and group of the old store, else those of the file in the backup: by their names, and by their
+    numbers if no user of this machine has that number. None: the files stay root's."""
     if os.path.isdir(folder):
         found = os.stat(folder)
         return found.st_uid, found.st_gid
-    owner = reader.names[name].get("owner")
-    if isinstance(owner, list) and len(owner) == 2 and all(isinstance(one, int) and 0 <= one < ID_END for one in owner):
-        return owner[0], owner[1]
-    return None
+    owner, names = reader.names[name].get("owner"), reader.names[name].get("names")
+    if not isinstance(names, list) or len(names) != 2:
+        names = None
+    if names is not None:
+        try:
+            return pwd.getpwnam(str(names[0])).pw_uid, grp.getgrnam(str(names[1])).gr_gid
+        except (KeyError, ValueError):          # this machine has no such user
+            pass
+    if (not isinstance(owner, list) or len(owner) != 2
+            or not all(isinstance(one, int) and 0 <= one < ID_END for one in owner)):
+        return None
+    return None if names is not None and _is_taken(owner[0]) else (owner[0], owner[1])
+
+
+def _is_taken(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
 
 
 def _give(folder: str, owner: tuple[int, int] | None) -> None:

@@ -10,7 +10,7 @@ import time
 from mosq.config.errors import ConfigError
 from mosq.config.parser import load_config
 from mosq.server.storage import store_place
-from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Writer
+from mosq.tools.backup.archive import CONFIG, GZIP, STORE, BackupError, Writer
 from mosq.tools.backup.sources import OpenFiles, config_files, config_name, copy_store, open_streams
 from mosq.tools.db.mark import sync_folder
 from mosq.tools.db.store import LOCK, SEGMENT, StoreSource
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int], Callable[[int], None]]
 
 PARTIAL = ".partial"
-GZIP = b"\x1f\x8b"               # the first bytes of a compressed archive
 
 
 class Saved:
@@ -76,12 +75,17 @@ def save(conf: str, target: str, with_secrets: bool, force: bool, progress: "Pro
 
 def _open_partial(path: str) -> int:
     """Open and lock the file that is being written, and empty what a killed backup left in it. Raises OSError, and
-    BackupError if another backup writes it."""
+    BackupError if another backup writes it, or if it is not this user's alone."""
     while True:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, stat.S_IRUSR | stat.S_IWUSR)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                     stat.S_IRUSR | stat.S_IWUSR)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.lexists(path) and os.path.samestat(os.lstat(path), os.fstat(fd)):
+            found = os.fstat(fd)
+            if found.st_uid != os.geteuid() or found.st_nlink > 1 or not stat.S_ISREG(found.st_mode):
+                raise BackupError(f"{path} belongs to another user or has another name too, so the archive would not "
+                                  "be secret. Remove it, or choose another folder.")
+            if os.path.lexists(path) and os.path.samestat(os.lstat(path), found):
                 os.fchmod(fd, stat.S_IRUSR | stat.S_IWUSR)
                 os.ftruncate(fd, 0)
                 return fd

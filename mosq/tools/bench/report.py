@@ -34,8 +34,9 @@ def phase_lines(phase: Phase) -> Iterator[str]:
     mark = "" if phase.complete else "   (not complete)"
     yield f"{phase.name}: {phase.rate:,.0f} {phase.unit}s/s; {phase.per:,} in {phase.seconds:.3f} s{mark}"
     if phase.expected or phase.published:
-        yield (f"  counts     published {phase.published:,}, delivered {phase.delivered:,} of {phase.expected:,} "
-               f"expected; lost {phase.lost:,}, duplicates {phase.duplicates:,}, out of order {phase.out_of_order:,}")
+        yield (f"  counts     published {phase.published:,}, delivered {phase.delivered:,}; of {phase.expected:,} "
+               f"with the warm-up: lost {phase.lost:,}, duplicates {phase.duplicates:,}, "
+               f"out of order {phase.out_of_order:,}")
     odd = {"outstanding": phase.outstanding, "refused": phase.refused, "never sent": phase.unsent,
            "not acknowledged": phase.unacknowledged,
            "connections lost": phase.closed, "foreign messages": phase.foreign,
