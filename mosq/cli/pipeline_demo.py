@@ -4,7 +4,6 @@ Everything lies in one folder, which stays.
 """
 
 import contextlib
-import importlib.util
 import itertools
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mosq.cli.commands import main as mosq
-from mosq.cli.pipeline.options import EXIT_OK, guarded
+from mosq.cli.pipeline.options import guarded
 from mosq.pipeline import MosqPipelineError, settings, weather
 from mosq.pipeline.lake.lock import Lock
 from mosq.pipeline.runs import jobs, status
@@ -66,11 +65,13 @@ name = "telemetry"
 topic = "site/+/+/telemetry"
 format = "json"
 schema = "temperature DOUBLE, unit STRING, n BIGINT"
+values = ["temperature"]
 
 [[silver]]
 name = "power"
 topic = "site/+/+/power"
 format = "number"
+values = ["value"]
 """
 # a cluster of this machine: a master and two workers
 CLUSTER = """\
@@ -155,7 +156,7 @@ def _scene(data: str, seconds: int, devices: int) -> Scene:
         return Scene(
             "weather/#",
             weather.SILVER,
-            "",
+            weather.ABOUT,
             weather.QUESTION,
             lambda port: weather.Weather("127.0.0.1", port, seconds),
             f"{n:,} measurements of the weather in Seattle and San Francisco",
@@ -210,14 +211,21 @@ def _shown(folder: Path, seconds: int, scene: Scene) -> int:
         broker.kill()
         broker.wait()
     click.echo(status.text(status.status(found, with_audit=True)))
-    if scene.about:
-        click.echo(scene.about)
-    if made := mosq(["pipeline", "report", "-s", str(found.file), "--out", str(folder / "report")]):
-        return made
-    if importlib.util.find_spec("duckdb") is not None:
-        click.echo(f"\nmosq pipeline sql -s {found.file} \"{scene.question}\"")
-        return mosq(["pipeline", "sql", "-s", str(found.file), scene.question])
-    return EXIT_OK
+    click.echo(scene.about)
+    click.echo(f"\nmosq pipeline sql -s {found.file} \"{scene.question}\"\n")
+    click.echo("\n".join(_answered(spark, found, scene.question)))
+    return mosq(["pipeline", "report", "-s", str(found.file), "--out", str(folder / "report")])
+
+
+def _answered(spark: Any, found: settings.Settings, question: str) -> list[str]:
+    """Return the answer to a question in SQL as lines. Spark gives it: DuckDB may not be installed."""
+    from mosq.cli.pipeline.sql import as_table
+    from mosq.pipeline import frames
+
+    frames.register(spark, found)
+    answer = spark.sql(question).toArrow()
+    rows = list(zip(*(column.to_pylist() for column in answer.columns), strict=True))
+    return as_table(answer.column_names, rows)
 
 
 if __name__ == "__main__":

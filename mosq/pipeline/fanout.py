@@ -16,6 +16,7 @@ from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
 from mosq.pipeline.matching import Matching
 from mosq.pipeline.matching_files import CLIENT, FILTER, TOPIC, valid_filters
+from mosq.pipeline.rows.tables import FANOUT
 from mosq.pipeline.subscriptions import subscribed
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.settings import Settings
 
-TABLE = "gold/fanout"
 SOURCE = "gold/traffic"
 SCHEMA = pa.schema(
     [("node", pa.string()), (TOPIC, pa.string()), ("subscribers", pa.int64()), ("messages", pa.int64())]
@@ -38,7 +38,7 @@ def write(spark: "SparkSession", settings: "Settings") -> bool:
     bronze = frames.frame(spark, settings, "bronze")
     if source is None or source.identity is None:
         return False
-    table = Table.open(place, TABLE)
+    table = Table.open(place, FANOUT)
     if (table is not None and table.done(APP) >= source.version) or bronze.where("kind > 1").isEmpty():
         return False
     standing = subscribed(bronze).select("node", FILTER, CLIENT).toArrow()
@@ -54,7 +54,7 @@ def write(spark: "SparkSession", settings: "Settings") -> bool:
     finally:
         topics.unpersist()
     if table is None:
-        table = Table.create(place, TABLE, SCHEMA, source.identity, partition_by=())
+        table = Table.create(place, FANOUT, SCHEMA, source.identity, partition_by=())
     return table.replace(rows, APP, source.version)
 
 

@@ -1,25 +1,34 @@
 """Read tables with Spark, without Delta's jars.
 
-`deltalake` reads the log of a table and names the files of its newest version; Spark reads those files. So a frame is a
-snapshot: later commits do not change it. It can be read for as long as the table keeps replaced files (VACUUM).
+`deltalake` reads the log of a table and names the files of its newest version. Spark reads those files; tasks read them
+with pyarrow if they are in object storage. So a frame is a snapshot: later commits do not change it. It can be read for
+as long as the table keeps replaced files (VACUUM).
 """
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from mosq.pipeline import MosqPipelineError, views
+from mosq.pipeline.lake.parts import DATE
 from mosq.pipeline.lake.places import Place, absolute, place_of
 from mosq.pipeline.lake.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    import datetime
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
     from mosq.pipeline.settings import Settings
 
 GOLD = ("traffic", "latency", "drops", "churn", "late", "devices", "backlog", "fanout", "telemetry")
+FILES_DDL = "path string, date date, size bigint"
+TASKS_OF_A_CORE = 4
+ROWS_AT_ONCE, BYTES_AT_ONCE = 65_536, 32 << 20
 GLOB = re.compile(r"([\\*?\[\]{}])")  # Spark takes a path for a pattern
 
 
@@ -51,19 +60,60 @@ def frame(spark: "SparkSession", settings: "Settings", name: str) -> "DataFrame"
     return of_snapshot(spark, place_of(settings).child(name), table)
 
 
-def of_snapshot(spark: "SparkSession", place: "Place", table: Table) -> "DataFrame":
-    """Return the rows of an open table, which lies in `place`."""
+def of_snapshot(
+    spark: "SparkSession", place: "Place", table: Table, date: "datetime.date | None" = None
+) -> "DataFrame":
+    """Return the rows of an open table, which lies in `place`; with a date only those of its files."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(table.schema)
-    files = table.files()
-    if not files:
+    adds = [add for add in table.adds().to_pylist() if date is None or add[f"partition.{DATE}"] == date]
+    if not adds:
         return spark.createDataFrame([], schema)
+    if not place.is_local:
+        # Spark would need a jar for each kind of storage, and access options of its own
+        rows = [(add["path"], add.get(f"partition.{DATE}"), add["size_bytes"]) for add in adds]
+        tasks = min(len(rows), TASKS_OF_A_CORE * spark.sparkContext.defaultParallelism)
+        return spark.createDataFrame(rows, FILES_DDL).repartition(tasks).mapInArrow(Files(place, table.schema), schema)
+    files = [f"{place.uri}/{add['path']}" for add in adds]
     base = f"file:{place.path}" if place.is_local else place.spark
     # only the paths are patterns for Spark, basePath is not
     paths = (_escaped(base + file.removeprefix(place.uri)) for file in files)
     rows = spark.read.schema(schema).option("basePath", base).parquet(*paths)
     return rows.select(*_quoted(table.schema.names))
+
+
+@dataclass(frozen=True)
+class Files:
+    """Read files of a table in a task, with the access of the place; a batch of the input has FILES_DDL."""
+
+    place: "Place"
+    schema: pa.Schema
+
+    def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        from pyarrow import parquet
+
+        files, base = self.place.filesystem()
+        for batch in batches:
+            for one in batch.to_pylist():
+                with files.open_input_file(f"{base}/{one['path']}" if base else one["path"]) as opened:
+                    found = parquet.ParquetFile(opened)
+                    a_row = max(1, one["size"] // max(1, found.metadata.num_rows))
+                    most = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE // a_row))
+                    for rows in found.iter_batches(most):
+                        yield self._whole(rows, one["date"])
+
+    def _whole(self, rows: pa.RecordBatch, date: "datetime.date | None") -> pa.RecordBatch:
+        """Return rows with all columns of the table: those that the file lacks are null."""
+        columns = [
+            pa.repeat(pa.scalar(date, field.type), rows.num_rows)
+            if field.name == DATE and DATE not in rows.schema.names
+            else rows[field.name].cast(field.type)
+            if field.name in rows.schema.names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in self.schema
+        ]
+        return pa.record_batch(columns, schema=self.schema)
 
 
 def of_path(spark: "SparkSession", path: str) -> "DataFrame | None":

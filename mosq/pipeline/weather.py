@@ -9,6 +9,7 @@ import importlib.util
 import json
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +31,19 @@ name = "daily"
 topic = "weather/+/daily"
 format = "json"
 schema = "day DATE, precipitation DOUBLE, temp_max DOUBLE, temp_min DOUBLE, wind DOUBLE, weather STRING"
+values = ["temp_max", "temp_min", "precipitation"]
 
 [[silver]]
 name = "hourly"
 topic = "weather/+/hourly"
 format = "csv"
 schema = "at TIMESTAMP, fahrenheit DOUBLE"
+values = ["fahrenheit"]
 """
+ABOUT = """
+All of this was measured: the weather in Seattle (2012 to 2015), the temperatures of Seattle and San Francisco in 2010.
+Each series takes the whole time of the demonstration, so a window of gold is weeks or months of weather. The page has
+the curves in its section "Values"; that the stations are silent now is only the end of the data."""
 QUESTION = (
     "SELECT month(day) AS month, round(avg((temp_min + temp_max) / 2), 1) AS celsius,"
     " round(sum(precipitation) / count(DISTINCT year(day)), 1) AS rain_mm,"
@@ -62,6 +69,17 @@ def messages() -> list[Message]:
         return sorted([*_daily(here / DAILY), *(one for city in HOURLY for one in _hourly(here, city))])
     except (OSError, KeyError, ValueError) as error:
         raise MosqPipelineError(f"{here}: another version of {PACKAGE} than is expected ({error}): {MISSING}") from None
+
+
+def paced(found: list[Message]) -> "list[tuple[float, str, str]]":
+    """Return (part of the time, topic, payload) in the order of sending: each topic takes the whole time."""
+    n = Counter(topic for _, topic, _ in found)
+    sent: Counter[str] = Counter()
+    timed = []
+    for _, topic, payload in found:
+        timed.append((sent[topic] / n[topic], topic, payload))
+        sent[topic] += 1
+    return sorted(timed, key=lambda one: one[0])
 
 
 def _daily(path: Path) -> "Iterator[Message]":
@@ -97,7 +115,7 @@ class Weather(threading.Thread):
         from paho.mqtt.enums import CallbackAPIVersion
 
         super().__init__(name="weather", daemon=True)
-        self.messages = messages()
+        self.messages = paced(messages())
         self.seconds, self.sent = seconds, 0
         self.hurry = threading.Event()
         self.error: Exception | None = None
@@ -116,8 +134,8 @@ class Weather(threading.Thread):
 
     def _run(self) -> None:
         began, last = time.monotonic(), {}
-        for i, (_, topic, payload) in enumerate(self.messages):
-            due = began + self.seconds * i / len(self.messages)
+        for part, topic, payload in self.messages:
+            due = began + self.seconds * part
             while not self.hurry.is_set() and time.monotonic() < due:
                 self.hurry.wait(min(TICK_S, max(0.0, due - time.monotonic())))
             city = topic.split("/")[1]

@@ -64,7 +64,16 @@ def arrow(wrong: bool = True) -> dict[str, pa.Table]:
         last[row["client_id"], row["session"]] = row
     return {**{name: table(rows) for name, rows in by_key.items()}, "latency": table(latency), "drops": table(drops), "churn": table(churn),
             "sessions": table(sessions, reason=pa.string()), "fanout": table(fanout), "backlog": table(backlog), "audit": table(list(last.values())),
-            "late": table([{**window(3), "rows": 12}, {**window(4), "rows": 1}]), **devices()}
+            "late": table([{**window(3), "rows": 12}, {**window(4), "rows": 1}]), "telemetry": values(), **devices()}
+
+
+def values() -> pa.Table:
+    """Return the view of values: two topics of one field, also below zero, and ten topics of another one."""
+    rows = [{**window(i), "node": "n1", "silver": silver, "topic": topic, "field": field, "count": 4, "min": mean - 1.0, "max": mean + 3.0, "sum": 4 * mean}
+            for i in range(WINDOWS)
+            for silver, field, topics in (("temps", "celsius", ("north", "south")), ("power", "value", [f"meter/{n}" for n in range(10)]))
+            for at, topic in enumerate(topics) for mean in [float(10 * at - i / 6)]]
+    return table(rows, field=pa.string(), min=pa.float64(), max=pa.float64(), sum=pa.float64())
 
 
 def devices() -> dict[str, pa.Table]:

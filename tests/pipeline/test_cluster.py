@@ -20,7 +20,7 @@ import pytest
 from mosq.cli.commands import main
 from mosq.pipeline import MosqPipelineError, settings
 from mosq.pipeline.cluster import package, probe
-from mosq.pipeline.runs import progress
+from mosq.pipeline.runs import progress, verify
 from tests.durable.test_restart import Kept
 from tests.pipeline import clusters, kills
 from tests.pipeline.journals import Journal
@@ -151,6 +151,35 @@ def test_doctor_of_executors_without_packages(tmp_path: Path) -> None:
         file.write_text(lines)
         status, said = doctor(file, running.url)
         assert status == 1 and "has no package pyarrow" in said and "mosq pipeline package" in said, said
+
+
+@pytest.mark.part("cluster")
+def test_the_archive_serves_executors_without_packages(tmp_path: Path) -> None:
+    """Hide every package of the archive from the workers, and send the archive: doctor and a run need nothing else of them."""
+    archive = tmp_path / "packages.zip"
+    package.make(archive)
+    hidden = {SITE / file.split("/")[0] for name in package.needed() for _, file in package.files_of(name)}
+    folders = sorted(one for one in hidden if one.is_dir() and one.suffix != ".dist-info" and one.name != "__pycache__")
+    assert {"pyarrow", "pandas", "numpy", "deltalake", "google"} <= {one.name for one in folders}
+    stream = Journal(tmp_path / "streams", "tele")
+    stream.fill(100)
+    stream.close()
+    file = tmp_path / "pipeline.toml"
+    rules = "".join(f'[[silver]]\nname = "{name}"\ntopic = "{topic}"\nformat = "{form}"\n'
+                    for name, topic, form in (("numbers", "t/#", "number"), ("metrics", "spBv1.0/#", "sparkplug")))
+    with clusters.cluster(tmp_path / "cluster", "mosqa", hidden=folders) as running:
+        begin = f'[pipeline]\njournal = "streams"\nmaster = "{running.url}"\n{rules}[spark]\n{running.settings}'
+        file.write_text(begin)
+        status, said = doctor(file, running.url)
+        assert status == 1 and "has no package pyarrow" in said, said
+        file.write_text(f'{begin}"{package.ARCHIVES}" = "{package.archive_option(archive)}"\n')
+        status, said = doctor(file, running.url)
+        assert status == 0, said
+        done = subprocess.run(command("run", "--once", "-s", file), cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    found = settings.load(tmp_path)
+    assert progress.after(found)["rows"] == {"bronze": 100, "silver/numbers": 100}
+    assert verify.verify(found).faults == []
 
 
 @pytest.mark.part("cluster")

@@ -151,6 +151,23 @@ def test_lanes_share_the_messages(broker: Broker, spool: Path) -> None:
     assert ReadOptions(options).name != ReadOptions({**options, "lanes": "2"}).name
 
 
+def test_messages_beyond_the_queue_of_the_broker_never_come(spool: Path) -> None:
+    """Test what the page says of max_queued_messages, which the client cannot see."""
+    with Broker(KEPT.replace("max_queued_messages 0", "max_queued_messages 10\nmax_inflight_messages 0")) as small:
+        options = options_of(small, spool, drainTime="0.3s")
+        create_sessions(options)
+        publish(small, spool, [b"%d" % i for i in range(30)])
+        receiver = Receiver(ReadOptions(options))
+        receiver.start()
+        publish(small, spool, [b"later"])
+        until(lambda: any(record.payload == b"later" for record in records(spool)))
+        receiver.drain()
+        receiver.stop()
+    found = records(spool)
+    assert [record.payload for record in found] == [*(b"%d" % i for i in range(10)), b"later"]
+    assert {record.kind for record in found} == {1}, "no row stands for the lost messages"
+
+
 def test_a_publisher_may_give_the_key(kept_broker: Broker, spool: Path) -> None:
     receiver = Receiver(ReadOptions(options_of(kept_broker, spool, keyProperty="id")))
     receiver.start()

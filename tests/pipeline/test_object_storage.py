@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 import subprocess
@@ -16,7 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mosq.cli.commands import main
-from mosq.pipeline import MosqPipelineError, settings
+from mosq.pipeline import MosqPipelineError, frames, settings
+from mosq.pipeline.duck import Duck
 from mosq.pipeline.lake import upkeep
 from mosq.pipeline.lake.places import Place, place_of
 from mosq.pipeline.lake.table import Table
@@ -109,6 +111,39 @@ def test_a_killed_run_of_spark(spark: SparkSession, storage: dict[str, str], tmp
     jobs.run(spark, found, once=True, log=lambda line: None)
     stream.close()
     assert verify.verify(found).faults == [] and progress.after(found)["rows"] == {"bronze": 2 * MESSAGES, "silver/numbers": 2 * MESSAGES}
+
+
+@pytest.mark.part("spark")
+def test_spark_reads_the_tables_of_a_rebuild_and_of_a_report(spark: SparkSession, storage: dict[str, str], tmp_path: Path) -> None:
+    """An inferred schema, a rebuild and the views read tables with Spark, which has no jar for S3."""
+    stream = Journal(tmp_path / "streams", "tele")
+    found = configured(tmp_path, storage, "s3a://bucket/read/tables")
+    text = found.file.read_text()
+    found.file.write_text(text.replace('format = "number"', 'format = "json"'))
+    found = settings.load(tmp_path)
+    for i in range(MESSAGES):
+        stream.put(f"t/{i % 7}", b'{"n": %d, "late": 1.5}' % (2**53 + i) if i % 10 else b"{")
+        if i == MESSAGES // 2:
+            stream.now_us += 86_400_000_000
+    stream.commit()
+    stream.close()
+    jobs.run(spark, found, once=True, log=lambda line: None)
+    good = MESSAGES - MESSAGES // 10
+    assert progress.after(found)["rows"] == {"bronze": MESSAGES, "silver/numbers": good, "quarantine": MESSAGES // 10}
+    found.file.write_text(text.replace('format = "number"', 'format = "json"\nschema = "n BIGINT"'))
+    found = settings.load(tmp_path)
+    jobs.run_rebuild(spark, found, log=lambda line: None)
+    assert verify.verify(found).faults == []
+    frames.register(spark, found)
+    assert spark.sql("SELECT count(*), count(DISTINCT seq), count(DISTINCT date), sum(n - 9007199254740992) FROM silver_numbers").collect()[0] == (
+        good, good, 2, sum(i for i in range(MESSAGES) if i % 10))
+    assert spark.sql("SELECT sum(messages) FROM topics").collect()[0][0] == MESSAGES
+    with contextlib.closing(Duck(found)) as duck:
+        columns = "node, stream, shard, seq, date, time, topic, client_id, payload, retain"
+        ours = duck.query(f"SELECT {columns} FROM bronze ORDER BY seq").to_pylist()
+    theirs = [row.asDict() for row in spark.sql(f"SELECT {columns} FROM bronze ORDER BY seq").collect()]
+    assert [{**row, "time": row["time"].replace(tzinfo=None), "payload": bytes(row["payload"])} for row in theirs] == [
+        {**row, "time": row["time"].replace(tzinfo=None)} for row in ours]
 
 
 def test_checkpoints_of_other_tables_are_refused(storage: dict[str, str], tmp_path: Path) -> None:

@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.report import about_devices, about_sessions, gather, sections
+from mosq.pipeline.report import about_devices, about_sessions, about_values, gather, sections
 from mosq.pipeline.report.gather import Tables
 from mosq.pipeline.report.make import contents, write
+from mosq.tools.bench.html.parts import Lines
 from tests.pipeline import gold
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 CHROMIUM = "/usr/bin/chromium-headless-shell"       # Debian's; playwright's own cannot be downloaded everywhere
 COLOURS_LEAST = 150            # the smoothed letters of two lines alone have 80
-SECTIONS = ["audit", "source", "traffic", "topics", "clients", "prefixes", "latency", "fanout", "drops", "churn", "devices", "backlog",
+SECTIONS = ["audit", "source", "traffic", "values", "topics", "clients", "prefixes", "latency", "fanout", "drops", "churn", "devices", "backlog",
             "quarantine", "late"]
 
 
@@ -118,6 +120,29 @@ def test_devices_are_offline_silent_or_unusual(made: Tables) -> None:
     offline, gaps, rates = ([[cell.text for cell in row] for row in table.rows] for table in section.tables)
     assert offline[0][:3] == ["pump", "n1", "offline"] and [row[4] for row in gaps] == ["still silent", "2026-11-01 12:00:20"] and rates[0][4:] == ["60", "20", "14", "26"]
     assert not about_devices.devices(Tables({})).filled
+
+
+def test_values_have_a_line_for_each_topic_or_one_for_all(made: Tables) -> None:
+    section = about_values.values(made)
+    assert dict(section.facts) == {"Values": "2,880", "Fields": "2"}
+    assert [[cell.text for cell in row] for row in section.tables[0].rows] == [
+        ["power", "value", "2,400", "10", "-10.8", "40.1", "93.0"], ["temps", "celsius", "480", "2", "-10.8", "0.0833", "13.0"]]
+    power, temps = section.charts
+    assert isinstance(power, Lines) and isinstance(temps, Lines)
+    assert [line.label for line in power.lines] == ["all topics"] and [line.label for line in temps.lines] == ["north", "south"]
+    first = [line.points[0][1] for line in (*power.lines, *temps.lines)]
+    assert [(one.median, one.least, one.most) for one in first] == [(45.0, -1.0, 93.0), (0.0, 0.0, 0.0), (10.0, 10.0, 10.0)]
+    assert {len(line.points) for chart in (power, temps) for line in chart.lines} == {gold.WINDOWS}
+    assert not about_values.values(Tables({})).filled
+
+
+def test_a_long_table_of_devices_is_folded(spark: SparkSession) -> None:
+    offline = [{"node": "n", "client_id": f"c{i:02}", "online": False, "state": "offline", "since": gold.BEGIN, "reason": 0, "connects": 1} for i in range(40)]
+    frames = {"devices": spark.createDataFrame(gold.table([{"topic": "t", "client_id": "c00"}])),
+              "presence": spark.createDataFrame(gold.table(offline, online=pa.bool_(), state=pa.string(), since=pa.timestamp("us", "UTC")))}
+    section = about_devices.devices(Tables(frames))
+    assert len(section.tables[0].rows) == gather.BARS
+    assert [(title, len(one.rows)) for title, one in section.folded] == [("Offline clients, the last ones first: the first 40", 40)]
 
 
 def test_fan_out_and_lag_and_reasons(made: Tables) -> None:

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from mosq.pipeline import MosqPipelineError, settings
+from mosq.pipeline import MosqPipelineError, fanout, settings
 from mosq.pipeline.duck import Duck
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
@@ -366,6 +366,34 @@ def test_a_changed_declaration_asks_for_a_rebuild(site: Site) -> None:
     site.set(SETTINGS.replace("1 hour", "2 hours"))
     with pytest.raises(MosqPipelineError, match=r"\[\[silver\]\] differs .* \(t\)"):
         Batches(site.settings)
+
+
+def test_rows_of_a_removed_rule_leave_the_disk(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Test that `compact` and the upkeep of a run delete the files of a rule that a rebuild has emptied."""
+    site.fill()
+    Batches(site.settings).all()
+    without_spark(site, monkeypatch)
+    site.set(SETTINGS.partition('[[silver]]\nname = "power"')[0])
+    rebuilt(site)
+    old = site.table("silver/power")
+    assert old.rows() == 0 and list(old.place.path.rglob("*.parquet"))
+    tend = Batches(site.settings).jobs.tending
+    tend.full_at = 0.0
+    monkeypatch.setattr(Table, "kept_s", 0)
+    tend.step(progress.after(site.settings))
+    assert not list(old.place.path.rglob("date=*/*.parquet"))
+    assert any(line.startswith("silver/power: ") for line in tending.compact_all(site.settings))
+
+
+def test_an_erasure_reaches_the_fan_out(site: Site) -> None:
+    """`report` writes this table, and no batch does."""
+    site.fill()
+    Batches(site.settings).all()
+    table = Table.create(place_of(site.settings), "gold/fanout", fanout.SCHEMA, str(site.table("bronze").identity), ())
+    table.replace(pa.Table.from_pylist([{"node": "here", "topic": topic, "subscribers": 1, "messages": 1} for topic in ("t/0", "t/1")],
+                                       fanout.SCHEMA), "", 0)
+    assert tending.erase(site.settings, None, "t/0", lambda line: None)
+    assert table.refresh().read()["topic"].to_pylist() == ["t/1"]
 
 
 @pytest.mark.part("kills")

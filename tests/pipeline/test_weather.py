@@ -50,8 +50,19 @@ def test_each_measurement_is_replayed_once(package: Path, tmp_path: Path) -> Non
     # gold has the newest measurement of each city
     last = duck.query("SELECT client_id, number FROM last_values WHERE field = 'fahrenheit' ORDER BY client_id").to_pylist()
     assert [tuple(row.values()) for row in last] == [("station-san-francisco", 47.8), ("station-seattle", 39.2)]
+    assert duck.query("SELECT silver, field, max(max) AS most FROM telemetry GROUP BY ALL ORDER BY ALL").to_pylist() == [
+        {"silver": "daily", "field": field, "most": most} for field, most in (("precipitation", 2.5), ("temp_max", 30.0), ("temp_min", 20.0))
+    ] + [{"silver": "hourly", "field": "fahrenheit", "most": 47.8}]
     assert duck.query("SELECT count(*) AS n FROM quarantine").to_pylist() == [{"n": 0}]
     duck.close()
+
+
+def test_each_series_takes_the_whole_time(package: Path) -> None:
+    """The hourly series are of 2010 and the daily one is of later years: in the order of their time, that one would come in the last moment."""
+    sent = weather.paced(weather.messages())
+    assert sorted(part for part, topic, _ in sent if topic == "weather/seattle/daily") == [0, 1 / 4, 1 / 2, 3 / 4]
+    assert [part for part, topic, _ in sent if topic == "weather/seattle/hourly"] == [0, 1 / 2]
+    assert sent == sorted(sent, key=lambda one: one[0])
 
 
 def test_a_missing_or_changed_package_is_reported(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

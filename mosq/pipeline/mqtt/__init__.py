@@ -52,7 +52,8 @@ class MqttSource(DataSource):
 def create_sessions(options: "Mapping[str, str]") -> None:
     """Create the sessions and subscriptions of a read, so that the broker queues messages from now on.
 
-    Messages that were published before the first SUBSCRIBE are never received.
+    Messages that were published before the first SUBSCRIBE are never received, nor those that the broker drops
+    because the queue of a session has `max_queued_messages`.
     """
     from mosq.pipeline.mqtt.receiver import Receiver
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline.report import gather
-from mosq.pipeline.report.showing import figures, moment, names, number, seconds
-from mosq.tools.bench.html.parts import Cell, Section, Table, words
+from mosq.pipeline.report.showing import figures, listed, moment, names, number, seconds
+from mosq.tools.bench.html.parts import Cell, Head, Section, words
 
 if TYPE_CHECKING:
     from mosq.pipeline.report.gather import Tables
@@ -55,7 +55,7 @@ def _presence(tables: Tables, section: Section) -> None:
             )
             for row in rows
         )
-        section.tables.append(Table("Offline clients, the last ones first", heads, tuple(cells)))
+        _add(section, "Offline clients, the last ones first", heads, tuple(cells))
 
 
 def _gaps(tables: Tables, section: Section) -> None:
@@ -69,7 +69,7 @@ def _gaps(tables: Tables, section: Section) -> None:
     rows = frame.orderBy(f.desc("gap_s"), "topic", "client_id").limit(gather.LISTED).collect()
     if rows:
         heads = (*names("Topic", "Client", "Node", "From", "To"), *figures("Gap", "Usual interval", "Missing"))
-        section.tables.append(Table("Longest gaps", heads, tuple(map(_gap, rows))))
+        _add(section, "Longest gaps", heads, tuple(map(_gap, rows)))
 
 
 def _gap(row: Any) -> tuple[Cell, ...]:
@@ -106,4 +106,11 @@ def _rates(tables: Tables, section: Section) -> None:
             )
             for row in rows
         )
-        section.tables.append(Table("Most unusual rates", heads, tuple(cells)))
+        _add(section, "Most unusual rates", heads, tuple(cells))
+
+
+def _add(section: Section, title: str, heads: tuple[Head, ...], rows: tuple[tuple[Cell, ...], ...]) -> None:
+    """Add a table of the first rows, and a folded one of all if there are more."""
+    first, folded = listed(title, heads, rows)
+    section.tables += first
+    section.folded += [(f"{title}: {label[0].lower()}{label[1:]}", table) for label, table in folded]

@@ -37,7 +37,7 @@ class Tables:
     """Hold the tables that exist; a missing one is None.
 
     The keys of `gold`: topics, clients, prefixes, latency, drops, churn, sessions, presence, devices, last_values,
-    gaps, rates, backlog, audit, fanout, late (docs/pipeline.md).
+    gaps, rates, backlog, audit, fanout, late, telemetry (docs/pipeline.md).
     """
 
     gold: Mapping[str, DataFrame]

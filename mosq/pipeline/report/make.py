@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.report import about_devices, about_sessions, left_out, sections
+from mosq.pipeline.report import about_devices, about_sessions, about_values, left_out, sections
 from mosq.pipeline.report.showing import names
 from mosq.tools.bench.html import csv_files
 from mosq.tools.bench.html.page import Kind, page
@@ -34,6 +34,7 @@ def contents(tables: Tables, progress: Callable[[str], None], more: list[Section
         ("audit", about_sessions.audit),
         ("source", sections.source),
         ("traffic", sections.traffic),
+        ("values", about_values.values),
         ("topics", lambda t: sections.ranked(t, "topics", "topic", "Topics", "Topics with most messages, over time.")),
         ("clients", lambda t: sections.ranked(t, "clients", "client_id", "Clients", "Clients that publish most.")),
         (

@@ -98,6 +98,7 @@ GOLD = {
 }
 # the values of silver by the time of the event (telemetry.py); MERGE joins the rows of a key with telemetry.folded
 TELEMETRY = "gold/telemetry"
+FANOUT = "gold/fanout"  # written by `report`, as a whole
 TELEMETRY_SCHEMA = pa.schema(
     [
         *WINDOW,

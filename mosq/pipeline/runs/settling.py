@@ -18,6 +18,7 @@ from mosq.pipeline.runs.tableset import QUARANTINE, TableSet, rules
 from mosq.tools.table import shown
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Callable
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -169,12 +170,14 @@ def of_rule(settings: "Settings", name: str) -> "Column":
     return F.lit(False)
 
 
-def bronze(spark: "SparkSession", tables: TableSet, upto: dict[str, int]) -> "DataFrame":
-    """Return the rows of bronze before the sequence numbers of each "node/stream/shard"."""
+def bronze(
+    spark: "SparkSession", tables: TableSet, upto: dict[str, int], date: "datetime.date | None" = None
+) -> "DataFrame":
+    """Return the rows of bronze before the sequence numbers of each "node/stream/shard"; with a date, its rows."""
     from pyspark.sql import functions as F  # noqa: N812
 
     table = tables.table("bronze").refresh()
-    rows = frames.of_snapshot(spark, table.place, table)
+    rows = frames.of_snapshot(spark, table.place, table, date)
     place = F.concat_ws("/", "node", "stream", F.col("shard").cast("string"))
     ends = [F.lit(one) for pair in sorted(upto.items()) for one in pair]
     return rows.where(F.col("seq") < F.try_element_at(F.create_map(*ends), place)) if ends else rows.limit(0)

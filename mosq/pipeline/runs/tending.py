@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.lake import lock, upkeep
 from mosq.pipeline.lake.places import place_of
-from mosq.pipeline.lake.table import Table
-from mosq.pipeline.rows.tables import DEVICES, GOLD, TELEMETRY
+from mosq.pipeline.lake.table import Table, plain
+from mosq.pipeline.rows.tables import DEVICES, FANOUT, GOLD, TELEMETRY
 from mosq.pipeline.runs import progress, removed
 from mosq.pipeline.runs.progress import BRONZE, PROGRESS
 from mosq.pipeline.runs.tableset import BACKLOG, QUARANTINE, closed
@@ -50,8 +50,8 @@ class Tending:
 
     def _step(self, state: dict[str, Any]) -> None:
         if not self.waiting:
-            self.waiting = sorted(self.tables.open)
             self.full = time.time() - self.full_at >= upkeep.FULL_EVERY_S
+            self.waiting = sorted({*self.tables.open, *(_unwritten(self.tables.settings) if self.full else ())})
         until = time.monotonic() + STEP_S
         settings = self.tables.settings
         with lock.deleting(settings.checkpoints / lock.READERS) as cleans:
@@ -66,7 +66,9 @@ class Tending:
                     record=functools.partial(removed.record, settings),
                 )
                 try:
-                    upkeep.tend(self.tables.table(name), plan)
+                    table = self.tables.open.get(name) or Table.open(self.tables.place, name)
+                    if table is not None and table.identity == self.tables.identity:
+                        upkeep.tend(table, plan)
                 except MosqPipelineError as error:
                     self.log(f"the upkeep of {name} failed, and is done again later: {error}")
         if not self.waiting:
@@ -79,15 +81,26 @@ class Tending:
 
 
 def existing(settings: "Settings") -> list[Table]:
-    """Return all tables of the settings that there are."""
+    """Return all tables of the set that there are."""
     silver = [f"silver/{rule.name}" for rule in settings.silver]
     gold = [*(f"gold/{name}" for name in GOLD), DEVICES, BACKLOG, TELEMETRY]
-    names = [BRONZE, *silver, QUARANTINE, *gold, PROGRESS]
+    names = [BRONZE, *silver, QUARANTINE, *gold, *_unwritten(settings), PROGRESS]
     found = [Table.open(place_of(settings), name) for name in names]
     tables = [table for table in found if table is not None]
     if not tables:
         raise MosqPipelineError(f"{settings.tables}: there are no tables yet: `mosq pipeline run` creates them")
-    return tables
+    return [table for table in tables if table.identity == tables[0].identity]
+
+
+def _unwritten(settings: "Settings") -> list[str]:
+    """Return the names of tables that no batch writes: those of rules that were removed, and gold/fanout."""
+    from pyarrow import fs
+
+    files, base = place_of(settings).child("silver").filesystem()
+    with plain(settings.tables):
+        there = files.get_file_info(fs.FileSelector(base, allow_not_found=True))
+    known = {rule.name for rule in settings.silver}
+    return [FANOUT, *sorted(f"silver/{one.base_name}" for one in there if one.base_name not in known)]
 
 
 def alone(settings: "Settings") -> "AbstractContextManager[lock.Lock]":

@@ -226,7 +226,10 @@ def _lines(chart: Lines) -> Figure:
                               color=colour(line.slot), alpha=0.16, linewidth=0)
     axes.set_xscale("log" if log_x else "linear")
     axes.set_yscale("log" if log_y else "linear")
-    if not log_y:
+    if chart.kind == "value":
+        room = 0.08 * (most - least) or 1.0
+        axes.set_ylim(least - room, most + room)
+    elif not log_y:
         axes.set_ylim(0, most * 1.08 or 1)
     _scale(axes.yaxis, chart.kind, least, most, log_y)
     if timed:

@@ -18,6 +18,7 @@ STEPS = {
     "bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
     "ratio": ((1.0, TIMES),),
     "count": ((1.0, ""),),
+    "value": ((1.0, ""),),                                  # of any sign
 }
 DIVIDED = {("cpu", "ms"): 1e3}
 
