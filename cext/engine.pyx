@@ -341,21 +341,21 @@ cdef class Engine:
         return hot_read(data, what, records_of()) if data else None
 
     def slow(self, position=0, limits=(0, 0, 0, 0)):
-        """Return connected clients whose queue or output is above one of `limits`, and the position to continue at, 0 at the end: SlowClient
-        records of one slice of the clients. The limits: queued deliveries, their bytes, milliseconds of age, unsent bytes."""
+        """Return a SlowSlice: the connected clients of one slice of the sessions whose queue or output is above one of `limits`, and sums of the slice.
+        The limits: queued deliveries, their bytes, milliseconds of age, unsent bytes."""
         from cext.setup.inspection import slow_read
 
         cdef ControlRequest a
         cdef int i
         memset(&a, 0, sizeof(a))
         a.kind = CONTROL_SLOW
-        a.from_index = <uint32_t>position
+        a.cursor = <uint32_t>position
         for i in range(4):
             a.stats[i] = <uint64_t>limits[i]
         result, data = self._request_bytes(&a)
         if result:
             raise MemoryError
-        return slow_read(data, records_of()), a.next_index
+        return records_of().SlowSlice(slow_read(data, records_of()), a.cursor, a.stats[4], a.stats[5], a.stats[6])     # SUM_... of hot.pyx
 
     def streams(self):
         """Return the gauges of each stream, by its name: a dict with the names of docs/sys.md."""

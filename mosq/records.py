@@ -380,6 +380,16 @@ class SlowClient(Record):
     inflight: int
 
 
+class SlowSlice(Record):
+    """A part of a walk over all sessions: Engine.slow()."""
+
+    clients: list[SlowClient]           # connected ones with a long queue or much unsent output
+    cursor: int                         # for the next slice; 0: this was the last
+    queued: int                         # sums of the slice's sessions, also without a connection: never sent
+    inflight: int                       # sent and not acknowledged
+    queue_bytes: int                    # payloads of both
+
+
 class HotName(Record):
     """A name in a sketch of the sampled messages."""
 

@@ -14,7 +14,7 @@ from cext.testing.broker_api import WINDOW_US, HotWindows
 from mosq.records import HotName, HotNames
 from mosq.server.admin import hot
 from mosq.server.admin.hot import Hot
-from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe
+from tests.harness.packets import Connect, Disconnect, Puback, Publish, Suback, Subscribe
 from tests.harness.plane import Plane
 from tests.harness.wire import Wire
 
@@ -139,6 +139,40 @@ def test_a_client_that_does_not_acknowledge_is_slow() -> None:
             got = reader.read_packet()
             reader.send(Puback(got.mid))
         assert found_in(plane, lambda found: found["slow"] == [])
+
+
+def test_queues_of_all_sessions_are_summed_also_without_a_connection() -> None:
+    with plane_of(0, max_inflight_messages=2) as plane:
+        away = plane.connect(Connect("away", clean=False))
+        away.read_packet()
+        away.send(Subscribe(1, (("t", 1),)))
+        assert isinstance(away.read_packet(), Suback)
+        away.send(Disconnect())
+        away.expect_closed()
+        client(plane, "reader", ("t", 1))
+        writer = client(plane, "writer")
+        writer.send(*[Publish("t", b"12345", qos=1, mid=mid) for mid in range(1, 6)])
+        for _ in range(5):
+            assert isinstance(writer.read_packet(), Puback)
+        found = found_in(plane, lambda found: found["inflight"] == 2)
+        assert {name: found[name] for name in ("queued", "inflight", "queue_bytes")} == {"queued": 5 + 3, "inflight": 2, "queue_bytes": 50}
+        assert [row["client_id"] for row in found["slow"]] == ["reader"]
+
+
+def test_the_walk_over_many_sessions_counts_each_one_once() -> None:
+    with plane_of(0) as plane:
+        for i in range(2500):
+            wire = plane.connect(Connect(f"away-{i}", clean=False))
+            wire.read_packet()
+            if not i:
+                wire.send(Subscribe(1, (("t", 1),)))
+                assert isinstance(wire.read_packet(), Suback)
+            wire.close()
+        writer = client(plane, "writer")
+        writer.send(*[Publish("t", b"x", qos=1, mid=mid) for mid in range(1, 8)])
+        for _ in range(7):
+            assert isinstance(writer.read_packet(), Puback)
+        assert found_in(plane)["queued"] == 7
 
 
 def test_a_retained_message_is_not_the_age_of_a_queue() -> None:

@@ -16,6 +16,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import uvloop
 
 from mosq.auth.hashes import PBKDF2, new_hash
 from mosq.server.http.connections import CONNECTIONS_MAX, REQUEST_WITHIN_S, Connection
@@ -315,6 +316,34 @@ def test_a_broker_without_http_api_loads_no_web_server():
     config = "listener {port} 127.0.0.1\nallow_anonymous true\n"
     assert not names & modules_of(config)
     assert names <= modules_of(f"{config}listener {free_port()} 127.0.0.1\nprotocol http_api\n")
+
+
+# reports the listening ports at the import of uvloop, which the thread of the HTTP API needs
+WATCH_IMPORTS = """
+import runpy, sys
+def seen(event, args):
+    if event == "import" and args[0] == "uvloop":
+        rows = [line.split() for line in open("/proc/self/net/tcp")][1:]
+        print("uvloop:", *(int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A"), file=sys.stderr, flush=True)
+sys.addaudithook(seen)
+runpy.run_module("mosq", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_the_server_is_loaded_after_the_sockets_are_open():
+    """So a broker that has the HTTP API accepts clients as early as one without it."""
+    config = f"listener {{port}} 127.0.0.1\nallow_anonymous true\nlistener {free_port()} 127.0.0.1\nprotocol http_api\n"
+    with Broker(config, command=[sys.executable, "-c", WATCH_IMPORTS]) as broker:
+        [line] = [line for line in broker.log().splitlines() if line.startswith("uvloop:")]
+        assert str(broker.port) in line.split()
+
+
+def test_one_thread_with_uvloop_serves_all_listeners(serve):
+    before = {thread.name for thread in threading.enumerate()}
+    server = serve()
+    assert server.status() == 200
+    assert isinstance(server.api._loop, uvloop.Loop)
+    assert {thread.name for thread in threading.enumerate()} - before <= {"mosq-http", "mosq-http-stats_0"}
 
 
 def test_reloads_beside_slow_clients_leave_nothing_behind(site):

@@ -15,6 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from mosq.config.model import Config, Listener
+from mosq.records import SlowSlice
 from mosq.server.http import pages
 from mosq.server.http.listeners import open_listeners
 from mosq.server.http.metric_table import LABELLED, PLAIN, REASONS, STORE
@@ -178,7 +179,7 @@ def metrics_server(serve):
                 return {"other": dict.fromkeys(DROPS, 0)}
 
             def slow(self, position, limits):
-                return [], 0
+                return SlowSlice([], 0, 0, 0, 0)
 
         metrics = Metrics("1", lambda: False, Engine(), list, dict)
         server.api.pages.scrapes = pages.Statistics(metrics.read)
@@ -274,12 +275,14 @@ def test_hot_names_are_no_labels():
 
     found = {"sampled": 64, "messages_per_second": 200.0, "published_per_second": 0.0, "deliveries_per_second": 10.0, "publishers": [],
              "topics": [{"topic": 'x"}', "messages_per_second": 50.0}], "receivers": [{"client_id": "r", "messages_per_second": 10.004}],
+             "queued": 12, "inflight": 5, "queue_bytes": 900,
              "slow": [row(delay_seconds=1.5, queue_length=3), row(queue_age_seconds=7.0, queue_bytes=9), row(unsent_bytes=11)]}
     shown = values(Reading(of_hot(found)).text("")[0].decode())
     assert shown == {("mosq_slowest_delivery_seconds",): 1.5, ("mosq_oldest_queued_seconds",): 7, ("mosq_longest_queue_messages",): 3,
                      ("mosq_largest_queue_bytes",): 9, ("mosq_largest_unsent_bytes",): 11, ("mosq_hottest_share", "topic"): 0.25,
-                     ("mosq_hottest_share", "publisher"): 0, ("mosq_hottest_share", "receiver"): 1}
-    off = values(Reading(of_hot({"sampled": 0, "slow": []})).text("")[0].decode())
+                     ("mosq_hottest_share", "publisher"): 0, ("mosq_hottest_share", "receiver"): 1, ("mosq_queued_messages",): 12, ("mosq_inflight_messages",): 5,
+                     ("mosq_queues_bytes",): 900}
+    off = values(Reading(of_hot({"sampled": 0, "slow": [], "queued": 0, "inflight": 0, "queue_bytes": 0})).text("")[0].decode())
     assert off == {key: 0 for key in shown if key[0] not in ("mosq_slowest_delivery_seconds", "mosq_hottest_share")}
 
 

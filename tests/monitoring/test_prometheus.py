@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mosq.server.http.metric_table import DROPS, HISTOGRAMS, LABELLED, PLAIN, REASONS, SLOWEST, STORE, STREAMS
+from mosq.server.http.metric_table import DROPS, HISTOGRAMS, LABELLED, PLAIN, QUEUES, REASONS, SLOWEST, STORE, STREAMS
 from tests.harness.broker import Broker, free_port
 
 pytestmark = pytest.mark.part("monitoring")
@@ -37,7 +37,7 @@ topic # out
 # metrics that metrics.py makes without a table
 OTHERS = {"up", "process_cpu_seconds_total", "process_start_time_seconds", "process_resident_memory_bytes", "mosq_build_info",
           "mosq_store_trouble", "mosq_bridge_connected", "mosq_bridge_queued_messages", "mosq_bridges",
-          "mosq_login_failures_total", "mosq_logins_refused_by_backoff_total", "mosq_backoff_users", "mosq_observations_lost_total"}
+          "mosq_login_failures_total", "mosq_logins_refused_by_backoff_total", "mosq_backoff_users", "mosq_observations_lost_total", "mosq_hottest_share"}
 WORD = re.compile(r"\b(?:mosq|process|up)(?:_[a-z0-9_]+)?\b(?=[\[{ )>]|$)")
 
 
@@ -64,11 +64,25 @@ ALERTS = {
     "MosqClientsLost": (series("mosq_clients_connected", "100 100 100 10+0x20"), "5m"),
     "MosqBridgeDown": (series("mosq_bridge_connected", "0+0x20", bridge="b"), "7m"),
     "MosqSubscriberBehind": (series("mosq_oldest_queued_seconds", "0 0 61+60x20"), "8m"),
+    "MosqRestarted": (series("process_start_time_seconds", "100 100 100 200+0x20"), "4m"),
+    "MosqStoreSlow": (series("mosq_store_waiting_bytes", "0+4000000x20"), "12m"),
+    "MosqRefusals": (series("mosq_refusals_total", "0+600x20", reason="descriptors"), "12m"),
+    "MosqConnectionsNearlyFull": (series("mosq_clients_connected", "0 950+0x20") + series("mosq_connections_room", "1000+0x20"), "8m"),
+    "MosqReconnects": (series("mosq_connects_accepted_total", "0+600x20") + series("mosq_clients_connected", "10+0x20"), "12m"),
+    "MosqOutputWaits": (series("mosq_output_waiting_bytes", "0+20000000x20"), "14m"),
+    "MosqLongTurn": (series("mosq_turn_max_seconds", "0 2+0x20"), "3m"),
+    "MosqLoginFailures": (series("mosq_login_failures_total", "0+60x20") + series("mosq_logins_refused_by_backoff_total", "0+60x20"), "12m"),
+    "MosqChecksSlow": (series("mosq_auth_requests_timed_out_total", "0+1x20"), "4m"),
+    "MosqStreamLoss": (series("mosq_stream_lost_total", "0+0x20", stream="s") + series("mosq_stream_retired_unread_total", "0+5x20", stream="s"), "4m"),
     "MosqLoopBusy": (series("process_cpu_seconds_total", "0+58x30"), "20m"),
     "MosqSlowDelivery": (series("mosq_delivery_seconds_bucket", "0+0x30", qos="1", le="1") +
                          series("mosq_delivery_seconds_bucket", "0+9x30", qos="1", le="2") +
                          series("mosq_delivery_seconds_bucket", "0+9x30", qos="1", le="+Inf"), "20m"),
 }
+
+
+def test_each_alert_has_a_row_above():
+    assert set(re.findall(r"alert: (\w+)", (CONF / "mosq-rules.yml").read_text())) == set(ALERTS)
 
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))
@@ -168,7 +182,7 @@ def test_dashboard_and_rules_name_only_metrics_that_exist():
     known |= {f"mosq_{name}_total" for _, name, _ in REASONS}
     known |= {f"mosq_{row[0]}_bucket" for row in HISTOGRAMS}
     known |= {f"mosq_{row[2]}" + ("_total" if row[1] == "counter" else "") for row in STREAMS}
-    known |= {f"mosq_{name}" for _, name, _ in SLOWEST}
+    known |= {f"mosq_{name}" for _, name, _ in (*QUEUES, *SLOWEST)}
     used = [(where, name) for where, text in expressions() for name in names_of(text)]
     assert len(used) > 40
     assert [one for one in used if one[1] not in known] == []

@@ -24,12 +24,12 @@ cdef enum:
     CONTROL_OBSERVED = 10           # out gets the struct Observed without its probes; nothing if nothing is observed
     CONTROL_STREAMS = 11            # out gets a record of each stream, see observations.pyx
     CONTROL_HOT = 12                # out gets the sketch HOT_... `from_index`, see hot.pyx; nothing if nothing is observed
-    CONTROL_SLOW = 13               # out gets the connected clients above the limits in `stats`; positions as for CONTROL_CLIENTS
+    CONTROL_SLOW = 13               # sessions from `cursor` on: out gets the clients above the limits in `stats`, which gets sums; see hot.pyx
     CONTROL_DROPS = 14              # out gets the example of each reason of drops, see observations.pyx
     CONTROL_LISTENER_DROPS = 15     # out gets the drops of the broker and of each listener by reason, see observations.pyx
 
 cdef enum:
-    CLIENTS_SLICE = 1000        # pool positions per request
+    CLIENTS_SLICE = 1000        # pool positions, or sessions, per request
     SUBSCRIPTIONS_SLICE = 1000  # approximate number of subscriptions and buckets per request
     SUBSCRIPTIONS_OF_ONE = 1000  # largest number of subscriptions of one session; the others are counted
     SUBSCRIPTIONS_BYTES = 1 << 18   # largest size of the subscriptions of one session

@@ -4,9 +4,9 @@ the answers. It does not know how windows are added or rows are sorted (mosq/ser
 CONTROL_HOT, `from_index` HOT_...: four numbers of 64 bits (messages of which one is sampled, microseconds that the windows cover, the least count of
 this window's sketch, that of the window before), then the names of both windows: a HotRow and the beginning of the name. For HOT_DELAYS a SlowRow
 follows each name. Nothing if nothing is observed.
-CONTROL_SLOW, slab positions from `from_index` on: for each connected client above one of the limits in `stats` a SlowRow and the beginning of its
-client id. `next_index`: position to continue at, 0 = end.
-Cost: a request copies at most 2 * SKETCH_NAMES names, or looks at CLIENTS_SLICE clients and at OLDEST_LOOK deliveries of each.
+CONTROL_SLOW, sessions from `cursor` on: for each connected client above one of the limits in `stats` a SlowRow and the beginning of its client id,
+and the sums of all sessions of the slice in `stats`. `cursor`: where to continue, 0 = end.
+Cost: a request copies at most 2 * SKETCH_NAMES names, or looks at about CLIENTS_SLICE sessions and at OLDEST_LOOK deliveries of each.
 """
 
 from libc.errno cimport EINVAL, ENOMEM
@@ -15,18 +15,18 @@ from libc.string cimport memset
 
 from cext.base.clock cimport clock_monotonic_us
 from cext.base.sketch cimport SKETCH_TEXT, Sketch, SketchName, sketch_kept, sketch_least
-from cext.base.slab cimport slab_at, slab_end, slab_get
+from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.admin.control_request cimport CLIENTS_SLICE, ControlRequest
-from cext.broker.admin.inspect cimport out_put
+from cext.broker.admin.inspect cimport SESSIONS_BUCKETS, out_put
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client_state cimport C_CONNECTED, CF_TRUSTED, Client
+from cext.broker.core.client_state cimport Client
 from cext.broker.core.observed cimport HOT_DELAYS, HOT_N, Hot, Observed, observed_of
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.routing.observe cimport hot_age_us, hot_delay, hot_window
 from cext.session.message cimport Message
 from cext.session.queue cimport DELIVERY_RETAIN, Delivery, Queue, delivery_message, queue_at, queue_waiting
-from cext.session.session cimport SESSION_TRUSTED, Session, sessions_find
+from cext.session.session cimport SESSION_TRUSTED, Session, sessions_find, sessions_scan
 
 cdef enum:
     OLDEST_LOOK = 16            # deliveries that are looked at for one whose age is known
@@ -37,6 +37,10 @@ cdef enum:
     LIMIT_BYTES = 1
     LIMIT_AGE_MS = 2
     LIMIT_UNSENT = 3
+    # places of the sums
+    SUM_QUEUED = 4              # deliveries that were never sent
+    SUM_INFLIGHT = 5
+    SUM_BYTES = 6               # payloads of both
 
 ctypedef struct HotRow:
     uint64_t count
@@ -101,16 +105,36 @@ cdef int slow_put(Broker* b, ControlRequest* a, Session* s) noexcept nogil:
     return out_put(a, s.client_id, row.kept) if row.kept else 0
 
 
+ctypedef struct SlowListing:
+    Broker* b
+    ControlRequest* request
+    uint32_t n
+
+
+cdef void slow_one(void* listing, Session* s) noexcept nogil:
+    cdef SlowListing* l = <SlowListing*>listing
+    cdef ControlRequest* a = l.request
+    if s.flags & SESSION_TRUSTED or a.result:
+        return
+    l.n += 1
+    a.stats[SUM_QUEUED] += queue_waiting(&s.queue)
+    a.stats[SUM_INFLIGHT] += s.queue.inflight
+    a.stats[SUM_BYTES] += s.queue.waiting_bytes + s.queue.inflight_bytes
+    if s.client != NULL and slow_put(l.b, a, s) != 0:
+        a.result = ENOMEM
+
+
 cdef void answer_slow(Broker* b, ControlRequest* a) noexcept nogil:
-    cdef uint32_t i
-    cdef uint32_t end = slab_end(&b.clients)
-    cdef uint32_t stop = a.from_index + CLIENTS_SLICE
-    cdef Client* c
-    a.next_index = stop if stop < end else 0
-    for i in range(a.from_index, stop if stop < end else end):
-        c = <Client*>slab_at(&b.clients, i)
-        if c != NULL and c.state == C_CONNECTED and not c.flags & CF_TRUSTED and c.session != NULL and slow_put(b, a, c.session) != 0:
-            a.result = ENOMEM
+    cdef SlowListing l
+    cdef uint32_t buckets = 0
+    l.b = b
+    l.request = a
+    l.n = 0
+    a.stats[SUM_QUEUED] = a.stats[SUM_INFLIGHT] = a.stats[SUM_BYTES] = 0
+    while True:
+        a.cursor = sessions_scan(&b.sessions, a.cursor, slow_one, &l)
+        buckets += 1
+        if a.result or a.cursor == 0 or l.n >= CLIENTS_SLICE or buckets >= SESSIONS_BUCKETS:
             return
 
 

@@ -43,6 +43,7 @@ class Hot:
         self._found: Row = {}
         self._found_until_s = self._walk_after_s = 0.0
         self._queues: list[SlowClient] = []
+        self._sums: Row = {}
 
     def read(self, limit: int = ROWS_MAX) -> "Row":
         """Return the lists, each with at most `limit` rows: docs/hot.md. Raises RuntimeError if the loop does not
@@ -59,7 +60,7 @@ class Hot:
         engine = self._engine()
         if monotonic() >= self._walk_after_s:
             begun_s = monotonic()
-            self._queues = longest_queues(engine)
+            self._queues, self._sums = longest_queues(engine)
             now_s = monotonic()
             self._walk_after_s = now_s + PAUSE * (now_s - begun_s)
         delays = engine.hot("delays")
@@ -74,7 +75,7 @@ class Hot:
                 found[TOTALS[kind]] = 0 if names is None else total(names)
                 if kind == "topics":
                     found["prefixes"] = [] if names is None else prefixes(names)
-        return {**found, "slow": slow(self._queues, delays)}
+        return {**found, **self._sums, "slow": slow(self._queues, delays)}
 
 
 def sums(names: "HotNames") -> "Iterable[Sum]":
@@ -156,18 +157,22 @@ def _keys(one: "SlowClient") -> tuple[int, int, int, int]:
     return one.queued, one.queue_bytes, one.age_ms or 0, one.unsent_bytes
 
 
-def longest_queues(engine: "Engine") -> "list[SlowClient]":
+def longest_queues(engine: "Engine") -> "tuple[list[SlowClient], Row]":
     """Return the connected clients with the longest queues, most bytes, oldest messages and most unsent output:
-    ROWS_MAX of each. The limits rise while the walk goes on, so that later slices have few rows."""
+    ROWS_MAX of each; and the sums of all sessions. The limits rise while the walk goes on, so that later slices have
+    few rows."""
     found: list[SlowClient] = []
+    queued = inflight = n_bytes = 0
     limits = (0, 0, 0, 0)
     position = 0
     while True:
-        part, position = engine.slow(position, limits)
-        if part:
-            found, limits = best([*found, *part])
+        part = engine.slow(position, limits)
+        position, queued, inflight, n_bytes = (
+            part.cursor, queued + part.queued, inflight + part.inflight, n_bytes + part.queue_bytes)
+        if part.clients:
+            found, limits = best([*found, *part.clients])
         if position == 0:
-            return found
+            return found, {"queued": queued, "inflight": inflight, "queue_bytes": n_bytes}
 
 
 def best(found: "list[SlowClient]") -> "tuple[list[SlowClient], tuple[int, int, int, int]]":

@@ -136,6 +136,13 @@ SLOWEST = (
     ("queue_bytes", "largest_queue_bytes", "Payloads in the largest queue of a connected client."),
     ("unsent_bytes", "largest_unsent_bytes", "Largest output that the socket of a client did not accept yet."),
 )
+# sums of all sessions: the key in the answer of `hot`, name, help
+QUEUES = (
+    ("queued", "queued_messages", "Deliveries that were never sent, in the queues of all sessions, also of those without "
+     "a connection."),
+    ("inflight", "inflight_messages", "Deliveries that were sent and not acknowledged, of all sessions."),
+    ("queue_bytes", "queues_bytes", "Payloads of the deliveries that are queued or in flight."),
+)
 # value of the label -> list in the answer of `hot`, and its total
 HOTTEST = {"topic": ("topics", "messages_per_second"), "publisher": ("publishers", "published_per_second"),
            "receiver": ("receivers", "deliveries_per_second")}

@@ -22,6 +22,7 @@ from mosq.server.http.metric_table import (
     HOTTEST,
     LABELLED,
     PLAIN,
+    QUEUES,
     REASONS,
     SLOWEST,
     STORE,
@@ -160,8 +161,10 @@ def of_observed(observed: "Mapping[str, Any] | None") -> "Iterator[Metric]":
 
 
 def of_hot(found: "Mapping[str, Any]") -> "Iterator[Metric]":
-    """Yield the largest figures of slow clients and hot names, without their names: a label for each would have no
-    bound."""
+    """Yield sums of all queues, and the largest figures of slow clients and hot names, without their names: a label
+    for each would have no bound."""
+    for key, name, help in QUEUES:
+        yield _family("gauge", name, help, found[key])
     for key, name, help in SLOWEST:
         if found["sampled"] or key != "delay_seconds":
             yield _family("gauge", name, help, max((row[key] or 0 for row in found["slow"]), default=0))
