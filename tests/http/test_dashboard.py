@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -19,8 +20,9 @@ import pytest
 
 from mosq.config.change import SECRETS
 from mosq.server.http.buckets import BUCKETS
-from mosq.server.http.dashboard import feed, files, listing
+from mosq.server.http.dashboard import feed, files, listing, messages
 from mosq.server.http.dashboard.answers import RefusedError
+from mosq.server.http.dashboard.api import Dashboard
 from mosq.server.http.dashboard.guard import Guard
 from mosq.server.http.dashboard.turns import Turns
 from mosq.stat_names import STATS
@@ -285,11 +287,18 @@ def test_questions_with_too_many_levels_are_refused_at_once(scene: Scene) -> Non
         assert scene.get(name, "reader") == (400, {"error": "The topic has too many levels."})
 
 
+def test_a_page_that_reads_joins_no_shared_group(scene: Scene) -> None:
+    """As a member of a group, the page would take the messages of the others, and any reader may ask."""
+    for name in ("retained?prefix=$share/group", "retained?prefix=$share", "retained?prefix=$stream/readings",
+                 "message?topic=$share/group/site/a", "message?topic=$stream/readings/site/a"):
+        assert scene.get(name) == (400, {"error": "A page follows no shared subscription and no stream."}), name
+
+
 class Asker:
     """Stand for a request; `gone`: its client has left."""
 
-    def __init__(self, gone: bool = False) -> None:
-        self.gone = gone
+    def __init__(self, gone: bool = False, **query: str) -> None:
+        self.gone, self.query_params = gone, query
 
     async def is_disconnected(self) -> bool:
         return self.gone
@@ -317,6 +326,35 @@ def test_a_user_has_a_bound_of_questions_and_none_is_asked_for_a_client_that_lef
         return asked
 
     assert asyncio.run(scene()) == ["ann", "ann 429", "ann", "ann 503", "ann 503", "ben", "ann"]
+
+
+def test_a_user_waits_for_few_searches_at_a_time() -> None:
+    """Each search pauses the next one, and each that waits holds one of the places of all requests of the HTTP API."""
+    async def scene() -> list[object]:
+        go = asyncio.Event()
+
+        class Slow(listing.Listing):
+            async def get(self, query: Any) -> dict[str, Any]:
+                await go.wait()
+                return {"query": query}
+
+        searcher = SimpleNamespace(listing=Slow(None, None), searches=Turns())     # type: ignore[arg-type]
+
+        async def search(text: str, user: str) -> object:
+            try:
+                return await Dashboard.clients(searcher, Asker(search=text), SimpleNamespace(user=user))    # type: ignore[arg-type]
+            except RefusedError as refusal:
+                return refusal.status
+
+        tasks = [asyncio.create_task(search(str(i), "ann")) for i in range(40)] + [asyncio.create_task(search("b", "ben"))]
+        await asyncio.sleep(0)
+        refused = [task.result() for task in tasks if task.done()]
+        go.set()
+        assert isinstance(await tasks[-1], dict)
+        await asyncio.gather(*tasks)
+        return refused
+
+    assert asyncio.run(scene()) == [429] * 36
 
 
 # ---------------------------------------------------------------- changes
@@ -425,6 +463,38 @@ def test_a_reload_is_begun_and_the_new_server_answers(scene: Scene) -> None:
 
 
 # ---------------------------------------------------------------- feeds
+
+def test_an_open_page_ends_when_its_user_loses_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(messages, "CHECK_EVERY_S", 0.0)
+
+    async def denied() -> bool:
+        return False
+
+    async def stats() -> dict[str, int]:
+        return dict.fromkeys(feed.NAMES, 0)
+
+    async def nothing() -> dict[str, Any]:
+        return await asyncio.Future[dict[str, Any]]()
+
+    async def scene() -> None:
+        sent: list[bytes] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+
+        async def put(encoded: bytes) -> None:
+            sent.append(encoded)
+
+        scope = {"method": "GET", "state": {"connection": SimpleNamespace(endless=False)}}
+        await asyncio.wait_for(feed.Feed(feed.Hub(stats), {}, denied)(scope, nothing, send), WAIT_S)      # type: ignore[arg-type]
+        assert sent[-2:] == [b"event: refused\ndata: null\n\n", b""]
+        tail = messages.Tail(SimpleNamespace(), None, "a", SimpleNamespace(still_allowed=denied), {})      # type: ignore[arg-type]
+        await asyncio.wait_for(tail._follow(SimpleNamespace(closed=False), asyncio.create_task(nothing()), put), WAIT_S)    # type: ignore[arg-type]
+        assert sent[-1].startswith(b"event: refused")
+
+    asyncio.run(scene())
+
 
 @pytest.fixture
 def follow(scene: Scene) -> Iterator[Callable[..., Page]]:

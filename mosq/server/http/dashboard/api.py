@@ -83,7 +83,7 @@ class Dashboard:
         self.broker = broker
         self.files, self.guard = Files(), Guard()
         self.thread = ThreadPoolExecutor(1, "mosq-http-dashboard")
-        self.messages, self.turns = Messages(broker.engine.adopt), Turns()
+        self.messages, self.turns, self.searches = Messages(broker.engine.adopt), Turns(), Turns()
         self.inspection = Inspection(lambda: broker.engine, broker.bridges, hot)
         self.statistics: Statistics[dict[str, int]]
         self.hub: Hub
@@ -197,7 +197,12 @@ class Dashboard:
         if len(search) > SEARCH_MAX or sort not in (*SORTS, "id") or state not in STATES:
             raise RefusedError(400, "The search is not valid.")
         offset, count = number(asked.get("offset", "0"), ROWS_MAX), number(asked.get("count", str(COUNT)), COUNT_MAX)
-        return await self.listing.get((search, sort, state, offset, count))
+        query = search, sort, state, offset, count
+        found = self.listing.shared(query)
+        if found is not None:
+            return found
+        async with self.searches.of(request, rights.user):
+            return await self.listing.get(query)
 
     async def client(self, request: "Request", rights: Rights) -> "dict[str, Any]":
         return await self._run(self.inspection.get_client, {"clientid": request.query_params.get("id", "")})

@@ -41,12 +41,17 @@ class Listing:
         self._shared: dict[Query, tuple[float, dict[str, Any]]] = {}
         self._not_before_s = 0.0
 
+    def shared(self, query: "Query") -> "dict[str, Any] | None":
+        """Return a result that is still new; None if there is none."""
+        until_s, found = self._shared.get(query, (0.0, None))
+        return found if time.monotonic() < until_s else None
+
     async def get(self, query: "Query") -> "dict[str, Any]":
         """Return rows, the number of matching and of examined sessions, and whether all were examined. Raises
         RuntimeError if the broker does not run."""
         async with self._lock:
-            until_s, found = self._shared.get(query, (0.0, None))
-            if found is not None and time.monotonic() < until_s:
+            found = self.shared(query)
+            if found is not None:
                 return found
             await asyncio.sleep(max(0.0, self._not_before_s - time.monotonic()))
             begun_s = time.monotonic()
