@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from mosq.tools.trace.decode import decoded
-from mosq.tools.trace.show import line, losses
+from mosq.tools.trace.show import json_line, line, losses
 from tests.harness.packets import Connect, Packet, Puback, Publish, Suback, Subscribe, Will
 from tests.harness.properties import P
 
@@ -44,10 +46,13 @@ def test_lines_have_the_fields() -> None:
     assert line({"event": "dropped", "time": 0, "clientid": "a", "topic": "t", "reason": "expired"}).endswith(" a * dropped 't': expired")
 
 
-@pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "[bold]x", "\u202ex"])
-def test_names_cannot_control_the_terminal(name: str) -> None:
-    text = line(event(Publish(name, name.encode()).encode(4), clientid=name, version=4))
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "[bold]x", "\u202ex", "\x9b2J", "a\x7fb", "\U000e0001 \U0001f600"])
+@pytest.mark.parametrize("form", [line, json_line])
+def test_names_cannot_control_the_terminal(name: str, form: Callable[[dict[str, Any]], str]) -> None:
+    text = form(event(Publish(name, name.encode()).encode(4), clientid=name, version=4))
     assert text.isprintable()
+    if form is json_line:
+        assert json.loads(text)["clientid"] == name
 
 
 def test_losses_name_their_cause() -> None:

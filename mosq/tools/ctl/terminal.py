@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from mosq.log.json_lines import escaped
 from mosq.tools.ctl.spec import PASSWORD, BadInputError
 from mosq.tools.table import shown
 
@@ -21,7 +22,7 @@ def print_response(spec: "Spec", response: "dict[str, Any]", as_json: bool) -> i
     """Print a response; return the exit status."""
     error = response.get("error")
     if as_json:
-        click.echo(json.dumps(response, ensure_ascii=False))
+        click.echo(escaped(json.dumps(response, ensure_ascii=False)))
     elif error is not None:
         click.echo(f"{spec.name}: Error: {shown(str(error))}.", err=True)
     elif spec.show is not None:

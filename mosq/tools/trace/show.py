@@ -5,6 +5,7 @@ import json
 import time
 from binascii import a2b_base64
 
+from mosq.log.json_lines import escaped
 from mosq.reason_codes import WORDS
 from mosq.tools.table import shown
 from mosq.tools.trace.decode import decoded
@@ -35,7 +36,7 @@ def with_packet(event: "Event") -> "Event":
 
 def json_line(event: "Event") -> str:
     """Return an event as one line of JSON."""
-    return json.dumps(with_packet(event), ensure_ascii=False, separators=(",", ":"))
+    return escaped(json.dumps(with_packet(event), ensure_ascii=False, separators=(",", ":")))
 
 
 def line(event: "Event") -> str:
