@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mosq.journal.kinds import MESSAGE, NAMES
 from mosq.journal.report import when
 from mosq.journal.stream import Range, Record, Stream
+from mosq.log.json_lines import escaped
 from mosq.tools.db.dump import matches
 from mosq.tools.db.properties import readable
 from mosq.tools.db.show import payload_json
@@ -118,7 +119,7 @@ class Dump:
         for _, shard, record in heapq.merge(*(self._rows(shard) for shard in self.at)):
             self.at[shard] = record.seq + 1
             if self._is_wanted(record):
-                self.out(json.dumps(record_json(shard, record), ensure_ascii=False))
+                self.out(escaped(json.dumps(record_json(shard, record), ensure_ascii=False)))
                 if self.left is not None:
                     self.left -= 1
                     if self.left == 0:

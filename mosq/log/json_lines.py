@@ -102,5 +102,16 @@ def json_line(record: "LogLine") -> str:
         about["client"] = text.removeprefix("Expiring client ").removesuffix(" due to timeout.")
     line |= {name: value for name, value in about.items() if value}
     line["text"] = text
-    return json.dumps(line, ensure_ascii=False).replace("\x85", "\\u0085").replace("\u2028", "\\u2028").replace(
-        "\u2029", "\\u2029")
+    return escaped(json.dumps(line, ensure_ascii=False))
+
+
+def escaped(text: str) -> str:
+    """Return the same JSON with an escape for each unprintable character, so that no name can control the terminal on
+    which it is shown, or end a line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(c: str) -> str:
+    return f"\\u{ord(c):04x}" if ord(c) < 1 << 16 else json.dumps(c)[1:-1]

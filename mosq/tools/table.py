@@ -4,6 +4,8 @@ import json
 import sys
 import unicodedata
 
+from mosq.log.json_lines import escaped
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,8 +28,7 @@ def shown(text: str) -> str:
 
 def json_shown(value: object, separators: "tuple[str, str] | None" = None) -> str:
     """Return a value as JSON on one line, in which unprintable characters are escapes."""
-    text = json.dumps(value, ensure_ascii=False, separators=separators)
-    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    return escaped(json.dumps(value, ensure_ascii=False, separators=separators))
 
 
 def width(text: str) -> int:

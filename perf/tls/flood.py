@@ -77,9 +77,9 @@ def victim(port: int, seconds: float) -> list[float]:
     return found
 
 
-def flood(port: int, seconds: float, rate: float) -> int:
+def flood(port: int, seconds: float, rate: float, plain: bool = False) -> int:
     """Begin handshakes at a rate, or as fast as they are answered with 0; return the number of answers."""
-    hello, poll, n, begun = client_hello(), select.epoll(), 0, 0
+    hello, poll, n, begun = b"\xc0" if plain else client_hello(), select.epoll(), 0, 0
     open_: dict[int, socket.socket] = {}
     begin = time.perf_counter()
     while (now := time.perf_counter()) < begin + seconds:

@@ -18,12 +18,13 @@ import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mosq._core import segment_read, segments
 from mosq.cli.commands import main
-from mosq.tools.backup import sources
+from mosq.tools.backup import restore, sources
 from mosq.tools.backup.archive import BackupError, Reader
 from mosq.tools.backup.restore import _owner_of as restore_owner
 from mosq.tools.backup.restore import restore_store
@@ -692,6 +693,57 @@ def test_an_impossible_owner_is_ignored(tmp_path: Path) -> None:
     made(tmp_path / "a.tar", {"format": 1, "broker": "mosq", "members": {"config/x": one}}, {"config/x": b"x"})
     assert main(["restore", "-q", "--config-to", str(tmp_path / "to"), str(tmp_path / "a.tar")]) == 0
     assert (tmp_path / "to/x").read_bytes() == b"x"
+
+
+def test_a_link_in_place_of_the_stage_gets_no_file(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder above may belong to the broker's user, who could put a link to a folder of root there while root restores."""
+    to, elsewhere = tmp_path / "to", tmp_path / "elsewhere"
+    to.mkdir()
+    elsewhere.mkdir()
+    copy = Reader.copy
+
+    def swapped(self: Reader, *arguments: Any) -> None:
+        [stage] = to.glob("*.restoring")
+        stage.rename(to / "moved")
+        stage.symlink_to(elsewhere)
+        copy(self, *arguments)
+
+    monkeypatch.setattr(Reader, "copy", swapped)
+    main(["restore", "-q", "--data-to", str(to), str(archive)])
+    assert list(elsewhere.iterdir()) == []
+    assert list((to / "moved").glob("segment.*"))
+
+
+def test_the_owner_of_a_restored_store_gets_the_outermost_folder_last(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then that user cannot enter it, and so cannot put a link in the place of a folder in it while root gives files away."""
+    given: list[str] = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(restore.os, "chown", lambda path, *owner, **how: given.append(str(path)))
+    monkeypatch.setattr(restore.os, "fchown", lambda fd, *owner: given.append(os.readlink(f"/proc/self/fd/{fd}")))
+    monkeypatch.setattr(restore, "_held", lambda stage: restore._Stage(os.open(stage, os.O_RDONLY)))    # not root's here
+    with Reader(str(archive)) as reader:
+        restore.restore_store(reader, str(tmp_path / "to"), (12345, 12345), False, lambda count: None)
+    assert given[-1] == str(tmp_path / "to.restoring")
+    assert len(given) > 3 and given.index(given[-1]) == len(given) - 1
+
+
+def test_files_of_other_users_in_the_folder_of_streams_are_left_out(tmp_path: Path) -> None:
+    """The broker's user may write there, so a link could lead to a file that only root may read."""
+    stream = tmp_path / "streams/all"
+    stream.mkdir(parents=True)
+    (stream / "own").write_bytes(b"x")
+    (stream / "foreign").symlink_to("/etc/passwd")
+    (tmp_path / "streams/etc").symlink_to("/etc")
+    if os.geteuid() == 0:
+        for path in (tmp_path, stream / "own"):
+            os.chown(path, 12345, 12345)
+    opened = sources.OpenFiles()
+    left_out = sources.open_streams(str(tmp_path), opened, marks_only=False)
+    try:
+        assert list(opened.files) == ["store/streams/all/own"]
+        assert {str(stream / "foreign"), f"{tmp_path}/streams/etc/passwd"} <= set(left_out)
+    finally:
+        opened.close()
 
 
 def test_a_folder_that_is_no_store_is_not_replaced(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

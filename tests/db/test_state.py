@@ -215,6 +215,15 @@ def test_export_jsonl(cli: Any, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
 
 
+@pytest.mark.parametrize("kind", ["--jsonl", "--sqlite"])
+def test_an_export_is_private_and_goes_through_no_link(cli: Any, tmp_path: Path, kind: str) -> None:
+    """It has the messages of all; and others may write in the folder while root exports."""
+    (tmp_path / "out.part").symlink_to(tmp_path / "elsewhere")
+    assert cli(STORE, "export", kind, str(tmp_path / "out")).return_value == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
+
+
 def test_export_sqlite(cli: Any, tmp_path: Path) -> None:
     out = tmp_path / "out.sqlite"
     assert cli(STORE, "export", "--sqlite", str(out)).return_value == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import json
 import re
 import socket
@@ -26,6 +27,7 @@ from mosq.server.http.dashboard.answers import RefusedError
 from mosq.server.http.dashboard.api import SEARCHES_WAITING_MAX
 from mosq.server.http.dashboard.changes import Changes
 from mosq.server.http.dashboard.guard import Guard
+from mosq.server.http.dashboard.inside import ClosedError, Inside
 from mosq.server.http.dashboard.messages import TAILS_OF_USER_MAX
 from mosq.server.http.dashboard.turns import Turns
 from mosq.server.http.logins import BusyError
@@ -320,6 +322,26 @@ def test_questions_with_too_many_levels_are_refused_at_once(scene: Scene) -> Non
         assert scene.get(name, "reader") == (400, {"error": "The topic has too many levels."})
 
 
+def test_a_page_that_reads_joins_no_shared_group(scene: Scene) -> None:
+    """As a member of a group, the page would take the messages of the others, and any reader may ask."""
+    for name in ("retained?prefix=$share/group", "retained?prefix=$share", "retained?prefix=$stream/readings",
+                 "message?topic=$share/group/site/a", "message?topic=$stream/readings/site/a"):
+        assert scene.get(name) == (400, {"error": "A page follows no shared subscription and no stream."}), name
+
+
+def test_a_reading_without_a_free_descriptor_is_refused() -> None:
+    def none_left() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def opened() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(socket, "socketpair", none_left)
+            await Inside().open(lambda fd: None)
+
+    with pytest.raises(ClosedError, match="No connection to the broker: Too many open files"):
+        asyncio.run(opened())
+
+
 class Asker:
     """Stand for a request; `gone`: its client has left."""
 
@@ -510,6 +532,38 @@ def test_a_reload_is_begun_and_the_new_server_answers(scene: Scene) -> None:
 
 
 # ---------------------------------------------------------------- feeds
+
+def test_an_open_page_ends_when_its_user_loses_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(messages, "CHECK_EVERY_S", 0.0)
+
+    async def denied() -> bool:
+        return False
+
+    async def stats() -> dict[str, int]:
+        return dict.fromkeys(feed.NAMES, 0)
+
+    async def nothing() -> dict[str, Any]:
+        return await asyncio.Future[dict[str, Any]]()
+
+    async def scene() -> None:
+        sent: list[bytes] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+
+        async def put(encoded: bytes) -> None:
+            sent.append(encoded)
+
+        scope = {"method": "GET", "state": {"connection": SimpleNamespace(endless=False)}}
+        await asyncio.wait_for(feed.Feed(feed.Hub(stats), {}, denied)(scope, nothing, send), WAIT_S)      # type: ignore[arg-type]
+        assert sent[-2:] == [b"event: refused\ndata: null\n\n", b""]
+        tail = messages.Tail(SimpleNamespace(), None, "a", SimpleNamespace(still_allowed=denied), {})      # type: ignore[arg-type]
+        await asyncio.wait_for(tail._follow(SimpleNamespace(closed=False), asyncio.create_task(nothing()), put), WAIT_S)    # type: ignore[arg-type]
+        assert sent[-1].startswith(b"event: refused")
+
+    asyncio.run(scene())
+
 
 @pytest.fixture
 def follow(scene: Scene) -> Iterator[Callable[..., Page]]:

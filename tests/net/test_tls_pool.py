@@ -6,6 +6,7 @@ The tests run with one thread, with two, and with none, where the loop does the 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import socket
@@ -224,6 +225,14 @@ def test_threads_run_where_the_option_says(broker: Broker) -> None:
     names = [path.read_text() for path in Path(f"/proc/{broker.process.pid}/task").glob("*/comm")]
     wanted = int(broker.config.read_text().partition("tls_handshake_threads ")[2].split()[0])
     assert sum(name == "mosq-tls\n" for name in names) == wanted
+
+
+def test_the_threads_push_no_other_thread_from_a_processor(broker: Broker) -> None:
+    assert broker.process is not None
+    serves(broker)
+    threads = [path.parent.name for path in Path(f"/proc/{broker.process.pid}/task").glob("*/comm") if path.read_text() == "mosq-tls\n"]
+    assert [os.sched_getscheduler(int(one)) for one in threads] == [os.SCHED_BATCH] * len(threads)
+    assert all(os.getpriority(os.PRIO_PROCESS, int(one)) >= 5 for one in threads)
 
 
 def test_a_flood_from_one_address_delays_another_by_one_handshake() -> None:

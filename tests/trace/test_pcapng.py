@@ -96,6 +96,7 @@ def test_the_command_writes_a_capture_that_tshark_reads(tmp_path: Path) -> None:
             talk(broker.port)
             _, said = process.communicate(timeout=TIMEOUT_S)
             assert process.returncode == 0, said
+        assert path.stat().st_mode & 0o777 == 0o600         # it has messages of others
         assert f"tcp.port=={broker.port},mqtt" in said
         rows = tshark(path, broker.port, "mqtt.msgtype", "mqtt.topic", "tcp.analysis.flags")
     assert [row[0] for row in rows if row[0]] == ["1", "2", "8", "9", "3", "4"]

@@ -248,6 +248,23 @@ def test_a_role_that_changes_at_this_moment_is_not_named_wrongly() -> None:
     assert taken == [("a", "b", "c"), "in force", ["a", "?", "?"]]
 
 
+def test_the_decisions_of_one_packet_are_bounded(scenes: Scenes, tmp_path: Path) -> None:
+    """Each decision is found again for the trace. For half a million filters of a SUBSCRIBE that would hold the loop for a second."""
+    file = tmp_path / "dynsec.json"
+    file.write_text(json.dumps(state(
+        roles=[everything("tracer", "$CONTROL/mosq/#"), role("any", ("subscribePattern", "#", True))],
+        clients=[{"username": "ann", "roles": [{"rolename": "any"}], **password("secret")},
+                 {"username": "boss", "roles": [{"rolename": "tracer"}, {"rolename": "admin"}], **password(ADMINS)}])))  # fmt: skip
+    scene = scenes(password=ADMINS.encode(), user="boss", dynamic_security=str(file))
+    scene.trace(clientid="one")
+    one = scene.client("one", username="ann", password=b"secret")
+    one.send(Subscribe(1, tuple((f"f/{i}", 0) for i in range(1000))))
+    one.expect_packet(Suback(1, (0,) * 1000))
+    one.send(Disconnect())
+    events = scene.until("closed")
+    assert [event["topic"] for event in events if event["event"] == "access"] == [f"f/{i}" for i in range(100)]
+
+
 # ---------------------------------------------------------------- queues and drops
 
 def test_queued_and_dropped_messages(scenes: Scenes) -> None:

@@ -5,6 +5,7 @@ at any moment leaves either the old store or the new one. The old one stays, und
 """
 
 import ctypes
+import errno
 import grp
 import os
 import pwd
@@ -34,7 +35,7 @@ def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, fo
         raise BackupError(f"{reader.path} contains no store: its broker had no persistence, or had "
                           "stored nothing.")
     stage = folder + STAGE
-    held = None
+    held = base = None
     try:
         os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
         if os.path.isdir(folder):
@@ -47,26 +48,51 @@ def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, fo
                 raise BackupError(f"{folder} has a store. Give --force to replace it; it is kept under another name.")
         shutil.rmtree(stage, ignore_errors=True)    # of a restore that was killed
         os.mkdir(stage, 0o700)
-        reader.copy(names, lambda name: _opened(stage, name[len(STORE):], reader.names[name]["mode"]), step)
-        _check(stage)
-        _sync(stage)
-        _give(stage, owner or _owner_of(folder, reader, names[0]))
+        base = _held(stage)
+        reader.copy(names, lambda name: _opened(base.path, name[len(STORE):], reader.names[name]["mode"]), step)
+        _check(base.path)
+        _sync(base.path)
+        _give(base, owner or _owner_of(folder, reader, names[0]))
         return _in_place(stage, folder)
     except StoreError as error:
         in_use, _, advice = str(error).partition("; stop it, ")
         raise BackupError(f"{in_use}. Stop the broker first." if advice else str(error)) from None
     except OSError as error:
-        raise BackupError(f"Nothing is restored: {error.filename or folder}: {error.strerror}.") from None
+        name = str(error.filename or folder)
+        if base is not None:
+            name = name.replace(base.path, stage)
+        raise BackupError(f"Nothing is restored: {name}: {error.strerror}.") from None
     finally:
         if held is not None:
             held.close()
+        if base is not None:
+            os.close(base.fd)
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def _opened(base: str, name: str, mode: int) -> "BinaryIO":
+class _Stage:
+    """An open folder, and a path that leads to it whatever its name names by then. Other users may write in the folder
+    above, and could put a link in its place while root restores; but none can change anything in a folder of root."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd, self.path = fd, f"/proc/self/fd/{fd}"
+
+
+def _held(stage: str) -> _Stage:
+    """Open a folder that was just made. Raises OSError."""
+    fd = os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if os.fstat(fd).st_uid == os.geteuid():
+        return _Stage(fd)
+    os.close(fd)
+    raise OSError(errno.EPERM, "another user put a folder in this place", stage)
+
+
+def _opened(base: str, name: str, mode: int, owner: tuple[int, int] | None = None) -> "BinaryIO":
     path = os.path.join(base, name)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode & 0o700 | 0o600)
+    if owner is not None and os.geteuid() == 0:
+        os.fchown(fd, *owner)           # the file, whatever has its name by now
     os.fchmod(fd, mode & 0o777)
     return open(fd, "wb")
 
@@ -111,13 +137,17 @@ def _is_taken(uid: int) -> bool:
     return True
 
 
-def _give(folder: str, owner: tuple[int, int] | None) -> None:
-    """Give files that root wrote to their owner."""
+def _give(stage: _Stage, owner: tuple[int, int] | None) -> None:
+    """Give files that root wrote to their owner. The outermost folder is the last one: until then the owner cannot
+    enter it, and so it cannot put links in the place of folders."""
     if os.geteuid() != 0 or owner is None:
         return
-    for base, _, names in os.walk(folder):
-        for path in (base, *(os.path.join(base, name) for name in names)):
-            os.chown(path, *owner, follow_symlinks=False)
+    for base, _, names in os.walk(stage.path, topdown=False):
+        for name in names:
+            os.chown(os.path.join(base, name), *owner, follow_symlinks=False)
+        if base != stage.path:
+            os.chown(base, *owner, follow_symlinks=False)
+    os.fchown(stage.fd, *owner)
 
 
 def _in_place(stage: str, folder: str) -> str | None:
@@ -156,11 +186,11 @@ def restore_config(reader: Reader, base: str, force: bool, step: "Callable[[int]
                 os.unlink(stage)
         for stage in stages.values():
             _reachable(os.path.dirname(os.path.abspath(stage)))
-        reader.copy(names, lambda name: _opened("", stages[name], reader.names[name]["mode"]), step)
+        reader.copy(names, lambda name: _opened("", stages[name], reader.names[name]["mode"],
+                                                _owner_of("", reader, name)), step)
         for path in there:
             os.link(path, path + end, follow_symlinks=False)
         for name, path in paths.items():
-            _own(reader, name, stages[name])
             os.rename(stages[name], path)
         return [path + end for path in there]
     except OSError as error:
@@ -178,10 +208,3 @@ def _reachable(folder: str) -> None:
         _reachable(os.path.dirname(folder))
         os.mkdir(folder)
         os.chmod(folder, 0o755)
-
-
-def _own(reader: Reader, name: str, path: str) -> None:
-    """Give a file to its old owner, if root restores it."""
-    owner = _owner_of("", reader, name)
-    if os.geteuid() == 0 and owner is not None:
-        os.chown(path, *owner, follow_symlinks=False)

@@ -126,22 +126,24 @@ def _is_unfinished(path: str) -> bool:
 def _write(writer: Writer, conf: str, files: list[str], folder: str | None, progress: "Progress") -> list[str]:
     """Write all members of an archive; return the files of the store that are left out."""
     opened = OpenFiles()
-    left_out = []
+    left_out: list[str] = []
+    foreign: list[str] = []
     try:
         for path in files:
             opened.add(config_name(path), path)
         if folder is not None:
-            open_streams(folder, opened, marks_only=True)
+            foreign = open_streams(folder, opened, marks_only=True)
         _add_all(writer, opened, progress("Copying", opened.total_bytes()))
         if folder is not None:
             left_out = _write_store(writer, folder, progress)
-            open_streams(folder, opened, marks_only=False)
+            foreign += open_streams(folder, opened, marks_only=False)
             _add_all(writer, opened, progress("Copying streams", opened.total_bytes()))
         writer.end({"made_at": time.strftime("%FT%TZ", time.gmtime()), "store": folder,
                     "config": os.path.abspath(conf)})
     finally:
         opened.close()
-    return [f"{path} (damaged, or of another store)" for path in left_out]
+    return [*(f"{path} (damaged, or of another store)" for path in left_out),
+            *(f"{path} (belongs to another user than the store)" for path in foreign)]
 
 
 def _add_all(writer: Writer, opened: OpenFiles, step: "Callable[[int], None]") -> None:

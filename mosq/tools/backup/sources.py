@@ -72,13 +72,20 @@ def config_name(path: str) -> str:
 class OpenFiles:
     """Open files by their name in the archive, in the order in which they are copied."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: int | None = None) -> None:
+        """`owner`: user id of the files; those of other users are left out. None: any user."""
         self.files: dict[str, tuple[BinaryIO, os.stat_result]] = {}
+        self.owner = owner
+        self.left_out: list[str] = []
 
     def add(self, name: str, path: str, at_once: bool = False) -> None:
         """Open a file; read it now if `at_once`. Raises OSError."""
         file = open(path, "rb")                 # noqa: SIM115  # close() closes it
         found = os.fstat(file.fileno())
+        if self.owner not in (None, found.st_uid):
+            file.close()
+            self.left_out.append(path)
+            return
         self.files[name] = file, found
         if not stat.S_ISREG(found.st_mode):
             raise BackupError(f"{path} is not a regular file.")
@@ -95,6 +102,7 @@ class OpenFiles:
         for file, _ in self.files.values():
             file.close()
         self.files.clear()
+        self.left_out.clear()
 
 
 def copy_store(folder: str, add: "Callable[[bytes], None]") -> list[str]:
@@ -140,14 +148,21 @@ def _paths(folder: str, slots: list[int]) -> list[str]:
     return [os.path.join(folder, f"segment.{slot:06}") for slot in slots]
 
 
-def open_streams(folder: str, into: OpenFiles, marks_only: bool) -> None:
-    """Open the marks of consumers, or all other files of the streams."""
+def open_streams(folder: str, into: OpenFiles, marks_only: bool) -> list[str]:
+    """Open the marks of consumers, or all other files of the streams; return those that are left out, because they
+    belong to another user than the store. The broker's user may write in these folders, so they may have links to files
+    that only root may read; a restore would give the content to that user."""
+    owner = os.stat(folder).st_uid
+    left_out: list[str] = []
     base = os.path.join(folder, STREAMS)
     for stream in sorted(os.listdir(base)) if os.path.isdir(base) else ():
         if marks_only:
-            _open_files(folder, os.path.join(base, stream, CONSUMERS), into)
+            opened = OpenFiles(owner)
+            _open_files(folder, os.path.join(base, stream, CONSUMERS), opened)
+            into.files.update(opened.files)
+            left_out += opened.left_out
             continue
-        opened, tries = OpenFiles(), TRIES
+        opened, tries = OpenFiles(owner), TRIES
         while not _open_files(folder, os.path.join(base, stream), opened):
             opened.close()
             tries -= 1
@@ -155,6 +170,8 @@ def open_streams(folder: str, into: OpenFiles, marks_only: bool) -> None:
                 raise BackupError(f"{base}: retention removed files of {stream} {TRIES} times while they were opened. "
                                   "Try again.")
         into.files.update(opened.files)
+        left_out += opened.left_out
+    return left_out
 
 
 def _open_files(folder: str, place: str, into: OpenFiles) -> bool:

@@ -236,9 +236,11 @@ def export_file(
     if os.path.exists(path) and not force:
         raise StoreError(f"{path}: exists already; expected a new file, or --force")
     part = f"{path}.part"
-    if os.path.exists(part):
+    if os.path.lexists(part):
         os.unlink(part)
     try:
+        # a new file, and no link to another one; only its owner may read it, because it has the messages of all
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         if kind == "sqlite":
             sink = Sqlite(part)
             counts = export(source, sink, progress)

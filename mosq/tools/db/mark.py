@@ -71,7 +71,8 @@ def write_mark(store: str, mark: Mark) -> None:
     path = os.path.join(store, NAME)
     part = f"{path}.{os.getpid()}"
     try:
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        _remove(part)           # a file of this name may be a link to another one
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             lines = [f"self {os.fstat(fd).st_ino}", f"path {os.fsencode(os.path.abspath(mark.path)).hex()}",
                      f"how {mark.how}", f"end_lsn {mark.end_lsn}"]

@@ -1,5 +1,6 @@
 """`mosq trace` on the command line."""
 
+import os
 import signal
 import sys
 from binascii import a2b_base64
@@ -145,8 +146,13 @@ def _write(follower: "Follower", path: str) -> None:
     if path == "-":
         _pcap(follower, sys.stdout.buffer)
         return
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=_private) as file:
         _pcap(follower, file)
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read, if it is new: it has messages of others."""
+    return os.open(path, flags, 0o600)
 
 
 def _pcap(follower: "Follower", file: "IO[bytes]") -> None:

@@ -38,6 +38,7 @@ def number(text: str, most: int) -> int:
 
 def valid_topic(topic: str, levels: int) -> str:
     """Return the topic. Raises RefusedError if it is none, or if it has more than so many levels."""
+    _no_share(topic)
     if topic.count("/") >= levels:
         raise RefusedError(400, "The topic has too many levels.")
     return _valid(topic, "#+")
@@ -45,12 +46,18 @@ def valid_topic(topic: str, levels: int) -> str:
 
 def valid_filter(filter: str) -> str:
     """Return the filter. Raises RefusedError if it is none. The broker checks its wildcards."""
-    if filter.startswith(("$share/", "$stream/")):
-        raise RefusedError(400, "A page follows no shared subscription and no stream.")
+    _no_share(filter)
     levels = filter.split("/")
     if "#" in "".join(levels[:-1]) or any(len(one) > 1 and ("#" in one or "+" in one) for one in levels):
         raise RefusedError(400, "A wildcard must be a whole level, and # the last one.")
     return _valid(filter, "")
+
+
+def _no_share(text: str) -> None:
+    """Raise RefusedError for names that are no topics in a SUBSCRIBE: as a member of a shared group, a page would take
+    the messages of the others."""
+    if text.partition("/")[0] in ("$share", "$stream"):
+        raise RefusedError(400, "A page follows no shared subscription and no stream.")
 
 
 def _valid(text: str, without: str) -> str:
