@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 
 from mosq.server.reload import HELD_S
 from tests.harness.broker import ROOT, Broker
-from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish
+from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
 from tests.harness.wire import Wire
 
 NOT_AUTHORIZED = 0x87
@@ -157,14 +158,24 @@ def test_each_client_that_connects_right_after_the_signal_meets_the_new_rules(br
         wire.close()
 
 
-def test_reloads_while_many_clients_connect(broker: Broker) -> None:
-    """Test that each of them gets in, and that those that come after the last signal meet the last rules."""
+@pytest.mark.parametrize("each", [10, pytest.param(250, marks=pytest.mark.part("hostile"))])     # 400 clients, 10,000 clients
+def test_reloads_while_many_clients_connect(broker: Broker, each: int) -> None:
+    """Test that each of them gets in, that those that come after the last signal meet the last rules, and that no message is lost."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    rules = "topic readwrite t{n}\ntopic readwrite kept\n"
+    (broker.dir / "acl").write_text(rules.format(n=0))
+    broker.send_signal(signal.SIGHUP)
+    reader, writer = connected(broker, "reader"), connected(broker, "writer")
+    reader.send(Subscribe(1, (("kept", 1),)))
+    assert isinstance(reader.read_packet(), Suback)
     wires = []
     for n in range(40):
-        wires += [asked(broker, f"{n} {i}") for i in range(10)]
-        (broker.dir / "acl.new").write_text(f"topic readwrite t{n}\n")
+        wires += [asked(broker, f"{n} {i}") for i in range(each)]
+        (broker.dir / "acl.new").write_text(rules.format(n=n))
         (broker.dir / "acl.new").rename(broker.dir / "acl")
         broker.send_signal(signal.SIGHUP)
+        writer.send(Publish("kept", b"%d" % n, 1, n + 1))
     last = [asked(broker, f"last {i}") for i in range(10)]
     for wire in (*wires, *last):
         answered(wire)
@@ -172,5 +183,10 @@ def test_reloads_while_many_clients_connect(broker: Broker) -> None:
         assert allowed(wire, "t39") and not allowed(wire, "t38")
     for wire in wires:
         pinged(wire)
-    for wire in (*wires, *last):
+    assert [writer.read_packet().mid for _ in range(40)] == list(range(1, 41))
+    for n in range(40):
+        got = reader.read_packet()
+        assert got.payload == b"%d" % n
+        reader.send(Puback(got.mid))
+    for wire in (*wires, *last, reader, writer):
         wire.close()

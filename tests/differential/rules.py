@@ -6,6 +6,7 @@ a known difference after which the brokers are in different states, and goes on 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -176,10 +177,24 @@ def accepted_by_2_0(difference: Difference) -> bool:
 def odd_publish(difference: Difference) -> bool:
     """Return True if mosq has ended a 5.0 client for the properties of a PUBLISH, and Mosquitto 2.0 has accepted them."""
     props = [prop for packet in difference.asked() if isinstance(packet, Publish) for prop in packet.props]
-    odd = any((ident == P.PAYLOAD_FORMAT and value not in (0, 1)) or ident == P.SUBSCRIPTION_ID
-              or (ident == P.RESPONSE_TOPIC and set(str(value)) & set("+#")) for ident, value in props)
     ours = [item.key for item in difference.ours.get(difference.step[1], [])]
-    return odd and closes(ours, 0x82) and ended_by_one(difference)[0]
+    return any(map(odd_property, props)) and closes(ours, 0x82) and ended_by_one(difference)[0]
+
+
+def odd_property(prop: tuple[int, Any]) -> bool:
+    """Return whether a message or will of a client cannot have this property, or this value of it."""
+    ident, value = prop
+    return ((ident == P.PAYLOAD_FORMAT and value not in (0, 1)) or ident == P.SUBSCRIPTION_ID
+            or (ident == P.RESPONSE_TOPIC and bool(set(str(value)) & set("+#"))))
+
+
+def odd_will(difference: Difference) -> bool:
+    """Return True if mosq has refused a CONNECT of 5.0 for the properties of its will, and Mosquitto 2.0 has accepted it."""
+    connect = difference.sender.connect
+    ours, theirs = difference.differing().get(difference.step[1], ([], []))
+    refused = any(isinstance(key, Connack) and key.rc == 0x82 for key in ours)
+    will = connect.will if difference.step[0] == "open" and connect is not None else None
+    return will is not None and any(map(odd_property, will.props)) and refused and accepted(theirs)
 
 
 def third_copy(difference: Difference) -> bool:
@@ -238,7 +253,8 @@ def odd_share(difference: Difference) -> bool:
     asked = [packet for packet in difference.asked() if isinstance(packet, Subscribe | Unsubscribe)]
     filters = [one if isinstance(one, str) else one[0] for packet in asked for one in packet.filters]
     odd = any(one.split("/")[0] == "$share" and not is_filter(one) for one in filters)
-    odd |= None in difference.asked() and any(b"\0\6$share" in data for data in difference.sent())       # with another fault behind it
+    fault = rb"\x00\x06\$share|\x00.\$share/(/|[^/]*[+#])"
+    odd |= None in difference.asked() and any(re.search(fault, data, re.DOTALL) for data in difference.sent())       # with another fault behind it
     keys = difference.of_sender()
     both = keys is not None and all(CLOSED in some for some in keys)
     return odd and (both or any(ended_by_one(difference)))
@@ -453,7 +469,7 @@ def order_of_copies(difference: Difference) -> bool:
         others = [[key for key in keys if not isinstance(key, Publish)] for keys in (ours, theirs)]
         return counts[0] == counts[1] and places[0] == places[1] and others[0] == others[1]
 
-    return all(same(ours, theirs) and difference.shadow.window_was_full(n) for n, (ours, theirs) in difference.differing().items())
+    return all(same(ours, theirs) and difference.shadow.window_became_full(n, ours) for n, (ours, theirs) in difference.differing().items())
 
 
 def other_member(difference: Difference) -> bool:
@@ -566,6 +582,12 @@ def queued_qos0(difference: Difference) -> bool:
     return bool(more_in(ours, theirs)) or (difference.shadow.queue_is_short() and all(key.qos == 0 for key in more_in(theirs, ours) or [Publish("", qos=1)]))
 
 
+def not_reloaded(difference: Difference) -> bool:
+    """Return True if Mosquitto has sent more queued messages in a session in which a reload made max_queued_messages smaller."""
+    extra = [more_copies(theirs, ours) for ours, theirs in difference.differing().values()]
+    return "max_queued_messages" in difference.shadow.queue_options and difference.step[0] == "open" and all(extra)
+
+
 def released_bytes(difference: Difference) -> bool:
     """Return True if mosq has sent more under max_inflight_bytes, since it does not count payloads whose PUBREC has come."""
     extra = [more_in(ours, theirs) for ours, theirs in difference.differing().values()]
@@ -592,6 +614,7 @@ RULES: tuple[Rule, ...] = (
     Rule("CONNECT of 3.1 with a user name or password that runs over the end", cut_password),
     Rule("SUBSCRIBE, UNSUBSCRIBE and PUBREL with DUP (3.1)", repeated_request),
     Rule("PUBLISH with a subscription identifier, a response topic with wildcards, a payload format above 1", odd_publish, ("2.0",)),
+    Rule("a will with a response topic with wildcards or a payload format above 1 (5.0)", odd_will, ("2.0",)),
     Rule("malformed packets that 2.0.11 accepts", accepted_by_2_0, ("2.0",)),
     Rule("a shared subscription without a valid group (`$share//a`, `$share/+/a`, `$share/g`), and the filter `$share`", odd_share),
     Rule("malformed packets and filters that are not valid (5.0)", malformed, goes_on=True),
@@ -609,6 +632,7 @@ RULES: tuple[Rule, ...] = (
     Rule("an acknowledgement of a packet id that is not in flight", odd_acks),
     Rule(OTHER_USER, other_user),
     Rule("`max_queued_messages`", sent_before, ("2.1",)),
+    Rule("`max_queued_messages` at SIGHUP", not_reloaded),
     Rule("PUBREC with an error (5.0)", refused_receipts),
     Rule("member of a shared group for a message", other_member),
     Rule("the order of the copies of one message", order_of_copies),

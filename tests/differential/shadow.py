@@ -107,6 +107,7 @@ class Shadow:
         self.sessions: dict[str, Kept] = {}
         self.former: Connection | None = None       # the connection that the last step's CONNECT has taken over
         self.full_before: set[int] = set()          # clients whose windows were full before the last step
+        self.inflight_before: dict[int, int] = {}   # by client: messages in flight before the last step
         self.delayed = b""                          # payload of the delayed will that waited at the last CONNECT
         self.other_user = False                     # the last CONNECT has another user name than the one before
         self.queue_options = ""                     # all options of queues in this session
@@ -122,6 +123,7 @@ class Shadow:
         """Note what a step does, before it is played; return the rows of the differences in state that it makes."""
         self.former, self.published = None, set()
         self.full_before = {n for n, one in self.connections.items() if not one.ended and self._is_full(n)}
+        self.inflight_before = {n: len(self.session(n).inflight) for n, one in self.connections.items() if not one.ended}
         if step[0] == "reload":
             self.queue_options += step[1]
         if step[0] == "open":
@@ -254,6 +256,11 @@ class Shadow:
     def window_was_full(self, n: int) -> bool:
         """Return True if as many messages were in flight to a client as may be, before or after the last step."""
         return n in self.full_before or self._is_full(n)
+
+    def window_became_full(self, n: int, keys: list[Any]) -> bool:
+        """Return True if a client's window was full before, after or during the last step, in which it has got these packets."""
+        new = sum(isinstance(key, Publish) and key.qos > 0 and not key.dup for key in keys)
+        return self.window_was_full(n) or self.inflight_before.get(n, 0) + new >= self.connections[n].window
 
     def window_is_full_in_theirs(self, n: int, ours: list[Item], theirs: list[Item]) -> bool:
         """Return True if a client's window is full in Mosquitto after the last step, in which both have sent new messages only."""

@@ -148,7 +148,7 @@ class Side:
     def _open(self, n: int, level: int, client_id: str, packet: str) -> None:
         if n in self.clients and not self.clients[n].ended:
             self.clients[next(i for i in itertools.count(n + FORMER, FORMER) if i not in self.clients)] = self.clients[n]
-        names = self.names.setdefault(client_id or f"?{n}", Names())
+        names = self.names.setdefault(client_id, Names()) if client_id else Names()       # an empty id never resumes a session
         client = self.clients[n] = Client(self.broker.port, level, names)
         client.send(bytes.fromhex(packet))
         if client.read() is None:

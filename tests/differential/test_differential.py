@@ -16,7 +16,7 @@ from tests.differential.heard import Item, Names, named, ordered
 from tests.differential.pair import configs_of, steps_of
 from tests.differential.rules import RULES, Difference, rule_of
 from tests.differential.shadow import DELAYED_WILL, ODD_DISCONNECT, OTHER_USER, TAKEN_WILL, UNRELEASED_3, Heard, Limits, Shadow, filters_before_a_fault, is_filter
-from tests.differential.side import acknowledged
+from tests.differential.side import Side, acknowledged
 from tests.differential.steps import PREFIX, with_prefix
 from tests.fuzz.sessions.maker import Step
 from tests.harness.broker import ROOT, command
@@ -72,6 +72,17 @@ def test_what_a_broker_may_choose_is_not_compared() -> None:
     assert sides[0] == sides[1]
     swapped = named(ordered([(packet, b"") for packet in (theirs[2], theirs[0], theirs[1])], Names()), Names())
     assert [one.key for one in swapped] != sides[1]
+
+
+def test_only_a_client_with_an_id_continues_the_names_of_packet_ids() -> None:
+    side = Side(command(), "listener {port} 127.0.0.1\nallow_anonymous true\n", {})
+    side.start()
+    for client_id, same in (("a", True), ("", False)):
+        for _ in range(2):
+            side.play(opens(1, 5, Connect(client_id)))
+        former, now = side.clients[max(side.clients)], side.clients[1]
+        assert former is not now and (former.names is now.names) == same
+    side.close()
 
 
 def test_a_message_is_acknowledged_as_the_step_asks() -> None:
@@ -282,6 +293,33 @@ def test_a_copy_with_retain_may_have_another_place_in_a_full_window() -> None:
     assert rule_of(played("2.0", *steps, ours={1: heard(first, other)}, theirs={1: heard(other, first)})) is None
 
 
+@pytest.mark.parametrize(("window", "known"), [(4, True), (5, False)])
+def test_copies_may_have_another_order_if_the_window_becomes_full_within_a_step(window: int, known: bool) -> None:
+    """Client 1 has acknowledged one message at the end of the step, so its window was full only within the step."""
+    state = Shadow("2.1", Limits())
+    for n, packet in ((1, Connect("b", props=((P.RECEIVE_MAXIMUM, window),))), (0, Connect("a"))):
+        state.begin(opens(n, 5, packet))
+        state.end(opens(n, 5, packet), {n: heard(Connack())}, {n: heard(Connack())}, [])
+    first = Publish("t", b"0", 1, 1)
+    steps: list[Step] = [sends(0, 5, Publish("t", b"0", 1, 1)), sends(0, 5, Publish("a", b"1", 1, 2))]
+    both = heard(Publish("a", b"1", 1, 2), Pubrel(9), Publish("a", b"1", 2, 3), Publish("b", b"2", 1, 4))
+    other = heard(Publish("a", b"1", 2, 2), Pubrel(9), Publish("a", b"1", 1, 3), Publish("b", b"2", 1, 4))
+    state.begin(steps[0])
+    state.end(steps[0], {1: heard(first)}, {1: heard(first)}, [])
+    state.begin(steps[1])
+    rows = state.end(steps[1], {1: both}, {1: other}, [(first, "a")])
+    rule = rule_of(Difference("2.1", "plain", steps, {1: both}, {1: other}, steps[1], state, tuple(rows)))
+    assert (rule is not None and rule.explains is rules.order_of_copies) == known
+
+
+def test_a_shared_filter_without_a_valid_group_may_stand_in_front_of_another_fault() -> None:
+    wrong = frame(0xA2, Unsubscribe(1, ("$share/+/a",)).encode(5)[2:] + b"\0\1\xff")
+    for data, known in ((wrong, True), (wrong.replace(b"+", b"g"), False)):
+        steps = opens(0, 5, Connect("a")), ("send", 0, data.hex())
+        rule = rule_of(played("2.1", *steps, ours={0: heard(Disconnect(0x81), rules.CLOSED)}, theirs={0: heard(Disconnect(0x82), rules.CLOSED)}))
+        assert (rule is not None and rule.explains is rules.odd_share) == known
+
+
 def test_an_unsubscribe_of_a_shared_filter_explains_no_messages_of_others() -> None:
     steps = opens(1, 4, Connect("b")), opens(0, 5, Connect("a")), sends(0, 5, Unsubscribe(1, ("$share/g/a",)), Publish("a", b"1"))
     assert rule_of(played("2.1", *steps, ours={1: heard(Publish("a", b"1"))}, theirs={1: []})) is None
@@ -352,6 +390,27 @@ def test_a_session_is_resumed_without_the_user_name_that_a_connect_of_3_1_announ
     cut = frame(0x10, whole[2:-3])
     both: Heard = {1: heard(Connack())}
     assert played("2.0", first, ("open", 1, level, "a", cut.hex()), ours=both, theirs=both).rows == rows
+
+
+@pytest.mark.parametrize(("prop", "rc", "known"), [
+    ((P.PAYLOAD_FORMAT, 127), 0x82, True), ((P.RESPONSE_TOPIC, "a/+"), 0x82, True), ((P.PAYLOAD_FORMAT, 1), 0x82, False), ((P.PAYLOAD_FORMAT, 127), 0x80, False),
+])
+def test_only_a_will_with_odd_properties_may_be_refused(prop: tuple[int, Any], rc: int, known: bool) -> None:
+    step = opens(0, 5, Connect("a", will=Will("w", b"w", props=(prop,))))
+    for peer in ("2.0", "2.1"):
+        rule = rule_of(played(peer, step, ours={0: heard(Connack(rc=rc), rules.CLOSED)}, theirs={0: heard(Connack())}))
+        assert (rule is not None and rule.explains is rules.odd_will) == (known and peer == "2.0")
+
+
+@pytest.mark.parametrize("option", ["max_queued_messages 3\n", "queue_qos0_messages true\n"])
+def test_mosquitto_may_send_more_where_a_reload_made_the_queue_shorter(option: str) -> None:
+    steps = opens(0, 4, Connect("a", False)), ("close", 0, "disconnect"), ("reload", option), opens(0, 4, Connect("a", False))
+    some = heard(Connack(True), *(Publish("t", b"%d" % i, 1, i) for i in range(1, 4)))
+    more = heard(Connack(True), *(Publish("t", b"%d" % i, 1, i) for i in range(1, 6)))
+    for peer in ("2.0", "2.1"):
+        rule = rule_of(played(peer, *steps, ours={0: some}, theirs={0: more}))
+        assert (rule is not None and rule.explains is rules.not_reloaded) == ("max_queued" in option)
+        assert rule_of(played(peer, *steps, ours={0: more}, theirs={0: some})) is None
 
 
 def test_a_will_at_a_take_over_may_have_copies_with_and_without_retain() -> None:

@@ -56,6 +56,13 @@ def test_each_reason_is_used_and_each_failing_test_has_one() -> None:
         assert any(re.fullmatch(pattern, name) for name in named), f"no failing test has this reason: {pattern}"
 
 
+def test_each_test_that_fails_on_purpose_is_named_in_a_row_of_differences() -> None:
+    differences = (ROOT / "docs/differences.md").read_text()
+    on_purpose = re.findall(r"^\| `([^`]+)` \| passes \| .+ \|$", PAGE.read_text(), re.MULTILINE)
+    assert len(on_purpose) > 4
+    assert not [name for name in on_purpose if not re.search(rf"^\|.*\b{re.escape(name)}\b.*\|$", differences, re.MULTILINE)]
+
+
 @pytest.mark.parametrize(("suite", "runner", "wanted"), [
     ("", "", "SUITE is missing"),
     ("{dir}", "", "SUITE must be a work tree of Mosquitto's repository"),

@@ -53,6 +53,18 @@ def test_the_target_of_each_link_exists(page: Path) -> None:
     assert not broken
 
 
+def test_the_tests_that_a_table_of_facts_names_exist() -> None:
+    """A row of docs/testing.md has parts such as "tests/cli/test_x.py: `test_a`, row `b`"; the file must contain each of the names."""
+    text = (ROOT / "docs/testing.md").read_text().partition("\n## Facts of Mosquitto's own tests\n")[2].partition("\n## ")[0]
+    parts = [part for line in text.splitlines() if line.startswith("| ") for part in re.split(r"; |\| ", line) if part.startswith("tests/")]
+    assert len(parts) > 20
+    for part in parts:
+        file, _, names = part.strip(" |").partition(": ")
+        content = (ROOT / file).read_text()
+        for name in re.findall(r"`([^`]+)`", names):
+            assert f"def {name}(" in content or f'"{name}"' in content, part
+
+
 def test_a_wrong_path_is_found() -> None:
     assert IN_BACKTICKS.findall("see `cext/none.pyx` and `mosq/cli`") == ["cext/none.pyx", "mosq/cli"]
     assert not exists("cext/none.pyx")
