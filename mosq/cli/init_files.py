@@ -163,7 +163,7 @@ def conf_text(wanted: Wanted) -> str:
     lines = ["# Configuration of mosq, made by `mosq init`. All options: docs/options.md; check it with",
              f"#   mosq -c {wanted.service or f'{folder}/{CONF}'} --test-config", "", "# ---- login and rights", ""]
     if wanted.users:
-        lines += ["allow_anonymous false", "# Add a user, or change a password (it is prompted for). A new user needs a rule in acl_file.",
+        lines += ["allow_anonymous false", "# Add a user (with a rule in acl_file), or change a password:",
                   f"#   mosq passwd {folder}/{PASSWD} NAME", f"password_file {folder}/{PASSWD}"]
     else:
         lines += ["# Every client that reaches the port may connect without a password.", "allow_anonymous true"]

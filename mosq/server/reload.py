@@ -164,5 +164,6 @@ def _refused(log: "Log", error: Exception, status: int = 0) -> int:
     text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error) or type(error).__name__
     text = " ".join(text.removeprefix("Error: ").split("\n"))
     then = "and the broker ends (compat)" if status else "the old one stays in force"
+    log.reopen()                        # the signal may be that of logrotate
     log.report(ERROR, f"Error: The configuration was not reloaded, {then}: {text}")
     return status

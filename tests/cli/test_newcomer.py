@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from mosq.cli.commands import main
 from tests.harness.broker import ROOT, Broker
 from tests.harness.certificates import server_files, server_paths
+from tests.harness.effort import TIMEOUT_S
 
 HELP = [["bench"], ["signal"], ["doctor"], ["config"], ["config", "diff"], ["config", "explain"], ["index"], ["passwd"], ["db"], ["db", "stats"],
         ["journal"], ["journal", "stats"], ["pipeline"], ["backup"], ["restore"], ["init"]]
@@ -89,3 +91,16 @@ def test_doctor_names_a_key_that_only_root_can_read(tmp_path: Path, capsys: pyte
             path.chmod(0o755)
     main(["doctor", str(tmp_path / "a.conf")])
     assert ("cannot be read by the user" in capsys.readouterr().out) == (os.geteuid() == 0)
+
+
+def test_a_refused_reload_opens_the_log_file_again(tmp_path: Path) -> None:
+    """The signal may be that of logrotate."""
+    with Broker(f"user root\n{LISTENER}log_dest stderr\nlog_dest file {tmp_path}/a.log\n") as broker:
+        (tmp_path / "a.log").rename(tmp_path / "a.log.1")
+        broker.config.write_text(broker.config.read_text() + "listner 1\n")
+        broker.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + TIMEOUT_S
+        while "was not reloaded" not in broker.log():
+            assert time.monotonic() < end
+            time.sleep(0.005)
+    assert "The configuration was not reloaded" in (tmp_path / "a.log").read_text()
