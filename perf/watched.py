@@ -2,6 +2,7 @@
 
     python -m perf.watched [--segments 16] [--seconds 2] [--loads "100 pairs QoS 0; 100 pairs QoS 1"] [--json FILE]
     python -m perf.watched --instructions [--messages 20000]
+    python -m perf.watched --requests
 
 Two brokers share a core and serve the same load without a break. One is off (no HTTP listener, `observe_messages 0`),
 the other is on (metrics, dashboard, `observe_messages 64`; a process scrapes `/metrics` each second, and reads the feed
@@ -12,7 +13,7 @@ after.
 CPU is that of the broker's process, and of its loop alone, for each delivered message. A change is the geometric mean
 of the ratios on / off of two segments with exchanged roles. The median of the changes is printed, with the middle half.
 With --instructions, callgrind counts the instructions of the process for each message, as the difference of two runs
-without HTTP, with `observe_messages` 0 and 64.
+without HTTP, with `observe_messages` 0 and 64. With --requests, the CPU of one scrape and of other requests is printed.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ LOADS: dict[str, dict[str, Any]] = {
 SETTLE_S = 1.5                  # after a reload, until a segment begins: for the viewer's start, too
 SPARE_S = 0.3                   # between two segments
 START_S = 15.0
+REQUESTS, REQUESTS_EVERY_S = 10, 0.3
 LATENCY_EVERY_S = 5             # the overview reads the histograms
 FREE = sorted(os.sched_getaffinity(0))
 BROKER_CORE, OTHER_CORE = (FREE[0], FREE[1]) if FREE[1:] else (None, None)      # not pinned on one core
@@ -166,7 +168,7 @@ def read(web: int, path: str) -> bytes:
 
 
 class Segment:
-    """What one time in one configuration cost."""
+    """Holds what one time in one configuration costs."""
 
     def __init__(self, pid: int, delivered: int) -> None:
         self._pid, self._delivered = pid, delivered
@@ -286,6 +288,32 @@ def quartiles(values: list[float]) -> str:
     return f"{first:+.1f} to {third:+.1f}"
 
 
+# ---------------------------------------------------------------- requests
+
+def requests() -> list[dict[str, object]]:
+    """Print what one request costs the process, and the loop alone, of a broker without traffic."""
+    rows: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory(prefix="mosq-watched-") as name, contextlib.closing(Broker(Path(name))) as broker:
+        pid = broker.process.pid
+        broker.become(True)
+        broker.wait_for_viewer()
+        broker.end_viewer()
+        before = threads_s(pid)
+        measure(Spec("pairs", port=broker.port, rate=5000, seconds=1), lambda what, counts: None)
+        loop = max(before, key=lambda thread: threads_s(pid)[thread] - before[thread])
+        for path in ("/metrics", "/dashboard/api/latency", "/health"):
+            before = threads_s(pid)
+            for _ in range(REQUESTS):
+                read(broker.web, path)
+                time.sleep(REQUESTS_EVERY_S)
+            after = threads_s(pid)
+            all_s = sum(value - before.get(thread, 0.0) for thread, value in after.items())
+            all_ms, loop_ms = (1e3 * value / REQUESTS for value in (all_s, after[loop] - before[loop]))
+            print(f"{path}: {all_ms:.2f} ms, of it the loop {loop_ms:.2f} ms", flush=True)
+            rows.append({"path": path, "ms": all_ms, "loop_ms": loop_ms})
+    return rows
+
+
 # ---------------------------------------------------------------- instructions
 
 @contextlib.contextmanager
@@ -346,6 +374,7 @@ def main() -> None:
     parser.add_argument("--loads", type=lambda text: [one.strip() for one in text.split(";")], default=list(LOADS),
                         help="separated by ;")
     parser.add_argument("--instructions", action="store_true")
+    parser.add_argument("--requests", action="store_true")
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--view", type=int, help=argparse.SUPPRESS)
@@ -357,7 +386,7 @@ def main() -> None:
         parser.error("--segments: expected an even number")
     if unknown := set(given.loads) - set(LOADS):
         parser.error(f"--loads: expected {'; '.join(LOADS)}; not {', '.join(unknown)}")
-    rows = count(given) if given.instructions else compare(given)
+    rows = count(given) if given.instructions else requests() if given.requests else compare(given)
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1) + "\n")
 
