@@ -24,8 +24,8 @@ VIEWS = {
     "log": "log", "config": "config",
 }
 SHAPES = {"desk": (1280, 800, "light"), "phone": (360, 740, "light"), "dark": (1280, 800, "dark")}
-SECONDS = 15        # of traffic before the pictures, so that the charts show something
-COLOURS = 64
+SECONDS = 45        # of traffic before the pictures, so that the charts show something
+COLOURS = 128
 
 
 def traffic(scene: Scene, ended: threading.Event) -> None:
@@ -63,11 +63,13 @@ def shoot(page: Page, scene: Scene, folder: Path, shape: str) -> None:
         if name == "tail":
             page.wait_for_selector(".messages li:nth-child(12)")
         if name == "topics":
-            page.click("button:has-text('Look') >> nth=0") if page.query_selector("button:has-text('Look')") else None
+            page.click("button:has-text('Look') >> nth=0")
+            page.wait_for_selector("section[aria-label='Retained message'] pre")
+        page.mouse.move(0, 0)           # no row is under the pointer
         page.wait_for_timeout(1600)
         path = folder / f"{name}-{shape}.png"
         page.screenshot(path=path)
-        Image.open(path).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+        Image.open(path).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def main() -> None:

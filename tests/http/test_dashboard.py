@@ -638,6 +638,8 @@ def test_the_feed_has_the_statistics_of_each_second(follow: Callable[..., Page])
     assert len(firsts[0]) == len(names) + 1
     later = dict(zip(["time", *names], pages[0].event("stats"), strict=True))
     assert later["time"] > firsts[0][0] and later["sockets"] >= 0
+    first = dict(zip(["time", *names], firsts[0], strict=True))
+    assert later["process_cpu_us"] >= first["process_cpu_us"] > 10_000 and later["process_resident_bytes"] > 1 << 20
     hello = follow("feed").event("hello")
     assert "publish_in" in hello["past"] and len(hello["rows"]) >= 2 and len(hello["rows"][0]) == len(hello["past"]) + 1
 

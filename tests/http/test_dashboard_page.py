@@ -254,7 +254,7 @@ def test_the_last_drop_of_a_reason_is_an_example(opened: Opened, reader: Opened,
 
     assert any(dropped() for _ in range(100))
     expect(row.locator("time")).to_be_visible()
-    expect(row.locator("td[data-label='By listener']")).to_contain_text("other")       # the session is offline
+    expect(row.locator("td[data-label='By listener']")).to_contain_text("no client connected 100 %")
     expect(hidden).to_contain_text("a topic that you may not read")
     assert page.locator("main img").count() == 0
     row.locator("a", has_text=HOSTILE[1]).click()
@@ -344,6 +344,45 @@ def test_the_tiles_fill_their_rows_and_separate_retained_messages_of_the_broker(
             rows = page.evaluate("Object.values(Object.groupBy([...document.querySelectorAll('.tile')], one => one.offsetTop)).map(row => row.length)")
             assert sum(rows) == 12 and len(set(rows)) == 1, (width, rows)
         one.close()
+
+
+def test_the_first_view_needs_at_most_150_kb(opened: Opened) -> None:
+    page = opened.page()
+    expect(page.locator(".tile strong").first).to_be_visible()
+    total = page.evaluate("['navigation', 'resource'].flatMap(kind => performance.getEntriesByType(kind)).reduce((sum, one) => sum + one.transferSize, 0)")
+    assert 20_000 < total < 150_000
+
+
+def test_the_processor_time_and_the_memory_of_the_process_are_shown(opened: Opened) -> None:
+    page = opened.page()
+    tile = page.locator(".tile", has=page.locator(".label", has_text="Processor"))
+    expect(tile.locator("strong")).to_have_text(re.compile(r"^\d+(\.\d)? %$"))
+    expect(tile.locator(".detail")).to_have_text(re.compile(r"^of a core; \d+ MiB resident$"))
+
+
+def test_the_charts_show_the_shortest_time_that_holds_what_is_known(opened: Opened) -> None:
+    page = opened.page()
+    first = page.locator(".chart").first.locator("text.tick:not(.end)").first
+    expect(page.locator(".chart polyline").first).to_be_attached()
+    for known_s, text in ((40, "1 min"), (70, "2 min"), (130, "5 min"), (400, "5 min")):
+        page.evaluate("""async (seconds) => {
+            const { live } = await import("./live.js");
+            live.rows = live.rows.slice(-2);
+            live.rows.unshift([live.rows[0][0] - seconds * 1000, ...live.rows[0].slice(1)]);
+        }""", known_s)
+        expect(first).to_have_text(text)            # with the next event
+
+
+def test_a_name_of_usual_length_is_on_one_line(opened: Opened, scene: Scene) -> None:
+    scene.client("one-of-a-usual-length-42", "site/+/+/temperature")
+    page = opened.page("clients")
+    row = page.locator("tr", has=page.locator("a", has_text="one-of-a-usual-length-42"))
+    assert row.locator("bdi").evaluate_all("all => all.map(one => [one.textContent, one.getClientRects().length])") == [
+        ["one-of-a-usual-length-42", 1], ["device", 1]]
+    page.goto(f"{scene.url}#/explain?topic=site/north/press-03/temperature")
+    found = page.locator("td bdi", has_text="site/+/+/temperature").first
+    expect(found).to_be_visible()
+    assert found.evaluate("one => one.getClientRects().length") == 1
 
 
 def test_a_client_shows_its_last_drops_and_how_to_trace_it(opened: Opened, scene: Scene) -> None:

@@ -57,7 +57,7 @@ def test_the_viewer_reads_the_metrics_and_the_page(tmp_path: Path, monkeypatch: 
 
     original = watched.read
     monkeypatch.setattr(watched, "read", read)
-    with Broker("listener {port} 127.0.0.1\nallow_anonymous true\n" + watched.WATCHED.format(web=web)):
-        with pytest.raises(SystemExit, match="enough"):
-            watched.view(web)
+    config = "listener {port} 127.0.0.1\nallow_anonymous true\n" + watched.WATCHED.format(web=web)
+    with Broker(config), pytest.raises(SystemExit, match="enough"):
+        watched.view(web)
     assert seen == ["/metrics", "/metrics", "/dashboard/api/latency"]

@@ -138,8 +138,8 @@ SLOWEST = (
 )
 # sums of all sessions: the key in the answer of `hot`, name, help
 QUEUES = (
-    ("queued", "queued_messages", "Deliveries that were never sent, in the queues of all sessions, also of those without "
-     "a connection."),
+    ("queued", "queued_messages", "Deliveries that were never sent, in the queues of all sessions, also of those "
+     "without a connection."),
     ("inflight", "inflight_messages", "Deliveries that were sent and not acknowledged, of all sessions."),
     ("queue_bytes", "queues_bytes", "Payloads of the deliveries that are queued or in flight."),
 )

@@ -11,6 +11,8 @@ finds its charts filled. Without pages it costs nothing.
 import asyncio
 import contextlib
 import json
+import os
+import resource
 import time
 from collections import deque
 
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
 
 PAGES_MAX = 52                  # of 64 connections: requests of these pages need some
 PERIOD_S = 1.0
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 KEPT = 300                      # events of the charts' past
 LINGER_S = 600.0
 CHECK_EVERY_S = 60.0            # whether the user of an open page still has the right
-NAMES = tuple(name for name in STATS if name is not None)
+OF_PROCESS = ("process_cpu_us", "process_resident_bytes")
+NAMES = (*(name for name in STATS if name is not None), *OF_PROCESS)
 PAST = ("publish_in", "publish_out", "publish_bytes_in", "publish_bytes_out", "clients_connected", "store_messages",
         "publish_dropped", "heap_bytes")    # statistics of the charts
 HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
@@ -40,6 +44,14 @@ HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-
 def event(name: str, value: object) -> bytes:
     """Return an encoded event."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), json.dumps(value, separators=(",", ":")).encode())
+
+
+def of_process() -> "Stats":
+    """Return processor time and memory of the broker's process, of all its threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    with open("/proc/self/statm", "rb") as file:
+        resident_bytes = int(file.read().split()[1]) * PAGE_BYTES
+    return dict(zip(OF_PROCESS, (round((usage.ru_utime + usage.ru_stime) * 1e6), resident_bytes), strict=True))
 
 
 class Hub:
@@ -82,7 +94,7 @@ class Hub:
         due_s = time.monotonic()
         while self.pages or time.monotonic() < self._left_s + LINGER_S:
             try:
-                stats = await self._stats()
+                stats = {**await self._stats(), **of_process()}
             except (RuntimeError, TimeoutError):
                 self._give(event("lost", None))
             else:

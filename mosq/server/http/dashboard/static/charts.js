@@ -1,9 +1,10 @@
-// Small line charts of the last five minutes, in SVG. Colours come from the style sheet, so they follow light and dark.
+// Small line charts in SVG, of the last minute until the page knows more, and of at most five minutes. Colours come from the style sheet, so they follow light and dark.
 
 import { h, svg, replace } from "./dom.js";
 import { live } from "./live.js";
 
-const SPAN_MS = 300_000;
+const SPANS_MS = [60_000, 120_000, 300_000];
+const TICKS_S = { 60_000: [60, 45, 30, 15], 120_000: [120, 90, 60, 30], 300_000: [300, 240, 180, 120, 60] };
 const HEIGHT = 150;
 const LEFT = 58;
 const RIGHT = 8;
@@ -18,6 +19,16 @@ function round(value, isBytes) {
   const rest = value / base;
   const size = 10 ** Math.floor(Math.log10(rest));
   return base * size * [1, 2, 4, 6, 8, 10].find((step) => rest <= size * step + 1e-9);
+}
+
+/** Return the shortest span that holds all that is known. */
+function span(now) {
+  const known = live.rows.length ? now - live.rows[0][0] : 0;
+  return SPANS_MS.find((one) => known <= one) ?? SPANS_MS.at(-1);
+}
+
+function ago(seconds) {
+  return seconds % 60 ? `${seconds} s` : `${seconds / 60} min`;
 }
 
 /** Return [time, value] of a statistic; of a counter, the change for each second. */
@@ -59,18 +70,19 @@ export class Chart {
   draw() {
     if (this.width < 80) return;
     const now = live.rows.length ? live.rows.at(-1)[0] : Date.now();
-    const lines = this.series.map((one) => points(one.field, one.rate).filter((point) => point[0] >= now - SPAN_MS));
+    const spanMs = span(now);
+    const lines = this.series.map((one) => points(one.field, one.rate).filter((point) => point[0] >= now - spanMs));
     const top = round(Math.max(...lines.flat().map((point) => point[1]), 0), this.isBytes);
-    const x = (time) => LEFT + (this.width - LEFT - RIGHT) * (1 - (now - time) / SPAN_MS);
+    const x = (time) => LEFT + (this.width - LEFT - RIGHT) * (1 - (now - time) / spanMs);
     const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
     const parts = [];
     for (const part of [0, 0.5, 1]) {
       parts.push(svg("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(top * part), y2: y(top * part) }));
       parts.push(svg("text", { class: "tick end", x: LEFT - 6, y: y(top * part) + 4 }, this.show(top * part)));
     }
-    for (const minutes of [5, 4, 3, 2, 1]) {
-      parts.push(svg("text", { class: `tick ${minutes === 5 ? "" : "middle"}`, x: x(now - minutes * 60_000), y: HEIGHT - 5 }, `${minutes} min`));
-    }
+    TICKS_S[spanMs].forEach((seconds, i) => {
+      parts.push(svg("text", { class: `tick ${i ? "middle" : ""}`, x: x(now - seconds * 1000), y: HEIGHT - 5 }, ago(seconds)));
+    });
     parts.push(svg("text", { class: "tick end", x: this.width - RIGHT, y: HEIGHT - 5 }, "now"));
     lines.forEach((line, i) => parts.push(...this.line(line, i, x, y)));
     const chosen = this.chosen(lines, x);

@@ -122,7 +122,7 @@ function dropped(rows, id) {
     { label: "Reason", wide: true, cell: (row) => h("code", {}, row.reason) },
     { label: "Topic", cell: (row) => (row.topic === null ? h("i", {}, "a topic that you may not read") : name(row.topic || "–", 120)) },
     { label: "Last one", cell: (row) => new Date(row.lastTime * 1000).toLocaleString("sv-SE") },
-  ], rows, "No last drop of a reason was one of this client."),
+  ], rows, "No example of a drop is from this client."),
   h("p", { class: "detail" }, "The broker keeps the last drop of each reason, of all clients (", h("a", { href: "#/drops" }, "Drops"),
     "). This command shows each packet and each drop of this client from now on: ", h("code", {}, command))];
 }

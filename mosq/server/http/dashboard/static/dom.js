@@ -62,11 +62,16 @@ export function table(caption, columns, rows, empty) {
     }, one.cell(row))))))));
 }
 
+/** Return a part of a whole as text. */
+export function percent(value, all) {
+  const found = all > 0 ? Math.min(100, 100 * value / all) : 0;
+  return found > 0 && found < 1 ? "< 1\u00a0%" : `${Math.round(found)}\u00a0%`;
+}
+
 /** Return a part of a whole as a bar with its percentage. */
 export function part(value, all, label) {
-  const percent = all > 0 ? Math.min(100, 100 * value / all) : 0;
-  return h("span", { class: "part", title: label }, h("meter", { min: 0, max: 100, value: percent, "aria-label": label }),
-    percent > 0 && percent < 1 ? "< 1 %" : `${Math.round(percent)} %`);
+  return h("span", { class: "part", title: label }, h("meter", { min: 0, max: all > 0 ? all : 1, value: all > 0 ? Math.min(value, all) : 0, "aria-label": label }),
+    percent(value, all));
 }
 
 let toastTimer = 0;

@@ -1,10 +1,12 @@
 // Messages that the broker dropped, with an example of each reason, and connections that it refused.
 
-import { h, name, replace, short, table, title, whole } from "./dom.js";
+import { h, name, percent, replace, short, table, title, whole } from "./dom.js";
 import { get } from "./api.js";
 import { follow, live, rate } from "./live.js";
 
 const EVERY_MS = 5000;
+const OTHER = "other";          // drops without a connected client: offline sessions, bridges, retained messages
+const NO_CLIENT = "no client connected";
 const DROPS = {
   queue_messages: "The session's queue was full (max_queued_messages).", queue_bytes: "The session's queue was full (max_queued_bytes).",
   qos0_blocked: "QoS 0, and the client did not read.", output_bytes: "The client's output was full (max_output_bytes).",
@@ -41,10 +43,11 @@ function example(one) {
     h("time", { class: "block" }, new Date(one.lastTime * 1000).toLocaleString("sv-SE")));
 }
 
-/** Return the drops of each listener. */
+/** Return the part of each listener in the drops. The counts of the feed are newer than these, so they are not shown beside them. */
 function listeners(one) {
   const found = Object.entries(one?.listeners ?? {}).sort((first, second) => second[1] - first[1]);
-  return found.length ? found.map(([label, count]) => h("span", { class: "block" }, name(label, 40), ` ${whole(count)}`)) : "–";
+  const all = found.reduce((sum, [, count]) => sum + count, 0);
+  return found.length ? found.map(([label, count]) => h("span", { class: "block" }, label === OTHER ? NO_CLIENT : name(label, 40), ` ${percent(count, all)}`)) : "–";
 }
 
 function shown(caption, found, empty, examples = null) {
@@ -53,7 +56,7 @@ function shown(caption, found, empty, examples = null) {
     { label: "Reason", wide: true, cell: (row) => h("span", {}, h("code", {}, row.reason), h("span", { class: "detail block" }, row.text)) },
     { label: "Count", number: true, cell: (row) => whole(row.value) },
     { label: "A second", number: true, cell: (row) => h("span", { class: row.rate > 0 ? "bad" : "" }, short(Math.round(row.rate * 10) / 10)) },
-    ...(examples ? [{ label: "By listener", wide: true, cell: (row) => listeners(examples.get(row.reason)) }, { label: "Last one", wide: false, cell: (row) => example(examples.get(row.reason)) }] : []),
+    ...(examples ? [{ label: "By listener", cell: (row) => listeners(examples.get(row.reason)) }, { label: "Last one", cell: (row) => example(examples.get(row.reason)) }] : []),
   ], happened, empty), h("p", { class: "detail" }, `Not since the start: ${found.filter((one) => !one.value).map((one) => one.reason).join(", ") || "–"}.`)];
 }
 

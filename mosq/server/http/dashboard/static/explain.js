@@ -15,7 +15,7 @@ function group(one) {
 }
 
 function costs(cost) {
-  const labels = { hashes: "hashes", bytes_hashed: "bytes hashed", links: "links of hash chains", nodes: "nodes of the tree", scanned: "children scanned", bytes_compared: "bytes compared", filters_compared: "filters tried" };
+  const labels = { hashes: "Hashes", bytes_hashed: "Bytes hashed", links: "Links of hash chains", nodes: "Nodes of the tree", scanned: "Children scanned", bytes_compared: "Bytes compared", filters_compared: "Filters tried" };
   return Object.entries(cost).filter(([, value]) => typeof value === "number").map(([key, value]) => h("div", {}, h("dt", {}, labels[key] ?? key.replaceAll("_", " ")), h("dd", {}, whole(value))));
 }
 
@@ -33,7 +33,7 @@ export function explain(main, query) {
         { label: "Found by", cell: path },
       ].map((one) => ({ ...one, cell: (row) => { const shown = one.cell(row); return Array.isArray(shown) ? h("span", {}, shown) : shown; } })), found.filters, "No filter matches this topic."),
       found.truncated ? notice(`${whole(totals.filters - found.filters.length)} more filters did not fit into the answer.`) : null,
-      h("h2", {}, "Cost of the look-up"), h("dl", { class: "card properties" }, h("div", {}, h("dt", {}, "index"), h("dd", {}, name(found.index))), costs(found.cost)));
+      h("h2", {}, "Cost of the look-up"), h("dl", { class: "card properties" }, h("div", {}, h("dt", {}, "Index"), h("dd", {}, name(found.index))), costs(found.cost)));
     } catch (error) {
       replace(result, notice(error.message, "bad"));
     }

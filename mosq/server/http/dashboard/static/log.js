@@ -56,7 +56,7 @@ export function log(main, query) {
   main.append(title("Log", status), h("div", { class: "row fields" }, h("label", { class: "grow" }, h("span", { class: "label" }, "Filter"), h("input", {
     type: "search", "data-search": true, placeholder: "part of a line", spellcheck: "false", autocomplete: "off",
     oninput: (event) => { wanted = event.target.value.toLowerCase(); filter(); },
-  })), h("label", {}, h("span", { class: "label" }, "Level"), h("select", { onchange: (event) => { types = Number(event.target.value); filter(); } },
+  })), h("label", {}, h("span", { class: "label" }, "Type"), h("select", { onchange: (event) => { types = Number(event.target.value); filter(); } },
     LEVELS.map(([, label, bits]) => h("option", { value: bits, selected: bits === types }, label))))), list);
   load();
   return () => { ended = true; clearTimeout(timer); };

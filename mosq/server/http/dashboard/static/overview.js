@@ -17,13 +17,19 @@ function rateOf(field) {
   return value === null ? "–" : perSecond(value);
 }
 
+/** Return the part of a core that the process uses. */
+function processor() {
+  const used = rate("process_cpu_us");
+  if (used === null) return "–";
+  return `${used < 99_500 ? (used / 10_000).toFixed(1) : Math.round(used / 10_000)} %`;
+}
+
 function tiles(delivery) {
   const now = live.now;
   const dropped = rate("publish_dropped") ?? 0;
   const refused = Object.keys(now).filter((key) => key.startsWith("refused_"));
   const refusals = refused.reduce((sum, key) => sum + now[key], 0);
   const refusing = refused.reduce((sum, key) => sum + (rate(key) ?? 0), 0);
-  const caches = now.index_cache_hits + now.index_cache_misses;
   return [
     tile("Clients", whole(now.clients_connected), `of ${whole(now.clients_total)} sessions; at most ${whole(now.clients_max)} at a time`, "#/clients"),
     tile("Received", rateOf("publish_in"), `${whole(now.publish_in)} messages`),
@@ -36,7 +42,7 @@ function tiles(delivery) {
     tile("Retained", short(now.retained - now.retained_system), `messages, and ${whole(now.retained_system)} of $SYS`, "#/topics"),
     tile("Subscriptions", short(now.subscriptions), `${whole(now.filters)} filters, ${whole(now.shared_subscriptions)} shared`),
     tile("Memory", bytes(now.heap_bytes), "messages, buffers, index"),
-    tile("Match cache", caches ? `${Math.round(100 * now.index_cache_hits / caches)} %` : "–", "of look-ups answered"),
+    tile("Processor", processor(), `of a core; ${bytes(now.process_resident_bytes)} resident`, "#/latency"),
   ];
 }
 

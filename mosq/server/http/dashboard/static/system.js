@@ -1,6 +1,6 @@
-// Listeners, bridges, streams, the store, and memory by its use.
+// Listeners, bridges, streams, the store, memory by its use, and the match cache.
 
-import { bytes, duration, h, name, notice, replace, table, title, whole } from "./dom.js";
+import { bytes, duration, h, name, notice, replace, short, table, title, whole } from "./dom.js";
 import { get } from "./api.js";
 import { live } from "./live.js";
 
@@ -31,9 +31,11 @@ function streams(found) {
 function memory() {
   const now = live.now;
   if (!now) return notice("Waiting for the first figures.");
-  return properties([["Messages", bytes(now.store_bytes)], ["Index", bytes(now.index_bytes)], ["Retained topics", bytes(now.retained_tree_bytes)],
+  const lookups = now.index_cache_hits + now.index_cache_misses;
+  return properties([["Process, resident", bytes(now.process_resident_bytes)], ["Messages", bytes(now.store_bytes)], ["Index", bytes(now.index_bytes)], ["Retained topics", bytes(now.retained_tree_bytes)],
     ["Buffers", bytes(now.buffers_used_bytes)], ["Idle buffers", bytes(now.buffers_idle_bytes)], ["Connections without a login", bytes(now.newcomers_bytes)],
-    ["Counted", bytes(now.heap_bytes)], ["Most counted", bytes(now.heap_bytes_max)]]);
+    ["Counted", bytes(now.heap_bytes)], ["Most counted", bytes(now.heap_bytes_max)],
+    ["Match cache", lookups ? `${Math.round(100 * now.index_cache_hits / lookups)} % of ${short(lookups)} look-ups` : "–"]]);
 }
 
 function properties(facts) {
