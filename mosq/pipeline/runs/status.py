@@ -77,6 +77,12 @@ def _stored(settings: "Settings") -> dict[str, int]:
         return {}
 
 
+def unbalanced(settings: "Settings") -> list[str]:
+    """Return which sessions do not add up, and why; at most SHOWN."""
+    examples: list[str] = _audit(settings)["examples"]
+    return examples
+
+
 def _audit(settings: "Settings") -> dict[str, Any]:
     """Return the last counters over all sessions, and the sessions that do not add up."""
     import pyarrow.compute as pc
