@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mosq.pipeline import MosqPipelineError, views
 from mosq.pipeline.lake.parts import DATE
-from mosq.pipeline.lake.places import Place, absolute, place_of
+from mosq.pipeline.lake.places import Place, absolute, are_made, lost, place_of
 from mosq.pipeline.lake.table import Table
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def snapshots(settings: "Settings", wanted: "Iterable[str] | None" = None) -> di
 
 def missing(settings: "Settings", name: str = "bronze") -> MosqPipelineError:
     """Return the error for a table that does not exist."""
+    if are_made(settings) and Table.open(place_of(settings), "bronze") is None:
+        return lost(settings, "bronze")
     return MosqPipelineError(
         f"there is no table in {place_of(settings).child(name).uri} yet: `mosq pipeline run --once` creates it"
     )

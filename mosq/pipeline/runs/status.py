@@ -8,6 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError, presence
+from mosq.pipeline.lake.places import are_made, lost, place_of
+from mosq.pipeline.lake.table import Table
 from mosq.pipeline.runs import progress, tending
 from mosq.tools.table import shown
 
@@ -41,6 +43,8 @@ def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
     """Return the state of tables and streams as a dictionary for JSON; with_audit adds totals over all sessions."""
+    if are_made(settings) and Table.open(place_of(settings), progress.PROGRESS) is None:
+        raise lost(settings, progress.PROGRESS)
     now = progress.after(settings)
     found: dict[str, Any] = {
         "settings": str(settings.file),
