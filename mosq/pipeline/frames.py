@@ -15,7 +15,7 @@ import pyarrow as pa
 from mosq.pipeline import MosqPipelineError, views
 from mosq.pipeline.lake.parts import DATE
 from mosq.pipeline.lake.places import Place, absolute, are_made, lost, place_of
-from mosq.pipeline.lake.table import Table
+from mosq.pipeline.lake.table import Table, plain
 
 if TYPE_CHECKING:
     import datetime
@@ -98,7 +98,8 @@ class Files:
         files, base = self.place.filesystem()
         for batch in batches:
             for one in batch.to_pylist():
-                with files.open_input_file(f"{base}/{one['path']}" if base else one["path"]) as opened:
+                path = f"{base}/{one['path']}" if base else one["path"]
+                with plain(self.place.uri), files.open_input_file(path) as opened:
                     found = parquet.ParquetFile(opened)
                     a_row = max(1, one["size"] // max(1, found.metadata.num_rows))
                     most = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE // a_row))

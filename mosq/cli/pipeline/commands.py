@@ -201,7 +201,8 @@ def erase(file: str, client: str | None, topic: str | None, yes: bool) -> int:
         except click.Abort:
             raise MosqPipelineError("not confirmed, so nothing is erased; --yes erases without a question") from None
     n = tending.erase(settings, client, topic, click.echo)
-    click.echo(f"{n:,} rows erased; `run` or `compact` deletes the files that had them, ten minutes from now or later")
+    then = "; `run` or `compact` deletes the files that had them, ten minutes from now or later" if n else ""
+    click.echo(f"{n:,} rows erased{then}")
     return EXIT_OK
 
 
