@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 COUNTERS = ("restored", "published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone")
 ENDS = ("acknowledged", "expired", "dropped", "gone", "queued")
-EXAMPLES = 10
 KEYS = tuple(field for field in KEY_FIELDS if field.name != "topic")
 SCHEMA = pa.schema(
     [

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from mosq.pipeline import MosqPipelineError, views
 from mosq.pipeline.lake.parts import DATE
-from mosq.pipeline.lake.places import Place, absolute, place_of
-from mosq.pipeline.lake.table import Table
+from mosq.pipeline.lake.places import Place, absolute, are_made, lost, place_of
+from mosq.pipeline.lake.table import Table, plain
 
 if TYPE_CHECKING:
     import datetime
@@ -47,6 +47,8 @@ def snapshots(settings: "Settings", wanted: "Iterable[str] | None" = None) -> di
 
 def missing(settings: "Settings", name: str = "bronze") -> MosqPipelineError:
     """Return the error for a table that does not exist."""
+    if are_made(settings) and Table.open(place_of(settings), "bronze") is None:
+        return lost(settings, "bronze")
     return MosqPipelineError(
         f"there is no table in {place_of(settings).child(name).uri} yet: `mosq pipeline run --once` creates it"
     )
@@ -96,7 +98,8 @@ class Files:
         files, base = self.place.filesystem()
         for batch in batches:
             for one in batch.to_pylist():
-                with files.open_input_file(f"{base}/{one['path']}" if base else one["path"]) as opened:
+                path = f"{base}/{one['path']}" if base else one["path"]
+                with plain(self.place.uri), files.open_input_file(path) as opened:
                     found = parquet.ParquetFile(opened)
                     a_row = max(1, one["size"] // max(1, found.metadata.num_rows))
                     most = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE // a_row))

@@ -61,6 +61,8 @@ def explained(error: BaseException, settings: "Settings | None" = None) -> str |
     text = str(error)
     if (ours := OURS.search(text)) is not None:
         return ours[1].strip()
+    if isinstance(error, ConnectionError) and not _of_a_dead_jvm(error):
+        return f"a connection to another program failed ({text}): does it still run?"
     found = _of_storage(error, text, settings) or _of_spark(text, settings)
     return JVM_GONE if found is None and _of_a_dead_jvm(error) else found
 

@@ -10,8 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from mosq.cli.pipeline import commands
 from mosq.pipeline import audit, settings
-from mosq.pipeline.runs import status
+from mosq.pipeline.rows.tables import QUARANTINE
+from mosq.pipeline.runs import jobs, progress, status, tending
 from tests.pipeline import lake_tables
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
@@ -66,6 +68,19 @@ def test_sessions_over_all_batches(found: settings.Settings) -> None:
     assert (shown["sessions"], shown["sessions_wrong"]) == (3 + BATCHES, 2) and shown["totals"]["published"] == 50 + 5 + 5 + 3 * BATCHES
     assert shown["examples"] == ["falls (node n, session 3): counters went down, or an earlier row did not add up",
                                 "once (node n, session 2): counters went down, or an earlier row did not add up"]
+
+
+def test_an_alarm_names_no_client_that_was_erased(found: settings.Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The state of the run keeps the number of rows, and no names."""
+    now: dict[str, Any] = {"audit": {"rows": 0, "wrong": 0, "lost_events": 0, "examples": ["once: of an earlier version"]}, "rows": {}, "quarantine": {}}
+    jobs._audited(now, batch(1), QUARANTINE.empty_table(), 0)
+    assert now["audit"] == {"rows": 4, "wrong": 1, "lost_events": 0, "examples": []}
+    monkeypatch.setattr(progress, "after", lambda settings: now)
+    for name, said in (("once", True), ("falls", True), ("once", False)):
+        assert commands._alarm(found) == commands.EXIT_ALARM
+        assert (f"  {name} (node n, session " in capsys.readouterr().err) is said
+        if name == "falls":
+            assert tending.erase(found, "once", None, lambda line: None)
 
 
 def test_many_rows_are_folded_in_parts(found: settings.Settings, monkeypatch: pytest.MonkeyPatch) -> None:

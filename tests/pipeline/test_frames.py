@@ -139,3 +139,18 @@ def test_only_this_user_reads_the_files_of_spark(spark: SparkSession) -> None:
     (folder,) = (Path(one) for one in os.environ["SPARK_LOCAL_DIRS"].split(","))
     assert folder.stat().st_mode & 0o777 == 0o700 and any(folder.glob("blockmgr-*"))
     assert folder.parent == Path(spark.conf.get("spark.local.dir") or "") and not any(folder.parent.glob("blockmgr-*"))
+
+
+def test_a_task_reads_files_with_all_columns_and_names_the_place_of_an_error(tmp_path: Path) -> None:
+    """Tables in object storage are read so; the files here lie in a folder."""
+    settings = load(tmp_path)
+    for seq in range(3):
+        table = put(settings, "bronze", [{"stream": "tele", "shard": 0, "seq": seq, "time": BEGIN, "payload": b"x" * seq}])
+    table.add_columns([pa.field("more", pa.int64())])
+    adds = table.refresh().adds().to_pylist()
+    asked = pa.RecordBatch.from_pylist([{"path": add["path"], "date": add["partition.date"], "size": add["size_bytes"]} for add in adds])
+    found = pa.Table.from_batches(list(frames.Files(table.place, table.schema)(iter([asked])))).sort_by("seq")
+    assert found.equals(table.read().sort_by("seq")) and found["more"].null_count == 3
+    gone = pa.RecordBatch.from_pylist([{"path": "date=2026-11-01/gone.parquet", "date": None, "size": 1}])
+    with pytest.raises(MosqPipelineError, match=f"{table.place.uri}: the table or one of its files is gone"):
+        list(frames.Files(table.place, table.schema)(iter([gone])))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mosq.cli.commands import main
 from mosq.pipeline import MosqPipelineError, settings, trouble
 from mosq.pipeline.earlier import migrate
 from mosq.pipeline.runs import verify
@@ -85,7 +86,8 @@ def check(found: settings.Settings, n: int) -> None:
 
 
 @pytest.mark.parametrize(("tables", "checkpoints"), [("disk", "."), (".", "disk")])
-def test_a_mount_that_is_lost_between_two_batches(tmp_path: Path, disk: Disk, journal: Journal, tables: str, checkpoints: str) -> None:
+def test_a_mount_that_is_lost_between_two_batches(tmp_path: Path, disk: Disk, journal: Journal, capsys: pytest.CaptureFixture[str],
+                                                  tables: str, checkpoints: str) -> None:
     found = configured(tmp_path, tables, checkpoints)
     batches = Batches(found)
     batches.all()
@@ -94,6 +96,10 @@ def test_a_mount_that_is_lost_between_two_batches(tmp_path: Path, disk: Disk, jo
     if tables == "disk":
         assert "is its storage mounted?" in refused(found, batches) or "is the storage of the tables mounted?" in refused(found, batches)
     assert refused(found)
+    if tables == "disk":
+        for command in (["status"], ["sql", "SELECT 1"], ["compact"], ["erase", "--topic", "t/1", "--yes"], ["verify"]):
+            assert main(["pipeline", *command, "-s", str(found.file)]) == 1, command
+            assert "is the storage of the tables mounted?" in capsys.readouterr().err, command
     assert not list(disk.folder.rglob("*.parquet")) and not list(disk.folder.rglob("*.json")), "nothing is written below the mount"
     disk.found()
     check(found, 2 * N)

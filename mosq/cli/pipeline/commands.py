@@ -119,7 +119,7 @@ def _session(settings: "Settings", master: str | None, pass_fds: "tuple[int, ...
 
 
 def _alarm(settings: "Settings") -> int:
-    from mosq.pipeline.runs import progress
+    from mosq.pipeline.runs import progress, status
 
     found = progress.after(settings)["audit"]
     if found["lost_events"]:
@@ -133,7 +133,7 @@ def _alarm(settings: "Settings") -> int:
         f"ALARM: {found['wrong']:,} rows of the audit do not add up; `mosq pipeline status --audit` shows details:",
         err=True,
     )
-    for line in found["examples"]:
+    for line in status.unbalanced(settings):
         click.echo(f"  {shown(line)}", err=True)
     return EXIT_ALARM
 
@@ -201,7 +201,8 @@ def erase(file: str, client: str | None, topic: str | None, yes: bool) -> int:
         except click.Abort:
             raise MosqPipelineError("not confirmed, so nothing is erased; --yes erases without a question") from None
     n = tending.erase(settings, client, topic, click.echo)
-    click.echo(f"{n:,} rows erased; `run` or `compact` deletes the files that had them, ten minutes from now or later")
+    then = "; `run` or `compact` deletes the files that had them, ten minutes from now or later" if n else ""
+    click.echo(f"{n:,} rows erased{then}")
     return EXIT_OK
 
 

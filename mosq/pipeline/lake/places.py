@@ -1,5 +1,6 @@
 """Name the place of tables: a folder of this machine, or a URI of shared storage."""
 
+import json
 import os
 import re
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from mosq.pipeline.settings import Settings
 
 SCHEMES = ("s3", "s3a", "hdfs", "abfs", "abfss", "file")
+IDENTITY = "identity.json"  # of checkpoints: that of their tables, and whether these were made
 S3 = re.compile(r"^s3a?://")
 # options of deltalake (lower case), and the arguments of pyarrow's file system
 S3_OPTIONS = {
@@ -117,6 +119,22 @@ class Place:
             known |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
         virtual = options.get("aws_virtual_hosted_style_request", "").lower() == "true"
         return fs.S3FileSystem(**known, force_virtual_addressing=virtual and bool(endpoint))
+
+
+def are_made(settings: "Settings") -> bool:
+    """Return whether the checkpoints say that there are tables. Programs on other machines have no checkpoints."""
+    try:
+        return bool(json.loads((settings.checkpoints / IDENTITY).read_text())["made"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
+def lost(settings: "Settings", name: str) -> MosqPipelineError:
+    """Return the error for a table that is not there, though the checkpoints say that it is."""
+    return MosqPipelineError(
+        f"{place_of(settings).child(name).uri}: there is no table, but {settings.checkpoints} says that there is one:"
+        " is the storage of the tables mounted? Mount or restore it; to begin again, remove the checkpoints too"
+    )
 
 
 def place_of(settings: "Settings") -> Place:

@@ -17,8 +17,9 @@ import pyarrow as pa
 from mosq.journal import Stream
 from mosq.journal.folders import streams_below
 from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.lake import places
 from mosq.pipeline.lake.parts import sync
-from mosq.pipeline.lake.places import place_of
+from mosq.pipeline.lake.places import lost, place_of
 from mosq.pipeline.lake.table import Table
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ SCHEMA = pa.schema(
         pa.field("state", pa.string()),
     ]
 )
-IDENTITY = "identity.json"
+IDENTITY = places.IDENTITY
 QUERY = "spark"  # folder of Spark's own checkpoint
 SWAP = "rebuild.json"  # exists while the tables of a rebuild are switched
 OTHER_FOLDERS = "begin with other places for tables and checkpoints"
@@ -285,10 +286,7 @@ def check_tables(settings: "Settings", had: dict[str, Any]) -> None:
     for name in (BRONZE, PROGRESS):
         table = Table.open(place, name)
         if table is None:
-            raise MosqPipelineError(
-                f"{place.child(name).uri}: there is no table, but {settings.checkpoints} says that there is one: is the"
-                " storage of the tables mounted? Mount or restore it; to begin again, remove the checkpoints too"
-            )
+            raise lost(settings, name)
         if table.identity != had["identity"]:
             raise MosqPipelineError(
                 f"{place.child(name).uri} is a table of another set (identity {table.identity}, expected"

@@ -8,6 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError, presence
+from mosq.pipeline.lake.places import are_made, lost, place_of
+from mosq.pipeline.lake.table import Table
 from mosq.pipeline.runs import progress, tending
 from mosq.tools.table import shown
 
@@ -41,6 +43,8 @@ def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
     """Return the state of tables and streams as a dictionary for JSON; with_audit adds totals over all sessions."""
+    if are_made(settings) and Table.open(place_of(settings), progress.PROGRESS) is None:
+        raise lost(settings, progress.PROGRESS)
     now = progress.after(settings)
     found: dict[str, Any] = {
         "settings": str(settings.file),
@@ -75,6 +79,12 @@ def _stored(settings: "Settings") -> dict[str, int]:
         return {table.name: table.rows() for table in tending.existing(settings) if table.name != progress.PROGRESS}
     except MosqPipelineError:  # there are none, or their storage is not there
         return {}
+
+
+def unbalanced(settings: "Settings") -> list[str]:
+    """Return which sessions do not add up, and why; at most SHOWN."""
+    examples: list[str] = _audit(settings)["examples"]
+    return examples
 
 
 def _audit(settings: "Settings") -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.lake import lock, upkeep
-from mosq.pipeline.lake.places import place_of
+from mosq.pipeline.lake.places import are_made, lost, place_of
 from mosq.pipeline.lake.table import Table, plain
 from mosq.pipeline.rows.tables import DEVICES, FANOUT, GOLD, TELEMETRY
 from mosq.pipeline.runs import progress, removed
@@ -88,6 +88,8 @@ def existing(settings: "Settings") -> list[Table]:
     found = [Table.open(place_of(settings), name) for name in names]
     tables = [table for table in found if table is not None]
     if not tables:
+        if are_made(settings):
+            raise lost(settings, BRONZE)
         raise MosqPipelineError(f"{settings.tables}: there are no tables yet: `mosq pipeline run` creates them")
     return [table for table in tables if table.identity == tables[0].identity]
 
