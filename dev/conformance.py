@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -64,15 +65,15 @@ def sequences(result: Result) -> str:
     return f"{counts['passed']} of {counts['total']}" if "total" in counts else "not counted"
 
 
-def page(plain: Result, compat: Result, reasons: list[tuple[str, str]]) -> str:
-    """Return the page."""
-    lines = [HEAD, "## Last result", ""]
+def page(plain: Result, compat: Result, reasons: list[tuple[str, str]], day: str = "") -> str:
+    """Return the page. `day` is the date of the results."""
+    lines = [HEAD, "## Last result", "", *([f"Result of {day}.", ""] if day else [])]
     lines += table("category", plain["categories"], compat["categories"], CATEGORIES)
     lines += ["", *table("class", plain["classes"], compat["classes"], CLASSES), ""]
     lines.append(f"Byte sequences of `msg_sequence_test`: {sequences(plain)}; with `compat` {sequences(compat)}.")
     flaky = sorted({*plain["flaky"], *compat["flaky"]})
     if flaky:
-        lines.append(f"Passed only when run again alone: {', '.join(f'`{name}`' for name in flaky)}.")
+        lines += ["", "Passed only when run again alone:", "", *(f"- `{name}`: {reason_for(name, reasons)}" for name in flaky)]
     lines += ["", "## Tests that do not pass", "", "| test | with `compat` | why |", "|---|---|---|"]
     for name in sorted({*plain["failing"], *compat["failing"]}):
         passes = "fails" if name in compat["failing"] else "passes"
@@ -84,4 +85,5 @@ if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: python dev/conformance.py PLAIN.json COMPAT.json")
     results = [json.loads(Path(name).read_text()) for name in sys.argv[1:]]
-    sys.stdout.write(page(results[0], results[1], reasons_of()))
+    day = time.strftime("%Y-%m-%d", time.gmtime(Path(sys.argv[2]).stat().st_mtime))
+    sys.stdout.write(page(results[0], results[1], reasons_of(), day))

@@ -37,7 +37,7 @@ def test_the_page_shows_both_results_and_each_failing_test() -> None:
     assert "| all | 1 | 2 | 2 | 1 |" in page
     assert "| `06-a` | passes | why a |\n| `06-c` | fails | why the rest |\n" in page
     assert "1815 of 1826; with `compat` 1826 of 1826" in page
-    assert "Passed only when run again alone: `06-b`." in page
+    assert "Passed only when run again alone:\n\n- `06-b`: why a\n" in page
 
 
 def test_a_test_without_a_reason_is_named() -> None:
