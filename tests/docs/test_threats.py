@@ -18,7 +18,7 @@ DEFAULTS = {row[1]: row[3] for row in re.findall(r"^\| (`(\w+)`)[^|]*\|([^|]*)\|
 
 
 def test_each_kind_of_attacker_has_a_table() -> None:
-    assert len(re.findall(r"^### ", MODEL, re.MULTILINE)) == 6 and len(THREATS) >= 25 and all(len(row) == 3 for row in ROWS)
+    assert len(re.findall(r"^### ", MODEL, re.MULTILINE)) == 7 and len(THREATS) >= 25 and all(len(row) == 3 for row in ROWS)
 
 
 @pytest.mark.parametrize(("option", "default"), sorted({one for row in THREATS for one in re.findall(r"`(\w+)`(?: \(([^)]*)\))?", row[1])}))
