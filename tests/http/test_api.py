@@ -245,7 +245,7 @@ def test_requests_without_a_user_need_allow_anonymous():
         assert "HTTP login" not in running.broker.log()     # a browser's first request is no failed login
         assert running.get("/a.css", user="ann:x")[0] == 401
         deadline = time.monotonic() + 60
-        while "HTTP login of 'ann' from 127.0.0.1 failed." not in running.broker.log():
+        while "HTTP login from 127.0.0.1 as 'ann' failed." not in running.broker.log():
             assert time.monotonic() < deadline
             time.sleep(0.01)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import json
 import re
 import socket
@@ -24,6 +25,7 @@ from mosq.server.http.dashboard import feed, files, listing, messages
 from mosq.server.http.dashboard.answers import RefusedError
 from mosq.server.http.dashboard.api import Dashboard
 from mosq.server.http.dashboard.guard import Guard
+from mosq.server.http.dashboard.inside import ClosedError, Inside
 from mosq.server.http.dashboard.turns import Turns
 from mosq.stat_names import STATS
 from tests.harness.broker import Broker, free_port
@@ -292,6 +294,19 @@ def test_a_page_that_reads_joins_no_shared_group(scene: Scene) -> None:
     for name in ("retained?prefix=$share/group", "retained?prefix=$share", "retained?prefix=$stream/readings",
                  "message?topic=$share/group/site/a", "message?topic=$stream/readings/site/a"):
         assert scene.get(name) == (400, {"error": "A page follows no shared subscription and no stream."}), name
+
+
+def test_a_reading_without_a_free_descriptor_is_refused() -> None:
+    def none_left() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def opened() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(socket, "socketpair", none_left)
+            await Inside().open(lambda fd: None)
+
+    with pytest.raises(ClosedError, match="No connection to the broker: Too many open files"):
+        asyncio.run(opened())
 
 
 class Asker:

@@ -26,12 +26,17 @@ def lines_of(*failures: tuple[str, str], times: int = 1) -> list[str]:
 
 
 def test_the_first_failure_of_an_address_has_a_line_and_the_others_a_count() -> None:
-    first, count = "HTTP login of 'eve' from 192.0.2.7 failed.", "{} from 192.0.2.7 failed since the last line about them."
+    first, count = "HTTP login from 192.0.2.7 as 'eve' failed.", "{} from 192.0.2.7 failed since the last line about them."
     assert lines_of(("192.0.2.7", "eve")) == [first]
     assert lines_of(("192.0.2.7", "eve"), times=2) == [first, first]
     assert lines_of(("192.0.2.7", "eve"), ("192.0.2.7", "ann")) == [first, count.format("1 more HTTP login")]
     assert lines_of(*[("192.0.2.7", "eve")] * 1000, times=2) == [
         first, count.format("999 more HTTP logins"), count.format("1000 more HTTP logins")]
+
+
+def test_the_address_comes_before_the_name_so_that_no_name_accuses_another_address() -> None:
+    [line] = lines_of(("192.0.2.7", "x' from 192.0.2.99 failed. HTTP login from 192.0.2.98 as 'y"))
+    assert line.startswith("HTTP login from 192.0.2.7 as 'x")
 
 
 def test_a_flood_from_many_addresses_writes_a_bounded_number_of_lines() -> None:
@@ -47,4 +52,4 @@ def test_an_address_of_the_same_ipv6_network_has_no_line_of_its_own() -> None:
 
 
 def test_a_unix_socket_has_no_address() -> None:
-    assert lines_of(("", "eve")) == ["HTTP login of 'eve' from this machine failed."]
+    assert lines_of(("", "eve")) == ["HTTP login from this machine as 'eve' failed."]

@@ -36,7 +36,8 @@ class FailedLogins:
         elif len(self._counts) < NETWORKS_MAX:
             self._counts[network] = address, 0
             name = user if len(user) <= SHOWN_MAX else f"{user[:SHOWN_MAX]}..."
-            self._report(NOTICE, f"HTTP login of '{name}' from {_named(address)} failed.")
+            # the address comes first: a name may look like the rest of a line
+            self._report(NOTICE, f"HTTP login from {_named(address)} as '{name}' failed.")
         else:
             self._others += 1
 

@@ -44,7 +44,10 @@ class Inside(asyncio.Protocol):
     async def open(self, adopt: "Callable[[int], None]") -> None:
         """Connect. `adopt` passes a descriptor to the broker, and may wait for it. Raises ClosedError."""
         loop = asyncio.get_running_loop()
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise ClosedError(f"No connection to the broker: {error.strerror}.") from None
         for one in (ours, theirs):
             one.setblocking(False)
         try:
