@@ -39,6 +39,7 @@ ctypedef struct ListenSocket:
     uint8_t family
     uint8_t paused              # 1 = no descriptors left, not even the spare one: not watched for LISTENER_PAUSE_MS
     uint8_t due                 # 1 = in Reactor.due
+    uint8_t full                # 1 = no more connections are allowed: those that wait are accepted in the next turn
     ListenSocket* paused_next
     ListenSocket* due_next
     void* owner                 # the broker's settings for this listener

@@ -282,6 +282,11 @@ cdef void serve_listener(Reactor* r, ListenSocket* l) noexcept nogil:
         r.n_accepted += 1
         address_of_sockaddr(&storage, &a)
         r.on_accept(r.ctx, l, fd, &a)
+        if l.full:
+            # Only the first connection of a turn is known to have come before this turn's events, so only it may be refused. The others
+            # wait for the next turn: their clients may have closed other connections before they opened these.
+            l.full = 0
+            return
 
 
 cdef void listener_watch(Reactor* r, ListenSocket* l, uint32_t events) noexcept nogil:

@@ -174,6 +174,25 @@ def test_connections_that_have_ended_leave_their_places_at_once(option: str) -> 
             last.close()
 
 
+@pytest.mark.parametrize("option", ["max_connections", "global_max_connections"])
+def test_a_client_gets_in_that_connects_right_after_a_refused_one(option: str) -> None:
+    """Test that the broker sees the ends of connections in time that happen between a refusal and the next connection."""
+    with Broker(f"listener {{port}} 127.0.0.1\nallow_anonymous true\n{option} 3\n") as broker:
+        wires = [entered(broker.port, f"c{n}") for n in range(3)]
+        for turn in range(200):
+            refused = Wire(broker.port, 4)
+            refused.expect_closed()
+            for wire in wires:
+                wire.close()
+            wires = [Wire(broker.port, 4) for _ in range(3)]
+            for n, wire in enumerate(wires):
+                wire.send(Connect(f"c{n}"))
+                assert isinstance(wire.read_packet(), Connack), turn
+            refused.close()
+        for wire in wires:
+            wire.close()
+
+
 def entered(port: int, client_id: str) -> Wire:
     wire = Wire(port, 4)
     wire.send(Connect(client_id))

@@ -67,6 +67,14 @@ cdef bint listener_prepare(Broker* b, Listener* listener, Conn* conn) noexcept n
     return conn_web(conn, listener.proxy_version, &listener.upgrade if listener.websockets else NULL) == 0
 
 
+cdef inline bint listener_full(Listener* listener) noexcept nogil:
+    return listener.max_connections >= 0 and listener.n_connections >= listener.max_connections
+
+
+cdef inline bint all_full(Broker* b) noexcept nogil:
+    return b.settings.global_max_connections >= 0 and b.clients.used >= b.settings.global_max_connections
+
+
 cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     cdef Listener* listener = <Listener*>l.owner
@@ -77,10 +85,12 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
     fd = descriptor_below_limit(b, fd)
     if fd < 0:
         return
-    if listener.max_connections >= 0 and listener.n_connections >= listener.max_connections:
+    if listener_full(listener):
+        l.full = 1
         refuse_connection(b, fd, a, REFUSED_LISTENER, "max_connections exceeded")
         return
-    if b.settings.global_max_connections >= 0 and b.clients.used >= b.settings.global_max_connections:
+    if all_full(b):
+        l.full = 1
         refuse_connection(b, fd, a, REFUSED_GLOBAL, "global_max_connections exceeded")
         return
     # connections have a memory reserve: a client that resumes a session must get in, or its queue would never be taken
@@ -97,6 +107,7 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
         client_doom(b, c, END_REFUSED)
     c.listener = listener
     listener.n_connections += 1
+    l.full = listener_full(listener) or all_full(b)
     c.conn.rx_ms = b.reactor.now_ms
     newcomer_add(b, c)
     newcomers_shrink(b)
