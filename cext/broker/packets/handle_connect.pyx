@@ -96,7 +96,7 @@ cdef void log_unsafe_names(Broker* b, const Client* c, Session* s) noexcept nogi
                                          <int>id.n, <const char*>id.p))
 
 
-cdef void security_begin(Broker* b, Client* c, Session* s) noexcept nogil:
+cdef void security_begin(Broker* b, Client* c, Session* s, bint clean) noexcept nogil:
     cdef Security* security = session_security(s)
     cdef View id, user, where
     cdef char text[ADDRESS_TEXT_MAX]
@@ -105,7 +105,7 @@ cdef void security_begin(Broker* b, Client* c, Session* s) noexcept nogil:
         session_names(s, &id, &user)
         where.p = <const uint8_t*>text
         where.n = <uint32_t>client_address(c, text, sizeof(text))
-        event_post(b, security, EVENT_CONNECTED, id, user, where)
+        event_post(b, c, EVENT_CONNECTED, id, user, where, clean, 0)
     if security.authorize and c.will != NULL:
         will_request_verdict(b, s, c.will.message, FOR_LATER)    # so that the verdict is known when the broker stops
 
@@ -128,7 +128,7 @@ cdef void log_admitted(Broker* b, Client* c, Session* s, const Connecting* k) no
     log_will(b, c)
     log_negotiated_tls(b, c)
     if s.security != NULL:
-        security_begin(b, c, s)
+        security_begin(b, c, s, k.packet.clean_start)
 
 
 cdef void session_continue(Broker* b, Client* c, Session* s) noexcept nogil:
@@ -232,6 +232,11 @@ cdef void connect_answered(Broker* b, Client* c, const AuthAnswer* a) noexcept n
     if owned_set(&c.pending_packet.text, a.text) != 0 or owned_set(&c.pending_packet.bytes, a.bytes) != 0:
         login_refuse(b, c, RC_SERVER_BUSY)
         return
+    if a.extra.p != NULL:
+        c.pending_packet.id_given = 1
+        if owned_set(&c.pending_packet.id, a.extra) != 0:
+            login_refuse(b, c, RC_SERVER_BUSY)
+            return
     rc = connect_resume(b, c, LOGIN_NO_OPINION if a.verdict < 0 else LOGIN_ALLOWED)
     if rc:
         client_end(b, c, rc)

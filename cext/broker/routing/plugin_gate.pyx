@@ -88,9 +88,13 @@ cdef int plugin_gate_verdict(Broker* b, Session* s, View topic, uint8_t access) 
     return d.allowed if d != NULL else -1
 
 
+cdef int plugin_gate_known(Broker* b, Session* s, View topic, uint8_t access) noexcept nogil:
+    return -1 if session_security(s).each else plugin_gate_verdict(b, s, topic, access)
+
+
 cdef int plugin_gate_may_read(Broker* b, Session* s, View topic) noexcept nogil:
     if s.security != NULL and session_security(s).authorize:
-        return plugin_gate_verdict(b, s, topic, ACL_READ)
+        return plugin_gate_known(b, s, topic, ACL_READ)
     return access_allows(b, s, topic, ACL_READ)
 
 
@@ -255,7 +259,7 @@ cdef void gate_advance(Broker* b, Session* s, PluginGate* g, uint32_t position, 
         h.state = GATED_READY
         return
     h.state = GATED_TRANSFORMING if verdict == 1 else GATED_ASKED
-    if verdict < 0 and verdict_requested(g, position):
+    if verdict < 0 and not session_security(s).each and verdict_requested(g, position):
         return
     q = auth_request_new(b, ASK_MESSAGE_OUT if verdict == 1 else ASK_ACL, NULL, s, h.message)
     if q == NULL or auth_request_bytes(q, h.message.topic) != 0:
@@ -267,8 +271,8 @@ cdef void gate_advance(Broker* b, Session* s, PluginGate* g, uint32_t position, 
         return
     q.purpose = FOR_DELIVERY
     q.access = ACL_READ
-    q.qos = h.qos
-    q.retain = h.retain
+    q.qos = h.message.qos if verdict < 0 and session_security(s).each else h.qos
+    q.retain = h.message.retain if verdict < 0 and session_security(s).each else h.retain
     q.item = position
     auth_request_send(b, q)
 
@@ -286,6 +290,11 @@ cdef void plugin_gate_answered(Broker* b, AuthRequest* q, int allowed) noexcept 
     cdef uint64_t hash = hash_of(b, q.message.topic)
     cdef uint32_t i
     if g == NULL:
+        return
+    if session_security(s).each:
+        h = gated_at(g, q.item)
+        if q.item - g.head < g.tail - g.head and h.state == GATED_ASKED and h.message == q.message:
+            gate_advance(b, s, g, q.item, allowed)
         return
     i = g.head
     while i != g.tail:
