@@ -201,7 +201,7 @@ cdef class Engine:
         if bridges or self.b.bridges != NULL:
             from cext.bridge_control import Fresh
             fresh = Fresh(self, list(bridges))
-        Renewal(self, dict(settings), specs_of(settings, listeners), list(securities or [{}])).run()
+        Renewal(self, dict(settings), specs_of(settings, listeners, securities), list(securities or [{}])).run()
         if fresh is not None:
             fresh.apply(self)
 

@@ -357,11 +357,12 @@ EXPORT int mosq_shim_topics(Plugin *p, char *out, int room)
     return n;
 }
 
-EXPORT Realm *mosq_shim_realm(Plugin **plugins, int n)
+EXPORT Realm *mosq_shim_realm(Plugin **plugins, int n, int undecided)
 {
     Realm *realm = calloc(1, sizeof(Realm) + (size_t)n * sizeof(Plugin *));
     if(realm == NULL) return NULL;
     realm->n = n;
+    realm->undecided = undecided;
     for(int i = 0; i < n; i++) realm->plugins[i] = plugins[i];
     return realm;
 }

@@ -191,7 +191,7 @@ static Answer *ask_acl(Realm *realm, const Head *head, const View *fields)
     Texts texts;
     Answer *answer = NULL;
     char *filter = NULL;
-    int result = ERR_PLUGIN_DEFER, options = head->b, event = head->a == ACCESS_SUBSCRIBE ? EVENT_SUBSCRIBE : EVENT_UNSUBSCRIBE;
+    int result = ERR_PLUGIN_DEFER, checks = 0, options = head->b, verdict = 1, event = head->a == ACCESS_SUBSCRIBE ? EVENT_SUBSCRIBE : EVENT_UNSUBSCRIBE;
     memset(&call, 0, sizeof(call));
     if(!texts_take(&texts, fields, 4)) return NULL;
     call.client_id = texts.text[0];
@@ -209,16 +209,22 @@ static Answer *ask_acl(Realm *realm, const Head *head, const View *fields)
     }
     facts_take(&call, head, fields, 6);
     for(int i = 0; i < realm->n && undecided(result); i++){
-        if(wants(realm->plugins[i], EVENT_ACL_CHECK)) result = plugin_call(realm->plugins[i], EVENT_ACL_CHECK, &call);
+        if(!wants(realm->plugins[i], EVENT_ACL_CHECK)) continue;
+        checks++;
+        result = plugin_call(realm->plugins[i], EVENT_ACL_CHECK, &call);
+    }
+    if(checks == 0 && realm->undecided){
+        result = ERR_SUCCESS;
+        verdict = realm->undecided;
     }
     if(result != ERR_SUCCESS){
         if(!undecided(result)) answer = answer_new(head, ASK_ACL, 0, NULL, NULL, 0, NULL, 0);
     }else if(head->a < ACCESS_SUBSCRIBE){
-        answer = answer_new(head, ASK_ACL, 1, NULL, NULL, 0, NULL, 0);
+        answer = answer_new(head, ASK_ACL, verdict, NULL, NULL, 0, NULL, 0);
     }else if(!subscribing(realm, event, &call, &filter, &options)){
         answer = answer_new(head, ASK_ACL, 0, NULL, NULL, 0, NULL, 0);
     }else{
-        answer = answer_new(head, ASK_ACL, 1, filter != NULL || options != head->b ? filter != NULL ? filter : texts.text[3] : NULL, NULL, 0, NULL, 0);
+        answer = answer_new(head, ASK_ACL, verdict, filter != NULL || options != head->b ? filter != NULL ? filter : texts.text[3] : NULL, NULL, 0, NULL, 0);
         if(answer != NULL) answer->qos = (uint8_t)options;
     }
     free(filter);

@@ -120,7 +120,11 @@ int plugin_call(Plugin *plugin, int event, Call *call);
 void call_clear(Call *call);
 
 /* The plugins of one listener, in their order. */
-typedef struct { int n; Plugin *plugins[]; } Realm;
+typedef struct {
+    int n;
+    int undecided;              /* verdict if no plugin checks access to topics: 1 allow, -1 the rules decide, 0 ask the control plane */
+    Plugin *plugins[];
+} Realm;
 
 /* ---- versions.c: interface versions 2 to 4 in terms of 5 */
 int version_load(Plugin *plugin);

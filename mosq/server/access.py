@@ -77,6 +77,13 @@ class Realm:
         self.directory: Directory | None = None     # dynamic security
         self.loop: list[Any] = []           # native plugins that the data plane's loop calls
 
+    def undecided(self) -> int:
+        """Return what is answered on the loop if no plugin there decides about topics: 1 allow, -1 the rules, 0 ask the
+        other plugins."""
+        if self.authorizers or any("subscribing" in runner.does for runner in self.plugins):
+            return 0
+        return 1 if self.acl is None and self.directory is None else -1
+
     def loop_offers(self, method: str) -> bool:
         """Return whether a plugin on the loop has this method."""
         return any(method in one.offers for one in self.loop)
@@ -260,11 +267,11 @@ class Access:
                 "subscribing" in runner.does for runner in realm.plugins),
             "native": any(runner.raw for runner in realm.plugins),
             "each": realm.loop_offers("authorize") or any(runner.raw for runner in realm.authorizers),
-            "native_loop": loop_of(realm.loop),
+            "native_loop": loop_of(realm.loop, realm.undecided()),
             "psk_native": psk_of(realm.plugins),
             "extended": realm.loop_offers("extended") or any("extended" in runner.does for runner in realm.plugins),
-            "transform_in": tuple(dict.fromkeys(f for runner in realm.plugins for f in runner.topics_in)),
-            "transform_out": tuple(dict.fromkeys(f for runner in realm.plugins for f in runner.topics_out)),
+            "transform_in": tuple(dict.fromkeys(f for one in (*realm.plugins, *realm.loop) for f in one.topics_in)),
+            "transform_out": tuple(dict.fromkeys(f for one in (*realm.plugins, *realm.loop) for f in one.topics_out)),
             "events": bool(realm.loop) or any(runner.does_events for runner in realm.plugins),
         } for realm in self.realms]
 
@@ -555,13 +562,13 @@ class Access:
         self._report(WARNING, f"Warning: A login could not be checked: {name}.")
 
 
-def loop_of(plugins: list["Any"]) -> tuple[int, int] | None:
-    """Return how the data plane calls these native plugins; None if there are none."""
+def loop_of(plugins: list["Any"], undecided: int) -> tuple[int, int] | None:
+    """Return how the data plane calls these native plugins; None if there are none. `undecided`: see Realm."""
     if not plugins:
         return None
     from mosq.auth.native.sink import loop_of as addresses
 
-    return addresses(plugins)
+    return addresses(plugins, undecided)
 
 
 def psk_of(runners: list["Any"]) -> tuple[int, int] | None:

@@ -7,8 +7,7 @@ import pytest
 
 from tests.harness.broker import Broker, command
 from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
-from tests.harness.wire import Wire
-from tests.native.test_events import config, connected, logged, refused
+from tests.native.test_events import closed_connections, config, connected, logged, opened, refused   # noqa: F401
 
 NAMES = ("init", "cleanup", "security_init", "security_cleanup", "acl_check", "unpwd_check", "psk_key_get")
 
@@ -39,7 +38,7 @@ def test_older_versions(compiled, version, thread):
         assert strange.read_packet() == Puback(1, 0x87)
         logged(broker, 'ACL denying access to client with dangerous client id "c+"')
         if version == 4:
-            wire = Wire(broker.port, 5)
+            wire = opened(broker, 5)
             wire.send(Connect("e", props=((21, "simple"),)))
             assert wire.read_packet().rc == 0
 
@@ -47,7 +46,7 @@ def test_older_versions(compiled, version, thread):
 def start(tmp_path, lines):
     """Start a broker that must not run; return its exit status and output."""
     path = tmp_path / "mosq.conf"
-    path.write_text(f"listener 0 {tmp_path}/socket\n{lines}")
+    path.write_text(f"user root\nlistener 0 {tmp_path}/socket\n{lines}")
     done = subprocess.run([*command(), "-c", str(path)], capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout + done.stderr
 
@@ -74,7 +73,7 @@ def test_libraries_that_are_no_plugins(compiled, tmp_path, what, says):
 
 
 def test_other_files_and_other_architectures(compiled, tmp_path):
-    (tmp_path / "text.so").write_text("no library\n")
+    (tmp_path / "text.so").write_text("no library\n" * 100)
     good = bytearray(compiled("odd", WHAT=2).read_bytes())
     good[18:20] = b"\xf3\x00" if good[18] != 0xF3 else b"\x3e\x00"      # e_machine: RISC-V
     (tmp_path / "other.so").write_bytes(good)
@@ -100,7 +99,7 @@ def test_a_crash_names_the_plugin_in_the_last_line(compiled, tmp_path):
 @pytest.mark.parametrize("thread", ("own", "loop"))
 def test_a_crash_in_a_callback(compiled, thread):
     with Broker(config(compiled("events"), "basic", thread)) as broker:
-        Wire(broker.port, 5).send(Connect("c", username="crash"))
+        opened(broker, 5).send(Connect("c", username="crash"))
         broker.process.wait(30)
         assert "crashed with signal 11 in basic-auth; the broker ends." in broker.log().splitlines()[-1]
 

@@ -37,7 +37,7 @@ class Option(Structure):
 
 
 class Call(Structure):
-    """A call of a plugin: what it gets and what it gives (struct Call of shim/shim.h)."""
+    """A call of a plugin, with its data and its results (struct Call of shim/shim.h)."""
 
     _fields_ = [
         ("client_id", c_char_p), ("username", c_char_p), ("address", c_char_p), ("certificate", c_char_p),
@@ -60,7 +60,7 @@ class Call(Structure):
 
 
 class Action(Structure):
-    """What a plugin asks of the broker (struct Action of shim/shim.h)."""
+    """A request of a plugin to the broker (struct Action of shim/shim.h)."""
 
     _fields_ = [("next", c_void_p), ("kind", c_int), ("level", c_int), ("qos", c_int), ("retain", c_int),
                 ("connection", c_uint64), ("login", c_uint64), ("text", c_char_p), ("client_id", c_char_p), ("data", c_void_p),
@@ -92,7 +92,7 @@ def open_shim() -> "Any":
             ("call_clear", None, [POINTER(Call)]), ("watch_crashes", None, [c_char_p]), ("location", None, [c_char_p]),
             ("action_take", POINTER(Action), []), ("action_free", None, [POINTER(Action)]), ("actions_lost", c_int, []),
             ("wake_fd", c_int, []), ("client_gone", None, [c_uint64]), ("client_known", None, [POINTER(Call)]),
-            ("realm", c_void_p, [POINTER(c_void_p), c_int]), ("on_loop", None, [c_void_p, c_int])):
+            ("realm", c_void_p, [POINTER(c_void_p), c_int, c_int])):
         function = getattr(shim, f"mosq_shim_{name}", None)
         if function is not None:
             function.restype, function.argtypes = result, arguments

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Sink(Protocol):
-        """What the host does with the requests of plugins."""
+        """The receiver of the requests of plugins."""
 
         def log(self, type_bit: int, text: str) -> None: ...
         def publish(self, topic: str, payload: bytes, qos: int, retain: bool, properties: bytes | None,

@@ -104,7 +104,7 @@ class NativePlugin(Plugin):
 
     @property
     def knows_keys(self) -> bool:
-        """Whether the plugin is asked for pre-shared keys."""
+        """True if the plugin is asked for pre-shared keys."""
         return calls.PSK_KEY in self.events
 
     @property

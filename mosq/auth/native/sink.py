@@ -32,10 +32,10 @@ def load_native(access: "Any", line: "Line", pool: "Pool") -> NativePlugin:
     return NativePlugin(line, pool)
 
 
-def loop_of(plugins: "list[NativePlugin]") -> tuple[int, int]:
+def loop_of(plugins: "list[NativePlugin]", undecided: int) -> tuple[int, int]:
     """Return the addresses of a realm with these plugins, and of the function that the data plane's loop calls. A realm
     is never freed: an earlier configuration may still be in use."""
-    return _realm(plugins), calls.address_of(host().shim, "ask")
+    return _realm(plugins, undecided), calls.address_of(host().shim, "ask")
 
 
 def psk_of(plugins: "list[NativePlugin]") -> tuple[int, int]:
@@ -43,9 +43,9 @@ def psk_of(plugins: "list[NativePlugin]") -> tuple[int, int]:
     return _realm(plugins), calls.address_of(host().shim, "psk")
 
 
-def _realm(plugins: "list[NativePlugin]") -> int:
+def _realm(plugins: "list[NativePlugin]", undecided: int = 0) -> int:
     array = (ctypes.c_void_p * len(plugins))(*(plugin.address for plugin in plugins))
-    return int(host().shim.mosq_shim_realm(array, len(plugins)))
+    return int(host().shim.mosq_shim_realm(array, len(plugins), undecided))
 
 
 def answer_on(topics: "Any", plugins: "Plugins", report: "Callable[[int, str], None]") -> None:
