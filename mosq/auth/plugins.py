@@ -453,8 +453,8 @@ class Plugins:
             return None
         return AccessAnswer(request.handle, verdict.decision == "allow")
 
-    def _subscribing(self, access: "Access", request: AccessRequest, allowed: bool | None, place: int,  # parameters: a step
-                     filter: tuple[str, int], deadline: float) -> None:
+    def _subscribing(self, access: "Access", request: AccessRequest, allowed: bool | None,      # parameters: a step
+                     place: int, filter: tuple[str, int], deadline: float) -> None:
         """Ask the native plugins from this place on what becomes of a filter, and answer."""
         runners = access.realms[request.security].plugins if request.access >= SUBSCRIBE else []
         while place < len(runners) and "subscribing" not in runners[place].does:

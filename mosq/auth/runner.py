@@ -46,7 +46,8 @@ class Login:
 class Runner:
     """One instance of a plugin. One or two `Access` objects hold it (two during a reload)."""
 
-    def __init__(self, name: str, path: str, plugin: Plugin, options: dict[str, str], deny_special_chars: bool,
+    def __init__(                       # parameters: the settings of a plugin
+                 self, name: str, path: str, plugin: Plugin, options: dict[str, str], deny_special_chars: bool,
                  flush: "Callable[[], None]", warn: "Callable[[str], None]", pool: Pool | None = None) -> None:
         """`pool`: the thread in which a native plugin was initialized."""
         self.raw = bool(getattr(plugin, "raw", False))

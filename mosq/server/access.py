@@ -121,8 +121,8 @@ class Access:
         self.directory: Directory | None = None
         self._acting = acting
         # for native plugins: the file of the log, in which a crash is reported, and the folder of the store
-        self.places = (next((one.removeprefix("file ").strip() for one in config.log_dest if one.startswith("file ")), None),
-                       config.persistence_location)
+        files = [one.removeprefix("file ").strip() for one in config.log_dest if one.startswith("file ")]
+        self.places = files[0] if files else None, config.persistence_location
         self._engine: Callable[[], Engine] | None = None
         self._earlier_directory = earlier.directory if earlier else None
         self.realms = self._make_realms(config, earlier)
@@ -158,7 +158,7 @@ class Access:
         try:
             return load_native(self, line, pool)
         finally:
-            self._write_log()           # what it has logged comes before its error, and before what crashes
+            self._write_log()           # its lines come before the error
 
     def _make_realm(self, source: SecuritySource, passwords: dict[str, Passwords], rules: "dict[str, list[Any]]"
                     ) -> Realm:
@@ -263,8 +263,8 @@ class Access:
             "login_anonymous": realm.loop_offers("authenticate") or any(
                 not getattr(one, "by_name", False) for one in realm.deciders),
             "roles": None if realm.directory is None else realm.directory.compiled(),
-            "authorize": bool(realm.authorizers) or realm.loop_offers("authorize") or realm.loop_offers("subscribing") or any(
-                "subscribing" in runner.does for runner in realm.plugins),
+            "authorize": bool(realm.authorizers) or realm.loop_offers("authorize") or realm.loop_offers("subscribing")
+            or any("subscribing" in runner.does for runner in realm.plugins),
             "native": any(runner.raw for runner in realm.plugins),
             "each": realm.loop_offers("authorize") or any(runner.raw for runner in realm.authorizers),
             "native_loop": loop_of(realm.loop, realm.undecided()),

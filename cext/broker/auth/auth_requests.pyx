@@ -516,7 +516,8 @@ cdef bint connect_put(Broker* b, Client* c, AuthRequest* q, AuthRequestHead* hea
     return request_put(b, head, fields)
 
 
-cdef void event_post(Broker* b, Client* c, int event, View id, View user, View detail, int clean, uint64_t about) noexcept nogil:
+cdef void event_post(Broker* b, Client* c, int event, View id, View user, View detail, int clean,      # parameters: a record
+                     uint64_t about) noexcept nogil:
     cdef AuthRequestHead head
     cdef View fields[4]
     cdef ClientFacts facts

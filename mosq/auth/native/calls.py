@@ -17,7 +17,7 @@ SHIM = "_shim.abi3.so"
 RELOAD, ACL_CHECK, BASIC_AUTH, EXT_AUTH_START, EXT_AUTH_CONTINUE, CONTROL, MESSAGE_IN = 1, 2, 3, 4, 5, 6, 7
 PSK_KEY, TICK, DISCONNECT, CONNECT, SUBSCRIBE, UNSUBSCRIBE, MESSAGE_OUT, CLIENT_OFFLINE = 8, 9, 10, 11, 12, 13, 27, 28
 # results
-AUTH_DELAYED, AUTH_CONTINUE, SUCCESS, NOT_SUPPORTED, AUTH, ACL_DENIED, PLUGIN_DEFER, PLUGIN_IGNORE = -5, -4, 0, 10, 11, 12, 17, 32
+AUTH_DELAYED, AUTH_CONTINUE, SUCCESS, NOT_SUPPORTED, PLUGIN_DEFER, PLUGIN_IGNORE = -5, -4, 0, 10, 17, 32
 # what a plugin asks of the broker
 DO_LOG, DO_PUBLISH, DO_KICK_ID, DO_KICK_USER, DO_COMPLETE = 1, 2, 3, 4, 5
 FACTS_BYTES = 24
@@ -26,8 +26,9 @@ FACTS_BYTES = 24
 class Facts(Structure):
     """The facts about a client, as the data plane sends them (ClientFacts)."""
 
-    _fields_ = [("connection", c_uint64), ("subscriptions", c_uint32), ("keepalive", c_uint16), ("listener_port", c_uint16),
-                ("version", c_uint8), ("clean_start", c_uint8), ("websockets", c_uint8), ("unused", c_uint8 * 5)]
+    _fields_ = [("connection", c_uint64), ("subscriptions", c_uint32), ("keepalive", c_uint16),
+                ("listener_port", c_uint16), ("version", c_uint8), ("clean_start", c_uint8), ("websockets", c_uint8),
+                ("unused", c_uint8 * 5)]
 
 
 class Option(Structure):
@@ -42,10 +43,10 @@ class Call(Structure):
     _fields_ = [
         ("client_id", c_char_p), ("username", c_char_p), ("address", c_char_p), ("certificate", c_char_p),
         ("method", c_char_p), ("topic", c_char_p), ("data", c_char_p), ("properties", c_char_p), ("facts", Facts),
-        ("login", c_uint64), ("data_n", c_uint32), ("properties_n", c_uint32), ("access", c_int), ("qos", c_int), ("retain", c_int),
-        ("reason", c_int), ("identifier", c_uint32), ("has_options", c_int), ("options", POINTER(Option)),
-        ("n_options", c_int), ("result", c_int), ("asked", c_int), ("new_username", c_char_p), ("new_client_id", c_char_p),
-        ("new_topic", c_char_p), ("new_data", c_void_p), ("new_properties", c_void_p), ("new_data_n", c_uint32),
+        ("login", c_uint64), ("data_n", c_uint32), ("properties_n", c_uint32), ("access", c_int), ("qos", c_int),
+        ("retain", c_int), ("reason", c_int), ("identifier", c_uint32), ("has_options", c_int), ("options", POINTER(Option)),
+        ("n_options", c_int), ("result", c_int), ("asked", c_int), ("new_username", c_char_p),
+        ("new_client_id", c_char_p), ("new_topic", c_char_p), ("new_data", c_void_p), ("new_properties", c_void_p), ("new_data_n", c_uint32),
         ("new_properties_n", c_uint32), ("user_set", c_int), ("changed", c_int), ("properties_changed", c_int),
         ("new_qos", c_int), ("new_retain", c_int), ("reason_code", c_int), ("reason_string", c_char_p),
         ("next_ms", c_long), ("actions", c_int)]
@@ -63,8 +64,8 @@ class Action(Structure):
     """A request of a plugin to the broker (struct Action of shim/shim.h)."""
 
     _fields_ = [("next", c_void_p), ("kind", c_int), ("level", c_int), ("qos", c_int), ("retain", c_int),
-                ("connection", c_uint64), ("login", c_uint64), ("text", c_char_p), ("client_id", c_char_p), ("data", c_void_p),
-                ("data_n", c_uint32), ("properties", c_void_p), ("properties_n", c_uint32)]
+                ("connection", c_uint64), ("login", c_uint64), ("text", c_char_p), ("client_id", c_char_p),
+                ("data", c_void_p), ("data_n", c_uint32), ("properties", c_void_p), ("properties_n", c_uint32)]
 
     def given_data(self) -> bytes:
         """Return the payload."""
@@ -77,9 +78,9 @@ class Action(Structure):
 
 def shim_path() -> str:
     """Return the path of the shim."""
-    import mosq
+    import mosq.version as here
 
-    return os.path.join(os.path.dirname(os.path.abspath(mosq.__file__)), SHIM)
+    return os.path.join(os.path.dirname(os.path.abspath(here.__file__)), SHIM)
 
 
 def open_shim() -> "Any":

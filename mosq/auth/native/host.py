@@ -69,8 +69,8 @@ class Host:
                 sink.log(LEVELS.get(action.level, INFORMATION), text or "")
             elif action.kind == calls.DO_PUBLISH:
                 only = None if action.client_id is None else action.client_id.decode("utf-8", "replace")
-                sink.publish(text or "", action.given_data(), action.qos, bool(action.retain), action.given_properties(),
-                             only)
+                sink.publish(text or "", action.given_data(), action.qos, bool(action.retain),
+                             action.given_properties(), only)
             elif action.kind == calls.DO_KICK_ID:
                 sink.kick_client(text)
             elif action.kind == calls.DO_KICK_USER:
