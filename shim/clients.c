@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS_MIN = 256, KEPT_S = 30, LOGIN_S = 3600, SWEEP = 4 };
+enum { BUCKETS_MIN = 256, KEPT_S = 30, LOGIN_S = 120, DELAYED_S = 3600, SWEEP = 4 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mosquitto **by_connection, **by_name;
@@ -91,7 +91,7 @@ static bool is_over(const struct mosquitto *client, long now)
 {
     if(client->pins) return false;
     if(client->state == CLIENT_GONE) return now - client->used_s > KEPT_S;
-    return client->state != CLIENT_CONNECTED && now - client->used_s > LOGIN_S;
+    return client->state != CLIENT_CONNECTED && now - client->used_s > (client->state == CLIENT_DELAYED ? DELAYED_S : LOGIN_S);
 }
 
 static void sweep(void)
@@ -198,6 +198,8 @@ void client_unpin(struct mosquitto *client, int event, int result)
     pthread_mutex_lock(&lock);
     client->pins--;
     if(event == EVENT_BASIC_AUTH && result == ERR_AUTH_DELAYED && client->state == CLIENT_NEW) client->state = CLIENT_DELAYED;
+    if(is_login(event) && client->state == CLIENT_NEW && result != ERR_SUCCESS && result != ERR_AUTH_CONTINUE && result != ERR_PLUGIN_DEFER
+            && result != ERR_PLUGIN_IGNORE && result != ERR_NOT_SUPPORTED) client->state = CLIENT_GONE;     /* refused */
     if(event == EVENT_DISCONNECT || event == EVENT_CLIENT_OFFLINE){
         unname(client);
         client->state = CLIENT_GONE;
@@ -328,7 +330,7 @@ EXPORT int mosquitto_set_username(struct mosquitto *client, const char *username
 
 EXPORT int mosquitto_set_clientid(struct mosquitto *client, const char *id)
 {
-    if(client == NULL || id == NULL) return ERR_INVAL;
+    if(client == NULL || id == NULL || id[0] == 0) return ERR_INVAL;
     if(client->state >= CLIENT_CONNECTED || !in_login()){
         if(mosquitto_client(id) != NULL) return ERR_ALREADY_EXISTS;
         line_put(LEVEL_WARNING, "Warning: mosquitto_set_clientid works only while a client logs in.");

@@ -21,8 +21,10 @@ typedef struct Answer {
     View text, bytes, extra, target;
 } Answer;
 
+int mosquitto_pub_topic_check(const char *topic);
+
 enum { ASK_CONNECT = 1, ASK_AUTH = 2, ASK_ACL = 3, ASK_MESSAGE_IN = 4, ASK_MESSAGE_OUT = 5, ASK_EVENT = 6 };
-enum { CODE_CONTINUE = 0x18, CODE_NOT_AUTHORIZED = 0x87, OFFLINE_BIT = 32, TEXTS = 6 };
+enum { CODE_CONTINUE = 0x18, CODE_NOT_AUTHORIZED = 0x87, END_SILENTLY = -2, OFFLINE_BIT = 32, TEXTS = 6 };
 
 EXPORT int mosq_shim_layout(int what) { return (int)(what == 0 ? sizeof(Head) : what == 1 ? sizeof(Answer) : sizeof(Facts)); }
 
@@ -92,7 +94,8 @@ static Answer *login_answer(const Head *head, Call *call)
 static int refusal(int result)
 {
     static const uint8_t CODES[] = {128, 131, 133, 134, 136, 137, 138, 140, 159};
-    return result > 0 && result < 256 && memchr(CODES, result, sizeof(CODES)) != NULL ? result : CODE_NOT_AUTHORIZED;
+    if(result == ERR_AUTH || result == ERR_ACL_DENIED) return CODE_NOT_AUTHORIZED;
+    return result > 0 && result < 256 && memchr(CODES, result, sizeof(CODES)) != NULL ? result : END_SILENTLY;
 }
 
 static bool undecided(int result) { return result == ERR_PLUGIN_DEFER || result == ERR_PLUGIN_IGNORE; }
@@ -126,7 +129,7 @@ static Answer *ask_login(Realm *realm, const Head *head, const View *fields, int
         if(result == ERR_SUCCESS) answer = login_answer(head, &call);
         else if(result == ERR_AUTH_CONTINUE && extended) answer = answer_new(head, ASK_CONNECT, CODE_CONTINUE, NULL, call.new_data == NULL ? (void *)"" : call.new_data, call.new_data_n, NULL, 0);
         else if(result == ERR_AUTH_DELAYED && !extended) *waits = 1;
-        else answer = answer_new(head, ASK_CONNECT, extended ? CODE_NOT_AUTHORIZED : refusal(result), NULL, NULL, 0, NULL, 0);
+        else answer = answer_new(head, ASK_CONNECT, refusal(result), NULL, NULL, 0, NULL, 0);
         call_clear(&call);
     }
     free(texts.bytes);
@@ -156,7 +159,7 @@ static Answer *ask_auth(Realm *realm, const Head *head, const View *fields)
         if(undecided(result) || result == ERR_NOT_SUPPORTED) continue;
         if(result == ERR_SUCCESS) answer = login_answer(head, &call);
         else if(result == ERR_AUTH_CONTINUE) answer = answer_new(head, ASK_CONNECT, CODE_CONTINUE, NULL, call.new_data == NULL ? (void *)"" : call.new_data, call.new_data_n, NULL, 0);
-        else answer = answer_new(head, ASK_CONNECT, CODE_NOT_AUTHORIZED, NULL, NULL, 0, NULL, 0);
+        else answer = answer_new(head, ASK_CONNECT, refusal(result), NULL, NULL, 0, NULL, 0);
         call_clear(&call);
     }
     client_exchange(call.facts.connection, answer != NULL && answer->verdict == CODE_CONTINUE);
@@ -287,6 +290,11 @@ static Answer *ask_message(Realm *realm, const Head *head, const View *fields)
             if(event == EVENT_MESSAGE_OUT) call.qos = call.new_qos;
         }
         call_clear(&call);
+    }
+    if(asked && result == ERR_SUCCESS && changed.topic != NULL
+            && (mosquitto_pub_topic_check(changed.topic) != 0 || mosquitto_validate_utf8(changed.topic, (int)strlen(changed.topic)) != 0)){
+        line_put(LEVEL_WARNING, "Warning: A plugin gave a message an invalid topic in %s: the message is dropped.", event_name(event));
+        result = ERR_INVAL;
     }
     if(asked && (result != ERR_SUCCESS || call.qos < 0 || call.qos > 2)){
         answer = answer_new(head, head->kind, 0, NULL, NULL, 0, NULL, 0);

@@ -92,8 +92,9 @@ class Plugins:
         """`native` loads a native plugin in the thread of a pool."""
         self._send, self._flush, self._report = send, flush, report
         self._native = native
-        # connection -> the delayed login of a native plugin: access, request, deciders, its place among them, deadline
-        self._delayed: dict[int, tuple[Any, ...]] = earlier._delayed if earlier else {}
+        # connection -> the delayed login of a native plugin: access, request, deciders, its place among them
+        self._delayed: TTLCache[int, tuple[Any, ...]] = (
+            earlier._delayed if earlier else TTLCache(DELAYED_MAX, DELAYED_S + 5))
         self._begun = False
         self._exchanges_lock: threading.Lock
         self._runners: dict[object, Runner] = {}                # identity of a plugin line -> its runner
@@ -227,7 +228,6 @@ class Plugins:
 
     def tick(self, now: float, timeout_s: float) -> None:
         """Call the plugins' `tick` and check for stuck calls."""
-        self.begin()
         for runner in self._runners.values():
             runner.tick(now, timeout_s)
 
@@ -235,12 +235,13 @@ class Plugins:
         """Return the queues of the plugins that decide about logins."""
         return [runner.logins for runner in self._runners.values() if not runner.does.isdisjoint(LOGIN_METHODS)]
 
-    def begin(self) -> None:
-        """Notify the plugins that continued over a reload, now that this configuration is in force."""
+    def begin(self, access: "Access | None" = None) -> None:
+        """Notify the plugins that continued over a reload, now that this configuration is in force. Native plugins send
+        their requests to `access`."""
         if not self._begun:
             self._begun = True
             for plugin in self.natives():
-                plugin.begin()
+                plugin.begin(access)
         if self._to_reload:
             for runner, options in self._to_reload:
                 runner.reload(options)
@@ -326,14 +327,13 @@ class Plugins:
     def _call_native_login(self, access: "Access", runner: Runner, request: LoginRequest, deciders: "list[Any]",
                            place: int, deadline: float) -> "Answer | None":
         connection = connection_of(request)
-        if connection and len(self._delayed) < DELAYED_MAX:         # before the call: another thread may complete it
-            self._delayed[connection] = (access, request, deciders, place, deadline)
+        with self._exchanges_lock:
+            self._delayed[connection] = (access, request, deciders, place)      # first: another thread may complete it
         result = runner.call("authenticate", request)
-        if result == "delayed":
-            if connection not in self._delayed:
-                return None                                     # completed already, or there is no room
-            return LoginWait(request.handle, DELAYED_S)
-        self._delayed.pop(connection, None)
+        with self._exchanges_lock:
+            if result == "delayed":
+                return LoginWait(request.handle, DELAYED_S) if connection in self._delayed else None
+            self._delayed.pop(connection, None)
         if isinstance(result, LoginAnswer):
             if request.username is not None:
                 access.note(request.address, request.username, result.code == SUCCESS)
@@ -343,10 +343,11 @@ class Plugins:
 
     def complete(self, connection: int, code: int | None) -> None:
         """Answer a delayed login. `code`: reason code; None: the next plugin decides."""
-        delayed = self._delayed.pop(connection, None)
+        with self._exchanges_lock:
+            delayed = self._delayed.pop(connection, None)
         if delayed is None:
             return
-        access, request, deciders, place, _ = delayed
+        access, request, deciders, place = delayed
         if code is None:
             access.decide(request, deciders, place + 1, monotonic() + DELAYED_S)
         else:

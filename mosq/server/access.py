@@ -313,7 +313,7 @@ class Access:
         """Start work on all requests; answer at once those that need no work."""
         deadline = monotonic() + self._timeout_s
         if self._plugins is not None:
-            self._plugins.begin()
+            self._plugins.begin(self)
         for request in requests:
             if request.security >= len(self.realms):  # sent before a reload, for a security that no longer exists
                 if not isinstance(request, ClientNotice):
@@ -335,6 +335,7 @@ class Access:
         """Do the work that is due once a second: time-outs of plugins, waiting answers, log lines."""
         self._bound_logins()
         if self._plugins is not None:
+            self._plugins.begin(self)
             self._plugins.tick(monotonic(), self._timeout_s)
         self._flush()
         self._write_log()

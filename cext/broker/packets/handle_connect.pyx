@@ -20,7 +20,7 @@ from cext.broker.core.access cimport session_names
 from cext.broker.core.bounds cimport WORK_CONNECT
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport (
-    ADDRESS_TEXT_MAX, END_LOST, aliases_begin, auth_send, client_address, log_connected, log_line, log_text, peer_line_wanted,
+    ADDRESS_TEXT_MAX, END_LOST, END_SILENT, aliases_begin, auth_send, client_address, log_connected, log_line, log_text, peer_line_wanted,
 )
 from cext.broker.core.client_state cimport CF_PROBLEM_INFO, C_CONNECTED, C_NEW, Client
 from cext.broker.core.durable cimport changes_of
@@ -31,12 +31,12 @@ from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wante
 from cext.broker.core.log_rate cimport LINE_CONNECTED, LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING, method_of, owned_set, pending_packet_free, pending_packet_resume
 from cext.broker.core.session_refs cimport session_security
-from cext.broker.core.stats cimport REFUSED_AUTH_TIMEOUT
+from cext.broker.core.stats cimport REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT
 from cext.broker.lifecycle.session_lifecycle cimport client_end, client_watch, will_request_verdict
 from cext.broker.packets.connack cimport connack_prepare, connack_send, connect_refuse, log_refusal
 from cext.broker.packets.connect_login cimport login_check, login_refuse, peer_has_closed
 from cext.broker.packets.connect_session cimport check_keepalive, check_limits, expiry_announce, session_begin, session_take, will_take
-from cext.broker.packets.connect_state cimport Connecting, LOGIN_ALLOWED, LOGIN_NO_OPINION, LOGIN_OPEN
+from cext.broker.packets.connect_state cimport Connecting, END_SILENTLY, LOGIN_ALLOWED, LOGIN_NO_OPINION, LOGIN_OPEN
 from cext.broker.packets.connect_validate cimport connect_validate
 from cext.broker.persist.events cimport event_connected
 from cext.broker.persist.pending_acks cimport hold_output
@@ -225,6 +225,10 @@ cdef void connect_answered(Broker* b, Client* c, const AuthAnswer* a) noexcept n
         return
     if a.verdict > 0:
         login_refuse(b, c, a.verdict)
+        return
+    if a.verdict == END_SILENTLY:
+        b.stats.refused[REFUSED_ACCESS] += 1
+        client_end(b, c, END_SILENT)
         return
     if peer_has_closed(c):
         client_end(b, c, END_LOST)

@@ -15,7 +15,7 @@ from mosq.auth.plugin import ALLOW, DEFER, DENY, DROP, Message, Plugin, allow_wi
 from mosq.config.errors import ConfigError
 from mosq.log_types import WARNING
 from mosq.reason_codes import NOT_AUTHORIZED, SUCCESS
-from mosq.records import AccessAnswer, LoginAnswer
+from mosq.records import END_SILENTLY, AccessAnswer, LoginAnswer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -197,7 +197,9 @@ class NativePlugin(Plugin):
                 return go_on(data)
         finally:
             self._clear(call)
-        return DEFER if result in (calls.PLUGIN_DEFER, calls.PLUGIN_IGNORE, calls.NOT_SUPPORTED) else DENY
+        if result in (calls.PLUGIN_DEFER, calls.PLUGIN_IGNORE, calls.NOT_SUPPORTED):
+            return DEFER
+        return DENY if result in (calls.AUTH, calls.ACL_DENIED) else LoginAnswer(request.handle, END_SILENTLY)
 
     def authorize(self, request: "AccessRequest") -> "Any":     # type: ignore[override]
         """Ask about access to a topic."""
@@ -303,8 +305,9 @@ class NativePlugin(Plugin):
 
     # ------------------------------------------------------------ ticks
 
-    def begin(self) -> None:
+    def begin(self, sink: "Any") -> None:
         """Start the plugin's ticks and the taking of its requests, once its configuration is in force."""
+        self._host.sink = sink
         self._host.start()
         if calls.TICK in self.events and self._ticker is None:
             self._ticker = threading.Thread(target=self._tick_on, name=f"mosq-tick-{self.shown}"[:40], daemon=True)
@@ -341,5 +344,8 @@ class NativePlugin(Plugin):
 
 
 def refusal_code(result: int) -> int:
-    """Return the reason code of CONNACK for a result of BASIC_AUTH."""
-    return result if result in REFUSALS else NOT_AUTHORIZED
+    """Return the reason code of CONNACK for a result of BASIC_AUTH. Other results than refusals are errors, which end the
+    connection without CONNACK, as in Mosquitto."""
+    if result in (calls.AUTH, calls.ACL_DENIED):
+        return NOT_AUTHORIZED
+    return result if result in REFUSALS else END_SILENTLY
