@@ -238,6 +238,11 @@ class Made:
         return self.folder / str(output.resolve()).removeprefix(f"{ROOT}/").strip("/").replace("/", "-")
 
 
+def shim_parts() -> list[Part]:
+    """Return the part of native plugins, if its sources are there."""
+    return [ShimPart()] if (ROOT / SHIM).is_dir() else []
+
+
 def unit_parts(sources: unit.Sources, build: Path, tests: bool) -> list[Part]:
     """Return the parts of a build with units. Raises unit.UnitError."""
     out = []
@@ -246,7 +251,7 @@ def unit_parts(sources: unit.Sources, build: Path, tests: bool) -> list[Part]:
         texts = one.files()
         main = next(iter(texts))
         out.append(Part(name, build / "units" / name, str(main), texts, one.libraries, name not in unit.UNITS))
-    return [*out, ShimPart()]
+    return [*out, *shim_parts()]
 
 
 def separate_parts(sources: unit.Sources) -> list[Part]:
@@ -257,7 +262,7 @@ def separate_parts(sources: unit.Sources) -> list[Part]:
         texts = {one.path: one.text for one in sources.declarations_for(name)}
         out.append(Part(name, sources.root, str(path.relative_to(sources.root)), texts, unit.libraries_of(path.read_text("utf-8")),
                         f".{unit.TEST_ROOM}." in name))
-    return [*out, ShimPart()]
+    return [*out, *shim_parts()]
 
 
 # ---------------------------------------------------------------- all of them

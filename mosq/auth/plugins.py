@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     Make = Callable[[str, Any], Any]
 
 EXCHANGES_MAX, EXCHANGE_S = 10_000, 120.0
+FAILED_END_S = 2.0                          # for the thread of a native plugin that was not loaded
 DELAYED_MAX, DELAYED_S = 10_000, 60        # logins that native plugins complete later
 STRING_BYTES_MAX = 65535
 # Mosquitto's names of the events that its plugins receive, and of those that methods of Python plugins are
@@ -200,7 +201,7 @@ class Plugins:
         try:
             instance = self._native(line, pool)
         except BaseException:
-            pool.close(0)
+            pool.close(FAILED_END_S)
             raise
         made.append(Runner(name, line.path, instance, options, line.deny_special_chars, self._flush,
                            partial(self._report, WARNING), pool))

@@ -265,14 +265,11 @@ class Access:
             "roles": None if realm.directory is None else realm.directory.compiled(),
             "authorize": bool(realm.authorizers) or realm.loop_offers("authorize") or realm.loop_offers("subscribing")
             or any("subscribing" in runner.does for runner in realm.plugins),
-            "native": any(runner.raw for runner in realm.plugins),
-            "each": realm.loop_offers("authorize") or any(runner.raw for runner in realm.authorizers),
-            "native_loop": loop_of(realm.loop, realm.undecided()),
-            "psk_native": psk_of(realm.plugins),
             "extended": realm.loop_offers("extended") or any("extended" in runner.does for runner in realm.plugins),
             "transform_in": tuple(dict.fromkeys(f for one in (*realm.plugins, *realm.loop) for f in one.topics_in)),
             "transform_out": tuple(dict.fromkeys(f for one in (*realm.plugins, *realm.loop) for f in one.topics_out)),
             "events": bool(realm.loop) or any(runner.does_events for runner in realm.plugins),
+            **native_parts(realm),
         } for realm in self.realms]
 
     def reload(self, config: "Config") -> "Access":
@@ -563,23 +560,18 @@ class Access:
         self._report(WARNING, f"Warning: A login could not be checked: {name}.")
 
 
-def loop_of(plugins: list["Any"], undecided: int) -> tuple[int, int] | None:
-    """Return how the data plane calls these native plugins; None if there are none. `undecided`: see Realm."""
+def native_parts(realm: Realm) -> dict[str, "Any"]:
+    """Return what the data plane needs to know of the native plugins of a security."""
+    plugins = [runner.plugin for runner in realm.plugins if runner.raw]
     if not plugins:
-        return None
-    from mosq.auth.native.sink import loop_of as addresses
+        return {}
+    from mosq.auth.native.sink import loop_of, psk_of
 
-    return addresses(plugins, undecided)
-
-
-def psk_of(runners: list["Any"]) -> tuple[int, int] | None:
-    """Return how a TLS handshake asks native plugins for keys; None if none knows keys."""
-    knowing = [runner.plugin for runner in runners if runner.raw and runner.plugin.knows_keys]
-    if not knowing:
-        return None
-    from mosq.auth.native.sink import psk_of as addresses
-
-    return addresses(knowing)
+    knowing = [plugin for plugin in plugins if plugin.knows_keys]
+    return {"native": True,
+            "each": realm.loop_offers("authorize") or any(runner.raw for runner in realm.authorizers),
+            "native_loop": loop_of(realm.loop, realm.undecided()) if realm.loop else None,
+            "psk_native": psk_of(knowing) if knowing else None}
 
 
 def refusal(request: "Request") -> "Answer":
