@@ -126,6 +126,12 @@ cdef bint control_post(Broker* b, Client* c, View topic, View payload, View corr
 cdef inline uint64_t client_handle(const Client* c) noexcept nogil:
     return <uint64_t>c.slab.index << 32 | c.slab.generation
 
+# Ask native plugins on the loop about access to a message, at once. 1: allowed, 0: denied, -1: send an auth request. c NULL: offline.
+cdef int native_access(Broker* b, Client* c, Session* s, uint8_t access, View topic, View payload, View props, uint8_t qos,      # parameters: a record
+                       uint8_t retain) noexcept nogil
+cdef inline bint is_native_at_once(const Security* security) noexcept nogil:
+    return security.each and security.native_realm != NULL
+
 cdef AuthAnswer* answers_next(Broker* b) noexcept nogil                  # the caller frees it; NULL: none
 
 cdef enum:

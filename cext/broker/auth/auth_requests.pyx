@@ -399,6 +399,35 @@ cdef inline void facts_add(const Client* c, const Session* s, const Security* se
         head.n_fields += 1
 
 
+cdef int native_access(Broker* b, Client* c, Session* s, uint8_t access, View topic, View payload, View props, uint8_t qos,      # parameters: a record
+                       uint8_t retain) noexcept nogil:
+    cdef Security* security = session_security(s)
+    cdef AuthRequestHead head
+    cdef View fields[7]
+    cdef ClientFacts facts
+    cdef AuthAnswer* answer
+    cdef int waits = 0, verdict = -1
+    memset(&head, 0, sizeof(head))
+    head.kind = ASK_ACL
+    head.a = access
+    head.b = qos
+    head.c = retain
+    head.security = security.place
+    head.n_fields = 6
+    fields[0] = view_over(s.client_id, s.id_len)
+    fields[1] = view_of_text(s.username)
+    fields[2] = view_over(NULL, 0)       # the address is known from the connection
+    fields[3] = topic
+    fields[4] = payload
+    fields[5] = props
+    facts_add(c, s, security, &head, fields, &facts)
+    answer = (<native_ask_fn>security.native_ask)(security.native_realm, &head, fields, &waits)
+    if answer != NULL:
+        verdict = answer.verdict
+        free(answer)
+    return verdict
+
+
 cdef bint auth_request_put(Broker* b, AuthRequest* q) noexcept nogil:
     """Append an auth request to the ring as bytes. Return 0 if there is no room now. A request whose client is gone is not sent and times out."""
     cdef AuthRequestHead head

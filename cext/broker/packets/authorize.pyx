@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
     ASK_ACL, ASK_MESSAGE_IN, AuthAnswer, AuthRequest, FOR_PACKET, auth_request_bytes, auth_request_end, auth_request_new,
-    auth_request_send,
+    auth_request_send, is_native_at_once, native_access,
 )
 from cext.broker.core.access cimport access_allows
 from cext.broker.core.broker cimport Broker
@@ -51,12 +51,17 @@ cdef bint is_transformed_in(const Security* security, View topic) noexcept nogil
 
 cdef int publish_decide(Broker* b, Client* c, Publish* p, View topic, int* allowed) noexcept nogil:
     cdef const Security* security = session_security(c.session)
+    cdef View no_props
     cdef int verdict
     if c.pending_packet != NULL and c.pending_packet.answered:
         allowed[0] = c.pending_packet.allowed
         return 0
     if security.authorize:
         verdict = c.pending_packet.allowed if c.pending_packet != NULL else plugin_gate_known(b, c.session, topic, ACL_WRITE)
+        if verdict < 0 and c.pending_packet == NULL and is_native_at_once(security):
+            no_props.p = NULL
+            no_props.n = 0
+            verdict = native_access(b, c, c.session, ACL_WRITE, topic, p.payload, p.props.raw if c.version == V5 else no_props, p.qos, p.retain)
         if verdict < 0:
             return publish_request_verdict(b, c, p, topic, ASK_ACL)
     else:

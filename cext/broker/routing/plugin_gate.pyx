@@ -22,13 +22,13 @@ from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
     ASK_ACL, ASK_MESSAGE_OUT, AuthRequest, FOR_DELIVERY, auth_request_bytes, auth_request_end, auth_request_new,
-    auth_request_send,
+    auth_request_send, is_native_at_once, native_access,
 )
 from cext.broker.core.access cimport access_allows, access_by_roles, access_may_subscribe
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.listener cimport Security
 from cext.broker.core.publication_state cimport Publication
-from cext.broker.core.session_refs cimport session_security
+from cext.broker.core.session_refs cimport session_client, session_security
 from cext.broker.core.stats cimport DROP_ACL_READ, DROP_MEMORY, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_SESSION_ENDED
 from cext.broker.persist.accounts cimport ACCOUNT_DROPPED, ACCOUNT_GONE, account_turned_away
 from cext.broker.persist.publication cimport drop, drop_unlogged, publication_message
@@ -186,6 +186,8 @@ cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, 
     if s.client == NULL and not qos and not b.settings.queue_qos0:
         return 1                 # no client and nothing to queue
     verdict = plugin_gate_may_read(b, s, p.topic)
+    if verdict < 0 and is_native_at_once(security):
+        verdict = native_access(b, session_client(s), s, ACL_READ, p.topic, p.payload, p.props, p.qos, p.retain)
     if verdict == 0:
         drop(b, s, DROP_ACL_READ, p.topic)
         return 1
