@@ -18,17 +18,17 @@ from mosq.auth.networks import network_of
 from mosq.auth.plugin import (
     ALLOW,
     DROP,
+    SUBSCRIBE,
     AclRequest,
     AuthStep,
-    SUBSCRIBE,
     ClientEvent,
     ConnectRequest,
     Message,
     Verdict,
 )
+from mosq.auth.pool import Pool
 from mosq.auth.runner import WAITING_MAX, Login, PluginBroker, PluginFailedError, Runner
 from mosq.auth.turns import Turns, bytes_of
-from mosq.auth.pool import Pool
 from mosq.config.errors import ConfigError
 from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, NATIVE, PASSWORD_FILE, PERSIST_SQLITE, SPARKPLUG_AWARE
 from mosq.log_types import INFORMATION, NOTICE, WARNING

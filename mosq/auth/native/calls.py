@@ -45,9 +45,11 @@ class Call(Structure):
         ("client_id", c_char_p), ("username", c_char_p), ("address", c_char_p), ("certificate", c_char_p),
         ("method", c_char_p), ("topic", c_char_p), ("data", c_char_p), ("properties", c_char_p), ("facts", Facts),
         ("login", c_uint64), ("data_n", c_uint32), ("properties_n", c_uint32), ("access", c_int), ("qos", c_int),
-        ("retain", c_int), ("reason", c_int), ("identifier", c_uint32), ("has_options", c_int), ("options", POINTER(Option)),
+        ("retain", c_int), ("reason", c_int), ("identifier", c_uint32), ("has_options", c_int),
+        ("options", POINTER(Option)),
         ("n_options", c_int), ("result", c_int), ("asked", c_int), ("new_username", c_char_p),
-        ("new_client_id", c_char_p), ("new_topic", c_char_p), ("new_data", c_void_p), ("new_properties", c_void_p), ("new_data_n", c_uint32),
+        ("new_client_id", c_char_p), ("new_topic", c_char_p), ("new_data", c_void_p), ("new_properties", c_void_p),
+        ("new_data_n", c_uint32),
         ("new_properties_n", c_uint32), ("user_set", c_int), ("changed", c_int), ("properties_changed", c_int),
         ("new_qos", c_int), ("new_retain", c_int), ("reason_code", c_int), ("reason_string", c_char_p),
         ("next_ms", c_long), ("actions", c_int)]

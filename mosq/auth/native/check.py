@@ -24,8 +24,8 @@ def unloadable_native(line: "Line") -> str | None:
         done = subprocess.run([sys.executable, "-m", "mosq.auth.native.check", line.path], capture_output=True,
                               text=True, timeout=WITHIN_S, check=False)
     except subprocess.TimeoutExpired:
-        return (f"Unable to load plugin '{line.path}': its library does not load within {WITHIN_S} s. Expected a native "
-                "plugin.")
+        return (f"Unable to load plugin '{line.path}': its library does not load within {WITHIN_S} s. Expected a "
+                "native plugin.")
     except OSError as error:
         return f"Unable to check plugin '{line.path}': {error.strerror}."
     if done.returncode < 0:

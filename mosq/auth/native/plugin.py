@@ -48,7 +48,6 @@ class NativePlugin(Plugin):
     """One loaded library."""
 
     raw = True
-    topics_in = topics_out = ()
 
     def __init__(self, line: "Line", pool: "Pool") -> None:
         """Load the library in the plugin's own thread. Raises LoadError."""
@@ -95,8 +94,8 @@ class NativePlugin(Plugin):
             does.append("subscribing")
         self.offers = frozenset(does)               # also if the loop calls it
         self.methods = frozenset(("reload", "close")) if self.on_loop else frozenset((*does, *ALWAYS))
-        self.topics_in = ("#",) if calls.MESSAGE_IN in self.events else ()
-        self.topics_out = ("#",) if calls.MESSAGE_OUT in self.events else ()
+        self.topics_in: tuple[str, ...] = ("#",) if calls.MESSAGE_IN in self.events else ()
+        self.topics_out: tuple[str, ...] = ("#",) if calls.MESSAGE_OUT in self.events else ()
 
     def describe(self, line: "Line") -> None:
         """Note in a line of the configuration what the plugin is called and which control topics it has."""
@@ -344,8 +343,8 @@ class NativePlugin(Plugin):
 
 
 def refusal_code(result: int) -> int:
-    """Return the reason code of CONNACK for a result of BASIC_AUTH. Other results than refusals are errors, which end the
-    connection without CONNACK, as in Mosquitto."""
+    """Return the reason code of CONNACK for a result of BASIC_AUTH. Other results than refusals are errors, which end
+    the connection without CONNACK, as in Mosquitto."""
     if result in (calls.AUTH, calls.ACL_DENIED):
         return NOT_AUTHORIZED
     return result if result in REFUSALS else END_SILENTLY
