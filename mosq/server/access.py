@@ -152,11 +152,14 @@ class Access:
         return realms
 
     def _load_native(self, line: "Line", pool: "Any") -> "Any":
-        """Load a native plugin. Raises ConfigError."""
+        """Load a native plugin, with the rights that the broker will have. Raises ConfigError."""
         from mosq.auth.native.sink import load_native
 
         try:
-            return load_native(self, line, pool)
+            if self._acting is None:
+                return load_native(self, line, pool)
+            with self._acting():            # the C library changes the rights of all threads, also of the pool's
+                return load_native(self, line, pool)
         finally:
             self._write_log()           # its lines come before the error
 

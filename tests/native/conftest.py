@@ -2,8 +2,10 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,10 @@ SOURCES = Path(__file__).resolve().parent / "sources"
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory):
-    """Return a function that compiles a source with macros and returns the library."""
-    folder = tmp_path_factory.mktemp("plugins")
-    folder.parent.chmod(0o755)
+def compiled():
+    """Return a function that compiles a source with macros and returns the library. A broker that root starts reads it with the
+    rights of another user, to which the folders of pytest are closed."""
+    folder = Path(tempfile.mkdtemp(prefix="mosq-plugins-"))
     folder.chmod(0o755)
     made = {}
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
@@ -30,4 +32,5 @@ def compiled(tmp_path_factory):
             made[key] = path
         return made[key]
 
-    return compile_one
+    yield compile_one
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,5 +1,7 @@
 """Each event of a native plugin of interface version 5, in both kinds of threads, over a broker's port."""
 
+import pwd
+import re
 import signal
 import subprocess
 import time
@@ -251,6 +253,12 @@ def test_a_plugin_cleans_up_at_the_end(compiled, thread):
     with Broker(config(compiled("events"), "basic", thread)) as broker:
         assert broker.stop() == 0
         assert "cleaned up 1" in broker.log()
+
+
+def test_a_plugin_is_initialized_with_the_rights_of_the_broker(compiled):
+    with Broker(config(compiled("events"), "basic")) as broker:
+        user = pwd.getpwuid(int(re.search(r"initialized by user (\d+)", broker.log())[1])).pw_name
+        assert f"running mosq as user: {user}." in broker.log()
 
 
 def test_only_the_client_of_a_slow_call_waits(compiled):

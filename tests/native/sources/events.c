@@ -190,6 +190,7 @@ int mosquitto_plugin_init(Plugin *identifier, void **userdata, struct mosquitto_
     int result;
     me = identifier;
     *userdata = &ticks;
+    mosquitto_log_printf(LEVEL_INFO, "initialized by user %d", (int)geteuid());
     for(int i = 0; i < n; i++){
         if(!strcmp(options[i].key, "events")) wanted = options[i].value;
         if(!strcmp(options[i].key, "info")) mosquitto_plugin_set_info(me, options[i].value, "1.2");
