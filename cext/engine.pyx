@@ -62,9 +62,11 @@ CONTEXT_BYTES = (sizeof(Client) + 15) & ~15
 ADOPTED = {"allow_anonymous": True, "max_topic_alias": 0, "max_topic_alias_broker": 0}
 
 
-def specs_of(settings, listeners):
-    """Return the listeners' settings, with those that are the same for all."""
-    return [{**spec, "tls_keylog": settings.get("tls_keylog") or ""} for spec in listeners]
+def specs_of(settings, listeners, securities):
+    """Return the listeners' settings, with those that are the same for all, and those of their securities."""
+    return [{**spec, "tls_keylog": settings.get("tls_keylog") or "",
+             "psk_native": securities[spec.get("security", 0)].get("psk_native")
+             if securities and spec.get("security", 0) < len(securities) else None} for spec in listeners]
 
 
 cdef class Engine:
@@ -76,7 +78,7 @@ cdef class Engine:
         self.keep_adopted = []
         self.keep_before = []
         self.gone = []
-        self.specs = specs_of(settings, listeners)
+        self.specs = specs_of(settings, listeners, securities)
         self.sockets = [[] for _ in self.specs]
         self.watched = [[] for _ in self.specs]
         self.event = self.reload_fd = -1
@@ -199,7 +201,7 @@ cdef class Engine:
         if bridges or self.b.bridges != NULL:
             from cext.bridge_control import Fresh
             fresh = Fresh(self, list(bridges))
-        Renewal(self, dict(settings), specs_of(settings, listeners), list(securities or [{}])).run()
+        Renewal(self, dict(settings), specs_of(settings, listeners, securities), list(securities or [{}])).run()
         if fresh is not None:
             fresh.apply(self)
 

@@ -42,6 +42,7 @@ CFLAGS = ["-O2", "-g1", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-sem
 STABLE = ["-DPy_LIMITED_API=0x030B0000", "-DCO_OPTIMIZED=1", "-DCO_NEWLOCALS=2", "-DCO_VARARGS=4", "-DCO_VARKEYWORDS=8",
           "-DCO_GENERATOR=32", "-DCO_COROUTINE=128", "-DCO_ASYNC_GENERATOR=512"]
 SUFFIX = ".abi3.so"
+SHIM = "cext/shim"              # folder of the C sources of mosq._shim
 # Modules that Cython imports for what STABLE defines, or that import more than they are needed for.
 LIGHTER = {'PyImport_ImportModule("inspect")': 'PyImport_ImportModule("builtins")',
            'PyImport_ImportModule("collections.abc")': 'PyImport_ImportModule("_collections_abc")'}
@@ -169,6 +170,20 @@ class Part:
         return [*LDFLAGS, *os.environ.get("MOSQ_LDFLAGS", "").split(), *(f"-l{name}" for name in self.libraries)]
 
 
+class ShimPart(Part):
+    """The shim of native plugins: C sources without Cython and without Python. A broker with a native plugin loads it."""
+
+    def __init__(self) -> None:
+        texts = {path.relative_to(ROOT): path.read_text("utf-8") for path in sorted((ROOT / SHIM).glob("*.[ch]"))}
+        super().__init__("mosq._shim", ROOT, SHIM, texts, ["crypto", "dl"], False)
+
+    def cflags(self) -> list[str]:
+        return [one for one in super().cflags() if one not in STABLE]
+
+    def c_files(self) -> list[Path]:
+        return [ROOT / path for path in self.texts if path.suffix == ".c"]
+
+
 def cython_version() -> str:
     """Return the version of Cython; "" if it is not installed."""
     try:
@@ -223,6 +238,11 @@ class Made:
         return self.folder / str(output.resolve()).removeprefix(f"{ROOT}/").strip("/").replace("/", "-")
 
 
+def shim_parts() -> list[Part]:
+    """Return the part of native plugins, if its sources are there."""
+    return [ShimPart()] if (ROOT / SHIM).is_dir() else []
+
+
 def unit_parts(sources: unit.Sources, build: Path, tests: bool) -> list[Part]:
     """Return the parts of a build with units. Raises unit.UnitError."""
     out = []
@@ -231,7 +251,7 @@ def unit_parts(sources: unit.Sources, build: Path, tests: bool) -> list[Part]:
         texts = one.files()
         main = next(iter(texts))
         out.append(Part(name, build / "units" / name, str(main), texts, one.libraries, name not in unit.UNITS))
-    return out
+    return [*out, *shim_parts()]
 
 
 def separate_parts(sources: unit.Sources) -> list[Part]:
@@ -242,7 +262,7 @@ def separate_parts(sources: unit.Sources) -> list[Part]:
         texts = {one.path: one.text for one in sources.declarations_for(name)}
         out.append(Part(name, sources.root, str(path.relative_to(sources.root)), texts, unit.libraries_of(path.read_text("utf-8")),
                         f".{unit.TEST_ROOM}." in name))
-    return out
+    return [*out, *shim_parts()]
 
 
 # ---------------------------------------------------------------- all of them
@@ -295,10 +315,14 @@ class Builder:
             shutil.copy(same, so.with_name(so.name + ".new")).replace(so)
             self.made.put(so, key)
             return
+        if isinstance(part, ShimPart):
+            with progress.step(f"{part.short}: C"):
+                self._compile(part, part.c_files(), progress)
+            return
         with progress.step(f"{part.short}: Cython"):
             c = self.translated(part)
         with progress.step(f"{part.short}: C"):
-            self._compile(part, c, progress)
+            self._compile(part, [c], progress)
 
     def translated(self, part: Part) -> Path:
         """Return the C file of a part: the one that is shipped with these sources, or one that Cython makes now. Raises
@@ -320,6 +344,8 @@ class Builder:
         """Copy the C file of each part into `root`, a source distribution. Raises BuildError."""
         try:
             for part in parts:
+                if isinstance(part, ShimPart):
+                    continue                    # its sources are C
                 c, note = shipped_c(root, part)
                 c.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self.translated(part), c)
@@ -339,15 +365,18 @@ class Builder:
         if errors:
             raise BuildError(errors)
 
-    def _compile(self, part: Part, c: Path, progress: Progress) -> None:
+    def _compile(self, part: Part, sources: list[Path], progress: Progress) -> None:
         so = self.place[part.name]
-        made, obj = so.with_name(so.name + ".new"), self.build / "c" / f"{part.name}.o"
-        obj.parent.mkdir(parents=True, exist_ok=True)
+        made, folder = so.with_name(so.name + ".new"), self.build / "c"
+        objects = [folder / (f"{part.name}.o" if len(sources) == 1 else f"{part.name}.{c.stem}.o") for c in sources]
+        folder.mkdir(parents=True, exist_ok=True)
         so.parent.mkdir(parents=True, exist_ok=True)
         include = [f"-I{sysconfig.get_path('include')}", f"-I{sysconfig.get_path('platinclude')}"]
-        self._call([*self.compile, *include, *part.cflags(), "-c", str(c), "-o", str(obj)], progress)
-        self._call([*self.link, str(obj), "-o", str(made), *part.ldflags()], progress)
-        obj.unlink()
+        for c, obj in zip(sources, objects, strict=True):
+            self._call([*self.compile, *include, *part.cflags(), "-c", str(c), "-o", str(obj)], progress)
+        self._call([*self.link, *map(str, objects), "-o", str(made), *part.ldflags()], progress)
+        for obj in objects:
+            obj.unlink()
         made.replace(so)
         self.made.put(so, self.key(part))
 

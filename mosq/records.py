@@ -24,6 +24,7 @@ else:
 
 # LoginAnswer.code: allow_anonymous decides for a client without a user name; one with a user name is refused
 NO_OPINION = -1
+END_SILENTLY = -2                       # LoginAnswer.code: the connection ends without an answer
 SECRET = ("password", "data")           # fields that a printed record leaves out
 
 
@@ -96,6 +97,7 @@ class LoginRequest(Record):
     method: str | None                  # authentication method [v5 3.1.2.11.9]
     data: bytes | None                  # authentication data [v5 3.1.2.11.10]
     identity: dict[str, str] | None     # of the TLS certificate: common_name, subject, certificate_pem, if present
+    facts: bytes | None = None          # for native plugins: ClientFacts of cext/broker/auth/auth_requests.pxd
 
 
 class ExchangeRequest(Record):
@@ -111,6 +113,7 @@ class ExchangeRequest(Record):
     client_id: str = ""
     username: str | None = None
     address: str = ""
+    facts: bytes | None = None
 
 
 class AccessRequest(Record):
@@ -124,9 +127,11 @@ class AccessRequest(Record):
     address: str
     access: int                         # 1: read, 2: write, 4: subscribe, 8: unsubscribe
     topic: str                          # or filter, for subscribe and unsubscribe
-    qos: int
+    qos: int                            # for native plugins and subscribe: the options of the subscription
     retain: bool
-    payload: bytes | None = None
+    payload: bytes | None = None        # only for native plugins
+    facts: bytes | None = None
+    properties: bytes = b""             # only for native plugins
 
 
 class RolesRequest(Record):
@@ -155,6 +160,7 @@ class MessageRequest(Record):
     qos: int
     retain: bool
     properties: bytes                   # as the publisher sent them [v5 2.2.2]
+    facts: bytes | None = None
 
     @property
     def kind(self) -> str:              # type: ignore[override]
@@ -174,6 +180,7 @@ class CommandRequest(Record):
     topic: str
     payload: bytes
     correlation: bytes | None           # correlation data [v5 3.3.2.3.6]
+    facts: bytes | None = None
 
 
 class BridgeEvent(Record):
@@ -198,6 +205,9 @@ class ClientNotice(Record):
     client_id: str
     username: str | None
     detail: str                         # connected: address; disconnected: the reason; subscribed, unsubscribed: filter
+    facts: bytes | None = None
+    code: int = 0                       # disconnected: the reason as a number, see END_ in cext/broker/core/client.pxd
+    offline: bool = False               # disconnected: the session stays
 
 
 # ---------------------------------------------------------------- answers: Engine.answer()
@@ -211,6 +221,7 @@ class LoginAnswer(Record):
                                         # the code of mosq.reason_codes with which the client is refused
     username: str | None = None         # replaces the client's user name; at most 65535 bytes
     data: bytes | None = None           # authentication data for the client; at most 65535 bytes
+    client_id: str | None = None        # replaces the client id
 
 
 class LoginWait(Record):
@@ -227,6 +238,8 @@ class AccessAnswer(Record):
     kind: ClassVar[str] = "acl"
     handle: int
     allowed: bool | None                # None: no opinion; the rules of the security decide
+    filter: str | None = None           # subscribe, unsubscribe: replaces the filter of the client
+    options: int = 0                    # with `filter`: options of the subscription [v5 3.8.3.1]
 
 
 class Content(Record):
@@ -236,6 +249,7 @@ class Content(Record):
     payload: bytes
     qos: int
     retain: bool
+    properties: bytes | None = None     # replaces the properties [v5 2.2.2]; None: they stay
 
 
 class MessageAnswer(Record):
@@ -269,6 +283,8 @@ class PublishCommand(Record):
     qos: int = 0
     retain: bool = False
     expiry_s: int | None = None         # seconds; 0: never; None: 20 below $SYS/broker/log/, never elsewhere
+    properties: bytes | None = None     # [v5 2.2.2]
+    client_id: str | None = None        # only to the session with this client id, whatever it has subscribed to
 
 
 class KickCommand(Record):

@@ -11,7 +11,7 @@ from libc.string cimport memcmp, memcpy, strlen
 
 from cext.net.conn_state cimport TransportContext
 from cext.net.system cimport c_close, iovec, writev
-from cext.net.tls_state cimport Psk, Tls, TlsContext
+from cext.net.tls_state cimport Psk, Tls, TlsContext, psk_ask_fn
 from cext.net.openssl cimport (
     CRYPTO_memcmp, NID_kx_ecdhe, NID_kx_ecdhe_psk, NID_kx_psk, OPENSSL_cleanse, SSL, SSL3_MT_FINISHED, SSL3_MT_SERVER_DONE, SSL3_RT_HANDSHAKE,
     SSL_CIPHER_get_kx_nid, SSL_CTX_free, SSL_CTX_get_app_data, SSL_CTX_set_keylog_callback, SSL_CTX_set_msg_callback,
@@ -39,6 +39,7 @@ cdef void tls_context_release(TransportContext* context) noexcept nogil:
         free(x.psks[i].key)
         free(x.psks[i].identity)
     free(x.psks)
+    free(x.psk_hint)
     if x.keylog_fd >= 0:
         c_close(x.keylog_fd)
     ticket_keys_unref(x.tickets)
@@ -72,16 +73,25 @@ cdef unsigned int psk_server(SSL* ssl, const char* identity, unsigned char* key,
     """Return the key of an identity. Whether the peer has the key shows later in the handshake; no code
     reads the identity before its end."""
     cdef Tls* t = <Tls*>SSL_get_app_data(ssl)
-    cdef const Psk* k = psk_find(t.x, identity)
-    if k == NULL or k.key_n > n:
+    cdef const Psk* k = NULL
+    cdef int given = -1          # by a plugin, which is asked before the psk_file, as in Mosquitto
+    cdef size_t identity_n = strlen(identity)
+    if t.x.psk_ask != NULL:
+        given = (<psk_ask_fn>t.x.psk_ask)(t.x.psk_realm, t.x.psk_hint, identity, key, n)
+    if given < 0:
+        k = psk_find(t.x, identity)
+        if k == NULL or k.key_n > n:
+            return 0
+        memcpy(key, k.key, k.key_n)
+        given = k.key_n
+    if given == 0:
         return 0
     free(t.peer.identity)
-    t.peer.identity = <char*>malloc(<size_t>k.identity_n + 1)
+    t.peer.identity = <char*>malloc(identity_n + 1)
     if t.peer.identity == NULL:
         return 0
-    memcpy(t.peer.identity, k.identity, <size_t>k.identity_n + 1)
-    memcpy(key, k.key, k.key_n)
-    return k.key_n
+    memcpy(t.peer.identity, identity, identity_n + 1)
+    return <unsigned int>given
 
 
 cdef bint context_accepts(const TlsContext* x, const Tls* t) noexcept nogil:
@@ -90,6 +100,8 @@ cdef bint context_accepts(const TlsContext* x, const Tls* t) noexcept nogil:
     cdef const Psk* k
     if t.peer.identity == NULL:
         return not x.wants_certificate or peer_verifies(&t.peer, x.ctx, x.any_date)
+    if x.psk_ask != NULL:
+        return 1                 # a reload does not ask plugins again
     used = psk_find(t.x, t.peer.identity)
     k = psk_find(x, t.peer.identity)
     return used != NULL and k != NULL and k.key_n == used.key_n and CRYPTO_memcmp(k.key, used.key, k.key_n) == 0
@@ -150,7 +162,7 @@ cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
     if x.any_date:
         verify = peer_any_date
     SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.wants_certificate else SSL_VERIFY_NONE, verify)
-    if x.n_psks:
+    if x.n_psks or x.psk_ask != NULL:
         SSL_CTX_set_psk_server_callback(x.ctx, psk_server)
     if x.tickets != NULL:
         tickets_callbacks(x.ctx)

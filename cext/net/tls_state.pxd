@@ -17,12 +17,18 @@ ctypedef struct Psk:
     uint16_t identity_n
     uint16_t key_n
 
+# Write the key of an identity and return its bytes; 0 = the identity is unknown, -1 = no plugin has an opinion.
+ctypedef int (*psk_ask_fn)(void* realm, const char* hint, const char* identity, unsigned char* key, unsigned int n) noexcept nogil
+
 ctypedef struct TlsContext:
     TransportContext base
     SSL_CTX* ctx
     long refs                   # atomic: one for the listener, and one for each connection
     Psk* psks                   # sorted by length of the identity, then by its bytes
     uint32_t n_psks
+    void* psk_realm             # native plugins that know keys; NULL = none
+    void* psk_ask               # how they are asked: psk_ask_fn
+    char* psk_hint
     TicketKeys* tickets         # a reference; NULL = no tickets
     uint8_t compact             # 1 = `records` takes over after the handshake; 0 = OpenSSL processes the records
     uint8_t wants_certificate   # 1 = requests client certificates

@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
     ASK_ACL, ASK_AUTH, ASK_BRIDGE, ASK_CONNECT, ASK_CONTROL, ASK_EVENT, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT,
-    ASK_PUBLISH, ASK_WAIT, AUTH_FIELD_NONE, AuthAnswer, AuthRequestHead, answers_post, auth_requests_swap,
+    ASK_PUBLISH, ASK_WAIT, AUTH_FIELD_NONE, AuthAnswer, AuthRequestHead, OFFLINE_BIT, answers_post, auth_requests_swap,
 )
 from cext.broker.core.broker cimport Broker
 from cext.topic.name cimport name_check
@@ -78,6 +78,11 @@ cdef str optional_text(value):
     return None if value is None else value.decode("utf-8", "replace")
 
 
+cdef facts_of(list f, int at):
+    """Return the field at this place, such as the facts about a client for native plugins; None if the request has none."""
+    return f[at] if at < len(f) else None
+
+
 cdef request_of(records, const AuthRequestHead* head, list f):
     """Make the record of one request. `f`: its fields, in the order in which auth_requests.pyx and authorize.pyx write them."""
     if head.kind == ASK_CONNECT:
@@ -85,32 +90,34 @@ cdef request_of(records, const AuthRequestHead* head, list f):
         identity = {name: value for name, value in names if value is not None} or None
         return records.LoginRequest(
             head.handle, head.security, optional_text(f[0]), optional_text(f[1]), f[2], optional_text(f[3]), head.b << 8 | head.c,
-            head.a, optional_text(f[4]), f[5], identity)
+            head.a, optional_text(f[4]), f[5], identity, facts_of(f, 9))
     if head.kind == ASK_AUTH:
         return records.ExchangeRequest(
             head.handle, head.security, optional_text(f[0]), f[1], bool(head.a), optional_text(f[2]), optional_text(f[3]),
-            optional_text(f[4]))
+            optional_text(f[4]), facts_of(f, 5))
     if head.kind == ASK_ACL:
         return records.AccessRequest(
             head.handle, head.security, optional_text(f[0]), optional_text(f[1]), optional_text(f[2]), head.a, optional_text(f[3]),
-            head.b, bool(head.c), None)
+            head.b, bool(head.c), f[4], facts_of(f, 6), facts_of(f, 5) or b"")
     if head.kind == ASK_BRIDGE:
         return records.BridgeEvent(optional_text(f[0]), BRIDGE_EVENTS[head.a], optional_text(f[1]) or "")
     if head.kind == ASK_CONTROL:
         return records.CommandRequest(
-            head.handle, head.security, optional_text(f[0]), optional_text(f[1]), optional_text(f[2]), optional_text(f[3]), f[4], f[5])
+            head.handle, head.security, optional_text(f[0]), optional_text(f[1]), optional_text(f[2]), optional_text(f[3]), f[4], f[5], facts_of(f, 6))
     if head.kind == ASK_EVENT:
-        return records.ClientNotice(head.security, EVENTS[head.a], optional_text(f[0]), optional_text(f[1]), optional_text(f[2]) or "")
+        return records.ClientNotice(head.security, EVENTS[head.a], optional_text(f[0]), optional_text(f[1]), optional_text(f[2]) or "",
+                                    facts_of(f, 3), <int>(head.handle & 0xFFFF), bool(head.handle >> OFFLINE_BIT))
     return records.MessageRequest(
         "message_in" if head.kind == ASK_MESSAGE_IN else "message_out", head.handle, head.security, optional_text(f[0]),
-        optional_text(f[1]), optional_text(f[3]), f[4], head.b, bool(head.c), f[5])
+        optional_text(f[1]), optional_text(f[3]), f[4], head.b, bool(head.c), f[5], facts_of(f, 6))
 
 
 # ---------------------------------------------------------------- answers
 
-cdef AuthAnswer* answer_new(str kind, handle, int verdict, bytes first=None, bytes second=None, bytes third=None) except NULL:
-    """Make the struct of an answer with copies of its bytes: text, bytes and extra of AuthAnswer."""
-    cdef size_t n = sum([len(part) for part in (first, second, third) if part is not None])
+cdef AuthAnswer* answer_new(str kind, handle, int verdict, bytes first=None, bytes second=None, bytes third=None,
+                            bytes fourth=None) except NULL:
+    """Make the struct of an answer with copies of its bytes: text, bytes, extra and target of AuthAnswer."""
+    cdef size_t n = sum([len(part) for part in (first, second, third, fourth) if part is not None])
     cdef uint64_t number = handle
     cdef uint8_t* p
     cdef AuthAnswer* a = <AuthAnswer*>malloc(sizeof(AuthAnswer) + n + 1)
@@ -124,6 +131,7 @@ cdef AuthAnswer* answer_new(str kind, handle, int verdict, bytes first=None, byt
     answer_view_put(&a.text, p, first)
     answer_view_put(&a.bytes, p + a.text.n, second)
     answer_view_put(&a.extra, p + a.text.n + a.bytes.n, third)
+    answer_view_put(&a.target, p + a.text.n + a.bytes.n + a.extra.n, fourth)
     return a
 
 
@@ -145,11 +153,13 @@ cdef AuthAnswer* answer_of(given) except NULL:
             raise ValueError(f"{given.seconds!r} is no time to wait: expected 1 to {WAIT_MAX_S} seconds")
         return answer_new("wait", given.handle, given.seconds)
     if kind == "acl":
-        return answer_new("acl", given.handle, -1 if given.allowed is None else bool(given.allowed))
+        return filter_answer(answer_new("acl", given.handle, -1 if given.allowed is None else bool(given.allowed),
+                                        None if given.filter is None else given.filter.encode()), given)
     if kind == "message_in" or kind == "message_out":
         if given.content is None:
             return answer_new(kind, given.handle, 0)
-        return message_answer(answer_new(kind, given.handle, 1, topic_of(given.content), bytes(given.content.payload)), given.content)
+        return message_answer(answer_new(kind, given.handle, 1, topic_of(given.content), bytes(given.content.payload), given.content.properties),
+                              given.content)
     if kind == "publish":
         return publish_of(given)
     if kind == "kick":
@@ -157,12 +167,21 @@ cdef AuthAnswer* answer_of(given) except NULL:
     raise ValueError(f"{kind!r} is no kind of answer")
 
 
+cdef AuthAnswer* filter_answer(AuthAnswer* a, given) except NULL:
+    """Set the options of a filter that a plugin has changed."""
+    a.qos = <uint8_t><int>given.options
+    return a
+
+
 cdef AuthAnswer* login_answer(given) except NULL:
     name, data = given.username, given.data
+    client_id = None if given.client_id is None else given.client_id.encode()
     encoded = None if name is None else name.encode()
     if (encoded is not None and (len(encoded) > REQUEST_TEXT_MAX or b"\0" in encoded)) or (data is not None and len(data) > REQUEST_TEXT_MAX):
         raise ValueError("a user name or authentication data that does not go into a packet")
-    return answer_new("connect", given.handle, given.code, encoded, None if data is None else bytes(data))
+    if client_id is not None and (not 0 < len(client_id) <= REQUEST_TEXT_MAX or b"\0" in client_id):
+        raise ValueError("a client id that does not go into a packet")
+    return answer_new("connect", given.handle, given.code, encoded, None if data is None else bytes(data), client_id)
 
 
 cdef AuthAnswer* kick_of(list users) except NULL:
@@ -198,7 +217,8 @@ cdef AuthAnswer* publish_of(given) except NULL:
     expiry_s = given.expiry_s
     if expiry_s is None:
         expiry_s = LOG_EXPIRY_S if given.topic.startswith("$SYS/broker/log/") else 0
-    return message_answer(answer_new("publish", 0, expiry_s, topic_of(given), bytes(given.payload)), given)
+    return message_answer(answer_new("publish", 0, expiry_s, topic_of(given), bytes(given.payload), given.properties,
+                                     None if given.client_id is None else given.client_id.encode()), given)
 
 
 cdef int answers_append(list given, AuthAnswer** first) except -1:

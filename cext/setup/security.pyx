@@ -20,6 +20,8 @@ cdef Security* security_new(dict spec) except NULL:
     acl: rules in file order as (user or None, 'topic' | 'pattern', access, topic), or None: everything is allowed;
     authenticate: the control plane checks user names and passwords; login_anonymous: also clients without a user name; authorize: it decides
     about topics; extended: it offers authentication methods; events: it receives events of clients;
+    native: there are native plugins; each: they decide about each message; native_loop: (address of the realm, address of the function)
+    of those that are called on the loop, or None;
     transform_in, transform_out: filters of messages that plugins change; roles: dynamic security (cext/setup/roles.pyx), or None."""
     cdef Security* s = <Security*>calloc(1, sizeof(Security))
     if s == NULL:
@@ -34,6 +36,11 @@ cdef Security* security_new(dict spec) except NULL:
         s.authorize = bool(spec.get("authorize"))
         s.extended = bool(spec.get("extended"))
         s.events = bool(spec.get("events"))
+        s.native = bool(spec.get("native"))
+        s.each = bool(spec.get("each"))
+        if spec.get("native_loop") is not None:
+            s.native_realm = <void*><size_t>spec["native_loop"][0]
+            s.native_ask = <void*><size_t>spec["native_loop"][1]
         if spec.get("roles") is not None:
             s.roles = roles_read(dict(spec["roles"]))
         s.guards = s.acl != NULL or s.roles != NULL or s.authorize or s.transform_out != NULL

@@ -115,7 +115,12 @@ cdef int listener_context_fill(TlsContext* x, dict spec, str keylog_path) except
         revocations_load(x, text["crlfile"])
     chain_find(x)
     if text["psk_hint"]:
-        identities_load(x, text["psk_file"], text["psk_hint"])
+        native = spec.get("psk_native")
+        if native is not None:
+            x.psk_realm = <void*><size_t>native[0]
+            x.psk_ask = <void*><size_t>native[1]
+            x.psk_hint = <char*>bytes_copied(text["psk_hint"].encode() + b"\0")
+        identities_load(x, text["psk_file"], text["psk_hint"], native is not None)
     tickets_set(x)
     if keylog_path:
         x.keylog_fd = os.open(keylog_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -144,8 +149,8 @@ cdef int tickets_set(TlsContext* x) except -1:
     SSL_CTX_set_session_cache_mode(x.ctx, SSL_SESS_CACHE_OFF)
     SSL_CTX_set_session_id_context(x.ctx, <const unsigned char*>b"mosq", 4)
     SSL_CTX_set_timeout(x.ctx, SESSION_LIFE_S)
-    SSL_CTX_set_num_tickets(x.ctx, 0 if x.n_psks else 1)
-    if x.n_psks:
+    SSL_CTX_set_num_tickets(x.ctx, 0 if x.n_psks or x.psk_ask != NULL else 1)
+    if x.n_psks or x.psk_ask != NULL:
         SSL_CTX_set_options(x.ctx, SSL_OP_NO_TICKET)
         return 0
     x.tickets = ticket_keys_new()
@@ -246,11 +251,12 @@ cdef int revocations_load(TlsContext* x, str path) except -1:
 
 # ---------------------------------------------------------------- pre-shared keys
 
-cdef int identities_load(TlsContext* x, str path, str hint) except -1:
+cdef int identities_load(TlsContext* x, str path, str hint, bint optional) except -1:
+    """Load the keys of a psk_file. `optional`: a plugin knows keys."""
     cdef uint32_t i
-    if not path:
-        raise ValueError("psk_hint needs a psk_file: identities and their keys.")
-    found = identities_read(path)
+    if not path and not optional:
+        raise ValueError("psk_hint needs a psk_file, or a plugin that knows keys: identities and their keys.")
+    found = identities_read(path) if path else {}
     x.psks = <Psk*>calloc(len(found) + 1, sizeof(Psk))
     if x.psks == NULL:
         raise MemoryError

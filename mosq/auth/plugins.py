@@ -16,7 +16,9 @@ from cachetools import TTLCache
 from mosq.auth.loading import make_plugin, option_of
 from mosq.auth.networks import network_of
 from mosq.auth.plugin import (
+    ALLOW,
     DROP,
+    SUBSCRIBE,
     AclRequest,
     AuthStep,
     ClientEvent,
@@ -24,9 +26,11 @@ from mosq.auth.plugin import (
     Message,
     Verdict,
 )
-from mosq.auth.runner import Login, PluginBroker, PluginFailedError, Runner
+from mosq.auth.pool import Pool
+from mosq.auth.runner import WAITING_MAX, Login, PluginBroker, PluginFailedError, Runner
 from mosq.auth.turns import Turns, bytes_of
-from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, PASSWORD_FILE, PERSIST_SQLITE, SPARKPLUG_AWARE
+from mosq.config.errors import ConfigError
+from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, NATIVE, PASSWORD_FILE, PERSIST_SQLITE, SPARKPLUG_AWARE
 from mosq.log_types import INFORMATION, NOTICE, WARNING
 from mosq.reason_codes import (
     BAD_AUTHENTICATION_METHOD,
@@ -44,6 +48,7 @@ from mosq.records import (
     ExchangeRequest,
     LoginAnswer,
     LoginRequest,
+    LoginWait,
     MessageAnswer,
     MessageRequest,
     PublishCommand,
@@ -64,6 +69,8 @@ if TYPE_CHECKING:
     Make = Callable[[str, Any], Any]
 
 EXCHANGES_MAX, EXCHANGE_S = 10_000, 120.0
+FAILED_END_S = 2.0                          # for the thread of a native plugin that was not loaded
+DELAYED_MAX, DELAYED_S = 10_000, 60        # logins that native plugins complete later
 STRING_BYTES_MAX = 65535
 # Mosquitto's names of the events that its plugins receive, and of those that methods of Python plugins are
 EVENTS_OF_BUILT_IN = {ACL_FILE: ("acl-check", "reload"), PASSWORD_FILE: ("basic-auth", "reload"),
@@ -81,8 +88,15 @@ class Plugins:
     """The plugins of one Access."""
 
     def __init__(self, send: "Callable[[Answer], None]", flush: "Callable[[], None]",
-                 report: "Callable[[int, str], None]", earlier: "Plugins | None") -> None:
+                 report: "Callable[[int, str], None]", earlier: "Plugins | None",
+                 native: "Callable[[Line, Pool], Any] | None" = None) -> None:
+        """`native` loads a native plugin in the thread of a pool."""
         self._send, self._flush, self._report = send, flush, report
+        self._native = native
+        # connection -> the delayed login of a native plugin: access, request, deciders, its place among them
+        self._delayed: TTLCache[int, tuple[Any, ...]] = (
+            earlier._delayed if earlier else TTLCache(DELAYED_MAX, DELAYED_S + 5))
+        self._begun = False
         self._exchanges_lock: threading.Lock
         self._runners: dict[object, Runner] = {}                # identity of a plugin line -> its runner
         self._is_reload, self._logged = earlier is not None, set[int]()
@@ -133,6 +147,8 @@ class Plugins:
 
     def _place(self, realm: "Realm", runner: Runner) -> None:
         realm.plugins.append(runner)
+        if runner.raw and runner.plugin.on_loop:        # type: ignore[attr-defined]
+            realm.loop.append(runner.plugin)
         if "authenticate" in runner.does:
             realm.deciders.append(runner)
         if "authorize" in runner.does:
@@ -151,13 +167,18 @@ class Plugins:
         """Return an instance that continues over a reload, or None."""
         for i, runner in enumerate(self._kept):
             if runner.path == line.path and (runner.options == options or "reload" in runner.does):
-                if runner.deny_special_chars != line.deny_special_chars:
+                if runner.deny_special_chars != line.deny_special_chars or getattr(
+                        runner.plugin, "on_loop", False) != line.on_loop:
                     continue
                 self._to_reload.append((runner, options))
+                if runner.raw:
+                    runner.plugin.describe(line)    # type: ignore[attr-defined]
                 return self._kept.pop(i)
         return None
 
     def _new(self, line: "Line", options: dict[str, str]) -> Runner:
+        if line.kind == NATIVE:
+            return self._new_native(line, options)
         self._report(INFORMATION, f"Loading plugin: {line.path}")
         instance = make_plugin(line)
         name = line.name or line.path.rpartition("/")[2].removeprefix("python:")
@@ -167,6 +188,32 @@ class Plugins:
         shown = line.kind if line.kind == SPARKPLUG_AWARE else name
         self._log_loaded(shown, [event for method, event in EVENT_OF_METHOD.items() if method in runner.does])
         return runner
+
+    def _new_native(self, line: "Line", options: dict[str, str]) -> Runner:
+        """Load a native plugin in the thread that all of its calls will have. It logs its own lines. Raises
+        ConfigError."""
+        if self._native is None:
+            raise ConfigError(f"Native plugins cannot be used here: '{line.path}'.", line.origin)
+        name = line.name or line.path.rpartition("/")[2]
+        made: list[Runner] = []
+        pool = Pool(f"plugin-{name}"[:40], 1, WAITING_MAX, self._flush,
+                    lambda error: made[0].failed("a call", error) if made else None)
+        try:
+            instance = self._native(line, pool)
+        except BaseException:
+            pool.close(FAILED_END_S)
+            raise
+        made.append(Runner(name, line.path, instance, options, line.deny_special_chars, self._flush,
+                           partial(self._report, WARNING), pool))
+        return made[0]
+
+    def natives(self) -> "list[Any]":
+        """Return the native plugins."""
+        return [runner.plugin for runner in self._runners.values() if runner.raw]
+
+    def runner_of(self, plugin: "Any") -> Runner:
+        """Return the runner of a native plugin."""
+        return next(runner for runner in self._runners.values() if runner.plugin is plugin)
 
     def _publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         self._send(PublishCommand(topic, payload, qos, retain))
@@ -182,7 +229,6 @@ class Plugins:
 
     def tick(self, now: float, timeout_s: float) -> None:
         """Call the plugins' `tick` and check for stuck calls."""
-        self.begin()
         for runner in self._runners.values():
             runner.tick(now, timeout_s)
 
@@ -190,8 +236,13 @@ class Plugins:
         """Return the queues of the plugins that decide about logins."""
         return [runner.logins for runner in self._runners.values() if not runner.does.isdisjoint(LOGIN_METHODS)]
 
-    def begin(self) -> None:
-        """Notify the plugins that continued over a reload, now that this configuration is in force."""
+    def begin(self, access: "Access | None" = None) -> None:
+        """Notify the plugins that continued over a reload, now that this configuration is in force. Native plugins send
+        their requests to `access`."""
+        if not self._begun:
+            self._begun = True
+            for plugin in self.natives():
+                plugin.begin(access)
         if self._to_reload:
             for runner, options in self._to_reload:
                 runner.reload(options)
@@ -210,7 +261,7 @@ class Plugins:
         elif isinstance(request, ClientNotice):
             event = ClientEvent(request.client_id, request.username, request.detail)
             for runner in realm.plugins:
-                runner.event(request.event, event)
+                runner.event(request.event, request if runner.raw else event)
         elif isinstance(request, MessageRequest):
             r = request
             message = Message(r.topic, r.payload, r.qos, r.retain, r.properties, r.client_id, r.username)
@@ -259,6 +310,8 @@ class Plugins:
     def _call_authenticate(self, access: "Access", runner: Runner, request: LoginRequest, deciders: "list[Any]",
                            place: int, deadline: float) -> "Answer | None":
         r = request
+        if runner.raw:
+            return self._call_native_login(access, runner, request, deciders, place, deadline)
         verdict = checked_verdict(runner, "authenticate", runner.call("authenticate", ConnectRequest(
             r.client_id, r.username, r.password, r.address, r.port, r.version, r.identity)))
         if verdict.decision == "defer":
@@ -271,6 +324,38 @@ class Plugins:
         if r.username is not None:
             access.note(r.address, r.username, good)
         return login_answer(request.handle, verdict) if good else LoginAnswer(request.handle, NOT_AUTHORIZED)
+
+    def _call_native_login(self, access: "Access", runner: Runner, request: LoginRequest, deciders: "list[Any]",
+                           place: int, deadline: float) -> "Answer | None":
+        connection = connection_of(request)
+        with self._exchanges_lock:
+            self._delayed[connection] = (access, request, deciders, place)      # first: another thread may complete it
+        result = runner.call("authenticate", request)
+        with self._exchanges_lock:
+            if result == "delayed":
+                return LoginWait(request.handle, DELAYED_S) if connection in self._delayed else None
+            self._delayed.pop(connection, None)
+        if isinstance(result, LoginAnswer):
+            if request.username is not None:
+                access.note(request.address, request.username, result.code == SUCCESS)
+            return result
+        access.decide(request, deciders, place + 1, deadline)
+        return None
+
+    def complete(self, connection: int, code: int | None) -> None:
+        """Answer a delayed login. `code`: reason code; None: the next plugin decides."""
+        with self._exchanges_lock:
+            delayed = self._delayed.pop(connection, None)
+        if delayed is None:
+            return
+        access, request, deciders, place = delayed
+        if code is None:
+            access.decide(request, deciders, place + 1, monotonic() + DELAYED_S)
+        else:
+            if request.username is not None:
+                access.note(request.address, request.username, code == SUCCESS)
+            self._send(LoginAnswer(request.handle, code))
+        self._flush()
 
     # ------------------------------------------------------------ exchanges [v5 4.12]
 
@@ -302,7 +387,11 @@ class Plugins:
               deadline: float) -> "Answer | None":
         runner, handle = runners[0], request.handle
         try:
-            verdict = checked_verdict(runner, "extended", runner.call("extended", step))
+            given = runner.call("extended", (request, step) if runner.raw else step)
+            if isinstance(given, LoginAnswer):
+                self._forget(handle)
+                return given
+            verdict = checked_verdict(runner, "extended", given)
         except PluginFailedError:
             self._forget(handle)
             raise
@@ -329,9 +418,13 @@ class Plugins:
     def _authorize(self, access: "Access", request: AccessRequest, runners: list[Runner], place: int, deadline: float
                    ) -> None:
         if place == len(runners):
-            self._send(AccessAnswer(request.handle, None))       # the acl_file decides; without one, access is denied
+            # The acl_file decides; without one, access is denied, if there was a plugin to ask.
+            realm = access.realms[request.security]
+            asked = realm.authorizers or realm.loop_offers("authorize")
+            allowed = None if asked or realm.acl is not None or realm.directory is not None else True
+            self._subscribing(access, request, allowed, 0, (request.topic, request.qos), deadline)
             return
-        if runners[place].deny_special_chars and not self._is_plain(request):
+        if not runners[place].raw and runners[place].deny_special_chars and not self._is_plain(request):
             self._send(AccessAnswer(request.handle, False))
             return
         self._put(runners[place], request, deadline,
@@ -352,12 +445,38 @@ class Plugins:
                         deadline: float) -> "Answer | None":
         runner = runners[place]
         r = request
-        verdict = checked_verdict(runner, "authorize", runner.call("authorize", AclRequest(
-            r.client_id, r.username, r.address, r.access, r.topic, r.qos, r.retain, r.payload)))
+        verdict = checked_verdict(runner, "authorize", runner.call("authorize", request if runner.raw else AclRequest(
+            r.client_id, r.username, r.address, r.access, r.topic, r.qos & 3, r.retain, r.payload)))
         if verdict.decision == "defer":
             self._authorize(access, request, runners, place + 1, deadline)
             return None
+        if verdict == ALLOW and request.access >= SUBSCRIBE:
+            self._subscribing(access, request, True, 0, (request.topic, request.qos), deadline)
+            return None
         return AccessAnswer(request.handle, verdict.decision == "allow")
+
+    def _subscribing(self, access: "Access", request: AccessRequest, allowed: bool | None,      # parameters: a step
+                     place: int, filter: tuple[str, int], deadline: float) -> None:
+        """Ask the native plugins from this place on what becomes of a filter, and answer."""
+        runners = access.realms[request.security].plugins if request.access >= SUBSCRIBE else []
+        while place < len(runners) and "subscribing" not in runners[place].does:
+            place += 1
+        if place < len(runners):
+            self._put(runners[place], request, deadline,
+                      partial(self._call_subscribing, access, request, allowed, place, filter, deadline))
+        elif filter == (request.topic, request.qos):
+            self._send(AccessAnswer(request.handle, allowed))
+        else:
+            self._send(AccessAnswer(request.handle, allowed, *filter))
+
+    def _call_subscribing(self, access: "Access", request: AccessRequest, allowed: bool | None,  # parameters: a step
+                          place: int, filter: tuple[str, int], deadline: float) -> "Answer | None":
+        runner = access.realms[request.security].plugins[place]
+        given = runner.call("subscribing", (request, *filter))
+        if isinstance(given, AccessAnswer):
+            return given
+        self._subscribing(access, request, allowed, place + 1, given, deadline)
+        return None
 
     # ------------------------------------------------------------ messages
 
@@ -366,7 +485,8 @@ class Plugins:
         while place < len(runners) and not runners[place].wants(request.way, message.topic):
             place += 1
         if place == len(runners):
-            content = Content(message.topic, message.payload, message.qos, message.retain)
+            content = Content(message.topic, message.payload, message.qos, message.retain,
+                              None if message.properties == request.properties else message.properties)
             self._send(MessageAnswer(request.way, request.handle, content))
             return
         self._put(runners[place], request, deadline,
@@ -375,16 +495,23 @@ class Plugins:
     def _call_transform(self, request: MessageRequest, runners: list[Runner], place: int, message: Message,
                         deadline: float) -> "Answer | None":
         runner, kind = runners[place], request.way
-        result = runner.call(kind, message)
+        result = runner.call(kind, (request, message) if runner.raw else message)
         if result == DROP:
             return MessageAnswer(kind, request.handle, None)
         if result is None:
             result = message
+        if not runner.raw and isinstance(result, Message):
+            result = result._replace(properties=message.properties)
         if not is_message(result):
             runner.failed(kind, "it returned no message")
             raise PluginFailedError
         self._transform(request, runners, place + 1, result, deadline)
         return None
+
+
+def connection_of(request: LoginRequest) -> int:
+    """Return the number of the client's connection; 0: not known."""
+    return 0 if request.facts is None else int.from_bytes(request.facts[:8], "little")
 
 
 def login_answer(handle: int, verdict: Verdict) -> "Answer":

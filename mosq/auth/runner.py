@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
 METHODS = ("authenticate", "extended", "authorize", "message_in", "message_out", *EVENTS, "tick", "reload", "close")
+# a native plugin is called with the data plane's requests, and has one method more: `subscribing`
 REPORT_EVERY_S = 60.0
 WAITING_MAX = 20_000
 THREADS_MAX = 64
@@ -45,11 +46,15 @@ class Login:
 class Runner:
     """One instance of a plugin. One or two `Access` objects hold it (two during a reload)."""
 
-    def __init__(self, name: str, path: str, plugin: Plugin, options: dict[str, str], deny_special_chars: bool,
-                 flush: "Callable[[], None]", warn: "Callable[[str], None]") -> None:
+    def __init__(                       # parameters: the settings of a plugin
+                 self, name: str, path: str, plugin: Plugin, options: dict[str, str], deny_special_chars: bool,
+                 flush: "Callable[[], None]", warn: "Callable[[str], None]", pool: Pool | None = None) -> None:
+        """`pool`: the thread in which a native plugin was initialized."""
+        self.raw = bool(getattr(plugin, "raw", False))
         self.name, self.path, self.plugin, self.options = name, path, plugin, options
         self.deny_special_chars = deny_special_chars
-        self.does = frozenset(m for m in METHODS if getattr(type(plugin), m) is not getattr(Plugin, m))
+        self.does: frozenset[str] = plugin.methods if self.raw else frozenset(     # type: ignore[attr-defined]
+            m for m in METHODS if getattr(type(plugin), m) is not getattr(Plugin, m))
         self.topics_in = tuple(plugin.topics_in) if "message_in" in self.does else ()
         self.topics_out = tuple(plugin.topics_out) if "message_out" in self.does else ()
         self.does_events = any(event in self.does for event in EVENTS)
@@ -64,10 +69,12 @@ class Runner:
         self._calls = 0                 # queued calls of `_next_login`: at least one for each waiting login
         self._calls_lock = threading.Lock()
         threads = max(1, min(THREADS_MAX, plugin.threads)) if plugin.concurrent else 1
-        self._pool = Pool(f"plugin-{name}"[:40], threads, WAITING_MAX, flush, partial(self.failed, "a call"))
+        self._pool = pool or Pool(f"plugin-{name}"[:40], threads, WAITING_MAX, flush, partial(self.failed, "a call"))
 
     def wants(self, kind: str, topic: str) -> bool:
         """Return whether the plugin's `message_in` or `message_out` is called for this topic."""
+        if self.raw:
+            return kind in self.does
         filters = self._in if kind == "message_in" else self._out
         return bool(filters) and any(matches(filter, topic) for filter in filters)
 

@@ -33,11 +33,13 @@ def check(config_file: str, overrides: tuple[str, ...] = ()) -> int:
         print(f"Error: {wrong}", file=sys.stderr)
         return EXIT_FAILED
     from mosq.auth.loading import unloadable
+    from mosq.auth.native.check import unloadable_native
     from mosq.config.acl import acl_warnings
     from mosq.config.plugin import all_plugins
     from mosq.tools.extras import missing_packages
 
-    refused = [f"{why} ({plugin.origin})" for plugin in all_plugins(config) if (why := unloadable(plugin)) is not None]
+    refused = [f"{why} ({plugin.origin})" for plugin in all_plugins(config)
+               if (why := unloadable(plugin) or unloadable_native(plugin)) is not None]
     patterns = [line for rules in acls.values() for line in acl_warnings(rules)]
     store = [] if unkept is None else [unkept_line(config, unkept)]
     for _, notice in config.notices:

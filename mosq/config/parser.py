@@ -205,6 +205,9 @@ class Reader:
         elif option.name == "auth_plugin_deny_special_chars":
             assert self.plugin is not None
             self.plugin.deny_special_chars = bool(value)
+        elif option.name == "plugin_thread":
+            assert self.plugin is not None
+            self.plugin.on_loop = value == "loop"
         elif option.name in ("port", "bind_address"):
             self._take_default_listener(option, value, origin)
         elif option.scope in OF_LISTENERS:

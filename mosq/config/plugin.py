@@ -16,7 +16,8 @@ PYTHON_PREFIX = "python:"
 class Plugin:
     """One `plugin`, `global_plugin` or `plugin_load` line. `options` may contain secrets, so they are never logged."""
 
-    __slots__ = ("path", "name", "options", "scope", "origin", "deny_special_chars")
+    __slots__ = ("path", "name", "options", "scope", "origin", "deny_special_chars", "on_loop", "shown",
+                 "control_topics")
 
     def __init__(self, path: str, name: str | None, scope: str, origin: Origin) -> None:
         self.path = path
@@ -25,10 +26,13 @@ class Plugin:
         self.scope = scope              # "global" or "listener"
         self.origin = origin
         self.deny_special_chars = True
+        self.on_loop = False            # a native plugin is called on the data plane's loop
+        self.shown: str | None = None   # name that a loaded native plugin has given itself, and its control topics
+        self.control_topics: list[str] = []
 
     @property
     def kind(self) -> str:
-        """The kind of plugin: PYTHON, one of BUILT_IN, or NATIVE, which mosq cannot load."""
+        """The kind of plugin: PYTHON, one of BUILT_IN, or NATIVE: a library for Mosquitto."""
         if self.path.startswith(PYTHON_PREFIX):
             return PYTHON
         stem = self.path.replace("\\", "/").rpartition("/")[2]
@@ -57,7 +61,7 @@ class Plugin:
 
     def key(self) -> tuple[object, ...]:
         """Return all settings of the plugin, to find out at a reload whether they changed."""
-        return self.path, self.name, tuple(self.options), self.scope, self.deny_special_chars
+        return self.path, self.name, tuple(self.options), self.scope, self.deny_special_chars, self.on_loop
 
 
 def all_plugins(config: "Config") -> list[Plugin]:
@@ -70,10 +74,6 @@ def all_plugins(config: "Config") -> list[Plugin]:
 def refusal(plugin: Plugin) -> str | None:
     """Return why the broker cannot use the plugin and what to do; None if it can."""
     kind = plugin.kind
-    if kind == NATIVE:
-        return (f"Unable to load the plugin '{plugin.path}': mosq does not load native plugins. Expected one that is "
-                f"built in ({', '.join(BUILT_IN)}; a path with such a file name "
-                "will do), or one in Python: `plugin python:package.module:Class`.")
     if kind == PYTHON and plugin.path.removeprefix(PYTHON_PREFIX).count(":") > 1:
         return (f"Invalid plugin '{plugin.path}'. Expected `python:package.module:Class`, or `python:NAME` for an "
                 "entry point of mosq.plugins.")

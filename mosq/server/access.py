@@ -31,9 +31,11 @@ from mosq.records import (
     NO_OPINION,
     AccessAnswer,
     ClientNotice,
+    KickCommand,
     LoginAnswer,
     LoginRequest,
     LoginWait,
+    PublishCommand,
     RolesRequest,
     refused,
 )
@@ -65,7 +67,7 @@ LOG_PAUSES_EVERY_S = 10.0
 class Realm:
     """The checks, plugins and rules of one security."""
 
-    __slots__ = ("deciders", "authorizers", "plugins", "acl", "directory")
+    __slots__ = ("deciders", "authorizers", "plugins", "acl", "directory", "loop")
 
     def __init__(self) -> None:
         self.deciders: list[Any] = []       # check logins in this order: Passwords, Directory, Runners
@@ -73,6 +75,18 @@ class Realm:
         self.plugins: list[Any] = []
         self.acl: list[Any] | None = None
         self.directory: Directory | None = None     # dynamic security
+        self.loop: list[Any] = []           # native plugins that the data plane's loop calls
+
+    def undecided(self) -> int:
+        """Return what is answered on the loop if no plugin there decides about topics: 1 allow, -1 the rules, 0 ask the
+        other plugins."""
+        if self.authorizers or any("subscribing" in runner.does for runner in self.plugins):
+            return 0
+        return 1 if self.acl is None and self.directory is None else -1
+
+    def loop_offers(self, method: str) -> bool:
+        """Return whether a plugin on the loop has this method."""
+        return any(method in one.offers for one in self.loop)
 
 
 class Shared:
@@ -106,6 +120,10 @@ class Access:
         self._closed = False
         self.directory: Directory | None = None
         self._acting = acting
+        # for native plugins: the file of the log, in which a crash is reported, and the folder of the store
+        files = [one.removeprefix("file ").strip() for one in config.log_dest if one.startswith("file ")]
+        self.places = files[0] if files else None, config.persistence_location
+        self._engine: Callable[[], Engine] | None = None
         self._earlier_directory = earlier.directory if earlier else None
         self.realms = self._make_realms(config, earlier)
         self._share(config, earlier)
@@ -120,7 +138,8 @@ class Access:
         if any(source.plugins for source in sources):
             from mosq.auth.plugins import Plugins
 
-            self._plugins = Plugins(self._send, self._flush, self._report, earlier._plugins if earlier else None)
+            self._plugins = Plugins(self._send, self._flush, self._report, earlier._plugins if earlier else None,
+                                    self._load_native)
         try:
             realms = [self._make_realm(source, passwords, rules) for source in sources]
         except BaseException:
@@ -131,6 +150,18 @@ class Access:
             for warning in one.warnings:
                 self._report(WARNING, f"Warning: {warning}")
         return realms
+
+    def _load_native(self, line: "Line", pool: "Any") -> "Any":
+        """Load a native plugin, with the rights that the broker will have. Raises ConfigError."""
+        from mosq.auth.native.sink import load_native
+
+        try:
+            if self._acting is None:
+                return load_native(self, line, pool)
+            with self._acting():            # the C library changes the rights of all threads, also of the pool's
+                return load_native(self, line, pool)
+        finally:
+            self._write_log()           # its lines come before the error
 
     def _make_realm(self, source: SecuritySource, passwords: dict[str, Passwords], rules: "dict[str, list[Any]]"
                     ) -> Realm:
@@ -180,6 +211,11 @@ class Access:
     def answer_on(self, topics: "ControlTopics", engine: "Callable[[], Engine]",
                   in_force: "Callable[[], Access | None]") -> None:
         """Register the control topics that change the directory, for the securities that use it."""
+        self._engine = engine
+        if self._plugins is not None and self._plugins.natives():
+            from mosq.auth.native.sink import answer_on
+
+            answer_on(topics, self._plugins, self._report)
         directory = self.directory
         if directory is not None:
             from mosq.auth.dynsec.commands import Commands
@@ -226,14 +262,17 @@ class Access:
         """Return the securities as the engine takes them, in the order of securities_of()."""
         return [{
             "acl": realm.acl,
-            "authenticate": bool(realm.deciders),
-            "login_anonymous": any(not getattr(one, "by_name", False) for one in realm.deciders),
+            "authenticate": bool(realm.deciders) or realm.loop_offers("authenticate"),
+            "login_anonymous": realm.loop_offers("authenticate") or any(
+                not getattr(one, "by_name", False) for one in realm.deciders),
             "roles": None if realm.directory is None else realm.directory.compiled(),
-            "authorize": bool(realm.authorizers),
-            "extended": any("extended" in runner.does for runner in realm.plugins),
-            "transform_in": tuple(dict.fromkeys(f for runner in realm.plugins for f in runner.topics_in)),
-            "transform_out": tuple(dict.fromkeys(f for runner in realm.plugins for f in runner.topics_out)),
-            "events": any(runner.does_events for runner in realm.plugins),
+            "authorize": bool(realm.authorizers) or realm.loop_offers("authorize") or realm.loop_offers("subscribing")
+            or any("subscribing" in runner.does for runner in realm.plugins),
+            "extended": realm.loop_offers("extended") or any("extended" in runner.does for runner in realm.plugins),
+            "transform_in": tuple(dict.fromkeys(f for one in (*realm.plugins, *realm.loop) for f in one.topics_in)),
+            "transform_out": tuple(dict.fromkeys(f for one in (*realm.plugins, *realm.loop) for f in one.topics_out)),
+            "events": bool(realm.loop) or any(runner.does_events for runner in realm.plugins),
+            **native_parts(realm),
         } for realm in self.realms]
 
     def reload(self, config: "Config") -> "Access":
@@ -274,7 +313,7 @@ class Access:
         """Start work on all requests; answer at once those that need no work."""
         deadline = monotonic() + self._timeout_s
         if self._plugins is not None:
-            self._plugins.begin()
+            self._plugins.begin(self)
         for request in requests:
             if request.security >= len(self.realms):  # sent before a reload, for a security that no longer exists
                 if not isinstance(request, ClientNotice):
@@ -296,6 +335,7 @@ class Access:
         """Do the work that is due once a second: time-outs of plugins, waiting answers, log lines."""
         self._bound_logins()
         if self._plugins is not None:
+            self._plugins.begin(self)
             self._plugins.tick(monotonic(), self._timeout_s)
         self._flush()
         self._write_log()
@@ -416,6 +456,41 @@ class Access:
         """Return whether a login is refused because of earlier failures of its user or address, and count it."""
         return request.username is not None and self._refuses(request.address, request.username)
 
+    # ---- called for native plugins, in any thread
+
+    def log(self, type_bit: int, text: str) -> None:
+        """Log a line."""
+        self._report(type_bit, text)
+
+    def publish(self, topic: str, payload: bytes, qos: int, retain: bool,       # parameters: a message
+                properties: bytes | None, client_id: str | None) -> None:
+        """Publish a message; with a client id, to its session alone."""
+        self._send(PublishCommand(topic, payload, qos, retain, None, properties, client_id))
+        self._flush()
+
+    def kick_client(self, client_id: str | None) -> None:
+        """End the connection of a client; None: of all."""
+        if self._engine is not None:
+            engine = self._engine()
+            for name in ([client_id] if client_id is not None else [str(one["id"]) for one in engine.clients()]):
+                engine.kick(name)
+
+    def kick_user(self, username: str | None) -> None:
+        """End the connections of a user; None: of clients without a user name."""
+        self._send(KickCommand([username]))
+        self._flush()
+
+    def complete(self, connection: int, login: int, result: int) -> None:
+        """Answer a login that a native plugin has delayed. `login`: its handle, if the loop has asked."""
+        from mosq.auth.native.plugin import refusal_code
+
+        code = SUCCESS if result == 0 else refusal_code(result)
+        if login:
+            self._send(LoginAnswer(login, code))
+            self._flush()
+        elif self._plugins is not None:
+            self._plugins.complete(connection, None if result in (17, 32) else code)
+
     def backoff_counts(self) -> dict[str, int]:
         """Return the counts of auth_backoff; any thread may call this."""
         return self._backoff.counts()
@@ -486,6 +561,20 @@ class Access:
 
     def _pool_failed(self, name: str) -> None:
         self._report(WARNING, f"Warning: A login could not be checked: {name}.")
+
+
+def native_parts(realm: Realm) -> dict[str, "Any"]:
+    """Return what the data plane needs to know of the native plugins of a security."""
+    plugins = [runner.plugin for runner in realm.plugins if runner.raw]
+    if not plugins:
+        return {}
+    from mosq.auth.native.sink import loop_of, psk_of
+
+    knowing = [plugin for plugin in plugins if plugin.knows_keys]
+    return {"native": True,
+            "each": realm.loop_offers("authorize") or any(runner.raw for runner in realm.authorizers),
+            "native_loop": loop_of(realm.loop, realm.undecided()) if realm.loop else None,
+            "psk_native": psk_of(knowing) if knowing else None}
 
 
 def refusal(request: "Request") -> "Answer":

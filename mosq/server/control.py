@@ -162,7 +162,7 @@ class Control:
             self.report_patterns(self.securities)
             self.engine = self._open(make_engine)
         except ConfigError as error:
-            raise CannotStartError(str(error), EXIT_CONFIG) from None
+            raise CannotStartError(str(error), getattr(error, "exit_status", EXIT_CONFIG)) from None
         except ValueError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except ImportError as error:

@@ -294,7 +294,7 @@ def exchanged(plane: Plane, client_id: str = "c") -> Any:
     wire.expect_packet(step(0x18, b"challenge"))
     wire.send(step(0x18, b"response"))
     again = plane.ask("auth")
-    assert tuple(again) == (asked.handle, 0, "SCRAM", b"response", False, None, None, "127.0.0.1")
+    assert tuple(again)[:8] == (asked.handle, 0, "SCRAM", b"response", False, None, None, "127.0.0.1")
     plane.answer(LoginAnswer(again.handle, 0, data=b"final", username="ann"))
     got = wire.read_packet()
     assert isinstance(got, Connack)

@@ -483,7 +483,7 @@ def test_events() -> None:
         assert plane.event("connected") == ClientNotice(0, "connected", "c", "ann", "127.0.0.1")
         assert plane.event("subscribed") == ClientNotice(0, "subscribed", "c", "ann", "a/#")
         assert plane.event("unsubscribed") == ClientNotice(0, "unsubscribed", "c", "ann", "a/#")
-        assert plane.event("disconnected") == ClientNotice(0, "disconnected", "c", "ann", "")
+        assert plane.event("disconnected") == ClientNotice(0, "disconnected", "c", "ann", "", None, 0x100, False)
         assert not plane.events
 
 

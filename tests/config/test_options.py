@@ -57,6 +57,8 @@ def value_of(config, option: Option):
         return config.listeners[0].port
     if option.name == "auth_plugin_deny_special_chars":
         return config.plugins[0].deny_special_chars
+    if option.name == "plugin_thread":
+        return "loop" if config.plugins[0].on_loop else "own"
     if option.scope == BRIDGE:
         return getattr(config.bridges[0], option.name)
     return getattr(config.listeners[0] if option.scope in OF_LISTENERS else config, option.name)

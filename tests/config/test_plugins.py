@@ -17,14 +17,21 @@ def test_kinds(path, kind, read):
     assert read(f"plugin {path}").plugins[0].kind == kind
 
 
-def test_a_native_plugin_is_refused_at_the_start_and_not_when_read(read, tmp_path):
-    for path in ("/usr/lib/auth-plug.so", "python:a:b:c"):
+def test_a_bad_plugin_is_refused_at_the_start_and_not_when_read(read, tmp_path):
+    for path in ("python:a:b:c",):
         config = read("listener 1883", f"plugin {path}", "plugin_opt_key secret")
         with pytest.raises(ConfigError, match=r"Expected .+python") as caught:
             engine_securities(config)
         assert str(caught.value).endswith("mosq.conf:2.")
         assert path in str(caught.value) and "secret" not in str(caught.value)
     assert refusal(read("plugin python:a.b:C").plugins[0]) is None
+    assert refusal(read("plugin /usr/lib/auth-plug.so").plugins[0]) is None         # its library is loaded later
+
+
+def test_the_thread_of_a_native_plugin(read, refuse):
+    one, two = read("plugin /a.so", "plugin_thread loop", "plugin /b.so").plugins
+    assert (one.on_loop, two.on_loop) == (True, False)
+    assert "own" in refuse("plugin /a.so", "plugin_thread main")
 
 
 def test_options_belong_to_the_plugin_above(read):

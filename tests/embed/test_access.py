@@ -111,7 +111,7 @@ def test_warnings_about_users_reach_the_logger(users, tmp_path, caplog):
 
 @pytest.mark.parametrize(("options", "says"), [
     ({"password_file": "/no/such"}, "/no/such"), ({"plugin": "python:no.such:Class"}, "no.such"),
-    ({"plugin": f"python:{__name__}:Refuses"}, "a word is missing"), ({"plugin": "/usr/lib/other.so"}, "native plugins"),
+    ({"plugin": f"python:{__name__}:Refuses"}, "a word is missing"), ({"plugin": "/usr/lib/other.so"}, "its library cannot be loaded"),
 ])
 def test_mistakes(options, says):
     threads = threading.active_count()

@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = ("_bench", "_core", "_tls")
+COMPILED = (*UNITS, "_shim")
 pytest.importorskip("Cython", reason="a build needs it, the tests do not")
 
 
@@ -50,7 +51,7 @@ def test_a_wheel_claims_one_name_and_has_the_units_and_the_package(wheel: list[s
     assert {name.split("/")[0].split("-")[0] for name in wheel} == {"mosq"}
     assert [name.partition("/")[2] for name in wheel if ".data/" in name] == ["scripts/mosq"]
     compiled = {name for name in wheel if name.endswith(".so")}
-    assert {name.split(".")[0] for name in compiled} == {f"mosq/{name}" for name in UNITS}
+    assert {name.split(".")[0] for name in compiled} == {f"mosq/{name}" for name in COMPILED}
     assert set(wheel) - compiled - {name for name in wheel if ".dist-info/" in name or ".data/" in name} == package_files()
 
 
@@ -89,6 +90,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_source_distribution_has_all_files_of_a_build(unpacked: Path) -> None:
     inside = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "cext").rglob("*.p[xy][xd]") if "testing" not in path.parts}
+    sources |= {str(path.relative_to(ROOT)) for path in (ROOT / "cext/shim").glob("*.[ch]")}
     assert sources <= inside
     assert {"setup.py", "pyproject.toml", "dev/backend.py", "dev/unit.py", "dev/compiling.py", "dev/progress.py"} <= inside
     assert {f"generated/mosq.{name}.{end}" for name in UNITS for end in ("c", "key")} == {one for one in inside if "generated/" in one}
@@ -125,7 +127,7 @@ def test_a_source_distribution_is_built_without_cython(unpacked: Path, tmp_path:
     folder = shutil.copytree(unpacked, tmp_path / "copy")
     done = build_unpacked(folder, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in (folder / "mosq").glob("*.so")} == {f"{name}.abi3.so" for name in UNITS}
+    assert {path.name for path in (folder / "mosq").glob("*.so")} == {f"{name}.abi3.so" for name in COMPILED}
 
 
 def test_a_changed_source_of_a_distribution_asks_for_cython(unpacked: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # Auth requests: the loop's requests to the control plane, the clients that wait for them, and the answers. See auth_requests.pyx.
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.slab cimport SlabItem
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
@@ -12,6 +12,7 @@ from cext.session.session cimport Session
 cdef enum:
     AUTH_RING_BYTES = 4 << 20    # bytes of unread requests; allocated twice: the control plane reads one half while the other fills
     AUTH_FIELDS_MAX = 10
+    OFFLINE_BIT = 32            # EVENT_DISCONNECTED: bit of the record's handle; the session stays. Below it: the reason
     AUTH_FIELD_NONE = 0xFFFFFFFFu      # length of an absent field
     ANSWERS_PER_TURN = 200
 
@@ -68,6 +69,16 @@ ctypedef struct AuthRequestHead:        # head of a record in the ring; n_fields
     uint32_t security
     uint32_t n_fields
 
+ctypedef struct ClientFacts:            # what native plugins may know of a client; cext/shim/shim.h has the same layout
+    uint64_t connection         # 0: not connected
+    uint32_t subscriptions
+    uint16_t keepalive
+    uint16_t listener_port
+    uint8_t version             # 0: nothing is known
+    uint8_t clean_start         # 2: not known
+    uint8_t websockets
+    uint8_t unused[5]
+
 ctypedef struct AuthAnswer:         # one block of malloc, with its bytes behind it
     AuthAnswer* next
     uint64_t handle
@@ -79,7 +90,12 @@ ctypedef struct AuthAnswer:         # one block of malloc, with its bytes behind
     int32_t verdict
     View text                   # user name, topic; p NULL: none
     View bytes                  # authentication data, payload
-    View extra                  # correlation data
+    View extra                  # correlation data; connect: client id; message, publish: properties
+    View target                 # publish: only to the session with this client id
+
+# A native plugin that is called on the loop (cext/shim/loop.c). It returns an answer, allocated by malloc, or NULL; then `waits` is 1 if the
+# answer comes later.
+ctypedef AuthAnswer* (*native_ask_fn)(void* realm, const AuthRequestHead* head, const View* fields, int* waits) noexcept nogil
 
 cdef int auth_requests_init(Broker* b) noexcept nogil
 cdef void auth_requests_fini(Broker* b) noexcept nogil             # all auth requests must have ended
@@ -102,12 +118,19 @@ cdef void auth_requests_flush(Broker* b) noexcept nogil                  # sends
 cdef uint32_t auth_requests_pending(Broker* b) noexcept nogil
 cdef AuthRequest* auth_requests_at(Broker* b, uint32_t i) noexcept nogil    # for each i below auth_requests_end
 cdef uint32_t auth_requests_end(Broker* b) noexcept nogil
-cdef void event_post(Broker* b, Security* security, int event, View id, View user, View detail) noexcept nogil
+# `c`: the client, if native plugins may want to know more of it. `clean`: Clean Start, 2: not known. `about`: see OFFLINE_BIT.
+cdef void event_post(Broker* b, Client* c, int event, View id, View user, View detail, int clean, uint64_t about) noexcept nogil
 cdef bint bridge_event_post(Broker* b, View name, int event, View detail) noexcept nogil      # 0: there is no room now
 # Report a client's PUBLISH to a topic of the control plane. 0: there is no room now; an AuthRequest of this kind waits until there is.
 cdef bint control_post(Broker* b, Client* c, View topic, View payload, View correlation) noexcept nogil
 cdef inline uint64_t client_handle(const Client* c) noexcept nogil:
     return <uint64_t>c.slab.index << 32 | c.slab.generation
+
+# Ask native plugins on the loop about access to a message, at once. 1: allowed, 0: denied, -1: send an auth request. c NULL: offline.
+cdef int native_access(Broker* b, Client* c, Session* s, uint8_t access, View topic, View payload, View props, uint8_t qos,      # parameters: a record
+                       uint8_t retain) noexcept nogil
+cdef inline bint is_native_at_once(const Security* security) noexcept nogil:
+    return security.each and security.native_realm != NULL
 
 cdef AuthAnswer* answers_next(Broker* b) noexcept nogil                  # the caller frees it; NULL: none
 

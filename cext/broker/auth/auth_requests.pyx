@@ -123,6 +123,28 @@ cdef bint ring_room(AuthRequests* a, uint32_t need) noexcept nogil:
     return 1
 
 
+cdef bint native_answers(Broker* b, AuthRequestHead* head, const View* fields) noexcept nogil:
+    """Ask the native plugins that are called on the loop. Return whether the request is done: it is answered, or the answer comes later."""
+    cdef Security* security = b.securities[head.security] if head.security < b.n_securities else NULL
+    cdef AuthRequests* a = auth_requests_of(b)
+    cdef AuthAnswer* answer
+    cdef int waits = 0
+    if security == NULL or security.native_realm == NULL:
+        return 0
+    answer = (<native_ask_fn>security.native_ask)(security.native_realm, head, fields, &waits)
+    if answer == NULL:
+        return waits
+    pthread_mutex_lock(&a.lock)
+    if a.last != NULL:
+        a.last.next = answer
+    else:
+        a.first = answer
+    a.last = answer
+    pthread_mutex_unlock(&a.lock)
+    b.answers_due = 1            # in this turn
+    return 1
+
+
 cdef bint request_put(Broker* b, AuthRequestHead* head, const View* fields) noexcept nogil:
     """Append a request to the ring. Return 0 if there is no room now."""
     cdef AuthRequests* a = auth_requests_of(b)
@@ -135,6 +157,8 @@ cdef bint request_put(Broker* b, AuthRequestHead* head, const View* fields) noex
     if need > 0x7FFFFFFF:
         return 0
     head.total = <uint32_t>need
+    if head.kind != ASK_BRIDGE and head.kind != ASK_CONTROL and native_answers(b, head, fields):
+        return 1
     pthread_mutex_lock(&a.lock)
     if not ring_room(a, head.total):
         a.starved = 1
@@ -353,6 +377,57 @@ cdef inline View view_of_text(const char* text) noexcept nogil:
     return v
 
 
+cdef void client_facts(const Client* c, const Session* s, ClientFacts* out) noexcept nogil:
+    memset(out, 0, sizeof(ClientFacts))
+    out.clean_start = 2
+    if s != NULL:
+        out.subscriptions = s.owner.n
+    if c != NULL:
+        out.connection = client_handle(c)
+        out.keepalive = c.keepalive_s
+        out.version = c.version
+        out.listener_port = c.listener.port
+        out.websockets = c.listener.websockets
+
+
+cdef inline void facts_add(const Client* c, const Session* s, const Security* security, AuthRequestHead* head, View* fields,
+                           ClientFacts* room) noexcept nogil:
+    """Append the facts about a client to the fields of a request, if native plugins may want them."""
+    if security != NULL and security.native:
+        client_facts(c, s, room)
+        fields[head.n_fields] = view_over(room, sizeof(ClientFacts))
+        head.n_fields += 1
+
+
+cdef int native_access(Broker* b, Client* c, Session* s, uint8_t access, View topic, View payload, View props, uint8_t qos,      # parameters: a record
+                       uint8_t retain) noexcept nogil:
+    cdef Security* security = session_security(s)
+    cdef AuthRequestHead head
+    cdef View fields[7]
+    cdef ClientFacts facts
+    cdef AuthAnswer* answer
+    cdef int waits = 0, verdict = -1
+    memset(&head, 0, sizeof(head))
+    head.kind = ASK_ACL
+    head.a = access
+    head.b = qos
+    head.c = retain
+    head.security = security.place
+    head.n_fields = 6
+    fields[0] = view_over(s.client_id, s.id_len)
+    fields[1] = view_of_text(s.username)
+    fields[2] = view_over(NULL, 0)       # the address is known from the connection
+    fields[3] = topic
+    fields[4] = payload
+    fields[5] = props
+    facts_add(c, s, security, &head, fields, &facts)
+    answer = (<native_ask_fn>security.native_ask)(security.native_realm, &head, fields, &waits)
+    if answer != NULL:
+        verdict = answer.verdict
+        free(answer)
+    return verdict
+
+
 cdef bint auth_request_put(Broker* b, AuthRequest* q) noexcept nogil:
     """Append an auth request to the ring as bytes. Return 0 if there is no room now. A request whose client is gone is not sent and times out."""
     cdef AuthRequestHead head
@@ -360,6 +435,8 @@ cdef bint auth_request_put(Broker* b, AuthRequest* q) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
     cdef Client* c = auth_request_client(b, q)
     cdef Session* s = q.session
+    cdef Security* security = NULL
+    cdef ClientFacts facts
     if q.kind == ASK_CONTROL:
         return packet_resume(b, q, c)
     memset(&head, 0, sizeof(head))
@@ -372,10 +449,12 @@ cdef bint auth_request_put(Broker* b, AuthRequest* q) noexcept nogil:
         c = session_client(s)
     where[0] = 0
     if c != NULL:
-        head.security = c.listener.security.place
+        security = c.listener.security
         client_address(c, where, sizeof(where))
     elif s != NULL and s.security != NULL:
-        head.security = session_security(s).place
+        security = session_security(s)
+    if security != NULL:
+        head.security = security.place
     if q.kind == ASK_CONNECT or q.kind == ASK_AUTH:
         return c == NULL or connect_put(b, c, q, &head, fields, where)
     if s == NULL:
@@ -387,8 +466,8 @@ cdef bint auth_request_put(Broker* b, AuthRequest* q) noexcept nogil:
     head.a = q.access
     head.b = q.qos
     head.c = q.retain
-    head.n_fields = 5
-    if q.kind != ASK_ACL:
+    head.n_fields = 6 if security != NULL and security.native else 5
+    if q.message != NULL and (q.kind != ASK_ACL or (security != NULL and security.each)):
         fields[4] = q.message.payload
         fields[5] = q.message.props
         if fields[4].p == NULL:
@@ -396,6 +475,7 @@ cdef bint auth_request_put(Broker* b, AuthRequest* q) noexcept nogil:
         if fields[5].p == NULL:
             fields[5].p = <const uint8_t*>b""
         head.n_fields = 6
+    facts_add(c, s, security, &head, fields, &facts)
     return request_put(b, &head, fields)
 
 
@@ -428,6 +508,7 @@ cdef bint connect_put(Broker* b, Client* c, AuthRequest* q, AuthRequestHead* hea
     cdef uint16_t port = c.conn.address.port
     cdef uint8_t identity_room[TLS_NAME_MAX]
     cdef uint8_t identity[IDENTITY_BYTES]
+    cdef ClientFacts facts
     if q.kind == ASK_AUTH:
         fields[0] = method_of(c)
         fields[1] = view_over(q.bytes, q.n) if q.bytes != NULL else view_over(NULL, 0)
@@ -436,6 +517,7 @@ cdef bint connect_put(Broker* b, Client* c, AuthRequest* q, AuthRequestHead* hea
         fields[4] = view_of_text(where)
         head.a = q.reauth
         head.n_fields = 5
+        facts_add(c, c.session, c.listener.security, head, fields, &facts)
         return request_put(b, head, fields)
     if c.pending_packet == NULL or frame_next(c.pending_packet.frame, c.pending_packet.frame_n, 0, &f) != 1 or decode_connect(&f, &p) != 0:
         return 1                 # cannot happen: the packet was decoded before
@@ -456,13 +538,21 @@ cdef bint connect_put(Broker* b, Client* c, AuthRequest* q, AuthRequestHead* hea
     head.c = <uint8_t>port
     tls_identity_fields(c, fields + 6, identity)
     head.n_fields = 9
+    facts_add(c, c.session, c.listener.security, head, fields, &facts)
+    facts.keepalive = p.keepalive
+    facts.clean_start = p.clean_start
+    facts.version = p.version
     return request_put(b, head, fields)
 
 
-cdef void event_post(Broker* b, Security* security, int event, View id, View user, View detail) noexcept nogil:
+cdef void event_post(Broker* b, Client* c, int event, View id, View user, View detail, int clean,      # parameters: a record
+                     uint64_t about) noexcept nogil:
     cdef AuthRequestHead head
-    cdef View fields[3]
+    cdef View fields[4]
+    cdef ClientFacts facts
+    cdef Security* security = session_security(c.session)
     memset(&head, 0, sizeof(head))
+    head.handle = about
     head.kind = ASK_EVENT
     head.a = <uint8_t>event
     head.security = security.place
@@ -470,6 +560,8 @@ cdef void event_post(Broker* b, Security* security, int event, View id, View use
     fields[0] = id
     fields[1] = user
     fields[2] = detail
+    facts_add(c, c.session, security, &head, fields, &facts)
+    facts.clean_start = <uint8_t>clean
     if not request_put(b, &head, fields):
         b.stats.events_lost += 1
 
@@ -488,7 +580,8 @@ cdef bint bridge_event_post(Broker* b, View name, int event, View detail) noexce
 
 cdef bint control_post(Broker* b, Client* c, View topic, View payload, View correlation) noexcept nogil:
     cdef AuthRequestHead head
-    cdef View fields[6]
+    cdef View fields[7]
+    cdef ClientFacts facts
     cdef char where[ADDRESS_TEXT_MAX]
     memset(&head, 0, sizeof(head))
     client_address(c, where, sizeof(where))
@@ -504,4 +597,5 @@ cdef bint control_post(Broker* b, Client* c, View topic, View payload, View corr
     if fields[4].p == NULL:
         fields[4].p = <const uint8_t*>b""
     fields[5] = correlation
+    facts_add(c, c.session, c.listener.security, &head, fields, &facts)
     return request_put(b, &head, fields)

@@ -96,7 +96,11 @@ ctypedef struct PendingPacket:
     uint32_t done_left
     uint8_t acknowledged                # 1: SUBACK is sent; retained messages follow for the filters behind the n_done first ones
     uint64_t changes                    # changes_of before the first filter
+    uint8_t id_given                    # 1: a plugin has set the client id
     Owned id                            # assigned client id
+    Owned props                         # properties of the answer, if p is not NULL
+    Owned* changed                      # for each filter that a plugin has changed: options, then the filter; NULL: none was
+    uint32_t changed_room
     Owned text                          # user name or topic of the answer
     Owned bytes                         # authentication data or payload of the answer
 

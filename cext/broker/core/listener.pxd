@@ -27,6 +27,10 @@ ctypedef struct Security:
     uint8_t authorize                   # 1: a plugin decides about topics
     uint8_t extended                    # 1: authentication methods are offered [v5 4.12]
     uint8_t events                      # 1: plugins receive events of clients
+    uint8_t native                      # 1: there are native plugins: requests contain the facts about the client
+    uint8_t each                        # 1: a native plugin decides about each message: requests contain it, and no verdict is remembered
+    void* native_realm                  # native plugins that are called on the loop; NULL: none
+    void* native_ask                    # how they are called: native_ask_fn
     Acl* transform_in                   # topics (as access to read) of messages that a plugin changes; NULL: none
     Acl* transform_out
     uint32_t place                      # position in the control plane's list

@@ -50,6 +50,11 @@ cdef void pending_packet_free(Broker* b, Client* c) noexcept nogil:
     free(p.frame)
     free(p.verdicts)
     free(p.codes)
+    while p.changed != NULL and p.changed_room:
+        p.changed_room -= 1
+        owned_free(&p.changed[p.changed_room])
+    free(p.changed)
+    owned_free(&p.props)
     owned_free(&p.id)
     owned_free(&p.text)
     owned_free(&p.bytes)

@@ -18,7 +18,7 @@ from libc.string cimport strlen
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.auth.auth_requests cimport (
-    ASK_ACL, AuthRequest, EVENT_DISCONNECTED, FOR_LATER, FOR_WILL, auth_request_bytes, auth_request_end, auth_request_new,
+    ASK_ACL, AuthRequest, EVENT_DISCONNECTED, FOR_LATER, FOR_WILL, OFFLINE_BIT, auth_request_bytes, auth_request_end, auth_request_new,
     auth_request_send, client_auth_request_end, event_post,
 )
 from cext.broker.core.access cimport access_allows, session_names
@@ -222,7 +222,7 @@ cdef void plugin_notify_disconnected(Broker* b, Client* c, int reason) noexcept 
     session_names(c.session, &id, &user)
     reason_view.p = <const uint8_t*>text
     reason_view.n = <uint32_t>strlen(text) if text != NULL else 0
-    event_post(b, security, EVENT_DISCONNECTED, id, user, reason_view)
+    event_post(b, c, EVENT_DISCONNECTED, id, user, reason_view, 2, <uint32_t>reason | <uint64_t>(c.session.expiry_s != 0) << OFFLINE_BIT)
 
 
 cdef const char* end_text(int reason) noexcept nogil:

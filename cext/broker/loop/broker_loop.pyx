@@ -272,6 +272,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
             b.auth_requests_unread = 0
             c_write(event_fd, &one, 8)
         more |= b.doomed != NULL or b.jobs != NULL
+        more |= b.answers_due != 0       # of native plugins on the loop
         timeout_ms = 0 if more else wheel_timeout_ms(&b.wheel, b.reactor.now_ms)
         if b.durable != NULL:
             timeout_ms = durable_timeout_ms(b, timeout_ms)

@@ -32,7 +32,7 @@ from cext.broker.packets.handle_auth cimport auth_answered, auth_timed_out
 from cext.broker.packets.handle_connect cimport connect_answered, connect_timed_out
 from cext.broker.packets.handle_control cimport control_answered
 from cext.broker.persist.publication cimport publication_fini, publication_init
-from cext.broker.routing.deliver cimport deliver_gated
+from cext.broker.routing.deliver cimport deliver, deliver_gated
 from cext.broker.routing.plugin_gate cimport (
     plugin_gate_answered, plugin_gate_changed, plugin_gate_learn, plugin_gate_settled, plugin_gate_waiting,
 )
@@ -40,7 +40,7 @@ from cext.broker.routing.retain cimport retain_store
 from cext.broker.routing.route cimport route
 from cext.broker.routing.session_release cimport session_release
 from cext.session.message cimport Message, message_new, message_unref
-from cext.session.session cimport SESSION_ENDED, Session
+from cext.session.session cimport SESSION_ENDED, Session, sessions_find
 
 
 cdef bint answers_serve(Broker* b) noexcept nogil:
@@ -138,10 +138,11 @@ cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const AuthAnswer* 
         return                   # its client is gone
     if a != NULL:                # without an answer it is denied, but the broker may ask again
         allowed = plugin_gate_settled(b, s, topic, q.access, a.verdict)
-        if q.session == NULL or q.turn == s.access_turn:
+        if (q.session == NULL or q.turn == s.access_turn) and (
+                q.purpose >= FOR_WILL or s.security == NULL or not session_security(s).each):
             plugin_gate_learn(b, s, topic, q.access, allowed)
     if q.purpose == FOR_PACKET and c != NULL:
-        packet_answered(b, c, q, allowed)
+        packet_answered(b, c, q, allowed, a)
     elif q.purpose == FOR_DELIVERY:
         plugin_gate_answered(b, q, allowed)
     elif q.purpose == FOR_WILL:
@@ -151,7 +152,7 @@ cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const AuthAnswer* 
 cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexcept nogil:
     cdef Message* m = NULL
     if a != NULL and a.verdict:
-        m = message_new(&b.messages, a.text, q.message.props, a.bytes)
+        m = message_new(&b.messages, a.text, a.extra if a.extra.p != NULL else q.message.props, a.bytes)
         if m != NULL:
             m.qos = a.qos
             m.retain = a.retain
@@ -163,16 +164,24 @@ cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexc
 
 
 cdef void publish_for_control_plane(Broker* b, const AuthAnswer* a) noexcept nogil:
-    """Publish a message of the control plane. No access rule applies to it."""
+    """Publish a message of the control plane. No access rule applies to it, unless it is for one session."""
     cdef Publication p
+    cdef Session* s
     publication_init(&p)
     p.topic = a.text
     p.payload = a.bytes
+    p.props = a.extra
     p.qos = a.qos
     p.retain = a.retain and b.settings.retain_available
     p.shaped = p.payload.n < LEND_MIN_BYTES
     if a.verdict:
         p.expires_ms = b.reactor.now_ms + <uint64_t>a.verdict * 1000
+    if a.target.p != NULL:
+        s = sessions_find(&b.sessions, a.target)
+        if s != NULL:
+            deliver(b, s, &p, p.qos, 0, NULL, 0)
+        publication_fini(b, &p)
+        return
     if p.retain:
         retain_store(b, &p)
     route(b, &p, NULL)

@@ -1,11 +1,11 @@
 # Verdicts of plugins about the packets of a client. See authorize.pyx.
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport AuthAnswer, AuthRequest
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.listener cimport Security
-from cext.codec.decode cimport Publish, Subscribe
+from cext.codec.decode cimport Publish, Subscribe, SubscribeItem
 
 cdef enum:
     BY_RULES = -1               # no plugin decides; the rules do
@@ -23,6 +23,10 @@ cdef int filters_decide(Broker* b, Client* c, const Subscribe* s, uint8_t access
 cdef inline bint filter_refused(Client* c, int i) noexcept nogil:
     return c.pending_packet != NULL and c.pending_packet.verdicts != NULL and c.pending_packet.verdicts[i] == 2
 
-cdef void packet_answered(Broker* b, Client* c, AuthRequest* q, int allowed) noexcept nogil     # answer to ASK_ACL
+# Put the filter and the options that a plugin has set into filter i. Returns 0 if none has.
+cdef bint filter_changed(Client* c, uint32_t i, SubscribeItem* item) noexcept nogil
+
+# answer to ASK_ACL; NULL = no answer came
+cdef void packet_answered(Broker* b, Client* c, AuthRequest* q, int allowed, const AuthAnswer* a) noexcept nogil
 # Apply the answer to ASK_MESSAGE_IN; NULL = no answer came.
 cdef void publish_changed(Broker* b, Client* c, const AuthAnswer* a) noexcept nogil

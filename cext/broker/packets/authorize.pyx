@@ -8,23 +8,24 @@ verdicts, so the next packet on the same topic causes no auth request.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
 
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
     ASK_ACL, ASK_MESSAGE_IN, AuthAnswer, AuthRequest, FOR_PACKET, auth_request_bytes, auth_request_end, auth_request_new,
-    auth_request_send,
+    auth_request_send, is_native_at_once, native_access,
 )
 from cext.broker.core.access cimport access_allows
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client_state cimport Client, PENDING_FILTERS, PENDING_PUBLISH, PendingPacket
+from cext.broker.core.client_state cimport Client, Owned, PENDING_FILTERS, PENDING_PUBLISH, PendingPacket
 from cext.broker.core.listener cimport Security
 from cext.broker.core.pending_packet cimport (
     PACKET_PENDING, owned_set, pending_packet_free, pending_packet_new, pending_packet_resume, pending_packet_wait,
 )
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.subscription cimport parse_mounted
-from cext.broker.routing.plugin_gate cimport ACL_SUBSCRIBE, plugin_gate_verdict
+from cext.broker.routing.plugin_gate cimport ACL_SUBSCRIBE, plugin_gate_known
 from cext.broker.rules.acl cimport ACL_ANONYMOUS, ACL_READ, ACL_WRITE, acl_allows, topic_reserved
 from cext.codec.decode cimport Publish, Subscribe, SubscribeItem, subscribe_next, unsubscribe_next
 from cext.codec.frame cimport V5
@@ -50,12 +51,17 @@ cdef bint is_transformed_in(const Security* security, View topic) noexcept nogil
 
 cdef int publish_decide(Broker* b, Client* c, Publish* p, View topic, int* allowed) noexcept nogil:
     cdef const Security* security = session_security(c.session)
+    cdef View no_props
     cdef int verdict
     if c.pending_packet != NULL and c.pending_packet.answered:
         allowed[0] = c.pending_packet.allowed
         return 0
     if security.authorize:
-        verdict = c.pending_packet.allowed if c.pending_packet != NULL else plugin_gate_verdict(b, c.session, topic, ACL_WRITE)
+        verdict = c.pending_packet.allowed if c.pending_packet != NULL else plugin_gate_known(b, c.session, topic, ACL_WRITE)
+        if verdict < 0 and c.pending_packet == NULL and is_native_at_once(security):
+            no_props.p = NULL
+            no_props.n = 0
+            verdict = native_access(b, c, c.session, ACL_WRITE, topic, p.payload, p.props.raw if c.version == V5 else no_props, p.qos, p.retain)
         if verdict < 0:
             return publish_request_verdict(b, c, p, topic, ASK_ACL)
     else:
@@ -73,7 +79,7 @@ cdef int publish_request_verdict(Broker* b, Client* c, Publish* p, View topic, i
     cdef AuthRequest* q
     props.p = p.props.raw.p
     props.n = p.props.raw.n if c.version == V5 else 0
-    if kind == ASK_MESSAGE_IN:
+    if kind == ASK_MESSAGE_IN or session_security(c.session).each:
         m = message_new(&b.messages, topic, props, p.payload)
         if m == NULL:
             return RC_QUOTA_EXCEEDED
@@ -100,7 +106,8 @@ cdef void publish_changed(Broker* b, Client* c, const AuthAnswer* a) noexcept no
     if k.kind != PENDING_PUBLISH:
         return
     k.answered = 1
-    if a == NULL or a.verdict == 0 or owned_set(&k.text, a.text) != 0 or owned_set(&k.bytes, a.bytes) != 0:
+    if (a == NULL or a.verdict == 0 or owned_set(&k.text, a.text) != 0 or owned_set(&k.bytes, a.bytes) != 0
+            or owned_set(&k.props, a.extra) != 0):
         k.dropped = 1
     else:
         k.replaced = 1
@@ -129,6 +136,7 @@ cdef int filters_decide(Broker* b, Client* c, const Subscribe* s, uint8_t access
         if k.verdicts == NULL:
             return RC_QUOTA_EXCEEDED
         k.walk_left = s.items.n
+        k.changed_room = s.items.n // 2 + 1
     rest.items.p += rest.items.n - k.walk_left   # skip the filters that are known: the packet is handled again after the answers
     rest.items.n = k.walk_left
     while k.n_open < FILTERS_ASKED_MAX and next_filter(&rest, &item, access):
@@ -152,7 +160,7 @@ cdef void filter_decide(Broker* b, Client* c, SubscribeItem* item, uint32_t i, u
     cdef int verdict
     k.verdicts[i] = FILTER_ALLOWED          # the handler finds out that it is no valid filter
     if parse_mounted(c, item.filter, &f, &owned) == 0:
-        verdict = plugin_gate_verdict(b, c.session, f.filter, access)
+        verdict = plugin_gate_known(b, c.session, f.filter, access)
         if verdict < 0:
             k.verdicts[i] = 0
             q = auth_request_new(b, ASK_ACL, c, NULL, NULL)
@@ -163,7 +171,7 @@ cdef void filter_decide(Broker* b, Client* c, SubscribeItem* item, uint32_t i, u
             else:
                 q.purpose = FOR_PACKET
                 q.access = access
-                q.qos = item.options & 3
+                q.qos = item.options if session_security(c.session).each else item.options & 3
                 q.item = i
                 k.n_open += 1
                 auth_request_send(b, q)
@@ -174,13 +182,45 @@ cdef void filter_decide(Broker* b, Client* c, SubscribeItem* item, uint32_t i, u
 
 # ---------------------------------------------------------------- answers
 
-cdef void packet_answered(Broker* b, Client* c, AuthRequest* q, int allowed) noexcept nogil:
+cdef void filter_change(Client* c, uint32_t i, const AuthAnswer* a) noexcept nogil:
+    """Remember the filter and the options that a plugin has set. Without memory the filter is denied."""
+    cdef PendingPacket* k = c.pending_packet
+    cdef View mount = c.listener.mount_point
+    cdef uint8_t* bytes
+    if k.changed == NULL:
+        k.changed = <Owned*>calloc(k.changed_room, sizeof(Owned))
+    if k.changed == NULL or a.text.n < mount.n or (mount.n and memcmp(a.text.p, mount.p, mount.n)):
+        k.verdicts[i] = FILTER_DENIED            # a plugin cannot leave the mount point
+        return
+    bytes = <uint8_t*>malloc(a.text.n + <size_t>1)
+    if bytes == NULL:
+        k.verdicts[i] = FILTER_DENIED
+        return
+    bytes[0] = a.qos
+    memcpy(bytes + 1, a.text.p + mount.n, a.text.n - mount.n)
+    k.changed[i].p = bytes
+    k.changed[i].n = a.text.n - mount.n + 1
+
+
+cdef bint filter_changed(Client* c, uint32_t i, SubscribeItem* item) noexcept nogil:
+    cdef PendingPacket* k = c.pending_packet
+    if k == NULL or k.changed == NULL or k.changed[i].p == NULL:
+        return 0
+    item.options = k.changed[i].p[0]
+    item.filter.p = k.changed[i].p + 1
+    item.filter.n = k.changed[i].n - 1
+    return 1
+
+
+cdef void packet_answered(Broker* b, Client* c, AuthRequest* q, int allowed, const AuthAnswer* a) noexcept nogil:
     cdef PendingPacket* k = c.pending_packet
     if k.kind == PENDING_PUBLISH:
         k.allowed = <signed char>allowed
         pending_packet_resume(b, c)
     elif k.kind == PENDING_FILTERS and k.n_open and k.verdicts[q.item] == 0:
         k.verdicts[q.item] = FILTER_ALLOWED if allowed else FILTER_DENIED
+        if allowed and a != NULL and a.text.p != NULL:
+            filter_change(c, q.item, a)
         k.n_open -= 1
         if k.n_open == 0:
             pending_packet_resume(b, c)

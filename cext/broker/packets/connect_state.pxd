@@ -12,6 +12,9 @@ cdef enum:
     LOGIN_ALLOWED = 1
     LOGIN_NO_OPINION = 2                # the listener's settings decide
 
+cdef enum:
+    END_SILENTLY = -2                   # verdict of the control plane: end the connection without CONNACK
+
 ctypedef struct Connecting:
     const Frame* frame
     Connect packet

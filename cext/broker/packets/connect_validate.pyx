@@ -106,6 +106,9 @@ cdef int check_id(Broker* b, Client* c, Connecting* k) noexcept nogil:
     Mosquitto, the rules apply to the id that was sent or assigned, also if the user name then replaces it."""
     cdef Connect* p = &k.packet
     cdef bint by_username = c.listener.use_username_as_clientid
+    if k.login != LOGIN_OPEN and c.pending_packet.id_given:
+        p.client_id = owned_view(&c.pending_packet.id)
+        return 0
     if p.client_id.n == 0:
         if p.version == V31 or (p.version == V311 and not p.clean_start) or not c.listener.allow_zero_length_clientid:
             log_protocol_error(b, c, "v3.1 CONNECT with zero length clientid" if p.version == V31 else

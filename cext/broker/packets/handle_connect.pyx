@@ -20,7 +20,7 @@ from cext.broker.core.access cimport session_names
 from cext.broker.core.bounds cimport WORK_CONNECT
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport (
-    ADDRESS_TEXT_MAX, END_LOST, aliases_begin, auth_send, client_address, log_connected, log_line, log_text, peer_line_wanted,
+    ADDRESS_TEXT_MAX, END_LOST, END_SILENT, aliases_begin, auth_send, client_address, log_connected, log_line, log_text, peer_line_wanted,
 )
 from cext.broker.core.client_state cimport CF_PROBLEM_INFO, C_CONNECTED, C_NEW, Client
 from cext.broker.core.durable cimport changes_of
@@ -31,12 +31,12 @@ from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wante
 from cext.broker.core.log_rate cimport LINE_CONNECTED, LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING, method_of, owned_set, pending_packet_free, pending_packet_resume
 from cext.broker.core.session_refs cimport session_security
-from cext.broker.core.stats cimport REFUSED_AUTH_TIMEOUT
+from cext.broker.core.stats cimport REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT
 from cext.broker.lifecycle.session_lifecycle cimport client_end, client_watch, will_request_verdict
 from cext.broker.packets.connack cimport connack_prepare, connack_send, connect_refuse, log_refusal
 from cext.broker.packets.connect_login cimport login_check, login_refuse, peer_has_closed
 from cext.broker.packets.connect_session cimport check_keepalive, check_limits, expiry_announce, session_begin, session_take, will_take
-from cext.broker.packets.connect_state cimport Connecting, LOGIN_ALLOWED, LOGIN_NO_OPINION, LOGIN_OPEN
+from cext.broker.packets.connect_state cimport Connecting, END_SILENTLY, LOGIN_ALLOWED, LOGIN_NO_OPINION, LOGIN_OPEN
 from cext.broker.packets.connect_validate cimport connect_validate
 from cext.broker.persist.events cimport event_connected
 from cext.broker.persist.pending_acks cimport hold_output
@@ -96,7 +96,7 @@ cdef void log_unsafe_names(Broker* b, const Client* c, Session* s) noexcept nogi
                                          <int>id.n, <const char*>id.p))
 
 
-cdef void security_begin(Broker* b, Client* c, Session* s) noexcept nogil:
+cdef void security_begin(Broker* b, Client* c, Session* s, bint clean) noexcept nogil:
     cdef Security* security = session_security(s)
     cdef View id, user, where
     cdef char text[ADDRESS_TEXT_MAX]
@@ -105,7 +105,7 @@ cdef void security_begin(Broker* b, Client* c, Session* s) noexcept nogil:
         session_names(s, &id, &user)
         where.p = <const uint8_t*>text
         where.n = <uint32_t>client_address(c, text, sizeof(text))
-        event_post(b, security, EVENT_CONNECTED, id, user, where)
+        event_post(b, c, EVENT_CONNECTED, id, user, where, clean, 0)
     if security.authorize and c.will != NULL:
         will_request_verdict(b, s, c.will.message, FOR_LATER)    # so that the verdict is known when the broker stops
 
@@ -128,7 +128,7 @@ cdef void log_admitted(Broker* b, Client* c, Session* s, const Connecting* k) no
     log_will(b, c)
     log_negotiated_tls(b, c)
     if s.security != NULL:
-        security_begin(b, c, s)
+        security_begin(b, c, s, k.packet.clean_start)
 
 
 cdef void session_continue(Broker* b, Client* c, Session* s) noexcept nogil:
@@ -226,12 +226,21 @@ cdef void connect_answered(Broker* b, Client* c, const AuthAnswer* a) noexcept n
     if a.verdict > 0:
         login_refuse(b, c, a.verdict)
         return
+    if a.verdict == END_SILENTLY:
+        b.stats.refused[REFUSED_ACCESS] += 1
+        client_end(b, c, END_SILENT)
+        return
     if peer_has_closed(c):
         client_end(b, c, END_LOST)
         return
     if owned_set(&c.pending_packet.text, a.text) != 0 or owned_set(&c.pending_packet.bytes, a.bytes) != 0:
         login_refuse(b, c, RC_SERVER_BUSY)
         return
+    if a.extra.p != NULL:
+        c.pending_packet.id_given = 1
+        if owned_set(&c.pending_packet.id, a.extra) != 0:
+            login_refuse(b, c, RC_SERVER_BUSY)
+            return
     rc = connect_resume(b, c, LOGIN_NO_OPINION if a.verdict < 0 else LOGIN_ALLOWED)
     if rc:
         client_end(b, c, rc)

@@ -159,6 +159,8 @@ cdef void replace_by_plugin(Client* c, Publication* out) noexcept nogil:
     """Replace the message by the plugin's result. The packet's own QoS still determines its acknowledgement."""
     out.topic = owned_view(&c.pending_packet.text)
     out.payload = owned_view(&c.pending_packet.bytes)
+    if c.pending_packet.props.p != NULL:
+        out.props = owned_view(&c.pending_packet.props)
     out.qos = c.pending_packet.qos
     out.retain = c.pending_packet.retain
     out.shaped = out.payload.n < LEND_MIN_BYTES

@@ -21,7 +21,7 @@ from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.subscription cimport parse_mounted
-from cext.broker.packets.authorize cimport filter_refused
+from cext.broker.packets.authorize cimport filter_changed, filter_refused
 from cext.broker.packets.filter_slices cimport FilterSlice, filters_end, filters_open, filters_rewind
 from cext.broker.persist.events cimport event_subscribed, event_unsubscribed
 from cext.broker.persist.pending_acks cimport hold_output
@@ -144,7 +144,7 @@ cdef void notify_subscription(Broker* b, Client* c, int event, View filter) noex
     cdef View id, user
     if c.session.security != NULL and session_security(c.session).events:
         session_names(c.session, &id, &user)
-        event_post(b, session_security(c.session), event, id, user, filter)
+        event_post(b, c, event, id, user, filter, 2, 0)
 
 
 cdef View mounted_filter(View text, const uint8_t* owned, Client* c) noexcept nogil:
@@ -191,6 +191,8 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef FilterSlice t
     cdef SubscribeItem item
     cdef uint32_t sub_id = 0
+    cdef uint8_t options
+    cdef bint changed
     cdef int rc = filters_open(b, c, f, ACL_SUBSCRIBE, &t)
     if rc:
         return rc
@@ -200,7 +202,11 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
         log_packet(b, c, "Received", T_SUBSCRIBE, -1, -1)
     if not t.acknowledged:
         while rc == 0 and b.work < t.limit and subscribe_next(&t.packet, &item):
+            options = subscription_options(c, item.options)
+            changed = filter_changed(c, t.n, &item)
             rc = subscribe_one(b, c, &item, sub_id, filter_refused(c, <int>t.n), &t.codes[t.n])
+            if changed and t.codes[t.n] < 0x80:
+                t.codes[t.n] = (t.codes[t.n] & REPLAY) | (options & QOS)        # the client learns nothing of the change, as in Mosquitto
             b.work += WORK_FILTER
             t.n += 1
         if rc == 0 and t.packet.items.n == 0:
@@ -209,6 +215,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
             filters_rewind(&t, f, c.version)
     while rc == 0 and t.acknowledged and b.work < t.limit and subscribe_next(&t.packet, &item):
         if t.codes[t.n] < 0x80 and t.codes[t.n] & REPLAY:
+            filter_changed(c, t.n, &item)
             replay_retained(b, c, &item)
             b.work += WORK_FILTER
         t.n += 1
@@ -246,14 +253,15 @@ cdef void replay_retained(Broker* b, Client* c, SubscribeItem* item) noexcept no
 
 cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef FilterSlice t
-    cdef View filter
+    cdef SubscribeItem item
     cdef int rc = filters_open(b, c, f, ACL_UNSUBSCRIBE, &t)
     if rc:
         return rc
     if t.n == 0 and log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", T_UNSUBSCRIBE, -1, -1)
-    while rc == 0 and b.work < t.limit and unsubscribe_next(&t.packet, &filter):
-        rc = unsubscribe_one(b, c, filter, filter_refused(c, <int>t.n), &t.codes[t.n])
+    while rc == 0 and b.work < t.limit and unsubscribe_next(&t.packet, &item.filter):
+        filter_changed(c, t.n, &item)
+        rc = unsubscribe_one(b, c, item.filter, filter_refused(c, <int>t.n), &t.codes[t.n])
         b.work += WORK_FILTER
         t.n += 1
     if rc == 0 and t.packet.items.n == 0:

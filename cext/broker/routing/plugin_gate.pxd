@@ -53,6 +53,8 @@ ctypedef struct PluginGate:
 
 # Return the remembered verdict: 1 = allowed, 0 = denied, -1 = not known.
 cdef int plugin_gate_verdict(Broker* b, Session* s, View topic, uint8_t access) noexcept nogil
+# The same; a plugin that decides about each message has no remembered verdicts.
+cdef int plugin_gate_known(Broker* b, Session* s, View topic, uint8_t access) noexcept nogil
 # Return whether the session may read the topic, by the plugin's remembered verdict if a plugin decides, otherwise by the rules: 1, 0, or
 # -1 = not known.
 cdef int plugin_gate_may_read(Broker* b, Session* s, View topic) noexcept nogil

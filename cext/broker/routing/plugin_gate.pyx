@@ -22,13 +22,13 @@ from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
     ASK_ACL, ASK_MESSAGE_OUT, AuthRequest, FOR_DELIVERY, auth_request_bytes, auth_request_end, auth_request_new,
-    auth_request_send,
+    auth_request_send, is_native_at_once, native_access,
 )
 from cext.broker.core.access cimport access_allows, access_by_roles, access_may_subscribe
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.listener cimport Security
 from cext.broker.core.publication_state cimport Publication
-from cext.broker.core.session_refs cimport session_security
+from cext.broker.core.session_refs cimport session_client, session_security
 from cext.broker.core.stats cimport DROP_ACL_READ, DROP_MEMORY, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_SESSION_ENDED
 from cext.broker.persist.accounts cimport ACCOUNT_DROPPED, ACCOUNT_GONE, account_turned_away
 from cext.broker.persist.publication cimport drop, drop_unlogged, publication_message
@@ -88,9 +88,13 @@ cdef int plugin_gate_verdict(Broker* b, Session* s, View topic, uint8_t access) 
     return d.allowed if d != NULL else -1
 
 
+cdef int plugin_gate_known(Broker* b, Session* s, View topic, uint8_t access) noexcept nogil:
+    return -1 if session_security(s).each else plugin_gate_verdict(b, s, topic, access)
+
+
 cdef int plugin_gate_may_read(Broker* b, Session* s, View topic) noexcept nogil:
     if s.security != NULL and session_security(s).authorize:
-        return plugin_gate_verdict(b, s, topic, ACL_READ)
+        return plugin_gate_known(b, s, topic, ACL_READ)
     return access_allows(b, s, topic, ACL_READ)
 
 
@@ -182,6 +186,8 @@ cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, 
     if s.client == NULL and not qos and not b.settings.queue_qos0:
         return 1                 # no client and nothing to queue
     verdict = plugin_gate_may_read(b, s, p.topic)
+    if verdict < 0 and is_native_at_once(security):
+        verdict = native_access(b, session_client(s), s, ACL_READ, p.topic, p.payload, p.props, p.qos, p.retain)
     if verdict == 0:
         drop(b, s, DROP_ACL_READ, p.topic)
         return 1
@@ -255,7 +261,7 @@ cdef void gate_advance(Broker* b, Session* s, PluginGate* g, uint32_t position, 
         h.state = GATED_READY
         return
     h.state = GATED_TRANSFORMING if verdict == 1 else GATED_ASKED
-    if verdict < 0 and verdict_requested(g, position):
+    if verdict < 0 and not session_security(s).each and verdict_requested(g, position):
         return
     q = auth_request_new(b, ASK_MESSAGE_OUT if verdict == 1 else ASK_ACL, NULL, s, h.message)
     if q == NULL or auth_request_bytes(q, h.message.topic) != 0:
@@ -267,8 +273,8 @@ cdef void gate_advance(Broker* b, Session* s, PluginGate* g, uint32_t position, 
         return
     q.purpose = FOR_DELIVERY
     q.access = ACL_READ
-    q.qos = h.qos
-    q.retain = h.retain
+    q.qos = h.message.qos if verdict < 0 and session_security(s).each else h.qos
+    q.retain = h.message.retain if verdict < 0 and session_security(s).each else h.retain
     q.item = position
     auth_request_send(b, q)
 
@@ -286,6 +292,11 @@ cdef void plugin_gate_answered(Broker* b, AuthRequest* q, int allowed) noexcept 
     cdef uint64_t hash = hash_of(b, q.message.topic)
     cdef uint32_t i
     if g == NULL:
+        return
+    if session_security(s).each:
+        h = gated_at(g, q.item)
+        if q.item - g.head < g.tail - g.head and h.state == GATED_ASKED and h.message == q.message:
+            gate_advance(b, s, g, q.item, allowed)
         return
     i = g.head
     while i != g.tail:

@@ -292,4 +292,8 @@ ACCESS = (
          aliases=("auth_opt_",)),
     flag("auth_plugin_deny_special_chars", True, PLUGIN,
          "Deny topics to clients whose user name or client id contains +, # or /, without a call of the plugin above"),
+    choice("plugin_thread", "own", PLUGIN,
+           "Thread in which the native plugin above is called: own = one of its own, only the client concerned waits; "
+           "loop = the broker's loop, in Mosquitto's order, all clients wait", ("own", "loop"), own=True,
+           reload=RESTART),
 )

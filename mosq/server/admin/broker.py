@@ -46,11 +46,11 @@ def _plugins(config: "Config", topics: "Sequence[str]") -> "list[dict[str, Any]]
 
 def _plugin(plugin: "Plugin", port: int | None, topics: "Sequence[str]") -> "dict[str, Any]":
     is_built_in = plugin.kind not in ("python", "native")
-    data: dict[str, Any] = {"name": plugin.kind if is_built_in else plugin.path.removeprefix("python:")}
+    data: dict[str, Any] = {"name": plugin.kind if is_built_in else plugin.shown or plugin.path.removeprefix("python:")}
     if port is not None:
         data["port"] = port
     ours = plugin.kind == "dynamic-security" and DYNSEC_TOPIC in topics
-    return {**data, "control-endpoints": [DYNSEC_TOPIC] if ours else []}
+    return {**data, "control-endpoints": [DYNSEC_TOPIC] if ours else plugin.control_topics}
 
 
 def _listener(listener: "Listener") -> "dict[str, Any]":

@@ -6,6 +6,7 @@ secret.
 
 from mosq.auth.dynsec.check import readable_directory
 from mosq.auth.loading import unloadable
+from mosq.auth.native.check import unloadable_native
 from mosq.config.acl import AclRule
 from mosq.config.errors import ConfigError
 from mosq.config.files import FILE, Pointer, pointers, readable_acls
@@ -15,6 +16,7 @@ from mosq.config.parser import load_config
 from mosq.config.plugin import (
     ACL_FILE,
     DYNAMIC_SECURITY,
+    NATIVE,
     PERSIST_SQLITE,
     SPARKPLUG_AWARE,
     all_plugins,
@@ -145,11 +147,14 @@ def _ignored(config: Config) -> list[Finding]:
 def _plugins(config: Config) -> list[Finding]:
     found = []
     for plugin in all_plugins(config):
-        why = unloadable(plugin)
+        why = unloadable(plugin) or unloadable_native(plugin)
         if why is not None:
             text, expected, advice = why.partition(". Expected ")
             found.append(Finding(ATTENTION, text, plugin.origin,
                                  f"{NO_START}{expected.removeprefix('.')}{advice}"))
+        elif plugin.kind == NATIVE:
+            found.append(Finding(SAME, f"native plugin {plugin.path}: its library loads, and all names that it needs "
+                                       "exist; see docs/plugins-c.md for its threads", plugin.origin))
         elif plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin):
             found.append(Finding(BETTER, "persist-sqlite: mosq keeps durable sessions in a store of its own (see "
                                        "persistence, durability)", plugin.origin))

@@ -1,0 +1,167 @@
+/* What plugins ask of the broker: log lines, messages, ends of connections, answers to delayed logins.
+ *
+ * Any thread of a plugin may ask at any time. The requests wait in one list. A descriptor becomes readable when the list is no
+ * longer empty, and the control plane takes the requests from it (mosq/auth/native_actions.py).
+ */
+#define _GNU_SOURCE
+#include "shim.h"
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { WAITING_MAX = 100000 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Action *first, **last = &first;
+static int n_waiting, n_lost;
+static int wake_fd = -1;
+
+Action *action_new(int kind)
+{
+    Action *action = calloc(1, sizeof(Action));
+    if(action != NULL) action->kind = kind;
+    return action;
+}
+
+EXPORT void mosq_shim_action_free(Action *action)
+{
+    if(action == NULL) return;
+    free(action->text);
+    free(action->client_id);
+    free(action->data);
+    free(action->properties);
+    free(action);
+}
+
+void action_put(Action *action)
+{
+    uint64_t one = 1;
+    bool wake = false;
+    if(action == NULL) return;
+    pthread_mutex_lock(&lock);
+    if(n_waiting >= WAITING_MAX){       /* nobody takes them, or a plugin asks without an end */
+        n_lost++;
+    }else{
+        wake = first == NULL;
+        *last = action;
+        last = &action->next;
+        n_waiting++;
+        action = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    mosq_shim_action_free(action);
+    if(wake && wake_fd >= 0 && write(wake_fd, &one, sizeof(one)) < 0) wake = false;
+}
+
+int actions_wait(void)
+{
+    return __atomic_load_n(&n_waiting, __ATOMIC_RELAXED) != 0;
+}
+
+/* Returns the next request, which the caller frees; NULL: none. */
+EXPORT Action *mosq_shim_action_take(void)
+{
+    Action *action;
+    pthread_mutex_lock(&lock);
+    action = first;
+    if(action != NULL){
+        first = action->next;
+        if(first == NULL) last = &first;
+        n_waiting--;
+    }
+    pthread_mutex_unlock(&lock);
+    return action;
+}
+
+/* Returns the number of requests that found no room since the last call. */
+EXPORT int mosq_shim_actions_lost(void)
+{
+    int lost;
+    pthread_mutex_lock(&lock);
+    lost = n_lost;
+    n_lost = 0;
+    pthread_mutex_unlock(&lock);
+    return lost;
+}
+
+EXPORT int mosq_shim_wake_fd(void)
+{
+    if(wake_fd < 0) wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return wake_fd;
+}
+
+/* ---------------------------------------------------------------- log lines */
+
+static void line_given(int level, const char *format, va_list arguments)
+{
+    Action *action = action_new(DO_LOG);
+    if(action == NULL) return;
+    action->level = level;
+    if(vasprintf(&action->text, format, arguments) < 0) action->text = NULL;
+    action_put(action);
+}
+
+void line_put(int level, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    line_given(level, format, arguments);
+    va_end(arguments);
+}
+
+EXPORT void mosquitto_log_vprintf(int level, const char *format, va_list arguments)
+{
+    if(format != NULL) line_given(level, format, arguments);
+}
+
+EXPORT void mosquitto_log_printf(int level, const char *format, ...)
+{
+    va_list arguments;
+    if(format == NULL) return;
+    va_start(arguments, format);
+    line_given(level, format, arguments);
+    va_end(arguments);
+}
+
+/* ---------------------------------------------------------------- messages */
+
+static int publish(const char *client_id, const char *topic, int n, const void *payload, int qos, bool retain, mosquitto_property *properties)
+{
+    Action *action;
+    if(topic == NULL || n < 0 || (n > 0 && payload == NULL) || qos < 0 || qos > 2) return ERR_INVAL;
+    action = action_new(DO_PUBLISH);
+    if(action == NULL) return ERR_NOMEM;
+    action->text = strdup(topic);
+    action->client_id = client_id == NULL ? NULL : strdup(client_id);
+    action->data = malloc((size_t)n + 1);
+    action->data_n = (uint32_t)n;
+    action->qos = qos;
+    action->retain = retain;
+    if(action->text == NULL || (client_id != NULL && action->client_id == NULL) || action->data == NULL
+            || properties_write(properties, true, &action->properties, &action->properties_n) != 0){
+        mosq_shim_action_free(action);
+        return ERR_NOMEM;
+    }
+    if(n) memcpy(action->data, payload, (size_t)n);
+    mosquitto_property_free_all(&properties);
+    action_put(action);
+    return ERR_SUCCESS;
+}
+
+/* The broker owns payload and properties after success. */
+EXPORT int mosquitto_broker_publish(const char *client_id, const char *topic, int n, void *payload, int qos, bool retain, mosquitto_property *properties)
+{
+    int result = publish(client_id, topic, n, payload, qos, retain, properties);
+    if(result == ERR_SUCCESS) free(payload);
+    return result;
+}
+
+/* The broker owns the properties after success. */
+EXPORT int mosquitto_broker_publish_copy(const char *client_id, const char *topic, int n, const void *payload, int qos, bool retain, mosquitto_property *properties)
+{
+    return publish(client_id, topic, n, payload, qos, retain, properties);
+}

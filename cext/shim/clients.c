@@ -1,0 +1,454 @@
+/* What plugins see of clients: an opaque struct for each connection, which lives from the first call about it until a while after
+ * its end, because a plugin may hold it a little longer.
+ *
+ * The struct repeats what the data plane sent with the last request about the client. Strings are replaced and not changed: a
+ * callback in another thread may read the old one, which lives as long as its client.
+ */
+#define _GNU_SOURCE
+#include "shim.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS_MIN = 256, KEPT_S = 30, LOGIN_S = 120, DELAYED_S = 3600, SWEEP = 4 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mosquitto **by_connection, **by_name;
+static size_t n_buckets, n_clients, swept;
+
+static size_t hash_number(uint64_t number) { return (size_t)(number * 0x9E3779B97F4A7C15u >> 20); }
+
+static size_t hash_text(const char *text)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    for(; *text; text++) hash = (hash ^ (uint8_t)*text) * 0x100000001B3u;
+    return hash_number(hash);
+}
+
+static struct mosquitto **name_slot(const char *id) { return &by_name[hash_text(id) & (n_buckets - 1)]; }
+
+static void grow(void)
+{
+    size_t old = n_buckets, n = old ? old * 2 : BUCKETS_MIN;
+    struct mosquitto **connections = calloc(n, sizeof(*connections)), **names = calloc(n, sizeof(*names)), **were = by_connection;
+    struct mosquitto *one, *next, **slot;
+    if(connections == NULL || names == NULL){
+        free(connections);
+        free(names);
+        return;
+    }
+    free(by_name);
+    by_connection = connections;
+    by_name = names;
+    n_buckets = n;
+    for(size_t i = 0; i < old; i++){
+        for(one = were[i]; one != NULL; one = next){
+            next = one->next;
+            slot = &by_connection[hash_number(one->connection) & (n - 1)];
+            one->next = *slot;
+            *slot = one;
+            if(one->state == CLIENT_CONNECTED && one->id != NULL){
+                slot = name_slot(one->id);
+                one->next_named = *slot;
+                *slot = one;
+            }
+        }
+    }
+    free(were);
+}
+
+static void release(struct mosquitto *client)
+{
+    Old *old;
+    while((old = client->old) != NULL){
+        client->old = old->next;
+        free(old->text);
+        free(old);
+    }
+    free(client->id);
+    free(client->username);
+    free(client->address);
+    free(client->certificate);
+    free(client->method);
+    free(client);
+}
+
+static void unname(struct mosquitto *client)
+{
+    struct mosquitto **slot;
+    if(client->state != CLIENT_CONNECTED || client->id == NULL) return;
+    for(slot = name_slot(client->id); *slot != NULL; slot = &(*slot)->next_named){
+        if(*slot == client){
+            *slot = client->next_named;
+            client->next_named = NULL;
+            return;
+        }
+    }
+}
+
+static bool is_over(const struct mosquitto *client, long now)
+{
+    if(client->pins) return false;
+    if(client->state == CLIENT_GONE) return now - client->used_s > KEPT_S;
+    return client->state != CLIENT_CONNECTED && now - client->used_s > (client->state == CLIENT_DELAYED ? DELAYED_S : LOGIN_S);
+}
+
+static void sweep(void)
+{
+    struct mosquitto **slot, *client;
+    long now = now_s();
+    for(int i = 0; i < SWEEP; i++){
+        swept = (swept + 1) & (n_buckets - 1);
+        slot = &by_connection[swept];
+        while((client = *slot) != NULL){
+            if(is_over(client, now)){
+                *slot = client->next;
+                n_clients--;
+                release(client);
+            }else{
+                slot = &client->next;
+            }
+        }
+    }
+}
+
+static void set_text(struct mosquitto *client, char **text, const char *value)
+{
+    Old *old;
+    char *copy = NULL;
+    if(value == NULL ? *text == NULL : *text != NULL && strcmp(*text, value) == 0) return;
+    if(value != NULL && (copy = strdup(value)) == NULL) return;
+    old = *text == NULL ? NULL : malloc(sizeof(Old));
+    if(old != NULL){
+        old->text = *text;
+        old->next = client->old;
+        client->old = old;
+    }
+    __atomic_store_n(text, copy, __ATOMIC_RELEASE);
+}
+
+static bool is_login(int event) { return event == EVENT_BASIC_AUTH || event == EVENT_EXT_AUTH_START || event == EVENT_EXT_AUTH_CONTINUE; }
+
+/* Takes over what the call knows about the client. Called with the lock held. */
+static void update(struct mosquitto *client, const Call *call, int event)
+{
+    struct mosquitto **slot;
+    uint8_t clean = client->facts.clean_start;
+    if(call->facts.version){
+        client->facts = call->facts;
+        if(call->facts.clean_start == 2) client->facts.clean_start = clean;
+    }
+    if(call->client_id != NULL && call->client_id[0] && !client->id_set && client->state != CLIENT_CONNECTED) set_text(client, &client->id, call->client_id);
+    if(!client->user_set && (call->username != NULL || !is_login(event))) set_text(client, &client->username, call->username);
+    if(call->address != NULL && call->address[0]) set_text(client, &client->address, call->address);
+    if(call->certificate != NULL) set_text(client, &client->certificate, call->certificate);
+    if(call->method != NULL) set_text(client, &client->method, call->method);
+    if(call->login) client->login = call->login;
+    client->used_s = now_s();
+    if(!is_login(event) && client->connection && client->state < CLIENT_CONNECTED){
+        client->user_set = client->id_set = false;              /* the data plane knows them now */
+        if(call->client_id != NULL) set_text(client, &client->id, call->client_id);
+        set_text(client, &client->username, call->username);
+        client->state = CLIENT_CONNECTED;
+        if(client->id != NULL){
+            slot = name_slot(client->id);
+            client->next_named = *slot;
+            *slot = client;
+        }
+    }
+}
+
+/* Returns the client of a call, for its duration; NULL: no memory. */
+struct mosquitto *client_pin(const Call *call, int event)
+{
+    uint64_t connection = call->facts.connection;
+    struct mosquitto *client = NULL, **slot;
+    pthread_mutex_lock(&lock);
+    if(n_clients >= n_buckets) grow();
+    if(n_buckets == 0){
+        pthread_mutex_unlock(&lock);
+        return NULL;
+    }
+    slot = &by_connection[hash_number(connection) & (n_buckets - 1)];
+    if(connection){
+        for(client = *slot; client != NULL && client->connection != connection; client = client->next);
+    }
+    if(client == NULL && (client = calloc(1, sizeof(*client))) != NULL){
+        client->connection = connection;
+        client->facts.clean_start = 1;
+        if(connection){
+            sweep();
+            client->next = *slot;
+            *slot = client;
+            n_clients++;
+        }
+    }
+    if(client != NULL){
+        update(client, call, event);
+        client->pins++;
+    }
+    pthread_mutex_unlock(&lock);
+    return client;
+}
+
+void client_unpin(struct mosquitto *client, int event, int result)
+{
+    if(client == NULL) return;
+    pthread_mutex_lock(&lock);
+    client->pins--;
+    if(event == EVENT_BASIC_AUTH && result == ERR_AUTH_DELAYED && client->state == CLIENT_NEW) client->state = CLIENT_DELAYED;
+    if(is_login(event) && client->state == CLIENT_NEW && result != ERR_SUCCESS && result != ERR_AUTH_CONTINUE && result != ERR_PLUGIN_DEFER
+            && result != ERR_PLUGIN_IGNORE && result != ERR_NOT_SUPPORTED) client->state = CLIENT_GONE;     /* refused */
+    if(event == EVENT_DISCONNECT || event == EVENT_CLIENT_OFFLINE){
+        unname(client);
+        client->state = CLIENT_GONE;
+    }
+    if(client->connection == 0) release(client);        /* an offline session: only this call has seen it */
+    pthread_mutex_unlock(&lock);
+}
+
+static struct mosquitto *find_connection(uint64_t connection)
+{
+    struct mosquitto *client = NULL;
+    if(n_buckets && connection){
+        client = by_connection[hash_number(connection) & (n_buckets - 1)];
+        while(client != NULL && client->connection != connection) client = client->next;
+    }
+    return client;
+}
+
+bool client_exchanging(uint64_t connection)
+{
+    struct mosquitto *client;
+    bool found;
+    pthread_mutex_lock(&lock);
+    client = find_connection(connection);
+    found = client != NULL && client->exchanging;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+void client_exchange(uint64_t connection, bool begun)
+{
+    struct mosquitto *client;
+    pthread_mutex_lock(&lock);
+    client = find_connection(connection);
+    if(client != NULL) client->exchanging = begun;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Notes the end of a connection of which no plugin wants the event. */
+EXPORT void mosq_shim_client_gone(uint64_t connection)
+{
+    struct mosquitto *client;
+    pthread_mutex_lock(&lock);
+    client = find_connection(connection);
+    if(client != NULL){
+        unname(client);
+        client->state = CLIENT_GONE;
+        client->used_s = now_s();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Notes a client that has connected. */
+EXPORT void mosq_shim_client_known(const Call *call)
+{
+    client_unpin(client_pin(call, EVENT_CONNECT), EVENT_CONNECT, 0);
+}
+
+/* ---------------------------------------------------------------- functions for plugins */
+
+EXPORT struct mosquitto *mosquitto_client(const char *id)
+{
+    struct mosquitto *client = NULL;
+    if(id == NULL || id[0] == 0) return NULL;
+    pthread_mutex_lock(&lock);
+    if(n_buckets){
+        for(client = *name_slot(id); client != NULL && strcmp(client->id, id) != 0; client = client->next_named);
+    }
+    pthread_mutex_unlock(&lock);
+    return client;
+}
+
+EXPORT const char *mosquitto_client_address(const struct mosquitto *client) { return client == NULL ? NULL : client->address; }
+EXPORT const char *mosquitto_client_id(const struct mosquitto *client) { return client == NULL ? NULL : client->id; }
+EXPORT const char *mosquitto_client_username(const struct mosquitto *client) { return client == NULL ? NULL : client->username; }
+EXPORT int mosquitto_client_port(const struct mosquitto *client) { return client == NULL ? 0 : client->facts.listener_port; }
+EXPORT bool mosquitto_client_clean_session(const struct mosquitto *client) { return client == NULL || client->facts.clean_start != 0; }
+EXPORT int mosquitto_client_keepalive(const struct mosquitto *client) { return client == NULL ? -1 : client->facts.keepalive; }
+EXPORT int mosquitto_client_protocol_version(const struct mosquitto *client) { return client == NULL ? 0 : client->facts.version; }
+EXPORT int mosquitto_client_sub_count(const struct mosquitto *client) { return client == NULL ? 0 : (int)client->facts.subscriptions; }
+
+EXPORT int mosquitto_client_protocol(const struct mosquitto *client)
+{
+    return client != NULL && client->facts.websockets ? PROTOCOL_WEBSOCKETS : PROTOCOL_MQTT;
+}
+
+EXPORT unsigned mosquitto_client_id_hashv(const struct mosquitto *client)
+{
+    return client == NULL || client->id == NULL ? 0 : (unsigned)hash_text(client->id);
+}
+
+/* Returns an X509* of the process's OpenSSL, which the plugin frees; NULL: no certificate, or no OpenSSL is loaded. */
+EXPORT void *mosquitto_client_certificate(const struct mosquitto *client)
+{
+    void *(*memory)(const void *, int), *(*read)(void *, void **, void *, void *), *crypto, *bio, *certificate = NULL;
+    int (*end)(void *);
+    if(client == NULL || client->certificate == NULL) return NULL;
+    crypto = dlopen("libcrypto.so.3", RTLD_NOW | RTLD_NOLOAD);
+    if(crypto == NULL) crypto = dlopen("libcrypto.so.1.1", RTLD_NOW | RTLD_NOLOAD);
+    if(crypto == NULL) return NULL;
+    *(void **)&memory = dlsym(crypto, "BIO_new_mem_buf");
+    *(void **)&read = dlsym(crypto, "PEM_read_bio_X509");
+    *(void **)&end = dlsym(crypto, "BIO_free");
+    if(memory != NULL && read != NULL && end != NULL && (bio = memory(client->certificate, -1)) != NULL){
+        certificate = read(bio, NULL, NULL, NULL);
+        end(bio);
+    }
+    dlclose(crypto);
+    return certificate;
+}
+
+static bool in_login(void) { return is_login(within_event()); }
+
+EXPORT int mosquitto_set_username(struct mosquitto *client, const char *username)
+{
+    if(client == NULL) return ERR_INVAL;
+    if(username != NULL && mosquitto_validate_utf8(username, (int)strlen(username)) != 0) return ERR_MALFORMED_UTF8;
+    if(!in_login()){
+        line_put(LEVEL_WARNING, "Warning: mosquitto_set_username works only while a client logs in.");
+        return ERR_NOT_SUPPORTED;
+    }
+    pthread_mutex_lock(&lock);
+    set_text(client, &client->username, username);
+    client->user_set = true;
+    pthread_mutex_unlock(&lock);
+    return ERR_SUCCESS;
+}
+
+EXPORT int mosquitto_set_clientid(struct mosquitto *client, const char *id)
+{
+    if(client == NULL || id == NULL || id[0] == 0) return ERR_INVAL;
+    if(client->state >= CLIENT_CONNECTED || !in_login()){
+        if(mosquitto_client(id) != NULL) return ERR_ALREADY_EXISTS;
+        line_put(LEVEL_WARNING, "Warning: mosquitto_set_clientid works only while a client logs in.");
+        return ERR_NOT_SUPPORTED;
+    }
+    if(mosquitto_validate_utf8(id, (int)strlen(id)) != 0) return ERR_INVAL;
+    pthread_mutex_lock(&lock);
+    set_text(client, &client->id, id);
+    client->id_set = true;
+    pthread_mutex_unlock(&lock);
+    return ERR_SUCCESS;
+}
+
+EXPORT int mosquitto_apply_on_all_clients(int (*call)(const struct mosquitto *, void *), void *context)
+{
+    struct mosquitto **all = NULL, *one;
+    size_t n = 0, i;
+    int result = ERR_SUCCESS;
+    if(call == NULL) return ERR_INVAL;
+    pthread_mutex_lock(&lock);
+    all = calloc(n_clients + 1, sizeof(*all));
+    for(i = 0; all != NULL && i < n_buckets; i++){
+        for(one = by_connection[i]; one != NULL; one = one->next){
+            if(one->state == CLIENT_CONNECTED){
+                one->pins++;
+                all[n++] = one;
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if(all == NULL) return ERR_NOMEM;
+    for(i = 0; i < n && result == ERR_SUCCESS; i++) result = call(all[i], context);
+    pthread_mutex_lock(&lock);
+    for(i = 0; i < n; i++) all[i]->pins--;
+    pthread_mutex_unlock(&lock);
+    free(all);
+    return result;
+}
+
+static int kick(int kind, const char *name, bool with_will)
+{
+    Action *action = action_new(kind);
+    if(action == NULL) return ERR_NOMEM;
+    action->level = with_will;
+    if(name != NULL && (action->text = strdup(name)) == NULL){
+        free(action);
+        return ERR_NOMEM;
+    }
+    action_put(action);
+    return ERR_SUCCESS;
+}
+
+EXPORT int mosquitto_kick_client_by_clientid(const char *id, bool with_will)
+{
+    if(id != NULL && mosquitto_client(id) == NULL) return ERR_NOT_FOUND;
+    return kick(DO_KICK_ID, id, with_will);
+}
+
+EXPORT int mosquitto_kick_client_by_username(const char *username, bool with_will) { return kick(DO_KICK_USER, username, with_will); }
+
+EXPORT void mosquitto_complete_basic_auth(const char *id, int result)
+{
+    struct mosquitto *one = NULL;
+    Action *action = id == NULL ? NULL : action_new(DO_COMPLETE);
+    if(action == NULL) return;
+    pthread_mutex_lock(&lock);
+    for(size_t i = 0; i < n_buckets && one == NULL; i++){
+        for(one = by_connection[i]; one != NULL; one = one->next){
+            if(one->state == CLIENT_DELAYED && one->id != NULL && strcmp(one->id, id) == 0) break;
+        }
+    }
+    if(one != NULL){
+        one->state = CLIENT_NEW;
+        action->connection = one->connection;
+    }
+    pthread_mutex_unlock(&lock);
+    if(one != NULL) action->login = one->login;
+    action->level = result;
+    action_put(action);
+}
+
+/* ---------------------------------------------------------------- what mosq does not offer */
+
+static int unsupported(const char *name)
+{
+    line_put(LEVEL_WARNING, "Warning: A plugin calls %s, which mosq does not support.", name);
+    return ERR_NOT_SUPPORTED;
+}
+
+#define UNSUPPORTED(name) EXPORT int name(void) { return unsupported(#name); }
+
+UNSUPPORTED(mosquitto_persist_client_add)
+UNSUPPORTED(mosquitto_persist_client_update)
+UNSUPPORTED(mosquitto_persist_client_delete)
+UNSUPPORTED(mosquitto_persist_client_msg_add)
+UNSUPPORTED(mosquitto_persist_client_msg_delete)
+UNSUPPORTED(mosquitto_persist_client_msg_update)
+UNSUPPORTED(mosquitto_persist_client_msg_clear)
+UNSUPPORTED(mosquitto_persist_base_msg_add)
+UNSUPPORTED(mosquitto_persist_base_msg_delete)
+UNSUPPORTED(mosquitto_persist_retain_msg_set)
+UNSUPPORTED(mosquitto_persist_retain_msg_delete)
+UNSUPPORTED(mosquitto_subscription_add)
+UNSUPPORTED(mosquitto_subscription_delete)
+UNSUPPORTED(mosquitto_client_will_set)
+
+static char *location;
+
+EXPORT const char *mosquitto_persistence_location(void) { return location; }
+
+EXPORT void mosq_shim_location(const char *path)
+{
+    free(location);
+    location = path == NULL ? NULL : strdup(path);
+}
+
+EXPORT int mosquitto_broker_node_id_set(uint16_t id)
+{
+    (void)id;           /* numbers of stored messages belong to mosq's own store */
+    return ERR_SUCCESS;
+}

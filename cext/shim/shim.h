@@ -1,0 +1,167 @@
+/* What the files of the shim share, and what the broker calls. docs/plugins-c.md describes the whole; docs/adr/0020 says why. */
+#ifndef MOSQ_SHIM_H
+#define MOSQ_SHIM_H
+
+#include <pthread.h>
+
+#include "interface.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* ---- clients.c: what plugins see of a client */
+
+/* The broker's side of a client: 24 bytes that requests of the data plane bring along (client_facts_put in auth_requests.pyx). */
+typedef struct {
+    uint64_t connection;        /* number of the connection; 0: the client is not connected */
+    uint32_t subscriptions;
+    uint16_t keepalive;
+    uint16_t listener_port;
+    uint8_t version;            /* 3, 4, 5; 0: nothing is known */
+    uint8_t clean_start;        /* 2: not known */
+    uint8_t websockets;
+    uint8_t unused[5];
+} Facts;
+
+/* A string that was replaced. A callback in another thread may still read it, so it lives as long as its client. */
+typedef struct Old { struct Old *next; char *text; } Old;
+
+enum { CLIENT_NEW = 0, CLIENT_DELAYED, CLIENT_CONNECTED, CLIENT_GONE };
+
+struct mosquitto {
+    struct mosquitto *next;             /* in its bucket of the table of connections */
+    struct mosquitto *next_named;       /* in its bucket of the table of names, if it is connected */
+    char *id, *username, *address, *certificate, *method;
+    Old *old;
+    Facts facts;
+    uint64_t connection;
+    int pins;                           /* calls that use it */
+    int state;
+    long used_s;
+    bool exchanging;
+    uint64_t login;                     /* handle of its login, if it was asked about on the loop */
+    bool user_set, id_set;              /* a callback of its login has set them */
+};
+
+typedef struct Call Call;
+
+struct mosquitto *client_pin(const Call *call, int event);
+void client_unpin(struct mosquitto *client, int event, int result);
+bool client_exchanging(uint64_t connection);            /* an exchange of AUTH packets has begun and not ended */
+void client_exchange(uint64_t connection, bool begun);
+
+/* ---- host.c: plugins, and the calls of their functions */
+
+/* A call of a plugin: what the broker gives and gets. mosq/auth/native_calls.py has the same layout. */
+struct Call {
+    const char *client_id, *username, *address, *certificate, *method;
+    const char *topic;          /* topic, filter, or the hint of a pre-shared key */
+    const uint8_t *data;        /* password, payload, authentication data; NULL: none */
+    const uint8_t *properties;  /* as in a packet, without their length */
+    Facts facts;
+    uint64_t login;             /* on the loop: handle of the login */
+    uint32_t data_n, properties_n;
+    int access, qos, retain, reason;
+    uint32_t identifier;        /* of a subscription */
+    int has_options;            /* reload: take the new options */
+    struct mosquitto_opt *options;
+    int n_options;
+    /* results, allocated; call_free frees them */
+    int result;
+    int asked;                  /* number of callbacks that were called */
+    char *new_username, *new_client_id, *new_topic;
+    uint8_t *new_data, *new_properties;
+    uint32_t new_data_n, new_properties_n;
+    int user_set, changed, properties_changed;
+    int new_qos, new_retain;
+    int reason_code;
+    char *reason_string;
+    long next_ms;               /* tick: milliseconds until the next one; 0: the plugin did not ask */
+    int actions;                /* 1: actions wait, see action_take */
+};
+
+typedef struct Registered {
+    struct Registered *next;
+    int event;
+    Callback call;
+    void *userdata;
+    char *topic;                /* of a control topic */
+    int64_t tick_due_ms;
+    bool gone;                  /* unregistered while a call walks over the list */
+} Registered;
+
+struct mosquitto_plugin_id_t {
+    Plugin *next;
+    char *path, *shown;         /* shown: name for log lines, from the configuration */
+    char *name, *version_text;  /* from mosquitto_plugin_set_info */
+    void *library;
+    void *userdata;
+    int version;
+    bool deny_special, on_loop, running;    /* running: its initialization has succeeded */
+    struct mosquitto_opt *options;
+    int n_options;
+    Registered *registered;
+    int walks;                  /* calls that walk over `registered` */
+    uint32_t events;            /* bits 1 << event, of the registered ones */
+    pthread_mutex_t lock;       /* recursive; held during each call */
+    void *functions[16];        /* of versions 2 to 4, see versions.c */
+};
+
+enum { F_INIT, F_CLEANUP, F_SECURITY_INIT, F_SECURITY_CLEANUP, F_ACL, F_BASIC, F_PSK, F_START, F_CONTINUE };
+
+/* The call that this thread is in. The line about a crash names it. */
+typedef struct { Plugin *plugin; int event; } Within;
+
+Within within_begin(Plugin *plugin, int event);
+void within_end(Within before);
+int within_event(void);
+const char *event_name(int event);
+int mosquitto_callback_register(Plugin *plugin, int event, Callback call, const void *data, void *userdata);
+int plugin_call(Plugin *plugin, int event, Call *call);
+void call_clear(Call *call);
+
+/* The plugins of one listener, in their order. */
+typedef struct {
+    int n;
+    int undecided;              /* verdict if no plugin checks access to topics: 1 allow, -1 the rules decide, 0 ask the control plane */
+    Plugin *plugins[];
+} Realm;
+
+/* ---- versions.c: interface versions 2 to 4 in terms of 5 */
+int version_load(Plugin *plugin);
+int version_cleanup(Plugin *plugin);
+
+/* ---- actions.c: what plugins ask of the broker */
+enum { DO_LOG = 1, DO_PUBLISH, DO_KICK_ID, DO_KICK_USER, DO_COMPLETE };
+
+typedef struct Action {
+    struct Action *next;
+    int kind;
+    int level;                  /* of a line; the result of a login; with the will or not */
+    int qos, retain;
+    uint64_t connection;
+    uint64_t login;             /* handle of a login that was asked about on the loop; 0: none */
+    char *text;                 /* line, topic, client id or user name; NULL: none */
+    char *client_id;            /* publish: only to this client */
+    uint8_t *data;
+    uint32_t data_n;
+    uint8_t *properties;
+    uint32_t properties_n;
+} Action;
+
+Action *action_new(int kind);
+void action_put(Action *action);
+void line_put(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int actions_wait(void);
+
+/* ---- properties.c */
+mosquitto_property *properties_read(const uint8_t *bytes, uint32_t n);
+/* as in a packet, without their length; publish: only what a PUBLISH passes on. NULL and n 0: none. -1: no memory */
+int properties_write(const mosquitto_property *first, bool publish, uint8_t **bytes, uint32_t *n);
+void mosquitto_property_free_all(mosquitto_property **first);
+
+/* ---- common.c */
+int mosquitto_validate_utf8(const char *text, int n);
+long now_s(void);
+int64_t now_ms(void);
+
+#endif

@@ -1,0 +1,1 @@
+"""Native plugins: libraries that were compiled for Mosquitto. docs/plugins-c.md describes them."""

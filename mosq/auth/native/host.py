@@ -1,0 +1,110 @@
+"""Takes what native plugins ask of the broker, from any of their threads: log lines, messages, ends of connections,
+answers to delayed logins. One host serves the process, because the names that plugins call belong to the process.
+
+    cext/shim/actions.c -> descriptor becomes readable, or a call has ended -> take -> the Sink in force
+"""
+
+import ctypes
+import os
+import select
+import threading
+
+from mosq.auth.native import calls
+from mosq.log_types import DEBUG, ERROR, INFORMATION, NOTICE, WARNING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    class Sink(Protocol):
+        """The receiver of the requests of plugins."""
+
+        def log(self, type_bit: int, text: str) -> None: ...
+        def publish(self, topic: str, payload: bytes, qos: int, retain: bool, properties: bytes | None,
+                    client_id: str | None) -> None: ...
+        def kick_client(self, client_id: str | None) -> None: ...
+        def kick_user(self, username: str | None) -> None: ...
+        def complete(self, connection: int, login: int, result: int) -> None: ...
+
+LEVELS = {1: INFORMATION, 2: NOTICE, 4: WARNING, 8: ERROR, 16: DEBUG}
+
+
+class Host:
+    """The shim of this process and the thread that takes what plugins ask for while no call ends."""
+
+    def __init__(self) -> None:
+        self.shim = calls.open_shim()
+        self.sink: Sink | None = None
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread, after the process is in the background."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mosq-plugins", daemon=True)
+            self._thread.start()
+
+    def take(self) -> None:
+        """Do what plugins have asked for so far, in its order. Any thread may call this."""
+        with self._lock:
+            while True:
+                action = self.shim.mosq_shim_action_take()
+                if not action:
+                    break
+                try:
+                    self._do(action.contents)
+                finally:
+                    self.shim.mosq_shim_action_free(action)
+            lost = self.shim.mosq_shim_actions_lost()
+            if lost and self.sink is not None:
+                self.sink.log(WARNING, f"Warning: {lost} requests of native plugins are lost: too many wait.")
+
+    def _do(self, action: calls.Action) -> None:
+        sink = self.sink
+        if sink is None:
+            return
+        text = None if action.text is None else action.text.decode("utf-8", "replace")
+        try:
+            if action.kind == calls.DO_LOG:
+                sink.log(LEVELS.get(action.level, INFORMATION), text or "")
+            elif action.kind == calls.DO_PUBLISH:
+                only = None if action.client_id is None else action.client_id.decode("utf-8", "replace")
+                sink.publish(text or "", action.given_data(), action.qos, bool(action.retain),
+                             action.given_properties(), only)
+            elif action.kind == calls.DO_KICK_ID:
+                sink.kick_client(text)
+            elif action.kind == calls.DO_KICK_USER:
+                sink.kick_user(text)
+            elif action.kind == calls.DO_COMPLETE:
+                sink.complete(action.connection, action.login, action.level)
+        except Exception as error:
+            sink.log(WARNING, f"Warning: A request of a native plugin failed: {type(error).__name__}.")
+
+    def _run(self) -> None:
+        wake_fd = self.shim.mosq_shim_wake_fd()
+        poll = select.poll()
+        poll.register(wake_fd, select.POLLIN)
+        while True:
+            poll.poll()
+            try:
+                os.read(wake_fd, 8)
+            except BlockingIOError:
+                continue
+            self.take()
+
+
+_host: Host | None = None
+
+
+def host() -> Host:
+    """Return the host of this process, made at the first call. Raises OSError if the shim cannot be loaded."""
+    global _host
+    if _host is None:
+        _host = Host()
+        _host.shim.mosq_shim_wake_fd()
+    return _host
+
+
+def error_number(pointer: "Any") -> int:
+    """Return the value of a C int."""
+    return int(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_int)).contents.value)

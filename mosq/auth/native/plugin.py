@@ -1,0 +1,350 @@
+"""A native plugin in the form of the plugin API: each event becomes a call of the shim, in the plugin's thread. Knows
+the requests of the data plane and Mosquitto's results.
+
+A native plugin is *raw*: its methods get the data plane's requests, which know more than the arguments of Python
+plugins, and may return answers instead of verdicts.
+"""
+
+import ctypes
+import threading
+from time import monotonic
+
+from mosq.auth.native import calls
+from mosq.auth.native.host import Host, host
+from mosq.auth.plugin import ALLOW, DEFER, DENY, DROP, Message, Plugin, allow_with, go_on
+from mosq.config.errors import ConfigError
+from mosq.log_types import WARNING
+from mosq.reason_codes import NOT_AUTHORIZED, SUCCESS
+from mosq.records import END_SILENTLY, AccessAnswer, LoginAnswer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mosq.auth.pool import Pool
+    from mosq.config.plugin import Plugin as Line
+    from mosq.records import AccessRequest, ClientNotice, CommandRequest, ExchangeRequest, LoginRequest, MessageRequest
+
+# method of the plugin API -> the event that makes a native plugin have it
+EVENT_OF = {"authenticate": calls.BASIC_AUTH, "extended": calls.EXT_AUTH_START, "authorize": calls.ACL_CHECK,
+            "message_in": calls.MESSAGE_IN, "message_out": calls.MESSAGE_OUT}
+ALWAYS = ("connected", "disconnected", "reload", "close")
+# reasons of the data plane (END_) and Mosquitto's numbers for them
+ENDS = {0x100: 0, 0x101: 0, 0x102: 7, 0x81: 21, 0x82: 2, 0x8D: 19}
+REFUSALS = frozenset((128, 131, 133, 134, 136, 137, 138, 140, 159))     # of BASIC_AUTH, which CONNACK repeats
+DELAYED = "delayed"                     # returned by `authenticate`: the plugin completes the login later
+TICK_S = 1.0
+
+
+class LoadError(ConfigError):
+    """A native plugin cannot be loaded or initialized; the log says why."""
+
+    def __init__(self, text: str, origin: "Any", status: int) -> None:
+        super().__init__(text, origin)
+        self.exit_status = status       # of the broker, as Mosquitto's
+
+
+class NativePlugin(Plugin):
+    """One loaded library."""
+
+    raw = True
+
+    def __init__(self, line: "Line", pool: "Pool") -> None:
+        """Load the library in the plugin's own thread. Raises LoadError."""
+        self.path, self.on_loop = line.path, line.on_loop
+        self.shown = line.name or line.path.rpartition("/")[2]
+        self._host: Host = host()
+        self._shim = self._host.shim
+        self._pool = pool
+        self._plugin: int | None = None
+        self._status = ctypes.c_int(0)
+        self._closed = threading.Event()
+        self._ticker: threading.Thread | None = None
+        self._next_tick_s = 0.0
+        self._load(line)
+        self._note_events()
+        self.describe(line)
+
+    def _load(self, line: "Line") -> None:
+        done = threading.Event()
+        array, n = calls.options_array(line.options)
+
+        def load() -> None:
+            try:
+                self._plugin = self._shim.mosq_shim_load(
+                    line.path.encode(), self.shown.encode(), array, n, int(line.deny_special_chars),
+                    ctypes.byref(self._status))
+            finally:
+                done.set()
+
+        if not self._pool.put(load):
+            raise LoadError(f"Unable to load plugin '{line.path}': no thread for it.", line.origin, 1)
+        done.wait()
+        self._host.take()
+        if not self._plugin:
+            raise LoadError(f"Unable to load plugin '{line.path}': its library cannot be loaded, or its initialization "
+                            f"returned {self._status.value}; the log has the reason.", line.origin,
+                            self._status.value & 255 or 13)
+
+    def _note_events(self) -> None:
+        events = self._shim.mosq_shim_events(self._plugin)
+        self.events = frozenset(i for i in range(32) if events >> i & 1)
+        does = [method for method, event in EVENT_OF.items() if event in self.events]
+        if calls.SUBSCRIBE in self.events or calls.UNSUBSCRIBE in self.events:
+            does.append("subscribing")
+        self.offers = frozenset(does)               # also if the loop calls it
+        self.methods = frozenset(("reload", "close")) if self.on_loop else frozenset((*does, *ALWAYS))
+        self.topics_in: tuple[str, ...] = ("#",) if calls.MESSAGE_IN in self.events else ()
+        self.topics_out: tuple[str, ...] = ("#",) if calls.MESSAGE_OUT in self.events else ()
+
+    def describe(self, line: "Line") -> None:
+        """Note in a line of the configuration what the plugin is called and which control topics it has."""
+        line.shown, line.control_topics = self.name, self.control_topics
+
+    @property
+    def knows_keys(self) -> bool:
+        """True if the plugin is asked for pre-shared keys."""
+        return calls.PSK_KEY in self.events
+
+    @property
+    def name(self) -> str | None:
+        """The name that the plugin has given itself."""
+        name = self._shim.mosq_shim_name(self._plugin)
+        return None if name is None else name.decode("utf-8", "replace")
+
+    @property
+    def control_topics(self) -> list[str]:
+        """The control topics that the plugin has registered."""
+        room = self._shim.mosq_shim_topics(self._plugin, None, 0)
+        buffer = ctypes.create_string_buffer(room + 1)
+        self._shim.mosq_shim_topics(self._plugin, buffer, room)
+        return buffer.raw[:room].decode("utf-8", "replace").splitlines()
+
+    @property
+    def address(self) -> int:
+        """The address of the plugin in the shim."""
+        return self._plugin or 0
+
+    # ------------------------------------------------------------ calls
+
+    def _call(self, event: int, call: calls.Call) -> int:
+        result = int(self._shim.mosq_shim_call(self._plugin, event, ctypes.byref(call)))
+        if call.actions:
+            self._host.take()           # before the answer
+        return result
+
+    @staticmethod
+    def _about(request: "Any", client_id: str, username: str | None, address: str | None = None) -> calls.Call:
+        call = calls.Call()
+        if getattr(request, "facts", None) is not None:
+            ctypes.memmove(ctypes.byref(call, calls.Call.facts.offset), request.facts, calls.FACTS_BYTES)
+        call.client_id = client_id.encode()
+        call.username = None if username is None else username.encode()
+        call.address = None if address is None else address.encode()
+        return call
+
+    def _clear(self, call: calls.Call) -> None:
+        self._shim.mosq_shim_call_clear(ctypes.byref(call))
+
+    def authenticate(self, request: "LoginRequest") -> "Any":       # type: ignore[override]
+        """Ask about a login: LoginAnswer, a verdict, or DELAYED."""
+        call = self._about(request, request.client_id, request.username, request.address)
+        if request.password is not None:
+            call.data, call.data_n = request.password, len(request.password)
+        call.certificate = self._certificate(request.identity)
+        result = self._call(calls.BASIC_AUTH, call)
+        try:
+            if result == SUCCESS:
+                return self._allowed(request.handle, call, None)
+        finally:
+            self._clear(call)
+        if result in (calls.PLUGIN_DEFER, calls.PLUGIN_IGNORE):
+            return DEFER
+        if result == calls.AUTH_DELAYED:
+            return DELAYED
+        return LoginAnswer(request.handle, refusal_code(result))
+
+    @staticmethod
+    def _certificate(identity: "dict[str, Any] | None") -> bytes | None:
+        pem = None if identity is None else identity.get("certificate_pem")
+        return None if pem is None else pem.encode()
+
+    @staticmethod
+    def _allowed(handle: int, call: calls.Call, data: bytes | None) -> LoginAnswer:
+        username = None
+        if call.user_set:
+            username = "" if call.new_username is None else call.new_username.decode("utf-8", "replace")
+        client_id = None if call.new_client_id is None else call.new_client_id.decode("utf-8", "replace")
+        return LoginAnswer(handle, SUCCESS, username, data, client_id)
+
+    def extended(self, asked: "tuple[LoginRequest | ExchangeRequest, Any]") -> "Any":       # type: ignore[override]
+        """Ask about a step of an exchange of AUTH packets."""
+        request, step = asked
+        call = self._about(request, step.client_id, step.username, step.address or None)
+        call.method = step.method.encode()
+        if step.data is not None:
+            call.data, call.data_n = step.data, len(step.data)
+        call.certificate = self._certificate(getattr(request, "identity", None))
+        result = self._call(calls.EXT_AUTH_START if step.first else calls.EXT_AUTH_CONTINUE, call)
+        try:
+            data = call.given_data()
+            if result == SUCCESS:
+                if call.user_set or call.new_client_id:
+                    return self._allowed(request.handle, call, data or None)
+                return allow_with(data) if data else ALLOW
+            if result == calls.AUTH_CONTINUE:
+                return go_on(data)
+        finally:
+            self._clear(call)
+        if result in (calls.PLUGIN_DEFER, calls.PLUGIN_IGNORE, calls.NOT_SUPPORTED):
+            return DEFER
+        return DENY if result in (calls.AUTH, calls.ACL_DENIED) else LoginAnswer(request.handle, END_SILENTLY)
+
+    def authorize(self, request: "AccessRequest") -> "Any":     # type: ignore[override]
+        """Ask about access to a topic."""
+        call = self._about(request, request.client_id, request.username, request.address or None)
+        self._put_topic(call, request)
+        result = self._call(calls.ACL_CHECK, call)
+        if result == SUCCESS:
+            return ALLOW
+        return DEFER if result in (calls.PLUGIN_DEFER, calls.PLUGIN_IGNORE) else DENY
+
+    @staticmethod
+    def _put_topic(call: calls.Call, request: "AccessRequest") -> None:
+        call.topic = request.topic.encode()
+        call.access, call.retain = request.access, request.retain
+        call.qos = request.qos & 3
+        if request.payload:
+            call.data, call.data_n = request.payload, len(request.payload)
+        if request.properties:
+            call.properties, call.properties_n = request.properties, len(request.properties)
+
+    def subscribing(self, asked: "tuple[AccessRequest, str, int]") -> "AccessAnswer | tuple[str, int]":
+        """Ask what becomes of a filter that may be subscribed to, or unsubscribed from. Returns (filter, options)."""
+        request, filter, options = asked
+        event = calls.SUBSCRIBE if request.access == 4 else calls.UNSUBSCRIBE
+        if event not in self.events:
+            return filter, options
+        call = self._about(request, request.client_id, request.username, request.address or None)
+        call.topic, call.qos = filter.encode(), options
+        result = self._call(event, call)
+        try:
+            if result != SUCCESS:
+                return AccessAnswer(request.handle, False)
+            new = call.new_topic.decode("utf-8", "replace") if call.new_topic is not None else filter
+            return new, call.new_qos
+        finally:
+            self._clear(call)
+
+    def message_in(self, asked: "tuple[MessageRequest, Message]") -> "Any":     # type: ignore[override]
+        """Ask what becomes of a message of a client."""
+        return self._message(calls.MESSAGE_IN, asked)
+
+    def message_out(self, asked: "tuple[MessageRequest, Message]") -> "Any":    # type: ignore[override]
+        """Ask what becomes of a message for a client."""
+        return self._message(calls.MESSAGE_OUT, asked)
+
+    def _message(self, event: int, asked: "tuple[MessageRequest, Message]") -> "Any":
+        request, message = asked
+        call = self._about(request, request.client_id, request.username)
+        call.topic = message.topic.encode()
+        call.data, call.data_n = message.payload, len(message.payload)
+        call.properties, call.properties_n = message.properties, len(message.properties)
+        call.qos, call.retain = message.qos, message.retain
+        result = self._call(event, call)
+        try:
+            if result != SUCCESS:
+                return DROP
+            changed: dict[str, Any] = {"retain": bool(call.new_retain)}
+            if event == calls.MESSAGE_OUT:
+                changed["qos"] = call.new_qos
+            if call.new_topic is not None:
+                changed["topic"] = call.new_topic.decode("utf-8", "replace")
+            if call.changed & 2:
+                changed["payload"] = call.given_data()
+            if call.properties_changed:
+                changed["properties"] = call.given_properties()
+            return message._replace(**changed)
+        finally:
+            self._clear(call)
+
+    def connected(self, notice: "ClientNotice") -> None:        # type: ignore[override]
+        """Report a client that has connected."""
+        call = self._about(notice, notice.client_id, notice.username, notice.detail)
+        if calls.CONNECT in self.events:
+            self._call(calls.CONNECT, call)
+        else:
+            self._shim.mosq_shim_client_known(ctypes.byref(call))
+
+    def disconnected(self, notice: "ClientNotice") -> None:     # type: ignore[override]
+        """Report a client that has disconnected, with CLIENT_OFFLINE if its session stays, as in Mosquitto."""
+        event = calls.CLIENT_OFFLINE if notice.offline else calls.DISCONNECT
+        call = self._about(notice, notice.client_id, notice.username)
+        if event in self.events:
+            call.reason = 14 if notice.code >= 0x1000 else ENDS.get(notice.code, notice.code)
+            self._call(event, call)
+        elif call.facts.connection:
+            self._shim.mosq_shim_client_gone(call.facts.connection)
+
+    def control(self, asked: "CommandRequest | Any", topic: str, payload: bytes) -> None:
+        """Pass a message on a control topic of the plugin."""
+        call = self._about(asked, asked.client_id, asked.username, asked.address)
+        call.facts.connection = asked.handle
+        call.topic, call.data, call.data_n = topic.encode(), payload, len(payload)
+        self._call(calls.CONTROL, call)
+        self._clear(call)
+
+    def reload(self, options: dict[str, str]) -> None:
+        """Pass the event of a reload, with the new options."""
+        call = calls.Call()
+        array, n = calls.options_array(options)
+        call.has_options, call.n_options = 1, n
+        call.options = ctypes.cast(array, ctypes.POINTER(calls.Option))
+        self._call(calls.RELOAD, call)
+
+    # ------------------------------------------------------------ ticks
+
+    def begin(self, sink: "Any") -> None:
+        """Start the plugin's ticks and the taking of its requests, once its configuration is in force."""
+        self._host.sink = sink
+        self._host.start()
+        if calls.TICK in self.events and self._ticker is None:
+            self._ticker = threading.Thread(target=self._tick_on, name=f"mosq-tick-{self.shown}"[:40], daemon=True)
+            self._ticker.start()
+
+    def _tick_on(self) -> None:
+        done = threading.Event()
+
+        def tick() -> None:
+            call = calls.Call()
+            try:
+                self._call(calls.TICK, call)
+            finally:
+                self._next_tick_s = monotonic() + (call.next_ms / 1000 if call.next_ms > 0 else TICK_S)
+                done.set()
+
+        while not self._closed.is_set():
+            done.clear()
+            self._next_tick_s = monotonic() + TICK_S
+            if self._pool.put(tick):
+                done.wait()
+            self._closed.wait(max(0.001, self._next_tick_s - monotonic()))
+
+    def close(self) -> None:
+        """Let the plugin clean up."""
+        self._closed.set()
+        self._shim.mosq_shim_end(self._plugin)
+        self._host.take()
+
+    def warn(self, text: str) -> None:
+        """Log a warning."""
+        if self._host.sink is not None:
+            self._host.sink.log(WARNING, text)
+
+
+def refusal_code(result: int) -> int:
+    """Return the reason code of CONNACK for a result of BASIC_AUTH. Other results than refusals are errors, which end
+    the connection without CONNACK, as in Mosquitto."""
+    if result in (calls.AUTH, calls.ACL_DENIED):
+        return NOT_AUTHORIZED
+    return result if result in REFUSALS else END_SILENTLY

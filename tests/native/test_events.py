@@ -1,0 +1,277 @@
+"""Each event of a native plugin of interface version 5, in both kinds of threads, over a broker's port."""
+
+import pwd
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.harness.broker import Broker
+from tests.harness.packets import (
+    Auth, Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe,
+)
+from tests.harness.wire import Wire
+
+WAIT_S = 20
+METHOD, DATA, USER = 21, 22, 38
+THREADS = ("own", "loop")
+
+
+def config(path, events, thread="own", more=""):
+    return (f"listener {{port}} 127.0.0.1\nallow_anonymous true\nenable_control_api true\nplugin {path}\nplugin_opt_events {events}\n"
+            f"plugin_thread {thread}\n{more}")
+
+
+OPEN = []       # connections of the running test
+
+
+@pytest.fixture(autouse=True)
+def closed_connections():
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
+def opened(broker, level):
+    OPEN.append(Wire(broker.port, level))
+    return OPEN[-1]
+
+
+def logged(broker, text):
+    """Wait for a line of the log."""
+    give_up = time.monotonic() + WAIT_S
+    while text not in broker.log():
+        assert time.monotonic() < give_up and broker.alive(), broker.log()
+        time.sleep(0.005)
+
+
+def connected(broker, client_id="c", user=None, password=None, level=5, clean=True, **more):
+    wire = opened(broker, level)
+    wire.send(Connect(client_id, clean, username=user, password=password, **more))
+    answer = wire.read_packet()
+    assert answer.rc == 0, answer
+    return wire
+
+
+def refused(broker, user, level=5, client_id="c", password=None):
+    wire = opened(broker, level)
+    wire.send(Connect(client_id, username=user, password=password))
+    code = wire.read_packet().rc
+    wire.close()
+    return code
+
+
+@pytest.fixture(params=THREADS)
+def thread(request):
+    return request.param
+
+
+def test_logins(compiled, thread):
+    with Broker(config(compiled("events"), "basic,tick", thread)) as broker:
+        connected(broker, "id-1", "ann", keepalive=42).close()
+        logged(broker, "login id-1 as ann from 127.0.0.1 keepalive 42 version 5 clean 1 port 1 protocol 0")
+        connected(broker, "id-2", level=4, clean=False).close()
+        logged(broker, "login id-2 as - from 127.0.0.1 keepalive 60 version 4 clean 0 port 1 protocol 0")
+        assert refused(broker, "deny") == 0x87
+        assert refused(broker, "deny", 4) == 5
+        assert refused(broker, "banned") == 138
+        assert refused(broker, "defer") == 0x87
+        connected(broker, "pw", "pw", b"a\0b").close()
+        assert refused(broker, "pw", password=b"a\0c") == 0x87
+        assert refused(broker, "late-no") == 0x87
+        late = connected(broker, "late", "late")
+        late.expect_nothing()
+
+
+def test_a_deferred_login_continues_with_the_password_file(compiled, thread, tmp_path):
+    from mosq.auth.hashes import PBKDF2, new_hash
+
+    passwords = f"defer:{new_hash(PBKDF2, b'secret', 2)}\n"
+    with Broker(config(compiled("events"), "basic", thread, "password_file {dir}/passwd\n"), {"passwd": passwords}) as broker:
+        connected(broker, user="defer", password=b"secret")
+        assert refused(broker, "defer", password=b"wrong") == 0x87
+
+
+def test_a_login_changes_the_user_name_and_the_client_id(compiled, thread):
+    with Broker(config(compiled("events"), "basic,clients", thread)) as broker:
+        watcher = connected(broker, "watcher")
+        watcher.send(Subscribe(1, (("events", 0),)))
+        while not isinstance(watcher.read_packet(), Suback):
+            pass
+        connected(broker, "renamed", "alias")
+        connected(broker, "old-id", "ben")
+        wanted = {b"connect renamed as ann reason 0 known 1", b"connect new-id as ben reason 0 known 1"}
+        while wanted:
+            packet = watcher.read_packet()
+            if isinstance(packet, Publish):
+                wanted.discard(packet.payload)
+
+
+def test_access_to_topics_is_asked_for_each_message(compiled, thread):
+    with Broker(config(compiled("events"), "acl", thread)) as broker:
+        wire = connected(broker)
+        wire.send(Subscribe(1, (("forbidden/a", 0), ("t/#", 1))))
+        assert wire.read_packet().codes == (0x87, 1)
+        for mid, (payload, code) in enumerate(((b"one", 0), (b"secret", 0x87), (b"two", 0), (b"hide", 0)), 1):
+            wire.send(Publish("t/1", payload, 1, mid))
+            packets = [wire.read_packet() for _ in range(2 if payload in (b"one", b"two") else 1)]
+            assert [one.rc for one in packets if isinstance(one, Puback)] == [code]
+            assert [one.payload for one in packets if isinstance(one, Publish)] == ([payload] if len(packets) == 2 else [])
+            for one in packets:
+                if isinstance(one, Publish):
+                    wire.send(Puback(one.mid))
+        wire.send(Publish("t/1", b"x", 1, 9, props=((USER, ("deny", "it")),)))
+        assert wire.read_packet().rc == 0x87
+        wire.send(Publish("forbidden/b", b"x", 1, 10))
+        assert wire.read_packet().rc == 0x87
+        wire.expect_nothing()
+
+
+def test_extended_authentication(compiled, thread):
+    with Broker(config(compiled("events"), "extended", thread)) as broker:
+        wire = opened(broker, 5)
+        wire.send(Connect("c", props=((METHOD, "mirror"), (DATA, b"abc"))))
+        step = wire.read_packet()
+        assert isinstance(step, Auth) and step.rc == 0x18 and (DATA, b"cba") in step.props
+        wire.send(Auth(0x18, ((METHOD, "mirror"), (DATA, b"yes"))))
+        assert wire.read_packet().rc == 0
+        wire.send(Auth(0x19, ((METHOD, "mirror"), (DATA, b"12"))))
+        assert (DATA, b"21") in wire.read_packet().props
+        wire.send(Auth(0x18, ((METHOD, "mirror"), (DATA, b"yes"))))
+        assert wire.read_packet().rc == 0
+        for method, data, code in (("mirror", b"at once", 0), ("other", b"x", 0x8C)):
+            wire = opened(broker, 5)
+            wire.send(Connect("d", props=((METHOD, method), (DATA, data))))
+            assert wire.read_packet().rc == code
+
+
+def test_messages_are_changed_and_dropped(compiled, thread):
+    with Broker(config(compiled("events"), "in,out", thread)) as broker:
+        wire = connected(broker, "client")
+        wire.send(Subscribe(1, (("#", 0),)))
+        wire.expect_packet(Suback(1, (0,)))
+        wire.send(Publish("in/change", b"old", props=((3, "text"),)))
+        wire.expect_packet(Publish("in/changed", b"new", props=((USER, ("key", "value")),)))
+        wire.send(Publish("in/drop", b"x"), Publish("out/drop", b"x"), Publish("out/change", b"xyz", props=((3, "text"),)))
+        wire.expect_packet(Publish("out/change", b"cyz", props=((3, "text"),)))
+        wire.send(Publish("in/same", b"same", props=((3, "text"),)))
+        wire.expect_packet(Publish("in/same", b"same", props=((3, "text"),)))
+        wire.expect_nothing()
+
+
+@pytest.mark.parametrize("events", ("subscribe", "subscribe,acl"))
+def test_subscriptions_are_changed_and_denied(compiled, thread, events):
+    with Broker(config(compiled("events"), events, thread)) as broker:
+        wire = connected(broker)
+        wire.send(Subscribe(1, (("sub/no", 0), ("sub/old", 1), ("sub/other", 1))))
+        wire.expect_packet(Suback(1, (0x87, 1, 1)))
+        wire.send(Publish("sub/new", b"x", 1, 1))
+        got = {type(wire.read_packet()) for _ in range(2)}
+        assert got == {Publish, Puback}
+        wire.send(Publish("sub/old", b"x"))
+        wire.expect_nothing()
+        wire.send(Unsubscribe(2, ("sub/old", "sub/other", "sub/new")))
+        wire.expect_packet(Unsuback(2, (0x11, 0, 0)))
+
+
+def test_events_of_clients(compiled, thread):
+    with Broker(config(compiled("events"), "clients,acl", thread)) as broker:
+        watcher = connected(broker, "watcher")
+        watcher.send(Subscribe(1, (("events", 0),)))
+        while not isinstance(watcher.read_packet(), Suback):
+            pass
+
+        def event():
+            while True:
+                packet = watcher.read_packet()
+                if isinstance(packet, Publish) and not packet.payload.startswith(b"connect watcher"):
+                    return packet.payload.decode()
+
+        one = connected(broker, "one", "ann")
+        assert event() == "connect one as ann reason 0 known 1"
+        one.send(Disconnect())
+        assert event().startswith("disconnect one as ann reason 0")
+        two = connected(broker, "two", clean=False, props=((17, 100),))
+        assert event() == "connect two as - reason 0 known 1"
+        two.reset()
+        assert event().startswith("offline two as - reason ")
+        three = connected(broker, "three")
+        assert event().startswith("connect three")
+        again = connected(broker, "three")
+        assert sorted((event().split()[0], event().split()[0])) == ["connect", "disconnect"]
+        three.close()
+        again.close()
+
+
+def test_control_topics_messages_for_one_client_and_kicks(compiled, thread):
+    with Broker(config(compiled("events"), "control", thread, "plugin_opt_info tester\n")) as broker:
+        assert "Plugin tester has registered to receive 'control' events on topic $CONTROL/test/v1." in broker.log()
+        assert "Plugin tester version 1.2 loaded." in broker.log()
+        boss, other = connected(broker, "boss"), connected(broker, "other", "ann")
+        boss.send(Subscribe(1, (("control/#", 0), ("to/one", 0), ("$CONTROL/broker/#", 0))))
+        assert boss.read_packet().codes == (0, 0, 0)
+        boss.send(Publish("$CONTROL/test/v1", b"hello"))
+        boss.expect_packet(Publish("control/answer", b"hello"))
+        boss.send(Publish("$CONTROL/test/v1", b"only other"))
+        got = other.read_packet()
+        assert (got.topic, got.payload, got.qos, got.props) == ("to/one", b"hi", 1, ((USER, ("k", "v")),))
+        boss.expect_nothing()
+        boss.send(Publish("$CONTROL/broker/v1", b'{"commands":[{"command":"listPlugins"}]}'))
+        assert b'{"name":"tester"' in boss.read_packet().payload.replace(b" ", b"")
+        boss.send(Publish("$CONTROL/test/v1", b"kick other"))
+        assert other.read_packet().rc == 0x98
+        third = connected(broker, "third", "ann")
+        boss.send(Publish("$CONTROL/test/v1", b"user ann"))
+        assert third.read_packet().rc == 0x98
+
+
+def test_pre_shared_keys(compiled, thread):
+    def handshake(port, identity, key):
+        done = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_2", "-psk_identity", identity, "-psk", key],
+                              input="", capture_output=True, text=True, timeout=30, check=False)
+        return done.returncode == 0 and "PSK identity: " + identity in done.stdout
+
+    with Broker(config(compiled("events"), "psk", thread, "psk_hint hint\n")) as broker:
+        assert handshake(broker.port, "device", "0102ab")
+        assert not handshake(broker.port, "device", "0102ac")
+        assert not handshake(broker.port, "unknown", "0102ab")
+
+
+def test_a_reload_passes_the_new_options(compiled, thread):
+    with Broker(config(compiled("events"), "reload,basic", thread)) as broker:
+        text = broker.config.read_text()
+        broker.config.write_text(text + "plugin_opt_answer 42\n")
+        broker.send_signal(signal.SIGHUP)
+        logged(broker, "reload with answer=42")
+        assert broker.log().count("Loading plugin: ") == 1
+        connected(broker)
+
+
+def test_a_plugin_cleans_up_at_the_end(compiled, thread):
+    with Broker(config(compiled("events"), "basic", thread)) as broker:
+        assert broker.stop() == 0
+        assert "cleaned up 1" in broker.log()
+
+
+def test_a_plugin_is_initialized_with_the_rights_of_the_broker(compiled):
+    with Broker(config(compiled("events"), "basic")) as broker:
+        user = pwd.getpwuid(int(re.search(r"initialized by user (\d+)", broker.log())[1])).pw_name
+        assert f"running mosq as user: {user}." in broker.log()
+
+
+def test_only_the_client_of_a_slow_call_waits(compiled):
+    with Broker(config(compiled("events"), "basic", "own")) as broker:
+        other = connected(broker, "other")
+        slow = opened(broker, 5)
+        began = time.monotonic()
+        slow.send(Connect("slow", username="slow"))
+        other.expect_nothing()
+        assert time.monotonic() - began < 1
+        assert isinstance(slow.read_packet(), Connack) and time.monotonic() - began >= 1
+
+
+def test_events_of_persistence_are_accepted_with_a_warning(compiled):
+    with Broker(config(compiled("events"), "persist")) as broker:
+        assert "gets no 'persist-restore' events: mosq keeps sessions and messages in its own store." in broker.log()

@@ -1,0 +1,123 @@
+"""Native plugins of the interface versions 2, 3 and 4, and what a broken one does to the start."""
+
+import subprocess
+import time
+
+import pytest
+
+from tests.harness.broker import Broker, command
+from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
+from tests.native.test_events import closed_connections, config, connected, logged, opened, refused   # noqa: F401
+
+NAMES = ("init", "cleanup", "security_init", "security_cleanup", "acl_check", "unpwd_check", "psk_key_get")
+
+
+def old(path, thread="own", more=""):
+    return f"listener {{port}} 127.0.0.1\nauth_plugin {path}\nauth_opt_name old\nplugin_thread {thread}\n{more}"
+
+
+@pytest.mark.parametrize("thread", ("own", "loop"))
+@pytest.mark.parametrize("version", (2, 3, 4))
+def test_older_versions(compiled, version, thread):
+    with Broker(old(compiled("older", VERSION=version), thread)) as broker:
+        assert "security of old begins, 1 options, reload 0" in broker.log()
+        assert refused(broker, "ann", password=b"wrong") == 0x87
+        assert refused(broker, "defer", password=b"secret") == 0x87
+        wire = connected(broker, "c", "ann", b"secret")
+        wire.send(Subscribe(1, (("closed", 0), ("readable", 0), ("open", 0))))
+        wire.expect_packet(Suback(1, (0 if version == 2 else 0x87, 0, 0)))
+        wire.send(Publish("readable", b"x", 1, 1))
+        assert wire.read_packet().rc == 0x87
+        wire.send(Publish("open", b"x"))
+        wire.expect_packet(Publish("open", b"x"))
+        wire.send(Unsubscribe(2, ("open",)))
+        wire.expect_packet(Unsuback(2, (0,)))
+        wire.expect_nothing()
+        strange = connected(broker, "c+", "ann", b"secret")
+        strange.send(Publish("open", b"x", 1, 1))
+        assert strange.read_packet() == Puback(1, 0x87)
+        logged(broker, 'ACL denying access to client with dangerous client id "c+"')
+        if version == 4:
+            wire = opened(broker, 5)
+            wire.send(Connect("e", props=((21, "simple"),)))
+            assert wire.read_packet().rc == 0
+
+
+def start(tmp_path, lines):
+    """Start a broker that must not run; return its exit status and output."""
+    path = tmp_path / "mosq.conf"
+    path.write_text(f"user root\nlistener 0 {tmp_path}/socket\n{lines}")
+    done = subprocess.run([*command(), "-c", str(path)], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("version", "leave_out"), [
+    *((2, i) for i in range(7)), *((3, i) for i in range(7)), *((4, i) for i in range(5)), (4, 8)])
+def test_a_plugin_without_a_function_ends_the_start_with_13(compiled, tmp_path, version, leave_out):
+    status, output = start(tmp_path, f"auth_plugin {compiled('older', VERSION=version, LEAVE_OUT=leave_out)}\n")
+    assert status == 13, output
+    if leave_out < len(NAMES):
+        name = f"plugin_{NAMES[leave_out]}" if leave_out < 2 else NAMES[leave_out]
+        assert f"Error: Unable to load auth plugin function mosquitto_auth_{name}()." in output
+
+
+@pytest.mark.parametrize(("what", "says"), [
+    (3, "Unable to load auth plugin function mosquitto_auth_plugin_version() or mosquitto_plugin_version()."),
+    (4, "undefined symbol: mosquitto_does_not_exist"),
+    (5, "Error: Unsupported auth plugin version (got 6, expected 5)."),
+    (6, "Error: Unable to load plugin function mosquitto_plugin_init()."),
+])
+def test_libraries_that_are_no_plugins(compiled, tmp_path, what, says):
+    status, output = start(tmp_path, f"plugin {compiled('odd', WHAT=what)}\n")
+    assert (status, says in output) == (13, True), output
+
+
+def test_other_files_and_other_architectures(compiled, tmp_path):
+    (tmp_path / "text.so").write_text("no library\n" * 100)
+    good = bytearray(compiled("odd", WHAT=2).read_bytes())
+    good[18:20] = b"\xf3\x00" if good[18] != 0xF3 else b"\x3e\x00"      # e_machine: RISC-V
+    (tmp_path / "other.so").write_bytes(good)
+    for name, says in (("text.so", "invalid ELF header"), ("other.so", "cannot open shared object"), ("missing.so", "No such file")):
+        status, output = start(tmp_path, f"plugin {tmp_path}/{name}\n")
+        assert status == 13 and f'Error: Unable to load plugin "{tmp_path}/{name}".' in output
+        assert says in output or "ELF" in output
+
+
+def test_the_status_of_a_failed_initialization_is_that_of_the_broker(compiled, tmp_path):
+    status, output = start(tmp_path, f"plugin {compiled('events')}\nplugin_opt_fail 7\n")
+    assert status == 7 and "Error: Plugin returned 7 when initialising." in output
+
+
+def test_a_crash_names_the_plugin_in_the_last_line(compiled, tmp_path):
+    path = compiled("odd", WHAT=1)
+    status, output = start(tmp_path, f"plugin {path}\nlog_dest file {tmp_path}/log\n")
+    assert status < 0
+    last = (tmp_path / "log").read_text().splitlines()[-1]
+    assert f"Error: Plugin {path.name} crashed with signal 11 in init; the broker ends." in last and last in output
+
+
+@pytest.mark.parametrize("thread", ("own", "loop"))
+def test_a_crash_in_a_callback(compiled, thread):
+    with Broker(config(compiled("events"), "basic", thread)) as broker:
+        opened(broker, 5).send(Connect("c", username="crash"))
+        broker.process.wait(30)
+        assert "crashed with signal 11 in basic-auth; the broker ends." in broker.log().splitlines()[-1]
+
+
+def test_calls_from_a_thread_of_the_plugin(compiled):
+    with Broker(config(compiled("odd", WHAT=2), "none")) as broker:
+        wire = connected(broker)
+        wire.send(Subscribe(1, (("from/thread", 0),)))
+        give_up = time.monotonic() + 20
+        while not isinstance(packet := wire.read_packet(), Publish):
+            assert time.monotonic() < give_up
+        assert packet.payload == b"hello"
+
+
+def test_a_library_is_checked_without_a_start(compiled, tmp_path):
+    path = tmp_path / "mosq.conf"
+    for library, status, says in ((compiled("events"), 0, "Configuration file is OK."), (compiled("odd", WHAT=4), 3, "undefined symbol"),
+                                  (compiled("odd", WHAT=3), 3, "no plugin"), (tmp_path / "missing.so", 3, "No such file")):
+        path.write_text(f"listener 1883\nplugin {library}\n")
+        done = subprocess.run([*command(), "-c", str(path), "--test-config"], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, says in done.stdout + done.stderr) == (status, True), done.stdout + done.stderr
