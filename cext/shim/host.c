@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@ const char *event_name(int event) { return event >= 0 && event < EVENTS ? EVENT_
 
 static __thread Within within;
 static char crash_log[4096];
+enum { LOG_PAUSE_MS = 200 };
 static struct sigaction before[NSIG];
 static const int CRASHES[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
@@ -67,6 +69,7 @@ static void on_crash(int number)
     struct timespec now;
     int fd;
     if(within.plugin != NULL){
+        poll(NULL, 0, LOG_PAUSE_MS);    /* the thread of the log writes the lines that came before */
         clock_gettime(CLOCK_REALTIME, &now);
         at = put_decimal(line, 0, (unsigned long)now.tv_sec);
         at = put_text(line, at, ": Error: Plugin ");
