@@ -285,7 +285,7 @@ class Bronze:
 
 
 def test_a_backfill_and_a_rebuild_give_the_same_rows(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "bronze", lambda spark, tables, upto: Bronze(tables))
+    monkeypatch.setattr(settling, "bronze", lambda spark, tables, upto, date=None: Bronze(tables))      # `where` gets the date, too
     monkeypatch.setattr(settling, "of_rule", lambda found, name: None)
     monkeypatch.setattr(settling, "sampled", lambda spark, found, tables, name: ['{"x": 7}'])
     fill(site)
