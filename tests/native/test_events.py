@@ -83,6 +83,19 @@ def test_logins(compiled, thread):
         assert refused(broker, "late-no") == 0x87
         late = connected(broker, "late", "late")
         late.expect_nothing()
+        connected(broker, "early", "early").expect_nothing()
+
+
+def test_a_second_login_with_the_id_of_one_that_waits_is_refused(compiled, thread):
+    with Broker(config(compiled("events"), "basic", thread)) as broker:
+        first, second = opened(broker, 5), opened(broker, 5)
+        first.send(Connect("same", username="hold"))
+        logged(broker, "login same as hold")
+        second.send(Connect("same", username="hold"))
+        second.expect_closed()
+        logged(broker, "Client same is refused: a plugin has not yet decided about another login with this client id.")
+        first.expect_nothing()
+        connected(broker, "other", "ann")
 
 
 def test_a_deferred_login_continues_with_the_password_file(compiled, thread, tmp_path):
@@ -158,6 +171,14 @@ def test_messages_are_changed_and_dropped(compiled, thread):
         wire.expect_packet(Publish("out/change", b"cyz", props=((3, "text"),)))
         wire.send(Publish("in/same", b"same", props=((3, "text"),)))
         wire.expect_packet(Publish("in/same", b"same", props=((3, "text"),)))
+        wire.send(Publish("in/strip", b"x", props=((3, "text"), (USER, ("a", "b")))))
+        wire.expect_packet(Publish("in/strip", b"x"))
+        wire.send(Publish("out/remove", b"x", props=((3, "text"), (USER, ("a", "b")))))
+        wire.expect_packet(Publish("out/remove", b"x", props=((USER, ("a", "b")),)))
+        wire.send(Publish("out/remove", b"x", props=((3, "text"),)))
+        wire.expect_packet(Publish("out/remove", b"x"))
+        wire.send(Publish("in/longer", b"four"))
+        wire.expect_packet(Publish("in/longer", b"four"))
         wire.expect_nothing()
 
 
@@ -245,6 +266,7 @@ def test_a_reload_passes_the_new_options(compiled, thread):
         broker.config.write_text(text + "plugin_opt_answer 42\n")
         broker.send_signal(signal.SIGHUP)
         logged(broker, "reload with answer=42")
+        assert "first option reload,basic" in broker.log()
         assert broker.log().count("Loading plugin: ") == 1
         connected(broker)
 
