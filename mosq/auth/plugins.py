@@ -459,7 +459,7 @@ class Plugins:
                      place: int, filter: tuple[str, int], deadline: float) -> None:
         """Ask the native plugins from this place on what becomes of a filter, and answer."""
         runners = access.realms[request.security].plugins if request.access >= SUBSCRIBE else []
-        while place < len(runners) and "subscribing" not in runners[place].does:
+        while place < len(runners) and not runners[place].decides_filters:
             place += 1
         if place < len(runners):
             self._put(runners[place], request, deadline,

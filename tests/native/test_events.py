@@ -195,6 +195,30 @@ def test_subscriptions_are_changed_and_denied(compiled, thread, events):
         wire.expect_nothing()
         wire.send(Unsubscribe(2, ("sub/old", "sub/other", "sub/new")))
         wire.expect_packet(Unsuback(2, (0x11, 0, 0)))
+        wire.send(Subscribe(3, (("sub/old", 1), ("sub/no", 0))))
+        wire.expect_packet(Suback(3, (1, 0x87)))
+        wire.send(Publish("sub/old", b"x"), Publish("sub/new", b"again"))
+        wire.expect_packet(Publish("sub/new", b"again"))
+
+
+def test_a_changed_filter_keeps_its_group(compiled, thread):
+    with Broker(config(compiled("events"), "subscribe", thread)) as broker:
+        wires = [connected(broker, f"c{i}") for i in range(2)]
+        for wire in wires:
+            wire.send(Subscribe(1, (("$share/g/sub/old", 0),)))
+            wire.expect_packet(Suback(1, (0,)))
+        wires[0].send(*(Publish("sub/new", b"x", 1, mid) for mid in range(1, 11)))
+        wires[1].send(Publish("end", b"x", 1, 1))
+        packets = [wires[1].read_packet() for _ in range(6)] + [wires[0].read_packet() for _ in range(15)]
+        assert sum(isinstance(one, Publish) for one in packets) == 10
+
+
+def test_filters_are_asked_about_if_the_rules_decide_about_access(compiled, thread):
+    files = {"acl": "topic readwrite defer/#\n"}
+    with Broker(config(compiled("events"), "subscribe,acl", thread, "acl_file {dir}/acl\n"), files) as broker:
+        wire = connected(broker)
+        wire.send(Subscribe(1, (("defer/no", 0), ("defer/yes", 0))))
+        wire.expect_packet(Suback(1, (0x87, 0)))
 
 
 def test_events_of_clients(compiled, thread):
