@@ -97,6 +97,7 @@ class Plugins:
         self._delayed: TTLCache[int, tuple[Any, ...]] = (
             earlier._delayed if earlier else TTLCache(DELAYED_MAX, DELAYED_S + 5))
         self._begun = False
+        self._listener: Any = None              # a native plugin
         self._exchanges_lock: threading.Lock
         self._runners: dict[object, Runner] = {}                # identity of a plugin line -> its runner
         self._is_reload, self._logged = earlier is not None, set[int]()
@@ -242,7 +243,10 @@ class Plugins:
         if not self._begun:
             self._begun = True
             for plugin in self.natives():
+                self._listener = plugin
                 plugin.begin(access)
+        elif self._listener is not None and access is not None:
+            self._listener.listen(access)       # a reload that failed has taken the requests
         if self._to_reload:
             for runner, options in self._to_reload:
                 runner.reload(options)
