@@ -5,6 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from cext.base.view cimport View
+from cext.broker.auth.auth_requests cimport AuthAnswer, AuthRequestHead, ClientFacts
 from cext.broker.core.listener cimport Security
 from cext.broker.rules.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, Acl, acl_free, acl_new
 from cext.broker.rules.roles cimport roles_unref
@@ -20,8 +21,8 @@ cdef Security* security_new(dict spec) except NULL:
     acl: rules in file order as (user or None, 'topic' | 'pattern', access, topic), or None: everything is allowed;
     authenticate: the control plane checks user names and passwords; login_anonymous: also clients without a user name; authorize: it decides
     about topics; extended: it offers authentication methods; events: it receives events of clients;
-    native: there are native plugins; each: they decide about each message; native_loop: (address of the realm, address of the function)
-    of those that are called on the loop, or None;
+    native: there are native plugins; each: they decide about each message; filters: they may change filters; native_loop: (address of the
+    realm, address of the function, sizes of its structs) of those that are called on the loop, or None;
     transform_in, transform_out: filters of messages that plugins change; roles: dynamic security (cext/setup/roles.pyx), or None."""
     cdef Security* s = <Security*>calloc(1, sizeof(Security))
     if s == NULL:
@@ -38,7 +39,10 @@ cdef Security* security_new(dict spec) except NULL:
         s.events = bool(spec.get("events"))
         s.native = bool(spec.get("native"))
         s.each = bool(spec.get("each"))
+        s.filters = s.each or bool(spec.get("filters"))
         if spec.get("native_loop") is not None:
+            if spec["native_loop"][2] != (sizeof(AuthRequestHead), sizeof(AuthAnswer), sizeof(ClientFacts), sizeof(View)):
+                raise ValueError("the shim of native plugins was built with other structs")
             s.native_realm = <void*><size_t>spec["native_loop"][0]
             s.native_ask = <void*><size_t>spec["native_loop"][1]
         if spec.get("roles") is not None:

@@ -1,7 +1,7 @@
 /* What plugins ask of the broker: log lines, messages, ends of connections, answers to delayed logins.
  *
  * Any thread of a plugin may ask at any time. The requests wait in one list. A descriptor becomes readable when the list is no
- * longer empty, and the control plane takes the requests from it (mosq/auth/native_actions.py).
+ * longer empty, and the control plane takes the requests from it (mosq/auth/native/host.py).
  */
 #define _GNU_SOURCE
 #include "shim.h"

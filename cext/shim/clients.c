@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS_MIN = 256, KEPT_S = 30, LOGIN_S = 120, DELAYED_S = 3600, SWEEP = 4 };
+enum { BUCKETS_MIN = 256, KEPT_S = 30, LOGIN_S = 120, DELAYED_S = 3600, ALONE_S = 60, SWEEP = 4, LOGIN_BUCKETS = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mosquitto **by_connection, **by_name;
 static size_t n_buckets, n_clients, swept;
+static struct mosquitto *logins[LOGIN_BUCKETS];         /* that a plugin may complete, by their client id */
 
 static size_t hash_number(uint64_t number) { return (size_t)(number * 0x9E3779B97F4A7C15u >> 20); }
 
@@ -58,9 +59,31 @@ static void grow(void)
     free(were);
 }
 
+static size_t login_bucket(const char *id) { return hash_text(id) & (LOGIN_BUCKETS - 1); }
+
+static void login_list(struct mosquitto *client)
+{
+    if(client->listed || client->id == NULL) return;
+    client->bucket = login_bucket(client->id);
+    client->next_named = logins[client->bucket];
+    logins[client->bucket] = client;
+    client->listed = true;
+}
+
+static void login_unlist(struct mosquitto *client)
+{
+    struct mosquitto **slot;
+    if(!client->listed) return;
+    for(slot = &logins[client->bucket]; *slot != client; slot = &(*slot)->next_named);
+    *slot = client->next_named;
+    client->next_named = NULL;
+    client->listed = false;
+}
+
 static void release(struct mosquitto *client)
 {
     Old *old;
+    login_unlist(client);
     while((old = client->old) != NULL){
         client->old = old->next;
         free(old->text);
@@ -135,6 +158,8 @@ static void update(struct mosquitto *client, const Call *call, int event)
 {
     struct mosquitto **slot;
     uint8_t clean = client->facts.clean_start;
+    login_unlist(client);
+    if(client->state == CLIENT_DELAYED) client->state = CLIENT_NEW;
     if(call->facts.version){
         client->facts = call->facts;
         if(call->facts.clean_start == 2) client->facts.clean_start = clean;
@@ -186,6 +211,10 @@ struct mosquitto *client_pin(const Call *call, int event)
     }
     if(client != NULL){
         update(client, call, event);
+        if(event == EVENT_BASIC_AUTH){
+            client->completed = false;
+            login_list(client);
+        }
         client->pins++;
     }
     pthread_mutex_unlock(&lock);
@@ -197,8 +226,11 @@ void client_unpin(struct mosquitto *client, int event, int result)
     if(client == NULL) return;
     pthread_mutex_lock(&lock);
     client->pins--;
-    if(event == EVENT_BASIC_AUTH && result == ERR_AUTH_DELAYED && client->state == CLIENT_NEW) client->state = CLIENT_DELAYED;
-    if(is_login(event) && client->state == CLIENT_NEW && result != ERR_SUCCESS && result != ERR_AUTH_CONTINUE && result != ERR_PLUGIN_DEFER
+    if(event == EVENT_BASIC_AUTH){
+        if(result == ERR_AUTH_DELAYED && client->state == CLIENT_NEW && client->listed) client->state = CLIENT_DELAYED;
+        else login_unlist(client);
+    }
+    if(is_login(event) && client->state == CLIENT_NEW && !client->completed && result != ERR_SUCCESS && result != ERR_AUTH_CONTINUE && result != ERR_PLUGIN_DEFER
             && result != ERR_PLUGIN_IGNORE && result != ERR_NOT_SUPPORTED) client->state = CLIENT_GONE;     /* refused */
     if(event == EVENT_DISCONNECT || event == EVENT_CLIENT_OFFLINE){
         unname(client);
@@ -245,6 +277,7 @@ EXPORT void mosq_shim_client_gone(uint64_t connection)
     pthread_mutex_lock(&lock);
     client = find_connection(connection);
     if(client != NULL){
+        login_unlist(client);
         unname(client);
         client->state = CLIENT_GONE;
         client->used_s = now_s();
@@ -330,18 +363,24 @@ EXPORT int mosquitto_set_username(struct mosquitto *client, const char *username
 
 EXPORT int mosquitto_set_clientid(struct mosquitto *client, const char *id)
 {
+    int result = ERR_NOT_SUPPORTED;
+    bool listed;
     if(client == NULL || id == NULL || id[0] == 0) return ERR_INVAL;
-    if(client->state >= CLIENT_CONNECTED || !in_login()){
-        if(mosquitto_client(id) != NULL) return ERR_ALREADY_EXISTS;
-        line_put(LEVEL_WARNING, "Warning: mosquitto_set_clientid works only while a client logs in.");
-        return ERR_NOT_SUPPORTED;
-    }
-    if(mosquitto_validate_utf8(id, (int)strlen(id)) != 0) return ERR_INVAL;
+    if(in_login() && mosquitto_validate_utf8(id, (int)strlen(id)) != 0) return ERR_INVAL;
     pthread_mutex_lock(&lock);
-    set_text(client, &client->id, id);
-    client->id_set = true;
+    if(in_login() && client->state == CLIENT_NEW){         /* the id of a connected client is its place in the table of names */
+        listed = client->listed;
+        login_unlist(client);
+        set_text(client, &client->id, id);
+        if(listed) login_list(client);
+        client->id_set = true;
+        result = ERR_SUCCESS;
+    }
     pthread_mutex_unlock(&lock);
-    return ERR_SUCCESS;
+    if(result == ERR_SUCCESS) return result;
+    if(mosquitto_client(id) != NULL) return ERR_ALREADY_EXISTS;
+    line_put(LEVEL_WARNING, "Warning: mosquitto_set_clientid works only while a client logs in.");
+    return result;
 }
 
 EXPORT int mosquitto_apply_on_all_clients(int (*call)(const struct mosquitto *, void *), void *context)
@@ -391,25 +430,51 @@ EXPORT int mosquitto_kick_client_by_clientid(const char *id, bool with_will)
 
 EXPORT int mosquitto_kick_client_by_username(const char *username, bool with_will) { return kick(DO_KICK_USER, username, with_will); }
 
-EXPORT void mosquitto_complete_basic_auth(const char *id, int result)
+/* Returns the login with this id that waits; else one whose callback runs: another thread may complete it before that returns. */
+static struct mosquitto *find_login(const char *id)
+{
+    struct mosquitto *one, *found = NULL;
+    for(one = logins[login_bucket(id)]; one != NULL; one = one->next_named){
+        if(strcmp(one->id, id) != 0) continue;
+        if(one->state == CLIENT_DELAYED) return one;
+        found = one;
+    }
+    return found;
+}
+
+/* Returns whether another login with the id of this one waits for a plugin. The plugin completes a login by its id: the second one
+ * might get the answer of the first one, and is refused, as in Mosquitto. */
+bool client_waits_twice(const struct mosquitto *client)
 {
     struct mosquitto *one = NULL;
+    pthread_mutex_lock(&lock);
+    if(client->id != NULL){
+        one = find_login(client->id);
+        if(one == client || (one != NULL && (one->state != CLIENT_DELAYED || now_s() - one->used_s > ALONE_S))) one = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    return one != NULL;
+}
+
+EXPORT void mosquitto_complete_basic_auth(const char *id, int result)
+{
+    struct mosquitto *one;
     Action *action = id == NULL ? NULL : action_new(DO_COMPLETE);
     if(action == NULL) return;
     pthread_mutex_lock(&lock);
-    for(size_t i = 0; i < n_buckets && one == NULL; i++){
-        for(one = by_connection[i]; one != NULL; one = one->next){
-            if(one->state == CLIENT_DELAYED && one->id != NULL && strcmp(one->id, id) == 0) break;
-        }
-    }
+    one = find_login(id);
     if(one != NULL){
+        login_unlist(one);
         one->state = CLIENT_NEW;
+        one->completed = true;
+        one->used_s = now_s();          /* else it may be over at once */
         action->connection = one->connection;
+        action->login = one->login;
+        action->level = result;
     }
     pthread_mutex_unlock(&lock);
-    if(one != NULL) action->login = one->login;
-    action->level = result;
-    action_put(action);
+    if(one != NULL) action_put(action);
+    else mosq_shim_action_free(action);
 }
 
 /* ---------------------------------------------------------------- what mosq does not offer */
@@ -441,10 +506,10 @@ static char *location;
 
 EXPORT const char *mosquitto_persistence_location(void) { return location; }
 
+/* A plugin may hold the text of before. */
 EXPORT void mosq_shim_location(const char *path)
 {
-    free(location);
-    location = path == NULL ? NULL : strdup(path);
+    if(location == NULL || path == NULL ? location != path : strcmp(location, path) != 0) location = path == NULL ? NULL : strdup(path);
 }
 
 EXPORT int mosquitto_broker_node_id_set(uint16_t id)

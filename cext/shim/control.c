@@ -33,7 +33,10 @@ static struct {
     char *(*value)(const cJSON *);
 } json;
 
-static bool json_there(void)
+static pthread_once_t json_once = PTHREAD_ONCE_INIT;
+static bool json_found;
+
+static void json_load(void)
 {
     static const struct { void **place; const char *name; } NAMES[] = {
         {(void **)&json.parse, "cJSON_ParseWithLength"}, {(void **)&json.print, "cJSON_PrintUnformatted"}, {(void **)&json.end, "cJSON_Delete"},
@@ -42,18 +45,20 @@ static bool json_there(void)
         {(void **)&json.get, "cJSON_GetObjectItem"}, {(void **)&json.count, "cJSON_GetArraySize"}, {(void **)&json.item, "cJSON_GetArrayItem"},
         {(void **)&json.value, "cJSON_GetStringValue"},
     };
-    static bool known, there;
-    void *library;
-    if(known) return there;
-    known = true;
-    library = dlopen("libcjson.so.1", RTLD_NOW | RTLD_GLOBAL);
-    there = true;
+    bool there = true;
+    void *library = dlopen("libcjson.so.1", RTLD_NOW | RTLD_GLOBAL);
     for(size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++){
         *NAMES[i].place = library == NULL ? NULL : dlsym(library, NAMES[i].name);
         there = there && *NAMES[i].place != NULL;
     }
     if(!there) line_put(LEVEL_ERROR, "Error: A plugin needs the library libcjson.so.1, which cannot be loaded.");
-    return there;
+    json_found = there;
+}
+
+static bool json_there(void)
+{
+    pthread_once(&json_once, json_load);
+    return json_found;
 }
 
 int mosquitto_broker_publish_copy(const char *, const char *, int, const void *, int, bool, mosquitto_property *);

@@ -108,9 +108,7 @@ static const char *shown_name(const Plugin *p) { return p->name != NULL ? p->nam
 EXPORT int mosquitto_plugin_set_info(Plugin *p, const char *name, const char *version)
 {
     if(p == NULL || name == NULL) return ERR_INVAL;
-    free(p->name);
-    free(p->version_text);
-    p->name = strdup(name);
+    p->name = strdup(name);             /* another thread may read the old texts */
     p->version_text = version == NULL ? NULL : strdup(version);
     return ERR_SUCCESS;
 }
@@ -222,13 +220,13 @@ EXPORT int mosquitto_callback_unregister(Plugin *p, int event, Callback call, co
 
 /* ---------------------------------------------------------------- loading */
 
-static void options_free(struct mosquitto_opt *options, int n)
+static bool options_equal(const Plugin *p, const Call *call)
 {
-    for(int i = 0; i < n; i++){
-        free(options[i].key);
-        free(options[i].value);
+    if(p->n_options != call->n_options) return false;
+    for(int i = 0; i < p->n_options; i++){
+        if(strcmp(p->options[i].key, call->options[i].key) != 0 || strcmp(p->options[i].value, call->options[i].value) != 0) return false;
     }
-    free(options);
+    return true;
 }
 
 static struct mosquitto_opt *options_copied(const struct mosquitto_opt *options, int n)
@@ -491,8 +489,9 @@ static void held_take(Held *held, struct mosquitto_evt_message *data)
     if(data->payload != held->payload){
         free(held->payload);
         held->payload = data->payload;
+        held->n = data->payload == NULL ? 0 : data->payloadlen;
     }
-    held->n = data->payloadlen;
+    data->payloadlen = held->n;         /* without new memory there are no more bytes, and Mosquitto ignores the length */
     if(data->properties != held->properties){
         mosquitto_property_free_all(&held->properties);
         held->properties = data->properties;
@@ -524,6 +523,7 @@ static void message(Plugin *p, int event, Call *call, struct mosquitto *client)
 {
     struct mosquitto_evt_message data;
     Held held = {strdup(call->topic), malloc((size_t)call->data_n + 1), properties_read(call->properties, call->properties_n), call->data_n};
+    mosquitto_property **outer;
     uint8_t *were = NULL;
     uint32_t n_were = 0;
     call->result = ERR_NOMEM;
@@ -539,12 +539,14 @@ static void message(Plugin *p, int event, Call *call, struct mosquitto *client)
         data.qos = (uint8_t)call->qos;
         data.retain = call->retain;
         call->result = ERR_SUCCESS;
+        outer = properties_hold(&held.properties);
         FOR_EACH(p, event){
             call->asked++;
             call->result = one->call(event, &data, one->userdata);
             held_take(&held, &data);
             if(call->result != ERR_SUCCESS) break;
         }
+        properties_hold(outer);
         call->reason_code = data.reason_code;
         call->reason_string = data.reason_string;
         if(call->result == ERR_SUCCESS) message_result(call, &held, &data, were, n_were);
@@ -615,9 +617,8 @@ static void control(Plugin *p, Call *call, struct mosquitto *client)
 static void reload(Plugin *p, Call *call)
 {
     struct mosquitto_evt_reload data;
-    struct mosquitto_opt *options = call->has_options ? options_copied(call->options, call->n_options) : NULL;
-    if(options != NULL){
-        options_free(p->options, p->n_options);
+    struct mosquitto_opt *options = call->has_options && !options_equal(p, call) ? options_copied(call->options, call->n_options) : NULL;
+    if(options != NULL){                /* the old ones stay: plugins keep pointers to them, since Mosquitto never changes them */
         p->options = options;
         p->n_options = call->n_options;
     }
@@ -710,7 +711,12 @@ int plugin_call(Plugin *p, int event, Call *call)
         }
         was = within_begin(p, event);
         p->walks++;
-        dispatch(p, event, call, client);
+        if(event == EVENT_BASIC_AUTH && client_waits_twice(client)){
+            line_put(LEVEL_NOTICE, "Client %s is refused: a plugin has not yet decided about another login with this client id.", client->id);
+            call->result = ERR_UNKNOWN;
+        }else{
+            dispatch(p, event, call, client);
+        }
         if(--p->walks == 0) remove_gone(p);
         within_end(was);
         if(client != NULL && (event == EVENT_BASIC_AUTH || event == EVENT_EXT_AUTH_START || event == EVENT_EXT_AUTH_CONTINUE)) names_result(call, client);

@@ -136,4 +136,15 @@ struct mosquitto_evt_disconnect { void *future; struct mosquitto *client; int re
 /* of SUBSCRIBE and of UNSUBSCRIBE */
 struct mosquitto_evt_subscribe { void *future; struct mosquitto *client; struct mosquitto_subscription data; void *future2[8]; };
 
+/* The sizes in Mosquitto's headers, on machines with 64 bits. */
+#if UINTPTR_MAX == UINT64_MAX
+_Static_assert(sizeof(struct mosquitto_subscription) == 96 && sizeof(struct mosquitto_acl_msg) == 32, "layout");
+_Static_assert(sizeof(struct mosquitto_evt_reload) == 56 && sizeof(struct mosquitto_evt_acl_check) == 88, "layout");
+_Static_assert(sizeof(struct mosquitto_evt_basic_auth) == 64 && sizeof(struct mosquitto_evt_psk_key) == 80, "layout");
+_Static_assert(sizeof(struct mosquitto_evt_extended_auth) == 72 && sizeof(struct mosquitto_evt_control) == 88, "layout");
+_Static_assert(sizeof(struct mosquitto_evt_message) == 88 && sizeof(struct mosquitto_evt_tick) == 72, "layout");
+_Static_assert(sizeof(struct mosquitto_evt_connect) == 48 && sizeof(struct mosquitto_evt_disconnect) == 56, "layout");
+_Static_assert(sizeof(struct mosquitto_evt_subscribe) == 176, "layout");
+#endif
+
 #endif

@@ -2,7 +2,7 @@
  *
  *   request of the loop (auth_requests.pyx) -> mosq_shim_ask -> callbacks -> the answer, or NULL: the control plane decides
  *
- * The structs repeat those of cext/broker/auth/auth_requests.pxd; mosq_shim_layout lets the control plane compare their sizes.
+ * The structs repeat those of cext/broker/auth/auth_requests.pxd; mosq_shim_layout lets security_new compare their sizes.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -26,7 +26,7 @@ int mosquitto_pub_topic_check(const char *topic);
 enum { ASK_CONNECT = 1, ASK_AUTH = 2, ASK_ACL = 3, ASK_MESSAGE_IN = 4, ASK_MESSAGE_OUT = 5, ASK_EVENT = 6 };
 enum { CODE_CONTINUE = 0x18, CODE_NOT_AUTHORIZED = 0x87, END_SILENTLY = -2, OFFLINE_BIT = 32, TEXTS = 6 };
 
-EXPORT int mosq_shim_layout(int what) { return (int)(what == 0 ? sizeof(Head) : what == 1 ? sizeof(Answer) : sizeof(Facts)); }
+EXPORT int mosq_shim_layout(int what) { return (int)(what == 0 ? sizeof(Head) : what == 1 ? sizeof(Answer) : what == 2 ? sizeof(Facts) : sizeof(View)); }
 
 /* ---------------------------------------------------------------- requests */
 
@@ -236,7 +236,7 @@ static Answer *ask_acl(Realm *realm, const Head *head, const View *fields)
 }
 
 /* A message that was changed, between two plugins. */
-typedef struct { char *topic; uint8_t *data, *properties; } Changed;
+typedef struct { char *topic; uint8_t *data, *properties; bool has_properties; } Changed;
 
 static void changed_take(Changed *changed, Call *call)
 {
@@ -256,6 +256,7 @@ static void changed_take(Changed *changed, Call *call)
         call->properties = changed->properties = call->new_properties;
         call->properties_n = call->new_properties_n;
         call->new_properties = NULL;
+        changed->has_properties = true;         /* also if none is left */
     }
     call->changed = call->properties_changed = 0;
 }
@@ -264,7 +265,7 @@ static Answer *ask_message(Realm *realm, const Head *head, const View *fields)
 {
     Call call;
     Texts texts;
-    Changed changed = {NULL, NULL, NULL};
+    Changed changed = {NULL, NULL, NULL, false};
     Answer *answer = NULL;
     int event = head->kind == ASK_MESSAGE_IN ? EVENT_MESSAGE_IN : EVENT_MESSAGE_OUT, asked = 0, result = ERR_SUCCESS;
     memset(&call, 0, sizeof(call));
@@ -300,7 +301,8 @@ static Answer *ask_message(Realm *realm, const Head *head, const View *fields)
         answer = answer_new(head, head->kind, 0, NULL, NULL, 0, NULL, 0);
     }else if(asked){
         answer = answer_new(head, head->kind, 1, call.topic, call.data == NULL ? (const void *)"" : call.data, call.data_n,
-                            changed.properties != NULL ? (const void *)changed.properties : NULL, changed.properties != NULL ? call.properties_n : 0);
+                            !changed.has_properties ? NULL : changed.properties == NULL ? (const void *)"" : changed.properties,
+                            changed.has_properties ? call.properties_n : 0);
         if(answer != NULL){
             answer->qos = (uint8_t)call.qos;
             answer->retain = call.retain != 0;

@@ -131,6 +131,21 @@ EXPORT int mosquitto_property_add_string_pair(mosquitto_property **list, int id,
     return result ? result : append(list, id, TYPE_PAIR, 0, value, n, name, name_n);
 }
 
+static __thread mosquitto_property **held;
+
+mosquitto_property **properties_hold(mosquitto_property **list)
+{
+    mosquitto_property **before = held;
+    held = list;
+    return before;
+}
+
+/* `one` leaves the list whose first property it may be. */
+static void let_go(const mosquitto_property *one, mosquitto_property *rest)
+{
+    if(held != NULL && *held == one) *held = rest;
+}
+
 EXPORT void mosquitto_property_free(mosquitto_property **one)
 {
     if(one != NULL && *one != NULL){
@@ -143,6 +158,7 @@ EXPORT void mosquitto_property_free_all(mosquitto_property **first)
 {
     mosquitto_property *one;
     if(first == NULL) return;
+    if(held != NULL && first != held) let_go(*first, NULL);
     while((one = *first) != NULL){
         *first = one->next;
         release(one);
@@ -169,6 +185,7 @@ EXPORT int mosquitto_property_remove(mosquitto_property **list, const mosquitto_
     if(list == NULL || one == NULL) return ERR_INVAL;
     for(; *list != NULL; list = &(*list)->next){
         if(*list == one){
+            let_go(one, one->next);
             *list = one->next;
             ((mosquitto_property *)one)->next = NULL;
             return ERR_SUCCESS;

@@ -40,18 +40,22 @@ struct mosquitto {
     bool exchanging;
     uint64_t login;                     /* handle of its login, if it was asked about on the loop */
     bool user_set, id_set;              /* a callback of its login has set them */
+    bool completed;                     /* mosquitto_complete_basic_auth has come */
+    bool listed;                        /* a plugin may complete its login: it is in this bucket of `logins`, by `next_named` */
+    size_t bucket;
 };
 
 typedef struct Call Call;
 
 struct mosquitto *client_pin(const Call *call, int event);
 void client_unpin(struct mosquitto *client, int event, int result);
+bool client_waits_twice(const struct mosquitto *client);
 bool client_exchanging(uint64_t connection);            /* an exchange of AUTH packets has begun and not ended */
 void client_exchange(uint64_t connection, bool begun);
 
 /* ---- host.c: plugins, and the calls of their functions */
 
-/* A call of a plugin: what the broker gives and gets. mosq/auth/native_calls.py has the same layout. */
+/* A call of a plugin: what the broker gives and gets. mosq/auth/native/calls.py has the same layout. */
 struct Call {
     const char *client_id, *username, *address, *certificate, *method;
     const char *topic;          /* topic, filter, or the hint of a pre-shared key */
@@ -150,6 +154,7 @@ typedef struct Action {
 
 Action *action_new(int kind);
 void action_put(Action *action);
+void mosq_shim_action_free(Action *action);
 void line_put(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int actions_wait(void);
 
@@ -158,6 +163,8 @@ mosquitto_property *properties_read(const uint8_t *bytes, uint32_t n);
 /* as in a packet, without their length; publish: only what a PUBLISH passes on. NULL and n 0: none. -1: no memory */
 int properties_write(const mosquitto_property *first, bool publish, uint8_t **bytes, uint32_t *n);
 void mosquitto_property_free_all(mosquitto_property **first);
+/* Notes the list of a message while callbacks have it: it no longer begins with a property that they remove or free. Returns the list of before. */
+mosquitto_property **properties_hold(mosquitto_property **list);
 
 /* ---- common.c */
 int mosquitto_validate_utf8(const char *text, int n);

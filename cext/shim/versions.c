@@ -119,6 +119,6 @@ int version_load(Plugin *p)
 
 int version_cleanup(Plugin *p)
 {
-    ((Cleanup)p->functions[F_CLEANUP])(p->userdata, p->options, p->n_options);
-    return ((Security)p->functions[F_SECURITY_CLEANUP])(p->userdata, p->options, p->n_options, false);
+    ((Security)p->functions[F_SECURITY_CLEANUP])(p->userdata, p->options, p->n_options, false);     /* first: the other frees userdata */
+    return ((Cleanup)p->functions[F_CLEANUP])(p->userdata, p->options, p->n_options);
 }

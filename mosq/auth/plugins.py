@@ -97,6 +97,7 @@ class Plugins:
         self._delayed: TTLCache[int, tuple[Any, ...]] = (
             earlier._delayed if earlier else TTLCache(DELAYED_MAX, DELAYED_S + 5))
         self._begun = False
+        self._listener: Any = None              # a native plugin
         self._exchanges_lock: threading.Lock
         self._runners: dict[object, Runner] = {}                # identity of a plugin line -> its runner
         self._is_reload, self._logged = earlier is not None, set[int]()
@@ -242,7 +243,10 @@ class Plugins:
         if not self._begun:
             self._begun = True
             for plugin in self.natives():
+                self._listener = plugin
                 plugin.begin(access)
+        elif self._listener is not None and access is not None:
+            self._listener.listen(access)       # a reload that failed has taken the requests
         if self._to_reload:
             for runner, options in self._to_reload:
                 runner.reload(options)
@@ -459,7 +463,7 @@ class Plugins:
                      place: int, filter: tuple[str, int], deadline: float) -> None:
         """Ask the native plugins from this place on what becomes of a filter, and answer."""
         runners = access.realms[request.security].plugins if request.access >= SUBSCRIBE else []
-        while place < len(runners) and "subscribing" not in runners[place].does:
+        while place < len(runners) and not runners[place].decides_filters:
             place += 1
         if place < len(runners):
             self._put(runners[place], request, deadline,

@@ -55,6 +55,8 @@ class Runner:
         self.deny_special_chars = deny_special_chars
         self.does: frozenset[str] = plugin.methods if self.raw else frozenset(     # type: ignore[attr-defined]
             m for m in METHODS if getattr(type(plugin), m) is not getattr(Plugin, m))
+        # a native plugin that the loop calls was not asked about the filter if it left the access to others
+        self.decides_filters = self.raw and "subscribing" in plugin.offers      # type: ignore[attr-defined]
         self.topics_in = tuple(plugin.topics_in) if "message_in" in self.does else ()
         self.topics_out = tuple(plugin.topics_out) if "message_out" in self.does else ()
         self.does_events = any(event in self.does for event in EVENTS)

@@ -573,6 +573,7 @@ def native_parts(realm: Realm) -> dict[str, "Any"]:
     knowing = [plugin for plugin in plugins if plugin.knows_keys]
     return {"native": True,
             "each": realm.loop_offers("authorize") or any(runner.raw for runner in realm.authorizers),
+            "filters": any(runner.decides_filters for runner in realm.plugins),
             "native_loop": loop_of(realm.loop, realm.undecided()) if realm.loop else None,
             "psk_native": psk_of(knowing) if knowing else None}
 

@@ -83,6 +83,21 @@ def test_logins(compiled, thread):
         assert refused(broker, "late-no") == 0x87
         late = connected(broker, "late", "late")
         late.expect_nothing()
+        connected(broker, "early", "early").expect_nothing()
+
+
+def test_a_second_login_with_the_id_of_one_that_waits_is_refused(compiled, thread):
+    with Broker(config(compiled("events"), "basic", thread)) as broker:
+        first, second = opened(broker, 5), opened(broker, 5)
+        first.send(Connect("same", username="hold"))
+        logged(broker, "login same as hold")
+        second.send(Connect("same", username="hold"))
+        second.expect_closed()
+        logged(broker, "Client same is refused: a plugin has not yet decided about another login with this client id.")
+        connected(broker, "other", "ann")
+        first.sock.setblocking(False)
+        with pytest.raises(BlockingIOError):        # it still waits for its answer
+            first.sock.recv(1)
 
 
 def test_a_deferred_login_continues_with_the_password_file(compiled, thread, tmp_path):
@@ -158,6 +173,14 @@ def test_messages_are_changed_and_dropped(compiled, thread):
         wire.expect_packet(Publish("out/change", b"cyz", props=((3, "text"),)))
         wire.send(Publish("in/same", b"same", props=((3, "text"),)))
         wire.expect_packet(Publish("in/same", b"same", props=((3, "text"),)))
+        wire.send(Publish("in/strip", b"x", props=((3, "text"), (USER, ("a", "b")))))
+        wire.expect_packet(Publish("in/strip", b"x"))
+        wire.send(Publish("out/remove", b"x", props=((3, "text"), (USER, ("a", "b")))))
+        wire.expect_packet(Publish("out/remove", b"x", props=((USER, ("a", "b")),)))
+        wire.send(Publish("out/remove", b"x", props=((3, "text"),)))
+        wire.expect_packet(Publish("out/remove", b"x"))
+        wire.send(Publish("in/longer", b"four"))
+        wire.expect_packet(Publish("in/longer", b"four"))
         wire.expect_nothing()
 
 
@@ -174,6 +197,30 @@ def test_subscriptions_are_changed_and_denied(compiled, thread, events):
         wire.expect_nothing()
         wire.send(Unsubscribe(2, ("sub/old", "sub/other", "sub/new")))
         wire.expect_packet(Unsuback(2, (0x11, 0, 0)))
+        wire.send(Subscribe(3, (("sub/old", 1), ("sub/no", 0))))
+        wire.expect_packet(Suback(3, (1, 0x87)))
+        wire.send(Publish("sub/old", b"x"), Publish("sub/new", b"again"))
+        wire.expect_packet(Publish("sub/new", b"again"))
+
+
+def test_a_changed_filter_keeps_its_group(compiled, thread):
+    with Broker(config(compiled("events"), "subscribe", thread)) as broker:
+        wires = [connected(broker, f"c{i}") for i in range(2)]
+        for wire in wires:
+            wire.send(Subscribe(1, (("$share/g/sub/old", 0),)))
+            wire.expect_packet(Suback(1, (0,)))
+        wires[0].send(*(Publish("sub/new", b"x", 1, mid) for mid in range(1, 11)))
+        wires[1].send(Publish("end", b"x", 1, 1))
+        packets = [wires[1].read_packet() for _ in range(6)] + [wires[0].read_packet() for _ in range(15)]
+        assert sum(isinstance(one, Publish) for one in packets) == 10
+
+
+def test_filters_are_asked_about_if_the_rules_decide_about_access(compiled, thread):
+    files = {"acl": "topic readwrite defer/#\n"}
+    with Broker(config(compiled("events"), "subscribe,acl", thread, "acl_file {dir}/acl\n"), files) as broker:
+        wire = connected(broker)
+        wire.send(Subscribe(1, (("defer/no", 0), ("defer/yes", 0))))
+        wire.expect_packet(Suback(1, (0x87, 0)))
 
 
 def test_events_of_clients(compiled, thread):
@@ -245,6 +292,7 @@ def test_a_reload_passes_the_new_options(compiled, thread):
         broker.config.write_text(text + "plugin_opt_answer 42\n")
         broker.send_signal(signal.SIGHUP)
         logged(broker, "reload with answer=42")
+        assert "first option reload,basic" in broker.log()
         assert broker.log().count("Loading plugin: ") == 1
         connected(broker)
 

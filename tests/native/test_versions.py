@@ -41,6 +41,8 @@ def test_older_versions(compiled, version, thread):
             wire = opened(broker, 5)
             wire.send(Connect("e", props=((21, "simple"),)))
             assert wire.read_packet().rc == 0
+        assert broker.stop() == 0
+        assert 0 < broker.log().find("security of old ends, reload 0") < broker.log().find("old is cleaned up")
 
 
 def start(tmp_path, lines):

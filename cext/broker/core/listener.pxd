@@ -29,6 +29,7 @@ ctypedef struct Security:
     uint8_t events                      # 1: plugins receive events of clients
     uint8_t native                      # 1: there are native plugins: requests contain the facts about the client
     uint8_t each                        # 1: a native plugin decides about each message: requests contain it, and no verdict is remembered
+    uint8_t filters                     # 1: a native plugin may change filters: no verdict about a filter is remembered
     void* native_realm                  # native plugins that are called on the loop; NULL: none
     void* native_ask                    # how they are called: native_ask_fn
     Acl* transform_in                   # topics (as access to read) of messages that a plugin changes; NULL: none

@@ -34,7 +34,7 @@ from cext.broker.packets.handle_control cimport control_answered
 from cext.broker.persist.publication cimport publication_fini, publication_init
 from cext.broker.routing.deliver cimport deliver, deliver_gated
 from cext.broker.routing.plugin_gate cimport (
-    plugin_gate_answered, plugin_gate_changed, plugin_gate_learn, plugin_gate_settled, plugin_gate_waiting,
+    ACL_SUBSCRIBE, plugin_gate_answered, plugin_gate_changed, plugin_gate_learn, plugin_gate_settled, plugin_gate_waiting,
 )
 from cext.broker.routing.retain cimport retain_store
 from cext.broker.routing.route cimport route
@@ -139,7 +139,8 @@ cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const AuthAnswer* 
     if a != NULL:                # without an answer it is denied, but the broker may ask again
         allowed = plugin_gate_settled(b, s, topic, q.access, a.verdict)
         if (q.session == NULL or q.turn == s.access_turn) and (
-                q.purpose >= FOR_WILL or s.security == NULL or not session_security(s).each):
+                q.purpose >= FOR_WILL or s.security == NULL or not session_security(s).each) and (
+                q.access < ACL_SUBSCRIBE or s.security == NULL or not session_security(s).filters):
             plugin_gate_learn(b, s, topic, q.access, allowed)
     if q.purpose == FOR_PACKET and c != NULL:
         packet_answered(b, c, q, allowed, a)

@@ -9,7 +9,7 @@ verdicts, so the next packet on the same topic causes no auth request.
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
@@ -25,11 +25,12 @@ from cext.broker.core.pending_packet cimport (
 )
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.subscription cimport parse_mounted
-from cext.broker.routing.plugin_gate cimport ACL_SUBSCRIBE, plugin_gate_known
+from cext.broker.routing.plugin_gate cimport ACL_SUBSCRIBE, plugin_gate_known, plugin_gate_verdict
 from cext.broker.rules.acl cimport ACL_ANONYMOUS, ACL_READ, ACL_WRITE, acl_allows, topic_reserved
 from cext.codec.decode cimport Publish, Subscribe, SubscribeItem, subscribe_next, unsubscribe_next
 from cext.codec.frame cimport V5
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
+from cext.codec.utf8 cimport utf8_check
 from cext.net.conn_state cimport CONN_PAUSED
 from cext.session.message cimport Message, message_new, message_unref
 from cext.topic.name cimport Filter
@@ -160,7 +161,7 @@ cdef void filter_decide(Broker* b, Client* c, SubscribeItem* item, uint32_t i, u
     cdef int verdict
     k.verdicts[i] = FILTER_ALLOWED          # the handler finds out that it is no valid filter
     if parse_mounted(c, item.filter, &f, &owned) == 0:
-        verdict = plugin_gate_known(b, c.session, f.filter, access)
+        verdict = -1 if session_security(c.session).filters else plugin_gate_verdict(b, c.session, f.filter, access)
         if verdict < 0:
             k.verdicts[i] = 0
             q = auth_request_new(b, ASK_ACL, c, NULL, NULL)
@@ -171,7 +172,7 @@ cdef void filter_decide(Broker* b, Client* c, SubscribeItem* item, uint32_t i, u
             else:
                 q.purpose = FOR_PACKET
                 q.access = access
-                q.qos = item.options if session_security(c.session).each else item.options & 3
+                q.qos = item.options if session_security(c.session).filters else item.options & 3
                 q.item = i
                 k.n_open += 1
                 auth_request_send(b, q)
@@ -192,6 +193,9 @@ cdef void filter_change(Client* c, uint32_t i, const AuthAnswer* a) noexcept nog
     if k.changed == NULL or a.text.n < mount.n or (mount.n and memcmp(a.text.p, mount.p, mount.n)):
         k.verdicts[i] = FILTER_DENIED            # a plugin cannot leave the mount point
         return
+    if a.text.n - mount.n > 0xFFFF or utf8_check(a.text.p, a.text.n) != 0:
+        k.verdicts[i] = FILTER_DENIED
+        return
     bytes = <uint8_t*>malloc(a.text.n + <size_t>1)
     if bytes == NULL:
         k.verdicts[i] = FILTER_DENIED
@@ -202,10 +206,34 @@ cdef void filter_change(Client* c, uint32_t i, const AuthAnswer* a) noexcept nog
     k.changed[i].n = a.text.n - mount.n + 1
 
 
+cdef void filter_regroup(Owned* changed, View was) noexcept nogil:
+    """Put $share/GROUP/ in front of a changed filter, if the filter of the packet has it: plugins do not see it."""
+    cdef const uint8_t* slash
+    cdef uint8_t* bytes
+    cdef uint32_t n
+    if was.n < 7 or memcmp(was.p, <const char*>b"$share/", 7) or (changed.n > 7 and memcmp(changed.p + 1, <const char*>b"$share/", 7) == 0):
+        return
+    slash = <const uint8_t*>memchr(was.p + 7, c'/', was.n - 7)
+    if slash == NULL:
+        return
+    n = <uint32_t>(slash + 1 - was.p)
+    bytes = <uint8_t*>malloc(<size_t>changed.n + n)
+    if bytes == NULL:
+        changed.n = 1            # no filter: it is invalid
+        return
+    bytes[0] = changed.p[0]
+    memcpy(bytes + 1, was.p, n)
+    memcpy(bytes + 1 + n, changed.p + 1, changed.n - 1)
+    free(changed.p)
+    changed.p = bytes
+    changed.n += n
+
+
 cdef bint filter_changed(Client* c, uint32_t i, SubscribeItem* item) noexcept nogil:
     cdef PendingPacket* k = c.pending_packet
     if k == NULL or k.changed == NULL or k.changed[i].p == NULL:
         return 0
+    filter_regroup(&k.changed[i], item.filter)
     item.options = k.changed[i].p[0]
     item.filter.p = k.changed[i].p + 1
     item.filter.n = k.changed[i].n - 1

@@ -306,11 +306,15 @@ class NativePlugin(Plugin):
 
     def begin(self, sink: "Any") -> None:
         """Start the plugin's ticks and the taking of its requests, once its configuration is in force."""
-        self._host.sink = sink
+        self.listen(sink)
         self._host.start()
         if calls.TICK in self.events and self._ticker is None:
             self._ticker = threading.Thread(target=self._tick_on, name=f"mosq-tick-{self.shown}"[:40], daemon=True)
             self._ticker.start()
+
+    def listen(self, sink: "Any") -> None:
+        """Send the plugins' requests to `sink` from now on."""
+        self._host.sink = sink
 
     def _tick_on(self) -> None:
         done = threading.Event()

@@ -32,10 +32,11 @@ def load_native(access: "Any", line: "Line", pool: "Pool") -> NativePlugin:
     return NativePlugin(line, pool)
 
 
-def loop_of(plugins: "list[NativePlugin]", undecided: int) -> tuple[int, int]:
-    """Return the addresses of a realm with these plugins, and of the function that the data plane's loop calls. A realm
-    is never freed: an earlier configuration may still be in use."""
-    return _realm(plugins, undecided), calls.address_of(host().shim, "ask")
+def loop_of(plugins: "list[NativePlugin]", undecided: int) -> tuple[int, int, tuple[int, ...]]:
+    """Return the addresses of a realm with these plugins, and of the function that the data plane's loop calls, and the
+    sizes of the structs that it expects. A realm is never freed: an earlier configuration may still be in use."""
+    shim = host().shim
+    return _realm(plugins, undecided), calls.address_of(shim, "ask"), tuple(shim.mosq_shim_layout(i) for i in range(4))
 
 
 def psk_of(plugins: "list[NativePlugin]") -> tuple[int, int]:

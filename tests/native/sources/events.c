@@ -4,6 +4,7 @@
 static Plugin *me;
 static char *late_id;
 static int ticks;
+static const char *first_option;
 
 static int on_basic_auth(int event, void *data, void *userdata)
 {
@@ -21,6 +22,11 @@ static int on_basic_auth(int event, void *data, void *userdata)
     if(!strcmp(name, "alias")) return mosquitto_set_username(d->client, "ann");
     if(!strcmp(name, "crash")) *(volatile int *)0 = 1;
     if(!strcmp(id, "old-id")) return mosquitto_set_clientid(d->client, "new-id");
+    if(!strcmp(name, "hold")) return ERR_AUTH_DELAYED;
+    if(!strcmp(name, "early")){
+        mosquitto_complete_basic_auth(id, ERR_SUCCESS);
+        return ERR_AUTH_DELAYED;
+    }
     if(!strcmp(name, "late") || !strcmp(name, "late-no")){
         late_id = strdup(id);
         ticks = !strcmp(name, "late") ? 3 : -3;
@@ -51,6 +57,7 @@ static int on_acl(int event, void *data, void *userdata)
     int result = ERR_SUCCESS;
     (void)event;
     (void)userdata;
+    if(!strncmp(d->topic, "defer/", 6)) return ERR_PLUGIN_DEFER;
     if(!strncmp(d->topic, "forbidden", 9)) result = ERR_ACL_DENIED;
     if(d->access == ACCESS_WRITE && d->payloadlen == 6 && !memcmp(d->payload, "secret", 6)) result = ERR_ACL_DENIED;
     if(d->access == ACCESS_READ && d->payloadlen == 4 && !memcmp(d->payload, "hide", 4)) result = ERR_ACL_DENIED;
@@ -80,6 +87,8 @@ static int on_message_in(int event, void *data, void *userdata)
     (void)event;
     (void)userdata;
     if(!strcmp(d->topic, "in/drop")) return ERR_ACL_DENIED;
+    if(!strcmp(d->topic, "in/strip")) mosquitto_property_free_all(&d->properties);
+    if(!strcmp(d->topic, "in/longer")) d->payloadlen = 100000;
     if(strcmp(d->topic, "in/change")) return ERR_SUCCESS;
     d->topic = mosquitto_strdup("in/changed");
     d->payload = mosquitto_strdup("new");
@@ -91,9 +100,11 @@ static int on_message_in(int event, void *data, void *userdata)
 static int on_message_out(int event, void *data, void *userdata)
 {
     struct mosquitto_evt_message *d = data;
+    mosquitto_property *one = d->properties;
     (void)event;
     (void)userdata;
     if(!strcmp(d->topic, "out/drop")) return ERR_ACL_DENIED;
+    if(!strcmp(d->topic, "out/remove") && mosquitto_property_remove(&d->properties, one) == 0) mosquitto_property_free(&one);
     if(!strcmp(d->topic, "out/change") && d->payloadlen) ((char *)d->payload)[0] = mosquitto_client_id(d->client)[0];
     return ERR_SUCCESS;
 }
@@ -102,7 +113,7 @@ static int on_subscribe(int event, void *data, void *userdata)
 {
     struct mosquitto_evt_subscribe *d = data;
     (void)userdata;
-    if(!strcmp(d->data.topic_filter, "sub/no")) return ERR_ACL_DENIED;
+    if(!strcmp(d->data.topic_filter, "sub/no") || !strcmp(d->data.topic_filter, "defer/no")) return ERR_ACL_DENIED;
     if(!strcmp(d->data.topic_filter, "sub/old")){
         d->data.topic_filter = mosquitto_strdup(event == EVENT_SUBSCRIBE ? "sub/new" : "sub/none");
         d->data.options = 0;
@@ -167,6 +178,7 @@ static int on_reload(int event, void *data, void *userdata)
     struct mosquitto_evt_reload *d = data;
     (void)event;
     (void)userdata;
+    mosquitto_log_printf(LEVEL_INFO, "first option %s", first_option);
     for(int i = 0; i < d->option_count; i++) mosquitto_log_printf(LEVEL_INFO, "reload with %s=%s", d->options[i].key, d->options[i].value);
     return ERR_SUCCESS;
 }
@@ -190,6 +202,7 @@ int mosquitto_plugin_init(Plugin *identifier, void **userdata, struct mosquitto_
     int result;
     me = identifier;
     *userdata = &ticks;
+    if(n) first_option = options[0].value;
     mosquitto_log_printf(LEVEL_INFO, "initialized by user %d", (int)geteuid());
     for(int i = 0; i < n; i++){
         if(!strcmp(options[i].key, "events")) wanted = options[i].value;

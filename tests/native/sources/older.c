@@ -19,6 +19,7 @@ int mosquitto_auth_plugin_cleanup(void *userdata, struct mosquitto_opt *options,
 {
     (void)options;
     (void)n;
+    mosquitto_log_printf(LEVEL_INFO, "%s is cleaned up", (char *)userdata);
     free(userdata);
     return 0;
 }
@@ -34,10 +35,9 @@ int mosquitto_auth_security_init(void *userdata, struct mosquitto_opt *options, 
 #if LEAVE_OUT != 3
 int mosquitto_auth_security_cleanup(void *userdata, struct mosquitto_opt *options, int n, bool reload)
 {
-    (void)userdata;
     (void)options;
     (void)n;
-    (void)reload;
+    mosquitto_log_printf(LEVEL_INFO, "security of %s ends, reload %d", (char *)userdata, reload);
     return 0;
 }
 #endif

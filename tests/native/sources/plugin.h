@@ -31,6 +31,9 @@ int mosquitto_broker_publish_copy(const char *, const char *, int, const void *,
 int mosquitto_broker_publish(const char *, const char *, int, void *, int, bool, mosquitto_property *);
 int mosquitto_property_add_string_pair(mosquitto_property **, int, const char *, const char *);
 const mosquitto_property *mosquitto_property_read_string_pair(const mosquitto_property *, int, char **, char **, bool);
+int mosquitto_property_remove(mosquitto_property **, const mosquitto_property *);
+void mosquitto_property_free(mosquitto_property **);
+void mosquitto_property_free_all(mosquitto_property **);
 char *mosquitto_strdup(const char *);
 void mosquitto_free(void *);
 
