@@ -98,6 +98,7 @@ def test_a_crash_names_the_plugin_in_the_last_line(compiled, tmp_path):
     assert f"Error: Plugin {path.name} crashed with signal 11 in init; the broker ends." in last and last in output
 
 
+@pytest.mark.timing             # a sanitizer writes its report behind the last line of the log
 @pytest.mark.parametrize("thread", ("own", "loop"))
 def test_a_crash_in_a_callback(compiled, thread):
     with Broker(config(compiled("events"), "basic", thread)) as broker:
