@@ -222,8 +222,8 @@ def load_now(names: tuple[str, ...] = LOADED_LATER) -> None:
     for name in names:
         try:
             __import__(name)
-        except ImportError:     # an optional module; its first use reports the error
-            pass
+        except (ImportError, OSError):
+            pass                # an optional module, or one that cannot be read now: its first use reports the error
 
 
 def become(account: Account, files: "list[str] | tuple[()]" = ()) -> None:
