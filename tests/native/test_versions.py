@@ -90,6 +90,7 @@ def test_the_status_of_a_failed_initialization_is_that_of_the_broker(compiled, t
     assert status == 7 and "Error: Plugin returned 7 when initialising." in output
 
 
+@pytest.mark.timing             # a sanitizer writes a report about the crash
 def test_a_crash_names_the_plugin_in_the_last_line(compiled, tmp_path):
     path = compiled("odd", WHAT=1)
     status, output = start(tmp_path, f"plugin {path}\nlog_dest file {tmp_path}/log\n")
@@ -98,7 +99,7 @@ def test_a_crash_names_the_plugin_in_the_last_line(compiled, tmp_path):
     assert f"Error: Plugin {path.name} crashed with signal 11 in init; the broker ends." in last and last in output
 
 
-@pytest.mark.timing             # a sanitizer writes its report behind the last line of the log
+@pytest.mark.timing             # the same
 @pytest.mark.parametrize("thread", ("own", "loop"))
 def test_a_crash_in_a_callback(compiled, thread):
     with Broker(config(compiled("events"), "basic", thread)) as broker:
