@@ -384,8 +384,6 @@ void call_clear(Call *call)
 
 EXPORT void mosq_shim_call_clear(Call *call) { call_clear(call); }
 
-static bool undecided(int result) { return result == ERR_PLUGIN_DEFER || result == ERR_PLUGIN_IGNORE; }
-
 /* The next callback of an event; NULL: none. */
 static Registered *next_of(Registered *one, int event)
 {

@@ -98,7 +98,6 @@ static int refusal(int result)
     return result > 0 && result < 256 && memchr(CODES, result, sizeof(CODES)) != NULL ? result : END_SILENTLY;
 }
 
-static bool undecided(int result) { return result == ERR_PLUGIN_DEFER || result == ERR_PLUGIN_IGNORE; }
 static bool wants(Plugin *p, int event) { return __atomic_load_n(&p->events, __ATOMIC_ACQUIRE) >> event & 1; }
 
 /* ---------------------------------------------------------------- kinds of requests */

@@ -171,4 +171,7 @@ int mosquitto_validate_utf8(const char *text, int n);
 long now_s(void);
 int64_t now_ms(void);
 
+/* The plugin leaves the decision to others. */
+static inline bool undecided(int result) { return result == ERR_PLUGIN_DEFER || result == ERR_PLUGIN_IGNORE; }
+
 #endif

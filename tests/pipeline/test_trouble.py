@@ -127,8 +127,8 @@ def test_the_death_of_the_jvm_has_many_texts() -> None:
         found = error
     assert trouble.explained(found) == trouble.JVM_GONE
     assert trouble.explained(EOFError()) is None, "an end of another file is not the JVM's"
-    told = trouble.explained(ConnectionRefusedError(111, "Connection refused"))
-    assert told is not None and told.startswith("a connection to another program failed"), "a broker refused it, and not the JVM"
+    reason = trouble.explained(ConnectionRefusedError(111, "Connection refused"))
+    assert reason is not None and reason.startswith("a connection to another program failed"), "another program refused the connection, not the JVM"
     for said in ("An error occurred while trying to connect to the Java server (127.0.0.1:40000)",
                  "An error occurred while calling o85.awaitTermination"):       # the answer ended before it named an exception
         assert trouble.explained(Exception(said)) == trouble.JVM_GONE
