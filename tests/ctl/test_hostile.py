@@ -13,7 +13,7 @@ from mosq.server.admin import broker, inspect
 from mosq.server.admin.control import Requester
 from mosq.config.embedded import embedded_config
 from mosq.tools.ctl.command import MODULES
-from mosq.records import SessionDetail, SessionSlice, SessionSubscription, SlowClient
+from mosq.records import SessionDetail, SessionSlice, SessionSubscription, SlowSlice
 from tests.harness.control import asked
 from tests.harness.effort import tries
 
@@ -44,8 +44,8 @@ class Engine:
     def hot(self, what: str) -> None:
         return None
 
-    def slow(self, position: int, limits: tuple[int, ...]) -> tuple[list[SlowClient], int]:
-        return [], 0
+    def slow(self, position: int, limits: tuple[int, ...]) -> SlowSlice:
+        return SlowSlice([], 0, 0, 0, 0)
 
     def stats(self) -> dict[str, int]:
         return {"disk_trouble": 0, **{name: 0 for names in inspect.GROUPS.values() for name in names}}

@@ -226,8 +226,10 @@ def test_clients_with_wills_connect_while_the_disk_fails(faulty: Kept, faults: F
     faults.heal()
     assert pub.read_packet() == Puback(1)
     until(lambda: "The store is written again" in faulty.log())
+    pub.send(Publish("w", b"last", 1, 2))
+    assert pub.read_packet() == Puback(2)        # the store has the will that is before it
     faulty.kill()
-    assert words(faulty) == [b"first", b"left", b"recorded"]
+    assert words(faulty) == [b"first", b"left", b"last", b"recorded"]
     early.close()
 
 
