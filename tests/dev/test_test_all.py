@@ -48,6 +48,16 @@ def test_a_failed_part_is_reported_and_the_next_parts_run(table: Path) -> None:
     assert results(lines) == ["bad: FAILED (status 1)", "one: passed"]
 
 
+def test_the_failures_of_a_part_are_repeated_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("#!/bin/sh\necho 'FAILED tests/x.py::test_x'\nseq 100\nexit 1\n")
+    (tmp_path / "script").chmod(0o755)
+    path = tmp_path / "parts"
+    path.write_text(f"bad | 5 | {tmp_path}/script | fails\ngood | 5 | seq 3 | passes\n")
+    status, lines = run(path, "bad", "good")
+    repeated = lines[lines.index("=== bad failed:") + 1:lines.index("=== parts")]
+    assert status == 1 and repeated == ["FAILED tests/x.py::test_x", *map(str, range(81, 101))]
+
+
 @pytest.mark.parametrize(("first", "order"), [(1, ["one", "two", "bad", "big"]), (3, ["bad", "big", "one", "two"]), (7, ["bad", "big", "one", "two"])])
 def test_parts_run_in_turn_and_parts_that_do_not_fit_are_omitted(table: Path, first: int, order: list[str]) -> None:
     status, lines = run(table, "--seconds", "100", "--first", str(first))
