@@ -221,7 +221,7 @@ cdef int publish_props(const uint8_t* p, const uint8_t* end, Publish* out) noexc
     return 0
 
 
-cdef int decode_publish(const Frame* f, int version, Publish* out) noexcept nogil:
+cdef inline int decode_publish(const Frame* f, int version, Publish* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
     cdef uint32_t flags = f.first & 15
