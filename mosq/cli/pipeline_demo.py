@@ -5,6 +5,7 @@ Everything lies in one folder, which stays.
 
 import contextlib
 import itertools
+import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from mosq.pipeline.runs import jobs, status
 from mosq.pipeline.runs.fleet import AWAY, BUSY, PAUSED, SILENT, Fleet
 from mosq.pipeline.runs.live import Live
 from mosq.tools.bench.started import free_port
+from mosq.tools.tied import tied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +104,9 @@ def _broker(folder: Path, port: int, topics: str) -> "subprocess.Popen[bytes]":
     user = "user root\n" if os.geteuid() == 0 else ""  # otherwise it could not write to the folder
     (home / "mosquitto.conf").write_text(BROKER.format(port=port, folder=home, user=user, topics=topics))
     process = subprocess.Popen(
-        [sys.executable, "-m", "mosq", "-c", str(home / "mosquitto.conf")], stdin=subprocess.DEVNULL
+        tied([sys.executable, "-m", "mosq", "-c", str(home / "mosquitto.conf")]),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C ends the sending; the broker goes on until its records are read
     )
     until = time.monotonic() + START_S
     while True:
@@ -117,13 +121,22 @@ def _broker(folder: Path, port: int, topics: str) -> "subprocess.Popen[bytes]":
 
 
 def _while_the_fleet_sends(spark: Any, found: settings.Settings, live: Live, lock: Lock, seconds: int) -> None:
+    ended = threading.Event()
     with jobs.stopped_by_signals() as stop:
+        signal.signal(signal.SIGTERM, lambda number, frame: (ended.set(), stop.set()))
         timer = threading.Timer(seconds, stop.set)
         timer.start()
         try:
             jobs.run(spark, found, log=live.log, report=live.report, stop=stop, lock=lock)
         finally:
             timer.cancel()
+    if ended.is_set():
+        _end()
+
+
+def _end(*signalled: object) -> None:
+    """End the demo, its broker and its cluster because of SIGTERM. SIGINT ends only the sending: the report follows."""
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 @click.command()
@@ -141,6 +154,7 @@ def demo(seconds: int, devices: int, data: str, where: str, master: str, cluster
     """
     from mosq.pipeline.cluster.standalone import Standalone
 
+    signal.signal(signal.SIGTERM, _end)
     scene = _scene(data, seconds, devices)
     folder = _made(where)
     with Standalone(folder / "cluster") if cluster else contextlib.nullcontext() as started:

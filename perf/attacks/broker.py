@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from mosq.tools.bench.started import free_port
+from mosq.tools.tied import tied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 START_S, STOP_S = 60.0, 20.0
 ITERATIONS = 101  # of the hash of the only password; as mosquitto_passwd
-# prefix of the broker's command: the kernel kills the broker if this program is killed
-TIED = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
 PLUGIN = "/usr/lib/*/mosquitto_dynamic_security.so"
 LISTENER = {
     "tls": "certfile {certs}/broker.crt\nkeyfile {certs}/broker.key\n",
@@ -169,7 +168,7 @@ class Broker:
         self.log = self.folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", TIED, *command, "-c", str(config)],
+                tied([*command, "-c", str(config)]),
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from mosq.tools.bench.started import free_port
+from mosq.tools.tied import tied
 from perf.lab.peers import made
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 CONNECT = b"\x10\x11\0\x04MQTT\x04\x02\0\x0a\0\x05mlab0"
 STOP_S = 10.0
-# prefix of the broker's command: the kernel kills the broker with the lab (prctl PR_SET_PDEATHSIG, SIGKILL survives
-# exec)
-TIED = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
 OWN_FOLDERS = ("etc", "data", "log")        # real folders of a shadow; all others are links
 
 
@@ -63,7 +61,7 @@ class Broker:
         with self.log.open("wb") as output, on_core(self.core):
             try:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", TIED, *one.command], cwd=folder,
+                    tied(one.command), cwd=folder,
                     env={**os.environ, **one.environment}, stdin=subprocess.DEVNULL, stdout=output,
                     stderr=subprocess.STDOUT, start_new_session=True)
             except OSError as error:

@@ -22,9 +22,11 @@ from mosq.pipeline import MosqPipelineError, settings
 from mosq.pipeline.cluster import package, probe
 from mosq.pipeline.runs import progress, verify
 from tests.durable.test_restart import Kept
+from tests.harness.effort import TIMEOUT_S
+from tests.harness.faults import until
 from tests.pipeline import clusters, kills
 from tests.pipeline.journals import Journal
-from tests.pipeline.processes import ROOT, Killed
+from tests.pipeline.processes import ROOT, Killed, command_line, descendants
 from tests.pipeline.test_trouble import command
 from tests.streams.journalled import folder, keeping
 
@@ -236,3 +238,20 @@ def kill_all(running: clusters.Cluster, driver: Killed, found: settings.Settings
     kills.wait_for_batches(driver, found, 3)
     driver.kill()
     return killed
+
+
+@pytest.mark.part("cluster")
+@pytest.mark.parametrize(("number", "line", "status"), [
+    (signal.SIGTERM, "starting Spark", 143), (signal.SIGTERM, "batch 0", 143), (signal.SIGKILL, "starting Spark", -9)])
+def test_the_demos_cluster_and_broker_end_with_it(tmp_path: Path, number: signal.Signals, line: str, status: int) -> None:
+    """Master and workers went on for ever."""
+    command = [sys.executable, "-m", "mosq.cli.pipeline_demo", "--cluster", "--devices", "5", "--dir", str(tmp_path / "demo")]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as demo:
+        assert demo.stderr is not None
+        assert any(one.startswith(line) for one in demo.stderr)
+        pids = list(descendants(demo.pid))
+        programs = " ".join(map(command_line, pids))
+        assert all(what in programs for what in ("master.Master", "worker-1", "worker-2", "mosquitto.conf"))
+        demo.send_signal(number)
+        assert demo.wait(TIMEOUT_S) == status
+    until(lambda: not any(map(command_line, pids)))

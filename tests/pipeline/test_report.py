@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,6 +112,17 @@ def test_alarms_are_on_top(made: Tables, spark: SparkSession) -> None:
     good = about_sessions.audit(gold.tables(spark, wrong=False))
     assert good.warnings == [] and good.notes[0].startswith("All 5 sessions add up: ")
     assert "dropped" in good.notes[0].partition(" or waits. ")[2]
+
+
+def test_the_head_names_what_is_missing_for_the_audit(made: Tables, spark: SparkSession, tmp_path: Path) -> None:
+    """With events of clients that have no persistent session, the head said that the events are missing."""
+    none = spark.createDataFrame(gold.arrow()["audit"].slice(0, 0))
+    for name, shown, reason in (
+            ("clients", {"audit": none, "churn": made.gold["churn"]}, "the broker's events name no persistent session"),
+            ("nothing", {"audit": none}, "it needs the broker's events: stream_events true")):
+        write(tmp_path / name, "", Tables(shown), lambda step: None)
+        html = unescape((tmp_path / name / "report.html").read_text())
+        assert html.index(f"No accounts of sessions: {reason}.") < html.index("<section")
 
 
 def test_devices_are_offline_silent_or_unusual(made: Tables) -> None:

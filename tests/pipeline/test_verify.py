@@ -21,7 +21,7 @@ from mosq.pipeline import MosqPipelineError, settings
 from mosq.pipeline.lake import upkeep
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
-from mosq.pipeline.runs import progress, tending, verify, versions
+from mosq.pipeline.runs import progress, removed, tending, verify, versions
 from tests.pipeline.batches import Batches
 from tests.pipeline.journals import Journal
 from tests.pipeline.test_sparkplug import metric, text, varint
@@ -275,6 +275,26 @@ def test_a_merge_of_files_changes_nothing(run: Site) -> None:
     before = run.found()
     assert upkeep.merge_files(run.table("bronze"), upkeep.Plan(at_least=2))[0]
     assert run.found() == before
+
+
+@pytest.mark.parametrize("by_command", [True, False])
+def test_the_records_of_deletions_are_merged(run: Site, by_command: bool) -> None:
+    """Each erasure added a file that nothing merged."""
+    for _ in range(upkeep.AT_LEAST):
+        removed.record(run.settings, run.table("bronze"), pc.field("client_id") == "c2", None)
+    before = removed.read(run.settings)
+    assert len(run.table(removed.NAME).files()) == upkeep.AT_LEAST
+    if by_command:
+        assert f"removed: {upkeep.AT_LEAST} files merged into 1" in list(tending.compact_all(run.settings))
+    else:
+        progress.put(run.settings.checkpoints / tending.DONE, {"at": 0.0, "full_at": 0.0})      # the last ones are long ago
+        batches = Batches(run.settings)
+        while batches.jobs.tending.is_due():
+            batches.jobs.tending.step(batches.jobs.state)
+    assert len(run.table(removed.NAME).files()) == 1 and len(before) > upkeep.AT_LEAST
+    assert sorted(map(str, removed.read(run.settings))) == sorted(map(str, before))
+    removed.record(run.settings, run.table("bronze"), pc.field("client_id") == "c1", None)
+    assert len(removed.read(run.settings)) > len(before)
 
 
 def test_a_first_run_on_a_journal_that_retention_has_shortened(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Start a standalone Spark cluster on this machine, from the classes of pyspark: for the demo and for tests.
 
-pyspark has no scripts for it, but all classes. The cluster has no login: it listens on the given addresses only.
+pyspark has no scripts for it, but all classes. The cluster has no login: it listens on the given addresses only. The
+kernel kills master and workers with this process; executors end with their worker.
 """
 
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError, java
+from mosq.tools.tied import tied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +76,7 @@ class Standalone:
         }
         program = [str(java.find() or "java"), "-Xmx256m", *JVM, "-cp", f"{self.home}/jars/*"]
         self.processes[number] = subprocess.Popen(
-            [*self.before[number], *program, name, *arguments],
+            tied([*self.before[number], *program, name, *arguments]),
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -66,16 +66,15 @@ def tend(table: Table, plan: Plan) -> str:
 
 
 def merge_files(table: Table, plan: Plan) -> tuple[int, int]:
-    """Merge small files of each date; return how many became how many."""
-    if not table.partition_by:
-        return 0, 0
-    if is_windowed(table.schema):
+    """Merge small files of each date, or of the whole table if it has no dates; return how many became how many."""
+    if table.partition_by and is_windowed(table.schema):
         return _merge_windows(table, plan)
     adds = table.adds()
     merged = into = 0
-    for date in _many(adds, plan.at_least, plan.newest_at_least):
-        files = [add for add in _small(adds).to_pylist() if add[f"partition.{DATE}"] == date]
-        if plan.newest_at_least and date == _newest(adds):
+    newest_at_least = plan.newest_at_least if table.partition_by else 0
+    for date in _many(adds, plan.at_least, newest_at_least):
+        files = [add for add in _small(adds).to_pylist() if add.get(f"partition.{DATE}") == date]
+        if newest_at_least and date == _newest(adds):
             files = _doubling(files, "size_bytes")
         for group in _groups(files, "size_bytes", TARGET_BYTES):
             with plain(table.place.uri):
@@ -92,9 +91,10 @@ def _small(adds: pa.Table) -> pa.Table:
 def _many(adds: pa.Table, at_least: int, newest_at_least: int = 0) -> list[datetime.date | None]:
     """Return the dates that have at least that many small files; the newest date may need more."""
     n: dict[datetime.date | None, int] = {}
-    for date in _small(adds)[f"partition.{DATE}"].to_pylist():
+    for add in _small(adds).to_pylist():
+        date = add.get(f"partition.{DATE}")
         n[date] = n.get(date, 0) + 1
-    least = {_newest(adds): max(at_least, newest_at_least)}
+    least = {_newest(adds): max(at_least, newest_at_least)} if newest_at_least else {}
     return [date for date, count in n.items() if count >= least.get(date, at_least)]
 
 
@@ -197,15 +197,21 @@ def _exchanged(
     from deltalake.transaction import AddAction, RemoveAction
 
     now, number = int(time.time() * 1000), table.done(MERGES) + 1
-    gone = [RemoveAction(add["path"], False, now, add["size_bytes"], {DATE: _date(add)}) for add in files]
-    new = [AddAction(part.path, part.size, {DATE: part.date or None}, now, False, part.stats) for part in parts]
+    dated = bool(table.partition_by)
+    gone = [
+        RemoveAction(add["path"], False, now, add["size_bytes"], {DATE: _date(add)} if dated else {}) for add in files
+    ]
+    new = [
+        AddAction(part.path, part.size, {DATE: part.date or None} if dated else {}, now, False, part.stats)
+        for part in parts
+    ]
     with plain(table.place.uri):
         try:
             table.handle.create_write_transaction(
                 [*gone, *new],
                 "append",
                 table.schema,
-                [DATE],
+                table.partition_by,
                 commit_properties=_properties({}, MERGES, number, removes=not beside_appends),
                 **_hooks(),
             )

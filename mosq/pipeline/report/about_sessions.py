@@ -46,6 +46,13 @@ def wrong() -> Column:
     )
 
 
+def without_account(tables: Tables) -> str:
+    """Return why no session has an account: a broker that writes events has rows about connections."""
+    if tables.get("audit") is None or tables.over("churn") is None:
+        return f"no accounts of sessions: {EVENTS}"
+    return "no accounts of sessions: the broker's events name no persistent session"
+
+
 def audit(tables: Tables) -> Section:
     """Return the section of the audit: alarms first, then the outcome of all messages."""
     section = Section(
@@ -53,15 +60,16 @@ def audit(tables: Tables) -> Section:
         "Audit: does every message add up?",
         "For each persistent session: the messages that were published to it, and their outcome: acknowledged, "
         "expired, dropped, gone or still waiting.",
-        empty=f"no accounts of sessions: {EVENTS}",
     )
     last, every = tables.get("audit"), tables.get("backlog")
     if last is None:
+        section.empty = without_account(tables)
         return section
     from pyspark.sql import functions as f
 
     totals = last.agg(f.count("*").alias("n"), *(f.sum(name).alias(name) for name in COUNTERS)).first()
     if not totals.n:
+        section.empty = without_account(tables)
         return section
     # a row that was once wrong is an alarm, even if a later one is right
     rows = (last if every is None else every).where(wrong())
@@ -295,7 +303,6 @@ def backlog(tables: Tables) -> Section:
         "backlog",
         "Offline backlog",
         "Messages that wait for sessions whose clients are offline or slow.",
-        empty=f"no accounts of sessions: {EVENTS}",
     )
     there = tables.over("backlog", "time")
     if there is None:

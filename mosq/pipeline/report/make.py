@@ -79,16 +79,11 @@ def write(
 ) -> list[Path]:
     """Write the page and the CSV files. Raises MosqPipelineError if the folder cannot be written."""
     shown = contents(tables, progress, more)
-    alarms = [warning for section in shown for warning in section.warnings if warning.startswith("ALARM")]
+    head = [warning for section in shown for warning in section.warnings if warning.startswith("ALARM")]
+    head = head or [note for one in shown if one.id == "audit" for note in one.notes][:1]
     html = page(
         title,
-        alarms
-        or [
-            next(
-                (note for one in shown if one.id == "audit" for note in one.notes),
-                "Sessions are unknown: the broker's events are missing.",
-            )
-        ],
+        head or [f"{about_sessions.without_account(tables).capitalize()}."],
         shown,
         progress,
         PIPELINE,

@@ -10,6 +10,7 @@ from mosq.pipeline.rows import inference
 
 FIELDS_MAX = 1000  # names of fields without column that are counted one by one
 TYPED = 1000  # messages whose value gives a field's type
+OTHERS = "..."  # stands for all further fields
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Found:
 
 
 class Fields:
-    """Count fields without a column, and find their types. The name "" stands for all beyond FIELDS_MAX names."""
+    """Count fields without a column, and find their types. OTHERS stands for all beyond FIELDS_MAX names."""
 
     def __init__(self) -> None:
         self.n: Counter[str] = Counter()
@@ -37,7 +38,7 @@ class Fields:
         """Count the fields of a message."""
         for name, value in values.items():
             if name not in self.n and len(self.n) >= FIELDS_MAX:
-                name, value = "", None
+                name, value = OTHERS, None
             self.n[name] += 1
             if self.n[name] <= TYPED:
                 self.types.setdefault(name, inference.Types()).add(value)
@@ -45,7 +46,7 @@ class Fields:
     def add_nested(self, paths: set[str]) -> None:
         """Count the fields that lie within objects of a message; no column is made for them."""
         for name in sorted(paths):
-            self.n[name if name in self.n or len(self.n) < FIELDS_MAX else ""] += 1
+            self.n[name if name in self.n or len(self.n) < FIELDS_MAX else OTHERS] += 1
 
     def content(self) -> dict[str, tuple[str, int]]:
         """Return the type, "" if the field cannot be a column, and the number of messages of each field."""
@@ -53,6 +54,11 @@ class Fields:
             name: (inference.type_of(name, self.types[name]) if name in self.types else inference.LEFT_OUT, n)
             for name, n in self.n.items()
         }
+
+
+def labelled(name: str) -> str:
+    """Return the name of a field as logs and `status` show it: a message may have a field whose name is empty."""
+    return name or '""'
 
 
 def placed(parts: list[tuple[Any, list[Any]]], n: int) -> Any:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from mosq.journal.kinds import MESSAGE
 from mosq.pipeline import filters, frames
 from mosq.pipeline.rows import inference, types
+from mosq.pipeline.rows.found import OTHERS, labelled
 from mosq.pipeline.rows.tables import DEVICES
 from mosq.pipeline.rows.work import MANIFEST_DDL, Manifest, Work, read_manifest
 from mosq.pipeline.runs.tableset import QUARANTINE, TableSet, rules
@@ -31,7 +32,6 @@ SAMPLES = 1000
 SAMPLE_CHARS = 65_536  # longer messages are not used to infer a schema
 WAIT_S = 60.0
 FIELDS_KEPT = 1000  # names of new fields that are counted one by one, of each rule
-OTHERS = "..."  # all further ones
 LISTED = 20  # new fields in one line of the log
 
 
@@ -50,12 +50,12 @@ def gather(now: dict[str, Any], manifest: Manifest, samples: dict[str, list[str]
 def _new_fields(now: dict[str, Any], name: str, fields: dict[str, tuple[str, int]], log: "Log") -> None:
     """Count the fields that have no column, and let them wait for one if the schema is inferred."""
     counts = now["fields"].setdefault(name, {})
-    new = [field for field in fields if field and field not in counts]
+    new = [field for field in fields if field != OTHERS and field not in counts]
     text = now["schemas"].get(name)
     waiting = None if text is None else now["new"].setdefault(name, {})
     taken = set() if text is None else {types.column(one).lower() for one in types.schema(text).names}
     for field, (type, n) in fields.items():
-        key = field if field and (field in counts or len(counts) < FIELDS_KEPT) else OTHERS
+        key = field if field in counts or len(counts) < FIELDS_KEPT else OTHERS
         counts[key] = counts.get(key, 0) + n
         if waiting is None or not type or types.column(field).lower() in taken:
             continue  # it cannot have a column
@@ -65,7 +65,7 @@ def _new_fields(now: dict[str, Any], name: str, fields: dict[str, tuple[str, int
             had["rows"] += n
     if new:
         later = f" until {SAMPLES:,} messages have had them, or for {WAIT_S:.0f} s" if waiting else ""
-        listed = ", ".join(new[:LISTED]) + (", ..." if len(new) > LISTED else "")
+        listed = ", ".join(map(labelled, new[:LISTED])) + (", ..." if len(new) > LISTED else "")
         log(shown(f"silver {name}: {len(new):,} new fields ({listed}); they are in the column _rescued{later}"))
     grow(now, log)
 

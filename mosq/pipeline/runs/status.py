@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mosq.pipeline import MosqPipelineError, presence
 from mosq.pipeline.lake.places import are_made, lost, place_of
 from mosq.pipeline.lake.table import Table
+from mosq.pipeline.rows.found import labelled
 from mosq.pipeline.runs import progress, tending
 from mosq.tools.table import shown
 
@@ -146,7 +147,8 @@ def text(found: dict[str, Any]) -> str:
     for name, waiting in sorted(found["pending"].items()):
         lines.append(f"silver {name}: {waiting['rows']:,} messages wait for a schema; they are in bronze")
     for name, fields in sorted(found["new_fields"].items()):
-        listed = ", ".join(f"{field} ({n:,})" for field, n in sorted(fields.items(), key=lambda one: -one[1])[:SHOWN])
+        most = sorted(fields.items(), key=lambda one: -one[1])[:SHOWN]
+        listed = ", ".join(f"{labelled(field)} ({n:,})" for field, n in most)
         lines.append(shown(f"silver {name}: fields that came after its schema: {listed}"))
     return "\n".join(lines + _device_lines(found["devices"]) + _audit_lines(found["audit"]))
 

@@ -95,14 +95,14 @@ def existing(settings: "Settings") -> list[Table]:
 
 
 def _unwritten(settings: "Settings") -> list[str]:
-    """Return the names of tables that no batch writes: those of rules that were removed, and gold/fanout."""
+    """Return the names of tables that no batch writes: gold/fanout, the records of deletions, those of old rules."""
     from pyarrow import fs
 
     files, base = place_of(settings).child("silver").filesystem()
     with plain(settings.tables):
         there = files.get_file_info(fs.FileSelector(base, allow_not_found=True))
     known = {rule.name for rule in settings.silver}
-    return [FANOUT, *sorted(f"silver/{one.base_name}" for one in there if one.base_name not in known)]
+    return [FANOUT, removed.NAME, *sorted(f"silver/{one.base_name}" for one in there if one.base_name not in known)]
 
 
 def alone(settings: "Settings") -> "AbstractContextManager[lock.Lock]":

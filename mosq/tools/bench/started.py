@@ -7,7 +7,6 @@ no longer in it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import itertools
 import os
@@ -17,15 +16,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mosq.tools.bench.spec import BenchError
+from mosq.tools.tied import tied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 HOST = "127.0.0.1"
 CONFIG = """listener {port} 127.0.0.1
@@ -38,7 +37,6 @@ log_type error
 START_S = 15.0
 PORTS_FROM = 10_000
 PROCESSES = 64
-PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
@@ -99,8 +97,8 @@ def relay(cpu: int | None = None) -> Iterator[dict[str, object]]:
 def _running(arguments: list[str], port: int, cpu: int | None) -> Iterator[int]:
     """Run `mosq` with these arguments until the block ends; yield its process id when it listens."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "mosq", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        preexec_fn=_dying_with_us(), process_group=0)       # Ctrl-C ends the run; the run then ends the broker
+        tied([sys.executable, "-m", "mosq", *arguments]), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        process_group=0)       # Ctrl-C ends the run; the run then ends the broker
     try:
         if cpu is not None:
             _pin(process.pid, cpu)
@@ -132,17 +130,6 @@ def serve_relay(port: int) -> None:
         relay = Relay(listener.fileno())
         while True:
             relay.run(-1)
-
-
-def _dying_with_us() -> Callable[[], object] | None:
-    """Return a function for the child process to call before exec: the kernel kills it when its parent ends.
-
-    The kernel watches the thread that forked, and Python code between fork and exec needs a process with one thread.
-    With more threads the broker runs without this.
-    """
-    if threading.active_count() > 1:
-        return None
-    return functools.partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def _pin(pid: int, cpu: int) -> None:
