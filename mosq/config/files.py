@@ -20,6 +20,7 @@ LISTENER_FILES = {"cafile": FILE, "capath": FOLDER, "certfile": FILE, "keyfile":
                   "http_dir": FOLDER}
 BRIDGE_FILES = {"bridge_cafile": FILE, "bridge_capath": FOLDER, "bridge_certfile": FILE, "bridge_keyfile": FILE}
 PLUGIN_FILES = {"acl-file": "acl_file", "password-file": "password_file"}
+NO_AUTHORITIES = "the bridge trusts none of its authorities"
 SECRET_FILES = ("password_file", "psk_file", "keyfile", "bridge_keyfile", "plugin_opt_config_file")
 
 
@@ -48,6 +49,11 @@ class Pointer:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             return f"cannot be read ({reason})"
         return None
+
+    @property
+    def is_needed(self) -> bool:
+        """Return whether the broker does not start without it. OpenSSL looks for a bridge's authorities at each connection."""
+        return self.option != "bridge_capath"
 
     @property
     def readable(self) -> bool:
@@ -117,5 +123,5 @@ def not_reloadable(config: Config) -> list[Pointer]:
 def file_problems(config: Config) -> list[str]:
     """Return a line for each file or folder that cannot be used."""
     return [f"'{pointer.option}' ({pointer.origin}): {pointer.path} {problem}; expected a {pointer.kind} that can be "
-            "read, or the broker will not start." for pointer in pointers(config)
-            if (problem := pointer.problem()) is not None]
+            f"read, or {'the broker will not start' if pointer.is_needed else NO_AUTHORITIES}."
+            for pointer in pointers(config) if (problem := pointer.problem()) is not None]

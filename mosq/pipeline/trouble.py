@@ -9,7 +9,10 @@ import errno
 import logging
 import os
 import re
+import signal
 import socketserver
+import subprocess
+import sys
 import threading
 import traceback
 from pathlib import Path
@@ -51,7 +54,7 @@ PYTHON = re.compile(r'Cannot run program \\?"([^"\\]+)')
 VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH|different (?:minor )?version")
 NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 AGAIN = "run again: it continues where it was, and no row is lost or doubled"
-JVM_GONE = f"Spark's JVM has ended: was it killed, or did memory run out? {AGAIN.capitalize()}"
+JVM_ENDS_S = 5.0  # a JVM that closes its connections ends within that
 
 
 def explained(error: BaseException, settings: "Settings | None" = None) -> str | None:
@@ -64,7 +67,7 @@ def explained(error: BaseException, settings: "Settings | None" = None) -> str |
     if isinstance(error, ConnectionError) and not _of_a_dead_jvm(error):
         return f"a connection to another program failed ({text}): does it still run?"
     found = _of_storage(error, text, settings) or _of_spark(text, settings)
-    return JVM_GONE if found is None and _of_a_dead_jvm(error) else found
+    return _of_the_jvm() if found is None and _of_a_dead_jvm(error) else found
 
 
 def _of_a_dead_jvm(error: BaseException | None) -> bool:
@@ -132,9 +135,28 @@ def _of_spark(text: str, settings: "Settings | None") -> str | None:
         return f"a Python worker of Spark has died: was it killed, or did memory run out? {AGAIN.capitalize()}"
     if EXECUTOR.search(text):
         return f"an executor of Spark has died: was it killed, or did memory run out? {AGAIN.capitalize()}"
-    if GONE.search(text):
-        return JVM_GONE
-    return None
+    return _of_the_jvm() if GONE.search(text) else None
+
+
+def _of_the_jvm() -> str:
+    """Return how the JVM of this process has ended, or that only a connection to it has."""
+    core = sys.modules.get("pyspark.core.context")
+    process = None if core is None else getattr(core.SparkContext._gateway, "proc", None)
+    again = AGAIN.capitalize()
+    if process is None:
+        return f"Spark's JVM has ended: was it killed, or did memory run out? {again}"
+    try:
+        status = process.wait(JVM_ENDS_S)
+    except subprocess.TimeoutExpired:
+        return f"a connection within Spark broke, and its JVM still runs: the machine may be overloaded. {again}"
+    if status == -signal.SIGKILL:
+        return (
+            "Spark's JVM was killed: by an operator, or by the kernel because memory ran out (`dmesg` names it then)."
+            f' Free some memory, or set a smaller [spark] "spark.driver.memory". {again}'
+        )
+    if status in (-signal.SIGTERM, 128 + signal.SIGTERM):
+        return f"Spark's JVM was ended by SIGTERM. {again}"
+    return f"Spark's JVM has ended with status {status}; its own message, if it wrote one, stands above. {again}"
 
 
 def _places(settings: "Settings | None") -> str:

@@ -14,6 +14,7 @@ handshakes are begun as fast as the broker answers, 32 at a time.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import select
@@ -26,9 +27,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from mosq.tools.bench.started import free_port
+from mosq.tools.tied import tied
 from perf.lock import bench_lock
 from perf.tls.__main__ import KEYS, certify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SECONDS, TURNS, RATE, AT_ONCE = 5.0, 8, 500, 32
 CONFIG = """\
@@ -45,10 +52,26 @@ LOOP = "tls_handshake_threads 0\n"
 CONNECT = b"\x10\x12\x00\x04MQTT\x04\x02\x00\x00\x00\x06victim"
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+@contextlib.contextmanager
+def broker(command: str, folder: Path, extra: str = "") -> Iterator[tuple[int, int, int]]:
+    """Run a broker for the block; yield its plain port, its TLS port and its process. Raises TimeoutError."""
+    plain, tls = free_port(), free_port()
+    (folder / "f.conf").write_text(CONFIG.format(plain=plain, tls=tls, dir=folder) + extra)
+    process = subprocess.Popen(tied([*shlex.split(command), "-c", str(folder / "f.conf")]),
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(500):
+            try:
+                socket.create_connection(("127.0.0.1", tls)).close()
+                break
+            except OSError:
+                time.sleep(0.02)
+        else:
+            raise TimeoutError(f"{command} does not listen")
+        yield plain, tls, process.pid
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def client_hello() -> bytes:
@@ -100,32 +123,18 @@ def flood(port: int, seconds: float, rate: float, plain: bool = False) -> int:
 
 
 def measure(command: str, folder: Path, extra: str) -> dict[str, float]:
-    plain, tls = free_port(), free_port()
-    (folder / "f.conf").write_text(CONFIG.format(plain=plain, tls=tls, dir=folder) + extra)
-    process = subprocess.Popen([*shlex.split(command), "-c", str(folder / "f.conf")],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(500):
-            try:
-                socket.create_connection(("127.0.0.1", tls)).close()
-                break
-            except OSError:
-                time.sleep(0.02)
+    with broker(command, folder, extra) as (plain, tls, _), multiprocessing.Pool(1, os.nice, (19,)) as pool:
         flood(tls, 0.3, RATE)
         alone, under, n = [], [], 0
-        with multiprocessing.Pool(1, os.nice, (19,)) as pool:
-            for _ in range(TURNS):
-                alone += victim(plain, 1)
-                answered = pool.apply_async(flood, (tls, 1, RATE))
-                under += victim(plain, 1)
-                n += answered.get()
-            alone.sort()
-            under.sort()
-            rate = n / TURNS
-            per_second = pool.apply(flood, (tls, SECONDS, 0)) / SECONDS
-    finally:
-        process.terminate()
-        process.wait()
+        for _ in range(TURNS):
+            alone += victim(plain, 1)
+            answered = pool.apply_async(flood, (tls, 1, RATE))
+            under += victim(plain, 1)
+            n += answered.get()
+        alone.sort()
+        under.sort()
+        rate = n / TURNS
+        per_second = pool.apply(flood, (tls, SECONDS, 0)) / SECONDS
     p99 = [times[int(len(times) * 0.99)] for times in (alone, under)]
     return {"p99 alone": p99[0], "p99 in flood": p99[1], "ratio": p99[1] / p99[0], "worst in flood": under[-1],
             "flood/s": rate, "handshakes/s": per_second}

@@ -20,10 +20,8 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import shlex
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +30,7 @@ from pathlib import Path
 
 from perf.lock import bench_lock
 from perf.tls.__main__ import KEYS, certify
-from perf.tls.flood import CONFIG, CONNECT, LOOP, RATE, flood, free_port
+from perf.tls.flood import CONNECT, LOOP, RATE, broker, flood
 
 TURNS = 8
 FIND_PINGS = 200
@@ -131,23 +129,13 @@ def arrange(loop: int, threads: list[int], args: argparse.Namespace) -> None:
 
 
 def measure(command: str, folder: Path, args: argparse.Namespace) -> None:
-    plain, tls = free_port(), free_port()
-    (folder / "f.conf").write_text(CONFIG.format(plain=plain, tls=tls, dir=folder) + (LOOP if args.loop else ""))
-    process = subprocess.Popen([*shlex.split(command), "-c", str(folder / "f.conf")],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(500):
-            try:
-                socket.create_connection(("127.0.0.1", tls)).close()
-                break
-            except OSError:
-                time.sleep(0.02)
+    with broker(command, folder, LOOP if args.loop else "") as (plain, tls, pid):
         one = Victim(plain)
-        loop = one.find_loop(process.pid)
-        names = {tid: Path(f"/proc/{process.pid}/task/{tid}/comm").read_text().strip()
-                 for tid in map(int, os.listdir(f"/proc/{process.pid}/task"))}
+        loop = one.find_loop(pid)
+        names = {tid: Path(f"/proc/{pid}/task/{tid}/comm").read_text().strip()
+                 for tid in map(int, os.listdir(f"/proc/{pid}/task"))}
         threads = [tid for tid, name in names.items() if name == "mosq-tls"]
-        files = {tid: os.open(f"/proc/{process.pid}/task/{tid}/schedstat", os.O_RDONLY) for tid in [loop, *threads]}
+        files = {tid: os.open(f"/proc/{pid}/task/{tid}/schedstat", os.O_RDONLY) for tid in [loop, *threads]}
         arrange(loop, threads, args)
         flood(tls, 0.3, RATE)
         alone: list[Sample] = []
@@ -166,9 +154,6 @@ def measure(command: str, folder: Path, args: argparse.Namespace) -> None:
                     used[tid] += schedstat(fd)[0] - before[tid][0]
                 flood_ran += schedstat(flooder)[0] - flood_before[0]
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    finally:
-        process.terminate()
-        process.wait()
     print(line("alone", alone))
     print(line("in flood", under))
     in_flood, before_it = (sorted(one.answer for one in found)[int(len(found) * 0.99)] for found in (under, alone))

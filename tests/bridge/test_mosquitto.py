@@ -222,6 +222,21 @@ def test_tls_capath(world: World, tmp_path: Any) -> None:
     carries(world, *tls_pair(world, f"bridge_capath {tmp_path}"))
 
 
+def test_a_folder_of_authorities_may_come_later(world: World, tmp_path: Any) -> None:
+    """mosq did not start without it. As with Mosquitto, the bridge trusts no broker until then."""
+    import subprocess
+
+    folder = tmp_path / "later"
+    near, far = tls_pair(world, f"bridge_capath {folder}")
+    near.logged(f"Warning: bridge_capath {folder} is no folder: until it is one, the bridge b trusts none of its authorities.")
+    near.logged("certificate verify failed")
+    assert "as rc" not in far.log()
+    folder.mkdir()
+    (folder / "ca.pem").write_text(authority().pem)
+    subprocess.run(["openssl", "rehash", folder], check=True, capture_output=True)
+    carries(world, near, far)
+
+
 def test_tls_with_certificates_of_the_system(world: World, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ca.pem").write_text(authority().pem)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))

@@ -472,7 +472,6 @@ def select_readable(peer: socket.socket) -> bool:
 @pytest.mark.parametrize(("spec", "said"), [
     ({}, "needs bridge_cafile"),
     ({"cafile": "/nowhere/ca"}, r'check bridge_cafile "/nowhere/ca".*No such file'),
-    ({"capath": "/nowhere/ca"}, r'check bridge_capath "/nowhere/ca"'),
     ({"cafile": "{dir}/ca.crt", "certfile": "{dir}/server.crt"}, "go together"),
     ({"cafile": "{dir}/ca.crt", "certfile": "{dir}/server.crt", "keyfile": "{dir}/ca.crt"}, "check bridge_keyfile"),
     ({"cafile": "{dir}/ca.crt", "certfile": "{dir}/server.crt", "keyfile": "{dir}/other.key"}, "inconsistent"),

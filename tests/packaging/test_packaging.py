@@ -36,8 +36,26 @@ def test_the_package_and_the_example_have_the_same_unit() -> None:
     example, packaged = ([line for line in path.read_text().splitlines() if line and not line.startswith("#")]
                          for path in (ROOT / "conf/mosq.service", DEBIAN / "mosq.service"))
     differences = {one.partition("=")[0] for one in set(example) ^ set(packaged)}
-    assert differences == {"Documentation", "ExecStart", "User", "Group", "RuntimeDirectory", "LogsDirectory", "StateDirectory"}
+    assert differences == {"Documentation", "ExecStart", "User", "Group", "RuntimeDirectory", "LogsDirectory", "LogsDirectoryMode",
+                           "StateDirectory", "StateDirectoryMode"}
     assert "ExecStart=/usr/bin/mosq -c /etc/mosq/mosq.conf" in packaged
+
+
+def test_the_package_and_its_unit_give_folders_the_same_owner_and_mode() -> None:
+    """The package made the folder of the log 0750 of group adm, and each start of the service 0755 of group mosq."""
+    unit = dict(line.split("=", 1) for line in (DEBIAN / "mosq.service").read_text().splitlines() if "=" in line and not line.startswith("#"))
+    script = (DEBIAN / "mosq.postinst").read_text()
+    assert f"chown {unit['User']}:{unit['Group']} /var/lib/mosq /var/log/mosq\n" in script
+    assert unit["LogsDirectoryMode"] == unit["StateDirectoryMode"] == "0750" and "chmod 0750 /var/lib/mosq /var/log/mosq\n" in script
+
+
+def test_the_examples_are_in_one_folder() -> None:
+    """They were in examples/examples."""
+    patterns = [line.removeprefix("tree/doc/") for line in (DEBIAN / "mosq.examples").read_text().splitlines()]
+    found = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    assert len({path.name for path in found}) == len(found) and "examples" not in {path.name for path in found}
+    below = {inner for path in found for inner in (path, *path.rglob("*")) if inner.is_file()}
+    assert below == {path for path in (ROOT / "conf").rglob("*") if path.is_file()}
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import SparkContext
 
 from mosq.cli import pipeline_demo
 from mosq.cli.commands import main
@@ -148,9 +149,10 @@ def test_signals_ask_the_run_to_stop(found: settings.Settings) -> None:
     ("SparkException: Python worker failed to connect back.", "this machine is overloaded; run again"),
     ("An error occurred: Py4JNetworkError: Answer from Java side is empty", "Spark's JVM has ended"),
 ])
-def test_errors_of_spark_get_advice(found: settings.Settings, said: str, told: str) -> None:
+def test_errors_of_spark_get_advice(found: settings.Settings, said: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import re
 
+    monkeypatch.setattr(SparkContext, "_gateway", None)
     assert re.search(told, trouble.explained(RuntimeError(said), found) or "")
     assert trouble.explained(RuntimeError("?"), found) is None
 

@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark import SparkContext
 
 from mosq.pipeline import duck, settings, trouble
 from mosq.pipeline.runs import progress, verify
@@ -68,7 +70,7 @@ def test_a_killed_jvm(tmp_path: Path) -> None:
     (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\ntrigger = "200 ms"\nmaster = "local[1]"\n')
     found = settings.load(tmp_path)
     said = run_until_killed(found, lambda name: "org.apache.spark.deploy.SparkSubmit" in name)
-    one_line(said, "Spark's JVM has ended: was it killed, or did memory run out? Run again")
+    one_line(said, "Spark's JVM was killed: by an operator, or by the kernel because memory ran out (`dmesg` names it then). Free some memory")
     stream.fill(MESSAGES)
     stream.close()
     status, said = ended("run", "--once", "-s", found.file)
@@ -80,8 +82,8 @@ def test_a_killed_jvm(tmp_path: Path) -> None:
 
 @pytest.mark.part("spark")
 @pytest.mark.spark
-@pytest.mark.parametrize(("victim", "said_of_it"), [("org.apache.spark.deploy.SparkSubmit", "Spark's JVM has ended"),
-                                                    ("pyspark.daemon pyspark.worker", "a Python worker of Spark has died")])
+@pytest.mark.parametrize(("victim", "said_of_it"), [("org.apache.spark.deploy.SparkSubmit", "Spark's JVM was killed: "),
+                                                    ("pyspark.daemon pyspark.worker", "a Python worker of Spark has died: was it killed, ")])
 def test_a_process_killed_within_a_batch(tmp_path: Path, victim: str, said_of_it: str) -> None:
     """Test that no traceback of Spark is printed when the driver waits for the result of a job."""
     stream = Journal(tmp_path / "streams", "tele")
@@ -100,7 +102,7 @@ def test_a_process_killed_within_a_batch(tmp_path: Path, victim: str, said_of_it
                     killed |= signalled(pid, signal.SIGKILL)
     said = process.communicate()[1]
     assert killed and process.returncode == 1, said
-    one_line(said, f"{said_of_it}: was it killed, or did memory run out? Run again")
+    one_line(said, said_of_it)
     status, said = ended("run", "--once", "-s", found.file)
     assert status == 0, said
     assert verify.verify(found).faults == []
@@ -114,7 +116,28 @@ def test_logs_of_py4j_are_quiet() -> None:
     assert not logger.filter(theirs) and logger.filter(ours)
 
 
-def test_the_death_of_the_jvm_has_many_texts() -> None:
+ENDED = "Spark's JVM has ended: was it killed, or did memory run out? Run again: it continues where it was, and no row is lost or doubled"
+
+
+@pytest.mark.parametrize(("script", "said"), [
+    ("kill -9 $$", "Spark's JVM was killed: by an operator, or by the kernel because memory ran out"),
+    ("kill -15 $$", "Spark's JVM was ended by SIGTERM. Run again"), ("exit 143", "Spark's JVM was ended by SIGTERM. Run again"),
+    ("exit 1", "Spark's JVM has ended with status 1; its own message, if it wrote one, stands above. Run again"),
+    ("sleep 600", "a connection within Spark broke, and its JVM still runs: the machine may be overloaded. Run again")])
+def test_the_end_of_the_jvm_has_its_reason(monkeypatch: pytest.MonkeyPatch, script: str, said: str) -> None:
+    """All of them were "has ended: was it killed, or did memory run out?", also that of a JVM that ran."""
+    with subprocess.Popen(["sh", "-c", script]) as process:
+        monkeypatch.setattr(SparkContext, "_gateway", types.SimpleNamespace(proc=process))
+        if "runs" in said:
+            monkeypatch.setattr(trouble, "JVM_ENDS_S", 0.01)
+        found = trouble.explained(Exception("java.net.SocketException: Connection reset"))
+        process.kill()
+    assert found is not None and found.startswith(said)
+
+
+def test_the_death_of_the_jvm_has_many_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)         # another test may have a session
+
     class Py4JNetworkError(Exception):
         pass
 
@@ -125,13 +148,13 @@ def test_the_death_of_the_jvm_has_many_texts() -> None:
             raise RuntimeError("no text that says it") from error
     except RuntimeError as error:
         found = error
-    assert trouble.explained(found) == trouble.JVM_GONE
+    assert trouble.explained(found) == ENDED
     assert trouble.explained(EOFError()) is None, "an end of another file is not the JVM's"
     reason = trouble.explained(ConnectionRefusedError(111, "Connection refused"))
     assert reason is not None and reason.startswith("a connection to another program failed"), "another program refused the connection, not the JVM"
     for said in ("An error occurred while trying to connect to the Java server (127.0.0.1:40000)",
                  "An error occurred while calling o85.awaitTermination"):       # the answer ended before it named an exception
-        assert trouble.explained(Exception(said)) == trouble.JVM_GONE
+        assert trouble.explained(Exception(said)) == ENDED
     assert trouble.explained(Exception("An error occurred while calling o85.load. Trace:\nnot found")) is None
 
 

@@ -9,7 +9,7 @@ from mosq.auth.loading import unloadable
 from mosq.auth.native.check import unloadable_native
 from mosq.config.acl import AclRule
 from mosq.config.errors import ConfigError
-from mosq.config.files import FILE, Pointer, pointers, readable_acls
+from mosq.config.files import FILE, NO_AUTHORITIES, Pointer, pointers, readable_acls
 from mosq.config.model import Config, Listener
 from mosq.config.options import BY_KEYWORD
 from mosq.config.parser import load_config
@@ -169,7 +169,8 @@ def _files(config: Config) -> list[Finding]:
             continue                    # it may not exist yet; rights.py reports one that cannot be read
         if problem is not None:
             found.append(Finding(ATTENTION, f"{pointer.option} {pointer.path} {problem}", pointer.origin,
-                                 "The broker will not start without it."))
+                                 "The broker will not start without it." if pointer.is_needed else
+                                 f"Until it is there, {NO_AUTHORITIES}."))
         elif pointer.open_to_all:
             found.append(Finding(ATTENTION, f"{pointer.option} {pointer.path} can be read by all users of this machine",
                                  pointer.origin, closing_advice(pointer.path, config)))
