@@ -42,9 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from mosq.tools.db.mark import Identity
+    from mosq.tools.db.kept import Kept
     from mosq.tools.db.mosquitto_sqlite import SqliteFile
 
-    File = MosquittoFile | SqliteFile
+    File = MosquittoFile | SqliteFile | Kept
 
 ENTRY_RETAIN = 0x80
 STEP_MAX = 1 << 15  # largest step between packet ids in flight; a larger one means that the later id is an earlier one
