@@ -60,10 +60,12 @@ RELEASED_TOPIC = b"mosq/released"  # of the empty message that stands for one wh
 class Item:
     """A delivery as the plugin has it."""
 
-    __slots__ = ("id", "number", "pid", "qos", "state", "sub_id")
+    __slots__ = ("content", "id", "number", "pid", "qos", "state", "sub_id")
 
-    def __init__(self, id: int, number: int, pid: int, qos: int, sub_id: int, state: int) -> None:  # parameters: fields
+    def __init__(self, id: int, number: int, pid: int, qos: int, sub_id: int, state: int, content: int) -> None:
+        # parameters: the fields of a delivery, and the digest of its message
         self.id, self.number, self.pid, self.qos, self.sub_id, self.state = id, number, pid, qos, sub_id, state
+        self.content = content
 
 
 class Told:
@@ -75,7 +77,7 @@ class Told:
         self.sno, self.facts = sno, facts
         self.subs: dict[bytes, tuple[int, int]] = {}
         self.out: dict[int, Item] = {}  # by position
-        self.inbox: dict[int, tuple[Item, int]] = {}  # by packet id: with its digest
+        self.inbox: dict[int, Item] = {}  # by packet id
         self.number = 0  # of its last message
 
 
@@ -113,8 +115,6 @@ class Differences:
             self._clients[client_id] = told
             if s is None:
                 self._gone.append(client_id)
-                for message, _ in one.messages:
-                    self._use(message.id)
             else:
                 self._ids[s.sno] = client_id
                 self._adopt_queue(told, s, one, contents)
@@ -133,26 +133,26 @@ class Differences:
         if len({message.id for message, _ in theirs}) < len(theirs):
             at = len(theirs)            # persist-sqlite cannot delete one of two deliveries of the same message
             for message, number in theirs:
-                self._drop(told, s, _item(message, number), OUT)
+                self._drop(s, _item(message, number, 0), OUT)
         for position in self.state.in_order(s, self._positions(s)):
             found = at
             while found < len(theirs) and not self._is_same(s, position, theirs[found][0], contents):
                 found += 1
             for message, number in theirs[at:found]:    # if none is the same: all others, so that the order stays
-                self._drop(told, s, _item(message, number), OUT)
+                self._drop(s, _item(message, number, 0), OUT)
             at = found + 1
             if found < len(theirs):
-                told.out[position] = self._used(theirs[found])
+                told.out[position] = self._used(theirs[found], contents)
         for message, number in theirs[at:]:
-            self._drop(told, s, _item(message, number), OUT)
+            self._drop(s, _item(message, number, 0), OUT)
         for message, number in one.messages:
             if message.direction == IN:
                 lsn, refused = s.inbox.get(message.pid, (-1, True))
                 content = contents[message.id]
                 if message.pid not in told.inbox and not refused and self.state.digests.get(lsn) == content:
-                    told.inbox[message.pid] = self._used((message, number)), content
+                    told.inbox[message.pid] = self._used((message, number), contents)
                 else:
-                    self._drop(told, s, _item(message, number), IN)
+                    self._drop(s, _item(message, number, 0), IN)
 
     def _is_same(self, s: "Session", position: int, message: "ClientMessage", contents: dict[int, int]) -> bool:
         released = s.released.get(position)
@@ -162,11 +162,11 @@ class Differences:
         return ((message.pid, message.qos, message.sub_id) == (pid, qos & QOS, sub_id)
                 and contents[message.id] == self.state.digests.get(s.queue.get(position) - 1))
 
-    def _used(self, pair: "tuple[ClientMessage, int]") -> Item:
+    def _used(self, pair: "tuple[ClientMessage, int]", contents: dict[int, int]) -> Item:
         self._use(pair[0].id)
-        return _item(*pair)
+        return _item(*pair, contents[pair[0].id])
 
-    def _drop(self, told: Told, s: "Session", item: Item, direction: int) -> None:
+    def _drop(self, s: "Session", item: Item, direction: int) -> None:
         self._use(item.id)
         self._delete(s.id, item, direction)
 
@@ -176,14 +176,29 @@ class Differences:
         self._made, self.bodies = {}, {}
         for sno, client_id in self._ids.items():
             told, s = self._clients[client_id], state.sessions.get(sno)
-            if s is None or s.id != client_id:
+            if s is None or s.id != client_id or self._is_another(told, s):
                 changed.ended[sno] = None
+                told.sno = -1
             else:
                 changed.positions[sno] = set(told.out)
                 changed.subs.setdefault(sno, {}).update(dict.fromkeys(told.subs))
                 changed.inbox.setdefault(sno, {}).update(dict.fromkeys(told.inbox))
         changed.topics.update(dict.fromkeys(self._retained))
         changed.client_wills.update(dict.fromkeys(self._wills))
+
+    def _is_another(self, told: Told, s: "Session") -> bool:
+        """Return whether a session with the same number and client has begun since."""
+        for position, item in told.out.items():
+            place = s.queue.get(position)
+            if place and self.state.digests.get(place - 1) != item.content:
+                return True
+        return False
+
+    def _told(self, sno: int) -> Told | None:
+        """Return what the plugin has of a session of the state."""
+        s = self.state.sessions.get(sno)
+        told = self._clients.get(s.id) if s is not None else None
+        return told if told is not None and told.sno == sno else None
 
     def needs(self, lsn: int, kind: int, f: "Fields") -> None:
         """Report the stored messages of a record that the plugin lacks, for records that were applied before."""
@@ -196,14 +211,15 @@ class Differences:
                 sno, position = entry[:2]
                 n = before.get(sno, 0)
                 before[sno] = n + 1
-                told = self._clients.get(self._ids.get(sno, b""))
+                told = self._told(sno)
                 if self.state.delivers(lsn, entry) and (told is None or position not in told.out):
                     self._stored(lsn, n)
             if self.state.is_retained(lsn, f["topic"]):
                 self._retain(f["topic"])
         elif kind == kinds.INBOX:
-            told = self._clients.get(self._ids.get(f["sno"], b""))
-            if not f["refused"] and (told is None or f["pid"] not in told.inbox):
+            told = self._told(f["sno"])
+            old = told.inbox.get(f["pid"]) if told is not None else None
+            if not f["refused"] and (old is None or old.content != self.state.digests[lsn]):
                 self._stored(lsn, 0)
         if kind not in (kinds.WILL, kinds.CLIENT_WILL):
             del self.bodies[lsn]
@@ -334,15 +350,16 @@ class Differences:
 
     def _add(self, told: Told, s: "Session", position: int) -> None:
         if position in s.released:
-            pid, qos, sub_id, id = s.released[position][0], 2, 0, self._placeholder()
+            pid, qos, sub_id, id, content = s.released[position][0], 2, 0, self._placeholder(), 0
         else:
             pid, qos, sub_id, before = self.state.entries[s.sno][position]
-            found = self._stored(s.queue.get(position) - 1, before)
+            lsn = s.queue.get(position) - 1
+            found, content = self._stored(lsn, before), self.state.digests.get(lsn, 0)
             if found is None:           # cleaning has moved its record behind the ones that were read
                 return
             id = found
         told.number += 1
-        item = told.out[position] = Item(id, told.number, pid, qos, sub_id, self._state_of(s, position, qos))
+        item = told.out[position] = Item(id, told.number, pid, qos, sub_id, self._state_of(s, position, qos), content)
         self._use(id)
         self._message(MESSAGE_ADD, s.id, item, OUT)
 
@@ -353,16 +370,15 @@ class Differences:
         for pid in pids:
             lsn, refused = s.inbox.get(pid, (-1, True))
             content, old = self.state.digests.get(lsn, 0), told.inbox.get(pid)
-            if old is not None and not refused and old[1] == content:
+            if old is not None and not refused and old.content == content:
                 continue
             if old is not None:
                 del told.inbox[pid]
-                self._delete(s.id, old[0], IN)
+                self._delete(s.id, old, IN)
             id = None if refused else self._stored(lsn, 0)
             if id is not None:
                 told.number += 1
-                item = Item(id, told.number, pid, 2, 0, WAIT_PUBREL)
-                told.inbox[pid] = item, content
+                item = told.inbox[pid] = Item(id, told.number, pid, 2, 0, WAIT_PUBREL, content)
                 self._use(id)
                 self._message(MESSAGE_ADD, s.id, item, IN)
 
@@ -383,7 +399,7 @@ class Differences:
         if client_id not in self.state.client_wills and self._wills.pop(client_id, None) is not None:
             self._give(WILL_DELETE, {"client_id": client_id})
         self._give(CLIENT_DELETE, {"client_id": client_id})
-        for item in (*told.out.values(), *(one for one, _ in told.inbox.values())):
+        for item in (*told.out.values(), *told.inbox.values()):
             self._unuse(item.id)
 
     # -- stored messages
@@ -466,9 +482,9 @@ def _content(f: "Fields") -> dict[str, Any]:
     return {"topic": f["topic"], "data": f["payload"], "properties": f["props"]}
 
 
-def _item(message: "ClientMessage", number: int) -> Item:
+def _item(message: "ClientMessage", number: int, content: int) -> Item:
     qos = message.qos | (ENTRY_RETAIN if message.retain else 0)
-    return Item(message.id, number, message.pid, qos, message.sub_id, message.state)
+    return Item(message.id, number, message.pid, qos, message.sub_id, message.state, content)
 
 
 def _digest_of(message: "Message") -> int:
