@@ -3,10 +3,11 @@
     start: the plugins restore -> the store is empty: the first content becomes the store
     then:  a thread for each plugin: records since the last look -> differences.py -> the plugin's thread
 
-The store is the truth: the events come after the records are written, in the order of differences.py. A change that the plugin
-has not got, because the broker was killed, is found at the next start, when its content is compared with the store's.
-No code of a broker without such a plugin is in the way: the threads read the files of the store.
-Cost: a second of work for about 100,000 events, without the plugin's own; a look reads one segment (16 MiB) from the cache.
+The store is the truth: the events come after the records are written, in the order of differences.py. A change that
+the plugin has not got, because the broker was killed, is found at the next start, when its content is compared with the
+store's. The data plane knows nothing of this: the threads read the files of the store.
+Cost: a second of work for about 100,000 events, without the plugin's own; a look reads one segment (16 MiB) from the
+page cache.
 """
 
 import os
@@ -47,7 +48,7 @@ class StoppedError(Exception):
 class Feed(threading.Thread):
     """The feeding of one plugin."""
 
-    def __init__(self, runner: "Runner", kept: Kept, store: str, ports: "Mapping[int, int]",    # parameters: what is fed
+    def __init__(self, runner: "Runner", kept: Kept, store: str, ports: "Mapping[int, int]",
                  commits: "Callable[[], int]") -> None:
         """`commits` returns the number of batches that the store has written."""
         super().__init__(name=f"mosq-feed-{runner.name}"[:40], daemon=True)
@@ -202,8 +203,8 @@ class Feeder:
                 kept = self._kept[runner] = Kept(runner.path)
                 result = runner.plugin.restore(kept.take)       # type: ignore[attr-defined]
                 if result:
-                    self._report(WARNING, f"Warning: Plugin {runner.name} returned {result} for 'persist-restore'; what "
-                                          "it has restored before counts.")
+                    self._report(WARNING, f"Warning: Plugin {runner.name} returned {result} for 'persist-restore'; "
+                                          "the parts that it has restored count.")
                 if kept:
                     self._report(INFORMATION, f"Plugin {runner.name} has {len(kept.clients)} sessions and "
                                               f"{len(kept.retained)} retained messages.")
@@ -246,6 +247,6 @@ class Feeder:
         for runner, feed in self._feeds.items():
             feed.stop(max(0.1, give_up_s - time.monotonic()))
             if not feed.complete:
-                self._report(WARNING, f"Warning: Plugin {runner.name} has not got all changes; it gets them at the next "
-                                      "start.")
+                self._report(WARNING, f"Warning: Plugin {runner.name} has not got all changes; it gets them at the "
+                                      "next start.")
         self._feeds = {}

@@ -38,8 +38,9 @@ def may_take_over(config: "Config") -> bool:
 
 def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str], None]",
                feeder: "Feeder | None" = None) -> None:
-    """Load the store's contents into the engine. An empty store gets what a persistence plugin has restored. Raises OSError with the path, the problem and what to do, and
-    ValueError for a file of Mosquitto that cannot be taken over."""
+    """Load the store's contents into the engine. An empty store gets what a persistence plugin has restored. Raises
+    OSError with the path, the problem and what to do, and ValueError for a file of Mosquitto that cannot be taken
+    over."""
     directory = store_directory(config)
     if directory is None:
         return

@@ -2,11 +2,11 @@
 
     adopt(what the plugin restored) once; then records of the store -> Followed -> changes -> [(event, fields)]
 
-The events of one call have this order: sessions that another one replaces; wills, clients, subscriptions, queues, retained
-messages, each after the stored messages that it needs; sessions that are gone; stored messages without a use. So a
-plugin that deletes the messages of a deleted client deletes none that another client needs.
-Numbers of stored messages are ours, and those of the plugin for what it restored. Two deliveries of one message to one client
-get two stored messages, because persist-sqlite finds a delivery by client and stored message.
+The events of one call have this order: sessions that another one replaces; clients and wills, subscriptions, queues,
+retained messages, each after the stored messages that it needs; sessions that are gone; stored messages without a use.
+So a plugin that deletes the messages of a deleted client deletes none that another client needs.
+Numbers of stored messages are ours, and those of the plugin for what it restored. Two deliveries of one message to one
+client get two stored messages, because persist-sqlite finds a delivery by client and stored message.
 Memory: about 250 bytes for each queued delivery.
 """
 
@@ -227,7 +227,8 @@ class Differences:
     # -- changes
 
     def changes(self, changed: Changed) -> None:
-        """Report what has changed. Parts of a session that has no record yet stay in the state's `changed`."""
+        """Report what has changed. Parts of a session without a record stay in the state's `changed` until it has
+        one."""
         state = self.state
         later = state.changed = Changed()
         self._end_sessions(changed)
@@ -246,7 +247,8 @@ class Differences:
         for sno in changed.queues | changed.positions.keys():
             s = state.sessions.get(sno)
             if s is not None:
-                self._queue(s, self._positions(s) if sno in changed.queues else set(), changed.positions.get(sno, set()))
+                all_of_it = self._positions(s) if sno in changed.queues else set()
+                self._queue(s, all_of_it, changed.positions.get(sno, set()))
         for sno, pids in changed.inbox.items():
             self._inbox(state.sessions.get(sno), pids)
         for topic in changed.topics:

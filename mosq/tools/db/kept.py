@@ -1,8 +1,9 @@
-"""Hold what a persistence plugin has kept, as it restores it: the store's beginning, or what the plugin need not be sent.
+"""Hold what a persistence plugin has kept, as it restores it: the store's beginning, or what the plugin need not be
+sent.
 
-`take` gets each part with the field names of the shim's struct Stored, and returns Mosquitto's result. An import reads the
-content by `chunks` and `message_at`, as that of a file of Mosquitto. Parts that Mosquitto would refuse are refused here;
-what MQTT does not allow is left to the import. Memory: all that the plugin restores.
+`take` gets each part with the field names of the shim's struct Stored, and returns Mosquitto's result. An import reads
+the content by `chunks` and `message_at`, as that of a file of Mosquitto. Parts that Mosquitto would refuse are refused
+here; what MQTT does not allow is left to the import. Memory: all that the plugin restores.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     Part = Any  # has the fields of struct Stored
 
 # Mosquitto's events about the state of a broker
-(RESTORE, BASE_ADD, BASE_DELETE, RETAIN_SET, RETAIN_DELETE, CLIENT_ADD, CLIENT_DELETE, CLIENT_UPDATE, SUB_ADD, SUB_DELETE,
- MESSAGE_ADD, MESSAGE_DELETE, MESSAGE_UPDATE) = range(14, 27)
+BASE_ADD, BASE_DELETE, RETAIN_SET, RETAIN_DELETE, CLIENT_ADD, CLIENT_DELETE, CLIENT_UPDATE = range(15, 22)
+SUB_ADD, SUB_DELETE, MESSAGE_ADD, MESSAGE_DELETE, MESSAGE_UPDATE = range(22, 27)
 WILL_ADD, WILL_DELETE = 29, 30
 MESSAGE_CLEAR = 31  # a call of a plugin, and no event
 SUCCESS, INVALID, NOT_FOUND = 0, 3, 6
@@ -76,7 +77,7 @@ class Kept:
     def where(self, place: int, text: str) -> str:
         return f"{self.path}: part {place}: {text}"
 
-    def chunks(self, with_payload: bool = True) -> "Iterator[Chunk]":  # noqa: ARG002 - payloads are in memory
+    def chunks(self, with_payload: bool = True) -> "Iterator[Chunk]":
         yield from self.messages.values()
         for one in self.clients.values():
             yield one.client

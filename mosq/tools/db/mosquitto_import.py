@@ -41,11 +41,11 @@ from mosq.tools.db.properties import forwardable
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from mosq.tools.db.mark import Identity
     from mosq.tools.db.kept import Kept
+    from mosq.tools.db.mark import Identity
     from mosq.tools.db.mosquitto_sqlite import SqliteFile
 
-    File = MosquittoFile | SqliteFile | Kept
+    File = MosquittoFile | SqliteFile
 
 ENTRY_RETAIN = 0x80
 STEP_MAX = 1 << 15  # largest step between packet ids in flight; a larger one means that the later id is an earlier one
@@ -160,7 +160,7 @@ class Import:
 
     def __init__(
         self,
-        file: "File",
+        file: "File | Kept",
         now_s: float,
         progress: "Callable[[int, int], None] | None" = None,
         bridges: "Collection[bytes]" = (),
