@@ -212,13 +212,13 @@ class Control:
 
     def _open_store(self, engine: "Engine") -> None:
         """Open the store before a client can connect. Its files belong to the broker's user."""
+        feeder = self._feeder()         # its modules are loaded while the process may read them
         if not has_store(self.config):
             return
         from mosq.server.storage import may_take_over, open_store
         from mosq.server.unkept import Unkept, must_stop, unusable
 
         self.log.release()              # to read a large store takes long
-        feeder = self._feeder()
         if may_take_over(self.config) or feeder is not None:
             process.load_now(process.LOADED_FOR_TAKE_OVER)
         with process.Acting(self.user):

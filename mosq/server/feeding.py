@@ -125,6 +125,11 @@ class Feed(threading.Thread):
             self._differences = Differences(state, self._give, self._ports)
             self._differences.adopt(self._kept)
             self._kept = Kept("")       # its memory is free again
+            sessions, deliveries = self._differences.foreign
+            if sessions or deliveries:
+                self.runner.plugin.warn(        # type: ignore[attr-defined]
+                    f"Warning: Plugin {self.runner.name} had {sessions} sessions and {deliveries} queued messages that "
+                    f"the store {self._store} has not. They are deleted there.")
         else:
             self._differences.rejoin(state)
         needs = self._differences.needs

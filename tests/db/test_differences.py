@@ -150,7 +150,13 @@ class Broker:
 
     def end(self):
         client = self.any_client()
-        if client:
+        if client and self.random.random() < 0.2:           # another session of the client begins before
+            old = self.sessions[client]
+            self.last_sno = 1 + max((10, self.last_sno, *self.sessions.values()))
+            self.sessions[client], self.next[client], self.pid[client], self.queues[client] = self.last_sno, 5, 0, {}
+            self.session(client, True)
+            self.put(kinds.END, sno=old)
+        elif client:
             self.put(kinds.END, sno=self.sessions.pop(client))
             if self.random.random() < 0.5:
                 self.begin()

@@ -95,6 +95,7 @@ class Differences:
         self._made: dict[tuple[int, int], int] = {}  # numbers of stored messages by (lsn, how many came before)
         self._last_id = 0
         self._gone: list[bytes] = []  # clients whose deletion waits
+        self.foreign = (0, 0)  # sessions and deliveries that the plugin had at the beginning, and the store had not
         self.bodies: dict[int, Fields] = {}
 
     # -- what the plugin has at the beginning
@@ -127,6 +128,8 @@ class Differences:
         for client_id, will in kept.wills.items():
             self._wills[client_id] = _digest_of_will(will)
             state.changed.client_wills[client_id] = None
+        self.foreign = len(self._gone), self.foreign[1] + sum(
+            len(kept.clients[client_id].messages) for client_id in self._gone)
 
     def _adopt_queue(self, told: Told, s: "Session", one: "KeptClient", contents: dict[int, int]) -> None:
         theirs, at = [pair for pair in one.messages if pair[0].direction == OUT], 0
@@ -167,6 +170,7 @@ class Differences:
         return _item(*pair, contents[pair[0].id])
 
     def _drop(self, s: "Session", item: Item, direction: int) -> None:
+        self.foreign = 0, self.foreign[1] + 1
         self._use(item.id)
         self._delete(s.id, item, direction)
 
@@ -231,15 +235,13 @@ class Differences:
         one."""
         state = self.state
         later = state.changed = Changed()
-        self._end_sessions(changed)
+        begun = self._end_sessions(changed)
         for sno in [*changed.sessions, *changed.subs, *changed.positions, *changed.inbox]:
             s = state.sessions.get(sno)
             if s is not None and s.lsn < 0:
                 _move(changed, later, sno)
-        for sno in changed.sessions:
-            s = state.sessions.get(sno)
-            if s is not None and s.id:
-                self._client(s)
+        for s in begun.values():
+            self._client(s)
         for client_id in changed.client_wills:
             self._will(client_id)
         for sno, filters in changed.subs.items():
@@ -260,8 +262,13 @@ class Differences:
         if not later.sessions and not later.positions and not later.inbox:
             self._made, self.bodies = {}, {}
 
-    def _end_sessions(self, changed: Changed) -> None:
-        begun = {s.id: s.sno for s in map(self.state.sessions.get, changed.sessions) if s is not None and s.id}
+    def _end_sessions(self, changed: Changed) -> "dict[bytes, Session]":
+        """Report sessions that have ended. Return those that may have begun or changed, by client id: the later one, if
+        the end of the session before comes later in the log."""
+        begun: dict[bytes, Session] = {}
+        for s in map(self.state.sessions.get, changed.sessions):
+            if s is not None and s.id and s.lsn >= self._latest(begun, s.id):
+                begun[s.id] = s
         for sno in [*changed.ended, *changed.sessions]:
             s, client_id = self.state.sessions.get(sno), self._ids.get(sno)
             if client_id is None or (sno not in changed.ended and s is not None and s.id == client_id):
@@ -271,6 +278,19 @@ class Differences:
                 self._delete_client(client_id)
             else:
                 self._gone.append(client_id)
+        for client_id, s in begun.items():
+            told = self._clients.get(client_id)
+            if told is not None and told.sno != s.sno:
+                self._ids.pop(told.sno, None)
+                self._delete_client(client_id)
+        return begun
+
+    def _latest(self, begun: "dict[bytes, Session]", client_id: bytes) -> int:
+        """Return the place of the latest session of a client that is known so far."""
+        told = self._clients.get(client_id)
+        known = self.state.sessions.get(told.sno) if told is not None else None
+        return max(begun[client_id].lsn if client_id in begun else -1,
+                   known.lsn if known is not None and known.id == client_id else -1)
 
     def _client(self, s: "Session") -> None:
         never = s.expiry_s == EXPIRY_NEVER
@@ -297,6 +317,8 @@ class Differences:
         if s is None:
             told = self._clients.get(client_id)
             s = self.state.sessions.get(told.sno) if told is not None else None
+        if s is not None and s.id != client_id:
+            s = None                    # the number belongs to another client's session now
         lsn = s.will[0] if s is not None and s.will is not None else self.state.client_wills.get(client_id, -1)
         content = self.state.digests.get(lsn)
         if content is not None and self._wills.get(client_id) != content and lsn in self.bodies:
@@ -307,7 +329,7 @@ class Differences:
             self._give(WILL_DELETE, {"client_id": client_id})
 
     def _subs(self, s: "Session | None", filters: "dict[bytes, None]") -> None:
-        told = self._clients.get(s.id) if s is not None else None
+        told = self._told(s.sno) if s is not None else None
         if s is None or told is None:
             return
         for filter in filters:
@@ -324,7 +346,7 @@ class Differences:
         return {position for position, _ in s.queue.places()} | s.released.keys()
 
     def _queue(self, s: "Session", all_of_it: set[int], some: set[int]) -> None:
-        told = self._clients.get(s.id)
+        told = self._told(s.sno)
         if told is None:
             return
         for position in some - all_of_it:
@@ -366,7 +388,7 @@ class Differences:
         self._message(MESSAGE_ADD, s.id, item, OUT)
 
     def _inbox(self, s: "Session | None", pids: "dict[int, None]") -> None:
-        told = self._clients.get(s.id) if s is not None else None
+        told = self._told(s.sno) if s is not None else None
         if s is None or told is None:
             return
         for pid in pids:
