@@ -119,7 +119,7 @@ class Broker:
     """Writes records as a broker does: of sessions, messages and their ends, and copies that cleaning makes."""
 
     def __init__(self, seed):
-        self.random, self.log, self.lsn, self.last_sno = random.Random(seed), [], 0, 0
+        self.random, self.log, self.lsn, self.tail_lsn, self.last_sno = random.Random(seed), [], 0, 0, 0
         self.sessions, self.next, self.pid, self.queues, self.payload = {}, {}, {}, {}, 0      # by client id
 
     def put(self, kind, **f):
@@ -248,6 +248,7 @@ class Broker:
         """Write the live records of the oldest part again, and drop it."""
         state, n = self.state(), self.random.randrange(len(self.log) + 1)
         old, self.log = self.log[:n], self.log[n:]
+        self.tail_lsn = self.log[0][0] if self.log else self.lsn
         for lsn, kind, f, _ in old:
             s = state.sessions.get(f.get("sno"))
             if kind == kinds.MSG:
@@ -328,7 +329,7 @@ class Feeding:
         self.at = self.broker.lsn
 
     def look(self):
-        if self.differences is None or (self.broker.log and self.broker.log[0][0] > self.at):
+        if self.differences is None or self.broker.tail_lsn > self.at:
             self.begin()
             return
         differences = self.differences

@@ -7,7 +7,7 @@ retained messages, each after the stored messages that it needs; sessions that a
 So a plugin that deletes the messages of a deleted client deletes none that another client needs.
 Numbers of stored messages are ours, and those of the plugin for what it restored. Two deliveries of one message to one
 client get two stored messages, because persist-sqlite finds a delivery by client and stored message.
-Memory: about 250 bytes for each queued delivery.
+Memory: about 0.7 kB for each queued delivery, with that of Followed.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -193,8 +193,10 @@ class Differences:
     def _is_another(self, told: Told, s: "Session") -> bool:
         """Return whether a session with the same number and client has begun since."""
         for position, item in told.out.items():
-            place = s.queue.get(position)
+            place, released = s.queue.get(position), s.released.get(position)
             if place and self.state.digests.get(place - 1) != item.content:
+                return True
+            if released is not None and (released[0], 2) != (item.pid, item.qos & QOS):
                 return True
         return False
 

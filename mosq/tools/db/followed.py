@@ -1,7 +1,7 @@
 """The state of a store that another process, or this one, goes on writing: the State, the facts of each delivery, and
 what has changed since the last look.
 
-Memory: that of State, and some 150 bytes for each queued delivery. Bodies are not kept.
+Memory: that of State, and some 300 bytes for each queued delivery. Bodies are not kept.
 """
 
 from typing import TYPE_CHECKING, Any
