@@ -133,6 +133,10 @@ static int publish(const char *client_id, const char *topic, int n, const void *
 {
     Action *action;
     if(topic == NULL || n < 0 || (n > 0 && payload == NULL) || qos < 0 || qos > 2) return ERR_INVAL;
+    if(restoring()){                    /* a will, which the broker sends itself */
+        mosquitto_property_free_all(&properties);
+        return ERR_SUCCESS;
+    }
     action = action_new(DO_PUBLISH);
     if(action == NULL) return ERR_NOMEM;
     action->text = strdup(topic);

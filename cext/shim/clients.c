@@ -477,31 +477,6 @@ EXPORT void mosquitto_complete_basic_auth(const char *id, int result)
     else mosq_shim_action_free(action);
 }
 
-/* ---------------------------------------------------------------- what mosq does not offer */
-
-static int unsupported(const char *name)
-{
-    line_put(LEVEL_WARNING, "Warning: A plugin calls %s, which mosq does not support.", name);
-    return ERR_NOT_SUPPORTED;
-}
-
-#define UNSUPPORTED(name) EXPORT int name(void) { return unsupported(#name); }
-
-UNSUPPORTED(mosquitto_persist_client_add)
-UNSUPPORTED(mosquitto_persist_client_update)
-UNSUPPORTED(mosquitto_persist_client_delete)
-UNSUPPORTED(mosquitto_persist_client_msg_add)
-UNSUPPORTED(mosquitto_persist_client_msg_delete)
-UNSUPPORTED(mosquitto_persist_client_msg_update)
-UNSUPPORTED(mosquitto_persist_client_msg_clear)
-UNSUPPORTED(mosquitto_persist_base_msg_add)
-UNSUPPORTED(mosquitto_persist_base_msg_delete)
-UNSUPPORTED(mosquitto_persist_retain_msg_set)
-UNSUPPORTED(mosquitto_persist_retain_msg_delete)
-UNSUPPORTED(mosquitto_subscription_add)
-UNSUPPORTED(mosquitto_subscription_delete)
-UNSUPPORTED(mosquitto_client_will_set)
-
 static char *location;
 
 EXPORT const char *mosquitto_persistence_location(void) { return location; }

@@ -170,9 +170,6 @@ static int register_one(Plugin *p, int event, Callback call, const char *topic, 
     }else{
         line_put(LEVEL_INFO, "Plugin has registered to receive '%s' events.", event_name(event));
     }
-    if((event >= EVENT_PERSIST_FIRST && event <= EVENT_PERSIST_LAST) || event == EVENT_WILL_ADD || event == EVENT_WILL_DELETE){
-        line_put(LEVEL_WARNING, "Warning: Plugin %s gets no '%s' events: mosq keeps sessions and messages in its own store.", shown_name(p), event_name(event));
-    }
     return ERR_SUCCESS;
 }
 
@@ -728,6 +725,26 @@ int plugin_call(Plugin *p, int event, Call *call)
 }
 
 EXPORT int mosq_shim_call(Plugin *p, int event, Call *call) { return plugin_call(p, event, call); }
+
+/* Calls the callbacks of an event that no client waits for. Returns the first result that is not 0. */
+int plugin_notify(Plugin *p, int event, void *data)
+{
+    int result = ERR_SUCCESS, one_result;
+    Within was;
+    pthread_mutex_lock(&p->lock);
+    was = within_begin(p, event);
+    p->walks++;
+    if(p->running){
+        FOR_EACH(p, event){
+            one_result = one->call(event, data, one->userdata);
+            if(result == ERR_SUCCESS) result = one_result;
+        }
+    }
+    if(--p->walks == 0) remove_gone(p);
+    within_end(was);
+    pthread_mutex_unlock(&p->lock);
+    return result;
+}
 
 /* ---------------------------------------------------------------- pre-shared keys, asked during a handshake */
 

@@ -25,8 +25,11 @@ enum { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_SUBSCRIBE = 4, ACCESS_UNSUBSCRI
 enum {
     EVENT_RELOAD = 1, EVENT_ACL_CHECK = 2, EVENT_BASIC_AUTH = 3, EVENT_EXT_AUTH_START = 4, EVENT_EXT_AUTH_CONTINUE = 5,
     EVENT_CONTROL = 6, EVENT_MESSAGE_IN = 7, EVENT_PSK_KEY = 8, EVENT_TICK = 9, EVENT_DISCONNECT = 10, EVENT_CONNECT = 11,
-    EVENT_SUBSCRIBE = 12, EVENT_UNSUBSCRIBE = 13, EVENT_PERSIST_FIRST = 14, EVENT_PERSIST_LAST = 26, EVENT_MESSAGE_OUT = 27,
-    EVENT_CLIENT_OFFLINE = 28, EVENT_WILL_ADD = 29, EVENT_WILL_DELETE = 30, EVENTS = 31,
+    EVENT_SUBSCRIBE = 12, EVENT_UNSUBSCRIBE = 13, EVENT_RESTORE = 14, EVENT_BASE_MSG_ADD = 15, EVENT_BASE_MSG_DELETE = 16,
+    EVENT_RETAIN_SET = 17, EVENT_RETAIN_DELETE = 18, EVENT_CLIENT_ADD = 19, EVENT_CLIENT_DELETE = 20, EVENT_CLIENT_UPDATE = 21,
+    EVENT_SUBSCRIPTION_ADD = 22, EVENT_SUBSCRIPTION_DELETE = 23, EVENT_CLIENT_MSG_ADD = 24, EVENT_CLIENT_MSG_DELETE = 25,
+    EVENT_CLIENT_MSG_UPDATE = 26, EVENT_MESSAGE_OUT = 27, EVENT_CLIENT_OFFLINE = 28, EVENT_WILL_ADD = 29, EVENT_WILL_DELETE = 30,
+    EVENTS = 31,
 };
 
 enum { PROTOCOL_MQTT = 0, PROTOCOL_WEBSOCKETS = 2 };
@@ -136,6 +139,75 @@ struct mosquitto_evt_disconnect { void *future; struct mosquitto *client; int re
 /* of SUBSCRIBE and of UNSUBSCRIBE */
 struct mosquitto_evt_subscribe { void *future; struct mosquitto *client; struct mosquitto_subscription data; void *future2[8]; };
 
+/* ---- what persistence plugins keep */
+
+enum { DIRECTION_IN = 0, DIRECTION_OUT = 1, DIRECTION_ALL = 2 };
+
+struct mosquitto_client {
+    char *clientid;
+    char *username;
+    char *auth_method;
+    time_t will_delay_time;
+    time_t session_expiry_time;
+    uint32_t will_delay_interval;
+    uint32_t session_expiry_interval;
+    uint32_t max_packet_size;
+    uint16_t listener_port;
+    uint8_t max_qos;
+    bool retain_available;
+    void *future2[8];
+};
+
+struct mosquitto_base_msg {
+    uint64_t store_id;
+    int64_t expiry_time;
+    char *topic;
+    void *payload;
+    char *source_id;
+    char *source_username;
+    mosquitto_property *properties;
+    uint32_t payloadlen;
+    uint16_t source_mid;
+    uint16_t source_port;
+    uint8_t qos;
+    bool retain;
+    uint8_t padding[6];
+    void *future2[8];
+};
+
+struct mosquitto_client_msg {
+    const char *clientid;
+    uint64_t cmsg_id;
+    uint64_t store_id;
+    uint32_t subscription_identifier;
+    uint16_t mid;
+    uint8_t qos;
+    bool retain;
+    uint8_t dup;
+    uint8_t direction;
+    uint8_t state;
+    uint8_t padding[5];
+    void *future2[8];
+};
+
+struct mosquitto_will_msg {
+    const char *clientid;
+    void *payload;
+    char *topic;
+    mosquitto_property *properties;
+    uint32_t payloadlen;
+    uint8_t qos;
+    bool retain;
+};
+
+struct mosquitto_evt_persist_restore { void *future[8]; };
+struct mosquitto_evt_persist_client { void *future; struct mosquitto_client data; void *future2[8]; };
+struct mosquitto_evt_persist_subscription { void *future; struct mosquitto_subscription data; void *future2[8]; };
+struct mosquitto_evt_persist_client_msg { void *future; struct mosquitto_client_msg data; void *future2[8]; };
+struct mosquitto_evt_persist_base_msg { void *future; struct mosquitto_base_msg data; void *future2[8]; };
+struct mosquitto_evt_persist_retain_msg { void *future; const char *topic; uint64_t store_id; void *future2[8]; };
+struct mosquitto_evt_persist_will_msg { void *future; struct mosquitto_will_msg data; void *future2[8]; };
+
 /* The sizes in Mosquitto's headers, on machines with 64 bits. */
 #if UINTPTR_MAX == UINT64_MAX
 _Static_assert(sizeof(struct mosquitto_subscription) == 96 && sizeof(struct mosquitto_acl_msg) == 32, "layout");
@@ -145,6 +217,9 @@ _Static_assert(sizeof(struct mosquitto_evt_extended_auth) == 72 && sizeof(struct
 _Static_assert(sizeof(struct mosquitto_evt_message) == 88 && sizeof(struct mosquitto_evt_tick) == 72, "layout");
 _Static_assert(sizeof(struct mosquitto_evt_connect) == 48 && sizeof(struct mosquitto_evt_disconnect) == 56, "layout");
 _Static_assert(sizeof(struct mosquitto_evt_subscribe) == 176, "layout");
+_Static_assert(sizeof(struct mosquitto_client) == 120 && sizeof(struct mosquitto_base_msg) == 136, "layout");
+_Static_assert(sizeof(struct mosquitto_client_msg) == 104 && sizeof(struct mosquitto_will_msg) == 40, "layout");
+_Static_assert(sizeof(struct mosquitto_evt_persist_client) == 192 && sizeof(struct mosquitto_evt_persist_retain_msg) == 88, "layout");
 #endif
 
 #endif

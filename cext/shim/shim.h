@@ -121,6 +121,7 @@ int within_event(void);
 const char *event_name(int event);
 int mosquitto_callback_register(Plugin *plugin, int event, Callback call, const void *data, void *userdata);
 int plugin_call(Plugin *plugin, int event, Call *call);
+int plugin_notify(Plugin *plugin, int event, void *data);
 void call_clear(Call *call);
 
 /* The plugins of one listener, in their order. */
@@ -129,6 +130,28 @@ typedef struct {
     int undecided;              /* verdict if no plugin checks access to topics: 1 allow, -1 the rules decide, 0 ask the control plane */
     Plugin *plugins[];
 } Realm;
+
+/* ---- persist.c: what persistence plugins keep */
+
+/* A part of the broker's state, in an event or in a call of a plugin that restores it. mosq/auth/native/calls.py has the same layout. */
+typedef struct {
+    const char *client_id, *username, *topic;       /* topic: or filter */
+    const uint8_t *data, *properties;               /* properties: as in a packet, without their length */
+    uint64_t store_id, cmsg_id;
+    int64_t ends_s;             /* of a session or of a message; 0: never */
+    int64_t will_due_s;
+    uint32_t data_n, properties_n;
+    uint32_t will_delay_s, expiry_s, identifier, packet_max;
+    uint16_t pid, port;
+    uint8_t qos, retain, dup, direction, state, options;
+} Stored;
+
+enum { CLIENT_MSG_CLEAR = EVENTS };     /* a call of a plugin that restores; no event reports it */
+
+/* Takes what a plugin restores; `event` is the one that would report it. Returns the result for the plugin. */
+typedef int (*Taker)(int event, const Stored *stored);
+
+bool restoring(void);           /* this thread is in the callback of a restore */
 
 /* ---- versions.c: interface versions 2 to 4 in terms of 5 */
 int version_load(Plugin *plugin);

@@ -51,10 +51,10 @@ cdef int store_listing_read(StoreListing* l, const FileOps* f, bint hardware, co
 # Read the list while a broker may be writing, until it is the same twice, so that no segment between two others is missing.
 cdef int store_listing_settled(StoreListing* l, const FileOps* f, bint hardware, const char* dir) noexcept nogil
 cdef void store_listing_free(StoreListing* l) noexcept nogil
-# Call fn for each record of the listed segments. `live`: a broker may be writing to the store. Return 0, -errno, or 1 if fn
-# stopped it.
-cdef int log_replay(const FileOps* f, bint hardware, const char* dir, StoreListing* l, bint live, store_record_fn fn, void* ctx,
-                    StoreLoss* loss) noexcept nogil
+# Call fn for each record of the listed segments, from the batch on that begins at from_lsn (0: all). `live`: a broker may be writing
+# to the store. Return 0, -errno, or 1 if fn stopped it.
+cdef int log_replay(const FileOps* f, bint hardware, const char* dir, StoreListing* l, bint live, uint64_t from_lsn, store_record_fn fn,
+                    void* ctx, StoreLoss* loss) noexcept nogil
 # Read a whole segment into memory, unreadable parts as zeros. NULL: *error is -errno.
 cdef uint8_t* segment_load(const FileOps* f, const char* dir, uint32_t slot, uint64_t* n, int* error) noexcept nogil
 # Read a segment to which a broker may be appending: the header first, then the content from the back to the front. So nothing is

@@ -381,6 +381,7 @@ cdef struct LogReplay:
     void* ctx
     StoreLoss* loss
     SegmentWalk walk
+    uint64_t from_lsn           # the end of a batch: the reader knows everything before it; 0: it knows nothing
     uint64_t at_lsn             # all below was read or is lost
     uint64_t synced_lsn         # highest lsn that a COMMIT names as synced
 
@@ -472,6 +473,12 @@ cdef StoreFile* next_segment(StoreListing* l, uint32_t i) noexcept nogil:
     return NULL
 
 
+cdef bint has_from_lsn(const LogReplay* r, StoreListing* l, uint32_t i) noexcept nogil:
+    """Return whether the reader knows only a part of this segment."""
+    cdef const StoreFile* next = next_segment(l, i)
+    return not r.following and l.files[i].h.base_lsn < r.from_lsn and (next == NULL or next.h.base_lsn > r.from_lsn)
+
+
 cdef int listed_replay(LogReplay* r, StoreListing* l) noexcept nogil:
     """Replay the listed segments that begin at r.at_lsn or later."""
     cdef StoreFile* found
@@ -484,7 +491,7 @@ cdef int listed_replay(LogReplay* r, StoreListing* l) noexcept nogil:
             return got
         if found.state != SLOT_SEGMENT:
             continue
-        if found.h.base_lsn < begin_lsn:        # read before; or dropped before, but its header is not wiped yet
+        if found.h.base_lsn < begin_lsn and not has_from_lsn(r, l, i):  # read before; or dropped before, but its header is not wiped yet
             found.state = SLOT_UNUSED
             continue
         r.loss.segments += 1
@@ -519,7 +526,8 @@ cdef int log_replay_segments(LogReplay* r, StoreListing* l) noexcept nogil:
     cdef StoreLoss* loss = r.loss
     cdef uint32_t i
     cdef int got
-    r.at_lsn = loss.tail_lsn = tail_find(l)
+    loss.tail_lsn = tail_find(l)
+    r.at_lsn = max(loss.tail_lsn, r.from_lsn)
     for i in range(l.n):
         if l.files[i].state == SLOT_ALONE:
             if l.files[i].h.format and memcmp(l.files[i].h.store_id, l.store_id, 16) != 0:
@@ -546,8 +554,8 @@ cdef void count_unsynced(LogReplay* r) noexcept nogil:
             loss.unsynced_bytes += range_.hi - max(range_.lo, r.synced_lsn)
 
 
-cdef int log_replay(            # parameters: a directory (three) and its listing, a mode, a callback (two), a result
-        const FileOps* f, bint hardware, const char* dir, StoreListing* l, bint live, store_record_fn fn, void* ctx,
+cdef int log_replay(            # parameters: a directory (three) and its listing, a mode (two), a callback (two), a result
+        const FileOps* f, bint hardware, const char* dir, StoreListing* l, bint live, uint64_t from_lsn, store_record_fn fn, void* ctx,
         StoreLoss* loss) noexcept nogil:
     cdef LogReplay r
     cdef int got
@@ -557,6 +565,7 @@ cdef int log_replay(            # parameters: a directory (three) and its listin
     r.hardware = hardware
     r.dir = dir
     r.live = live
+    r.from_lsn = from_lsn
     r.fn = fn
     r.ctx = ctx
     r.loss = loss

@@ -91,6 +91,7 @@ cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil
 # ---- for tools
 # Read a store without opening it: no lock, no change, also while a broker runs (a batch that is being written may look torn).
 # Return 0, or -1 and `why`.
-cdef int store_scan(const char* dir, const FileOps* files, store_record_fn fn, void* ctx, StoreLoss* loss, char* why, size_t why_n) noexcept nogil
+cdef int store_scan(const char* dir, const FileOps* files, uint64_t from_lsn, store_record_fn fn, void* ctx, StoreLoss* loss, char* why,
+                    size_t why_n) noexcept nogil
 # For tests: do one turn of the storage thread in the caller's thread, instead of store_start.
 cdef void store_turn(Store* s) noexcept nogil

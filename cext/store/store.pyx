@@ -127,7 +127,7 @@ cdef int store_recover(Store* s, store_record_fn fn, void* ctx, StoreLoss* loss)
         loss = &mine
     memset(loss, 0, sizeof(StoreLoss))
     if got == 0:
-        got = log_replay(&s.files, s.hardware, s.dir, &l, 0, fn, ctx, loss)
+        got = log_replay(&s.files, s.hardware, s.dir, &l, 0, 0, fn, ctx, loss)
     if got == 0:
         got = segments_begin(s, &l, loss)
     store_listing_free(&l)
@@ -552,7 +552,9 @@ cdef void store_turn(Store* s) noexcept nogil:
 
 # ---- for tools
 
-cdef int store_scan(const char* dir, const FileOps* files, store_record_fn fn, void* ctx, StoreLoss* loss, char* why, size_t why_n) noexcept nogil:
+cdef int store_scan(            # parameters: a directory (two) and a place in its log, a callback (two), results (three)
+        const char* dir, const FileOps* files, uint64_t from_lsn, store_record_fn fn, void* ctx, StoreLoss* loss, char* why,
+        size_t why_n) noexcept nogil:
     cdef const FileOps* f = files if files != NULL else file_system()
     cdef bint hardware = crc_hardware()
     cdef StoreListing l
@@ -566,7 +568,7 @@ cdef int store_scan(const char* dir, const FileOps* files, store_record_fn fn, v
         store_listing_free(&l)
         return -1
     if got == 0:
-        got = log_replay(f, hardware, dir, &l, 1, fn, ctx, loss)
+        got = log_replay(f, hardware, dir, &l, 1, from_lsn, fn, ctx, loss)
     store_listing_free(&l)
     if got > 0:
         snprintf(why, why_n, "Stopped by its reader")

@@ -85,8 +85,9 @@ cdef Collector collector(give, Py_ssize_t most):
     return c
 
 
-def scan(directory, give, most=4096, disk=None):
-    """Read all records of the committed batches of the store in `directory` (live or stopped), in log order.
+def scan(directory, give, most=4096, disk=None, uint64_t from_lsn=0):
+    """Read all records of the committed batches of the store in `directory` (live or stopped), in log order. `from_lsn`: the `end_lsn` of
+    an earlier scan, behind which this one begins. If `tail_lsn` of the result is greater, records between the two were dropped.
 
     Calls give([(lsn, kind, flags, body), ...]) with slices of them. Returns the losses and other facts (see StoreLoss). Raises
     OSError with the reason as its text if the store cannot be read."""
@@ -100,7 +101,7 @@ def scan(directory, give, most=4096, disk=None):
     cdef int got
     why[0] = 0
     with nogil:
-        got = store_scan(dir_, &f, store_collect, <void*>c, &loss, why, STORE_WHY_MAX)
+        got = store_scan(dir_, &f, from_lsn, store_collect, <void*>c, &loss, why, STORE_WHY_MAX)
     if c.error is None and got == 0:
         c.flush()
     if c.error is not None:

@@ -212,6 +212,11 @@ class Plugins:
         """Return the native plugins."""
         return [runner.plugin for runner in self._runners.values() if runner.raw]
 
+    def persisting(self) -> list[Runner]:
+        """Return the native plugins that keep the broker's state."""
+        return [runner for runner in self._runners.values()
+                if runner.raw and runner.plugin.persists]       # type: ignore[attr-defined]
+
     def runner_of(self, plugin: "Any") -> Runner:
         """Return the runner of a native plugin."""
         return next(runner for runner in self._runners.values() if runner.plugin is plugin)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from mosq.auth.dynsec.directory import Directory
     from mosq.auth.hashes import Hash
     from mosq.auth.plugins import Plugins
+    from mosq.auth.runner import Runner
     from mosq.config.model import Config
     from mosq.config.plugin import Plugin as Line
     from mosq.engine import Engine
@@ -274,6 +275,10 @@ class Access:
             "events": bool(realm.loop) or any(runner.does_events for runner in realm.plugins),
             **native_parts(realm),
         } for realm in self.realms]
+
+    def persisting(self) -> "list[Runner]":
+        """Return the native plugins that keep the broker's state."""
+        return [] if self._plugins is None else self._plugins.persisting()
 
     def reload(self, config: "Config") -> "Access":
         """Return a new Access that shares threads and verdicts with this one. The caller closes the one that is not in

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mosq.auth.runner import Runner
     from mosq.engine import BridgeSpec, Engine, Security, SettingValue
     from mosq.log.destinations import Stream
     from mosq.records import Answer, Request
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from mosq.server.admin.control import ControlTopics
     from mosq.server.admin.hot import Hot
     from mosq.server.bridge.bridges import Bridges
+    from mosq.server.feeding import Feeder
     from mosq.server.http.dashboard.api import Dashboard
     from mosq.server.http.listeners import HttpListener
     from mosq.server.http.metrics import Metrics
@@ -127,6 +129,7 @@ class Control:
         self.user: process.Account | None = None
         self._topics: ControlTopics | None = None
         self._hot: Hot | None = None
+        self.feeder: Feeder | None = None       # of persistence plugins; None if there was never one
         self.unkept: Unkept | None = None       # the broker runs without the store that it should have
         self.printer: Stream | None = None
         self.alive = False              # whether the loop has answered the watchdog
@@ -209,13 +212,14 @@ class Control:
 
     def _open_store(self, engine: "Engine") -> None:
         """Open the store before a client can connect. Its files belong to the broker's user."""
+        feeder = self._feeder()         # its modules are loaded while the process may read them
         if not has_store(self.config):
             return
         from mosq.server.storage import may_take_over, open_store
         from mosq.server.unkept import Unkept, must_stop, unusable
 
         self.log.release()              # to read a large store takes long
-        if may_take_over(self.config):
+        if may_take_over(self.config) or feeder is not None:
             process.load_now(process.LOADED_FOR_TAKE_OVER)
         with process.Acting(self.user):
             wrong = must_stop(self.config)
@@ -223,11 +227,40 @@ class Control:
                 raise OSError(wrong)
             self.config.without_store = unusable(self.config) or ""
             if not self.config.without_store:
-                open_store(engine, self.config, self.log.report)
+                if feeder is not None:
+                    feeder.restore(self._persisting())
+                open_store(engine, self.config, self.log.report, feeder)
         if self.config.without_store:
             self.unkept = Unkept(self.config, self.log.report, time.monotonic())
             with process.Acting(self.user):
                 self.unkept.load(engine)
+
+    def _persisting(self) -> "list[Runner]":
+        return [] if self.access is None else self.access.persisting()
+
+    def _feeder(self) -> "Feeder | None":
+        """Return the feeder of persistence plugins; None if there was never one."""
+        if self.feeder is None and self._persisting():
+            from mosq.server.feeding import Feeder
+
+            self.feeder = Feeder(self.log.report, self._commits)
+        return self.feeder
+
+    def _commits(self) -> int:
+        """Return the batches that the store has written; 0 if the loop does not run."""
+        try:
+            return int(self.engine.stats()["disk_commits"])
+        except RuntimeError:
+            return 0
+
+    def _feed(self) -> None:
+        """Feed the persistence plugins of the configuration in force."""
+        feeder = self._feeder()
+        if feeder is not None:
+            from mosq.server.saving import ports_of
+            from mosq.server.storage import store_directory
+
+            feeder.feed(self._persisting(), store_directory(self.config), ports_of(self.config))
 
     def report_patterns(self, securities: "list[Security]") -> None:
         """Report patterns in ACL files that are the same for all clients."""
@@ -438,6 +471,7 @@ class Control:
         self.log.release()
         self.saver = Saver(self.config, self.engine, self.log.report, self._wake)
         self._publish_log()
+        self._feed()
         self.start_http()
         self.start_bridges()
         self.starting = False
@@ -489,6 +523,7 @@ class Control:
                 at_once = signals.SAVE in taken or signals.RELOAD in taken
                 if self.unkept.look(time.monotonic(), self.engine, at_once):
                     self.config.without_store, self.unkept = "", None
+                    self._feed()
             for number in taken:
                 if number in signals.STOP:
                     return True
@@ -569,6 +604,7 @@ class Control:
             self.engine.hold_connects(False)
         self.saver.config = self.config
         self._publish_log()
+        self._feed()
         systemd.notify("READY=1")
 
     def _print_trees(self) -> None:
@@ -597,6 +633,8 @@ class Control:
                 loop.join(STOP_AGAIN_S)
         if self.bridges is not None:
             self.bridges.close_all()
+        if self.feeder is not None:
+            self.feeder.finish()
         if self.access is not None:
             self.access.close()
         self._drain()

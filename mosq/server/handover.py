@@ -182,11 +182,8 @@ def take_over(config: "Config", store: str, path: str, report: "Report") -> None
     from mosq.tools.db.store import StoreError
 
     report(NOTICE, f"Taking over {path}.")
-    bridges: list[bytes] = []
-    if config.bridges:
-        bridges = [bridge.local_id(os.uname().nodename).encode("utf-8", "surrogateescape") for bridge in config.bridges]
     try:
-        counts, kept, warnings = import_file(path, store, time.time(), bridges)
+        counts, kept, warnings = import_file(path, store, time.time(), bridge_ids(config))
     except StoreError as error:
         raise OSError(str(error)) from None
     _report_counts(path, counts, warnings, report)
@@ -194,6 +191,13 @@ def take_over(config: "Config", store: str, path: str, report: "Report") -> None
         report(WARNING, f"Warning: {path} was changed by another program after mosq had written it, so its content "
                         f"counts. The old store is now in {kept}.")
         _report_former(store, report)
+
+
+def bridge_ids(config: "Config") -> list[bytes]:
+    """Return the client ids of the configured bridges."""
+    if not config.bridges:
+        return []
+    return [bridge.local_id(os.uname().nodename).encode("utf-8", "surrogateescape") for bridge in config.bridges]
 
 
 def _report_former(store: str, report: "Report") -> None:

@@ -318,8 +318,3 @@ def test_only_the_client_of_a_slow_call_waits(compiled):
         other.expect_nothing()
         assert time.monotonic() - began < 1
         assert isinstance(slow.read_packet(), Connack) and time.monotonic() - began >= 1
-
-
-def test_events_of_persistence_are_accepted_with_a_warning(compiled):
-    with Broker(config(compiled("events"), "persist")) as broker:
-        assert "gets no 'persist-restore' events: mosq keeps sessions and messages in its own store." in broker.log()

@@ -11,7 +11,7 @@ import pytest
 from mosq.auth.native import calls
 
 SHIM = Path(__file__).resolve().parents[2] / "cext" / "shim"
-IN_C = {"Facts": calls.Facts, "struct mosquitto_opt": calls.Option, "Call": calls.Call, "Action": calls.Action}
+IN_C = {"Facts": calls.Facts, "struct mosquitto_opt": calls.Option, "Call": calls.Call, "Action": calls.Action, "Stored": calls.Stored}
 
 
 @pytest.mark.parametrize("name", IN_C)

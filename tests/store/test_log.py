@@ -132,6 +132,24 @@ def test_tools_read_a_live_store(tmp_path: Path) -> None:
     assert loss["records"] == 1000 and loss["n"] == 0
 
 
+def test_a_reader_continues_where_it_stopped(tmp_path: Path) -> None:
+    store, _, _ = opened(tmp_path, segment_bytes=32768)
+    store.start()
+    given: list[Record] = []
+    found: list[Record] = []
+    at_lsn = 0
+    for batch in range(40):         # over several segments
+        if batch % 7:
+            given += [(store.append(5, body), 5, 0, body) for body in [b"%d" % batch * 50] * (batch % 5 * 8)]
+            until_written(store, store.seal())
+        loss = scan(tmp_path, found.extend, from_lsn=at_lsn)
+        assert loss["n"] == loss["moved"] == 0 and loss["tail_lsn"] <= at_lsn <= loss["end_lsn"]
+        at_lsn = loss["end_lsn"]
+        assert found == given
+    assert loss["segments"] <= 2 < len(list(tmp_path.glob("segment.*")))
+    assert store.close() is None
+
+
 # ---- permission to open a store
 
 def test_two_brokers_on_one_directory(tmp_path: Path) -> None:

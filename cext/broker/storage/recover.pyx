@@ -614,7 +614,7 @@ cdef int durable_recover(Broker* b, StoreLoss* loss, Recovered* out) noexcept no
     l.now_wall_ms = clock_wall_ms()
     l.out = out
     l.t.loading = 1
-    rc = store_scan(l.t.store.dir, &l.t.store.files, session_record_apply, &l, &first_loss, l.t.store.shared.why, STORE_WHY_MAX)
+    rc = store_scan(l.t.store.dir, &l.t.store.files, 0, session_record_apply, &l, &first_loss, l.t.store.shared.why, STORE_WHY_MAX)
     for store_session_id in range(l.n_histories):
         l.histories[store_session_id].owner = 0
     l.second_walk = 1

@@ -6,7 +6,7 @@ the GIL during each call.
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_char_p, c_int, c_long, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_long, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,9 +16,11 @@ SHIM = "_shim.abi3.so"
 # events of Mosquitto's interface
 RELOAD, ACL_CHECK, BASIC_AUTH, EXT_AUTH_START, EXT_AUTH_CONTINUE, CONTROL, MESSAGE_IN = 1, 2, 3, 4, 5, 6, 7
 PSK_KEY, TICK, DISCONNECT, CONNECT, SUBSCRIBE, UNSUBSCRIBE, MESSAGE_OUT, CLIENT_OFFLINE = 8, 9, 10, 11, 12, 13, 27, 28
+RESTORE = 14
+PERSIST = frozenset((*range(14, 27), 29, 30))   # about the broker's state
 # results
-AUTH_DELAYED, AUTH_CONTINUE, SUCCESS, NOT_SUPPORTED, AUTH, ACL_DENIED, PLUGIN_DEFER = -5, -4, 0, 10, 11, 12, 17
-PLUGIN_IGNORE = 32
+AUTH_DELAYED, AUTH_CONTINUE, SUCCESS, INVAL, NOT_SUPPORTED, AUTH, ACL_DENIED = -5, -4, 0, 3, 10, 11, 12
+PLUGIN_DEFER, PLUGIN_IGNORE = 17, 32
 # what a plugin asks of the broker
 DO_LOG, DO_PUBLISH, DO_KICK_ID, DO_KICK_USER, DO_COMPLETE = 1, 2, 3, 4, 5
 FACTS_BYTES = 24
@@ -79,6 +81,39 @@ class Action(Structure):
         return ctypes.string_at(self.properties, self.properties_n) if self.properties else None
 
 
+class Stored(Structure):
+    """A part of the broker's state (struct Stored of cext/shim/shim.h)."""
+
+    _fields_ = [("client_id", c_char_p), ("username", c_char_p), ("topic", c_char_p), ("data", c_void_p),
+                ("properties", c_void_p), ("store_id", c_uint64), ("cmsg_id", c_uint64), ("ends_s", c_int64),
+                ("will_due_s", c_int64), ("data_n", c_uint32), ("properties_n", c_uint32), ("will_delay_s", c_uint32),
+                ("expiry_s", c_uint32), ("identifier", c_uint32), ("packet_max", c_uint32), ("pid", c_uint16),
+                ("port", c_uint16), ("qos", c_uint8), ("retain", c_uint8), ("dup", c_uint8), ("direction", c_uint8),
+                ("state", c_uint8), ("options", c_uint8)]
+
+    def given_data(self) -> bytes:
+        """Return the payload."""
+        return ctypes.string_at(self.data, self.data_n) if self.data else b""
+
+    def given_properties(self) -> bytes:
+        """Return the properties."""
+        return ctypes.string_at(self.properties, self.properties_n) if self.properties else b""
+
+
+TAKER = ctypes.CFUNCTYPE(c_int, c_int, POINTER(Stored))
+
+
+def stored_of(fields: "dict[str, Any]") -> Stored:
+    """Return a part of the state; `data` and `properties` are bytes, which `fields` must keep."""
+    stored = Stored(**{name: value for name, value in fields.items() if name not in ("data", "properties")})
+    for name in ("data", "properties"):
+        value = fields.get(name)
+        if value:
+            setattr(stored, name, ctypes.cast(c_char_p(value), c_void_p).value)
+            setattr(stored, f"{name}_n", len(value))
+    return stored
+
+
 def shim_path() -> str:
     """Return the path of the shim."""
     import mosq.version as here
@@ -96,7 +131,8 @@ def open_shim() -> "Any":
             ("call_clear", None, [POINTER(Call)]), ("watch_crashes", None, [c_char_p]), ("location", None, [c_char_p]),
             ("action_take", POINTER(Action), []), ("action_free", None, [POINTER(Action)]), ("actions_lost", c_int, []),
             ("wake_fd", c_int, []), ("client_gone", None, [c_uint64]), ("client_known", None, [POINTER(Call)]),
-            ("realm", c_void_p, [POINTER(c_void_p), c_int, c_int])):
+            ("realm", c_void_p, [POINTER(c_void_p), c_int, c_int]),
+            ("persist", c_int, [c_void_p, c_int, POINTER(Stored)]), ("restore", c_int, [c_void_p, TAKER])):
         function = getattr(shim, f"mosq_shim_{name}", None)
         if function is not None:
             function.restype, function.argtypes = result, arguments

@@ -19,6 +19,7 @@ from mosq.records import END_SILENTLY, AccessAnswer, LoginAnswer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from mosq.auth.pool import Pool
@@ -301,6 +302,50 @@ class NativePlugin(Plugin):
         call.has_options, call.n_options = 1, n
         call.options = ctypes.cast(array, ctypes.POINTER(calls.Option))
         self._call(calls.RELOAD, call)
+
+    # ------------------------------------------------------------ the broker's state
+
+    @property
+    def persists(self) -> bool:
+        """True if the plugin keeps the broker's state."""
+        return not calls.PERSIST.isdisjoint(self.events)
+
+    def restore(self, take: "Callable[[int, calls.Stored], int]") -> int:
+        """Let the plugin restore what it has kept: `take` gets each part, and returns the plugin's result of it. Waits
+        for the plugin's thread; return the result of the event."""
+        done, results = threading.Event(), list[int]()
+
+        def taken(event: int, stored: "Any") -> int:
+            try:
+                return take(event, stored.contents)
+            except Exception as error:
+                self.warn(f"Warning: Plugin {self.shown} restores what cannot be taken: {type(error).__name__}.")
+                return calls.INVAL
+
+        taker = calls.TAKER(taken)
+
+        def work() -> None:
+            try:
+                results.append(int(self._shim.mosq_shim_restore(self._plugin, taker)))
+            finally:
+                done.set()
+
+        if calls.RESTORE in self.events and self._pool.put(work):
+            done.wait()
+            self._host.take()
+        return results[0] if results else SUCCESS
+
+    def report_stored(self, events: "list[tuple[int, dict[str, Any]]]") -> dict[int, int]:
+        """Report changes of the broker's state; runs in the plugin's thread. Return the last results that are not 0,
+        by event."""
+        failed = {}
+        for event, fields in events:
+            if event in self.events:
+                result = self._shim.mosq_shim_persist(self._plugin, event, ctypes.byref(calls.stored_of(fields)))
+                if result != SUCCESS:
+                    failed[event] = int(result)
+        self._host.take()
+        return failed
 
     # ------------------------------------------------------------ ticks
 

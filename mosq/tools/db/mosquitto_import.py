@@ -41,6 +41,7 @@ from mosq.tools.db.properties import forwardable
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+    from mosq.tools.db.kept import Kept
     from mosq.tools.db.mark import Identity
     from mosq.tools.db.mosquitto_sqlite import SqliteFile
 
@@ -159,7 +160,7 @@ class Import:
 
     def __init__(
         self,
-        file: "File",
+        file: "File | Kept",
         now_s: float,
         progress: "Callable[[int, int], None] | None" = None,
         bridges: "Collection[bytes]" = (),

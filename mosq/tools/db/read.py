@@ -7,7 +7,7 @@ from mosq.tools.db.state import State, record_size
 from mosq.tools.db.store import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from mosq.tools.db.store import Source
 
@@ -31,6 +31,15 @@ class Unreadable:
         self.n += 1
         if len(self.first) < UNREADABLE_LISTED:
             self.first.append((lsn, text))
+
+
+def decoded(several: list[tuple[int, int, int, bytes]]) -> "Iterator[tuple[int, int, dict[Any, Any], int]]":
+    """Yield (lsn, kind, fields, bytes in the log); leave out undecodable records."""
+    for lsn, kind, _flags, body in several:
+        try:
+            yield lsn, kind, record_decode(kind, body), record_size(len(body))
+        except ValueError:
+            continue
 
 
 def walk(source: "Source", each: "Each", progress: "Progress | None" = None) -> tuple[dict[str, Any], Unreadable]:

@@ -68,7 +68,9 @@ class StoreSource:
         if not files:
             raise StoreError(f"{path}: no {SEGMENT}* files; expected a directory with a store of mosq in it")
 
-    def scan(self, give: "Give") -> dict[str, Any]:
+    def scan(self, give: "Give", from_lsn: int = 0) -> dict[str, Any]:
+        """Pass on the records from the end of an earlier scan on (`end_lsn`). They are all if `tail_lsn` is not behind
+        it."""
         from mosq._core import scan
 
         failed: list[BaseException] = []
@@ -81,7 +83,7 @@ class StoreSource:
                 raise
 
         try:
-            loss = dict(scan(self.path, given))
+            loss = dict(scan(self.path, given, from_lsn=from_lsn))
         except OSError as error:
             if error in failed:  # not an error of the store: a closed pipe
                 raise

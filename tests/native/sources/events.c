@@ -188,7 +188,7 @@ static const struct { const char *name; int event; Callback call; } EVENTS_OF[] 
     {"extended", EVENT_EXT_AUTH_CONTINUE, on_extended}, {"in", EVENT_MESSAGE_IN, on_message_in}, {"out", EVENT_MESSAGE_OUT, on_message_out},
     {"subscribe", EVENT_SUBSCRIBE, on_subscribe}, {"subscribe", EVENT_UNSUBSCRIBE, on_subscribe}, {"clients", EVENT_CONNECT, on_client},
     {"clients", EVENT_DISCONNECT, on_client}, {"clients", EVENT_CLIENT_OFFLINE, on_client}, {"tick", EVENT_TICK, on_tick},
-    {"psk", EVENT_PSK_KEY, on_psk}, {"reload", EVENT_RELOAD, on_reload}, {"persist", 14, on_reload},
+    {"psk", EVENT_PSK_KEY, on_psk}, {"reload", EVENT_RELOAD, on_reload},
 };
 
 int mosquitto_plugin_version(int n, const int *supported)

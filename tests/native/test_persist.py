@@ -1,0 +1,264 @@
+"""Persistence plugins: the events that report what the store has, restoring, and plugins that do it badly."""
+
+import shutil
+import time
+
+import pytest
+
+from tests.durable.test_restart import Kept, subscribe
+from tests.harness.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Unsubscribe, Will
+
+WAIT_S = 20
+USER, EXPIRY, MESSAGE_EXPIRY, SUBSCRIPTION_ID, WILL_DELAY = 38, 17, 2, 11, 24
+NEVER = 0xFFFFFFFF
+# names of the fields of the plugin's lines
+CLIENT = ("id", "user", "expiry", "ends", "delay", "due", "port", "max_qos", "retain_available")
+BASE = ("store", "expires", "topic", "payload", "source", "source_pid", "qos", "retain", "key", "value")
+MESSAGE = ("client", "number", "store", "sub_id", "pid", "qos", "retain", "dup", "direction", "state")
+FIELDS = {"client": CLIENT, "sub": ("client", "filter", "options", "sub_id"), "base": BASE, "msg": MESSAGE, "retain": ("topic", "store"),
+          "will": ("client", "topic", "payload", "qos", "retain")}
+WAIT_PUBACK, WAIT_PUBREC, WAIT_PUBREL, WAIT_PUBCOMP, QUEUED = "3", "5", "7", "9", "11"
+
+
+class Keeping(Kept):
+    """A broker with the plugin `keeper`."""
+
+    def __init__(self, library, more="", store="persistence true\npersistence_location {dir}/\n"):
+        super().__init__(f"listener {{port}} 127.0.0.1\nallow_anonymous true\n{store}plugin {library}\nplugin_opt_file {{dir}}/kept\n{more}")
+        self.seen = 0
+
+    def lines(self):
+        path = self.dir / "kept"
+        return [line.split("|") for line in path.read_text(errors="replace").splitlines()] if path.exists() else []
+
+    def event(self, name, **wanted):
+        """Wait for the next event with this name and these fields, and return its fields."""
+        give_up = time.monotonic() + WAIT_S
+        while True:
+            lines = self.lines()
+            for line in lines[self.seen:]:
+                fields = dict(zip(FIELDS[name.split("-")[0]], line[1:], strict=True)) if line[0] == name else {}
+                if fields and all(fields[key] == value for key, value in wanted.items()):
+                    return fields
+            assert time.monotonic() < give_up and self.alive(), (name, wanted, lines[self.seen:], self.log())
+            time.sleep(0.02)
+
+    def logged(self, text):
+        give_up = time.monotonic() + WAIT_S
+        while text not in self.log():
+            assert time.monotonic() < give_up and self.alive(), self.log()
+            time.sleep(0.02)
+
+    def events_end(self):
+        """Forget the events so far."""
+        self.seen = len(self.lines())
+
+    def without_store(self):
+        """Remove everything that the broker itself has kept."""
+        for path in self.dir.glob("mosquitto.db*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def left(wire):
+    """Disconnect, and wait until the broker has closed the connection."""
+    wire.send(Disconnect())
+    wire.close()
+
+
+def queued(broker, n=2, qos=2):
+    """Leave n messages for the session `sub`."""
+    sub = broker.client("sub")
+    subscribe(sub, ("q/#", qos))
+    left(sub)
+    pub = broker.client("pub", clean=True)
+    for i in range(n):
+        pub.send(Publish(f"q/{i}", b"m%d" % i, qos=1, mid=i + 1, props=((USER, ("k", "v")),)))
+        assert pub.read_packet() == Puback(i + 1)
+    pub.close()
+
+
+@pytest.mark.parametrize("thread", ["own", "loop"])
+def test_each_event_of_persistence(compiled, thread):
+    with Keeping(compiled("keeper"), f"plugin_thread {thread}\n") as broker:
+        sub = broker.client("sub", username="ann")
+        subscribe(sub, ("q/#", 2), ("r", 1), props=((SUBSCRIPTION_ID, 7),))
+        client = broker.event("client-add", id="sub")
+        assert client == {"id": "sub", "user": "ann", "expiry": client["expiry"], "ends": "0", "delay": "0", "due": "0", "port": "1", "max_qos": "2",
+                          "retain_available": "1"}
+        assert broker.event("sub-add", filter="q/#") == {"client": "sub", "filter": "q/#", "options": "2", "sub_id": "7"}
+        assert broker.event("sub-add", filter="r")["options"] == "1"
+        sub.send(Unsubscribe(2, ("r",)))
+        broker.event("sub-delete", client="sub", filter="r")
+        sub.read_packet()
+        left(sub)
+        ends = broker.event("client-update", id="sub")["ends"]
+        assert int(ends) > time.time()
+
+        pub = broker.client("pub", clean=False)
+        pub.send(Publish("q/1", b"one", qos=1, mid=1, props=((USER, ("k", "v")), (MESSAGE_EXPIRY, 1000))))
+        assert pub.read_packet() == Puback(1)
+        base = broker.event("base-add", payload="one")
+        assert base == {"store": base["store"], "expires": base["expires"], "topic": "q/1", "payload": "one", "source": "-", "source_pid": "0", "qos": "1",
+                        "retain": "0", "key": "k", "value": "v"}
+        assert 900 < int(base["expires"]) - time.time() < 1100
+        added = broker.event("msg-add", store=base["store"])
+        assert added == {"client": "sub", "number": "1", "store": base["store"], "sub_id": "7", "pid": "1", "qos": "1", "retain": "0", "dup": "0",
+                         "direction": "1", "state": QUEUED}
+        pub.send(Publish("q/2", b"two", qos=2, mid=2))
+        pub.read_packet()
+        inbound = broker.event("msg-add", direction="0")
+        assert (inbound["client"], inbound["pid"], inbound["qos"], inbound["state"]) == ("pub", "2", "2", WAIT_PUBREL)
+        source = broker.event("base-add", store=inbound["store"])
+        assert (source["payload"], source["source"], source["source_pid"]) == ("two", "pub", "2")
+        pub.send(Pubrel(2))
+        pub.read_packet()
+        broker.event("msg-delete", direction="0", pid="2")
+        broker.event("base-delete", store=inbound["store"])
+        assert broker.event("msg-add", pid="2", direction="1")["qos"] == "2"
+
+        sub = broker.client("sub", username="ann", session=True)
+        one, two = sub.read_packet(), sub.read_packet()
+        broker.event("msg-update", pid="1", state=WAIT_PUBACK, dup="1")
+        broker.event("msg-update", pid="2", state=WAIT_PUBREC)
+        sub.send(Pubrec(two.mid))
+        sub.read_packet()
+        broker.event("msg-update", pid="2", state=WAIT_PUBCOMP)
+        sub.send(Puback(one.mid), Pubcomp(two.mid))
+        broker.event("msg-delete", pid="1")
+        broker.event("base-delete", store=base["store"])
+        broker.event("msg-delete", pid="2", direction="1")
+
+        pub.send(Publish("kept", b"old", qos=1, mid=3, retain=True))
+        pub.read_packet()
+        old = broker.event("base-add", payload="old")
+        assert old["retain"] == "1" and broker.event("retain-set", topic="kept")["store"] == old["store"]
+        pub.send(Publish("kept", b"new", qos=1, mid=4, retain=True))
+        pub.read_packet()
+        broker.event("retain-set", topic="kept", store=broker.event("base-add", payload="new")["store"])
+        broker.event("base-delete", store=old["store"])
+        pub.send(Publish("kept", b"", qos=1, mid=5, retain=True))
+        pub.read_packet()
+        broker.event("retain-delete", topic="kept")
+
+        broker.client("alive", will=Will("gone", b"bye", 1, True, ((WILL_DELAY, 30),)))
+        assert broker.event("will-add", client="alive") == {"client": "alive", "topic": "gone", "payload": "bye", "qos": "1", "retain": "1"}
+        assert broker.event("client-add", id="alive")["delay"] == "30"
+        short = broker.wire()
+        short.send(Connect("short", will=Will("gone", b"short", 0, False)))
+        broker.event("will-add", client="short")
+        left(short)
+        broker.event("will-delete", client="short")
+        broker.events_end()
+        broker.client("sub", clean=True, username="ann")
+        broker.event("client-delete", id="sub")
+        broker.event("client-add", id="sub")
+
+
+def received(broker, n, **more):
+    """Return the n messages of the session `sub`."""
+    sub = broker.client("sub", session=True, **more)
+    got = [sub.read_packet() for _ in range(n)]
+    return [(one.topic, one.payload, one.qos) for one in got], sub
+
+
+def test_a_broker_without_a_store_begins_with_what_the_plugin_has(compiled):
+    with Keeping(compiled("keeper")) as broker:
+        queued(broker, 3)
+        pub = broker.client("pub", clean=True)
+        pub.send(Publish("kept", b"r", qos=1, mid=9, retain=True))
+        pub.read_packet()
+        broker.stop()
+        before = broker.lines()
+        broker.without_store()
+        broker.start()
+        assert "Plugin keeper.so has 2 sessions and 1 retained messages." in broker.log()
+        assert "2 sessions, 1 subscriptions, 3 deliveries and 1 retained messages taken over" in broker.log()
+        got, sub = received(broker, 3)
+        assert got == [(f"q/{i}", b"m%d" % i, 1) for i in range(3)]
+        assert broker.lines()[:len(before)] == before
+        subscribe(sub, ("kept", 1))
+        assert sub.read_packet().payload == b"r"
+        assert not [line for line in broker.lines()[len(before):] if line[0] in ("base-add", "msg-add", "sub-add", "client-add", "retain-set")]
+
+
+def test_a_restart_reports_nothing_that_the_plugin_has(compiled):
+    with Keeping(compiled("keeper")) as broker:
+        queued(broker)
+        broker.stop()
+        before = broker.lines()
+        assert {"client-add", "sub-add", "base-add", "msg-add"} <= {line[0] for line in before}
+        broker.start()
+        broker.client("other", clean=False)
+        broker.event("client-add", id="other")
+        # a start may compute the end of a session again, which changes it by a second
+        assert [line[:2] for line in broker.lines()[len(before):] if line[0] != "client-update"] == [["client-add", "other"]]
+
+
+def test_changes_that_a_kill_has_cut_off_come_at_the_next_start(compiled):
+    with Keeping(compiled("keeper"), "plugin_opt_mode slow\n") as broker:
+        queued(broker, 5)
+        broker.kill()
+        for i in range(5):
+            base = broker.event("base-add", payload=f"m{i}")
+            broker.event("msg-add", client="sub", store=base["store"])
+        assert len([line for line in broker.lines() if line[0] == "msg-add"]) == 5
+        assert received(broker, 5)[0] == [(f"q/{i}", b"m%d" % i, 1) for i in range(5)]
+
+
+def test_a_slow_plugin_delays_no_client(compiled):
+    with Keeping(compiled("keeper"), "plugin_opt_mode slow\n") as broker:
+        began = time.monotonic()
+        queued(broker, 200)
+        assert time.monotonic() - began < 200 * 0.3 / 2
+        broker.stop()
+        assert "has not got all changes; it gets them at the next start" in broker.log()
+
+
+def test_a_plugin_that_returns_errors(compiled):
+    with Keeping(compiled("keeper"), "plugin_opt_mode errors\n") as broker:
+        assert "returned 13 for 'persist-restore'" in broker.log()
+        queued(broker)
+        broker.event("msg-add", client="sub", pid="2")
+        broker.logged("Plugin keeper.so failed in event 15 of persistence: it returned 13")
+        assert received(broker, 2)[0] == [("q/0", b"m0", 1), ("q/1", b"m1", 1)]
+
+
+def test_a_plugin_that_restores_nonsense(compiled):
+    with Keeping(compiled("keeper"), "plugin_opt_mode nonsense\n") as broker:
+        broker.logged("restored 0 lines")
+        results = [line.rpartition(": ")[2] for line in broker.log().splitlines() if "nonsense " in line]
+        assert results == ["3", "3", "3", "0", "3", "0", "6", "0", "3", "3", "0", "6", "3", "3", "3", "3"]
+        assert "1 sessions, 0 subscriptions, 0 deliveries and 0 retained messages taken over" in broker.log()
+        broker.client("good", session=True)
+        broker.event("base-delete", store=str(2**64 - 1))
+
+
+def test_functions_of_persistence_outside_of_a_restore(compiled):
+    with Keeping(compiled("keeper"), "plugin_opt_mode late\n") as broker:
+        broker.logged("late: 10")
+        assert "mosquitto_persist_client_delete outside of 'persist-restore' events" in broker.log()
+
+
+def test_a_broker_without_a_store_says_that_the_plugin_keeps_nothing(compiled):
+    with Keeping(compiled("keeper"), store="") as broker:
+        assert "Plugin keeper.so keeps nothing, because this broker has no store" in broker.log()
+        assert not broker.lines()
+
+
+def test_a_reload_begins_and_ends_the_events(compiled):
+    with Keeping(compiled("keeper"), "user root\n") as broker:      # so that modules can be loaded at the reload, wherever Python is
+        with_plugin = broker.config.read_text()
+        broker.config.write_text(with_plugin.replace("plugin", "#plugin"))
+        broker.restart()
+        queued(broker)
+        assert not broker.lines()
+        broker.config.write_text(with_plugin)
+        broker.send_signal(1)
+        base = broker.event("base-add", payload="m1")
+        broker.event("msg-add", client="sub", store=base["store"])
+        broker.config.write_text(with_plugin.replace("plugin", "#plugin"))
+        broker.send_signal(1)
+        broker.logged("Reloading config.")
+        broker.client("later")
+        broker.stop()
+        assert not [line for line in broker.lines() if line[1] == "later"]
