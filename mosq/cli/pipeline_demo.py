@@ -28,6 +28,7 @@ from mosq.tools.tied import tied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 START_S = 30.0
 OURS = ".mosq-pipeline-demo"  # marks a folder that may get another name
@@ -123,7 +124,12 @@ def _broker(folder: Path, port: int, topics: str) -> "subprocess.Popen[bytes]":
 def _while_the_fleet_sends(spark: Any, found: settings.Settings, live: Live, lock: Lock, seconds: int) -> None:
     ended = threading.Event()
     with jobs.stopped_by_signals() as stop:
-        signal.signal(signal.SIGTERM, lambda number, frame: (ended.set(), stop.set()))
+
+        def end(number: int, frame: "FrameType | None") -> None:
+            ended.set()
+            stop.set()
+
+        signal.signal(signal.SIGTERM, end)
         timer = threading.Timer(seconds, stop.set)
         timer.start()
         try:

@@ -52,7 +52,8 @@ class Pointer:
 
     @property
     def is_needed(self) -> bool:
-        """Return whether the broker does not start without it. OpenSSL looks for a bridge's authorities at each connection."""
+        """Return whether the broker does not start without it. OpenSSL reads the folder of a bridge at each connection.
+        """
         return self.option != "bridge_capath"
 
     @property

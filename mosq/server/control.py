@@ -657,8 +657,8 @@ def report_remarks(log: Log, config: Config) -> None:
         log.report(WARNING, f"Warning: {warning}")
     for bridge in config.bridges:
         if bridge.bridge_capath and not os.path.isdir(bridge.bridge_capath):
-            log.report(WARNING, f"Warning: bridge_capath {bridge.bridge_capath} is no folder: until it is one, the bridge "
-                                f"{bridge.name} trusts none of its authorities.")
+            log.report(WARNING, f"Warning: bridge_capath {bridge.bridge_capath} is no folder: until it is one, the "
+                                f"bridge {bridge.name} trusts none of its authorities.")
 
 
 def _reason_of(error: Exception) -> str:

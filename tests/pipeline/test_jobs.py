@@ -317,8 +317,8 @@ def test_the_audit_finds_each_session_that_does_not_add_up(ran: Ran) -> None:
 # ---- going on, again, and after a kill
 
 def snapshot(found: settings.Settings) -> dict[str, Any]:
-    """Return all tables, regardless of their division into batches and files."""
-    return {table.name: sorted(map(str, table.read().to_pylist())) for table in tending.existing(found) if table.name != "progress"}
+    """Return all tables that a run writes, regardless of their division into batches and files."""
+    return {table.name: sorted(map(str, table.read().to_pylist())) for table in tending.existing(found) if table.name not in ("progress", "gold/fanout")}
 
 
 def views_of(found: settings.Settings) -> dict[str, list[str]]:
