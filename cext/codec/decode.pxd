@@ -1,10 +1,17 @@
 # One decoder for each packet that a client may send. The decoders are sans-IO: each takes a complete Frame and fills a struct
 # with views into it. Each returns 0, or the reason code with which the caller must end the client. They allocate nothing; the
 # cost is linear in the frame's length.
-from libc.stdint cimport uint8_t, uint16_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
-from cext.codec.frame cimport Frame
-from cext.codec.properties cimport Props
+from cext.codec.field cimport be16
+from cext.codec.frame cimport Frame, V5
+from cext.codec.properties cimport Props, props_none
+from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR
+from cext.codec.utf8 cimport utf8_check
+
+cdef enum:
+    # bit i set: the flags i are wrong in a PUBLISH. QoS 3 [v5 3.3.1-4], or DUP with QoS 0 [v5 3.3.1-2]
+    PUBLISH_FLAGS_BAD = 1 << 6 | 1 << 7 | 1 << 14 | 1 << 15 | 1 << 8 | 1 << 9
 
 cdef enum:
     # parts of CONNECT in their order: which of them is wrong decides how the client is refused
@@ -73,7 +80,7 @@ ctypedef struct Auth:
 # RC_MALFORMED or RC_PROTOCOL_ERROR for all other errors. Decoders of other packets may add COMPAT_MALFORMED or
 # COMPAT_PROTOCOL_ERROR to the code.
 cdef int decode_connect(const Frame* f, Connect* out) noexcept nogil
-cdef int decode_publish(const Frame* f, int version, Publish* out) noexcept nogil
+cdef int publish_props(const uint8_t* p, const uint8_t* end, Publish* out) noexcept nogil
 cdef int decode_ack(const Frame* f, int version, Ack* out) noexcept nogil
 # These two walk over and check the whole packet before they return 0, so the caller's walk cannot fail.
 cdef int decode_subscribe(const Frame* f, int version, Subscribe* out) noexcept nogil
@@ -86,3 +93,37 @@ cdef int decode_disconnect(const Frame* f, int version, Disconnect* out) noexcep
 cdef int decode_auth(const Frame* f, int version, Auth* out) noexcept nogil
 # PINGREQ: only flags and length are checked [v5 3.12.1].
 cdef int decode_empty(const Frame* f) noexcept nogil
+
+# Inline, because each message is decoded: traces decode it too, and a compiler that sees two callers makes it a call.
+cdef inline int decode_publish(const Frame* f, int version, Publish* out) noexcept nogil:
+    cdef const uint8_t* p = f.body
+    cdef const uint8_t* end = p + f.body_len
+    cdef uint32_t flags = f.first & 15
+    cdef uint32_t qos = flags >> 1 & 3
+    cdef uint32_t head
+    if (<uint32_t>PUBLISH_FLAGS_BAD >> flags) & 1 or f.body_len < 2:
+        return RC_MALFORMED
+    out.topic.n = be16(p)
+    out.topic.p = p + 2
+    head = 2 + out.topic.n
+    out.qos = <uint8_t>qos
+    out.retain = flags & 1
+    out.dup = <uint8_t>(flags >> 3)
+    out.pid = 0
+    if qos != 0:
+        if f.body_len < head + 2:
+            return RC_MALFORMED
+        out.pid = be16(p + head)
+        if out.pid == 0:                    # [v5 2.2.1-3] [v3.1.1 2.3.1-1]
+            return RC_PROTOCOL_ERROR
+        head += 2
+    elif f.body_len < head:
+        return RC_MALFORMED
+    if utf8_check(out.topic.p, out.topic.n) != 0:
+        return RC_MALFORMED
+    if version == V5:
+        return publish_props(p + head, end, out)
+    props_none(&out.props)
+    out.payload.p = p + head
+    out.payload.n = f.body_len - head
+    return 0

@@ -34,8 +34,6 @@ cdef extern from *:
     /* Flags that the fixed header must carry [v5 2.1.3] (PUBLISH has its own), and those that 3.1 ignores. */
     static const unsigned char mosq_flags_must[16] = { [6] = 2, [8] = 2, [10] = 2 };
     static const unsigned char mosq_flags_ignored_31[16] = { [1] = 15, [6] = 15, [8] = 8, [10] = 8, [14] = 15 };
-    /* Bit i set = the flags i are wrong in a PUBLISH: QoS 3 [v5 3.3.1-4] or DUP with QoS 0 [v5 3.3.1-2]. */
-    #define mosq_publish_flags_bad (1u << 6 | 1u << 7 | 1u << 14 | 1u << 15 | 1u << 8 | 1u << 9)
     /* Reason codes that a client may send, one bit per packet type [v5 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.15.2.1]. */
     enum { A = 1 << 4 | 1 << 5, R = 1 << 6 | 1 << 7, X = 1 << 15 };
     static const unsigned short mosq_reason_places[256] = {
@@ -45,7 +43,6 @@ cdef extern from *:
     """
     const uint8_t mosq_flags_must[16]
     const uint8_t mosq_flags_ignored_31[16]
-    const uint32_t mosq_publish_flags_bad
     const uint16_t mosq_reason_places[256]
 
 cdef enum:
@@ -218,40 +215,6 @@ cdef int publish_props(const uint8_t* p, const uint8_t* end, Publish* out) noexc
         return RC_PROTOCOL_ERROR | COMPAT_MALFORMED
     out.payload.p = p
     out.payload.n = <uint32_t>(end - p)
-    return 0
-
-
-cdef inline int decode_publish(const Frame* f, int version, Publish* out) noexcept nogil:
-    cdef const uint8_t* p = f.body
-    cdef const uint8_t* end = p + f.body_len
-    cdef uint32_t flags = f.first & 15
-    cdef uint32_t qos = flags >> 1 & 3
-    cdef uint32_t head
-    if (mosq_publish_flags_bad >> flags) & 1 or f.body_len < 2:
-        return RC_MALFORMED
-    out.topic.n = be16(p)
-    out.topic.p = p + 2
-    head = 2 + out.topic.n
-    out.qos = <uint8_t>qos
-    out.retain = flags & 1
-    out.dup = <uint8_t>(flags >> 3)
-    out.pid = 0
-    if qos != 0:
-        if f.body_len < head + 2:
-            return RC_MALFORMED
-        out.pid = be16(p + head)
-        if out.pid == 0:                    # [v5 2.2.1-3] [v3.1.1 2.3.1-1]
-            return RC_PROTOCOL_ERROR
-        head += 2
-    elif f.body_len < head:
-        return RC_MALFORMED
-    if utf8_check(out.topic.p, out.topic.n) != 0:
-        return RC_MALFORMED
-    if version == V5:
-        return publish_props(p + head, end, out)
-    props_none(&out.props)
-    out.payload.p = p + head
-    out.payload.n = f.body_len - head
     return 0
 
 
