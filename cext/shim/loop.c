@@ -29,14 +29,15 @@ EXPORT int mosq_shim_layout(int what)
 
 /* ---------------------------------------------------------------- requests */
 
-/* The texts of a request, each with a zero behind: callbacks expect C strings. */
-typedef struct { char *bytes; char *text[TEXTS]; } Texts;
+/* The texts of a request, each with a zero behind: callbacks expect C strings, also where a length is given. */
+typedef struct { char *bytes; size_t room; char *text[TEXTS]; } Texts;
 
 static bool texts_take(Texts *t, const View *fields, int n)
 {
     size_t room = 1;
     char *p;
     for(int i = 0; i < n; i++) room += fields[i].p == NULL ? 0 : fields[i].n + (size_t)1;
+    t->room = room;
     p = t->bytes = malloc(room);
     if(p == NULL) return false;
     for(int i = 0; i < n; i++){
@@ -48,6 +49,13 @@ static bool texts_take(Texts *t, const View *fields, int n)
         p += fields[i].n + 1;
     }
     return true;
+}
+
+/* Frees texts with a password in them. */
+static void texts_wipe(Texts *t)
+{
+    explicit_bzero(t->bytes, t->room);
+    free(t->bytes);
 }
 
 static void facts_take(Call *call, const Head *head, const View *fields, uint32_t at)
@@ -125,20 +133,20 @@ static Answer *ask_login(Realm *realm, const Head *head, const View *fields, int
     Texts texts;
     Answer *answer;
     bool extended = fields[4].p != NULL;
-    View named[5] = {fields[0], fields[1], fields[3], fields[4], fields[8]};
+    View data = extended ? fields[5] : fields[2], named[6] = {fields[0], fields[1], fields[3], fields[4], fields[8], data};
     memset(&call, 0, sizeof(call));
-    if(!texts_take(&texts, named, 5)) return NULL;
+    if(!texts_take(&texts, named, 6)) return NULL;
     call.client_id = texts.text[0];
     call.username = texts.text[1];
     call.address = texts.text[2];
     call.method = texts.text[3];
     call.certificate = texts.text[4];
-    call.data = extended ? fields[5].p : fields[2].p;
-    call.data_n = extended ? fields[5].n : fields[2].n;
+    call.data = (uint8_t *)texts.text[5];
+    call.data_n = data.n;
     facts_take(&call, head, fields, 9);
     call.login = head->handle;
     answer = ask_each(realm, head, extended ? EVENT_EXT_AUTH_START : EVENT_BASIC_AUTH, &call, waits);
-    free(texts.bytes);
+    texts_wipe(&texts);
     return answer;
 }
 
@@ -148,20 +156,20 @@ static Answer *ask_auth(Realm *realm, const Head *head, const View *fields, int 
     Texts texts;
     Answer *answer;
     int event;
-    View named[4] = {fields[0], fields[2], fields[3], fields[4]};
+    View named[5] = {fields[0], fields[2], fields[3], fields[4], fields[1]};
     memset(&call, 0, sizeof(call));
-    if(!texts_take(&texts, named, 4)) return NULL;
+    if(!texts_take(&texts, named, 5)) return NULL;
     call.method = texts.text[0];
     call.client_id = texts.text[1];
     call.username = texts.text[2];
     call.address = texts.text[3];
-    call.data = fields[1].p;
+    call.data = (uint8_t *)texts.text[4];
     call.data_n = fields[1].n;
     facts_take(&call, head, fields, 5);
     event = head->a && !client_exchanging(call.facts.connection) ? EVENT_EXT_AUTH_START : EVENT_EXT_AUTH_CONTINUE;
     answer = ask_each(realm, head, event, &call, waits);
     client_exchange(call.facts.connection, answer != NULL && answer->verdict == CODE_CONTINUE);
-    free(texts.bytes);
+    texts_wipe(&texts);
     return answer;
 }
 
@@ -194,7 +202,7 @@ static Answer *ask_acl(Realm *realm, const Head *head, const View *fields)
     char *filter = NULL;
     int result = ERR_PLUGIN_IGNORE, options = head->b, verdict = 1, event = head->a == ACCESS_SUBSCRIBE ? EVENT_SUBSCRIBE : EVENT_UNSUBSCRIBE;
     memset(&call, 0, sizeof(call));
-    if(!texts_take(&texts, fields, 4)) return NULL;
+    if(!texts_take(&texts, fields, head->n_fields > 5 ? 5 : 4)) return NULL;
     call.client_id = texts.text[0];
     call.username = texts.text[1];
     call.address = texts.text[2];
@@ -203,7 +211,7 @@ static Answer *ask_acl(Realm *realm, const Head *head, const View *fields)
     call.qos = head->b & 3;
     call.retain = head->c;
     if(head->n_fields > 5){
-        call.data = fields[4].p;
+        call.data = (uint8_t *)texts.text[4];
         call.data_n = fields[4].n;
         call.properties = fields[5].p;
         call.properties_n = fields[5].n;

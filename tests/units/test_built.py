@@ -24,7 +24,8 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "cext/net").mkdir(parents=True)
     (tmp_path / "cext/testing").mkdir()
     (tmp_path / "mosq").mkdir()
-    for name in ("cext/engine.pyx", "cext/net/reactor.pxd", "cext/testing/net_api.pyx"):
+    (tmp_path / "cext/shim").mkdir()
+    for name in ("cext/engine.pyx", "cext/net/reactor.pxd", "cext/shim/host.c", "cext/testing/net_api.pyx"):
         (tmp_path / name).write_text("")
         os.utime(tmp_path / name, (1000, 1000))
     for name in (*built.UNITS, built.SHIM):
@@ -57,7 +58,7 @@ def test_a_unit_is_of_another_python(checkout: Path) -> None:
     assert wrong(checkout) == f"mosq: the compiled unit mosq._core is built for another Python (_core{OTHER}); run `make build`"
 
 
-@pytest.mark.parametrize("name", ["cext/engine.pyx", "cext/net/reactor.pxd"])
+@pytest.mark.parametrize("name", ["cext/engine.pyx", "cext/net/reactor.pxd", "cext/shim/host.c"])
 def test_a_source_is_newer(checkout: Path, name: str) -> None:
     later = time.time() + 10
     os.utime(checkout / name, (later, later))
