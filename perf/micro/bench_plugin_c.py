@@ -23,7 +23,7 @@ BATCH = 200
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time of all threads: /proc/PID/stat counts in steps of 10 ms, which are 0.05 us of a message here."""
+    """Return the CPU time of all threads. /proc/PID/stat counts in steps of 10 ms, which are 0.05 us of a message."""
     return sum(int(one.read_text().split()[0]) for one in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 

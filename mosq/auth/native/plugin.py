@@ -33,7 +33,7 @@ ALWAYS = ("connected", "disconnected", "reload", "close")
 ENDS = {0x100: 0, 0x101: 0, 0x102: 7, 0x81: 21, 0x82: 2, 0x8D: 19}
 REFUSALS = frozenset((128, 131, 133, 134, 136, 137, 138, 140, 159))     # of BASIC_AUTH, which CONNACK repeats
 DELAYED = "delayed"                     # returned by `authenticate`: the plugin completes the login later
-IGNORED = "ignored"                     # by `authenticate` and `authorize`: the plugin counts as one that does not exist
+IGNORED = "ignored"                     # by `authenticate` and `authorize`: the plugin counts as none
 TICK_S = 1.0
 
 

@@ -33,8 +33,9 @@ def load_native(access: "Any", line: "Line", pool: "Pool") -> NativePlugin:
 
 
 def loop_of(plugins: "list[NativePlugin]", undecided: int, decides_logins: bool) -> tuple[int, int, int, tuple[int, ...]]:
-    """Return the addresses of a realm with these plugins, and of the functions that the data plane's loop calls, and the
-    sizes of the structs that they expect. A realm is never freed: an earlier configuration may still be in use."""
+    """Return the addresses of a realm with these plugins, and of the functions that the data plane's loop calls, and
+    the sizes of the structs that they expect. A realm is never freed: an earlier configuration may still be in
+    use."""
     shim = host().shim
     return (_realm(plugins, undecided, decides_logins), calls.address_of(shim, "ask"), calls.address_of(shim, "access"),
             tuple(shim.mosq_shim_layout(i) for i in range(5)))
