@@ -4,6 +4,7 @@ is not checked. The check takes less than 1 ms: the compiled core looks at each 
 import os
 
 UNITS = ("_core", "_tls", "_bench")
+SHIM = "_shim"                      # of native plugins: no module of Python
 ENDS = (".abi3.so", ".py")          # .py: the names of a build with separate modules
 NOT_SHIPPED = b"testing"
 ADVICE = "run `make build`"
@@ -15,7 +16,7 @@ def problem(package: str = os.path.dirname(os.path.abspath(__file__))) -> str:
     sources = os.path.join(os.path.dirname(package), "cext")
     if not os.path.isdir(sources):
         return ""
-    times = {name: max(_time(f"{package}/{name}{end}") for end in ENDS) for name in UNITS}
+    times = {name: max(_time(f"{package}/{name}{end}") for end in ENDS) for name in (*UNITS, SHIM)}
     for name, built in times.items():
         if not built:
             other = [one for one in os.listdir(package) if one.startswith(f"{name}.") and one.endswith(".so")]

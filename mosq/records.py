@@ -24,6 +24,7 @@ else:
 
 # LoginAnswer.code: allow_anonymous decides for a client without a user name; one with a user name is refused
 NO_OPINION = -1
+NOT_CHECKED = -3                        # as if no component checked logins: a user name does not matter
 END_SILENTLY = -2                       # LoginAnswer.code: the connection ends without an answer
 SECRET = ("password", "data")           # fields that a printed record leaves out
 

@@ -5,7 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from cext.base.view cimport View
-from cext.broker.auth.auth_requests cimport AuthAnswer, AuthRequestHead, ClientFacts
+from cext.broker.auth.auth_requests cimport AuthAnswer, AuthRequestHead, ClientFacts, NativeAccess
 from cext.broker.core.listener cimport Security
 from cext.broker.rules.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, Acl, acl_free, acl_new
 from cext.broker.rules.roles cimport roles_unref
@@ -22,7 +22,7 @@ cdef Security* security_new(dict spec) except NULL:
     authenticate: the control plane checks user names and passwords; login_anonymous: also clients without a user name; authorize: it decides
     about topics; extended: it offers authentication methods; events: it receives events of clients;
     native: there are native plugins; each: they decide about each message; filters: they may change filters; native_loop: (address of the
-    realm, address of the function, sizes of its structs) of those that are called on the loop, or None;
+    realm, addresses of two functions, sizes of their structs) of those that are called on the loop, or None;
     transform_in, transform_out: filters of messages that plugins change; roles: dynamic security (cext/setup/roles.pyx), or None."""
     cdef Security* s = <Security*>calloc(1, sizeof(Security))
     if s == NULL:
@@ -41,10 +41,11 @@ cdef Security* security_new(dict spec) except NULL:
         s.each = bool(spec.get("each"))
         s.filters = s.each or bool(spec.get("filters"))
         if spec.get("native_loop") is not None:
-            if spec["native_loop"][2] != (sizeof(AuthRequestHead), sizeof(AuthAnswer), sizeof(ClientFacts), sizeof(View)):
+            if spec["native_loop"][3] != (sizeof(AuthRequestHead), sizeof(AuthAnswer), sizeof(ClientFacts), sizeof(View), sizeof(NativeAccess)):
                 raise ValueError("the shim of native plugins was built with other structs")
             s.native_realm = <void*><size_t>spec["native_loop"][0]
             s.native_ask = <void*><size_t>spec["native_loop"][1]
+            s.native_access = <void*><size_t>spec["native_loop"][2]
         if spec.get("roles") is not None:
             s.roles = roles_read(dict(spec["roles"]))
         s.guards = s.acl != NULL or s.roles != NULL or s.authorize or s.transform_out != NULL

@@ -27,7 +27,7 @@ cdef extern from "<fts.h>" nogil:
 
 
 def newer_source(folder: bytes, time_ns: int, skip: bytes) -> bytes:
-    """Return the path of a .pyx or .pxd below `folder` that is newer than this time; b"" if there is none. Folders named `skip`
+    """Return the path of a .pyx, .pxd, .c or .h below `folder` that is newer than this time; b"" if there is none. Folders named `skip`
     do not count. OSError does not happen: what cannot be read is not newer."""
     cdef char* paths[2]
     cdef FTS* f
@@ -55,4 +55,5 @@ def newer_source(folder: bytes, time_ns: int, skip: bytes) -> bytes:
 
 cdef bint is_source(const char* name) noexcept nogil:
     cdef size_t n = strlen(name)
-    return n > 4 and (strcmp(name + n - 4, b".pyx") == 0 or strcmp(name + n - 4, b".pxd") == 0)
+    return n > 4 and (strcmp(name + n - 4, b".pyx") == 0 or strcmp(name + n - 4, b".pxd") == 0 or strcmp(name + n - 2, b".c") == 0
+                      or strcmp(name + n - 2, b".h") == 0)

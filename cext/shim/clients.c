@@ -17,6 +17,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mosquitto **by_connection, **by_name;
 static size_t n_buckets, n_clients, swept;
 static struct mosquitto *logins[LOGIN_BUCKETS];         /* that a plugin may complete, by their client id */
+Recent recent_clients[RECENT];
 
 static size_t hash_number(uint64_t number) { return (size_t)(number * 0x9E3779B97F4A7C15u >> 20); }
 
@@ -108,6 +109,25 @@ static void unname(struct mosquitto *client)
             return;
         }
     }
+}
+
+void client_remember(struct mosquitto *client)
+{
+    Recent *place = recent_of(client->connection);
+    pthread_mutex_lock(&lock);
+    if(client->connection && client->state == CLIENT_CONNECTED){
+        place->connection = client->connection;
+        __atomic_store_n(&place->client, client, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Notes that a client is gone. Called with the lock held. */
+static void gone(struct mosquitto *client)
+{
+    Recent *place = recent_of(client->connection);
+    if(place->client == client) __atomic_store_n(&place->client, NULL, __ATOMIC_RELAXED);
+    client->state = CLIENT_GONE;
 }
 
 static bool is_over(const struct mosquitto *client, long now)
@@ -231,10 +251,11 @@ void client_unpin(struct mosquitto *client, int event, int result)
         else login_unlist(client);
     }
     if(is_login(event) && client->state == CLIENT_NEW && !client->completed && result != ERR_SUCCESS && result != ERR_AUTH_CONTINUE && result != ERR_PLUGIN_DEFER
-            && result != ERR_PLUGIN_IGNORE && result != ERR_NOT_SUPPORTED) client->state = CLIENT_GONE;     /* refused */
+            && result != ERR_PLUGIN_IGNORE && result != ERR_NOT_SUPPORTED) gone(client);        /* refused */
+    if(is_login(event) && client->state == CLIENT_CONNECTED && result != ERR_AUTH_CONTINUE) client->user_set = false;      /* its next name may come from elsewhere */
     if(event == EVENT_DISCONNECT || event == EVENT_CLIENT_OFFLINE){
         unname(client);
-        client->state = CLIENT_GONE;
+        gone(client);
     }
     if(client->connection == 0) release(client);        /* an offline session: only this call has seen it */
     pthread_mutex_unlock(&lock);
@@ -279,7 +300,7 @@ EXPORT void mosq_shim_client_gone(uint64_t connection)
     if(client != NULL){
         login_unlist(client);
         unname(client);
-        client->state = CLIENT_GONE;
+        gone(client);
         client->used_s = now_s();
     }
     pthread_mutex_unlock(&lock);

@@ -3,6 +3,8 @@
 #include "shim.h"
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +22,22 @@ EXPORT void mosquitto_free(void *p) { free(p); }
 EXPORT char *mosquitto_strdup(const char *text) { return text == NULL ? NULL : strdup(text); }
 EXPORT char *mosquitto_strndup(const char *text, size_t n) { return text == NULL ? NULL : strndup(text, n); }
 EXPORT void mosquitto_memory_set_limit(size_t limit) { (void)limit; }
-EXPORT unsigned long mosquitto_memory_used(void) { return 0; }
-EXPORT unsigned long mosquitto_max_memory_used(void) { return 0; }
+
+/* The bytes that the process has from malloc. Mosquitto counts its own calls, and the shim is not asked about mosq's. */
+EXPORT unsigned long mosquitto_memory_used(void)
+{
+    struct mallinfo2 now = mallinfo2();
+    return now.uordblks + now.hblkhd;
+}
+
+/* The largest figure that a plugin has seen. */
+EXPORT unsigned long mosquitto_max_memory_used(void)
+{
+    static unsigned long most;
+    unsigned long now = mosquitto_memory_used(), seen = __atomic_load_n(&most, __ATOMIC_RELAXED);
+    while(now > seen && !__atomic_compare_exchange_n(&most, &seen, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return now > seen ? now : seen;
+}
 
 /* ---------------------------------------------------------------- time and random numbers */
 
@@ -229,18 +245,31 @@ EXPORT int mosquitto_string_to_command(const char *text, int *command)
 
 /* ---------------------------------------------------------------- files */
 
+/* Opens a file that others must not read, as Mosquitto does: no symbolic link, and a file to be written is a new one. Its mode is given
+ * instead of a umask, which belongs to all threads of the process. */
+static FILE *open_private(const char *path, const char *mode)
+{
+    int flags = strchr(mode, '+') != NULL ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY, fd;
+    FILE *file;
+    if(getenv("MOSQUITTO_UNSAFE_ALLOW_SYMLINKS") == NULL) flags |= O_NOFOLLOW;
+    if(mode[0] == 'w') flags |= O_CREAT | O_EXCL;
+    if(mode[0] == 'a') flags |= O_CREAT | O_APPEND;
+    fd = open(path, flags | O_CLOEXEC, 0600);
+    if(fd < 0) return NULL;
+    file = fdopen(fd, mode);
+    if(file == NULL) close(fd);
+    return file;
+}
+
 EXPORT FILE *mosquitto_fopen(const char *path, const char *mode, bool restrict_read)
 {
-    mode_t before = 0;
     FILE *file;
     struct stat found;
     if(path == NULL || mode == NULL){
         errno = EINVAL;
         return NULL;
     }
-    if(restrict_read) before = umask(0077);
-    file = fopen(path, mode);
-    if(restrict_read) umask(before);
+    file = restrict_read ? open_private(path, mode) : fopen(path, mode);
     if(file != NULL && restrict_read && fstat(fileno(file), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISFIFO(found.st_mode)){
         fclose(file);
         errno = EINVAL;
@@ -303,6 +332,7 @@ EXPORT int mosquitto_write_file(const char *path, bool restrict_read, int (*writ
     int result;
     if(path == NULL || write_to == NULL) return ERR_INVAL;
     if(asprintf(&temporary, "%s.new", path) < 0) return ERR_NOMEM;
+    unlink(temporary);                  /* of a process that ended in this function */
     file = mosquitto_fopen(temporary, "wb", restrict_read);
     if(file == NULL){
         if(log_to != NULL) log_to("Error: a file cannot be opened for writing.");

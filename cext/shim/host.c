@@ -3,7 +3,8 @@
  *   mosq_shim_load -> the plugin's init -> mosquitto_callback_register ... mosq_shim_call(plugin, event, call) -> its callbacks
  *
  * Invariants: a plugin is in one call at a time, whichever threads ask: its lock is held during each call. What a callback puts
- * into an event's data is freed here, or given to the broker. A callback may register and unregister callbacks.
+ * into an event's data is freed here, or given to the broker. Any thread may register and unregister callbacks at any time: calls
+ * walk over the list without its lock, so it only grows while a call runs.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -29,21 +30,12 @@ const char *event_name(int event) { return event >= 0 && event < EVENTS ? EVENT_
 
 /* ---------------------------------------------------------------- crashes */
 
-static __thread Within within;
+__thread Within within;
 static char crash_log[4096];
 enum { LOG_PAUSE_MS = 200 };
 static struct sigaction before[NSIG];
 static const int CRASHES[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
-Within within_begin(Plugin *plugin, int event)
-{
-    Within was = within;
-    within.plugin = plugin;
-    within.event = event;
-    return was;
-}
-
-void within_end(Within was) { within = was; }
 int within_event(void) { return within.plugin == NULL ? -1 : within.event; }
 
 static size_t put_text(char *line, size_t at, const char *text)
@@ -161,7 +153,7 @@ static int register_one(Plugin *p, int event, Callback call, const char *topic, 
     made->call = call;
     made->userdata = userdata;
     for(last = &p->registered; *last != NULL; last = &(*last)->next);
-    *last = made;
+    __atomic_store_n(last, made, __ATOMIC_RELEASE);     /* a call may walk over the list */
     note_events(p);
     if(event == EVENT_CONTROL){
         line_put(LEVEL_INFO, "Plugin %s has registered to receive 'control' events on topic %s.", shown_name(p), topic);
@@ -178,15 +170,18 @@ EXPORT int mosquitto_callback_register(Plugin *p, int event, Callback call, cons
     int result;
     if(p == NULL || call == NULL) return ERR_INVAL;
     if(event <= 0 || event >= EVENTS) return ERR_NOT_SUPPORTED;
-    pthread_mutex_lock(&p->lock);
+    pthread_mutex_lock(&p->list_lock);
     result = register_one(p, event, call, data, userdata);
-    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&p->list_lock);
     return result;
 }
 
-static void remove_gone(Plugin *p)
+/* Frees what was unregistered, at the end of a call: no other call walks over the list now. */
+void remove_gone(Plugin *p)
 {
     Registered **slot = &p->registered, *one;
+    pthread_mutex_lock(&p->list_lock);
+    p->any_gone = false;
     while((one = *slot) != NULL){
         if(!one->gone){
             slot = &one->next;
@@ -196,6 +191,7 @@ static void remove_gone(Plugin *p)
         free(one->topic);
         free(one);
     }
+    pthread_mutex_unlock(&p->list_lock);
 }
 
 EXPORT int mosquitto_callback_unregister(Plugin *p, int event, Callback call, const void *data)
@@ -204,14 +200,13 @@ EXPORT int mosquitto_callback_unregister(Plugin *p, int event, Callback call, co
     if(p == NULL || call == NULL) return ERR_INVAL;
     if(event <= 0 || event >= EVENTS) return ERR_NOT_SUPPORTED;
     if(event == EVENT_CONTROL && data == NULL) return ERR_INVAL;
-    pthread_mutex_lock(&p->lock);
+    pthread_mutex_lock(&p->list_lock);
     one = find(p, event, call, event == EVENT_CONTROL ? data : NULL);
     if(one != NULL){
-        one->gone = true;
+        one->gone = p->any_gone = true;
         note_events(p);
-        if(p->walks == 0) remove_gone(p);
     }
-    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&p->list_lock);
     return one == NULL ? ERR_NOT_FOUND : ERR_SUCCESS;
 }
 
@@ -292,13 +287,11 @@ static int load(Plugin *p)
 EXPORT Plugin *mosq_shim_load(const char *path, const char *shown, const struct mosquitto_opt *options, int n, int deny_special, int *status)
 {
     Plugin *p = calloc(1, sizeof(*p));
-    pthread_mutexattr_t kind;
     Within was;
     *status = ERR_NOMEM;
     if(p == NULL) return NULL;
-    pthread_mutexattr_init(&kind);
-    pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&p->lock, &kind);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_mutex_init(&p->list_lock, NULL);
     p->path = strdup(path);
     p->shown = strdup(shown);
     p->options = options_copied(options, n);
@@ -341,7 +334,7 @@ EXPORT int mosq_shim_version(Plugin *p) { return p->version; }
 EXPORT int mosq_shim_topics(Plugin *p, char *out, int room)
 {
     int n = 0, length;
-    pthread_mutex_lock(&p->lock);
+    pthread_mutex_lock(&p->list_lock);
     for(Registered *one = p->registered; one != NULL; one = one->next){
         if(one->gone || one->topic == NULL) continue;
         length = (int)strlen(one->topic);
@@ -351,16 +344,17 @@ EXPORT int mosq_shim_topics(Plugin *p, char *out, int room)
         }
         n += length + 1;
     }
-    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&p->list_lock);
     return n;
 }
 
-EXPORT Realm *mosq_shim_realm(Plugin **plugins, int n, int undecided)
+EXPORT Realm *mosq_shim_realm(Plugin **plugins, int n, int undecided, int decides_logins)
 {
     Realm *realm = calloc(1, sizeof(Realm) + (size_t)n * sizeof(Plugin *));
     if(realm == NULL) return NULL;
     realm->n = n;
     realm->undecided = undecided;
+    realm->decides_logins = decides_logins;
     for(int i = 0; i < n; i++) realm->plugins[i] = plugins[i];
     return realm;
 }
@@ -380,20 +374,6 @@ void call_clear(Call *call)
 }
 
 EXPORT void mosq_shim_call_clear(Call *call) { call_clear(call); }
-
-/* The next callback of an event; NULL: none. */
-static Registered *next_of(Registered *one, int event)
-{
-    while(one != NULL && (one->event != event || one->gone)) one = one->next;
-    return one;
-}
-
-#define FOR_EACH(p, event) for(Registered *one = next_of((p)->registered, (event)); one != NULL; one = next_of(one->next, (event)))
-
-static int decided(int sofar, int result)
-{
-    return result == ERR_PLUGIN_IGNORE ? sofar : result;
-}
 
 static void basic_auth(Plugin *p, Call *call, struct mosquitto *client)
 {
@@ -446,24 +426,17 @@ static void extended(Plugin *p, int event, Call *call, struct mosquitto *client)
 static void acl_check(Plugin *p, Call *call, struct mosquitto *client)
 {
     mosquitto_property *properties = call->properties_n ? properties_read(call->properties, call->properties_n) : NULL;
-    int result;
-    call->result = ERR_PLUGIN_IGNORE;
-    FOR_EACH(p, EVENT_ACL_CHECK){
-        struct mosquitto_evt_acl_check data;
-        memset(&data, 0, sizeof(data));
-        data.client = client;
-        data.topic = call->topic;
-        data.payload = call->data_n ? call->data : NULL;
-        data.payloadlen = call->data_n;
-        data.properties = properties;
-        data.access = call->access;
-        data.qos = (uint8_t)call->qos;
-        data.retain = call->retain;
-        call->asked++;
-        result = one->call(EVENT_ACL_CHECK, &data, one->userdata);
-        call->result = decided(call->result, result);
-        if(!undecided(result)) break;
-    }
+    struct mosquitto_evt_acl_check asked;
+    memset(&asked, 0, sizeof(asked));
+    asked.client = client;
+    asked.topic = call->topic;
+    asked.payload = call->data_n ? call->data : NULL;
+    asked.payloadlen = call->data_n;
+    asked.properties = properties;
+    asked.access = call->access;
+    asked.qos = (uint8_t)call->qos;
+    asked.retain = call->retain;
+    call->result = access_asked(p, &asked);
     mosquitto_property_free_all(&properties);
 }
 
@@ -514,6 +487,18 @@ static void message_result(Call *call, Held *held, const struct mosquitto_evt_me
     call->new_retain = data->retain;
 }
 
+/* The data plane takes no other messages. */
+static bool message_valid(int event, const Held *held, const struct mosquitto_evt_message *data)
+{
+    const char *topic = held->topic;
+    if(topic == NULL) return true;
+    if(mosquitto_pub_topic_check(topic) != 0 || mosquitto_validate_utf8(topic, (int)strlen(topic)) != 0 || data->qos > 2){
+        line_put(LEVEL_WARNING, "Warning: A plugin gave a message an invalid topic or QoS in %s: the message is dropped.", event_name(event));
+        return false;
+    }
+    return true;
+}
+
 static void message(Plugin *p, int event, Call *call, struct mosquitto *client)
 {
     struct mosquitto_evt_message data;
@@ -542,6 +527,7 @@ static void message(Plugin *p, int event, Call *call, struct mosquitto *client)
             if(call->result != ERR_SUCCESS) break;
         }
         properties_hold(outer);
+        if(call->result == ERR_SUCCESS && !message_valid(event, &held, &data)) call->result = ERR_INVAL;
         call->reason_code = data.reason_code;
         call->reason_string = data.reason_string;
         if(call->result == ERR_SUCCESS) message_result(call, &held, &data, were, n_were);
@@ -705,14 +691,13 @@ int plugin_call(Plugin *p, int event, Call *call)
             return call->result = ERR_NOMEM;
         }
         was = within_begin(p, event);
-        p->walks++;
         if(event == EVENT_BASIC_AUTH && client_waits_twice(client)){
             line_put(LEVEL_NOTICE, "Client %s is refused: a plugin has not yet decided about another login with this client id.", client->id);
             call->result = ERR_UNKNOWN;
         }else{
             dispatch(p, event, call, client);
         }
-        if(--p->walks == 0) remove_gone(p);
+        walk_end(p);
         within_end(was);
         if(client != NULL && (event == EVENT_BASIC_AUTH || event == EVENT_EXT_AUTH_START || event == EVENT_EXT_AUTH_CONTINUE)) names_result(call, client);
         client_unpin(client, event, call->result);
@@ -733,14 +718,13 @@ int plugin_notify(Plugin *p, int event, void *data)
     Within was;
     pthread_mutex_lock(&p->lock);
     was = within_begin(p, event);
-    p->walks++;
     if(p->running){
         FOR_EACH(p, event){
             one_result = one->call(event, data, one->userdata);
             if(result == ERR_SUCCESS) result = one_result;
         }
     }
-    if(--p->walks == 0) remove_gone(p);
+    walk_end(p);
     within_end(was);
     pthread_mutex_unlock(&p->lock);
     return result;
@@ -782,7 +766,6 @@ EXPORT int mosq_shim_psk(Realm *realm, const char *hint, const char *identity, u
         Plugin *p = realm->plugins[i];
         pthread_mutex_lock(&p->lock);
         was = within_begin(p, EVENT_PSK_KEY);
-        p->walks++;
         if(p->running){
             FOR_EACH(p, EVENT_PSK_KEY){
                 struct mosquitto_evt_psk_key data;
@@ -797,7 +780,7 @@ EXPORT int mosq_shim_psk(Realm *realm, const char *hint, const char *identity, u
                 if(!undecided(result)) break;
             }
         }
-        if(--p->walks == 0) remove_gone(p);
+        walk_end(p);
         within_end(was);
         pthread_mutex_unlock(&p->lock);
     }

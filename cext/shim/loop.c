@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { const uint8_t *p; uint32_t n; } View;
-
 typedef struct { uint32_t total; uint8_t kind, a, b, c; uint64_t handle; uint32_t security; uint32_t n_fields; } Head;
 
 typedef struct Answer {
@@ -21,23 +19,25 @@ typedef struct Answer {
     View text, bytes, extra, target;
 } Answer;
 
-int mosquitto_pub_topic_check(const char *topic);
-
 enum { ASK_CONNECT = 1, ASK_AUTH = 2, ASK_ACL = 3, ASK_MESSAGE_IN = 4, ASK_MESSAGE_OUT = 5, ASK_EVENT = 6 };
-enum { CODE_CONTINUE = 0x18, CODE_NOT_AUTHORIZED = 0x87, END_SILENTLY = -2, OFFLINE_BIT = 32, TEXTS = 6 };
+enum { CODE_CONTINUE = 0x18, CODE_NOT_AUTHORIZED = 0x87, END_SILENTLY = -2, NOT_CHECKED = -3, OFFLINE_BIT = 32, TEXTS = 6 };
 
-EXPORT int mosq_shim_layout(int what) { return (int)(what == 0 ? sizeof(Head) : what == 1 ? sizeof(Answer) : what == 2 ? sizeof(Facts) : sizeof(View)); }
+EXPORT int mosq_shim_layout(int what)
+{
+    return (int)(what == 0 ? sizeof(Head) : what == 1 ? sizeof(Answer) : what == 2 ? sizeof(Facts) : what == 3 ? sizeof(View) : (size_t)access_bytes());
+}
 
 /* ---------------------------------------------------------------- requests */
 
-/* The texts of a request, each with a zero behind: callbacks expect C strings. */
-typedef struct { char *bytes; char *text[TEXTS]; } Texts;
+/* The texts of a request, each with a zero behind: callbacks expect C strings, also where a length is given. */
+typedef struct { char *bytes; size_t room; char *text[TEXTS]; } Texts;
 
 static bool texts_take(Texts *t, const View *fields, int n)
 {
     size_t room = 1;
     char *p;
     for(int i = 0; i < n; i++) room += fields[i].p == NULL ? 0 : fields[i].n + (size_t)1;
+    t->room = room;
     p = t->bytes = malloc(room);
     if(p == NULL) return false;
     for(int i = 0; i < n; i++){
@@ -49,6 +49,13 @@ static bool texts_take(Texts *t, const View *fields, int n)
         p += fields[i].n + 1;
     }
     return true;
+}
+
+/* Frees texts with a password in them. */
+static void texts_wipe(Texts *t)
+{
+    explicit_bzero(t->bytes, t->room);
+    free(t->bytes);
 }
 
 static void facts_take(Call *call, const Head *head, const View *fields, uint32_t at)
@@ -83,14 +90,6 @@ static Answer *answer_new(const Head *head, int kind, int verdict, const char *t
     return answer;
 }
 
-static Answer *login_answer(const Head *head, Call *call)
-{
-    const char *name = call->user_set ? call->new_username == NULL ? "" : call->new_username : NULL;
-    Answer *answer = answer_new(head, ASK_CONNECT, 0, name, call->new_data, call->new_data_n, call->new_client_id, length(call->new_client_id));
-    call_clear(call);
-    return answer;
-}
-
 static int refusal(int result)
 {
     static const uint8_t CODES[] = {128, 131, 133, 134, 136, 137, 138, 140, 159};
@@ -98,7 +97,33 @@ static int refusal(int result)
     return result > 0 && result < 256 && memchr(CODES, result, sizeof(CODES)) != NULL ? result : END_SILENTLY;
 }
 
-static bool wants(Plugin *p, int event) { return __atomic_load_n(&p->events, __ATOMIC_ACQUIRE) >> event & 1; }
+/* The answer to a login, or to a step of an exchange, that a plugin has decided. */
+static Answer *login_answer(const Head *head, const Call *call, bool extended)
+{
+    const char *name = call->user_set ? call->new_username == NULL ? "" : call->new_username : NULL;
+    if(call->result == ERR_SUCCESS) return answer_new(head, ASK_CONNECT, 0, name, call->new_data, call->new_data_n, call->new_client_id, length(call->new_client_id));
+    if(call->result == ERR_AUTH_CONTINUE && extended){
+        return answer_new(head, ASK_CONNECT, CODE_CONTINUE, NULL, call->new_data == NULL ? (const void *)"" : call->new_data, call->new_data_n, NULL, 0);
+    }
+    return answer_new(head, ASK_CONNECT, refusal(call->result), NULL, NULL, 0, NULL, 0);
+}
+
+/* Asks the plugins about a login, or about a step of an exchange of AUTH packets. Returns NULL if none has decided, or if one `waits`. */
+static Answer *ask_each(Realm *realm, const Head *head, int event, Call *call, int *waits)
+{
+    bool extended = event != EVENT_BASIC_AUTH, deferred = false;
+    Answer *answer = NULL;
+    for(int i = 0; i < realm->n && answer == NULL && !*waits; i++){
+        if(!plugin_wants(realm->plugins[i], event)) continue;
+        plugin_call(realm->plugins[i], event, call);
+        if(undecided(call->result) || (extended && call->result == ERR_NOT_SUPPORTED)) deferred = deferred || call->result != ERR_PLUGIN_IGNORE;
+        else if(call->result == ERR_AUTH_DELAYED && !extended) *waits = 1;
+        else answer = login_answer(head, call, extended);
+        call_clear(call);
+    }
+    if(answer == NULL && !*waits && !extended && !deferred && realm->decides_logins) answer = answer_new(head, ASK_CONNECT, NOT_CHECKED, NULL, NULL, 0, NULL, 0);
+    return answer;
+}
 
 /* ---------------------------------------------------------------- kinds of requests */
 
@@ -106,63 +131,45 @@ static Answer *ask_login(Realm *realm, const Head *head, const View *fields, int
 {
     Call call;
     Texts texts;
-    Answer *answer = NULL;
+    Answer *answer;
     bool extended = fields[4].p != NULL;
-    int event = extended ? EVENT_EXT_AUTH_START : EVENT_BASIC_AUTH, result;
-    View named[5] = {fields[0], fields[1], fields[3], fields[4], fields[8]};
+    View data = extended ? fields[5] : fields[2], named[6] = {fields[0], fields[1], fields[3], fields[4], fields[8], data};
     memset(&call, 0, sizeof(call));
-    if(!texts_take(&texts, named, 5)) return NULL;
+    if(!texts_take(&texts, named, 6)) return NULL;
     call.client_id = texts.text[0];
     call.username = texts.text[1];
     call.address = texts.text[2];
     call.method = texts.text[3];
     call.certificate = texts.text[4];
-    call.data = extended ? fields[5].p : fields[2].p;
-    call.data_n = extended ? fields[5].n : fields[2].n;
+    call.data = (uint8_t *)texts.text[5];
+    call.data_n = data.n;
     facts_take(&call, head, fields, 9);
     call.login = head->handle;
-    for(int i = 0; i < realm->n && answer == NULL && !*waits; i++){
-        if(!wants(realm->plugins[i], event)) continue;
-        result = plugin_call(realm->plugins[i], event, &call);
-        if(undecided(result) || (extended && result == ERR_NOT_SUPPORTED)) continue;
-        if(result == ERR_SUCCESS) answer = login_answer(head, &call);
-        else if(result == ERR_AUTH_CONTINUE && extended) answer = answer_new(head, ASK_CONNECT, CODE_CONTINUE, NULL, call.new_data == NULL ? (void *)"" : call.new_data, call.new_data_n, NULL, 0);
-        else if(result == ERR_AUTH_DELAYED && !extended) *waits = 1;
-        else answer = answer_new(head, ASK_CONNECT, refusal(result), NULL, NULL, 0, NULL, 0);
-        call_clear(&call);
-    }
-    free(texts.bytes);
+    answer = ask_each(realm, head, extended ? EVENT_EXT_AUTH_START : EVENT_BASIC_AUTH, &call, waits);
+    texts_wipe(&texts);
     return answer;
 }
 
-static Answer *ask_auth(Realm *realm, const Head *head, const View *fields)
+static Answer *ask_auth(Realm *realm, const Head *head, const View *fields, int *waits)
 {
     Call call;
     Texts texts;
-    Answer *answer = NULL;
-    int result = ERR_PLUGIN_DEFER, event;
-    View named[4] = {fields[0], fields[2], fields[3], fields[4]};
+    Answer *answer;
+    int event;
+    View named[5] = {fields[0], fields[2], fields[3], fields[4], fields[1]};
     memset(&call, 0, sizeof(call));
-    if(!texts_take(&texts, named, 4)) return NULL;
+    if(!texts_take(&texts, named, 5)) return NULL;
     call.method = texts.text[0];
     call.client_id = texts.text[1];
     call.username = texts.text[2];
     call.address = texts.text[3];
-    call.data = fields[1].p;
+    call.data = (uint8_t *)texts.text[4];
     call.data_n = fields[1].n;
     facts_take(&call, head, fields, 5);
     event = head->a && !client_exchanging(call.facts.connection) ? EVENT_EXT_AUTH_START : EVENT_EXT_AUTH_CONTINUE;
-    for(int i = 0; i < realm->n && answer == NULL; i++){
-        if(!wants(realm->plugins[i], event)) continue;
-        result = plugin_call(realm->plugins[i], event, &call);
-        if(undecided(result) || result == ERR_NOT_SUPPORTED) continue;
-        if(result == ERR_SUCCESS) answer = login_answer(head, &call);
-        else if(result == ERR_AUTH_CONTINUE) answer = answer_new(head, ASK_CONNECT, CODE_CONTINUE, NULL, call.new_data == NULL ? (void *)"" : call.new_data, call.new_data_n, NULL, 0);
-        else answer = answer_new(head, ASK_CONNECT, refusal(result), NULL, NULL, 0, NULL, 0);
-        call_clear(&call);
-    }
+    answer = ask_each(realm, head, event, &call, waits);
     client_exchange(call.facts.connection, answer != NULL && answer->verdict == CODE_CONTINUE);
-    free(texts.bytes);
+    texts_wipe(&texts);
     return answer;
 }
 
@@ -171,7 +178,7 @@ static bool subscribing(Realm *realm, int event, Call *call, char **filter, int 
 {
     int result;
     for(int i = 0; i < realm->n; i++){
-        if(!wants(realm->plugins[i], event)) continue;
+        if(!plugin_wants(realm->plugins[i], event)) continue;
         call->topic = *filter != NULL ? *filter : call->topic;
         call->qos = *options;
         result = plugin_call(realm->plugins[i], event, call);
@@ -193,9 +200,9 @@ static Answer *ask_acl(Realm *realm, const Head *head, const View *fields)
     Texts texts;
     Answer *answer = NULL;
     char *filter = NULL;
-    int result = ERR_PLUGIN_DEFER, checks = 0, options = head->b, verdict = 1, event = head->a == ACCESS_SUBSCRIBE ? EVENT_SUBSCRIBE : EVENT_UNSUBSCRIBE;
+    int result = ERR_PLUGIN_IGNORE, options = head->b, verdict = 1, event = head->a == ACCESS_SUBSCRIBE ? EVENT_SUBSCRIBE : EVENT_UNSUBSCRIBE;
     memset(&call, 0, sizeof(call));
-    if(!texts_take(&texts, fields, 4)) return NULL;
+    if(!texts_take(&texts, fields, head->n_fields > 5 ? 5 : 4)) return NULL;
     call.client_id = texts.text[0];
     call.username = texts.text[1];
     call.address = texts.text[2];
@@ -204,20 +211,18 @@ static Answer *ask_acl(Realm *realm, const Head *head, const View *fields)
     call.qos = head->b & 3;
     call.retain = head->c;
     if(head->n_fields > 5){
-        call.data = fields[4].p;
+        call.data = (uint8_t *)texts.text[4];
         call.data_n = fields[4].n;
         call.properties = fields[5].p;
         call.properties_n = fields[5].n;
     }
     facts_take(&call, head, fields, 6);
     for(int i = 0; i < realm->n && undecided(result); i++){
-        if(!wants(realm->plugins[i], EVENT_ACL_CHECK)) continue;
-        checks++;
-        result = plugin_call(realm->plugins[i], EVENT_ACL_CHECK, &call);
+        if(plugin_wants(realm->plugins[i], EVENT_ACL_CHECK)) result = decided(result, plugin_call(realm->plugins[i], EVENT_ACL_CHECK, &call));
     }
-    if(checks == 0 && realm->undecided){
+    if(undecided(result) && realm->undecided){
+        verdict = result == ERR_PLUGIN_DEFER ? -1 : realm->undecided;
         result = ERR_SUCCESS;
-        verdict = realm->undecided;
     }
     if(result != ERR_SUCCESS){
         if(!undecided(result)) answer = answer_new(head, ASK_ACL, 0, NULL, NULL, 0, NULL, 0);
@@ -281,7 +286,7 @@ static Answer *ask_message(Realm *realm, const Head *head, const View *fields)
     call.properties_n = fields[5].n;
     facts_take(&call, head, fields, 6);
     for(int i = 0; i < realm->n && result == ERR_SUCCESS; i++){
-        if(!wants(realm->plugins[i], event)) continue;
+        if(!plugin_wants(realm->plugins[i], event)) continue;
         asked++;
         result = plugin_call(realm->plugins[i], event, &call);
         if(result == ERR_SUCCESS){
@@ -291,12 +296,7 @@ static Answer *ask_message(Realm *realm, const Head *head, const View *fields)
         }
         call_clear(&call);
     }
-    if(asked && result == ERR_SUCCESS && changed.topic != NULL
-            && (mosquitto_pub_topic_check(changed.topic) != 0 || mosquitto_validate_utf8(changed.topic, (int)strlen(changed.topic)) != 0)){
-        line_put(LEVEL_WARNING, "Warning: A plugin gave a message an invalid topic in %s: the message is dropped.", event_name(event));
-        result = ERR_INVAL;
-    }
-    if(asked && (result != ERR_SUCCESS || call.qos < 0 || call.qos > 2)){
+    if(asked && result != ERR_SUCCESS){
         answer = answer_new(head, head->kind, 0, NULL, NULL, 0, NULL, 0);
     }else if(asked){
         answer = answer_new(head, head->kind, 1, call.topic, call.data == NULL ? (const void *)"" : call.data, call.data_n,
@@ -340,7 +340,7 @@ static void note_event(Realm *realm, const Head *head, const View *fields)
     call.reason = reason_of(head->handle);
     facts_take(&call, head, fields, 3);
     for(int i = 0; i < realm->n; i++){
-        if(!wants(realm->plugins[i], event)) continue;
+        if(!plugin_wants(realm->plugins[i], event)) continue;
         asked++;
         plugin_call(realm->plugins[i], event, &call);
     }
@@ -354,7 +354,7 @@ EXPORT Answer *mosq_shim_ask(Realm *realm, const Head *head, const View *fields,
 {
     switch(head->kind){
         case ASK_CONNECT: return ask_login(realm, head, fields, waits);
-        case ASK_AUTH: return ask_auth(realm, head, fields);
+        case ASK_AUTH: return ask_auth(realm, head, fields, waits);
         case ASK_ACL: return ask_acl(realm, head, fields);
         case ASK_MESSAGE_IN:
         case ASK_MESSAGE_OUT: return ask_message(realm, head, fields);

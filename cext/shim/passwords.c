@@ -1,15 +1,17 @@
 /* Hashes of passwords in Mosquitto's text forms: `$6$SALT$HASH` (SHA-512) and `$7$ITERATIONS$SALT$HASH` (PBKDF2-HMAC-SHA-512), with
- * salt and hash in base64. argon2id is not offered to plugins: mosq's own password_file has it.
+ * salt and hash in base64, and `$argon2id$...`, the text form of libargon2, which is looked for when a plugin needs it.
  */
 #define _GNU_SOURCE
 #include "shim.h"
+#include <dlfcn.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HASH_N = 64, SALT_N = 64, KIND_DEFAULT = 0, KIND_SHA512 = 6, KIND_PBKDF2 = 7, ITERATIONS = 1000, ITERATIONS_MAX = 10000000 };
+enum { HASH_N = 64, SALT_N = 64, KIND_DEFAULT = 0, KIND_SHA512 = 6, KIND_PBKDF2 = 7, KIND_ARGON2ID = 8, ITERATIONS = 1000, ITERATIONS_MAX = 10000000 };
+enum { ARGON2_PASSES = 1, ARGON2_KIB = 47104, ARGON2_LANES = 1, ARGON2_TEXT = 512 };        /* Mosquitto's costs */
 
 struct mosquitto_pw {
     char *encoded;
@@ -24,11 +26,37 @@ int mosquitto_base64_encode(const unsigned char *in, size_t n, char **out);
 int mosquitto_base64_decode(const char *in, unsigned char **out, unsigned int *n);
 int mosquitto_getrandom(void *bytes, int count);
 
+static struct {
+    int (*hash)(uint32_t, uint32_t, uint32_t, const void *, size_t, const void *, size_t, size_t, char *, size_t);
+    int (*verify)(const char *, const void *, size_t);
+} argon2;
+
+static pthread_once_t argon2_once = PTHREAD_ONCE_INIT;
+
+static void argon2_load(void)
+{
+    void *library = dlopen("libargon2.so.1", RTLD_NOW | RTLD_LOCAL);
+    if(library != NULL){
+        *(void **)&argon2.hash = dlsym(library, "argon2id_hash_encoded");
+        *(void **)&argon2.verify = dlsym(library, "argon2id_verify");
+    }
+    if(argon2.hash == NULL || argon2.verify == NULL){
+        line_put(LEVEL_ERROR, "Error: A plugin needs the library libargon2.so.1 for a password, and it cannot be loaded.");
+        argon2.hash = NULL;
+    }
+}
+
+static bool argon2_there(void)
+{
+    pthread_once(&argon2_once, argon2_load);
+    return argon2.hash != NULL;
+}
+
 EXPORT int mosquitto_pw_new(struct mosquitto_pw **made, int kind)
 {
     if(made == NULL) return ERR_INVAL;
     *made = NULL;
-    if(kind != KIND_DEFAULT && kind != KIND_SHA512 && kind != KIND_PBKDF2) return ERR_NOT_SUPPORTED;
+    if(kind != KIND_DEFAULT && kind != KIND_SHA512 && kind != KIND_PBKDF2 && !(kind == KIND_ARGON2ID && argon2_there())) return ERR_NOT_SUPPORTED;
     *made = calloc(1, sizeof(struct mosquitto_pw));
     if(*made == NULL) return ERR_NOMEM;
     (*made)->kind = kind == KIND_DEFAULT ? KIND_PBKDF2 : kind;
@@ -87,14 +115,28 @@ static int encode(struct mosquitto_pw *pw)
     return n < 0 ? ERR_NOMEM : ERR_SUCCESS;
 }
 
+static int encode_argon2(struct mosquitto_pw *pw, const char *password)
+{
+    free(pw->encoded);
+    pw->encoded = calloc(1, ARGON2_TEXT);
+    if(pw->encoded == NULL) return ERR_NOMEM;
+    if(!argon2_there()) return ERR_NOT_SUPPORTED;
+    return argon2.hash(ARGON2_PASSES, ARGON2_KIB, ARGON2_LANES, password, strlen(password), pw->salt, SALT_N, HASH_N, pw->encoded, ARGON2_TEXT) == 0
+        ? ERR_SUCCESS : ERR_UNKNOWN;
+}
+
 EXPORT int mosquitto_pw_hash_encoded(struct mosquitto_pw *pw, const char *password)
 {
     int result;
     if(pw == NULL || password == NULL) return ERR_INVAL;
     pw->salt_n = SALT_N;
     result = mosquitto_getrandom(pw->salt, SALT_N);
-    result = result ? result : hash_of(pw, password, pw->hash);
-    result = result ? result : encode(pw);
+    if(result == ERR_SUCCESS && pw->kind == KIND_ARGON2ID){
+        result = encode_argon2(pw, password);
+    }else{
+        result = result ? result : hash_of(pw, password, pw->hash);
+        result = result ? result : encode(pw);
+    }
     pw->valid = result == ERR_SUCCESS;
     return result;
 }
@@ -104,6 +146,10 @@ EXPORT int mosquitto_pw_verify(struct mosquitto_pw *pw, const char *password)
     uint8_t hash[HASH_N];
     int result;
     if(pw == NULL || password == NULL || !pw->valid) return ERR_INVAL;
+    if(pw->kind == KIND_ARGON2ID){
+        if(!argon2_there()) return ERR_NOT_SUPPORTED;
+        return argon2.verify(pw->encoded, password, strlen(password)) == 0 ? ERR_SUCCESS : ERR_AUTH;
+    }
     result = hash_of(pw, password, hash);
     if(result == ERR_SUCCESS && CRYPTO_memcmp(hash, pw->hash, HASH_N) != 0) result = ERR_AUTH;
     explicit_bzero(hash, sizeof(hash));
@@ -124,13 +170,27 @@ static int decode_part(const char *text, uint8_t *out, size_t room, size_t *n)
     return result;
 }
 
+static int encoded_take(struct mosquitto_pw *pw, const char *encoded)
+{
+    char *copy = strdup(encoded);
+    free(pw->encoded);
+    pw->encoded = copy;
+    pw->valid = copy != NULL;
+    return copy == NULL ? ERR_NOMEM : ERR_SUCCESS;
+}
+
 EXPORT int mosquitto_pw_decode(struct mosquitto_pw *pw, const char *encoded)
 {
     char *copy, *rest, *kind, *salt, *hash, *iterations = NULL;
     size_t n = 0;
     int result = ERR_INVAL;
-    if(pw == NULL || encoded == NULL || encoded[0] != '$' || (copy = strdup(encoded)) == NULL) return ERR_INVAL;
+    if(pw == NULL || encoded == NULL || encoded[0] != '$') return ERR_INVAL;
     pw->valid = false;
+    if(strncmp(encoded, "$argon2id$", 10) == 0){        /* libargon2 reads it when a password is compared */
+        pw->kind = KIND_ARGON2ID;
+        return encoded_take(pw, encoded);
+    }
+    if((copy = strdup(encoded)) == NULL) return ERR_NOMEM;
     rest = copy + 1;
     kind = strsep(&rest, "$");
     if(strcmp(kind, "7") == 0) iterations = strsep(&rest, "$");
@@ -144,10 +204,5 @@ EXPORT int mosquitto_pw_decode(struct mosquitto_pw *pw, const char *encoded)
         if(result == ERR_SUCCESS && n != HASH_N) result = ERR_INVAL;
     }
     free(copy);
-    if(result == ERR_SUCCESS){
-        free(pw->encoded);
-        pw->encoded = strdup(encoded);
-        pw->valid = pw->encoded != NULL;
-    }
-    return result;
+    return result ? result : encoded_take(pw, encoded);
 }

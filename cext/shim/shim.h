@@ -8,6 +8,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+typedef struct { const uint8_t *p; uint32_t n; } View;
+
 /* ---- clients.c: what plugins see of a client */
 
 /* The broker's side of a client: 24 bytes that requests of the data plane bring along (client_facts_put in auth_requests.pyx). */
@@ -48,6 +50,15 @@ struct mosquitto {
 typedef struct Call Call;
 
 struct mosquitto *client_pin(const Call *call, int event);
+void client_remember(struct mosquitto *client);         /* on the loop only, while the client is pinned */
+
+/* Connected clients, by the data plane's index of the connection, so that the loop finds one for each message without a lock. Only
+ * the loop reads it and puts clients in. A client that is gone is removed before it is freed, with the lock of clients.c held. */
+enum { RECENT = 1 << 16 };
+typedef struct { uint64_t connection; struct mosquitto *client; } Recent;
+extern Recent recent_clients[RECENT];
+
+static inline Recent *recent_of(uint64_t connection) { return &recent_clients[connection >> 32 & (RECENT - 1)]; }
 void client_unpin(struct mosquitto *client, int event, int result);
 bool client_waits_twice(const struct mosquitto *client);
 bool client_exchanging(uint64_t connection);            /* an exchange of AUTH packets has begun and not ended */
@@ -104,9 +115,10 @@ struct mosquitto_plugin_id_t {
     struct mosquitto_opt *options;
     int n_options;
     Registered *registered;
-    int walks;                  /* calls that walk over `registered` */
+    bool any_gone;              /* one of them is `gone` */
     uint32_t events;            /* bits 1 << event, of the registered ones */
-    pthread_mutex_t lock;       /* recursive; held during each call */
+    pthread_mutex_t lock;       /* held during each call */
+    pthread_mutex_t list_lock;  /* held while `registered` changes, also during a call */
     void *functions[16];        /* of versions 2 to 4, see versions.c */
 };
 
@@ -115,12 +127,23 @@ enum { F_INIT, F_CLEANUP, F_SECURITY_INIT, F_SECURITY_CLEANUP, F_ACL, F_BASIC, F
 /* The call that this thread is in. The line about a crash names it. */
 typedef struct { Plugin *plugin; int event; } Within;
 
-Within within_begin(Plugin *plugin, int event);
-void within_end(Within before);
+extern __thread Within within __attribute__((tls_model("initial-exec")));       /* so that it costs no call of a function */
 int within_event(void);
+
+static inline Within within_begin(Plugin *plugin, int event)
+{
+    Within was = within;
+    within.plugin = plugin;
+    within.event = event;
+    return was;
+}
+
+static inline void within_end(Within was) { within = was; }
+
 const char *event_name(int event);
 int mosquitto_callback_register(Plugin *plugin, int event, Callback call, const void *data, void *userdata);
 int plugin_call(Plugin *plugin, int event, Call *call);
+void remove_gone(Plugin *plugin);
 int plugin_notify(Plugin *plugin, int event, void *data);
 void call_clear(Call *call);
 
@@ -128,8 +151,13 @@ void call_clear(Call *call);
 typedef struct {
     int n;
     int undecided;              /* verdict if no plugin checks access to topics: 1 allow, -1 the rules decide, 0 ask the control plane */
+    int decides_logins;         /* 1: no other plugin and no file decides about logins */
     Plugin *plugins[];
 } Realm;
+
+/* ---- access.c */
+int access_bytes(void);         /* size of the struct of a check */
+int access_asked(Plugin *plugin, const struct mosquitto_evt_acl_check *asked);      /* calls the callbacks, with the lock held */
 
 /* ---- persist.c: what persistence plugins keep */
 
@@ -191,10 +219,30 @@ mosquitto_property **properties_hold(mosquitto_property **list);
 
 /* ---- common.c */
 int mosquitto_validate_utf8(const char *text, int n);
+int mosquitto_pub_topic_check(const char *topic);       /* topics.c */
 long now_s(void);
 int64_t now_ms(void);
 
 /* The plugin leaves the decision to others. */
 static inline bool undecided(int result) { return result == ERR_PLUGIN_DEFER || result == ERR_PLUGIN_IGNORE; }
+
+/* A plugin that ignores an event counts as one that does not exist, also beside one that defers. */
+static inline int decided(int sofar, int result) { return result == ERR_PLUGIN_IGNORE ? sofar : result; }
+
+/* The next callback of an event; NULL: none. */
+static inline Registered *next_of(Registered *one, int event)
+{
+    while(one != NULL && (one->event != event || one->gone)) one = __atomic_load_n(&one->next, __ATOMIC_ACQUIRE);
+    return one;
+}
+
+#define FOR_EACH(p, event) for(Registered *one = next_of((p)->registered, (event)); one != NULL; one = next_of(one->next, (event)))
+
+static inline void walk_end(Plugin *plugin)
+{
+    if(plugin->any_gone) remove_gone(plugin);
+}
+
+static inline bool plugin_wants(Plugin *plugin, int event) { return __atomic_load_n(&plugin->events, __ATOMIC_ACQUIRE) >> event & 1; }
 
 #endif

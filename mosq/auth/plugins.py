@@ -348,7 +348,10 @@ class Plugins:
             if request.username is not None:
                 access.note(request.address, request.username, result.code == SUCCESS)
             return result
-        access.decide(request, deciders, place + 1, deadline)
+        if result == "ignored":
+            access.decide(request, without(deciders, place), place, deadline)
+        else:
+            access.decide(request, deciders, place + 1, deadline)
         return None
 
     def complete(self, connection: int, code: int | None) -> None:
@@ -429,7 +432,7 @@ class Plugins:
         if place == len(runners):
             # The acl_file decides; without one, access is denied, if there was a plugin to ask.
             realm = access.realms[request.security]
-            asked = realm.authorizers or realm.loop_offers("authorize")
+            asked = runners or realm.loop_offers("authorize")
             allowed = None if asked or realm.acl is not None or realm.directory is not None else True
             self._subscribing(access, request, allowed, 0, (request.topic, request.qos), deadline)
             return
@@ -454,8 +457,12 @@ class Plugins:
                         deadline: float) -> "Answer | None":
         runner = runners[place]
         r = request
-        verdict = checked_verdict(runner, "authorize", runner.call("authorize", request if runner.raw else AclRequest(
-            r.client_id, r.username, r.address, r.access, r.topic, r.qos & 3, r.retain, r.payload)))
+        given = runner.call("authorize", request if runner.raw else AclRequest(
+            r.client_id, r.username, r.address, r.access, r.topic, r.qos & 3, r.retain, r.payload))
+        if runner.raw and given == "ignored":
+            self._authorize(access, request, without(runners, place), place, deadline)
+            return None
+        verdict = checked_verdict(runner, "authorize", given)
         if verdict.decision == "defer":
             self._authorize(access, request, runners, place + 1, deadline)
             return None
@@ -526,6 +533,12 @@ def connection_of(request: LoginRequest) -> int:
 def login_answer(handle: int, verdict: Verdict) -> "Answer":
     """Return the answer that accepts a login."""
     return LoginAnswer(handle, SUCCESS, verdict.username, verdict.data)
+
+
+def without(runners: "list[Any]", place: int) -> "list[Any]":
+    """Return the list without the plugin at this place, which ignores the request and counts as one that does not
+    exist."""
+    return [*runners[:place], *runners[place + 1:]]
 
 
 def checked_verdict(runner: Runner, method: str, verdict: "Any") -> Verdict:

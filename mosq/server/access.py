@@ -29,6 +29,7 @@ from mosq.log_types import NOTICE, WARNING
 from mosq.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED, SERVER_BUSY, SUCCESS
 from mosq.records import (
     NO_OPINION,
+    NOT_CHECKED,
     AccessAnswer,
     ClientNotice,
     KickCommand,
@@ -349,7 +350,10 @@ class Access:
         """Ask the decider at this place; if it has no opinion, go on to the next."""
         if place == len(deciders):
             # As in Mosquitto: without a user name allow_anonymous decides; an unknown user name is refused.
-            code = NO_OPINION if request.username is None else NOT_AUTHORIZED
+            if not deciders and not self.realms[request.security].loop_offers("authenticate"):
+                code = NOT_CHECKED          # all plugins have ignored the login
+            else:
+                code = NO_OPINION if request.username is None else NOT_AUTHORIZED
             self._outbox.append(LoginAnswer(request.handle, code))
         elif isinstance(deciders[place], Passwords):
             if request.username is None:
@@ -579,7 +583,7 @@ def native_parts(realm: Realm) -> dict[str, "Any"]:
     return {"native": True,
             "each": realm.loop_offers("authorize") or any(runner.raw for runner in realm.authorizers),
             "filters": any(runner.decides_filters for runner in realm.plugins),
-            "native_loop": loop_of(realm.loop, realm.undecided()) if realm.loop else None,
+            "native_loop": loop_of(realm.loop, realm.undecided(), not realm.deciders) if realm.loop else None,
             "psk_native": psk_of(knowing) if knowing else None}
 
 

@@ -5,7 +5,6 @@ each message. The table has the CPU time of the broker per message, without and 
 `plugin_thread`, and for a Mosquitto if its path is given. The difference of both columns is the cost of a check.
 """
 
-import os
 import statistics
 import subprocess
 import sys
@@ -24,8 +23,8 @@ BATCH = 200
 
 
 def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the CPU time of all threads. /proc/PID/stat counts in steps of 10 ms, which are 0.05 us of a message."""
+    return sum(int(one.read_text().split()[0]) for one in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 def per_message_us(config: str, command: list[str] | None, messages: int) -> float:

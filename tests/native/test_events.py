@@ -223,6 +223,66 @@ def test_filters_are_asked_about_if_the_rules_decide_about_access(compiled, thre
         wire.expect_packet(Suback(1, (0x87, 0)))
 
 
+def test_a_plugin_that_ignores_counts_as_none(compiled, thread):
+    with Broker(config(compiled("events"), "basic,acl", thread)) as broker:
+        wire = connected(broker, user="ignore")
+        assert refused(broker, "defer", client_id="d") == 0x87
+        wire.send(Subscribe(1, (("ignore/#", 0), ("defer/#", 0))))
+        assert wire.read_packet().codes == (0, 0x87)
+        wire.send(Publish("defer/a", b"x", 1, 1))
+        wire.expect_packet(Puback(1, 0x87))
+        wire.send(Publish("ignore/a", b"x"))
+        wire.expect_packet(Publish("ignore/a", b"x"))
+
+
+def test_a_deferred_check_is_asked_once(compiled, thread):
+    files = {"acl": "user ann\ntopic readwrite defer/#\n"}
+    with Broker(config(compiled("events"), "acl", thread, "acl_file {dir}/acl\n"), files) as broker:
+        wire = connected(broker, user="ann")
+        wire.send(Publish("defer/a", b"x", 1, 1), Publish("defer/b", b"y" * 10000, 1, 2))
+        wire.expect_packet(Puback(1, 0x10))
+        wire.expect_packet(Puback(2, 0x10))
+        logged(broker, "access 2 to defer/b as ann, 0 subscriptions: deferred")
+        wire.send(Subscribe(3, (("defer/#", 0),)))
+        assert wire.read_packet().codes == (0,)
+        wire.send(Publish("defer/c", b"z", 0))
+        wire.expect_packet(Publish("defer/c", b"z"))
+        for line in ("2 to defer/a as ann, 0", "2 to defer/b as ann, 0", "4 to defer/# as ann, 0", "2 to defer/c as ann, 1", "1 to defer/c as ann, 1"):
+            logged(broker, f"access {line} subscriptions: deferred")
+        assert broker.log().count(": deferred") == 5
+
+
+def test_a_payload_ends_with_a_zero(compiled, thread):
+    with Broker(config(compiled("events"), "acl", thread)) as broker:
+        wire = connected(broker)
+        wire.send(Subscribe(1, (("text/#", 0),)))
+        wire.read_packet()
+        for n in (1, 100, 4090, 4096, 70000):
+            wire.send(Publish("text/a", b"x" * n, props=((3, "text"),)))
+            wire.expect_packet(Publish("text/a", b"x" * n, props=((3, "text"),)))
+
+
+def test_a_message_with_an_invalid_topic_is_dropped(compiled, thread):
+    with Broker(config(compiled("events"), "in", thread)) as broker:
+        wire = connected(broker)
+        wire.send(Publish("in/bad", b"x", 1, 1), Publish("in/same", b"x", 1, 2))
+        assert [wire.read_packet().mid for _ in range(2)] == [1, 2]
+        logged(broker, "Warning: A plugin gave a message an invalid topic or QoS in message-in: the message is dropped.")
+
+
+def test_a_call_that_never_returns_delays_only_its_client(compiled):
+    with Broker(config(compiled("events"), "basic", "own", "auth_timeout 1\n")) as broker:
+        other = connected(broker, "other")
+        stuck = opened(broker, 5)
+        stuck.send(Connect("stuck", username="block"))
+        other.send(Subscribe(1, (("a", 0),)))
+        other.expect_packet(Suback(1, (0,)))
+        assert stuck.read_packet().rc >= 0x80
+        other.send(Publish("a", b"x"))
+        other.expect_packet(Publish("a", b"x"))
+        broker.process.kill()           # it waits for the call at its end
+
+
 def test_events_of_clients(compiled, thread):
     with Broker(config(compiled("events"), "clients,acl", thread)) as broker:
         watcher = connected(broker, "watcher")

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.harness.broker import Broker, command
-from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
+from tests.harness.packets import Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 from tests.native.test_events import closed_connections, config, connected, logged, opened, refused   # noqa: F401
 
 NAMES = ("init", "cleanup", "security_init", "security_cleanup", "acl_check", "unpwd_check", "psk_key_get")
@@ -106,6 +106,25 @@ def test_a_crash_in_a_callback(compiled, thread):
         opened(broker, 5).send(Connect("c", username="crash"))
         broker.process.wait(30)
         assert "crashed with signal 11 in basic-auth; the broker ends." in broker.log().splitlines()[-1]
+
+
+@pytest.mark.timing             # the same
+@pytest.mark.parametrize("thread", ("own", "loop"))
+def test_memory_that_is_freed_twice(compiled, thread):
+    with Broker(config(compiled("odd", WHAT=8), "none", thread)) as broker:
+        opened(broker, 5).send(Connect("c"))
+        broker.process.wait(30)
+        assert "crashed with signal 6 in connect; the broker ends." in broker.log().splitlines()[-1]
+
+
+@pytest.mark.parametrize("thread", ("own", "loop"))
+def test_a_callback_waits_for_a_thread_that_registers_another(compiled, thread):
+    with Broker(config(compiled("odd", WHAT=7), "none", thread)) as broker:
+        wire = connected(broker)
+        wire.send(Subscribe(1, (("from/thread", 0),)))
+        wire.expect_packet(Suback(1, (0,)))
+        connected(broker, "other").send(Disconnect())
+        wire.expect_packet(Publish("from/thread", b"gone"))
 
 
 def test_calls_from_a_thread_of_the_plugin(compiled):

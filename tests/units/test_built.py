@@ -20,14 +20,15 @@ OTHER = ".cpython-399-x86_64-linux-gnu.so"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A tree with sources that are older than its three units, which are empty files."""
+    """A tree with sources that are older than its units, which are empty files."""
     (tmp_path / "cext/net").mkdir(parents=True)
     (tmp_path / "cext/testing").mkdir()
     (tmp_path / "mosq").mkdir()
-    for name in ("cext/engine.pyx", "cext/net/reactor.pxd", "cext/testing/net_api.pyx"):
+    (tmp_path / "cext/shim").mkdir()
+    for name in ("cext/engine.pyx", "cext/net/reactor.pxd", "cext/shim/host.c", "cext/testing/net_api.pyx"):
         (tmp_path / name).write_text("")
         os.utime(tmp_path / name, (1000, 1000))
-    for name in built.UNITS:
+    for name in (*built.UNITS, built.SHIM):
         (tmp_path / f"mosq/{name}{SUFFIX}").write_text("")
     return tmp_path
 
@@ -46,7 +47,7 @@ def test_an_installed_package_is_not_checked(checkout: Path) -> None:
     assert wrong(checkout) == ""
 
 
-@pytest.mark.parametrize("name", built.UNITS)
+@pytest.mark.parametrize("name", [*built.UNITS, built.SHIM])
 def test_a_unit_is_missing(checkout: Path, name: str) -> None:
     (checkout / f"mosq/{name}{SUFFIX}").unlink()
     assert wrong(checkout) == f"mosq: the compiled unit mosq.{name} is not built; run `make build`"
@@ -57,7 +58,7 @@ def test_a_unit_is_of_another_python(checkout: Path) -> None:
     assert wrong(checkout) == f"mosq: the compiled unit mosq._core is built for another Python (_core{OTHER}); run `make build`"
 
 
-@pytest.mark.parametrize("name", ["cext/engine.pyx", "cext/net/reactor.pxd"])
+@pytest.mark.parametrize("name", ["cext/engine.pyx", "cext/net/reactor.pxd", "cext/shim/host.c"])
 def test_a_source_is_newer(checkout: Path, name: str) -> None:
     later = time.time() + 10
     os.utime(checkout / name, (later, later))

@@ -46,6 +46,7 @@ ctypedef struct AuthRequest:
     uint8_t queued              # 1: in the list of those that found no room
     uint8_t is_open             # 1: sent and not answered
     uint8_t reauth              # ASK_AUTH: 1 = of a connected client
+    uint8_t natives_asked       # ASK_ACL: 1 = native plugins on the loop have left the decision to others
     uint32_t item               # which filter of the packet, or which gated delivery
     uint32_t turn               # turn of the session then, to recognise its client
     uint32_t epoch              # epoch of the rules then
@@ -93,6 +94,29 @@ ctypedef struct AuthAnswer:         # one block of malloc, with its bytes behind
     View extra                  # correlation data; connect: client id; message, publish: properties
     View target                 # publish: only to the session with this client id
 
+ctypedef struct NativeAccess:           # an access check of native plugins on the loop; cext/shim/access.c has the same layout
+    uint64_t connection         # 0: not connected
+    uint32_t subscriptions
+    uint8_t access
+    uint8_t qos
+    uint8_t retain
+    uint8_t unused
+    const char* username
+    View topic
+    View payload
+    View props
+    const ClientFacts* facts    # NULL: not given, like the following
+    const char* address
+    View client_id
+
+cdef enum:
+    # results of native_access_fn and of native_access; 0 denied, 1 allowed
+    NATIVE_BY_RULES = -1        # the plugins have no opinion, and there are no others
+    NATIVE_ASK_OTHERS = -2
+    NATIVE_DESCRIBE = -3        # native_access_fn: the client is not known; it wants the rest of the struct
+
+ctypedef int (*native_access_fn)(void* realm, const NativeAccess* asked) noexcept nogil
+
 # A native plugin that is called on the loop (cext/shim/loop.c). It returns an answer, allocated by malloc, or NULL; then `waits` is 1 if the
 # answer comes later.
 ctypedef AuthAnswer* (*native_ask_fn)(void* realm, const AuthRequestHead* head, const View* fields, int* waits) noexcept nogil
@@ -126,9 +150,9 @@ cdef bint control_post(Broker* b, Client* c, View topic, View payload, View corr
 cdef inline uint64_t client_handle(const Client* c) noexcept nogil:
     return <uint64_t>c.slab.index << 32 | c.slab.generation
 
-# Ask native plugins on the loop about access to a message, at once. 1: allowed, 0: denied, -1: send an auth request. c NULL: offline.
-cdef int native_access(Broker* b, Client* c, Session* s, uint8_t access, View topic, View payload, View props, uint8_t qos,      # parameters: a record
-                       uint8_t retain) noexcept nogil
+# Ask native plugins on the loop about access to a message, at once. The caller has filled in the message and the kind of access. Return
+# 0, 1 or a constant above. c NULL: offline.
+cdef int native_access(Client* c, Session* s, NativeAccess* asked) noexcept nogil
 cdef inline bint is_native_at_once(const Security* security) noexcept nogil:
     return security.each and security.native_realm != NULL
 

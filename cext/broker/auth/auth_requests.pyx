@@ -129,7 +129,7 @@ cdef bint native_answers(Broker* b, AuthRequestHead* head, const View* fields) n
     cdef AuthRequests* a = auth_requests_of(b)
     cdef AuthAnswer* answer
     cdef int waits = 0
-    if security == NULL or security.native_realm == NULL:
+    if security == NULL or security.native_realm == NULL or (head.kind == ASK_ACL and auth_request_of(b, head.handle).natives_asked):
         return 0
     answer = (<native_ask_fn>security.native_ask)(security.native_realm, head, fields, &waits)
     if answer == NULL:
@@ -399,33 +399,28 @@ cdef inline void facts_add(const Client* c, const Session* s, const Security* se
         head.n_fields += 1
 
 
-cdef int native_access(Broker* b, Client* c, Session* s, uint8_t access, View topic, View payload, View props, uint8_t qos,      # parameters: a record
-                       uint8_t retain) noexcept nogil:
-    cdef Security* security = session_security(s)
-    cdef AuthRequestHead head
-    cdef View fields[7]
+cdef int native_access(Client* c, Session* s, NativeAccess* asked) noexcept nogil:
+    cdef const Security* security = session_security(s)
+    cdef int verdict
+    asked.connection = client_handle(c) if c != NULL else 0
+    asked.subscriptions = s.owner.n
+    asked.username = s.username
+    asked.facts = NULL
+    verdict = (<native_access_fn>security.native_access)(security.native_realm, asked)
+    return verdict if verdict != NATIVE_DESCRIBE else native_access_described(security, c, s, asked)
+
+
+cdef int native_access_described(const Security* security, Client* c, Session* s, NativeAccess* asked) noexcept nogil:
     cdef ClientFacts facts
-    cdef AuthAnswer* answer
-    cdef int waits = 0, verdict = -1
-    memset(&head, 0, sizeof(head))
-    head.kind = ASK_ACL
-    head.a = access
-    head.b = qos
-    head.c = retain
-    head.security = security.place
-    head.n_fields = 6
-    fields[0] = view_over(s.client_id, s.id_len)
-    fields[1] = view_of_text(s.username)
-    fields[2] = view_over(NULL, 0)       # the address is known from the connection
-    fields[3] = topic
-    fields[4] = payload
-    fields[5] = props
-    facts_add(c, s, security, &head, fields, &facts)
-    answer = (<native_ask_fn>security.native_ask)(security.native_realm, &head, fields, &waits)
-    if answer != NULL:
-        verdict = answer.verdict
-        free(answer)
-    return verdict
+    cdef char where[ADDRESS_TEXT_MAX]
+    client_facts(c, s, &facts)
+    where[0] = 0
+    if c != NULL:
+        client_address(c, where, sizeof(where))
+    asked.facts = &facts
+    asked.address = where
+    asked.client_id = view_over(s.client_id, s.id_len)
+    return (<native_access_fn>security.native_access)(security.native_realm, asked)
 
 
 cdef bint auth_request_put(Broker* b, AuthRequest* q) noexcept nogil:

@@ -32,6 +32,7 @@ ctypedef struct Security:
     uint8_t filters                     # 1: a native plugin may change filters: no verdict about a filter is remembered
     void* native_realm                  # native plugins that are called on the loop; NULL: none
     void* native_ask                    # how they are called: native_ask_fn
+    void* native_access                 # and about access to a message: native_access_fn
     Acl* transform_in                   # topics (as access to read) of messages that a plugin changes; NULL: none
     Acl* transform_out
     uint32_t place                      # position in the control plane's list

@@ -78,6 +78,7 @@ cdef bint answer_take(Broker* b, const AuthAnswer* a) noexcept nogil:
         return auth_request_postpone(b, q, a.verdict)
     if q.epoch != b.access_epoch and still_needed(b, q):
         auth_request_answered(b, q)          # the answer is from before a reload and may be wrong now
+        q.natives_asked = 0
         auth_request_send(b, q)
         return 1
     if q.kind == ASK_CONNECT or q.kind == ASK_AUTH:

@@ -13,8 +13,8 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
-    ASK_ACL, ASK_MESSAGE_IN, AuthAnswer, AuthRequest, FOR_PACKET, auth_request_bytes, auth_request_end, auth_request_new,
-    auth_request_send, is_native_at_once, native_access,
+    ASK_ACL, ASK_MESSAGE_IN, AuthAnswer, AuthRequest, FOR_PACKET, NATIVE_ASK_OTHERS, NativeAccess, auth_request_bytes,
+    auth_request_end, auth_request_new, auth_request_send, is_native_at_once,
 )
 from cext.broker.core.access cimport access_allows
 from cext.broker.core.broker cimport Broker
@@ -25,7 +25,7 @@ from cext.broker.core.pending_packet cimport (
 )
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.subscription cimport parse_mounted
-from cext.broker.routing.plugin_gate cimport ACL_SUBSCRIBE, plugin_gate_known, plugin_gate_verdict
+from cext.broker.routing.plugin_gate cimport ACL_SUBSCRIBE, plugin_gate_at_once, plugin_gate_known, plugin_gate_verdict
 from cext.broker.rules.acl cimport ACL_ANONYMOUS, ACL_READ, ACL_WRITE, acl_allows, topic_reserved
 from cext.codec.decode cimport Publish, Subscribe, SubscribeItem, subscribe_next, unsubscribe_next
 from cext.codec.frame cimport V5
@@ -50,9 +50,20 @@ cdef bint is_transformed_in(const Security* security, View topic) noexcept nogil
     return security.transform_in != NULL and acl_allows(security.transform_in, ACL_ANONYMOUS, no_name, no_name, topic, ACL_READ)
 
 
+cdef int publish_at_once(Broker* b, Client* c, const Publish* p, View topic) noexcept nogil:
+    cdef NativeAccess asked
+    asked.access = ACL_WRITE
+    asked.qos = p.qos
+    asked.retain = p.retain
+    asked.topic = topic
+    asked.payload = p.payload
+    asked.props.p = p.props.raw.p
+    asked.props.n = p.props.raw.n if c.version == V5 else 0
+    return plugin_gate_at_once(b, c, c.session, &asked)
+
+
 cdef int publish_decide(Broker* b, Client* c, Publish* p, View topic, int* allowed) noexcept nogil:
     cdef const Security* security = session_security(c.session)
-    cdef View no_props
     cdef int verdict
     if c.pending_packet != NULL and c.pending_packet.answered:
         allowed[0] = c.pending_packet.allowed
@@ -60,21 +71,21 @@ cdef int publish_decide(Broker* b, Client* c, Publish* p, View topic, int* allow
     if security.authorize:
         verdict = c.pending_packet.allowed if c.pending_packet != NULL else plugin_gate_known(b, c.session, topic, ACL_WRITE)
         if verdict < 0 and c.pending_packet == NULL and is_native_at_once(security):
-            no_props.p = NULL
-            no_props.n = 0
-            verdict = native_access(b, c, c.session, ACL_WRITE, topic, p.payload, p.props.raw if c.version == V5 else no_props, p.qos, p.retain)
+            verdict = publish_at_once(b, c, p, topic)
         if verdict < 0:
-            return publish_request_verdict(b, c, p, topic, ASK_ACL)
+            return publish_request_verdict(b, c, p, topic, verdict)
     else:
         verdict = access_allows(b, c.session, topic, ACL_WRITE)
     allowed[0] = verdict
     if verdict and not topic_reserved(topic) and is_transformed_in(security, topic):
-        return publish_request_verdict(b, c, p, topic, ASK_MESSAGE_IN)
+        return publish_request_verdict(b, c, p, topic, verdict)
     pending_packet_free(b, c)
     return 0
 
 
-cdef int publish_request_verdict(Broker* b, Client* c, Publish* p, View topic, int kind) noexcept nogil:
+cdef int publish_request_verdict(Broker* b, Client* c, Publish* p, View topic, int verdict) noexcept nogil:
+    """Ask whether the client may publish; with the verdict 1, ask what becomes of the message."""
+    cdef int kind = ASK_ACL if verdict < 0 else ASK_MESSAGE_IN
     cdef Message* m = NULL
     cdef View props
     cdef AuthRequest* q
@@ -96,6 +107,7 @@ cdef int publish_request_verdict(Broker* b, Client* c, Publish* p, View topic, i
     c.pending_packet.allowed = -1 if kind == ASK_ACL else 1
     q.purpose = FOR_PACKET
     q.access = ACL_WRITE
+    q.natives_asked = verdict == NATIVE_ASK_OTHERS
     q.qos = p.qos
     q.retain = p.retain
     auth_request_send(b, q)

@@ -19,7 +19,7 @@ from cext.broker.core.pending_packet cimport (
 from cext.broker.core.stats cimport REFUSED_ACCESS, REFUSED_MEMORY
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.packets.connack cimport connect_refuse, log_refusal_why, log_refusal
-from cext.broker.packets.connect_state cimport Connecting, LOGIN_ALLOWED, LOGIN_NO_OPINION
+from cext.broker.packets.connect_state cimport Connecting, LOGIN_ALLOWED, LOGIN_NO_OPINION, LOGIN_NOT_CHECKED
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.frame cimport Frame, V5, frame_next
 from cext.codec.properties cimport P_AUTH_METHOD, props_has
@@ -94,6 +94,8 @@ cdef int login_check(Broker* b, Client* c, Connecting* k) noexcept nogil:
         return 0
     if k.login == LOGIN_NO_OPINION:
         return 0 if c.listener.allow_anonymous and not p.has_username else not_authorised(b, c, p)
+    if k.login == LOGIN_NOT_CHECKED:
+        return 0 if c.listener.allow_anonymous else not_authorised(b, c, p)
     if k.login == LOGIN_ALLOWED:
         if c.pending_packet.text.p != NULL:
             p.has_username = c.pending_packet.text.n != 0

@@ -11,9 +11,12 @@ cdef enum:
     LOGIN_OPEN = 0                      # nothing: first pass
     LOGIN_ALLOWED = 1
     LOGIN_NO_OPINION = 2                # the listener's settings decide
+    LOGIN_NOT_CHECKED = 3               # the same, as if no plugin checked user names
 
 cdef enum:
-    END_SILENTLY = -2                   # verdict of the control plane: end the connection without CONNACK
+    # verdicts of the control plane
+    END_SILENTLY = -2                   # end the connection without CONNACK
+    NOT_CHECKED = -3
 
 ctypedef struct Connecting:
     const Frame* frame

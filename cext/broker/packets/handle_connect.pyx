@@ -36,7 +36,7 @@ from cext.broker.lifecycle.session_lifecycle cimport client_end, client_watch, w
 from cext.broker.packets.connack cimport connack_prepare, connack_send, connect_refuse, log_refusal
 from cext.broker.packets.connect_login cimport login_check, login_refuse, peer_has_closed
 from cext.broker.packets.connect_session cimport check_keepalive, check_limits, expiry_announce, session_begin, session_take, will_take
-from cext.broker.packets.connect_state cimport Connecting, END_SILENTLY, LOGIN_ALLOWED, LOGIN_NO_OPINION, LOGIN_OPEN
+from cext.broker.packets.connect_state cimport Connecting, END_SILENTLY, LOGIN_ALLOWED, LOGIN_NO_OPINION, LOGIN_NOT_CHECKED, LOGIN_OPEN, NOT_CHECKED
 from cext.broker.packets.connect_validate cimport connect_validate
 from cext.broker.persist.events cimport event_connected
 from cext.broker.persist.pending_acks cimport hold_output
@@ -241,7 +241,7 @@ cdef void connect_answered(Broker* b, Client* c, const AuthAnswer* a) noexcept n
         if owned_set(&c.pending_packet.id, a.extra) != 0:
             login_refuse(b, c, RC_SERVER_BUSY)
             return
-    rc = connect_resume(b, c, LOGIN_NO_OPINION if a.verdict < 0 else LOGIN_ALLOWED)
+    rc = connect_resume(b, c, LOGIN_ALLOWED if a.verdict == 0 else LOGIN_NOT_CHECKED if a.verdict == NOT_CHECKED else LOGIN_NO_OPINION)
     if rc:
         client_end(b, c, rc)
         return

@@ -1,8 +1,9 @@
 # A session's plugin gate: remembered verdicts, and deliveries that wait for a verdict of a plugin. See plugin_gate.pyx.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.view cimport View
-from cext.broker.auth.auth_requests cimport AuthRequest
+from cext.broker.auth.auth_requests cimport AuthRequest, NativeAccess
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
 from cext.broker.core.publication_state cimport Publication
 from cext.session.message cimport Message
 from cext.session.session cimport Session
@@ -62,6 +63,8 @@ cdef void plugin_gate_learn(Broker* b, Session* s, View topic, uint8_t access, b
 # Return the meaning of a plugin's answer. 1 = allowed, 0 = denied; for -1 (no opinion) the rules decide, and without rules it is
 # denied.
 cdef bint plugin_gate_settled(Broker* b, Session* s, View topic, uint8_t access, int verdict) noexcept nogil
+# Ask native plugins on the loop about a message (is_native_at_once; native_access): 1, 0, or NATIVE_ASK_OTHERS. c NULL: offline.
+cdef int plugin_gate_at_once(Broker* b, Client* c, Session* s, NativeAccess* asked) noexcept nogil
 # Return 0 if the publication may be sent now; 1 = the gate has queued or dropped it.
 cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                             uint32_t n_sub_ids) noexcept nogil

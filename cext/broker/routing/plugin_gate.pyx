@@ -21,11 +21,12 @@ from libc.string cimport memcmp, memcpy
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
-    ASK_ACL, ASK_MESSAGE_OUT, AuthRequest, FOR_DELIVERY, auth_request_bytes, auth_request_end, auth_request_new,
-    auth_request_send, is_native_at_once, native_access,
+    ASK_ACL, ASK_MESSAGE_OUT, AuthRequest, FOR_DELIVERY, NATIVE_ASK_OTHERS, NATIVE_BY_RULES, NativeAccess, auth_request_bytes,
+    auth_request_end, auth_request_new, auth_request_send, is_native_at_once, native_access,
 )
 from cext.broker.core.access cimport access_allows, access_by_roles, access_may_subscribe
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
 from cext.broker.core.listener cimport Security
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client, session_security
@@ -137,6 +138,22 @@ cdef bint plugin_gate_settled(Broker* b, Session* s, View topic, uint8_t access,
     return access_allows(b, s, topic, access)
 
 
+cdef int plugin_gate_at_once(Broker* b, Client* c, Session* s, NativeAccess* asked) noexcept nogil:
+    cdef int verdict = native_access(c, s, asked)
+    return plugin_gate_settled(b, s, asked.topic, asked.access, verdict) if verdict == NATIVE_BY_RULES else verdict
+
+
+cdef int delivery_at_once(Broker* b, Session* s, const Publication* p) noexcept nogil:
+    cdef NativeAccess asked
+    asked.access = ACL_READ
+    asked.qos = p.qos
+    asked.retain = p.retain
+    asked.topic = p.topic
+    asked.payload = p.payload
+    asked.props = p.props
+    return plugin_gate_at_once(b, session_client(s), s, &asked)
+
+
 # ---------------------------------------------------------------- the ring of gated deliveries
 
 cdef inline GatedDelivery* gated_at(PluginGate* g, uint32_t position) noexcept nogil:
@@ -187,7 +204,7 @@ cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, 
         return 1                 # no client and nothing to queue
     verdict = plugin_gate_may_read(b, s, p.topic)
     if verdict < 0 and is_native_at_once(security):
-        verdict = native_access(b, session_client(s), s, ACL_READ, p.topic, p.payload, p.props, p.qos, p.retain)
+        verdict = delivery_at_once(b, s, p)
     if verdict == 0:
         drop(b, s, DROP_ACL_READ, p.topic)
         return 1
@@ -273,6 +290,7 @@ cdef void gate_advance(Broker* b, Session* s, PluginGate* g, uint32_t position, 
         return
     q.purpose = FOR_DELIVERY
     q.access = ACL_READ
+    q.natives_asked = verdict == NATIVE_ASK_OTHERS
     q.qos = h.message.qos if verdict < 0 and session_security(s).each else h.qos
     q.retain = h.message.retain if verdict < 0 and session_security(s).each else h.retain
     q.item = position

@@ -34,6 +34,7 @@ ALWAYS = ("connected", "disconnected", "reload", "close")
 ENDS = {0x100: 0, 0x101: 0, 0x102: 7, 0x81: 21, 0x82: 2, 0x8D: 19}
 REFUSALS = frozenset((128, 131, 133, 134, 136, 137, 138, 140, 159))     # of BASIC_AUTH, which CONNACK repeats
 DELAYED = "delayed"                     # returned by `authenticate`: the plugin completes the login later
+IGNORED = "ignored"                     # by `authenticate` and `authorize`: the plugin counts as none
 TICK_S = 1.0
 
 
@@ -148,7 +149,7 @@ class NativePlugin(Plugin):
         self._shim.mosq_shim_call_clear(ctypes.byref(call))
 
     def authenticate(self, request: "LoginRequest") -> "Any":       # type: ignore[override]
-        """Ask about a login: LoginAnswer, a verdict, or DELAYED."""
+        """Ask about a login: LoginAnswer, a verdict, DELAYED or IGNORED."""
         call = self._about(request, request.client_id, request.username, request.address)
         if request.password is not None:
             call.data, call.data_n = request.password, len(request.password)
@@ -159,8 +160,10 @@ class NativePlugin(Plugin):
                 return self._allowed(request.handle, call, None)
         finally:
             self._clear(call)
-        if result in (calls.PLUGIN_DEFER, calls.PLUGIN_IGNORE):
+        if result == calls.PLUGIN_DEFER:
             return DEFER
+        if result == calls.PLUGIN_IGNORE:
+            return IGNORED
         if result == calls.AUTH_DELAYED:
             return DELAYED
         return LoginAnswer(request.handle, refusal_code(result))
@@ -202,13 +205,13 @@ class NativePlugin(Plugin):
         return DENY if result in (calls.AUTH, calls.ACL_DENIED) else LoginAnswer(request.handle, END_SILENTLY)
 
     def authorize(self, request: "AccessRequest") -> "Any":     # type: ignore[override]
-        """Ask about access to a topic."""
+        """Ask about access to a topic: a verdict, or IGNORED."""
         call = self._about(request, request.client_id, request.username, request.address or None)
         self._put_topic(call, request)
         result = self._call(calls.ACL_CHECK, call)
-        if result == SUCCESS:
-            return ALLOW
-        return DEFER if result in (calls.PLUGIN_DEFER, calls.PLUGIN_IGNORE) else DENY
+        if result == calls.PLUGIN_IGNORE:
+            return IGNORED
+        return ALLOW if result == SUCCESS else DEFER if result == calls.PLUGIN_DEFER else DENY
 
     @staticmethod
     def _put_topic(call: calls.Call, request: "AccessRequest") -> None:

@@ -32,11 +32,14 @@ def load_native(access: "Any", line: "Line", pool: "Pool") -> NativePlugin:
     return NativePlugin(line, pool)
 
 
-def loop_of(plugins: "list[NativePlugin]", undecided: int) -> tuple[int, int, tuple[int, ...]]:
-    """Return the addresses of a realm with these plugins, and of the function that the data plane's loop calls, and the
-    sizes of the structs that it expects. A realm is never freed: an earlier configuration may still be in use."""
+def loop_of(plugins: "list[NativePlugin]", undecided: int, decides_logins: bool
+            ) -> tuple[int, int, int, tuple[int, ...]]:
+    """Return the addresses of a realm with these plugins, and of the functions that the data plane's loop calls, and
+    the sizes of the structs that they expect. A realm is never freed: an earlier configuration may still be in
+    use."""
     shim = host().shim
-    return _realm(plugins, undecided), calls.address_of(shim, "ask"), tuple(shim.mosq_shim_layout(i) for i in range(4))
+    return (_realm(plugins, undecided, decides_logins), calls.address_of(shim, "ask"), calls.address_of(shim, "access"),
+            tuple(shim.mosq_shim_layout(i) for i in range(5)))
 
 
 def psk_of(plugins: "list[NativePlugin]") -> tuple[int, int]:
@@ -44,9 +47,9 @@ def psk_of(plugins: "list[NativePlugin]") -> tuple[int, int]:
     return _realm(plugins), calls.address_of(host().shim, "psk")
 
 
-def _realm(plugins: "list[NativePlugin]", undecided: int = 0) -> int:
+def _realm(plugins: "list[NativePlugin]", undecided: int = 0, decides_logins: bool = False) -> int:
     array = (ctypes.c_void_p * len(plugins))(*(plugin.address for plugin in plugins))
-    return int(host().shim.mosq_shim_realm(array, len(plugins), undecided))
+    return int(host().shim.mosq_shim_realm(array, len(plugins), undecided, decides_logins))
 
 
 def answer_on(topics: "Any", plugins: "Plugins", report: "Callable[[int, str], None]") -> None:

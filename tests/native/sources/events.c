@@ -18,6 +18,8 @@ static int on_basic_auth(int event, void *data, void *userdata)
     if(!strcmp(name, "deny")) return ERR_AUTH;
     if(!strcmp(name, "banned")) return 138;
     if(!strcmp(name, "defer")) return ERR_PLUGIN_DEFER;
+    if(!strcmp(name, "ignore")) return ERR_PLUGIN_IGNORE;
+    while(!strcmp(name, "block")) pause();
     if(!strcmp(name, "slow")) sleep(1);
     if(!strcmp(name, "alias")) return mosquitto_set_username(d->client, "ann");
     if(!strcmp(name, "crash")) *(volatile int *)0 = 1;
@@ -57,7 +59,13 @@ static int on_acl(int event, void *data, void *userdata)
     int result = ERR_SUCCESS;
     (void)event;
     (void)userdata;
-    if(!strncmp(d->topic, "defer/", 6)) return ERR_PLUGIN_DEFER;
+    if(!strncmp(d->topic, "ignore/", 7)) return ERR_PLUGIN_IGNORE;
+    if(!strncmp(d->topic, "defer/", 6)){
+        mosquitto_log_printf(LEVEL_INFO, "access %d to %s as %s, %d subscriptions: deferred", d->access, d->topic, shown(mosquitto_client_username(d->client)),
+                             mosquitto_client_sub_count(d->client));
+        return ERR_PLUGIN_DEFER;
+    }
+    if(!strncmp(d->topic, "text/", 5) && d->payloadlen && strlen(d->payload) != d->payloadlen) return ERR_ACL_DENIED;
     if(!strncmp(d->topic, "forbidden", 9)) result = ERR_ACL_DENIED;
     if(d->access == ACCESS_WRITE && d->payloadlen == 6 && !memcmp(d->payload, "secret", 6)) result = ERR_ACL_DENIED;
     if(d->access == ACCESS_READ && d->payloadlen == 4 && !memcmp(d->payload, "hide", 4)) result = ERR_ACL_DENIED;
@@ -89,6 +97,7 @@ static int on_message_in(int event, void *data, void *userdata)
     if(!strcmp(d->topic, "in/drop")) return ERR_ACL_DENIED;
     if(!strcmp(d->topic, "in/strip")) mosquitto_property_free_all(&d->properties);
     if(!strcmp(d->topic, "in/longer")) d->payloadlen = 100000;
+    if(!strcmp(d->topic, "in/bad")) d->topic = mosquitto_strdup("in/#/bad");
     if(strcmp(d->topic, "in/change")) return ERR_SUCCESS;
     d->topic = mosquitto_strdup("in/changed");
     d->payload = mosquitto_strdup("new");

@@ -1,5 +1,5 @@
 /* Plugins that do what they should not. WHAT: 1 crashes in init, 2 calls from a thread of its own, 3 no plugin, 4 a name that does not
- * exist, 5 version 6, 6 no init. */
+ * exist, 5 version 6, 6 no init, 7 waits in a callback for a thread of its own that registers a callback, 8 frees memory twice. */
 #include "plugin.h"
 
 #if WHAT == 3
@@ -24,15 +24,50 @@ static void *run(void *unused)
     return NULL;
 }
 
+static Plugin *me;
+
+static int on_disconnect(int event, void *data, void *userdata)
+{
+    (void)event;
+    (void)data;
+    (void)userdata;
+    say("from/thread", "gone");
+    return 0;
+}
+
+static void *change(void *unused)
+{
+    (void)unused;
+    mosquitto_callback_unregister(me, EVENT_DISCONNECT, on_disconnect, NULL);
+    mosquitto_callback_register(me, EVENT_DISCONNECT, on_disconnect, NULL, NULL);
+    return NULL;
+}
+
+static int on_connect(int event, void *data, void *userdata)
+{
+    pthread_t thread;
+    char *volatile twice = malloc(4000);    /* else the compiler removes it */
+    (void)event;
+    (void)data;
+    (void)userdata;
+    if(WHAT == 8) free(twice);
+    free(twice);
+    return pthread_create(&thread, NULL, change, NULL) || pthread_join(thread, NULL);
+}
+
 int mosquitto_plugin_init(Plugin *identifier, void **userdata, struct mosquitto_opt *options, int n)
 {
     pthread_t thread;
-    (void)identifier;
+    me = identifier;
     (void)userdata;
     (void)options;
     (void)n;
     if(WHAT == 1) raise(11);
     if(WHAT == 2) return pthread_create(&thread, NULL, run, NULL);
+    if(WHAT >= 7){
+        mosquitto_callback_register(me, EVENT_DISCONNECT, on_disconnect, NULL, NULL);
+        return mosquitto_callback_register(me, EVENT_CONNECT, on_connect, NULL, NULL);
+    }
 #    if WHAT == 4
     return mosquitto_does_not_exist();
 #    endif
