@@ -138,7 +138,9 @@ class Feed(threading.Thread):
             if kind in BODIES and lsn < end_lsn:
                 needs(lsn, kind, f)
 
-        self._scan(bodies, lambda: None, 0)
+        again = self._scan(bodies, lambda: None, 0)
+        if again["moved"] or again["tail_lsn"] > loss["tail_lsn"]:      # cleaning has moved records: the order would
+            return False                                                # be that of their copies
         self._differences.changes(state.changed)
         self._send()
         self._at_lsn = end_lsn

@@ -258,7 +258,9 @@ class Differences:
         for topic in changed.topics:
             self._retain(topic)
         for client_id in self._gone:
-            self._delete_client(client_id)
+            told = self._clients.get(client_id)
+            if told is not None and self._told(told.sno) is not told:       # no other session has begun
+                self._delete_client(client_id)
         self._gone = []
         self._delete_unused()
         if not later.sessions and not later.positions and not later.inbox:
