@@ -6,6 +6,7 @@ A client counts as connected, subscribed or done publishing when the library has
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import socket
 import threading
@@ -168,9 +169,10 @@ class Aiomqtt(Looping):
         self.reader = asyncio.create_task(self.read())
 
     async def read(self) -> None:
-        async for m in self.client.messages:
-            assert isinstance(m.payload, bytes)
-            self.inbox.put(Message(str(m.topic), m.payload.decode(), m.qos, m.retain))
+        with contextlib.suppress(aiomqtt.MqttError):        # the connection is closed. A task with an unread error would log at any later time
+            async for m in self.client.messages:
+                assert isinstance(m.payload, bytes)
+                self.inbox.put(Message(str(m.topic), m.payload.decode(), m.qos, m.retain))
 
     def subscribe(self, pattern: str, qos: int) -> None:
         self.run(self.client.subscribe(pattern, qos))
