@@ -13,11 +13,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { WAITING_MAX = 100000 };
+enum { WAITING_MAX = 100000, BYTES_MAX = 1 << 28 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Action *first, **last = &first;
 static int n_waiting, n_lost;
+static size_t n_bytes;          /* of the waiting ones */
 static int wake_fd = -1;
 
 Action *action_new(int kind)
@@ -37,19 +38,34 @@ EXPORT void mosq_shim_action_free(Action *action)
     free(action);
 }
 
+static size_t bytes_of(const Action *action)
+{
+    return sizeof(*action) + (action->text == NULL ? 0 : strlen(action->text)) + action->data_n + (size_t)action->properties_n;
+}
+
+/* Decisions about clients have room of their own: a flood of lines or messages must not let a client stay that a plugin kicks. */
+static bool has_room(const Action *action, size_t bytes)
+{
+    if(action->kind != DO_LOG && action->kind != DO_PUBLISH) return n_waiting < 2 * WAITING_MAX;
+    return n_waiting < WAITING_MAX && (n_waiting == 0 || n_bytes + bytes <= BYTES_MAX);
+}
+
 void action_put(Action *action)
 {
     uint64_t one = 1;
     bool wake = false;
+    size_t bytes;
     if(action == NULL) return;
+    bytes = bytes_of(action);
     pthread_mutex_lock(&lock);
-    if(n_waiting >= WAITING_MAX){       /* nobody takes them, or a plugin asks without an end */
+    if(!has_room(action, bytes)){       /* nobody takes them, or a plugin asks without an end */
         n_lost++;
     }else{
         wake = first == NULL;
         *last = action;
         last = &action->next;
         n_waiting++;
+        n_bytes += bytes;
         action = NULL;
     }
     pthread_mutex_unlock(&lock);
@@ -62,6 +78,8 @@ int actions_wait(void)
     return __atomic_load_n(&n_waiting, __ATOMIC_RELAXED) != 0;
 }
 
+EXPORT int mosq_shim_actions_waiting(void) { return __atomic_load_n(&n_waiting, __ATOMIC_RELAXED); }
+
 /* Returns the next request, which the caller frees; NULL: none. */
 EXPORT Action *mosq_shim_action_take(void)
 {
@@ -72,6 +90,7 @@ EXPORT Action *mosq_shim_action_take(void)
         first = action->next;
         if(first == NULL) last = &first;
         n_waiting--;
+        n_bytes -= bytes_of(action);
     }
     pthread_mutex_unlock(&lock);
     return action;

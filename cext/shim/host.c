@@ -33,6 +33,7 @@ const char *event_name(int event) { return event >= 0 && event < EVENTS ? EVENT_
 __thread Within within;
 static char crash_log[4096];
 enum { LOG_PAUSE_MS = 200 };
+static const int64_t TICK_MAX_S = 365 * 86400;     /* plugins say never with any large number */
 static struct sigaction before[NSIG];
 static const int CRASHES[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
@@ -616,6 +617,8 @@ static void reload(Plugin *p, Call *call)
     }
 }
 
+static int64_t limited(int64_t n, int64_t most) { return n > most ? most : n < -most ? -most : n; }
+
 /* Calls the ticks that are due. `next_ms`: until the next one; 0: no callback has asked for a time. */
 static void tick(Plugin *p, Call *call)
 {
@@ -630,7 +633,7 @@ static void tick(Plugin *p, Call *call)
             data.now_ns = now.tv_nsec;
             call->asked++;
             call->result = one->call(EVENT_TICK, &data, one->userdata);
-            next_ms = (int64_t)data.next_s * 1000 + data.next_ms;
+            next_ms = limited(data.next_s, TICK_MAX_S) * 1000 + limited(data.next_ms, TICK_MAX_S * 1000);
             one->tick_due_ms = next_ms > 0 ? at_ms + next_ms : 0;
         }
         next_ms = one->tick_due_ms == 0 ? 1000 : one->tick_due_ms > at_ms ? one->tick_due_ms - at_ms : 1;

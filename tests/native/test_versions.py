@@ -137,6 +137,19 @@ def test_calls_from_a_thread_of_the_plugin(compiled):
         assert packet.payload == b"hello"
 
 
+def test_a_plugin_that_asks_without_an_end_does_not_hold_up_the_start(compiled):
+    with Broker(config(compiled("odd", WHAT=9), "none", more="log_type warning\n")) as broker:
+        connected(broker)
+        logged(broker, "requests of native plugins are lost: too many wait.")
+
+
+def test_a_plugin_that_wants_no_more_ticks(compiled):
+    with Broker(config(compiled("odd", WHAT=10), "none")) as broker:
+        logged(broker, ": tick")
+        time.sleep(1.5)
+        assert broker.log().count(": tick") == 1 and "Traceback" not in broker.log()
+
+
 def test_a_library_is_checked_without_a_start(compiled, tmp_path):
     path = tmp_path / "mosq.conf"
     for library, status, says in ((compiled("events"), 0, "Configuration file is OK."), (compiled("odd", WHAT=4), 3, "undefined symbol"),

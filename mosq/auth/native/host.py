@@ -8,6 +8,7 @@ import ctypes
 import os
 import select
 import threading
+import time
 
 from mosq.auth.native import calls
 from mosq.log_types import DEBUG, ERROR, INFORMATION, NOTICE, WARNING
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         def complete(self, connection: int, login: int, result: int) -> None: ...
 
 LEVELS = {1: INFORMATION, 2: NOTICE, 4: WARNING, 8: ERROR, 16: DEBUG}
+PORTION, PAUSE_S = 256, 0.001    # of requests that the thread takes at once; before the next ones
 
 
 class Host:
@@ -44,10 +46,12 @@ class Host:
             self._thread = threading.Thread(target=self._run, name="mosq-plugins", daemon=True)
             self._thread.start()
 
-    def take(self) -> None:
-        """Do what plugins have asked for so far, in its order. Any thread may call this."""
+    def take(self, most: int | None = None) -> bool:
+        """Do what plugins have asked for so far, in its order, at most `most` of it; return whether more waits. Any
+        thread may call this. Later requests are left: a plugin that asks without an end would hold the caller."""
         with self._lock:
-            while True:
+            waiting = int(self.shim.mosq_shim_actions_waiting())
+            for _ in range(waiting if most is None else min(waiting, most)):
                 action = self.shim.mosq_shim_action_take()
                 if not action:
                     break
@@ -58,6 +62,7 @@ class Host:
             lost = self.shim.mosq_shim_actions_lost()
             if lost and self.sink is not None:
                 self.sink.log(WARNING, f"Warning: {lost} requests of native plugins are lost: too many wait.")
+        return bool(self.shim.mosq_shim_actions_waiting())
 
     def _do(self, action: calls.Action) -> None:
         sink = self.sink
@@ -90,7 +95,8 @@ class Host:
                 os.read(wake_fd, 8)
             except BlockingIOError:
                 continue
-            self.take()
+            while self.take(PORTION):
+                time.sleep(PAUSE_S)         # the threads of plugins, whose callers wait, have their turn
 
 
 _host: Host | None = None

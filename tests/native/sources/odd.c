@@ -1,5 +1,6 @@
 /* Plugins that do what they should not. WHAT: 1 crashes in init, 2 calls from a thread of its own, 3 no plugin, 4 a name that does not
- * exist, 5 version 6, 6 no init, 7 waits in a callback for a thread of its own that registers a callback, 8 frees memory twice. */
+ * exist, 5 version 6, 6 no init, 7 waits in a callback for a thread of its own that registers a callback, 8 frees memory twice, 9 logs from a
+ * thread of its own without an end, 10 wants its next tick never. */
 #include "plugin.h"
 
 #if WHAT == 3
@@ -22,6 +23,21 @@ static void *run(void *unused)
         usleep(1000);
     }
     return NULL;
+}
+
+static void *flood(void *unused)
+{
+    (void)unused;
+    for(;;) mosquitto_log_printf(LEVEL_DEBUG, "flood");
+}
+
+static int on_tick(int event, void *data, void *userdata)
+{
+    (void)event;
+    (void)userdata;
+    ((struct mosquitto_evt_tick *)data)->next_s = INT64_MAX;
+    mosquitto_log_printf(LEVEL_NOTICE, "tick");
+    return 0;
 }
 
 static Plugin *me;
@@ -64,6 +80,8 @@ int mosquitto_plugin_init(Plugin *identifier, void **userdata, struct mosquitto_
     (void)n;
     if(WHAT == 1) raise(11);
     if(WHAT == 2) return pthread_create(&thread, NULL, run, NULL);
+    if(WHAT == 9) return pthread_create(&thread, NULL, flood, NULL);
+    if(WHAT == 10) return mosquitto_callback_register(me, EVENT_TICK, on_tick, NULL, NULL);
     if(WHAT >= 7){
         mosquitto_callback_register(me, EVENT_DISCONNECT, on_disconnect, NULL, NULL);
         return mosquitto_callback_register(me, EVENT_CONNECT, on_connect, NULL, NULL);
