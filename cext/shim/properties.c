@@ -123,9 +123,12 @@ EXPORT int mosquitto_property_add_string(mosquitto_property **list, int id, cons
 
 EXPORT int mosquitto_property_add_string_pair(mosquitto_property **list, int id, const char *name, const char *value)
 {
-    size_t n = value == NULL ? 0 : strlen(value), name_n = name == NULL ? 0 : strlen(name);
+    size_t n, name_n;
     int result;
-    if(name == NULL || value == NULL) return ERR_INVAL;
+    name = name == NULL ? "" : name;            /* as in Mosquitto: a plugin may pass the name of a client that has none */
+    value = value == NULL ? "" : value;
+    name_n = strlen(name);
+    n = strlen(value);
     result = text_check(name, name_n);
     result = result ? result : text_check(value, n);
     return result ? result : append(list, id, TYPE_PAIR, 0, value, n, name, name_n);

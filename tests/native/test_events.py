@@ -168,7 +168,7 @@ def test_messages_are_changed_and_dropped(compiled, thread):
         wire.send(Subscribe(1, (("#", 0),)))
         wire.expect_packet(Suback(1, (0,)))
         wire.send(Publish("in/change", b"old", props=((3, "text"),)))
-        wire.expect_packet(Publish("in/changed", b"new", props=((USER, ("key", "value")),)))
+        wire.expect_packet(Publish("in/changed", b"new", props=((USER, ("user", "")), (USER, ("key", "value")))))
         wire.send(Publish("in/drop", b"x"), Publish("out/drop", b"x"), Publish("out/change", b"xyz", props=((3, "text"),)))
         wire.expect_packet(Publish("out/change", b"cyz", props=((3, "text"),)))
         wire.send(Publish("in/same", b"same", props=((3, "text"),)))

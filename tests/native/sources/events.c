@@ -103,6 +103,7 @@ static int on_message_in(int event, void *data, void *userdata)
     d->payload = mosquitto_strdup("new");
     d->payloadlen = 3;
     d->properties = NULL;
+    if(mosquitto_property_add_string_pair(&d->properties, 38, "user", mosquitto_client_username(d->client))) return ERR_ACL_DENIED;     /* NULL */
     return mosquitto_property_add_string_pair(&d->properties, 38, "key", "value");
 }
 
