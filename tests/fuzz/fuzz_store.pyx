@@ -78,7 +78,7 @@ cdef uint64_t recover(Files* f) noexcept nogil:
     ops.names = mem_names
     if store_listing_read(&l, &ops, 0, b"/d") != 0:
         abort()
-    if log_replay(&ops, 0, b"/d", &l, 0, see, &seen, &loss) != 0:
+    if log_replay(&ops, 0, b"/d", &l, 0, 0, see, &seen, &loss) != 0:
         abort()
     store_listing_free(&l)
     if seen.next_lsn > loss.end_lsn:
