@@ -30,6 +30,7 @@ from mosq.tools.db.kept import (
     WILL_ADD,
     WILL_DELETE,
 )
+from mosq.tools.db.mosquitto_export import ENTRY_RETAIN, RELEASED_TOPIC
 from mosq.tools.db.mosquitto_format import (
     EXPIRY_NEVER,
     IN,
@@ -51,10 +52,8 @@ if TYPE_CHECKING:
     Give = Callable[[int, dict[str, Any]], None]
     Fields = dict[Any, Any]  # of a record
 
-ENTRY_RETAIN = 0x80
 QOS = 3
 ID_MAX = 1 << 62  # numbers above it are not continued: SQLite's are signed
-RELEASED_TOPIC = b"mosq/released"  # of the empty message that stands for one whose PUBREC has arrived
 
 
 class Item:
@@ -68,7 +67,7 @@ class Item:
         self.content = content
 
 
-class Told:
+class Copy:
     """A client as the plugin has it."""
 
     __slots__ = ("facts", "inbox", "number", "out", "sno", "subs")
@@ -86,7 +85,7 @@ class Differences:
 
     def __init__(self, state: Followed, give: "Give", ports: "Mapping[int, int]") -> None:
         self.state, self._give, self._ports = state, give, ports
-        self._clients: dict[bytes, Told] = {}
+        self._clients: dict[bytes, Copy] = {}
         self._ids: dict[int, bytes] = {}  # client ids by session
         self._retained: dict[bytes, tuple[int, int]] = {}  # topic: number of the stored message, digest
         self._wills: dict[bytes, int] = {}  # client id: digest
@@ -110,15 +109,15 @@ class Differences:
         sessions = {s.id: s for s in state.sessions.values() if s.lsn >= 0}
         for client_id, one in kept.clients.items():
             s = sessions.get(client_id)
-            told = Told(s.sno if s is not None else -1, one.facts)
-            told.subs = dict(one.subscriptions)
-            told.number = max((number for _, number in one.messages), default=0)
-            self._clients[client_id] = told
+            copy = Copy(s.sno if s is not None else -1, one.facts)
+            copy.subs = dict(one.subscriptions)
+            copy.number = max((number for _, number in one.messages), default=0)
+            self._clients[client_id] = copy
             if s is None:
                 self._gone.append(client_id)
             else:
                 self._ids[s.sno] = client_id
-                self._adopt_queue(told, s, one, contents)
+                self._adopt_queue(copy, s, one, contents)
                 for filter in one.subscriptions:
                     state.changed.subs.setdefault(s.sno, {})[filter] = None
         for topic, id in kept.retained.items():
@@ -131,7 +130,7 @@ class Differences:
         self.foreign = len(self._gone), self.foreign[1] + sum(
             len(kept.clients[client_id].messages) for client_id in self._gone)
 
-    def _adopt_queue(self, told: Told, s: "Session", one: "KeptClient", contents: dict[int, int]) -> None:
+    def _adopt_queue(self, copy: Copy, s: "Session", one: "KeptClient", contents: dict[int, int]) -> None:
         theirs, at = [pair for pair in one.messages if pair[0].direction == OUT], 0
         if len({message.id for message, _ in theirs}) < len(theirs):
             at = len(theirs)            # persist-sqlite cannot delete one of two deliveries of the same message
@@ -145,15 +144,15 @@ class Differences:
                 self._drop(s, _item(message, number, 0), OUT)
             at = found + 1
             if found < len(theirs):
-                told.out[position] = self._used(theirs[found], contents)
+                copy.out[position] = self._used(theirs[found], contents)
         for message, number in theirs[at:]:
             self._drop(s, _item(message, number, 0), OUT)
         for message, number in one.messages:
             if message.direction == IN:
                 lsn, refused = s.inbox.get(message.pid, (-1, True))
                 content = contents[message.id]
-                if message.pid not in told.inbox and not refused and self.state.digests.get(lsn) == content:
-                    told.inbox[message.pid] = self._used((message, number), contents)
+                if message.pid not in copy.inbox and not refused and self.state.digests.get(lsn) == content:
+                    copy.inbox[message.pid] = self._used((message, number), contents)
                 else:
                     self._drop(s, _item(message, number, 0), IN)
 
@@ -179,20 +178,20 @@ class Differences:
         self.state, changed = state, state.changed
         self._made, self.bodies = {}, {}
         for sno, client_id in self._ids.items():
-            told, s = self._clients[client_id], state.sessions.get(sno)
-            if s is None or s.id != client_id or self._is_another(told, s):
+            copy, s = self._clients[client_id], state.sessions.get(sno)
+            if s is None or s.id != client_id or self._is_another(copy, s):
                 changed.ended[sno] = None
-                told.sno = -1
+                copy.sno = -1
             else:
-                changed.positions[sno] = set(told.out)
-                changed.subs.setdefault(sno, {}).update(dict.fromkeys(told.subs))
-                changed.inbox.setdefault(sno, {}).update(dict.fromkeys(told.inbox))
+                changed.positions[sno] = set(copy.out)
+                changed.subs.setdefault(sno, {}).update(dict.fromkeys(copy.subs))
+                changed.inbox.setdefault(sno, {}).update(dict.fromkeys(copy.inbox))
         changed.topics.update(dict.fromkeys(self._retained))
         changed.client_wills.update(dict.fromkeys(self._wills))
 
-    def _is_another(self, told: Told, s: "Session") -> bool:
+    def _is_another(self, copy: Copy, s: "Session") -> bool:
         """Return whether a session with the same number and client has begun since."""
-        for position, item in told.out.items():
+        for position, item in copy.out.items():
             place, released = s.queue.get(position), s.released.get(position)
             if place and self.state.digests.get(place - 1) != item.content:
                 return True
@@ -200,11 +199,11 @@ class Differences:
                 return True
         return False
 
-    def _told(self, sno: int) -> Told | None:
+    def _copy(self, sno: int) -> Copy | None:
         """Return what the plugin has of a session of the state."""
         s = self.state.sessions.get(sno)
-        told = self._clients.get(s.id) if s is not None else None
-        return told if told is not None and told.sno == sno else None
+        copy = self._clients.get(s.id) if s is not None else None
+        return copy if copy is not None and copy.sno == sno else None
 
     def needs(self, lsn: int, kind: int, f: "Fields") -> None:
         """Report the stored messages of a record that the plugin lacks, for records that were applied before."""
@@ -217,14 +216,14 @@ class Differences:
                 sno, position = entry[:2]
                 n = before.get(sno, 0)
                 before[sno] = n + 1
-                told = self._told(sno)
-                if self.state.delivers(lsn, entry) and (told is None or position not in told.out):
+                copy = self._copy(sno)
+                if self.state.delivers(lsn, entry) and (copy is None or position not in copy.out):
                     self._stored(lsn, n)
             if self.state.is_retained(lsn, f["topic"]):
                 self._retain(f["topic"])
         elif kind == kinds.INBOX:
-            told = self._told(f["sno"])
-            old = told.inbox.get(f["pid"]) if told is not None else None
+            copy = self._copy(f["sno"])
+            old = copy.inbox.get(f["pid"]) if copy is not None else None
             if not f["refused"] and (old is None or old.content != self.state.digests[lsn]):
                 self._stored(lsn, 0)
         if kind not in (kinds.WILL, kinds.CLIENT_WILL):
@@ -258,8 +257,8 @@ class Differences:
         for topic in changed.topics:
             self._retain(topic)
         for client_id in self._gone:
-            told = self._clients.get(client_id)
-            if told is not None and self._told(told.sno) is not told:       # no other session has begun
+            copy = self._clients.get(client_id)
+            if copy is not None and self._copy(copy.sno) is not copy:       # no other session has begun
                 self._delete_client(client_id)
         self._gone = []
         self._delete_unused()
@@ -283,16 +282,16 @@ class Differences:
             else:
                 self._gone.append(client_id)
         for client_id, s in begun.items():
-            told = self._clients.get(client_id)
-            if told is not None and told.sno != s.sno:
-                self._ids.pop(told.sno, None)
+            copy = self._clients.get(client_id)
+            if copy is not None and copy.sno != s.sno:
+                self._ids.pop(copy.sno, None)
                 self._delete_client(client_id)
         return begun
 
     def _latest(self, begun: "dict[bytes, Session]", client_id: bytes) -> int:
         """Return the place of the latest session of a client that is known so far."""
-        told = self._clients.get(client_id)
-        known = self.state.sessions.get(told.sno) if told is not None else None
+        copy = self._clients.get(client_id)
+        known = self.state.sessions.get(copy.sno) if copy is not None else None
         return max(begun[client_id].lsn if client_id in begun else -1,
                    known.lsn if known is not None and known.id == client_id else -1)
 
@@ -301,13 +300,13 @@ class Differences:
         due_s, delay_s = (s.will[1] // 1000, s.will[2]) if s.will is not None else (0, 0)
         port = kinds.port_of(self.state.securities.get(s.sno, 0), self._ports)
         facts = s.user, 0 if never or s.connected else s.ends_wall_ms // 1000, s.expiry_s, due_s, delay_s, port
-        told = self._clients.get(s.id)
-        if told is None:
-            told = self._clients[s.id] = Told(s.sno, facts)
+        copy = self._clients.get(s.id)
+        if copy is None:
+            copy = self._clients[s.id] = Copy(s.sno, facts)
             self._ids[s.sno] = s.id
             self._about(CLIENT_ADD, s.id, facts)
-        elif told.facts != facts:
-            told.facts = facts
+        elif copy.facts != facts:
+            copy.facts = facts
             self._about(CLIENT_UPDATE, s.id, facts)
         self._will(s.id, s)
 
@@ -319,8 +318,8 @@ class Differences:
     def _will(self, client_id: bytes, s: "Session | None" = None) -> None:
         """Report the will of a client: that of its session, or that of a connected client without one."""
         if s is None:
-            told = self._clients.get(client_id)
-            s = self.state.sessions.get(told.sno) if told is not None else None
+            copy = self._clients.get(client_id)
+            s = self.state.sessions.get(copy.sno) if copy is not None else None
         if s is not None and s.id != client_id:
             s = None                    # the number belongs to another client's session now
         lsn = s.will[0] if s is not None and s.will is not None else self.state.client_wills.get(client_id, -1)
@@ -333,15 +332,15 @@ class Differences:
             self._give(WILL_DELETE, {"client_id": client_id})
 
     def _subs(self, s: "Session | None", filters: "dict[bytes, None]") -> None:
-        told = self._told(s.sno) if s is not None else None
-        if s is None or told is None:
+        copy = self._copy(s.sno) if s is not None else None
+        if s is None or copy is None:
             return
         for filter in filters:
             new = s.subscriptions.get(filter)
-            if new is None and told.subs.pop(filter, None) is not None:
+            if new is None and copy.subs.pop(filter, None) is not None:
                 self._give(SUB_DELETE, {"client_id": s.id, "topic": filter})
-            elif new is not None and told.subs.get(filter) != new[:2]:
-                told.subs[filter] = new[:2]
+            elif new is not None and copy.subs.get(filter) != new[:2]:
+                copy.subs[filter] = new[:2]
                 self._give(SUB_ADD, {"client_id": s.id, "topic": filter, "options": new[0], "identifier": new[1]})
 
     # -- queues
@@ -350,19 +349,19 @@ class Differences:
         return {position for position, _ in s.queue.places()} | s.released.keys()
 
     def _queue(self, s: "Session", all_of_it: set[int], some: set[int]) -> None:
-        told = self._told(s.sno)
-        if told is None:
+        copy = self._copy(s.sno)
+        if copy is None:
             return
         for position in some - all_of_it:
-            item = told.out.get(position)
+            item = copy.out.get(position)
             if item is not None and not s.queue.get(position) and position not in s.released:
-                del told.out[position]
+                del copy.out[position]
                 self._delete(s.id, item, OUT)
         there = {one for one in some if s.queue.get(one) or one in s.released} | all_of_it
         for position in self.state.in_order(s, there):
-            item = told.out.get(position)
+            item = copy.out.get(position)
             if item is None:
-                self._add(told, s, position)
+                self._add(copy, s, position)
                 continue
             state = self._state_of(s, position, item.qos)
             if item.state != state:
@@ -376,7 +375,7 @@ class Differences:
             return QUEUED
         return WAIT_PUBACK if qos & QOS == 1 else WAIT_PUBREC
 
-    def _add(self, told: Told, s: "Session", position: int) -> None:
+    def _add(self, copy: Copy, s: "Session", position: int) -> None:
         if position in s.released:
             pid, qos, sub_id, id, content = s.released[position][0], 2, 0, self._placeholder(), 0
         else:
@@ -386,27 +385,27 @@ class Differences:
             if found is None:           # cleaning has moved its record behind the ones that were read
                 return
             id = found
-        told.number += 1
-        item = told.out[position] = Item(id, told.number, pid, qos, sub_id, self._state_of(s, position, qos), content)
+        copy.number += 1
+        item = copy.out[position] = Item(id, copy.number, pid, qos, sub_id, self._state_of(s, position, qos), content)
         self._use(id)
         self._message(MESSAGE_ADD, s.id, item, OUT)
 
     def _inbox(self, s: "Session | None", pids: "dict[int, None]") -> None:
-        told = self._told(s.sno) if s is not None else None
-        if s is None or told is None:
+        copy = self._copy(s.sno) if s is not None else None
+        if s is None or copy is None:
             return
         for pid in pids:
             lsn, refused = s.inbox.get(pid, (-1, True))
-            content, old = self.state.digests.get(lsn, 0), told.inbox.get(pid)
+            content, old = self.state.digests.get(lsn, 0), copy.inbox.get(pid)
             if old is not None and not refused and old.content == content:
                 continue
             if old is not None:
-                del told.inbox[pid]
+                del copy.inbox[pid]
                 self._delete(s.id, old, IN)
             id = None if refused else self._stored(lsn, 0)
             if id is not None:
-                told.number += 1
-                item = told.inbox[pid] = Item(id, told.number, pid, 2, 0, WAIT_PUBREL, content)
+                copy.number += 1
+                item = copy.inbox[pid] = Item(id, copy.number, pid, 2, 0, WAIT_PUBREL, content)
                 self._use(id)
                 self._message(MESSAGE_ADD, s.id, item, IN)
 
@@ -421,13 +420,13 @@ class Differences:
         self._unuse(item.id)
 
     def _delete_client(self, client_id: bytes) -> None:
-        told = self._clients.pop(client_id, None)
-        if told is None:
+        copy = self._clients.pop(client_id, None)
+        if copy is None:
             return
         if client_id not in self.state.client_wills and self._wills.pop(client_id, None) is not None:
             self._give(WILL_DELETE, {"client_id": client_id})
         self._give(CLIENT_DELETE, {"client_id": client_id})
-        for item in (*told.out.values(), *told.inbox.values()):
+        for item in (*copy.out.values(), *copy.inbox.values()):
             self._unuse(item.id)
 
     # -- stored messages

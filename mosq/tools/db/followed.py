@@ -6,7 +6,7 @@ Memory: that of State, and some 300 bytes for each queued delivery. Bodies are n
 
 from typing import TYPE_CHECKING, Any
 
-from mosq.tools.db.state import HALF, WRAP, Session, State
+from mosq.tools.db.state import HALF, Session, State
 
 if TYPE_CHECKING:
     # packet id, qos with flags, subscription identifier, how many deliveries to this session came before in the record
@@ -58,11 +58,11 @@ class Followed(State):
 
     def in_order(self, s: Session, positions: "set[int]") -> list[int]:
         """Return positions in the order of the queue."""
-        return sorted(positions, key=lambda position: (position - s.next + HALF) % WRAP)
+        return sorted(positions, key=s.offset)
 
     def was_sent(self, s: Session, position: int) -> bool:
         """Return whether a delivery may have been sent. While its client is connected the store does not know it."""
-        return s.connected or (position - s.next + HALF) % WRAP < HALF
+        return s.connected or s.offset(position) < HALF
 
     def _unref(self, lsn: int) -> None:
         super()._unref(lsn)

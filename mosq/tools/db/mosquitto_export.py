@@ -27,7 +27,7 @@ from mosq.tools.db.mosquitto_format import (
     WAIT_PUBREL,
 )
 from mosq.tools.db.read import walk, walk_whole
-from mosq.tools.db.state import HALF, WRAP, State
+from mosq.tools.db.state import HALF, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 ENTRY_RETAIN = 0x80
 DELIVERY = struct.Struct("<IHBIQ")  # position, packet id, qos with flags, subscription identifier, id of the message
-RELEASED_TOPIC = b"mosq/released"
+RELEASED_TOPIC = b"mosq/released"  # of the empty message that stands for one whose PUBREC has arrived
 
 
 class Publisher:
@@ -251,6 +251,6 @@ class MosquittoExport:
     def _places(self, s: "Session", released_id: int) -> "Iterator[tuple[int, int, int, int, int]]":
         """Yield (offset, packet id, qos, subscription identifier, id); offsets below HALF were sent before."""
         for position, pid, qos, sub_id, id in DELIVERY.iter_unpack(self._deliveries.pop(s.sno, b"")):
-            yield (position - s.next + HALF) % WRAP, pid, qos, sub_id, id
+            yield s.offset(position), pid, qos, sub_id, id
         for position, (pid, _) in s.released.items():
-            yield (position - s.next + HALF) % WRAP, pid, 2, 0, released_id
+            yield s.offset(position), pid, 2, 0, released_id

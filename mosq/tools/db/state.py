@@ -116,6 +116,10 @@ class Session:
         self.inbox: dict[int, tuple[int, bool]] = {}  # inbound QoS 2: packet id: lsn, refused
         self.will: tuple[int, int, int] | None = None  # lsn, due_wall_ms, delay_s
 
+    def offset(self, position: int) -> int:
+        """Return the place of a delivery in the order of the queue; those below HALF were sent before."""
+        return (position - self.next + HALF) % WRAP
+
 
 class State:
     """Hold the state; it gets every record in log order."""
