@@ -301,7 +301,6 @@ class Control:
         elif self.config.bridges:
             from mosq.server.bridge.bridges import Bridges
 
-            self.loop.wait_ready()              # until the data plane accepts commands to bridges
             self.bridges = Bridges(self.engine, self.log.report, self.signals.wake)
             if self.starting:
                 self.bridges.hold_clients()
@@ -460,10 +459,11 @@ class Control:
 
     def run(self, in_background: process.Background | None) -> int:
         """Start the loop, serve until the end, and stop; return the exit status."""
-        self.loop = DataPlane(self.engine, self.signals, bool(self.config.bridges))
+        self.loop = DataPlane(self.engine, self.signals)
         if self.config.bridges:
             self.engine.hold_connects(True)     # until Bridges.admit_clients: the first message must find the bridges
         self.loop.start()
+        self.loop.wait_ready()          # a SIGHUP may wait already, and bridges have commands
         # from here on clients are served
         from mosq.server import systemd
         from mosq.server.saving import Saver
