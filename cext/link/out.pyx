@@ -1,0 +1,381 @@
+# The side of a link that sends messages. A message with a number is kept until it is acknowledged; `sent` is the place in the kept
+# messages up to which this connection has them. A new connection moves it back, so there is one way of sending for new messages, for
+# those that are sent again, and for those that waited for an output with room.
+# This module does not know where the answers of the other worker lead (waiters do), nor what is inside a message.
+# Invariant: first - 1 <= sent <= first + n - 1, and a kept message holds one reference and one event of its waiter.
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+from cext.base.view cimport View
+from cext.link.frame cimport (
+    LF_ACK, LF_ASK, LF_ASK_RETAINED, LF_CONFIRM, LF_CURRENT, LF_HELLO, LF_MESSAGE, LF_NO_MEMBER, LF_OPEN, LF_RETAINED_END,
+    LF_ROUTE, LF_SNAPSHOT_END, LF_VOID, LF_WELCOME, LINK_VERSION, LinkFrame, link_head_put, link_head_size,
+)
+from cext.link.routes cimport route_text
+from cext.link.rules cimport (
+    RULE_ASK_BEHIND_ROUTES, RULE_BOUNDED, RULE_CHOICE_RECORDED, RULE_CHOOSE_AGAIN, RULE_CURRENT_BEHIND_RETAINED, RULE_RESEND, RULE_RESEND_FIRST,
+    RULE_RETAINED_SNAPSHOT, RULE_VOID, mosq_rule_off,
+)
+from cext.link.state cimport (
+    Kept, LINK_OUT, LO_DOWN, LO_HELLO, LO_LIVE, LO_OPENS, LO_RETAINED, LO_ROUTES, LinkOut, LinkSend, LinkWaiter, Links, OwnRoute,
+)
+from cext.link.waiting cimport ring_free, ring_release, waiter_done
+
+cdef enum:
+    KEPT_FIRST = 16             # first size of the ring of kept messages
+    KEPT_ROOM = 64              # bytes with which a kept message counts beside its own
+
+
+cdef int room_for(Links* x, uint32_t n) noexcept nogil:
+    cdef uint8_t* grown
+    if n <= x.room_cap:
+        return 0
+    grown = <uint8_t*>realloc(x.room, n)
+    if grown == NULL:
+        return -1
+    x.room, x.room_cap = grown, n
+    return 0
+
+
+cdef int frame_send(Links* x, uint32_t slot, int way, const LinkFrame* f, void* message) noexcept nogil:
+    cdef uint32_t n = link_head_size(f)
+    cdef int64_t pending = -1
+    cdef int64_t bound = <int64_t>x.limits.output_max + x.limits.reserve
+    if room_for(x, n) == 0:
+        n = link_head_put(x.room, f)
+        pending = x.ops.send(x.owner, slot, way, x.room, n, message, f.payload)
+    if way == LINK_OUT:
+        x.peers[slot].out.pending = pending
+    else:
+        x.peers[slot].inward.pending = pending
+    if 0 <= pending <= bound:
+        return 0
+    if pending > bound:
+        x.stats.closed += 1             # the other worker does not read: a new connection begins with a snapshot
+    if way == LINK_OUT:
+        out_close(x, slot)
+    else:
+        x.peers[slot].inward.open = 0
+        x.ops.close(x.owner, slot, way)
+    return -1
+
+
+cdef int number_send(Links* x, uint32_t slot, int way, int type, uint64_t number) noexcept nogil:
+    cdef LinkFrame f
+    memset(&f, 0, sizeof(f))
+    f.type = <uint8_t>type
+    f.number = f.identity = number
+    return frame_send(x, slot, way, &f, NULL)
+
+
+cdef void out_connected(Links* x, uint32_t slot) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    cdef LinkFrame f
+    if o.state != LO_DOWN:
+        return
+    memset(&f, 0, sizeof(f))
+    f.type = LF_HELLO
+    f.version = LINK_VERSION
+    f.slot = <uint16_t>x.self
+    f.workers = <uint16_t>x.n
+    f.log, f.run = x.log, x.run
+    o.state = LO_HELLO
+    frame_send(x, slot, LINK_OUT, &f, NULL)
+
+
+cdef void out_broken(Links* x, uint32_t slot) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    o.state = LO_DOWN
+    o.pending = 0
+    o.asked = 0
+    o.asked_retained = 0
+    o.route_next = NULL
+    o.open_next = NULL
+
+
+cdef void out_close(Links* x, uint32_t slot) noexcept nogil:
+    out_broken(x, slot)
+    x.ops.close(x.owner, slot, LINK_OUT)
+
+
+# ---------------------------------------------------------------- kept messages
+
+cdef inline Kept* kept_at(LinkOut* o, uint64_t number) noexcept nogil:
+    return &o.kept[(o.head + <uint32_t>(number - o.first)) & (o.cap - 1)]
+
+
+cdef bint out_full(Links* x, uint32_t slot, uint32_t bytes) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    if mosq_rule_off(x.off, RULE_BOUNDED):
+        return 0
+    return o.n >= x.limits.messages_max or (o.n and o.bytes + bytes + KEPT_ROOM > x.limits.bytes_max)
+
+
+cdef int kept_grow(LinkOut* o) noexcept nogil:
+    cdef uint32_t cap = 2 * o.cap if o.cap else KEPT_FIRST
+    cdef Kept* grown
+    cdef uint32_t i
+    if o.n < o.cap:
+        return 0
+    grown = <Kept*>malloc(cap * sizeof(Kept))
+    if grown == NULL:
+        return -1
+    for i in range(o.n):
+        grown[i] = o.kept[(o.head + i) & (o.cap - 1)]
+    free(o.kept)
+    o.kept, o.cap, o.head = grown, cap, 0
+    return 0
+
+
+cdef int out_keep(Links* x, uint32_t slot, void* message, const LinkSend* s, LinkWaiter* w) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    cdef uint8_t* group = NULL
+    cdef Kept* k
+    if kept_grow(o) != 0:
+        return -1
+    if s.group.n:
+        group = <uint8_t*>malloc(s.group.n)
+        if group == NULL:
+            return -1
+        memcpy(group, s.group.p, s.group.n)
+    k = kept_at(o, o.first + o.n)
+    k.message, k.waiter, k.identity, k.batch, k.tried = message, w, s.identity, s.batch, s.tried
+    k.group, k.group_n, k.bytes, k.part, k.flags = group, <uint16_t>s.group.n, s.bytes + KEPT_ROOM, s.part, s.flags
+    if mosq_rule_off(x.off, RULE_CHOICE_RECORDED):
+        k.batch = 0
+    o.n += 1
+    o.bytes += k.bytes
+    x.ops.keep(x.owner, message)
+    if w != NULL:
+        w.open += 1
+    if o.state >= LO_RETAINED:
+        if mosq_rule_off(x.off, RULE_RESEND_FIRST) and o.pending <= x.limits.output_max:
+            kept_send(x, slot, k, o.first + o.n - 1)
+            return 0
+        out_send_kept(x, slot, s.bytes)
+    return 0
+
+
+cdef void kept_void(Links* x, Kept* k, LinkOut* o) noexcept nogil:
+    # Give back what the message holds. Its waiter may be released in this call.
+    cdef LinkWaiter* w = k.waiter
+    if k.message != NULL:
+        x.ops.drop(x.owner, k.message)
+    free(k.group)
+    k.message, k.group, k.waiter = NULL, NULL, NULL
+    o.bytes -= k.bytes
+    k.bytes = 0
+    waiter_done(x, w)
+
+
+cdef void kept_done(Links* x, LinkOut* o, uint64_t number) noexcept nogil:
+    # All messages up to this number are done.
+    cdef Kept k
+    while o.n and o.first <= number:
+        k = o.kept[o.head]
+        o.head = (o.head + 1) & (o.cap - 1)
+        o.first += 1
+        o.n -= 1
+        kept_void(x, &k, o)
+    if o.sent < o.first - 1:
+        o.sent = o.first - 1
+
+
+cdef int kept_send(Links* x, uint32_t slot, Kept* k, uint64_t number) noexcept nogil:
+    cdef LinkFrame f
+    if k.message == NULL:
+        return number_send(x, slot, LINK_OUT, LF_VOID, number)
+    memset(&f, 0, sizeof(f))
+    x.ops.view(x.owner, k.message, &f)
+    f.type = LF_MESSAGE
+    f.flags |= k.flags
+    f.number, f.identity, f.part = number, k.identity, k.part
+    f.group.p, f.group.n = k.group, k.group_n
+    return frame_send(x, slot, LINK_OUT, &f, k.message)
+
+
+cdef bint out_send_kept(Links* x, uint32_t slot, uint32_t bytes) noexcept nogil:
+    # Send kept messages in order. Return 1 if the output has room for more of them.
+    cdef LinkOut* o = &x.peers[slot].out
+    cdef Kept* k
+    cdef uint32_t done = 0
+    while o.sent < o.first + o.n - 1:
+        k = kept_at(o, o.sent + 1)
+        if o.pending > x.limits.output_max or k.batch > x.committed:
+            return 0
+        if done > bytes:
+            return 1
+        done += k.bytes
+        if kept_send(x, slot, k, o.sent + 1) != 0:
+            return 0
+        o.sent += 1
+        x.stats.sent += 1
+    return 0
+
+
+# ---------------------------------------------------------------- snapshots
+
+cdef bint send_routes(Links* x, uint32_t slot) noexcept nogil:
+    # Send a slice of the routes. Return 1 at their end.
+    cdef LinkOut* o = &x.peers[slot].out
+    cdef LinkFrame f
+    cdef uint32_t done = 0
+    cdef OwnRoute* r
+    while o.route_next != NULL and done < x.limits.slice and o.pending <= x.limits.output_max:
+        r = o.route_next
+        memset(&f, 0, sizeof(f))
+        f.type = LF_ROUTE
+        f.flags, f.online, f.text = r.qos, r.online_sent, route_text(r)
+        done += f.text.n + 16
+        if frame_send(x, slot, LINK_OUT, &f, NULL) != 0:
+            return 0
+        o.route_next = r.next
+    return o.route_next == NULL
+
+
+cdef bint send_opens(Links* x, uint32_t slot) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    cdef uint32_t done = 0
+    while o.open_next != NULL and done < x.limits.slice and o.pending <= x.limits.output_max:
+        done += 16
+        if number_send(x, slot, LINK_OUT, LF_OPEN, o.open_next.identity) != 0:
+            return 0
+        o.open_next = o.open_next.next
+    return o.open_next == NULL
+
+
+cdef void out_ask_routes(Links* x, uint32_t slot) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    cdef bint behind = o.state >= LO_RETAINED or (mosq_rule_off(x.off, RULE_ASK_BEHIND_ROUTES) and o.state >= LO_ROUTES)
+    if o.routes.n and behind and o.asked < x.changes:
+        o.asked = x.changes
+        number_send(x, slot, LINK_OUT, LF_ASK, x.changes)
+
+
+cdef void out_ask_retained(Links* x, uint32_t slot) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    if o.currents.n and o.state >= LO_RETAINED:
+        number_send(x, slot, LINK_OUT, LF_ASK_RETAINED, x.asks)
+
+
+cdef void out_answer_current(Links* x, uint32_t slot) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    if o.state == LO_LIVE and o.asked_retained and o.current_run == o.run:
+        o.asked_retained = 0
+        number_send(x, slot, LINK_OUT, LF_CURRENT, o.current)
+
+
+cdef bint out_snapshot(Links* x, uint32_t slot) noexcept nogil:
+    # Send one slice of a snapshot. Return 1 if another one could follow.
+    cdef LinkOut* o = &x.peers[slot].out
+    if o.pending > x.limits.output_max:
+        return 0
+    if o.state == LO_ROUTES:
+        if send_routes(x, slot):
+            o.state = LO_OPENS
+            o.open_next = x.open_first
+    elif o.state == LO_OPENS:
+        if send_opens(x, slot) and number_send(x, slot, LINK_OUT, LF_SNAPSHOT_END, 0) == 0:
+            o.state = LO_RETAINED
+            o.cursor = 0
+            out_ask_routes(x, slot)
+            out_ask_retained(x, slot)
+    elif mosq_rule_off(x.off, RULE_RETAINED_SNAPSHOT) or x.ops.retained_walk(x.owner, slot, &o.cursor, x.limits.slice):
+        if o.state == LO_RETAINED and number_send(x, slot, LINK_OUT, LF_RETAINED_END, 0) == 0:
+            o.state = LO_LIVE
+            o.asked_retained = o.current != 0       # a CURRENT on an earlier connection may be lost
+            out_answer_current(x, slot)
+    return LO_ROUTES <= o.state < LO_LIVE and o.pending <= x.limits.output_max
+
+
+cdef bint out_work(Links* x, uint32_t slot, uint32_t bytes) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    cdef bint more = 0
+    if o.state >= LO_RETAINED:
+        more = out_send_kept(x, slot, bytes)
+    if LO_ROUTES <= o.state < LO_LIVE:
+        more |= out_snapshot(x, slot)
+    return more
+
+
+# ---------------------------------------------------------------- answers
+
+cdef int out_welcome(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    if f.slot != slot:
+        return -c's'
+    if f.log == o.log and f.run < o.run:
+        return -c'r'
+    if f.number > o.first + o.n - 1:
+        return -c'n'
+    if o.log != 0 and f.log != o.log:           # no session of the old log exists any more
+        kept_done(x, o, o.first + o.n - 1)
+    o.log, o.run, o.down = f.log, f.run, 0
+    kept_done(x, o, f.number)
+    if not mosq_rule_off(x.off, RULE_RESEND):
+        x.stats.resent += o.sent - (o.first - 1)
+        o.sent = o.first - 1
+    if mosq_rule_off(x.off, RULE_RESEND_FIRST):
+        o.sent = o.first - 1
+    o.route_next = x.route_first
+    o.state = LO_ROUTES
+    return 0
+
+
+cdef int out_no_member(Links* x, uint32_t slot, uint64_t number) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    cdef LinkSend s
+    cdef Kept* k
+    if number < o.first or number > o.sent or kept_at(o, number).message == NULL:
+        return -c'n' if number > o.sent else 0      # an answer that came twice, because the message was sent twice
+    k = kept_at(o, number)
+    if k.group == NULL:
+        return -c'n'
+    s.flags, s.part, s.bytes, s.identity, s.batch = k.flags, k.part, k.bytes - KEPT_ROOM, k.identity, 0
+    s.tried = k.tried | <uint64_t>1 << slot
+    s.group.p, s.group.n = k.group, k.group_n
+    x.stats.no_member += 1
+    if not mosq_rule_off(x.off, RULE_CHOOSE_AGAIN):
+        x.ops.again(x.owner, slot, k.message, &s, k.waiter)
+    kept_void(x, kept_at(o, number), o)
+    if o.state >= LO_RETAINED and not mosq_rule_off(x.off, RULE_VOID):
+        number_send(x, slot, LINK_OUT, LF_VOID, number)
+    return 0
+
+
+cdef int out_frame(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    if f.type == LF_WELCOME:
+        return out_welcome(x, slot, f) if o.state == LO_HELLO else -c'T'
+    if o.state <= LO_HELLO:
+        return -c'T'
+    if f.type == LF_ACK:
+        if f.number > o.sent:
+            return -c'n'
+        kept_done(x, o, f.number)
+        return 0
+    if f.type == LF_CONFIRM:
+        if f.number > x.changes:
+            return -c'n'
+        if f.number > o.confirmed:
+            o.confirmed = f.number
+        ring_release(x, &o.routes, f.number)
+        return 0
+    if f.type == LF_CURRENT and mosq_rule_off(x.off, RULE_CURRENT_BEHIND_RETAINED):
+        ring_release(x, &o.currents, f.number)
+        return 0
+    return out_no_member(x, slot, f.number) if f.type == LF_NO_MEMBER else -c'T'
+
+
+cdef void out_free(Links* x, uint32_t slot) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
+    cdef uint32_t i
+    cdef Kept* k
+    for i in range(o.n):
+        k = &o.kept[(o.head + i) & (o.cap - 1)]
+        if k.message != NULL:
+            x.ops.drop(x.owner, k.message)
+        free(k.group)
+    free(o.kept)
+    ring_free(&o.routes)
+    ring_free(&o.currents)

@@ -1,0 +1,18 @@
+# Filters with subscribers of this worker, as it announces them to the others.
+from libc.stdint cimport int32_t, uint8_t
+from cext.base.view cimport View
+from cext.link.state cimport Links, OwnRoute
+
+
+cdef inline View route_text(OwnRoute* r) noexcept nogil:
+    cdef View v
+    v.p = <uint8_t*>(r + 1)
+    v.n = r.link.n
+    return v
+
+
+# Count a subscription of QoS `added` more, and one of QoS `removed` less (-1 = none). `filter` has `$share/GROUP/`.
+# Return 1 if a new subscriber must wait (link_wait_routes), otherwise 0; -1 = no memory, and nothing changed.
+cdef int route_count(Links* x, View filter, int added, int removed) noexcept nogil
+# Members of a shared group came online or went offline.
+cdef void route_online(Links* x, View filter, int32_t change) noexcept nogil
