@@ -220,7 +220,8 @@ class Parent:
         # worker 1 first: what is wrong with the configuration is reported once
         if not self._start(self.slots[:1]) or not self._start(self.slots[1:]):
             return self._stop()
-        self.log.report(INFORMATION, f"mosq version {VERSION} running, with {len(self.slots)} workers")
+        self.log.report(INFORMATION, f"{len(self.slots)} workers serve the clients.")
+        self.log.report(INFORMATION, f"mosq version {VERSION} running")
         if in_background is not None:
             in_background.ready()
         systemd.notify("READY=1")
