@@ -8,7 +8,7 @@ not run.
 import os
 import struct
 
-from cext.setup.listen import close, sockets_of
+from cext.setup.listen import close, socket_of_fd, sockets_of
 
 from libc.errno cimport E2BIG, errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -16,7 +16,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.broker.admin.control_request cimport (
-    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_HOT, CONTROL_KICK, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD,
+    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_HOT, CONTROL_KICK, CONTROL_LINK, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD,
     CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS,
     CONTROL_SUBSCRIPTIONS, CONTROL_TRACE, CONTROL_TRACE_STOP, ControlRequest,
 )
@@ -165,17 +165,18 @@ cdef class Engine:
             attachable_free(t)
             raise OSError("the broker does not run" if result < 0 else f"the store in {directory} cannot be used: {os.strerror(result)}")
 
-    def open(self):
-        """Bind and listen on every listener."""
+    def open(self, shared=None):
+        """Bind and listen on every listener. `shared`: for each listener, descriptors that listen already, and from which other processes accept too."""
         cdef ListenSocket* l
         cdef int err
         try:
             for i, spec in enumerate(self.specs):
-                self.sockets[i] = sockets_of(spec, self.nodelay)
+                self.sockets[i] = sockets_of(spec, self.nodelay) if shared is None else [socket_of_fd(fd) for fd in shared[i]]
                 self.watched[i] = listen_sockets_new(self.sockets[i], self.b.listeners[i])
                 self.open_ports[i] = self.b.listeners[i].port
                 for address in self.watched[i]:
                     l = <ListenSocket*><size_t>address
+                    l.shared = shared is not None
                     err = reactor_listen(&self.b.reactor, l)
                     if err:
                         raise OSError(err, os.strerror(err))
@@ -204,6 +205,15 @@ cdef class Engine:
         Renewal(self, dict(settings), specs_of(settings, listeners, securities), list(securities or [{}])).run()
         if fresh is not None:
             fresh.apply(self)
+
+    def prepare_reload(self, settings, listeners, securities=None):
+        """Check a new configuration without bridges, and prepare it. Return an object whose commit() puts it into force. Raise ValueError, OSError and
+        MemoryError. The listeners must be those of the present one: then commit() fails only if the broker does not run."""
+        from cext.renewal import Renewal
+
+        renewal = Renewal(self, dict(settings), specs_of(settings, listeners, securities), list(securities or [{}]))
+        renewal.prepare()
+        return renewal
 
     def watch_reload(self, number):
         """Hold CONNECT packets from the arrival of the signal `number` on, until hold_connects(False) or for three seconds. Return a
@@ -239,6 +249,29 @@ cdef class Engine:
         if result:
             raise OSError(result, os.strerror(result))
         return 0
+
+    # ------------------------------------------------------------ workers
+
+    def join(self, int place, bytes key, doors, int counts_fd):
+        """Make this broker the worker number `place` (from 0) of len(doors) workers; before open(). `key`: 16 secret bytes, the same for all; `doors`:
+        descriptors of SOCK_SEQPACKET sockets to each worker, the own one to receive from; `counts_fd`: memory for counts, see counts_bytes(). The
+        engine makes copies of the descriptors. Raise OSError."""
+        from cext.setup.workers import workers_new
+        workers_new(<size_t>&self.b, place, key, list(doors), counts_fd)
+
+    def link(self, int place, int out_fd, int in_fd):
+        """Give the running engine two stream sockets to another worker: one to write to, one to read from. They belong to the engine. A second call
+        replaces the links of the first."""
+        cdef ControlRequest a
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_LINK
+        a.from_index = place
+        a.fd = out_fd
+        a.cursor = <uint32_t>in_fd
+        if self._request(&a) != 0:
+            os.close(out_fd)
+            os.close(in_fd)
+            raise RuntimeError("the broker is not running")
 
     # ------------------------------------------------------------ running
 

@@ -62,12 +62,20 @@ cdef class Renewal:
         free(self.r.ended)
 
     def run(self):
-        ended = [place for place in range(len(self.e.specs)) if place not in self.before]
+        self.prepare()
+        self.commit()
+
+    def prepare(self):
+        """Check and make all that does not disturb the running broker."""
         settings_read(&self.r.settings, self.settings, self.keep)
         self.r.log_mask = <uint32_t>int(self.settings.get("log_mask", 15))
         self.r.log_json = bool(int(self.settings.get("log_json", 0)))
         self._make_securities()
         self._make_listeners()
+
+    def commit(self):
+        """Bind new sockets and exchange the configuration."""
+        ended = [place for place in range(len(self.e.specs)) if place not in self.before]
         closed = self._make_room(ended)
         try:
             self._bind()

@@ -30,13 +30,20 @@ if TYPE_CHECKING:
         def derive(self, keys: list[bytes], firsts: list[bytes], iterations: int, width: int = 0) -> list[bytes]:
             ...
 
+    class Renewal(Protocol):
+        """A new configuration that is checked; see Engine.prepare_reload."""
+
+        def commit(self) -> None: ...
+
     class Engine(Protocol):
         """The methods of ``mosq._core.Engine`` (cext/engine.pyx) that the control plane uses.
 
         Tests replace it with a fake.
         """
 
-        def open(self) -> None: ...
+        def open(self, shared: "list[list[int]] | None" = None) -> None: ...
+        def join(self, place: int, key: bytes, doors: "list[int]", counts_fd: int) -> None: ...
+        def link(self, place: int, out_fd: int, in_fd: int) -> None: ...
         def attach(self, directory: str, durability: str = "group", interval_ms: int = 2) -> None: ...
         def persist(self, directory: str, durability: str = "group", interval_ms: int = 2,
                     segment_bytes: int = 0, streams: "Sequence[dict[str, Any]]" = ()) -> "dict[str, Any]": ...
@@ -72,6 +79,8 @@ if TYPE_CHECKING:
         def session(self, client_id: str, skip: int = 0) -> "SessionDetail | None": ...
         def reload(self, settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]",
                    securities: "list[Security]", bridges: "list[BridgeSpec]" = ...) -> None: ...
+        def prepare_reload(self, settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]",
+                           securities: "list[Security]") -> Renewal: ...
 
 
 def compact_records_refusal() -> str:
@@ -108,14 +117,28 @@ def password_lanes() -> "Lanes | None":
     return _core if _core.lanes() > 1 else None
 
 
+def counts_bytes() -> tuple[int, int]:
+    """Return (bytes of the memory for the counts of all workers, bytes of each worker's part of it)."""
+    from mosq import _core
+
+    found: tuple[int, int] = _core.counts_bytes()
+    return found
+
+
+def sockets_of(spec: "ListenerSpec", nodelay: bool) -> "list[_socket.socket]":
+    """Return the bound sockets of an MQTT listener, which listen and do not block. Raises OSError."""
+    from mosq import _core
+
+    found: list[_socket.socket] = _core.sockets_of(spec, nodelay)
+    return found
+
+
 def bind_sockets(port: int, host: str | None, path: str | None, socket_domain: str,
                  bind_interface: str | None) -> "list[_socket.socket]":
     """Return bound sockets that listen and do not block, for listeners that the control plane serves. Raises OSError
     with the address in its text."""
-    from mosq import _core
-
-    spec = {"port": port, "host": host, "path": path, "socket_domain": socket_domain, "bind_interface": bind_interface}
-    return _core.sockets_of(spec, True)
+    return sockets_of({"port": port, "host": host, "path": path, "socket_domain": socket_domain,
+                       "bind_interface": bind_interface}, True)
 
 
 def close_sockets(sockets: "list[_socket.socket]") -> None:

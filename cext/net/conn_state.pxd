@@ -23,6 +23,7 @@ cdef enum:
     SOURCE_WAKE = 3
     SOURCE_WATCHED = 4
     SOURCE_LAYER = 5
+    SOURCE_DOOR = 6
 
 ctypedef struct Address:
     uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0 = none
@@ -39,6 +40,7 @@ ctypedef struct ListenSocket:
     uint8_t family
     uint8_t paused              # 1 = no descriptors left, not even the spare one: not watched for LISTENER_PAUSE_MS
     uint8_t due                 # 1 = in Reactor.due
+    uint8_t shared              # 1 = other processes accept from this socket too
     uint8_t full                # 1 = no more connections are allowed: those that wait are accepted in the next turn
     ListenSocket* paused_next
     ListenSocket* due_next
@@ -144,6 +146,7 @@ cdef enum:
     CONN_HELD = 2048            # the owner allows no output yet
     CONN_SMALL = 4096           # not trusted yet: reads little at a time, its buffer grows with what arrived, and on_small follows each read
     CONN_SHAKING = 8192         # a thread of the layer works on its input: nothing is read
+    CONN_MOVED = 16384          # another process has accepted it
 
 ctypedef struct Conn:
     uint32_t source             # SOURCE_CONN
@@ -203,6 +206,7 @@ ctypedef struct Reactor:
     release_fn release
     plain_fn on_wake
     plain_fn on_watched         # a descriptor of reactor_watch is readable
+    plain_fn on_door            # a descriptor of reactor_watch_door is readable
     plain_fn on_no_descriptors
     proxied_fn on_proxied
     upgraded_fn on_upgraded

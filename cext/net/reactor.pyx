@@ -23,11 +23,11 @@ from cext.net.conn_output cimport conn_send
 from cext.net.conn_state cimport (
     ACCEPTS_MAX, ARENA_BYTES, ARENA_MARGIN, Address, CONN_BLOCKED, CONN_CLOSED, CONN_CONNECTING, CONN_DEAF, CONN_DIRTY,
     CONN_HELD, CONN_PAUSED, CONN_READY, CONN_SHAKING, CONN_SMALL, Conn, TURN_EVENTS_MAX, ListenSocket, Reactor, SOURCE_CONN,
-    SOURCE_LAYER, SOURCE_LISTENER, SOURCE_WATCHED,
+    SOURCE_DOOR, SOURCE_LAYER, SOURCE_LISTENER, SOURCE_WATCHED,
 )
 from cext.net.system cimport (
-    AF_INET, AF_INET6, EFD_CLOEXEC, EFD_NONBLOCK, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLL_CLOEXEC, EPOLL_CTL_ADD,
-    EPOLL_CTL_DEL, EPOLL_CTL_MOD, O_CLOEXEC, O_RDONLY, SOCK_CLOEXEC, SOCK_NONBLOCK, accept4, c_close, c_open, c_read,
+    AF_INET, AF_INET6, EFD_CLOEXEC, EFD_NONBLOCK, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLEXCLUSIVE, EPOLLOUT, EPOLL_CLOEXEC, EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL, O_CLOEXEC, O_RDONLY, SOCK_CLOEXEC, SOCK_NONBLOCK, accept4, c_close, c_open, c_read,
     c_write, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, ntohs, sockaddr, sockaddr_in, sockaddr_in6,
     sockaddr_storage,
 )
@@ -36,9 +36,11 @@ cdef extern from * nogil:
     """
     static const unsigned int mosq_source_wake = 3;     /* SOURCE_WAKE, as epoll's pointer for the wake descriptor */
     static const unsigned int mosq_source_watched = 4;     /* SOURCE_WATCHED, the same */
+    static const unsigned int mosq_source_door = 6;        /* SOURCE_DOOR, the same */
     """
     const unsigned int mosq_source_wake
     const unsigned int mosq_source_watched
+    const unsigned int mosq_source_door
 
 cdef enum:
     IDLE_BUFFERS_MAX_BYTES = 4 << 20
@@ -76,9 +78,17 @@ cdef inline void now_read(Reactor* r) noexcept nogil:
 
 
 cdef int reactor_watch(Reactor* r, int fd) noexcept nogil:
+    return watch_source(r, fd, &mosq_source_watched)
+
+
+cdef int reactor_watch_door(Reactor* r, int fd) noexcept nogil:
+    return watch_source(r, fd, &mosq_source_door)
+
+
+cdef int watch_source(Reactor* r, int fd, const unsigned int* source) noexcept nogil:
     cdef epoll_event e
     e.events = EPOLLIN
-    e.data.ptr = <void*>&mosq_source_watched
+    e.data.ptr = <void*>source
     return 0 if epoll_ctl(r.ep, EPOLL_CTL_ADD, fd, &e) == 0 else errno
 
 
@@ -133,6 +143,8 @@ cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
             r.on_watched(r.ctx)
         elif source == SOURCE_LAYER:
             serve_layer(r)
+        elif source == SOURCE_DOOR:
+            r.on_door(r.ctx)
         else:
             c_read(r.wake_fd, &count, 8)
             r.on_wake(r.ctx)
@@ -220,11 +232,18 @@ cdef void reactor_flush(Reactor* r) noexcept nogil:
 # ---------------------------------------------------------------- listeners
 
 cdef int reactor_listen(Reactor* r, ListenSocket* l) noexcept nogil:
-    cdef epoll_event e
     l.source = SOURCE_LISTENER
-    e.events = EPOLLIN
+    return errno if listener_add(r, l) != 0 else 0
+
+
+cdef int listener_add(Reactor* r, ListenSocket* l) noexcept nogil:
+    """Watch the socket. If processes share it, EPOLLEXCLUSIVE wakes one of those that wait, and all take from one queue. With SO_REUSEPORT each process
+    would have a queue of its own: the connections in that of a process that has died are lost, those in that of a stopped one wait, and unix
+    sockets have no such thing."""
+    cdef epoll_event e
+    e.events = EPOLLIN | (EPOLLEXCLUSIVE if l.shared else 0)
     e.data.ptr = l
-    return errno if epoll_ctl(r.ep, EPOLL_CTL_ADD, l.fd, &e) != 0 else 0
+    return epoll_ctl(r.ep, EPOLL_CTL_ADD, l.fd, &e)
 
 
 cdef void reactor_unlisten(Reactor* r, ListenSocket* l) noexcept nogil:
@@ -289,19 +308,12 @@ cdef void serve_listener(Reactor* r, ListenSocket* l) noexcept nogil:
             return
 
 
-cdef void listener_watch(Reactor* r, ListenSocket* l, uint32_t events) noexcept nogil:
-    cdef epoll_event e
-    e.events = events
-    e.data.ptr = l
-    epoll_ctl(r.ep, EPOLL_CTL_MOD, l.fd, &e)
-
-
 cdef void listener_pause(Reactor* r, ListenSocket* l) noexcept nogil:
     if not l.paused:
         l.paused = 1
         l.paused_next = r.paused
         r.paused = l
-        listener_watch(r, l, 0)
+        epoll_ctl(r.ep, EPOLL_CTL_DEL, l.fd, NULL)       # EPOLL_CTL_MOD is refused with EPOLLEXCLUSIVE
     r.resume_ms = r.now_ms + LISTENER_PAUSE_MS
 
 
@@ -311,7 +323,7 @@ cdef void listeners_resume(Reactor* r) noexcept nogil:
         l = r.paused
         r.paused = l.paused_next
         l.paused = 0
-        listener_watch(r, l, EPOLLIN)
+        listener_add(r, l)
 
 
 cdef void listener_unpause(Reactor* r, ListenSocket* l) noexcept nogil:

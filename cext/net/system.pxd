@@ -12,7 +12,7 @@ cdef extern from "<sys/epoll.h>" nogil:
     int epoll_ctl(int ep, int op, int fd, epoll_event* e)
     int epoll_wait(int ep, epoll_event* events, int n, int timeout_ms)
     int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
-    uint32_t EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP
+    uint32_t EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLEXCLUSIVE
 
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int value, int flags)

@@ -63,6 +63,13 @@ def twin_of(s: Socket) -> Socket:
     return twin
 
 
+def socket_of_fd(int fd) -> Socket:
+    """Return a listening socket that another process has bound, with a descriptor of its own. Its file belongs to that process."""
+    s = Socket(fileno=os.dup(fd))
+    s.file = None
+    return s
+
+
 # ---------------------------------------------------------------- TCP
 
 

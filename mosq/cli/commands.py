@@ -137,6 +137,8 @@ class Broker(click.Group):
 @click.option("-d", "--daemon", "background", is_flag=True, help="Run in the background after the broker listens.")
 @click.option("-q", "--quiet", is_flag=True, help="Log nothing; overrides -v and the configuration.")
 @click.option("-v", "--verbose", is_flag=True, help="Log everything; overrides the configuration.")
+@click.option("--workers", "workers", metavar="N", type=click.IntRange(1, 64),
+              help="Serve the clients with N processes; the same as the option `cluster_local N`.")
 @click.option("--tls-keylog", "tls_keylog", metavar="FILE", help="Write TLS keys to this file, for Wireshark; never in "
               "production.")
 @click.option("--compat", is_flag=True, help="Do as Mosquitto does also where the standard or good sense ask "
@@ -148,7 +150,8 @@ class Broker(click.Group):
 @click.pass_context
 def mosq(                               # parameters: one for each option of the command
         context: click.Context, /, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
-        verbose: bool, compat: bool, test_config: bool, tls_keylog: str | None, **tuning: str | None) -> int:
+        verbose: bool, compat: bool, test_config: bool, tls_keylog: str | None, workers: int | None,
+        **tuning: str | None) -> int:
     """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that replaces Mosquitto and reads its configuration."""
     if context.invoked_subcommand is not None:
         if any(value not in (None, (), False) for value in context.params.values()):
@@ -156,6 +159,8 @@ def mosq(                               # parameters: one for each option of the
                                    "expected them after the command.")
         return EXIT_OK
     overrides = tuple(f"{name} {value}" for name, value in tuning.items() if value is not None)
+    if workers is not None:
+        overrides += (f"cluster_local {workers}",)
     if test_config:
         if config_file is None:
             raise click.UsageError("--test-config needs a file to check; expected `-c FILE`.")

@@ -79,6 +79,11 @@ def _run(start: Start, taken: "Signals") -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return EXIT_CONFIG
+    if config.cluster_local > 1:
+        from mosq.server.workers.parent import serve_workers
+
+        return serve_workers(config, taken=taken, quiet=start.quiet, verbose=start.verbose,
+                             background=start.background, load=load)
     from mosq.server.control import serve
 
     return serve(config, taken=taken, quiet=start.quiet, verbose=start.verbose, background=start.background,

@@ -110,10 +110,13 @@ class Config:
     file: str | None                    # path of the file; None: defaults
     sources: list[tuple[str, Origin | None]]    # files and folders that were read, and the line that names each
     tls_keylog: str | None              # --tls-keylog of the command line
+    worker: int                         # number of the worker that has this configuration, from 1; 0: the broker is alone
 
     per_listener_settings: bool
     user: str
     pid_file: str | None
+    cluster_local: int                  # number of workers; 1: one process
+    cluster_watchdog: int
     sys_interval: int
     observe_messages: int
     allow_duplicate_messages: bool
@@ -200,7 +203,7 @@ class Config:
             setattr(self, name, default)
         self.listeners, self.plugins, self.named_plugins, self.bridges = [], [], {}, []
         self.origins, self.warnings, self.notices = {}, [], []
-        self.sources = []
+        self.sources, self.worker = [], 0
         self.without_store = ""
         self.local_only, self.file, self.tls_keylog = False, None, None
 

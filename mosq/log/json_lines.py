@@ -87,8 +87,9 @@ def code_of(type_bit: int, text: str) -> str:
     return "feature" if _FEATURE.fullmatch(text) else "other"
 
 
-def json_line(record: "LogLine") -> str:
-    """Return the record as JSON without a line break."""
+def json_line(record: "LogLine", worker: int = 0) -> str:
+    """Return the record as JSON without a line break. `worker`: the number of the worker that logs it; 0: the broker is
+    alone, or it is the parent of the workers."""
     seconds, milliseconds, type_bit, text = record.seconds, record.milliseconds, record.type, record.text
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     line: dict[str, str | int] = {"time": f"{stamp}.{milliseconds:03d}Z", "ms": seconds * 1000 + milliseconds,
@@ -101,6 +102,8 @@ def json_line(record: "LogLine") -> str:
     elif line["code"] == "session_expired":
         about["client"] = text.removeprefix("Expiring client ").removesuffix(" due to timeout.")
     line |= {name: value for name, value in about.items() if value}
+    if worker:
+        line["worker"] = worker
     line["text"] = text
     return escaped(json.dumps(line, ensure_ascii=False))
 

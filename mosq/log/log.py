@@ -51,10 +51,12 @@ class Log:
 
     def __init__(self, dests: tuple[str, ...] = (), mask: int = 0, timestamp: bool = True,
                  timestamp_format: str | None = None, facility: int = -1, form: str = "text",
-                 hold: bool = False) -> None:
+                 hold: bool = False, worker: int = 0, threads: bool = True) -> None:
         """`dests`: of none, stdout, stderr, syslog, topic, `file PATH`; empty means stderr. `mask`: the enabled type
-        bits. `form`: text or json. `open` opens the files. With `hold`, lines wait for `release`."""
-        self.mask = mask
+        bits. `form`: text or json. `open` opens the files. With `hold`, lines wait for `release`.
+        `worker`: the number of the worker whose log this is; 0: none. Without `threads`, no thread is started: lines that a destination does
+        not take at once are lost."""
+        self.mask, self.worker, self._threads = mask, worker, threads
         self.recent: Recent | None = None       # keeps the last lines for the dashboard
         self._held: list[tuple[float, int, str]] | None = [] if hold else None     # time, type bit, text
         self._files: dict[str, int] = {}        # open descriptors, while lines are held
@@ -71,7 +73,7 @@ class Log:
         if form == "json":
             from mosq.log.json_lines import json_line
 
-            self._json = json_line
+            self._json = lambda record: json_line(record, self.worker)
 
     def _set_destinations(self, dests: tuple[str, ...], facility: int, files: dict[str, int]) -> None:
         """Set the destinations. `files`: open descriptors of files."""
@@ -79,16 +81,17 @@ class Log:
         if self._held is not None:
             self._files = files
             return
-        from mosq.log.destinations import Stream, Syslog, Topic
+        from mosq.log.destinations import Direct, Stream, Syslog, Topic
 
+        stream_of = Stream if self._threads else Direct
         old, self.streams = self.streams, {}
         for dest in dests:
             if dest in old and dest not in files:
                 self.streams[dest] = old.pop(dest)
             elif dest in ("stdout", "stderr"):
-                self.streams[dest] = Stream(STDOUT_FD if dest == "stdout" else STDERR_FD)
+                self.streams[dest] = stream_of(STDOUT_FD if dest == "stdout" else STDERR_FD)
             elif dest in files:
-                self.streams[dest] = Stream(files[dest], dest.removeprefix("file "))
+                self.streams[dest] = stream_of(files[dest], dest.removeprefix("file "))
         self.syslog = Syslog(facility) if "syslog" in dests else None
         publish = self.topic.publish if self.topic else None
         self.topic = Topic() if "topic" in dests else None
@@ -157,6 +160,8 @@ class Log:
     def report(self, type_bit: int, text: str) -> None:
         """Log one line of the control plane, now."""
         now = time.time()
+        if self.worker and self._json is None:
+            text = f"Worker {self.worker}: {text}"
         if self._held is not None:
             self._held.append((now, type_bit, text))
             return
@@ -211,10 +216,10 @@ class Log:
         return self._prefix
 
 
-def log_of(config: "Config", mask: int) -> Log:
+def log_of(config: "Config", mask: int, threads: bool = True) -> Log:
     """Return the log of a configuration; its files are not open yet, and it holds its lines."""
     return Log(config.log_dest, mask, config.log_timestamp, config.log_timestamp_format,
-               config.log_facility, config.log_format, hold=True)
+               config.log_facility, config.log_format, hold=True, worker=config.worker, threads=threads)
 
 
 def _once(dests: tuple[str, ...]) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from mosq.server.saving import Saver
     from mosq.server.signals import Signals
     from mosq.server.unkept import Unkept
+    from mosq.server.worker import Worker
 
 EXIT_OK = 0
 EXIT_CANNOT_START = 1
@@ -78,10 +79,11 @@ class CannotStartError(Exception):
 
 def serve(config: Config, *, taken: "Signals", quiet: bool = False, verbose: bool = False, background: bool = False,
           load: "Callable[[], Config] | None" = None,
-          make_engine: "Callable[..., Engine]" = new_engine) -> int:
+          make_engine: "Callable[..., Engine]" = new_engine, worker: "Worker | None" = None) -> int:
     """Run a broker until it is stopped; return the exit status of the process. `load` reads the configuration again at
-    SIGHUP. `taken`: the signals of the process, in force since before the configuration was read."""
-    control = Control(config, taken, quiet, verbose, load)
+    SIGHUP. `taken`: the signals of the process, in force since before the configuration was read. `worker`: this broker is
+    one of several."""
+    control = Control(config, taken, quiet, verbose, load, worker)
     before = signals.block_reload()
     try:
         try:
@@ -115,7 +117,8 @@ class Control:
     saver: "Saver"                  # writes mosquitto.db
 
     def __init__(self, config: Config, taken: "Signals", quiet: bool, verbose: bool,
-                 load: "Callable[[], Config] | None") -> None:
+                 load: "Callable[[], Config] | None", worker: "Worker | None" = None) -> None:
+        self.worker = worker            # the parent of the workers does its part of the start, the stop and a reload
         self.config, self.quiet, self.verbose, self.load = config, quiet, verbose, load
         self.signals = taken
         self.log: Log = log_of(config, log_mask(config, quiet, verbose))
@@ -158,7 +161,8 @@ class Control:
 
     def start(self, make_engine: "Callable[..., Engine]") -> None:
         """Open the engine, listeners, store, pid file and give up rights. Raises CannotStartError."""
-        self._report_start()
+        if self.worker is None:
+            report_start(self.log, self.config)
         try:
             with self.signals.reading:
                 self.access, self.securities = self.access_of(self.config)
@@ -180,34 +184,22 @@ class Control:
         except OSError as error:
             raise CannotStartError(f"Error: {_reason_of(error)}") from None
 
-    def _report_start(self) -> None:
-        log, config = self.log, self.config
-        log.report(INFORMATION, f"mosq version {VERSION} starting")
-        log.report(INFORMATION, f"Config loaded from {config.file}." if config.file else "Using default config.")
-        for name, there in FEATURES:
-            log.report(INFORMATION, f"{name} support {'' if there else 'NOT '}available.")
-        report_remarks(log, config)
-        for line in compact_lines(config):
-            log.report(WARNING, line)
-        if config.local_only:
-            log.report(WARNING, "Starting in local only mode. Connections will only be possible from clients running "
-                                "on this machine.")
-            log.report(WARNING, "Create a configuration file which defines a listener to allow remote access.")
-            log.report(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
-
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
         has_topics = self.config.enable_control_api or self.access is not None
         settings = self.settings(self.config, self.topics if has_topics else None)
         engine = make_engine(settings, engine_listeners(reachable(self.config)), self.securities,
                              *self.bridge_specs(self.config))
-        for listener in self.config.listeners:
+        for listener in self.config.listeners if self.worker is None else ():
             for line in opening_lines(listener):
                 self.log.report(INFORMATION, line)
         self.http_listeners = self.open_http_listeners(self.config)
         self._open_store(engine)
         self.reload_fd = engine.watch_reload(signals.RELOAD)
         process.map_threads()
-        engine.open()
+        if self.worker is None:
+            engine.open()
+        else:
+            self.worker.open(engine)
         return engine
 
     def _open_store(self, engine: "Engine") -> None:
@@ -428,13 +420,10 @@ class Control:
             self._report_unreadable(self.user)
             # As in Mosquitto, the files of Unix sockets belong to the broker's user, so their owner and group can
             # connect.
-            process.become(self.user, [x.path for x in self.config.listeners if x.path is not None])
-            if self.user.instead_of:
-                self.log.report(WARNING, f"Warning: Unable to drop privileges to '{self.user.instead_of}' because this "
-                                         f"user does not exist. Trying '{self.user.name}' instead.")
-        self.log.report(INFORMATION, f"Info: running mosq as user: {process.running_as(self.user)}.")
-        if os.geteuid() == 0 or os.getegid() == 0:
-            self.log.report(WARNING, "Warning: Mosquitto should not be run as root/administrator.")
+            process.become(self.user, [x.path for x in self.config.listeners if x.path is not None
+                                       and self.worker is None])
+        if self.worker is None:
+            report_user(self.log, self.user)
 
     def _report_unreadable(self, user: process.Account) -> None:
         """Report files that root read and that a reload could not read again."""
@@ -475,12 +464,15 @@ class Control:
         self.start_http()
         self.start_bridges()
         self.starting = False
-        self.log.report(INFORMATION, f"mosq version {VERSION} running")
         if in_background is not None:
             in_background.ready()
-        within_s = systemd.watchdog_s()
+        within_s = systemd.watchdog_s() if self.worker is None else self.config.cluster_watchdog
         watchdog = systemd.Watchdog(self.engine, within_s, self._loop_answered) if within_s else None
-        systemd.notify("READY=1")
+        if self.worker is None:
+            self.log.report(INFORMATION, f"mosq version {VERSION} running")
+            systemd.notify("READY=1")
+        else:
+            self.worker.ready()
         by_signal = self._serve()
         systemd.notify("STOPPING=1")
         if watchdog:
@@ -503,6 +495,8 @@ class Control:
         poll.register(self.engine.event_fd(), select.POLLIN)
         poll.register(self.signals.read_fd, select.POLLIN)
         poll.register(self.reload_fd, select.POLLIN)
+        if self.worker is not None:
+            poll.register(self.worker.channel.fileno(), select.POLLIN)
         tick_s = time.monotonic() + TICK_S
         while not self.loop.ended:
             readable = [fd for fd, _ in poll.poll(self._wait_ms(tick_s))]
@@ -524,6 +518,8 @@ class Control:
                 if self.unkept.look(time.monotonic(), self.engine, at_once):
                     self.config.without_store, self.unkept = "", None
                     self._feed()
+            if self.worker is not None and not self.worker.serve(self):
+                return True
             for number in taken:
                 if number in signals.STOP:
                     return True
@@ -533,7 +529,10 @@ class Control:
                     return True
             if self.alive:
                 self.alive = False
-                systemd.notify("WATCHDOG=1")
+                if self.worker is None:
+                    systemd.notify("WATCHDOG=1")
+                else:
+                    self.worker.alive()
         return False
 
     def _loop_answered(self) -> None:
@@ -602,10 +601,14 @@ class Control:
             self.status = reload(self)
         finally:
             self.engine.hold_connects(False)
+        self.reloaded()
+        systemd.notify("READY=1")
+
+    def reloaded(self) -> None:
+        """Let the other parts notice the configuration in force, after a reload."""
         self.saver.config = self.config
         self._publish_log()
         self._feed()
-        systemd.notify("READY=1")
 
     def _print_trees(self) -> None:
         from mosq.log.destinations import Stream
@@ -641,12 +644,39 @@ class Control:
         if not by_signal:
             log.report(ERROR, f"Error: The data plane ended by itself: {loop.failure!r}.")
             return EXIT_CANNOT_START
-        log.report(INFORMATION, last)
+        if self.worker is None:
+            log.report(INFORMATION, last)
         if loop.is_alive():
             log.report(ERROR, "Error: The data plane did not stop in time.")
         else:
             self.saver.finish()
         return self.status
+
+
+def report_start(log: Log, config: Config) -> None:
+    """Report the start of a broker, and what its configuration is."""
+    log.report(INFORMATION, f"mosq version {VERSION} starting")
+    log.report(INFORMATION, f"Config loaded from {config.file}." if config.file else "Using default config.")
+    for name, there in FEATURES:
+        log.report(INFORMATION, f"{name} support {'' if there else 'NOT '}available.")
+    report_remarks(log, config)
+    for line in compact_lines(config):
+        log.report(WARNING, line)
+    if config.local_only:
+        log.report(WARNING, "Starting in local only mode. Connections will only be possible from clients running on "
+                            "this machine.")
+        log.report(WARNING, "Create a configuration file which defines a listener to allow remote access.")
+        log.report(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
+
+
+def report_user(log: Log, user: process.Account | None) -> None:
+    """Report as which user the broker runs."""
+    if user is not None and user.instead_of:
+        log.report(WARNING, f"Warning: Unable to drop privileges to '{user.instead_of}' because this user does not "
+                            f"exist. Trying '{user.name}' instead.")
+    log.report(INFORMATION, f"Info: running mosq as user: {process.running_as(user)}.")
+    if os.geteuid() == 0 or os.getegid() == 0:
+        log.report(WARNING, "Warning: Mosquitto should not be run as root/administrator.")
 
 
 def report_remarks(log: Log, config: Config) -> None:

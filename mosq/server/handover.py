@@ -34,8 +34,9 @@ SEGMENT = "segment."            # beginning of the names of a store's files
 
 
 def mosquitto_file(config: "Config") -> str | None:
-    """Return the path of Mosquitto's own file; None if Mosquitto would not use one with this configuration."""
-    if not config.persistence:
+    """Return the path of Mosquitto's own file; None if Mosquitto would not use one with this configuration, or if this
+    is a worker, which has only a part of the sessions."""
+    if not config.persistence or config.worker:
         return None
     return os.path.abspath(os.path.join(config.persistence_location or "", config.persistence_file))
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
     from mosq.server.feeding import Feeder
 
+WORKERS_FILE = "workers"        # in the folder of stores of several workers; see mosq/server/workers/place.py
 SUFFIX = ".store"       # beside Mosquitto's own file, which may still exist
 
 
@@ -26,7 +27,13 @@ def store_directory(config: "Config") -> str | None:
 
 
 def store_place(config: "Config") -> str:
-    """Return the folder that a store of this configuration has, or would have."""
+    """Return the folder that a store of this configuration has, or would have. A worker has a folder in it."""
+    place = store_root(config)
+    return os.path.join(place, f"worker.{config.worker}") if config.worker else place
+
+
+def store_root(config: "Config") -> str:
+    """Return the folder of the store of the whole broker."""
     return (sqlite_file(config) or os.path.join(config.persistence_location or "", config.persistence_file)) + SUFFIX
 
 
@@ -44,6 +51,9 @@ def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str],
     directory = store_directory(config)
     if directory is None:
         return
+    if not config.worker and os.path.exists(os.path.join(directory, WORKERS_FILE)):
+        raise OSError(f"The stores in {directory} are those of several workers, and this version cannot join them. "
+                      "Expected the `cluster_local` of the last start, or another persistence_location.")
     handover.settle(config, directory, report)
     if feeder is not None and not handover.has_segments(directory):
         feeder.take_over(directory, handover.bridge_ids(config))

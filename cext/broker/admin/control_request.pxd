@@ -10,6 +10,7 @@ cdef enum:
     CONTROL_KICK = 4
     CONTROL_ADOPT = 5
     CONTROL_RELOAD = 6
+    CONTROL_LINK = 26                # the descriptors `fd` (out) and `cursor` (in) are a new link to the worker `from_index`
     CONTROL_RELOAD_OVER = 22         # the clients that wait for a reload go on
     CONTROL_BRIDGE = 21               # reload of bridges: BridgeCommand* of bridge_state.pxd
     CONTROL_ROLES = 20              # `swap`: n_swap new Roles, one for each security, NULL = unchanged; the loop puts the old ones there

@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.admin.control_request cimport (
-    CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_HOT, CONTROL_KICK, CONTROL_LISTENER_DROPS,
+    CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_HOT, CONTROL_KICK, CONTROL_LINK, CONTROL_LISTENER_DROPS,
     CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS,
     CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_TRACE, CONTROL_TRACE_STOP, ControlRequest, SUBSCRIPTIONS_BYTES, SUBSCRIPTIONS_OF_ONE, SUBSCRIPTIONS_SLICE,
 )
@@ -31,6 +31,7 @@ from cext.broker.core.trace_state cimport TraceSpec
 from cext.broker.lifecycle.accept cimport client_adopt
 from cext.broker.lifecycle.reload_hold cimport reload_hold_over
 from cext.broker.lifecycle.session_lifecycle cimport client_end
+from cext.broker.lifecycle.workers cimport worker_link
 from cext.broker.rules.roles cimport Roles
 from cext.broker.storage.attach cimport durable_attach
 from cext.broker.trace.slots cimport trace_begin, trace_stop
@@ -160,6 +161,8 @@ cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:
         a.result = (<Reload*>a.reload).error
     elif a.kind == CONTROL_RELOAD_OVER:
         reload_hold_over(b)
+    elif a.kind == CONTROL_LINK:
+        worker_link(b, a.from_index, a.fd, <int>a.cursor)
     elif a.kind == CONTROL_BRIDGE:
         answer_bridge(b, a)
     elif a.kind == CONTROL_ATTACH:

@@ -40,6 +40,7 @@ cdef enum:
     C_ENDED = 2                         # DISCONNECT or CONNACK was sent; its socket may linger
     C_AUTHENTICATING = 3                        # its CONNECT waits for the control plane, or for AUTH of the client
     C_OPENING = 4                       # a bridge's connection before CONNACK
+    C_MOVING = 5                        # its CONNECT belongs to another worker, to which the connection goes in this turn or a later one
 
 cdef enum:
     CF_REMOTE_BRIDGE = 1

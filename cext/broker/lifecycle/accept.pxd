@@ -9,5 +9,8 @@ cdef void no_descriptors(void* broker) noexcept nogil
 cdef void newcomer_grew(void* broker, Conn* conn) noexcept nogil       # on_small
 cdef void descriptors_begin(Broker* b) noexcept nogil            # the loop starts
 cdef uint32_t connections_room(Broker* b) noexcept nogil         # number of connections for which there are descriptors
+# Return the descriptor that a new connection keeps, or -1 after closing it, if no more are left for clients.
+cdef int descriptor_below_limit(Broker* b, int fd) noexcept nogil
+cdef void refuse_connection(Broker* b, int fd, const Address* a, int reason, const char* text) noexcept nogil    # counts, logs, closes
 # Adopt a connected socket of the embedding program; trusted, without limits. Returns 0 or errno; then the caller still owns fd.
 cdef int client_adopt(Broker* b, int fd) noexcept nogil

@@ -20,6 +20,7 @@ from cext.broker.core.resident cimport resident_check
 from cext.broker.core.stats cimport (
     REFUSED_DESCRIPTORS, REFUSED_EVICTED, REFUSED_GLOBAL, REFUSED_LISTENER, REFUSED_MEMORY,
 )
+from cext.broker.core.workers cimport others_connections, others_of_listener
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.persist.publication cimport memory_short
 from cext.net.conn cimport conn_close, conn_open, conn_tls_context, conn_web
@@ -67,12 +68,12 @@ cdef bint listener_prepare(Broker* b, Listener* listener, Conn* conn) noexcept n
     return conn_web(conn, listener.proxy_version, &listener.upgrade if listener.websockets else NULL) == 0
 
 
-cdef inline bint listener_full(Listener* listener) noexcept nogil:
-    return listener.max_connections >= 0 and listener.n_connections >= listener.max_connections
+cdef inline bint listener_full(Broker* b, Listener* listener) noexcept nogil:
+    return listener.max_connections >= 0 and listener.n_connections + others_of_listener(b, listener) >= <uint64_t>listener.max_connections
 
 
 cdef inline bint all_full(Broker* b) noexcept nogil:
-    return b.settings.global_max_connections >= 0 and b.clients.used >= b.settings.global_max_connections
+    return b.settings.global_max_connections >= 0 and b.clients.used + others_connections(b) >= <uint64_t>b.settings.global_max_connections
 
 
 cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a) noexcept nogil:
@@ -85,7 +86,7 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
     fd = descriptor_below_limit(b, fd)
     if fd < 0:
         return
-    if listener_full(listener):
+    if listener_full(b, listener):
         l.full = 1
         refuse_connection(b, fd, a, REFUSED_LISTENER, "max_connections exceeded")
         return
@@ -107,7 +108,7 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
         client_doom(b, c, END_REFUSED)
     c.listener = listener
     listener.n_connections += 1
-    l.full = listener_full(listener) or all_full(b)
+    l.full = listener_full(b, listener) or all_full(b)
     c.conn.rx_ms = b.reactor.now_ms
     newcomer_add(b, c)
     newcomers_shrink(b)
@@ -169,7 +170,7 @@ cdef uint32_t connections_room(Broker* b) noexcept nogil:
 
 
 cdef int descriptor_below_limit(Broker* b, int fd) noexcept nogil:
-    """Return the descriptor that a new connection keeps, or -1 after closing it. Connections have only numbers below fd_limit, so the
+    """Connections have only numbers below fd_limit, so the
     numbers above are the reserve. A connection with a higher number gets that of a newcomer, which ends."""
     cdef int lower = -1
     if fd < b.fd_limit:

@@ -18,6 +18,7 @@ from cext.broker.core.log_rate cimport LINE_CONNECTED
 from cext.broker.core.session_refs cimport session_client, session_security
 from cext.broker.core.settings cimport TAKEOVER_WILL_ALL, TAKEOVER_WILL_V5
 from cext.broker.core.stats cimport REFUSED_CLIENTS, REFUSED_DISK, REFUSED_MEMORY
+from cext.broker.core.workers cimport others_sessions
 from cext.broker.lifecycle.session_lifecycle cimport client_end, session_attach, session_end, will_discard, will_free
 from cext.broker.packets.connack cimport connect_refuse, connect_refuse_5, log_refusal
 from cext.broker.packets.connect_state cimport Connecting
@@ -91,7 +92,8 @@ cdef int check_limits(Broker* b, Client* c, Connect* p) noexcept nogil:
         return connect_refuse(b, c, RC_CLIENTID_NOT_VALID, CONNACK3_IDENTIFIER_REJECTED)
     if c.flags & CF_TRUSTED:
         return 0
-    if existing == NULL and b.settings.global_max_clients >= 0 and b.sessions.count >= b.settings.global_max_clients:
+    if existing == NULL and b.settings.global_max_clients >= 0 and (
+            b.sessions.count + others_sessions(b) >= <uint64_t>b.settings.global_max_clients):
         b.stats.refused[REFUSED_CLIENTS] += 1
         log_refusal(b, c, "global_max_clients exceeded")
         return connect_refuse_5(b, c, RC_SERVER_BUSY)

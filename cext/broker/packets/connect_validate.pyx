@@ -12,6 +12,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_REFUSED
 from cext.broker.core.client_state cimport CF_IDENTIFIED, CF_REMOTE_BRIDGE, CF_TRUSTED, Client
 from cext.broker.core.pending_packet cimport owned_view
+from cext.broker.lifecycle.workers cimport id_is_own
 from cext.broker.packets.connack cimport connect_refuse, connect_refuse_5, connect_refuse_silently, log_refusal
 from cext.broker.packets.connect_lines cimport log_malformed_connect, log_protocol_error
 from cext.broker.packets.connect_state cimport Connecting, LOGIN_OPEN
@@ -25,6 +26,9 @@ from cext.codec.reason cimport (
     RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.topic.name cimport name_check
+
+cdef enum:
+    ASSIGN_TRIES_MAX = 10_000    # with 64 workers, one connection in 10^68 needs more
 
 cdef extern from "<sys/random.h>" nogil:
     ssize_t getrandom(void* p, size_t n, unsigned int flags)
@@ -101,6 +105,17 @@ cdef int assign_id(Broker* b, Client* c, uint8_t* out, View* id) noexcept nogil:
     return 0
 
 
+cdef int own_id_assign(Broker* b, Client* c, uint8_t* out, View* id) noexcept nogil:
+    """Do the same until the id belongs to this worker: on average as many times as there are workers."""
+    cdef int _
+    for _ in range(ASSIGN_TRIES_MAX):
+        if assign_id(b, c, out, id) != 0:
+            return -1
+        if id_is_own(b, id[0]):
+            return 0
+    return -1
+
+
 cdef int check_id(Broker* b, Client* c, Connecting* k) noexcept nogil:
     """Check the client id [v5 3.1.3-4..8] [v3.1.1 3.1.3-6..9] [v3.1 3.1] and set p.client_id to the id that the session gets. As in
     Mosquitto, the rules apply to the id that was sent or assigned, also if the user name then replaces it."""
@@ -116,7 +131,7 @@ cdef int check_id(Broker* b, Client* c, Connecting* k) noexcept nogil:
             return connect_refuse(b, c, RC_UNSPECIFIED, CONNACK3_IDENTIFIER_REJECTED)    # 0x80, as Mosquitto sends
         if k.login != LOGIN_OPEN:
             p.client_id = owned_view(&c.pending_packet.id)       # the id that the auth request contained
-        elif assign_id(b, c, b.log.assigned, &p.client_id) != 0:
+        elif own_id_assign(b, c, b.log.assigned, &p.client_id) != 0:
             return connect_refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
     # With use_username_as_clientid the pending packet has the user name, and the first pass has checked the assigned id.
     if not (k.id_was_empty and by_username and k.login != LOGIN_OPEN) and not prefix_allowed(b, p.client_id) \

@@ -1,6 +1,7 @@
 """Handle CONNECT [v5 3.1] [v3.1.1 3.1] [v3.1 3.1]: which client may connect, under which client id, and which session it gets.
 
     connect_validate   protocol, the listener's versions, TLS identity, client id, will
+    client_moves       with several workers, the client id may name another one: the connection goes there
     login_check        authentication method, user name and password or anonymous access; may wait for the control plane
     connect_admit      limits, keepalive, take-over of a connection with the same id, session, CONNACK, pending deliveries
 
@@ -33,6 +34,7 @@ from cext.broker.core.pending_packet cimport PACKET_PENDING, method_of, owned_se
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.stats cimport REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT
 from cext.broker.lifecycle.session_lifecycle cimport client_end, client_watch, will_request_verdict
+from cext.broker.lifecycle.workers cimport client_moves
 from cext.broker.packets.connack cimport connack_prepare, connack_send, connect_refuse, log_refusal
 from cext.broker.packets.connect_login cimport login_check, login_refuse, peer_has_closed
 from cext.broker.packets.connect_session cimport check_keepalive, check_limits, expiry_announce, session_begin, session_take, will_take
@@ -185,8 +187,8 @@ cdef void log_second_connect(Broker* b, Client* c) noexcept nogil:
 
 
 cdef int connect_pass(Broker* b, Client* c, const Frame* f, uint8_t login) noexcept nogil:
-    """Handle the packet: validate, log in, admit. Returns 0, also if the login waits for the control plane, or the reason to end
-    the client. The second pass, with the answer of the control plane, validates again, because the configuration may have
+    """Handle the packet: validate, log in, admit. Returns 0, also if the login waits for the control plane; PACKET_PENDING if it belongs to another
+    worker; or the reason to end the client. The second pass, with the answer of the control plane, validates again, because the configuration may have
     changed."""
     cdef Connecting k
     cdef int rc
@@ -195,6 +197,10 @@ cdef int connect_pass(Broker* b, Client* c, const Frame* f, uint8_t login) noexc
     k.packet.version = 0
     memset(&k.connack, 0, sizeof(Connack))
     rc = connect_validate(b, c, &k)
+    if rc == 0 and login == LOGIN_OPEN:
+        rc = client_moves(b, c, k.packet.client_id)
+        if rc:
+            return rc            # PACKET_PENDING: the packet stays in the input, for another worker
     rc = rc or login_check(b, c, &k)
     if rc:
         return 0 if rc == PACKET_PENDING else rc

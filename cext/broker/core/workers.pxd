@@ -1,0 +1,54 @@
+# The state of a broker that is one of several workers of a machine (`cluster_local N`). Broker.workers is NULL in a broker that is alone.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from cext.base.hash cimport HashKey, hash_bytes
+from cext.base.slab cimport SlabItem
+from cext.base.view cimport View
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.listener cimport Listener
+
+cdef enum:
+    WORKERS_MAX = 64
+    WORKER_LISTENERS_MAX = 64           # listeners that are counted over all workers
+
+ctypedef struct WorkerCounts:
+    # what a worker publishes for the limits that count over all workers. In memory that all workers map; each writes only its own place
+    uint64_t connections
+    uint64_t sessions
+    uint64_t of_listener[WORKER_LISTENERS_MAX]
+
+ctypedef struct Door:
+    # the way to another worker for connections that belong there. The door of this worker receives
+    int fd
+    SlabItem* waiting                   # handles (index, generation) of the clients that wait to go there, in order; a ring
+    uint32_t cap                        # a power of two; 0: none has waited yet
+    uint32_t head
+    uint32_t tail
+
+ctypedef struct WorkerLink:
+    # the two stream sockets to another worker, one for each direction; -1: none yet. See cext/broker/lifecycle/workers.pyx:worker_link
+    int out_fd
+    int in_fd
+
+ctypedef struct Workers:
+    uint32_t place                      # of this worker, from 0
+    uint32_t n
+    HashKey key                         # names the worker of a client id; the same in all workers, and unknown to clients
+    Door doors[WORKERS_MAX]
+    WorkerLink links[WORKERS_MAX]
+    WorkerCounts* counts                # of all workers
+    uint32_t waiting                    # clients that wait at all doors
+    uint8_t door_due                    # 1: connections may wait at the own door
+
+cdef inline Workers* workers_of(Broker* b) noexcept nogil:
+    return <Workers*>b.workers
+
+# Return the place of the worker to which a client id belongs.
+cdef inline uint32_t worker_of_id(const Workers* w, View id) noexcept nogil:
+    return <uint32_t>(hash_bytes(&w.key, id.p, id.n) % w.n)
+
+# Return what the other workers have: connections, sessions, or connections of a listener. 0 for a broker that is alone.
+cdef uint64_t others_connections(Broker* b) noexcept nogil
+cdef uint64_t others_sessions(Broker* b) noexcept nogil
+cdef uint64_t others_of_listener(Broker* b, const Listener* d) noexcept nogil
+# Publish this worker's own numbers, at the end of a turn.
+cdef void workers_publish(Broker* b) noexcept nogil

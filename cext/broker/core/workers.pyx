@@ -1,0 +1,65 @@
+"""Count connections and sessions over all workers of a machine. This module knows the shared memory. It does not know what a limit does.
+
+Each worker writes its own numbers at the end of a turn, and reads those of the others without a lock. So a limit is exact for the connections of one
+worker, and may be exceeded by the few that several workers accept at the same moment. Cost: nothing without a limit; with one, a read of one
+number for each worker and new connection.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.listener cimport Listener
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    static inline uint64_t mosq_count_get(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+    static inline void mosq_count_put(uint64_t* p, uint64_t n) { __atomic_store_n(p, n, __ATOMIC_RELAXED); }
+    """
+    uint64_t mosq_count_get(const uint64_t* p) nogil
+    void mosq_count_put(uint64_t* p, uint64_t n) nogil
+
+
+cdef uint64_t others_connections(Broker* b) noexcept nogil:
+    cdef Workers* w = workers_of(b)
+    cdef uint64_t n = 0
+    cdef uint32_t i
+    if w != NULL:
+        for i in range(w.n):
+            n += mosq_count_get(&w.counts[i].connections) if i != w.place else 0
+    return n
+
+
+cdef uint64_t others_sessions(Broker* b) noexcept nogil:
+    cdef Workers* w = workers_of(b)
+    cdef uint64_t n = 0
+    cdef uint32_t i
+    if w != NULL:
+        for i in range(w.n):
+            n += mosq_count_get(&w.counts[i].sessions) if i != w.place else 0
+    return n
+
+
+cdef uint64_t others_of_listener(Broker* b, const Listener* d) noexcept nogil:
+    cdef Workers* w = workers_of(b)
+    cdef uint64_t n = 0
+    cdef uint32_t i, at = 0
+    if w == NULL:
+        return 0
+    while at < b.n_listeners and b.listeners[at] != d:
+        at += 1
+    if at >= b.n_listeners or at >= WORKER_LISTENERS_MAX:
+        return 0
+    for i in range(w.n):
+        n += mosq_count_get(&w.counts[i].of_listener[at]) if i != w.place else 0
+    return n
+
+
+cdef void workers_publish(Broker* b) noexcept nogil:
+    cdef Workers* w = workers_of(b)
+    cdef WorkerCounts* own = &w.counts[w.place]
+    cdef uint32_t i
+    mosq_count_put(&own.connections, b.clients.used)
+    mosq_count_put(&own.sessions, b.sessions.count)
+    for i in range(b.n_listeners if b.n_listeners < WORKER_LISTENERS_MAX else WORKER_LISTENERS_MAX):
+        mosq_count_put(&own.of_listener[i], b.listeners[i].n_connections)

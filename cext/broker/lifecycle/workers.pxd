@@ -1,0 +1,18 @@
+# The workers of a machine: a connection goes to the worker to which its client id belongs. See workers.pyx.
+from cext.base.view cimport View
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
+
+# Return PACKET_PENDING if the client id belongs to another worker: the connection goes there after the events of this turn, with all bytes that were
+# read, of which none may be used up. 0: it belongs here, or the broker is alone. END_REFUSED: it cannot go there.
+cdef int client_moves(Broker* b, Client* c, View client_id) noexcept nogil
+# Return whether this worker may assign the client id to a client.
+cdef bint id_is_own(Broker* b, View client_id) noexcept nogil
+# Parts of a turn. Return 1 if connections still wait to be passed on.
+cdef bint workers_pass(Broker* b) noexcept nogil
+cdef void workers_receive(Broker* b) noexcept nogil
+cdef void workers_door_due(void* broker) noexcept nogil     # callback of the reactor
+cdef int workers_start(Broker* b) noexcept nogil            # the loop starts; 0 or errno
+cdef void workers_free(Broker* b) noexcept nogil
+# Take two new stream sockets to a worker: out_fd is written to, in_fd is read from. The links of before are closed.
+cdef void worker_link(Broker* b, uint32_t place, int out_fd, int in_fd) noexcept nogil

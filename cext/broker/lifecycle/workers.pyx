@@ -1,0 +1,392 @@
+"""Pass a connection to the worker to which its client id belongs, and receive those of this worker. This module knows connections before their login.
+It does not know packets: CONNECT is handled by the worker that the client id names.
+
+    accepting worker:  CONNECT is read and valid -> client_moves -> (end of the turn's events) workers_pass: sendmsg with the descriptor
+    worker of the id:  workers_receive (where the loop accepts) -> a new client with all these bytes, which is handled in the next turn
+
+A keyed hash of the client id names the worker, so a client cannot choose it. All bytes that were read go along: CONNECT, and what the client has
+sent behind it; also the address that a proxy reported, and the state of WebSocket frames. Nothing was sent to the client yet, except the answer to
+an HTTP upgrade. The descriptor is closed here only after the other worker has got its own, so the client notices nothing.
+
+A door is one half of a pair of SOCK_SEQPACKET sockets. The parent keeps both halves open, so the connections that wait for a worker that has died
+are received by the process that follows it. A door that is full makes the connections wait here, as newcomers with their deadline and limits.
+
+Invariant: a client in state C_MOVING is not read from and has not answered. Cost: nothing for packets other than CONNECT.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, EMSGSIZE, ENOBUFS, errno
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from cext.base.buffer cimport buffer_take
+from cext.base.slab cimport SlabItem, slab_get
+from cext.base.view cimport View
+from cext.base.wheel cimport wheel_add, wheel_remove
+from cext.broker.core.bounds cimport WORK_ACCEPT
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport END_REFUSED, client_give, client_take
+from cext.broker.core.client_state cimport CF_DOOMED, CF_TRUSTED, C_ENDED, C_MOVING, Client
+from cext.broker.core.listener cimport Listener
+from cext.broker.core.newcomers cimport newcomer_add
+from cext.broker.core.pending_packet cimport PACKET_PENDING, names_take, owned_set, path_of, proxied_of
+from cext.broker.core.stats cimport REFUSED_MEMORY
+from cext.broker.core.workers cimport Door, WORKERS_MAX, Workers, worker_of_id, workers_of, workers_publish
+from cext.broker.lifecycle.accept cimport descriptor_below_limit, newcomer_grew, refuse_connection
+from cext.broker.lifecycle.session_lifecycle cimport client_end
+from cext.broker.persist.publication cimport memory_short
+from cext.net.conn cimport conn_close, conn_open, conn_resume
+from cext.net.conn_output cimport conn_flush
+from cext.net.conn_state cimport ACCEPTS_MAX, ARENA_BYTES, Address, CONN_CLOSED, CONN_MOVED, CONN_PAUSED, conn_unsent
+from cext.net.reactor cimport reactor_watch_door
+from cext.net.system cimport c_close, c_write, iovec
+from cext.net.web cimport WEB_OPEN, web_new
+from cext.net.websocket cimport WsDecoder
+
+cdef extern from "<sys/mman.h>" nogil:
+    int munmap(void* p, size_t n)
+
+cdef extern from * nogil:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <sys/socket.h>
+    #include <unistd.h>
+
+    extern int memfd_create(const char* name, unsigned int flags);
+
+    static ssize_t mosq_door_send(int door, struct iovec* iov, int n_iov, const int* fds, int n_fds) {
+        char control[CMSG_SPACE(2 * sizeof(int))] __attribute__((aligned(8)));
+        struct msghdr m;
+        struct cmsghdr* c;
+        memset(&m, 0, sizeof(m));
+        memset(control, 0, sizeof(control));
+        m.msg_iov = iov;
+        m.msg_iovlen = n_iov;
+        m.msg_control = control;
+        m.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        c = CMSG_FIRSTHDR(&m);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+        memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
+        return sendmsg(door, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+
+    /* fds has room for two; the caller owns those that are not -1. */
+    static ssize_t mosq_door_receive(int door, void* p, size_t n, int* fds) {
+        char control[CMSG_SPACE(2 * sizeof(int))] __attribute__((aligned(8)));
+        struct iovec iov = {p, n};
+        struct msghdr m;
+        struct cmsghdr* c;
+        ssize_t got;
+        memset(&m, 0, sizeof(m));
+        m.msg_iov = &iov;
+        m.msg_iovlen = 1;
+        m.msg_control = control;
+        m.msg_controllen = sizeof(control);
+        fds[0] = fds[1] = -1;
+        got = recvmsg(door, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (got < 0)
+            return got;
+        for (c = CMSG_FIRSTHDR(&m); c != NULL; c = CMSG_NXTHDR(&m, c))
+            if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+                memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
+        return got;
+    }
+    """
+    ssize_t mosq_door_send(int door, iovec* iov, int n_iov, const int* fds, int n_fds)
+    ssize_t mosq_door_receive(int door, void* p, size_t n, int* fds)
+    int memfd_create(const char* name, unsigned int flags)
+    unsigned int MFD_CLOEXEC
+    ssize_t pread(int fd, void* p, size_t n, long offset)
+
+cdef enum:
+    MOVE_INLINE_BYTES = 16 * 1024       # more input goes in a memory file: a message must fit into the socket's buffer
+    WAITING_FIRST = 16
+
+ctypedef struct Move:
+    # the head of a message: name of its certificate, socket path, and input follow, or are in the memory file
+    uint32_t listener                   # place in the list of listeners
+    uint32_t origin                     # and its identity there
+    uint32_t input_n
+    uint16_t proxied_n
+    uint16_t path_n
+    uint8_t in_file                     # 1: the second descriptor is the memory file
+    uint8_t is_web                      # 1: WebSocket frames, with the state `ws`
+    Address address
+    WsDecoder ws
+
+
+cdef bint id_is_own(Broker* b, View client_id) noexcept nogil:
+    cdef Workers* w = workers_of(b)
+    return w == NULL or worker_of_id(w, client_id) == w.place
+
+
+cdef int client_moves(Broker* b, Client* c, View client_id) noexcept nogil:
+    cdef Workers* w = workers_of(b)
+    cdef uint32_t to
+    if w == NULL or c.flags & CF_TRUSTED:
+        return 0
+    to = worker_of_id(w, client_id)
+    if to == w.place:
+        return 0
+    if c.conn.flags & CONN_MOVED or door_wait(&w.doors[to], c) != 0:
+        return END_REFUSED               # two workers disagree, during a reload; or there is no memory
+    w.waiting += 1
+    c.state = C_MOVING
+    c.conn.flags |= CONN_PAUSED
+    return PACKET_PENDING
+
+
+cdef int door_wait(Door* d, const Client* c) noexcept nogil:
+    """Append the client's handle to the ring. Returns -1 if there is no memory."""
+    cdef SlabItem* ring
+    cdef uint32_t i, cap
+    if d.tail - d.head == d.cap:
+        cap = 2 * d.cap if d.cap else WAITING_FIRST
+        ring = <SlabItem*>malloc(cap * sizeof(SlabItem))
+        if ring == NULL:
+            return -1
+        for i in range(d.tail - d.head):
+            ring[i] = d.waiting[(d.head + i) & (d.cap - 1)]
+        free(d.waiting)
+        d.waiting = ring
+        d.tail -= d.head
+        d.head = 0
+        d.cap = cap
+    d.waiting[d.tail & (d.cap - 1)] = c.slab
+    d.tail += 1
+    return 0
+
+
+# ---------------------------------------------------------------- to another worker
+
+cdef bint workers_pass(Broker* b) noexcept nogil:
+    cdef Workers* w = workers_of(b)
+    cdef uint32_t i
+    if w.waiting:
+        for i in range(w.n):
+            door_pass(b, w, &w.doors[i])
+    return w.waiting != 0
+
+
+cdef void door_pass(Broker* b, Workers* w, Door* d) noexcept nogil:
+    cdef SlabItem* handle
+    cdef Client* c
+    cdef int err
+    while d.head != d.tail:
+        handle = &d.waiting[d.head & (d.cap - 1)]
+        c = <Client*>slab_get(&b.clients, handle.index, handle.generation)
+        if c != NULL and c.state == C_MOVING and not c.flags & CF_DOOMED:
+            err = client_pass(b, c, d.fd)
+            if err == EAGAIN or err == ENOBUFS:
+                return
+            if err:
+                client_end(b, c, END_REFUSED)
+            else:
+                client_passed(b, c)
+        d.head += 1
+        w.waiting -= 1
+
+
+cdef void client_passed(Broker* b, Client* c) noexcept nogil:
+    """Forget a connection that another worker has now. The client is still connected, so there is no line about its end."""
+    c.state = C_ENDED
+    wheel_remove(&b.wheel, &c.timer)
+    conn_close(&b.reactor, &c.conn)
+
+
+cdef int client_pass(Broker* b, Client* c, int door) noexcept nogil:
+    """Send the connection through a door. Returns 0 or errno."""
+    cdef Move m
+    cdef iovec iov[4]
+    cdef View proxied = proxied_of(c), path = path_of(c)
+    cdef int fds[2]
+    cdef int n_fds = 1, n_iov = 4, i
+    cdef ssize_t sent
+    conn_flush(&b.reactor, &c.conn)              # the answer to an HTTP upgrade
+    if conn_unsent(&c.conn) or c.conn.flags & CONN_CLOSED:
+        return EMSGSIZE
+    memset(&m, 0, sizeof(Move))
+    while m.listener < b.n_listeners and b.listeners[m.listener] != c.listener:
+        m.listener += 1
+    m.origin = c.listener.origin
+    m.input_n = c.conn.in_len - c.conn.in_off
+    m.proxied_n = <uint16_t>proxied.n
+    m.path_n = <uint16_t>path.n
+    m.address = c.conn.address
+    if c.conn.web != NULL:
+        m.is_web = 1
+        m.ws = c.conn.web.parser.ws
+    iov[0].iov_base = &m
+    iov[0].iov_len = sizeof(Move)
+    iov[1].iov_base = <void*>proxied.p
+    iov[1].iov_len = proxied.n
+    iov[2].iov_base = <void*>path.p
+    iov[2].iov_len = path.n
+    iov[3].iov_base = c.conn.in_buf + c.conn.in_off
+    iov[3].iov_len = m.input_n
+    fds[0] = c.conn.fd
+    if m.input_n > MOVE_INLINE_BYTES:
+        fds[1] = input_file(<const uint8_t*>iov[3].iov_base, m.input_n)
+        if fds[1] < 0:
+            return errno
+        m.in_file = 1
+        n_iov = 3
+        n_fds = 2
+    sent = mosq_door_send(door, iov, n_iov, fds, n_fds)
+    i = errno if sent < 0 else 0
+    if n_fds == 2:
+        c_close(fds[1])
+    return EAGAIN if i == EINTR else i
+
+
+cdef int input_file(const uint8_t* p, uint32_t n) noexcept nogil:
+    """Return a memory file with the input, or -1 with errno."""
+    cdef int fd = memfd_create("mosq-input", MFD_CLOEXEC)
+    cdef ssize_t done
+    while n and fd >= 0:
+        done = c_write(fd, p, n)
+        if done <= 0:
+            c_close(fd)
+            return -1
+        p += done
+        n -= <uint32_t>done
+    return fd
+
+
+# ---------------------------------------------------------------- from another worker
+
+cdef void workers_door_due(void* broker) noexcept nogil:
+    workers_of(<Broker*>broker).door_due = 1
+
+
+cdef void workers_receive(Broker* b) noexcept nogil:
+    """Receive connections where the loop accepts, and publish the numbers of this worker."""
+    cdef Workers* w = workers_of(b)
+    cdef int fds[2]
+    cdef ssize_t got
+    cdef int i
+    if w.door_due:
+        w.door_due = 0
+        for i in range(ACCEPTS_MAX):
+            got = mosq_door_receive(w.doors[w.place].fd, b.reactor.arena, ARENA_BYTES, fds)
+            if got < 0:
+                break                    # the others, if it is EINTR, wait for the next turn
+            b.work += WORK_ACCEPT
+            if got >= <ssize_t>sizeof(Move) and fds[0] >= 0:
+                client_received(b, <const Move*>b.reactor.arena, <size_t>got, fds)
+            elif fds[0] >= 0:
+                c_close(fds[0])
+            if fds[1] >= 0:
+                c_close(fds[1])
+    workers_publish(b)
+
+
+cdef Listener* listener_of(Broker* b, const Move* m) noexcept nogil:
+    if m.listener < b.n_listeners and b.listeners[m.listener].origin == m.origin:
+        return b.listeners[m.listener]
+    return NULL
+
+
+cdef void client_received(Broker* b, const Move* m, size_t n, const int* fds) noexcept nogil:
+    """Make a client of a connection that another worker has accepted. The limits of connections were checked there."""
+    cdef Listener* listener = listener_of(b, m)
+    cdef int fd = descriptor_below_limit(b, fds[0])
+    cdef Client* c
+    if fd < 0:
+        return
+    if listener == NULL or n != sizeof(Move) + <size_t>m.proxied_n + m.path_n + (0 if m.in_file else m.input_n):
+        c_close(fd)                      # a reload has removed its listener
+        return
+    if memory_short(b, b.settings.memory_limit // 8):
+        refuse_connection(b, fd, &m.address, REFUSED_MEMORY, "memory_limit reached")
+        return
+    c = client_take(b)
+    if c == NULL or conn_open(&b.reactor, &c.conn, fd, &m.address) != 0:
+        if c != NULL:
+            client_give(b, c)
+        refuse_connection(b, fd, &m.address, REFUSED_MEMORY, "out of memory")
+        return
+    c.listener = listener
+    listener.n_connections += 1
+    c.conn.rx_ms = b.reactor.now_ms
+    c.conn.flags |= CONN_MOVED
+    newcomer_add(b, c)
+    wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
+    if client_fill(b, c, m, fds[1]) != 0:
+        client_end(b, c, END_REFUSED)
+        return
+    newcomer_grew(b, &c.conn)
+    conn_resume(&b.reactor, &c.conn)
+
+
+cdef int client_fill(Broker* b, Client* c, const Move* m, int file) noexcept nogil:
+    """Give the client its names, its input and the state of its WebSocket. Returns -1 if that fails."""
+    cdef const uint8_t* p = <const uint8_t*>m + sizeof(Move)
+    cdef View v
+    v.p = p
+    v.n = m.proxied_n
+    if v.n and (names_take(c) == NULL or owned_set(&c.names.proxied, v) != 0):
+        return -1
+    v.p = p + m.proxied_n
+    v.n = m.path_n
+    if v.n and (names_take(c) == NULL or owned_set(&c.names.path, v) != 0):
+        return -1
+    if m.is_web:
+        c.conn.web = web_new(0, NULL)
+        if c.conn.web == NULL:
+            return -1
+        c.conn.web.stage = WEB_OPEN
+        c.conn.web.parser.ws = m.ws
+    c.conn.in_buf = buffer_take(&b.reactor.buffers, m.input_n, &c.conn.in_cap)
+    if c.conn.in_buf == NULL:
+        return -1
+    c.conn.in_len = m.input_n
+    if not m.in_file:
+        memcpy(c.conn.in_buf, p + m.proxied_n + m.path_n, m.input_n)
+    elif file < 0 or pread(file, c.conn.in_buf, m.input_n, 0) != <ssize_t>m.input_n:
+        return -1
+    return 0
+
+
+# ---------------------------------------------------------------- start, links, end
+
+cdef int workers_start(Broker* b) noexcept nogil:
+    cdef Workers* w = workers_of(b)
+    if w == NULL:
+        return 0
+    w.door_due = 1                       # what came while this worker was not there
+    workers_publish(b)
+    return reactor_watch_door(&b.reactor, w.doors[w.place].fd)
+
+
+cdef void worker_link(Broker* b, uint32_t place, int out_fd, int in_fd) noexcept nogil:
+    """The link protocol (docs/adr/0023-links-between-workers.md) begins here: a new pair of sockets means a new connection in both directions. Until
+    then the sockets are only kept."""
+    cdef Workers* w = workers_of(b)
+    if w.links[place].out_fd >= 0:
+        c_close(w.links[place].out_fd)
+    if w.links[place].in_fd >= 0:
+        c_close(w.links[place].in_fd)
+    w.links[place].out_fd = out_fd
+    w.links[place].in_fd = in_fd
+
+
+cdef void workers_free(Broker* b) noexcept nogil:
+    cdef Workers* w = workers_of(b)
+    cdef uint32_t i
+    if w == NULL:
+        return
+    for i in range(w.n):
+        free(w.doors[i].waiting)
+        c_close(w.doors[i].fd)
+        worker_link(b, i, -1, -1)
+    if w.counts != NULL:
+        munmap(w.counts, WORKERS_MAX * sizeof(w.counts[0]))
+    free(w)
+    b.workers = NULL

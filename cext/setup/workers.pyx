@@ -1,0 +1,53 @@
+"""Make a broker one of several workers: from the descriptors of the parent to the struct. This module knows their number and order. It does not know
+how a connection is passed on."""
+
+import os
+
+from libc.errno cimport errno
+from libc.stdlib cimport calloc
+from libc.string cimport memcpy
+
+from cext.base.hash cimport HashKey
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.workers cimport WORKERS_MAX, WORKER_LISTENERS_MAX, WorkerCounts, Workers
+from cext.broker.lifecycle.workers cimport workers_free
+
+cdef extern from "<sys/mman.h>":
+    void* mmap(void* p, size_t n, int protection, int flags, int fd, long offset)
+    int PROT_READ, PROT_WRITE, MAP_SHARED
+    void* MAP_FAILED
+
+
+def counts_bytes():
+    """Return (bytes of the memory for counts, bytes of the part of each worker in it)."""
+    return WORKERS_MAX * sizeof(WorkerCounts), sizeof(WorkerCounts)
+
+
+def workers_new(size_t broker, int place, bytes key, list doors, int counts_fd):
+    """See Engine.join. Raise ValueError and OSError."""
+    cdef Broker* b = <Broker*>broker
+    cdef Workers* w
+    cdef int i
+    if not 0 <= place < len(doors) <= WORKERS_MAX or len(key) != sizeof(HashKey) or b.workers != NULL:
+        raise ValueError(f"not a worker: place {place} of {len(doors)}")
+    if b.n_listeners > WORKER_LISTENERS_MAX:
+        raise ValueError(f"workers can have {WORKER_LISTENERS_MAX} listeners, these are {b.n_listeners}")
+    w = <Workers*>calloc(1, sizeof(Workers))
+    if w == NULL:
+        raise MemoryError
+    b.workers = w
+    w.place = place
+    w.n = <int>len(doors)
+    memcpy(&w.key, <const char*>key, sizeof(HashKey))
+    for i in range(WORKERS_MAX):
+        w.doors[i].fd = w.links[i].out_fd = w.links[i].in_fd = -1
+    try:
+        w.counts = <WorkerCounts*>mmap(NULL, WORKERS_MAX * sizeof(WorkerCounts), PROT_READ | PROT_WRITE, MAP_SHARED, counts_fd, 0)
+        if w.counts == <WorkerCounts*>MAP_FAILED:
+            w.counts = NULL
+            raise OSError(errno, os.strerror(errno))
+        for i, fd in enumerate(doors):
+            w.doors[i].fd = os.dup(fd)
+    except BaseException:
+        workers_free(b)
+        raise

@@ -1,0 +1,101 @@
+"""The part of a worker's control plane that a broker which is alone does not have: what the parent gave it, and the
+parent's messages. Knows no other worker, apart from the sockets to it.
+
+A reload has two steps. At `check` the worker reads and prepares everything that can fail, and reports the result; from
+then on it holds new clients. At `apply` it puts it into force, at `drop` it forgets it.
+"""
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.engine import Engine
+    from mosq.server.channel import Channel, Message
+    from mosq.server.control import Control
+    from mosq.server.reload import Prepared
+
+
+class Given:
+    """The descriptors and secrets that all workers get from the parent."""
+
+    def __init__(self, key: bytes, doors: list[int], counts_fd: int, sockets: list[list[int]]) -> None:
+        self.key = key                  # names the worker of a client id
+        self.doors = doors              # sockets to each worker, to pass connections on
+        self.counts_fd = counts_fd      # memory for counts
+        self.sockets = sockets          # for each listener: descriptors that listen
+
+
+class Worker:
+    """One of several workers. `place`: from 0; `receiving`: its own door, to receive from."""
+
+    def __init__(self, place: int, channel: "Channel", given: Given, receiving: int) -> None:
+        self.channel = channel
+        self._place, self._given, self._receiving = place, given, receiving
+        self._prepared: Prepared | None = None
+
+    def open(self, engine: "Engine") -> None:
+        """Make the engine a worker, and let it accept on the shared sockets. Raises OSError."""
+        doors = list(self._given.doors)
+        doors[self._place] = self._receiving
+        engine.join(self._place, self._given.key, doors, self._given.counts_fd)
+        engine.open(self._given.sockets)
+
+    def ready(self) -> None:
+        """Report that clients are served."""
+        self.channel.send({"is": "ready"})
+
+    def alive(self) -> None:
+        """Report that both planes work."""
+        self.channel.send({"is": "alive"})
+
+    def serve(self, control: "Control") -> bool:
+        """Do what the parent asks for. Return False if the parent is gone: then the worker must end too."""
+        for message, fds in self.channel.receive():
+            self._do(control, message, fds)
+        return not self.channel.closed
+
+    def _do(self, control: "Control", message: "Message", fds: list[int]) -> None:
+        what = message.get("do")
+        if what == "link" and len(fds) == 2:
+            try:
+                control.engine.link(message["peer"], *fds)
+            except RuntimeError:
+                pass                    # the loop ends
+            return
+        for fd in fds:
+            os.close(fd)
+        if what == "check":
+            self._check(control)
+        elif what == "apply":
+            self._end(control, True)
+        elif what == "drop":
+            self._end(control, False)
+
+    def _check(self, control: "Control") -> None:
+        from mosq.server.channel import ERROR_CHARACTERS_MAX
+        from mosq.server.reload import Prepared, RefusedError
+        from mosq.server.signals import Stopped
+
+        self._end(control, False)
+        assert control.load is not None
+        control.engine.hold_connects(True)
+        answer: Message = {"is": "checked", "status": 0, "error": ""}
+        try:
+            self._prepared = Prepared(control, control.load)
+        except Stopped:
+            return                      # the main thread stops the broker next
+        except RefusedError as refused:
+            answer.update(status=refused.status, error=str(refused)[:ERROR_CHARACTERS_MAX])
+            control.engine.hold_connects(False)
+        self.channel.send(answer)
+
+    def _end(self, control: "Control", apply: bool) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            return
+        if not apply:
+            prepared.drop()
+        else:
+            prepared.apply()            # if it fails, this worker ends, and another one begins with the new configuration
+            control.reloaded()
+        control.engine.hold_connects(False)

@@ -1,0 +1,418 @@
+"""The parent of the workers (`cluster_local N`). It reads the configuration, opens the listening sockets, writes the pid
+file, starts the workers, and watches them. It never reads a byte of a client.
+
+    check -> listen -> pid file -> worker 1 -> the other workers -> watch ... SIGTERM or SIGINT -> stop all -> exit 0
+                                                                      |
+            SIGHUP: round.py   a worker ended or is silent: start again   SIGUSR1, SIGUSR2, SIGRTMIN: to all workers
+
+A worker is a fork without exec. It has the configuration, the sockets and the modules in memory already, so it starts
+again at once, and the memory of the modules is shared. The price is that the parent must have no thread: a thread could
+hold a lock at the fork. So its log has none (log/destinations.py:Direct), and it waits for nothing but poll.
+
+Rights: a parent that root has started acts as the broker's user, and keeps root as its saved user id, which only a new
+worker uses: it must read again what the first one has read as root, such as keys, and then gives these rights up.
+"""
+
+import gc
+import os
+import select
+import signal
+import time
+
+from mosq.config.change import changes
+from mosq.config.errors import ConfigError
+from mosq.config.options import RESTART
+from mosq.engine import close_sockets, counts_bytes, sockets_of
+from mosq.log.log import log_of
+from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
+from mosq.server import process, signals, systemd
+from mosq.server.channel import channel_pair
+from mosq.server.control import EXIT_CANNOT_START, EXIT_CONFIG, EXIT_OK, CannotStartError, report_start, report_user, serve
+from mosq.server.opening import opening_lines, reachable
+from mosq.server.reload import address_of, reason_of, refuse, report_applied
+from mosq.server.settings import engine_listeners, log_mask
+from mosq.server.worker import Given, Worker
+from mosq.server.workers.identity import name_process
+from mosq.server.workers.place import key_of
+from mosq.server.workers.round import Round
+from mosq.server.workers.slot import Slot
+from mosq.server.workers.terms import check_terms, not_shared, of_worker
+from mosq.version import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from collections.abc import Callable
+
+    from mosq.config.model import Config
+    from mosq.server.channel import Channel, Message
+    from mosq.server.signals import Signals
+
+TURN_S = 1.0                    # the longest wait
+STOP_S = 3.0                    # from SIGTERM to SIGKILL; a worker needs less than one second
+PARENT_NAME = "mosq"
+
+
+def serve_workers(config: "Config", *, taken: "Signals", quiet: bool = False, verbose: bool = False,
+                  background: bool = False, load: "Callable[[], Config]") -> int:
+    """Run the parent and its workers until they are stopped; return the exit status."""
+    parent = Parent(config, taken, quiet, verbose, load)
+    try:
+        parent.prepare()
+        in_background = process.Background() if background else None
+        process.room_for_descriptors()
+        taken.defer()
+        parent.listen()
+        return parent.run(in_background)
+    except signals.Stopped:
+        return EXIT_OK
+    except CannotStartError as error:
+        parent.log.flush()
+        os.write(2, f"{error.text}\n".encode("utf-8", "backslashreplace") if error.text else b"")
+        return error.status
+    finally:
+        parent.close()
+
+
+class Parent:
+    """The parent of the workers of one broker."""
+
+    given: Given
+
+    def __init__(self, config: "Config", taken: "Signals", quiet: bool, verbose: bool,
+                 load: "Callable[[], Config]") -> None:
+        self.config, self.signals, self._load = config, taken, load
+        self._quiet, self._verbose = quiet, verbose
+        self.log = log_of(config, log_mask(config, quiet, verbose), threads=False)
+        self.slots = [Slot(place) for place in range(config.cluster_local)]
+        self._round: Round | None = None
+        self._again = False             # SIGHUP came during a round
+        self._user: process.Account | None = None
+        self._acting = process.Acting(None)
+        self._sockets: list[list[_socket.socket]] = []
+        self._receiving: list[int] = []     # for each worker: the half of its door from which it receives
+        self._pid_file: str | None = None
+        self._status = EXIT_OK
+
+    # ---- start
+
+    def prepare(self) -> None:
+        """Check the configuration and open the log. Raises CannotStartError."""
+        try:
+            check_terms(self.config)
+            self._user = process.find_account(self.config.user)
+            process.set_umask()
+            with process.Acting(self._user):
+                wrong = self.log.open()
+            for text in wrong:
+                os.write(2, f"Error: {text}\n".encode("utf-8", "backslashreplace"))
+        except ConfigError as error:
+            raise CannotStartError(str(error), EXIT_CONFIG) from None
+        except LookupError as error:
+            raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
+        except (OSError, ValueError) as error:
+            raise CannotStartError(f"Error: {reason_of(error)}") from None
+
+    def listen(self) -> None:
+        """Open what all workers share, write the pid file, and give up root's rights. Raises CannotStartError."""
+        report_start(self.log, self.config)
+        for text in not_shared():
+            self.log.report(WARNING, f"Warning: {text}")
+        self.log.release()
+        try:
+            with process.Acting(self._user):
+                key = key_of(self.config)
+            for spec in engine_listeners(reachable(self.config)):
+                self._sockets.append(sockets_of(spec, self.config.set_tcp_nodelay))
+            for listener in self.config.listeners:
+                for line in opening_lines(listener):
+                    self.log.report(INFORMATION, line)
+            self.given = self._shared(key)
+            self._settle()
+        except OSError as error:
+            raise CannotStartError(f"Error: {reason_of(error)}") from None
+
+    def _shared(self, key: bytes) -> Given:
+        import _socket
+
+        doors = []
+        for _ in self.slots:
+            one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+            doors.append(one.detach())
+            self._receiving.append(other.detach())
+        counts_fd = os.memfd_create("mosq-counts", os.MFD_CLOEXEC)
+        os.ftruncate(counts_fd, counts_bytes()[0])
+        return Given(key, doors, counts_fd, [[one.fileno() for one in opened] for opened in self._sockets])
+
+    def _settle(self) -> None:
+        if self.config.pid_file is not None:
+            try:
+                process.write_pid_file(self.config.pid_file)
+            except OSError as error:
+                raise OSError(f"Unable to write pid file {self.config.pid_file}: {error.strerror}") from None
+            self._pid_file = self.config.pid_file
+        name_process(PARENT_NAME, arguments=False)
+        if self._user is not None:
+            for listener in self.config.listeners:
+                if listener.path is not None:
+                    os.chown(listener.path, self._user.uid, self._user.gid, follow_symlinks=False)
+        self._acting = process.Acting(self._user)
+        self._acting.__enter__()
+        report_user(self.log, self._user)
+        gc.freeze()                     # objects of before the first fork stay in shared memory
+
+    def _fork(self, slot: Slot) -> None:
+        own, theirs = channel_pair()
+        before = signals.block_all()    # a signal must not reach the new process before it has its own handlers
+        try:
+            pid = os.fork()
+            if pid == 0:
+                own.close()
+                self._become_worker(slot.place, theirs, before)
+        finally:
+            signals.unblock(before)
+        theirs.close()
+        slot.began(pid, own, time.monotonic())
+
+    def _become_worker(self, place: int, channel: "Channel", before: "set[int]") -> None:
+        """Be a worker until its end. Never returns."""
+        status = EXIT_CANNOT_START
+        try:
+            self._acting.__exit__(None, None, None)
+            name_process(f"mosq: worker {place + 1}", arguments=True)
+            for slot in self.slots:
+                if slot.channel is not None:
+                    slot.channel.close()
+            os.close(self.signals.read_fd)
+            os.close(self.signals.write_fd)
+            for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC"):
+                os.environ.pop(name, None)
+            status = self._serve_as(place, channel, before)
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else EXIT_CANNOT_START
+        except BaseException:
+            import traceback
+
+            os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
+        finally:
+            os._exit(status)
+
+    def _serve_as(self, place: int, channel: "Channel", before: "set[int]") -> int:
+        count = self.config.cluster_local
+
+        def load() -> "Config":
+            config = self._load()
+            config.cluster_local = count        # a change takes effect at the next start
+            return of_worker(config, place + 1)
+
+        with signals.Signals() as taken:
+            # a reload is decided by the parent: all workers, or none
+            signal.signal(signals.RELOAD, signal.SIG_IGN)
+            signals.unblock(before)
+            return serve(of_worker(reachable(self.config), place + 1), taken=taken, quiet=self._quiet,
+                         verbose=self._verbose, load=load,
+                         worker=Worker(place, channel, self.given, self._receiving[place]))
+
+    # ---- run
+
+    def run(self, in_background: "process.Background | None") -> int:
+        """Start the workers, and watch them until a signal ends them; return the exit status."""
+        # worker 1 first: what is wrong with the configuration is reported once
+        if not self._start(self.slots[:1]) or not self._start(self.slots[1:]):
+            return self._stop()
+        self.log.report(INFORMATION, f"{len(self.slots)} workers serve the clients.")
+        self.log.report(INFORMATION, f"mosq version {VERSION} running")
+        if in_background is not None:
+            in_background.ready()
+        systemd.notify("READY=1")
+        ping_s = (systemd.watchdog_s() or 0.0) / 3
+        pinged_s = 0.0
+        while self._turn():
+            if ping_s and time.monotonic() >= pinged_s + ping_s:
+                pinged_s = time.monotonic()
+                systemd.notify("WATCHDOG=1")
+        systemd.notify("STOPPING=1")
+        return self._stop()
+
+    def _start(self, slots: list[Slot]) -> bool:
+        """Start workers, and wait until they serve clients. Return False if a signal asks for the stop. Raises
+        CannotStartError if one of them ends: it has reported why."""
+        for slot in slots:
+            self._fork(slot)
+        while not all(slot.ready for slot in slots):
+            if not self._turn(starting=True):
+                return False
+            failed = next((slot for slot in self.slots if slot.status is not None), None)
+            if failed is not None:
+                self._stop()
+                raise CannotStartError("", max(failed.status or 0, EXIT_CANNOT_START))
+        return True
+
+    def _turn(self, starting: bool = False) -> bool:
+        """Wait for one event, and serve all that is due. Return False if the broker shall stop."""
+        poll = select.poll()
+        poll.register(self.signals.read_fd, select.POLLIN)
+        for slot in self.slots:
+            if slot.channel is not None:
+                poll.register(slot.channel.fileno(), select.POLLIN)
+        before_s = time.monotonic()
+        poll.poll(1000 * self._wait_s(before_s))
+        now_s = time.monotonic()
+        if now_s - before_s > TURN_S + self.config.cluster_watchdog / 2:
+            for slot in self.slots:     # this process was stopped, or the machine is very busy: nobody was late
+                slot.seen_s = now_s
+        for slot in self.slots:
+            self._receive(slot, now_s)
+        for slot in self.slots:
+            self._look(slot, now_s, starting)
+        self._decide(now_s)
+        return self._signals()
+
+    def _wait_s(self, now_s: float) -> float:
+        due = [slot.due_s for slot in self.slots if slot.due_s is not None and self._round is None]
+        return max(0.0, min([TURN_S, *(one - now_s for one in due)]))
+
+    def _receive(self, slot: Slot, now_s: float) -> None:
+        for message, _ in slot.channel.receive() if slot.channel is not None else ():
+            slot.seen_s = now_s
+            if message["is"] == "ready":
+                self._link(slot)
+                slot.ready = True
+            elif message["is"] == "checked" and self._round is not None:
+                self._round.answered(slot, message)
+
+    def _link(self, slot: Slot) -> None:
+        """Connect a worker with each of those that are ready: one stream socket for each direction. A worker that was
+        started again gets new ones, and so do its peers."""
+        import _socket
+
+        for other in self.slots:
+            if not other.ready or other is slot or other.channel is None or slot.channel is None:
+                continue
+            pairs = [_socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK) for _ in range(2)]
+            (out, their_in), (back, their_out) = pairs
+            slot.channel.send({"do": "link", "peer": other.place}, [out.fileno(), back.fileno()])
+            other.channel.send({"do": "link", "peer": slot.place}, [their_out.fileno(), their_in.fileno()])
+            for pair in pairs:
+                for one in pair:
+                    one.close()
+
+    def _look(self, slot: Slot, now_s: float, starting: bool) -> None:
+        """Start a worker that is due, kill one that is silent, and note the end of one."""
+        if slot.due_s is not None and now_s >= slot.due_s and self._round is None:
+            self._fork(slot)
+        elif slot.ready and now_s - slot.seen_s > self.config.cluster_watchdog:
+            self.log.report(ERROR, f"Error: {slot.name} (process {slot.pid}) has given no sign of life for "
+                                   f"{self.config.cluster_watchdog} seconds, and is killed.")
+            slot.kill(signal.SIGKILL)
+            slot.seen_s = now_s
+        ended = slot.reap()
+        if ended is None:
+            return
+        self._clear_counts(slot)
+        if self._round is not None:
+            self._round.lost(slot)
+        if not starting:
+            pause_s = slot.wait_s(now_s)
+            self.log.report(ERROR, f"Error: {ended}. It is started again in {pause_s:g} seconds.")
+
+    def _clear_counts(self, slot: Slot) -> None:
+        """The connections of a worker that has ended count no more."""
+        size = counts_bytes()[1]
+        os.pwrite(self.given.counts_fd, bytes(size), slot.place * size)
+
+    # ---- signals
+
+    def _signals(self) -> bool:
+        for number in self.signals.taken():
+            if number in signals.STOP:
+                return False
+            if number == signals.RELOAD:
+                self._reload()
+            elif number in (signals.SAVE, signals.PRINT_TREES, signals.REOPEN_LOG):
+                for slot in self.slots:
+                    if slot.ready:      # before, the signals would have no effect
+                        slot.kill(number)
+                if number == signals.REOPEN_LOG:
+                    self.log.reopen()
+        return self._status == EXIT_OK
+
+    def _reload(self) -> None:
+        if self._round is not None:
+            self._again = True
+            return
+        systemd.reloading()
+        self.log.report(INFORMATION, "Reloading config.")
+        try:
+            with self.signals.reading:
+                config = reachable(self._load())
+            config.cluster_local, wanted = self.config.cluster_local, config.cluster_local
+            check_terms(config)
+            if [*map(address_of, config.listeners)] != [*map(address_of, self.config.listeners)]:
+                raise ConfigError("With workers, a reload cannot add, remove or move a listener yet. Restart mosq.")
+            if wanted != config.cluster_local:
+                config.warnings.append("'cluster_local' has changed; the change takes effect at the next start.")
+        except signals.Stopped:
+            return                      # the signal is in the pipe
+        except Exception as error:
+            refuse(self.log, reason_of(error), 0)
+            systemd.notify("READY=1")
+            return
+        self._round = Round(config, self.slots, time.monotonic())
+
+    def _decide(self, now_s: float) -> None:
+        current = self._round
+        if current is None or not current.over(now_s):
+            return
+        self._round = None
+        if current.error:
+            self._status = refuse(self.log, current.error, current.status)
+        else:
+            self._apply(current.config)
+        systemd.notify("READY=1")
+        if self._again:
+            self._again = False
+            self._reload()
+
+    def _apply(self, config: "Config") -> None:
+        old, self.config = self.config, config
+        restart_options = [change.option for change in changes(old, config) if change.reload == RESTART]
+        try:
+            self.log.change(config, log_mask(config, self._quiet, self._verbose), self.log.prepare(config))
+        except (OSError, ImportError) as error:
+            self.log.report(ERROR, f"Error: {reason_of(error)}")        # the workers have opened it before
+        report_applied(self.log, old, config, restart_options)
+
+    # ---- stop
+
+    def _stop(self) -> int:
+        """End all workers; return the exit status."""
+        until_s = time.monotonic() + STOP_S
+        for slot in self.slots:
+            slot.due_s = None
+            slot.kill(signal.SIGTERM)
+        while any(slot.pid for slot in self.slots):
+            poll = select.poll()
+            for slot in self.slots:
+                if slot.channel is not None:
+                    poll.register(slot.channel.fileno(), select.POLLIN)
+            poll.poll(20)
+            for slot in self.slots:
+                if slot.channel is not None:
+                    slot.channel.receive()
+                if slot.pid and time.monotonic() >= until_s:
+                    self.log.report(ERROR, f"Error: {slot.name} did not stop in time, and is killed.")
+                    slot.kill(signal.SIGKILL)
+                slot.reap()
+        self.log.report(INFORMATION, f"mosq version {VERSION} terminating")
+        return self._status
+
+    def close(self) -> None:
+        """Close the listening sockets, and remove the pid file if this process wrote it."""
+        for slot in self.slots:
+            slot.kill(signal.SIGKILL)   # only after an error of the parent itself
+        for opened in self._sockets:
+            close_sockets(opened)
+        if self._pid_file is not None:
+            process.remove_pid_file(self._pid_file)
+        self.log.flush()

@@ -1,0 +1,50 @@
+"""A reload of all workers: every worker checks the configuration, then all apply it, or none. Knows messages, not what a
+configuration contains."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mosq.config.model import Config
+    from mosq.server.channel import Message
+    from mosq.server.workers.slot import Slot
+
+LIMIT_S = 30.0                  # a file that never ends must not keep the parent from starting workers again
+
+
+class Round:
+    """One reload, from `check` to the decision. The workers that take part are those that serve clients at its begin;
+    no worker starts while it runs."""
+
+    def __init__(self, config: "Config", slots: "Iterable[Slot]", now_s: float) -> None:
+        self.config, self.limit_s = config, now_s + LIMIT_S
+        self.error, self.status = "", 0
+        self._slots = [slot for slot in slots if slot.ready]
+        self._open = {slot.place for slot in self._slots}
+        self._send("check")
+
+    def _send(self, what: str) -> None:
+        for slot in self._slots:
+            if slot.channel is not None:
+                slot.channel.send({"do": what})
+
+    def answered(self, slot: "Slot", message: "Message") -> None:
+        """Take the answer of a worker."""
+        self._open.discard(slot.place)
+        if message["error"] and not self.error:
+            self.error, self.status = f"{slot.name}: {message['error']}", message["status"]
+
+    def lost(self, slot: "Slot") -> None:
+        """Note that a worker has ended, which may have to do with the new configuration."""
+        if slot.place in self._open:
+            self._open.discard(slot.place)
+            self.error = self.error or f"{slot.name} has ended"
+
+    def over(self, now_s: float) -> bool:
+        """Return whether there is a decision; then the workers have received it."""
+        if self._open and now_s < self.limit_s and not self.error:
+            return False
+        if self._open and not self.error:
+            self.error = f"Worker {min(self._open) + 1} did not answer within {LIMIT_S:.0f} seconds"
+        self._send("drop" if self.error else "apply")
+        return True

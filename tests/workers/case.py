@@ -1,0 +1,106 @@
+"""Run a broker with several workers, and find out which of them has a connection."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.harness.broker import Broker
+from tests.harness.packets import Connack, Connect
+from tests.harness.wire import Wire
+
+WAIT_S = 20.0
+CONFIG = "cluster_local {n}\nuser root\n"
+
+
+def until(what: Callable[[], object], why: Callable[[], str] = str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not what():
+        assert time.monotonic() < deadline, why()
+        time.sleep(0.005)
+
+
+class Workers(Broker):
+    """A broker with workers; `n` of them."""
+
+    def __init__(self, n: int, config: str = "", files: dict[str, str] | None = None) -> None:
+        super().__init__(CONFIG.format(n=n) + config, files)
+        self.opened: list[Wire] = []
+        self.named = 0
+
+    def pids(self) -> dict[int, int]:
+        """Return the process of each worker, by its number."""
+        assert self.process is not None
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                name, rest = (entry / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+            except (OSError, IndexError):
+                continue
+            match = re.fullmatch(r"mosq: worker (\d+)", name)
+            if match and int(rest.split()[1]) == self.process.pid and rest.split()[0] != "Z":
+                found[int(match[1])] = int(entry.name)
+        return found
+
+    def holder(self, client: Wire) -> int:
+        """Return the number of the worker that has the client's connection."""
+        sock = client.sock
+        port = getattr(sock, "sock", sock).getsockname()[1]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            if int(fields[1][-4:], 16) == self.port and int(fields[2][-4:], 16) == port:
+                return next(number for number, pid in self.pids().items() if f"socket:[{fields[9]}]" in sockets(pid))
+        raise AssertionError("there is no such connection")
+
+    def kill(self, number: int, by: int = signal.SIGKILL) -> int:
+        """Send a signal to a worker; return its process."""
+        pid = self.pids()[number]
+        os.kill(pid, by)
+        return pid
+
+    def wait_log(self, text: str, times: int = 1) -> None:
+        until(lambda: self.log().count(text) >= times, self.log)
+
+    def connect(self, client_id: str, level: int = 5, **how: object) -> Wire:
+        """Connect a client, which must be accepted."""
+        client = Wire(self.port, level)
+        self.opened.append(client)
+        client.send(Connect(client_id, **how))      # type: ignore[arg-type]
+        accepted(client)
+        return client
+
+    def id_on(self, number: int, prefix: str = "id") -> str:
+        """Return a client id that belongs to this worker."""
+        for _ in range(1000):
+            self.named += 1
+            client = self.connect(f"{prefix}{self.named}")
+            at = self.holder(client)
+            client.close()
+            if at == number:
+                return f"{prefix}{self.named}"
+        raise AssertionError("no client id belongs to this worker")
+
+    def close(self) -> None:
+        for client in self.opened:
+            client.close()
+        super().close()
+
+
+def accepted(client: Wire) -> Connack:
+    answer = client.read_packet()
+    assert isinstance(answer, Connack) and answer.rc == 0, answer
+    return answer
+
+
+def sockets(pid: int) -> set[str]:
+    found = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found.add(os.readlink(entry))
+        except OSError:
+            continue
+    return found

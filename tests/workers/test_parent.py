@@ -1,0 +1,280 @@
+"""Test the parent: names, exit statuses, signals, and what happens when a worker dies or stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.harness.broker import Broker, command, free_port
+from tests.harness.packets import Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
+from tests.harness.properties import P
+from tests.harness.wire import Wire
+from tests.workers.case import Workers, until
+
+NOT_AUTHORIZED = 0x87
+STORE = "persistence true\npersistence_location {dir}/\n"
+SESSION = ((P.SESSION_EXPIRY, 600),)
+
+
+def pinged(client: Wire) -> None:
+    client.send(Pingreq())
+    client.expect_packet(Pingresp())
+
+
+def subscribed(client: Wire, topic: str, qos: int = 1) -> None:
+    client.send(Subscribe(3, ((topic, qos),)))
+    assert isinstance(client.read_packet(), Suback)
+
+
+def acknowledged(client: Wire, topic: str, payload: bytes = b"x") -> int:
+    client.send(Publish(topic, payload, 1, 4))
+    answer = client.read_packet()
+    assert isinstance(answer, Puback), answer
+    return answer.rc
+
+
+def test_processes_have_names_and_one_pid_file() -> None:
+    with Workers(2, "pid_file {dir}/pid\n") as broker:
+        assert broker.process is not None
+        assert (broker.dir / "pid").read_text() == str(broker.process.pid)
+        assert Path(f"/proc/{broker.process.pid}/comm").read_text() == "mosq\n"
+        for number, pid in broker.pids().items():
+            assert Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0") == f"mosq: worker {number}".encode()
+        pids = broker.pids()
+        assert set(pids) == {1, 2}
+        began = time.monotonic()
+        assert broker.stop() == 0
+        assert time.monotonic() - began < 5
+        assert not (broker.dir / "pid").exists()
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids.values())
+
+
+def test_there_may_be_more_workers_than_cores() -> None:
+    with Workers(9) as broker:
+        assert len(broker.pids()) == 9
+        held = {broker.holder(broker.connect(f"many{i}")) for i in range(60)}
+        assert len(held) > 4
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_killed_worker_comes_back_with_its_sessions(number: int) -> None:
+    with Workers(2, STORE) as broker:
+        name, other = broker.id_on(number), broker.id_on(3 - number)
+        durable = broker.connect(name, clean=True, props=SESSION)
+        subscribed(durable, "kept/#")
+        durable.close()
+        publisher = broker.connect(broker.id_on(number, "pub"))
+        assert acknowledged(publisher, "kept/1", b"before") == 0
+        witness = broker.connect(other)
+        gone = broker.kill(number)
+        began = time.monotonic()
+        pinged(witness)                             # the other worker serves
+        back = broker.connect(name, clean=False, props=SESSION)     # waits until the worker is there again
+        assert time.monotonic() - began < 2 + 8     # 2 s on a quiet machine
+        got = back.read_packet()
+        assert isinstance(got, Publish) and got.payload == b"before"
+        assert broker.holder(back) == number
+        assert broker.pids()[number] != gone
+        broker.wait_log(f"Error: Worker {number} (process {gone}) was ended by signal 9. It is started again in 0.1 seconds.")
+        pinged(witness)
+        publisher.expect_closed()
+        for client in (publisher, witness, back):
+            client.close()
+
+
+def test_connections_that_wait_for_a_dead_worker_are_received_by_the_next() -> None:
+    with Workers(2) as broker:
+        name = broker.id_on(2)
+        broker.kill(2)
+        clients = [broker.connect(name) for _ in range(3)]
+        pinged(clients[-1])
+        for client in clients:
+            client.close()
+
+
+def test_the_pause_before_a_restart_grows() -> None:
+    with Workers(2) as broker:
+        for pause, times in (("0.1", 1), ("0.2", 2), ("0.4", 3)):
+            until(lambda: 1 in broker.pids(), broker.log)
+            until(lambda times=times: f"Worker {1}" is not None and len(broker.pids()) == 2, broker.log)
+            broker.kill(1)
+            broker.wait_log("was ended by signal 9", times)
+            assert f"It is started again in {pause} seconds." in broker.log()
+
+
+def test_a_stopped_worker_is_killed_and_started_again() -> None:
+    with Workers(2, "cluster_watchdog 1\n") as broker:
+        name, other = broker.id_on(2), broker.id_on(1)
+        witness = broker.connect(other)
+        before = broker.kill(2, signal.SIGSTOP)
+        pinged(witness)
+        broker.wait_log(f"Error: Worker 2 (process {before}) has given no sign of life for 1 seconds, and is killed.")
+        back = broker.connect(name)
+        assert broker.holder(back) == 2 and broker.pids()[2] != before
+        pinged(witness)
+        for client in (back, witness):
+            client.close()
+
+
+def test_workers_end_when_their_parent_is_killed() -> None:
+    with Workers(2) as broker:
+        pids = broker.pids()
+        assert broker.process is not None
+        broker.process.kill()
+        broker.process.wait()
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids.values()))
+
+
+# ---------------------------------------------------------------- signals
+
+def test_sighup_changes_all_workers() -> None:
+    with Workers(2, "acl_file {dir}/acl\n", {"acl": "topic readwrite old\n"}) as broker:
+        clients = [broker.connect(broker.id_on(number)) for number in (1, 2)]
+        assert [acknowledged(client, "new") for client in clients] == [NOT_AUTHORIZED] * 2
+        (broker.dir / "acl").write_text("topic readwrite new\n")
+        broker.config.write_text(broker.config.read_text() + "retry_interval 1\n")
+        broker.send_signal(signal.SIGHUP)
+        broker.wait_log("'retry_interval' option")
+        until(lambda: [acknowledged(client, "new") in (0, 0x10) for client in clients] == [True, True], broker.log)
+        assert broker.log().count("Reloading config.") == broker.log().count("'retry_interval' option") == 1
+        for client in clients:
+            client.close()
+
+
+def test_sighup_that_a_worker_cannot_read_changes_none() -> None:
+    with Workers(2, "acl_file {dir}/acl\n", {"acl": "topic readwrite old\n"}) as broker:
+        clients = [broker.connect(broker.id_on(number)) for number in (1, 2)]
+        (broker.dir / "acl").write_text("nonsense\n")
+        broker.send_signal(signal.SIGHUP)
+        broker.wait_log("Error: The configuration was not reloaded, the old one stays in force: Worker ")
+        assert [acknowledged(client, "old") in (0, 0x10) for client in clients] == [True, True]
+        pinged(broker.connect("later"))
+        for client in clients:
+            client.close()
+
+
+def test_sighup_that_one_worker_does_not_answer_changes_none() -> None:
+    with Workers(2, "acl_file {dir}/acl\ncluster_watchdog 1\n", {"acl": "topic readwrite old\n"}) as broker:
+        client = broker.connect(broker.id_on(1))
+        broker.kill(2, signal.SIGSTOP)
+        (broker.dir / "acl").write_text("topic readwrite new\n")
+        broker.send_signal(signal.SIGHUP)
+        broker.wait_log("stays in force: Worker 2 has ended")
+        assert acknowledged(client, "new") == NOT_AUTHORIZED
+        client.close()
+
+
+@pytest.mark.parametrize(("lines", "why"), [
+    ("stream a b/#\npersistence true\npersistence_location {dir}\n", "'stream' cannot be used with `cluster_local 2` yet"),
+    ("listener {other} 127.0.0.1\n", "a reload cannot add, remove or move a listener yet"),
+    ("nonsense 1\n", "Unknown configuration variable 'nonsense'"),
+])
+def test_sighup_that_the_parent_refuses(lines: str, why: str) -> None:
+    with Workers(2) as broker:
+        lines = lines.replace("{dir}", f"{broker.dir}/").replace("{other}", str(free_port()))
+        broker.config.write_text(broker.config.read_text() + lines)
+        broker.send_signal(signal.SIGHUP)
+        broker.wait_log("The configuration was not reloaded")
+        assert why in broker.log()
+        pinged(broker.connect("c"))
+
+
+def test_other_workers_number_needs_a_restart() -> None:
+    with Workers(2) as broker:
+        broker.config.write_text(broker.config.read_text().replace("cluster_local 2", "cluster_local 3"))
+        broker.send_signal(signal.SIGHUP)
+        broker.wait_log("'cluster_local' has changed; the change takes effect at the next start.")
+        assert len(broker.pids()) == 2
+        broker.restart()
+        assert len(broker.pids()) == 3
+
+
+def test_the_log_file_is_opened_again_by_all() -> None:
+    with Workers(2, "log_dest stderr\nlog_dest file {dir}/mosq.log\nlog_format json\n") as broker:
+        log = broker.dir / "mosq.log"
+        names = [broker.id_on(number) for number in (1, 2)]
+        until(lambda: '"worker": 1' in log.read_text() and '"worker": 2' in log.read_text())
+        log.rename(broker.dir / "old.log")
+        broker.send_signal(signal.SIGRTMIN)
+        until(log.exists)
+
+        def both() -> bool:
+            for name in names:
+                broker.connect(name).close()
+            return '"worker": 1' in log.read_text() and '"worker": 2' in log.read_text()
+
+        until(both)
+
+
+def test_subscriptions_of_all_workers_are_printed() -> None:
+    with Workers(2) as broker:
+        clients = [broker.connect(broker.id_on(number)) for number in (1, 2)]
+        for i, client in enumerate(clients):
+            subscribed(client, f"tree{i}/x")
+        broker.send_signal(signal.SIGUSR2)
+        broker.wait_log("tree0")
+        broker.wait_log("tree1")
+        for client in clients:
+            client.close()
+
+
+# ---------------------------------------------------------------- start
+
+def started(config: str, *arguments: str, files: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    broker = Broker(config, files)
+    try:
+        return subprocess.run([*command(), "-c", str(broker.config), *arguments], capture_output=True, text=True, timeout=30,
+                              check=False)
+    finally:
+        broker.close()
+
+
+@pytest.mark.parametrize(("lines", "what"), [
+    ("persistence true\npersistence_location {dir}/\nstream a b/#\n", "'stream'"),
+    ("connection far\naddress 127.0.0.1:9\ntopic #\n", "The bridge 'far'"),
+    ("plugin mosquitto_dynamic_security.so\nplugin_opt_config_file {dir}/x.json\n", "The plugin 'mosquitto_dynamic_security.so'"),
+    ("listener 0 {dir}/http\nprotocol http_api\n", "with `protocol http_api`"),
+])
+def test_what_workers_cannot_do_yet_is_refused(lines: str, what: str) -> None:
+    done = started(f"listener {{port}} 127.0.0.1\nallow_anonymous true\ncluster_local 2\nuser root\n{lines}")
+    assert done.returncode == 3
+    assert what in done.stderr
+    assert "cannot be used with `cluster_local 2` yet" in done.stderr
+
+
+def test_an_error_that_a_worker_finds_ends_the_start_once() -> None:
+    done = started("cluster_local 4\nuser root\nacl_file {dir}/acl\n", files={"acl": "nonsense\n"})
+    assert done.returncode == 3
+    assert done.stderr.count("nonsense") == 1
+
+
+def test_a_port_in_use_ends_the_start_with_status_1() -> None:
+    with Workers(2) as broker:
+        done = started(f"listener {broker.port} 127.0.0.1\nallow_anonymous true\nuser root\n")
+        again = started(f"listener {broker.port} 127.0.0.1\nallow_anonymous true\nuser root\ncluster_local 2\n")
+        assert done.returncode == again.returncode == 1
+        assert done.stderr.splitlines()[-1] == again.stderr.splitlines()[-1]
+
+
+def test_the_command_line_sets_the_number_of_workers() -> None:
+    broker = Broker("user root\n", command=[*command(), "--workers", "2"])
+    with broker:
+        assert broker.process is not None
+        assert "2 workers serve the clients." in broker.log()
+
+
+def test_a_stop_while_workers_start() -> None:
+    broker = Workers(8)
+    broker.process = subprocess.Popen([*command(), "-c", str(broker.config)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                      stdout=subprocess.DEVNULL)
+    try:
+        until(broker.pids)
+        os.kill(broker.process.pid, signal.SIGTERM)
+        assert broker.process.wait(20) == 0
+    finally:
+        broker.close()
