@@ -1,4 +1,5 @@
 # The Engine's memory, for the other modules of this room (renewal.pyx, bridge_control.pyx).
+from libc.stdint cimport uint8_t, uint32_t
 from cext.broker.admin.control_request cimport ControlRequest
 from cext.broker.admin.reload cimport Reload
 from cext.broker.core.broker cimport Broker

@@ -145,6 +145,7 @@ cdef enum:
     CONN_OPENING = 1024         # outbound, on_opened not called yet: the owner must not write
     CONN_HELD = 2048            # the owner allows no output yet
     CONN_SMALL = 4096           # not trusted yet: reads little at a time, its buffer grows with what arrived, and on_small follows each read
+    CONN_PEER = 32768           # to another broker process: the owner has another struct around it than for its clients
     CONN_SHAKING = 8192         # a thread of the layer works on its input: nothing is read
     CONN_MOVED = 16384          # another process has accepted it
 

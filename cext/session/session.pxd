@@ -21,6 +21,7 @@ cdef enum:
     SESSION_READS = 128         # in the list of sessions that wait for their turn to read from the store
     SESSION_BRIDGE = 64         # session of a bridge: no other client gets it
     SESSION_WILL_STORED = 512   # the will of its client has a record of its own, because the session has none
+    SESSION_PEER = 1024         # stands for another worker in the index; it has ended from the beginning
     SESSION_ORIGIN_UNKNOWN = 256        # from a record without an origin: the mount point is unknown, the user name not certain
 
 cdef enum:

@@ -8,6 +8,7 @@ from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
 from cext.base.hash cimport HashKey
+from cext.broker.arrivals.links_life cimport links_new
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.workers cimport WORKERS_MAX, WORKER_LISTENERS_MAX, WorkerCounts, Workers
 from cext.broker.lifecycle.workers cimport workers_free
@@ -40,7 +41,7 @@ def workers_new(size_t broker, int place, bytes key, list doors, int counts_fd):
     w.n = <int>len(doors)
     memcpy(&w.key, <const char*>key, sizeof(HashKey))
     for i in range(WORKERS_MAX):
-        w.doors[i].fd = w.links[i].out_fd = w.links[i].in_fd = -1
+        w.doors[i].fd = -1
     try:
         w.counts = <WorkerCounts*>mmap(NULL, WORKERS_MAX * sizeof(WorkerCounts), PROT_READ | PROT_WRITE, MAP_SHARED, counts_fd, 0)
         if w.counts == <WorkerCounts*>MAP_FAILED:
@@ -48,6 +49,8 @@ def workers_new(size_t broker, int place, bytes key, list doors, int counts_fd):
             raise OSError(errno, os.strerror(errno))
         for i, fd in enumerate(doors):
             w.doors[i].fd = os.dup(fd)
+        if links_new(b, w.place, w.n, &w.key) != 0:
+            raise MemoryError
     except BaseException:
         workers_free(b)
         raise

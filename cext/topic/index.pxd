@@ -75,6 +75,8 @@ cdef void index_free(Index* ix) noexcept nogil
 # f comes from filter_parse. Return INDEX_ADDED, INDEX_REPLACED, or -1 if there is no memory (then nothing changed).
 cdef int index_add(Index* ix, Owner* owner, void* subscriber, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil
 cdef int index_remove(Index* ix, Owner* owner, const Filter* f) noexcept nogil     # INDEX_REMOVED or INDEX_NOT_FOUND
+# End one subscription.
+cdef void subscription_drop(Index* ix, Subscription* sub) noexcept nogil
 # Remove up to max subscriptions of owner. Return how many were removed; 0 means that none was left.
 cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept nogil
 # Return the entry of an owner's subscription to f, or NULL.
@@ -178,6 +180,11 @@ cdef struct Index:
     MatchCache cache            # cache for roots[0]
     uint8_t by_letter
     uint8_t in_table            # a mask of IN_TABLE_...
+
+
+# For other rooms: return the entry of a subscription, which is valid until the next change of its list.
+cdef inline Entry* subscription_entry(Subscription* s) noexcept nogil:
+    return list_entry(s.list, s.link.n)
 
 
 # A list is a member of the struct that it belongs to.

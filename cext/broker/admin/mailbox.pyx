@@ -31,7 +31,7 @@ from cext.broker.core.trace_state cimport TraceSpec
 from cext.broker.lifecycle.accept cimport client_adopt
 from cext.broker.lifecycle.reload_hold cimport reload_hold_over
 from cext.broker.lifecycle.session_lifecycle cimport client_end
-from cext.broker.lifecycle.workers cimport worker_link
+from cext.broker.links.sockets cimport link_sockets
 from cext.broker.rules.roles cimport Roles
 from cext.broker.storage.attach cimport durable_attach
 from cext.broker.trace.slots cimport trace_begin, trace_stop
@@ -162,7 +162,7 @@ cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:
     elif a.kind == CONTROL_RELOAD_OVER:
         reload_hold_over(b)
     elif a.kind == CONTROL_LINK:
-        worker_link(b, a.from_index, a.fd, <int>a.cursor)
+        link_sockets(b, a.from_index, a.fd, <int>a.cursor)
     elif a.kind == CONTROL_BRIDGE:
         answer_bridge(b, a)
     elif a.kind == CONTROL_ATTACH:

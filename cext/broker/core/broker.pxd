@@ -131,4 +131,5 @@ ctypedef struct Broker:
     void* drop_examples                 # DropExample* of persist/drop_examples.pxd; NULL: there was no drop yet
     void* log_rates                     # LogRates* of log_rate.pxd; NULL: no line was counted yet
     Timer log_rates_timer               # armed while lines are counted
+    void* links                         # BrokerLinks* of link_state.pxd; NULL: the broker is alone
     void* workers                       # Workers* of workers.pxd; NULL: the broker is alone

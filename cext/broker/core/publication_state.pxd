@@ -25,7 +25,10 @@ ctypedef struct Publication:
     uint8_t dup                         # DUP of its PUBLISH; QoS 1
     uint8_t durability                  # 0: the general durability
     uint8_t journalled                  # 1: it is in its streams
+    uint8_t local                       # 1: for subscribers of this process only: it came from another worker, or is about this one
+    uint8_t elsewhere                   # 1: a member of a shared group at another worker gets it
     uint16_t share                      # through a shared group: its place in the session's table, plus 1; see share.pyx
+    void* waiter                        # LinkWaiter*: what its publisher waits for at other workers; NULL: nothing. Who publishes closes it
     View frame                          # frame as received, if it may be forwarded unchanged
     uint32_t frame_pid_at
     uint8_t frame_version

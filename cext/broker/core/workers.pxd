@@ -24,17 +24,11 @@ ctypedef struct Door:
     uint32_t head
     uint32_t tail
 
-ctypedef struct WorkerLink:
-    # the two stream sockets to another worker, one for each direction; -1: none yet. See cext/broker/lifecycle/workers.pyx:worker_link
-    int out_fd
-    int in_fd
-
 ctypedef struct Workers:
     uint32_t place                      # of this worker, from 0
     uint32_t n
     HashKey key                         # names the worker of a client id; the same in all workers, and unknown to clients
     Door doors[WORKERS_MAX]
-    WorkerLink links[WORKERS_MAX]
     WorkerCounts* counts                # of all workers
     uint32_t waiting                    # clients that wait at all doors
     uint8_t door_due                    # 1: connections may wait at the own door

@@ -14,6 +14,7 @@ from libc.stdint cimport uint8_t
 from cext.base.wheel cimport wheel_add, wheel_remove
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport TIMER_RELOAD_HOLD
+from cext.broker.core.link_state cimport links_of
 from cext.broker.core.newcomers cimport newcomers_resume
 
 cdef extern from "<signal.h>" nogil:
@@ -44,6 +45,8 @@ cdef inline bint reload_expected(Broker* b) noexcept nogil:
 cdef bint connect_held(Broker* b) noexcept nogil:
     if b.wills_restored:
         return 1                 # no client may return and cancel a will that was due before the start
+    if b.links != NULL and not links_of(b).ready:
+        return 1                 # this worker does not know yet what the others subscribe to
     if b.reload_signal == 0:
         return 0
     if not reload_expected(b):

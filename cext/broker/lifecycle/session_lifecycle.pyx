@@ -39,6 +39,7 @@ from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.turn cimport turn_begin, turn_is_over
 from cext.broker.core.stats cimport DROP_ACL_WRITE, DROP_MEMORY, DROP_SESSION_ENDED
+from cext.broker.links.own cimport own_online, own_routes_end
 from cext.broker.persist.accounts cimport account_end, account_report
 from cext.broker.persist.events cimport event_disconnected, event_expired
 from cext.broker.persist.persist cimport persist_session, persist_session_end, persist_will, persist_will_end
@@ -276,6 +277,7 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
 cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
     cdef Session* s = c.session
     b.stats.clients_connected -= 1
+    own_online(b, s, -1)
     s.client = NULL
     if <int>(s.queue.next - s.unsent) > 0:
         s.unsent = s.queue.next          # an earlier connection may have sent more than this one
@@ -381,6 +383,7 @@ cdef void session_attach(Broker* b, Session* s, Client* c) noexcept nogil:
         persist_will_end(b, s)
     s.client = c
     c.session = s
+    own_online(b, s, 1)
 
 
 cdef void session_end(Broker* b, Session* s) noexcept nogil:
@@ -417,6 +420,7 @@ cdef bint cleanup_slice(Broker* b, Session* s) noexcept nogil:
     session_clear(b, s, DROP_SESSION_ENDED)
     plugin_gate_clear(b, s)
     account_end(b, s)
+    own_routes_end(b, s, DROP_SLICE)
     return index_remove_some(b.index, &s.owner, DROP_SLICE) < DROP_SLICE or s.owner.head == NULL
 
 

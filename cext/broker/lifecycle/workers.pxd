@@ -14,5 +14,3 @@ cdef void workers_receive(Broker* b) noexcept nogil
 cdef void workers_door_due(void* broker) noexcept nogil     # callback of the reactor
 cdef int workers_start(Broker* b) noexcept nogil            # the loop starts; 0 or errno
 cdef void workers_free(Broker* b) noexcept nogil
-# Take two new stream sockets to a worker: out_fd is written to, in_fd is read from. The links of before are closed.
-cdef void worker_link(Broker* b, uint32_t place, int out_fd, int in_fd) noexcept nogil

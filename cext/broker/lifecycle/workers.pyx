@@ -354,7 +354,7 @@ cdef int client_fill(Broker* b, Client* c, const Move* m, int file) noexcept nog
     return 0
 
 
-# ---------------------------------------------------------------- start, links, end
+# ---------------------------------------------------------------- start, end
 
 cdef int workers_start(Broker* b) noexcept nogil:
     cdef Workers* w = workers_of(b)
@@ -365,18 +365,6 @@ cdef int workers_start(Broker* b) noexcept nogil:
     return reactor_watch_door(&b.reactor, w.doors[w.place].fd)
 
 
-cdef void worker_link(Broker* b, uint32_t place, int out_fd, int in_fd) noexcept nogil:
-    """The link protocol (docs/adr/0023-links-between-workers.md) begins here: a new pair of sockets means a new connection in both directions. Until
-    then the sockets are only kept."""
-    cdef Workers* w = workers_of(b)
-    if w.links[place].out_fd >= 0:
-        c_close(w.links[place].out_fd)
-    if w.links[place].in_fd >= 0:
-        c_close(w.links[place].in_fd)
-    w.links[place].out_fd = out_fd
-    w.links[place].in_fd = in_fd
-
-
 cdef void workers_free(Broker* b) noexcept nogil:
     cdef Workers* w = workers_of(b)
     cdef uint32_t i
@@ -385,7 +373,6 @@ cdef void workers_free(Broker* b) noexcept nogil:
     for i in range(w.n):
         free(w.doors[i].waiting)
         c_close(w.doors[i].fd)
-        worker_link(b, i, -1, -1)
     if w.counts != NULL:
         munmap(w.counts, WORKERS_MAX * sizeof(w.counts[0]))
     free(w)

@@ -17,6 +17,7 @@ from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
 from cext.broker.admin.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
 from cext.broker.admin.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
+from cext.broker.arrivals.links_life cimport links_free, links_start
 from cext.broker.auth.auth_requests cimport auth_requests_close, auth_requests_fini, auth_requests_init, auth_requests_open
 from cext.broker.auth.proxy_info cimport client_proxied, client_upgraded
 from cext.broker.auth.tls_identity cimport listener_context, log_transport_error, recheck_slice
@@ -32,6 +33,7 @@ from cext.broker.core.client_state cimport (
 from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
 from cext.broker.core.job_state cimport JOB_FANOUT, JOB_KICK, JOB_REPLAY, Job
 from cext.broker.core.jobs cimport job_append, job_free, job_owner, jobs_unblock
+from cext.broker.core.link_state cimport links_of
 from cext.broker.core.log cimport log_fini, log_init
 from cext.broker.core.observed cimport OBSERVED_HANDSHAKE, OBSERVED_TURN, observe, observed_of
 from cext.broker.core.newcomers cimport newcomer_leave
@@ -48,6 +50,7 @@ from cext.broker.lifecycle.session_lifecycle cimport (
 )
 from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.lifecycle.workers cimport workers_door_due, workers_free, workers_pass, workers_receive, workers_start
+from cext.broker.links.sockets cimport link_empty, link_freed, link_input, link_lost, links_close, links_turn
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
 from cext.broker.packets.dispatch cimport dispatch, dispatch_traced
 from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
@@ -66,7 +69,7 @@ from cext.broker.trace.events cimport trace_sent
 from cext.broker.trace.slots cimport trace_timer_fired, tracing_fini
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
 from cext.net.conn cimport conn_close, conn_resume
-from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, Conn
+from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, CONN_PEER, Conn
 from cext.net.reactor cimport reactor_accept, reactor_fini, reactor_flush, reactor_init, reactor_turn
 from cext.session.message cimport Message, message_unref
 from cext.session.session cimport (
@@ -87,13 +90,28 @@ cdef enum:
 
 # ---------------------------------------------------------------- callbacks of the reactor
 
+cdef size_t dispatch_linked(void* broker, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
+    """Take the place of dispatch in a broker with links. A broker that is alone does not ask whose connection it is."""
+    return link_input(<Broker*>broker, conn, p, n) if conn.flags & CONN_PEER else dispatch(broker, conn, p, n)
+
+
+cdef size_t dispatch_linked_traced(void* broker, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
+    return link_input(<Broker*>broker, conn, p, n) if conn.flags & CONN_PEER else dispatch_traced(broker, conn, p, n)
+
+
 cdef void on_lost(void* ctx, Conn* conn, int err) noexcept nogil:
+    if conn.flags & CONN_PEER:
+        link_lost(<Broker*>ctx, conn)
+        return
     client_doom(<Broker*>ctx, client_of(conn), END_ERRNO + err if err else END_LOST)
 
 
 cdef void on_drained(void* ctx, Conn* conn) noexcept nogil:
     cdef Broker* b = <Broker*>ctx
     cdef Client* c = client_of(conn)
+    if conn.flags & CONN_PEER:
+        link_empty(b, conn)
+        return
     if c.session != NULL:
         pump(b, c.session, NULL)
         jobs_unblock(b, c.session)
@@ -104,6 +122,9 @@ cdef void on_drained(void* ctx, Conn* conn) noexcept nogil:
 cdef void on_free(void* ctx, Conn* conn) noexcept nogil:
     cdef Broker* b = <Broker*>ctx
     cdef Client* c = client_of(conn)
+    if conn.flags & CONN_PEER:
+        link_freed(conn)
+        return
     will_free(b, c.will)
     c.will = NULL
     if c.listener != NULL:
@@ -243,6 +264,10 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
     auth_requests_open(b)
     sys_begin(b)
     bridges_begin(b)
+    if b.links != NULL:
+        b.reactor.on_input = dispatch_linked
+        b.trace.input = dispatch_linked_traced
+        err = err or links_start(b)
     b.wills_restored = b.sessions.count != 0
     while not b.stopping and not err:
         work = b.work
@@ -256,7 +281,8 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
         if b.rechecks:
             more |= recheck_slice(b)
         end_doomed_clients(b)
-        more |= b.wills_restored and restored_wills_slice(b)
+        if b.wills_restored and (b.links == NULL or links_of(b).ready):
+            more |= restored_wills_slice(b)
         if b.jobs != NULL:
             more |= jobs_run(b)
             end_doomed_clients(b)
@@ -264,6 +290,8 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
             more |= durable_turn(b)
             end_doomed_clients(b)
         moves = b.workers != NULL and workers_pass(b)
+        if b.links != NULL:
+            more |= links_turn(b)
         reactor_flush(&b.reactor)
         if b.observed != NULL and observed_of(b).n_probes:
             observe_flushed(b)
@@ -277,6 +305,8 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
             b.log.unread = 0
             b.auth_requests_unread = 0
             c_write(event_fd, &one, 8)
+        if b.links != NULL:
+            more |= links_of(b).due      # a flush made room
         more |= b.doomed != NULL or b.jobs != NULL
         more |= b.answers_due != 0       # of native plugins on the loop
         timeout_ms = 0 if more else wheel_timeout_ms(&b.wheel, b.reactor.now_ms)
@@ -292,6 +322,9 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
     mailbox_close(b)
     auth_requests_close(b)
     stop_clients(b)
+    if b.links != NULL:
+        links_close(b)
+        reactor_flush(&b.reactor)
     durable_close(b)
     resident_end(b)
     c_write(event_fd, &one, 8)
@@ -438,6 +471,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
         sessions_clear(b)
         sessions_fini(&b.sessions)
     accounts_fini(b)
+    links_free(b)
     if b.index != NULL:
         index_free(b.index)
     if b.retained != NULL:

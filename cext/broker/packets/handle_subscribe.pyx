@@ -21,6 +21,7 @@ from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.subscription cimport parse_mounted
+from cext.broker.links.own cimport NO_QOS, own_route
 from cext.broker.packets.authorize cimport filter_changed, filter_refused
 from cext.broker.packets.filter_slices cimport FilterSlice, filters_end, filters_open, filters_rewind
 from cext.broker.persist.events cimport event_subscribed, event_unsubscribed
@@ -41,7 +42,7 @@ from cext.codec.reason cimport (
 )
 from cext.session.message cimport RECORD_ROOM
 from cext.session.session cimport Session
-from cext.topic.index cimport INDEX_ADDED, INDEX_REMOVED, index_add, index_remove
+from cext.topic.index cimport Entry, INDEX_ADDED, INDEX_REMOVED, index_add, index_entry, index_remove
 from cext.topic.name cimport Filter, level_count
 from cext.topic.retained cimport retained_may_match
 
@@ -66,6 +67,8 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     cdef uint8_t* owned
     cdef uint8_t options = subscription_options(c, item.options)
     cdef int added, handling
+    cdef Entry* before
+    cdef int old = NO_QOS
     cdef int rc = parse_mounted(c, item.filter, &f, &owned)
     if rc:
         free(owned)
@@ -90,6 +93,8 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     added = -1
     if not memory_short(b, 0) and (c.session.store_session_id == 0 or not durable_refuses(b)) \
             and replay_has_room(c.session, f.filter.n) and persist_reserve(b, c.session, RECORD_ROOM + f.filter.n + f.group.n):
+        before = index_entry(b.index, &c.session.owner, &f) if b.links != NULL else NULL
+        old = before.options & QOS if before != NULL else NO_QOS
         added = index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
     if added < 0:
         free(owned)
@@ -101,6 +106,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
             handling == 0 or (handling == 1 and added == INDEX_ADDED)):
         code[0] |= REPLAY
     persist_subscription(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
+    own_route(b, c.session, mounted_filter(item.filter, owned, c), options & QOS, old)
     event_subscribed(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
     free(owned)
     log_subscribe(b, c, item.filter, options & QOS)
@@ -274,8 +280,15 @@ cdef int unsubscribe_one(Broker* b, Client* c, View filter, bint refused, uint8_
     """Handle one filter. *code gets the reason code for UNSUBACK. A result other than 0 ends the client."""
     cdef View id = client_id_of(c)
     cdef Filter parsed
+    cdef Entry* before
+    cdef int old = NO_QOS
     cdef uint8_t* owned = NULL
     cdef int rc = 0
+    if b.links != NULL and parse_mounted(c, filter, &parsed, &owned) == 0:
+        before = index_entry(b.index, &c.session.owner, &parsed)
+        old = before.options & QOS if before != NULL else NO_QOS
+    free(owned)
+    owned = NULL
     if parse_mounted(c, filter, &parsed, &owned) != 0:
         rc = filter_invalid(b, c)
     elif refused or not rules_allow(b, c.session, parsed.filter, mounted_filter(filter, owned, c), ACL_UNSUBSCRIBE):
@@ -291,6 +304,7 @@ cdef int unsubscribe_one(Broker* b, Client* c, View filter, bint refused, uint8_
     elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
         code[0] = RC_SUCCESS
         persist_subscription_end(b, c.session, mounted_filter(filter, owned, c))
+        own_route(b, c.session, mounted_filter(filter, owned, c), NO_QOS, old)
         event_unsubscribed(b, c.session, mounted_filter(filter, owned, c))
         notify_subscription(b, c, EVENT_UNSUBSCRIBED, filter)
     else:

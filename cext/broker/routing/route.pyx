@@ -25,6 +25,7 @@ from cext.broker.core.jobs cimport job_add, job_new
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport SHARE_STREAM
 from cext.broker.core.turn cimport turn_fanout_max, turn_match_steps
+from cext.broker.links.outward cimport links_take
 from cext.broker.persist.persist cimport persist_inbound_end
 from cext.broker.persist.publication cimport publication_fini, publication_of, publication_store
 from cext.broker.persist.streams cimport stream_message
@@ -103,6 +104,10 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
 cdef inline uint32_t route_found(Broker* b, Publication* p, Client* owner, int rc) noexcept nogil:
     cdef Match* m = &b.match
     cdef uint32_t matched
+    if b.links != NULL and not p.local and rc >= 0 and not links_take(b, p, m, rc == MATCH_PART, owner != NULL):
+        if rc == MATCH_PART:
+            match_leave(b.index, &m.place)
+        return ROUTE_REFUSED
     if rc == MATCH_WHOLE and m.n_lists == 1 and m.n_groups == 0 and not is_long(b, m):       # the most frequent case
         matched = m.lists[0].live
         deliver_list(b, p, m.lists[0], 0, m.lists[0].n)
@@ -128,11 +133,11 @@ cdef uint32_t route_match(Broker* b, Publication* p, Client* owner, int rc) noex
     matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF)
     for i in range(m.n_groups):
         matched += m.groups[i].strategy != SHARE_STREAM
-    if (part or is_long(b, m)) and fanout_begin(b, p, m, part, owner):
+    if (part or is_long(b, m)) and not p.local and fanout_begin(b, p, m, part, owner):
         return matched | part
     if part:
         total = 0                # these lists are not all, so copies cannot be merged
-    while part:                  # no memory for a job: at once, which delays others but loses nothing
+    while part:                  # no memory for a job, or another worker waits for the result: at once, which delays others but loses nothing
         deliver_match(b, p, m, total)
         part = match_topic(b, p.topic, 1) == MATCH_PART
     deliver_match(b, p, m, total)
@@ -142,8 +147,9 @@ cdef uint32_t route_match(Broker* b, Publication* p, Client* owner, int rc) noex
 cdef inline void deliver_match(Broker* b, Publication* p, Match* m, uint64_t total) noexcept nogil:
     """Deliver to all lists and groups found. total: the subscribers in the lists; 0 = do not merge copies."""
     cdef uint32_t i
-    for i in range(m.n_groups):
-        deliver_group(b, p, m.groups[i])
+    if not p.local:
+        for i in range(m.n_groups):
+            deliver_group(b, p, m.groups[i])
     if total and is_merged(b, m, total) and deliver_merged(b, p, m, total):
         return
     for i in range(m.n_lists):

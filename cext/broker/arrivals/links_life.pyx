@@ -1,0 +1,152 @@
+"""Give the links their actions, and begin and end them. This module connects the rooms; the actions are in foreign.pyx, sockets.pyx and arrival.pyx."""
+
+from libc.errno cimport ENOMEM
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from cext.base.clock cimport clock_wall_ms
+from cext.base.hash cimport HashKey, hash_key_init
+from cext.base.slab cimport slab_fini, slab_init
+from cext.base.view cimport View
+from cext.broker.arrivals.arrival cimport arrival
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.link_state cimport BrokerLinks, LinkWait, PeerLog, links_of
+from cext.broker.core.newcomers cimport newcomers_resume
+from cext.broker.links.foreign cimport foreign_route, foreign_routes_end, foreign_unroute
+from cext.broker.links.outward cimport expiry_put
+from cext.broker.links.own cimport own_routes_restored
+from cext.broker.links.sockets cimport socket_bind, socket_close, socket_send
+from cext.link.frame cimport LinkFrame
+from cext.link.links cimport link_start, links_fini, links_init
+from cext.link.state cimport LinkHole, LinkLimits, LinkOps, LinkSend, LinkWaiter
+from cext.session.message cimport Message, message_ref, message_unref
+from cext.session.session cimport SESSION_ENDED, SESSION_PEER
+from cext.topic.index cimport index_remove_some
+
+cdef enum:
+    FRAME_MAX = 0x10000000 + 3 * 65536      # the largest packet of MQTT, and the fields of a frame
+    MESSAGES_MAX = 1 << 20
+    BYTES_MAX = 256 << 20
+    OUTPUT_MAX = 8 << 20
+    RESERVE = 64 << 20
+    SLICE = 256 * 1024
+    WAITS_BLOCK = 256
+    ROUTES_SLICE = 1000
+
+
+# ---------------------------------------------------------------- actions
+
+cdef void message_keep(void* broker, void* message) noexcept nogil:
+    message_ref(<Message*>message)
+
+
+cdef void message_drop(void* broker, void* message) noexcept nogil:
+    message_unref(&(<Broker*>broker).messages, &(<Broker*>broker).reactor.buffers, <Message*>message)
+
+
+cdef void message_view(void* broker, void* message, LinkFrame* out) noexcept nogil:
+    cdef Message* m = <Message*>message
+    out.text = m.topic
+    out.props = m.props
+    out.payload = m.payload
+    expiry_put(<Broker*>broker, m.expires_ms, out)
+
+
+cdef void group_again(void* broker, uint32_t slot, void* message, LinkSend* s, LinkWaiter* waiter) noexcept nogil:
+    pass
+
+
+cdef void retained_arrived(void* broker, uint32_t slot, const LinkFrame* f, uint16_t generation) noexcept nogil:
+    pass
+
+
+cdef void retained_arrived_all(void* broker, uint32_t slot, uint16_t generation) noexcept nogil:
+    pass
+
+
+cdef int retained_walk(void* broker, uint32_t slot, uint64_t* cursor, uint32_t bytes) noexcept nogil:
+    return 1
+
+
+cdef void mark_record(void* broker, uint32_t slot, uint64_t log, uint64_t run, uint64_t number, const LinkHole* holes, uint32_t n) noexcept nogil:
+    pass
+
+
+cdef void identity_forget(void* broker, uint32_t slot, uint64_t log, uint64_t identity) noexcept nogil:
+    pass
+
+
+cdef void peer_lost(void* broker, uint32_t slot) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    while index_remove_some(b.index, &links_of(b).peers[slot].session.owner, ROUTES_SLICE):
+        pass
+
+
+cdef void wait_released(void* broker, void* context) noexcept nogil:
+    pass
+
+
+cdef void links_ready(void* broker) noexcept nogil:
+    links_of(<Broker*>broker).ready = 1
+    newcomers_resume(<Broker*>broker)
+
+
+# ---------------------------------------------------------------- life
+
+cdef void ops_fill(LinkOps* ops) noexcept nogil:
+    ops.send, ops.close, ops.bind = socket_send, socket_close, socket_bind
+    ops.keep, ops.drop, ops.view = message_keep, message_drop, message_view
+    ops.message, ops.again = arrival, group_again
+    ops.route, ops.unroute, ops.routes_end = foreign_route, foreign_unroute, foreign_routes_end
+    ops.retained, ops.retained_end, ops.retained_walk = retained_arrived, retained_arrived_all, retained_walk
+    ops.mark, ops.forget, ops.lost = mark_record, identity_forget, peer_lost
+    ops.released, ops.ready = wait_released, links_ready
+
+
+cdef int links_new(Broker* b, uint32_t slot, uint32_t n, const HashKey* key) noexcept nogil:
+    cdef BrokerLinks* l = <BrokerLinks*>calloc(1, sizeof(BrokerLinks))
+    cdef LinkOps ops
+    cdef LinkLimits limits
+    cdef uint32_t i
+    if l == NULL:
+        return -1
+    memset(&limits, 0, sizeof(limits))
+    limits.frame_max, limits.messages_max, limits.bytes_max = FRAME_MAX, MESSAGES_MAX, BYTES_MAX
+    limits.output_max, limits.reserve, limits.slice = OUTPUT_MAX, RESERVE, SLICE
+    ops_fill(&ops)
+    l.peers = <PeerLog*>calloc(n, sizeof(PeerLog))
+    if l.peers == NULL or links_init(&l.links, &ops, b, &limits, key, slot, n) != 0:
+        free(l.peers)
+        free(l)
+        return -1
+    l.n = n
+    l.batch = 1
+    for i in range(n):
+        l.peers[i].slot = i
+        l.peers[i].session.flags = SESSION_ENDED | SESSION_PEER
+    slab_init(&l.waits, sizeof(LinkWait), WAITS_BLOCK, WAITS_BLOCK)
+    b.links = l
+    return 0
+
+
+cdef int links_start(Broker* b) noexcept nogil:
+    cdef HashKey bits
+    if b.links == NULL:
+        return 0
+    if hash_key_init(&bits) != 0 or own_routes_restored(b) != 0:
+        return ENOMEM
+    # without a record in the store: a log and a run that no other process has
+    link_start(&links_of(b).links, bits.k0 | 1, clock_wall_ms())
+    return 0
+
+
+cdef void links_free(Broker* b) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    if l == NULL:
+        return
+    links_fini(&l.links)
+    slab_fini(&l.waits)
+    free(l.peers)
+    free(l)
+    b.links = NULL

@@ -1,0 +1,46 @@
+# The links of a broker that is one of several workers (docs/adr/0023). Broker.links is NULL in a broker that is alone.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from cext.base.slab cimport Slab, SlabItem
+from cext.broker.core.broker cimport Broker
+from cext.link.frame cimport LINK_WORKERS_MAX
+from cext.link.state cimport Links
+from cext.net.conn_state cimport Conn
+from cext.session.session cimport Session
+
+cdef enum:
+    NO_SLOT = 0xFFFFFFFFu       # of a connection whose HELLO has not come
+
+ctypedef struct LinkConn:       # a socket of a link
+    Conn conn                   # first: the reactor has a pointer to it, with CONN_PEER
+    uint32_t slot
+    uint8_t way                 # LINK_OUT, LINK_IN
+    uint8_t gone                # 1: the socket has failed, or the other worker has closed it
+
+# Another worker as a subscriber: its routes are entries of the index whose subscriber is this session. The session has ended, so each walk over
+# subscribers passes it over. Entry.options has the highest QoS of the route, Entry.share the generation; of a shared group, sub_id has the members online.
+ctypedef struct PeerLog:
+    Session session             # first; SESSION_ENDED and SESSION_PEER
+    uint32_t slot
+    LinkConn* conns[2]          # by way; NULL: none
+
+ctypedef struct LinkWait:       # the context of a LinkWaiter: an acknowledgement in the ring of its client
+    SlabItem item
+    uint32_t client_index
+    uint32_t client_generation
+    uint32_t position
+
+ctypedef struct BrokerLinks:
+    Links links
+    uint32_t n                  # workers
+    PeerLog* peers              # by slot; the own one is not used
+    uint8_t ready               # 1: clients are served
+    uint8_t due                 # 1: a link has more to send at once
+    uint8_t gone                # 1: a connection is gone
+    uint64_t batch              # the open batch, as the links count: from 1 in each run
+    uint64_t found              # what a match has found: the workers, and the highest QoS of each
+    uint8_t found_qos[LINK_WORKERS_MAX]
+    Slab waits                  # LinkWait
+
+
+cdef inline BrokerLinks* links_of(Broker* b) noexcept nogil:
+    return <BrokerLinks*>b.links

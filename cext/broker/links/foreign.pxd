@@ -1,0 +1,8 @@
+# The routes of other workers, as entries of the index. See foreign.pyx. Actions of LinkOps.
+from libc.stdint cimport uint16_t, uint32_t
+from cext.base.view cimport View
+from cext.link.frame cimport LinkFrame
+
+cdef void foreign_route(void* broker, uint32_t slot, const LinkFrame* f, uint16_t generation) noexcept nogil
+cdef void foreign_unroute(void* broker, uint32_t slot, View filter) noexcept nogil
+cdef void foreign_routes_end(void* broker, uint32_t slot, uint16_t generation) noexcept nogil

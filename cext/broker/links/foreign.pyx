@@ -1,0 +1,54 @@
+"""Keep the routes of other workers in the index: a route is a subscription of the worker's PeerLog, so matching, the match cache and the 27 ways
+serve both. This module knows routes. It does not know how a message gets to a worker.
+
+Each walk over subscribers passes a PeerLog over, because it is an ended session: a delivery costs the same as without links.
+Cost: as of a subscription; the end of a snapshot walks over all routes of its worker.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+
+from cext.base.view cimport View
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport log_text
+from cext.broker.core.link_state cimport PeerLog, links_of
+from cext.broker.core.log cimport LOG_ERROR
+from cext.link.frame cimport LinkFrame
+from cext.topic.index cimport (
+    Entry, Subscription, index_add, index_entry, index_remove, subscription_drop, subscription_entry, subscription_next,
+)
+from cext.topic.name cimport Filter, filter_parse
+
+
+cdef inline PeerLog* peer_at(Broker* b, uint32_t slot) noexcept nogil:
+    return &links_of(b).peers[slot]
+
+
+cdef void foreign_route(void* broker, uint32_t slot, const LinkFrame* f, uint16_t generation) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef PeerLog* log = peer_at(b, slot)
+    cdef Filter filter
+    cdef Entry* e
+    filter_parse(f.text.p, f.text.n, &filter)            # the codec has parsed it before
+    if index_add(b.index, &log.session.owner, &log.session, &filter, f.flags & 3, f.online) < 0:
+        log_text(b, LOG_ERROR, "Error: no memory for a route to another worker: its subscribers do not get all messages.")
+        return
+    e = index_entry(b.index, &log.session.owner, &filter)
+    e.share = generation
+
+
+cdef void foreign_unroute(void* broker, uint32_t slot, View text) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef Filter filter
+    filter_parse(text.p, text.n, &filter)
+    index_remove(b.index, &peer_at(b, slot).session.owner, &filter)
+
+
+cdef void foreign_routes_end(void* broker, uint32_t slot, uint16_t generation) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef Subscription* s = peer_at(b, slot).session.owner.head
+    cdef Subscription* following
+    while s != NULL:
+        following = subscription_next(s)
+        if subscription_entry(s).share != generation:
+            subscription_drop(b.index, s)
+        s = following

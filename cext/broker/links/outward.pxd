@@ -1,0 +1,12 @@
+# The way of a message to other workers. See outward.pyx.
+from libc.stdint cimport uint64_t
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.publication_state cimport Publication
+from cext.link.frame cimport LinkFrame
+from cext.topic.match cimport Match
+
+# Send p to the workers whose routes are in the match; if the match is only a part, to all. Groups for which a member at another worker was chosen leave
+# the match. Return 0 if a link has no room, which happens only with QoS 1 and 2 and `waits`; then nothing was sent. waits: the publisher waits for the
+# acknowledgements of the workers (p.waiter).
+cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits) noexcept nogil
+cdef void expiry_put(Broker* b, uint64_t expires_ms, LinkFrame* f) noexcept nogil      # the time that is left, if the message expires

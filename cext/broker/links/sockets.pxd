@@ -1,0 +1,21 @@
+# The sockets of links, as connections of the reactor. See sockets.pyx.
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from cext.base.view cimport View
+from cext.broker.core.broker cimport Broker
+from cext.net.conn_state cimport Conn
+
+# Take two connected stream sockets to another worker, one for each direction, in place of those before. They belong to this room from now on.
+cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept nogil
+# What the reactor reports about a connection with CONN_PEER.
+cdef size_t link_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil
+cdef void link_lost(Broker* b, Conn* conn) noexcept nogil
+cdef void link_empty(Broker* b, Conn* conn) noexcept nogil       # all output is sent
+cdef void link_freed(Conn* conn) noexcept nogil
+# A part of the turn. Return 1 if there is more to do at once.
+cdef bint links_turn(Broker* b) noexcept nogil
+cdef void links_close(Broker* b) noexcept nogil             # the loop ends
+
+# actions of LinkOps
+cdef int64_t socket_send(void* broker, uint32_t slot, int way, const uint8_t* head, uint32_t n, void* message, View payload) noexcept nogil
+cdef void socket_close(void* broker, uint32_t slot, int way) noexcept nogil
+cdef void socket_bind(void* broker, uint32_t slot, void* connection) noexcept nogil

@@ -1,0 +1,210 @@
+"""Carry the bytes of links: stream sockets of the parent as connections of the reactor. This module knows sockets and the length of a frame. It does
+not know what a frame means.
+
+    input  -> link_accept (until HELLO), then link_read -> LinkOps
+    LinkOps.send -> the output of a connection -> flushed at the end of the turn -> link_drained
+
+A socket that fails is noted and closed in links_turn, because a flush may report it while the links write. Who gave the sockets gives new ones.
+Invariant: PeerLog.conns has a connection exactly as long as the links may use it.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from cext.base.view cimport View
+from cext.base.words cimport load32
+from cext.broker.core.bounds cimport LEND_MIN_BYTES
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport log_line
+from cext.broker.core.link_state cimport BrokerLinks, LinkConn, NO_SLOT, links_of
+from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX
+from cext.broker.core.turn cimport turn_input_limit
+from cext.link.frame cimport LINK_HEAD, link_error_text
+from cext.link.links cimport (
+    link_accept, link_broken, link_connected, link_down, link_drained, link_read, link_turn,
+)
+from cext.link.state cimport LINK_IN, LINK_OUT
+from cext.net.conn cimport conn_close, conn_open, conn_resume
+from cext.net.conn_output cimport conn_flush, conn_lend, conn_room, conn_wrote
+from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_HUNGRY, CONN_PEER, Conn, FLUSH_EARLY_BYTES
+from cext.net.system cimport c_close
+from cext.session.message cimport Message, message_ref
+
+cdef enum:
+    LENGTH_BYTES = 4            # of a frame's length, which does not count itself
+
+
+# ---------------------------------------------------------------- connections
+
+cdef LinkConn* socket_take(Broker* b, uint32_t slot, int way, int fd) noexcept nogil:
+    cdef LinkConn* c = <LinkConn*>calloc(1, sizeof(LinkConn))
+    cdef Address nowhere
+    memset(&nowhere, 0, sizeof(nowhere))
+    if c == NULL or conn_open(&b.reactor, &c.conn, fd, &nowhere) != 0:
+        free(c)
+        c_close(fd)
+        return NULL
+    c.conn.flags |= CONN_PEER
+    c.slot = slot
+    c.way = <uint8_t>way
+    return c
+
+
+cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    cdef LinkConn* c
+    cdef int way
+    if l == NULL or slot >= l.n or slot == l.links.self:
+        c_close(out_fd)
+        c_close(in_fd)
+        return
+    for way in range(2):
+        if l.peers[slot].conns[way] != NULL:
+            link_broken(&l.links, slot, way)
+            socket_close(b, slot, way)
+    # the parent gives new sockets after the end of a process: of the one that is known now, if it is known
+    link_down(&l.links, slot, 0)
+    c = socket_take(b, slot, LINK_OUT, out_fd)
+    if c != NULL:
+        l.peers[slot].conns[LINK_OUT] = c
+        link_connected(&l.links, slot)
+    socket_take(b, NO_SLOT, LINK_IN, in_fd)       # HELLO reports the slot: socket_bind
+    l.due = 1
+
+
+cdef void socket_close(void* broker, uint32_t slot, int way) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef LinkConn* c = links_of(b).peers[slot].conns[way]
+    links_of(b).peers[slot].conns[way] = NULL
+    if c != NULL:
+        conn_close(&b.reactor, &c.conn)
+
+
+cdef void socket_bind(void* broker, uint32_t slot, void* connection) noexcept nogil:
+    cdef LinkConn* c = <LinkConn*>connection
+    socket_close(broker, slot, LINK_IN)
+    c.slot = slot
+    links_of(<Broker*>broker).peers[slot].conns[LINK_IN] = c
+
+
+cdef void link_lost(Broker* b, Conn* conn) noexcept nogil:
+    (<LinkConn*>conn).gone = 1
+    if (<LinkConn*>conn).slot == NO_SLOT:
+        conn_close(&b.reactor, conn)
+    links_of(b).gone = 1
+
+
+cdef void link_freed(Conn* conn) noexcept nogil:
+    free(conn)
+
+
+cdef void gone_close(Broker* b, BrokerLinks* l) noexcept nogil:
+    cdef uint32_t slot
+    cdef int way
+    l.gone = 0
+    for slot in range(l.n):
+        for way in range(2):
+            if l.peers[slot].conns[way] != NULL and l.peers[slot].conns[way].gone:
+                link_broken(&l.links, slot, way)
+                socket_close(b, slot, way)
+
+
+cdef bint links_turn(Broker* b) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    if l.gone:
+        gone_close(b, l)
+    l.due = link_turn(&l.links)
+    return l.due
+
+
+cdef void links_close(Broker* b) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    cdef uint32_t slot
+    for slot in range(l.n):
+        socket_close(b, slot, LINK_OUT)
+        socket_close(b, slot, LINK_IN)
+
+
+# ---------------------------------------------------------------- input
+
+cdef void log_refused(Broker* b, uint32_t slot) noexcept nogil:
+    log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: worker %d has sent a frame with a wrong %s. The link is closed.",
+                                    <int>slot + 1, link_error_text(links_of(b).links.error)))
+
+
+cdef size_t first_frame(Broker* b, LinkConn* c, const uint8_t* p, size_t n) noexcept nogil:
+    """Read HELLO. Return the bytes used."""
+    cdef uint32_t slot
+    cdef int64_t used = link_accept(&links_of(b).links, p, n, c, &slot)
+    if used < 0:
+        log_refused(b, NO_SLOT)
+        if c.slot != NO_SLOT:
+            socket_close(b, c.slot, LINK_IN)
+        conn_close(&b.reactor, &c.conn)
+        return n
+    return <size_t>used
+
+
+cdef size_t link_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
+    """Read whole frames, one after the other, as far as the turn allows."""
+    cdef BrokerLinks* l = links_of(b)
+    cdef LinkConn* c = <LinkConn*>conn
+    cdef uint64_t limit = turn_input_limit(b)
+    cdef size_t used = 0, total
+    conn.in_need = 0
+    l.due = 1                                # answers, and room that they make, are sent at the end of the turn
+    if c.way == LINK_IN and c.slot == NO_SLOT:
+        used = first_frame(b, c, p, n)
+        if used == 0:
+            return 0
+    while n - used >= LINK_HEAD and not conn.flags & CONN_CLOSED:
+        total = <size_t>load32(p + used) + LENGTH_BYTES
+        if total > n - used and load32(p + used) <= l.links.limits.frame_max:
+            conn.in_need = <uint32_t>total
+            return used
+        if b.work >= limit:
+            conn_resume(&b.reactor, conn)    # the rest next turn: clients come first
+            return used
+        if link_read(&l.links, c.slot, c.way, p + used, total if total < n - used else n - used) < 0:
+            log_refused(b, c.slot)
+            return n
+        b.work += 1
+        used += total
+    return used if not conn.flags & CONN_CLOSED else n
+
+
+# ---------------------------------------------------------------- output
+
+cdef int64_t socket_send(void* broker, uint32_t slot, int way, const uint8_t* head, uint32_t n, void* message, View payload) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef LinkConn* c = links_of(b).peers[slot].conns[way]
+    cdef bint lent = message != NULL and payload.n >= LEND_MIN_BYTES
+    cdef uint32_t size = n if lent else n + payload.n
+    cdef uint8_t* p
+    if c == NULL or c.gone:
+        return -1
+    p = conn_room(&b.reactor, &c.conn, size)
+    if p == NULL:
+        return -1
+    memcpy(p, head, n)
+    if not lent and payload.n:
+        memcpy(p + n, payload.p, payload.n)
+    conn_wrote(&b.reactor, &c.conn, size)
+    if lent:
+        if conn_lend(&b.reactor, &c.conn, payload.p, payload.n, message) != 0:
+            return -1
+        message_ref(<Message*>message)
+    if c.conn.out_bytes > FLUSH_EARLY_BYTES:
+        conn_flush(&b.reactor, &c.conn)
+    c.conn.flags |= CONN_HUNGRY
+    return c.conn.out_bytes
+
+
+cdef void link_empty(Broker* b, Conn* conn) noexcept nogil:
+    cdef LinkConn* c = <LinkConn*>conn
+    if c.slot == NO_SLOT or links_of(b).peers[c.slot].conns[c.way] != c:
+        return
+    link_drained(&links_of(b).links, c.slot, c.way, 0)
+    links_of(b).due = 1
