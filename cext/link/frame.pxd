@@ -65,6 +65,12 @@ ctypedef struct LinkFrame:
 # Return the bytes of the frame at p, 0 if more bytes are needed, or the negative error.
 cdef int link_decode(const uint8_t* p, size_t n, uint32_t frame_max, LinkFrame* out) noexcept nogil
 cdef const char* link_error_text(int error) noexcept nogil
+
+
+cdef inline int wrong(char field) noexcept nogil:
+    return -<int>field
+
+
 # Return the bytes of the frame without its payload, and write exactly that many; the payload, if any, follows.
 cdef uint32_t link_head_size(const LinkFrame* f) noexcept nogil
 cdef uint32_t link_head_put(uint8_t* out, const LinkFrame* f) noexcept nogil

@@ -18,13 +18,13 @@ cdef extern from *:
     """
     static const char *const mosq_link_fields[] = {
         "",
-        "vswlr",            /* HELLO */
+        "vswlrn",           /* HELLO */
         "qou",              /* ROUTE */
         "u",                /* UNROUTE */
         "i",                /* OPEN */
         "",                 /* SNAPSHOT_END */
         "n", "n",           /* ASK, ASK_RETAINED */
-        "fetpb",            /* MESSAGE0 */
+        "fegtpb",           /* MESSAGE0 */
         "fnimegtpb",        /* MESSAGE */
         "n",                /* VOID */
         "i",                /* RELEASED */
@@ -39,25 +39,25 @@ cdef extern from *:
 
 
 cdef const char* link_error_text(int error) noexcept nogil:
-    if error == -c'v':
+    if error == wrong(c'v'):
         return b"version"
-    if error == -c's' or error == -c'w':
+    if error == wrong(c's') or error == wrong(c'w'):
         return b"number of the worker"
-    if error == -c'l' or error == -c'r':
+    if error == wrong(c'l') or error == wrong(c'r'):
         return b"log or run"
-    if error == -c'n':
+    if error == wrong(c'n'):
         return b"number"
-    if error == -c'i' or error == -c'm':
+    if error == wrong(c'i') or error == wrong(c'm'):
         return b"identity"
-    if error == -c'f' or error == -c'q' or error == -c'o' or error == -c'e':
+    if error == wrong(c'f') or error == wrong(c'q') or error == wrong(c'o') or error == wrong(c'e'):
         return b"flags, QoS or expiry"
-    if error == -c't':
+    if error == wrong(c't'):
         return b"topic"
-    if error == -c'u' or error == -c'g':
+    if error == wrong(c'u') or error == wrong(c'g'):
         return b"filter"
-    if error == -c'p':
+    if error == wrong(c'p'):
         return b"properties"
-    if error == -c'L':
+    if error == wrong(c'L'):
         return b"length"
     return b"type"
 
@@ -106,7 +106,7 @@ cdef bint number_take(char field, const uint8_t* p, LinkFrame* f) noexcept nogil
     # Take a field that is a number. Return whether its value is possible.
     if field == c'n':
         f.number = load64(p)
-        return f.number != 0 or f.type == LF_WELCOME or f.type == LF_ACK
+        return f.number != 0 or f.type in (LF_HELLO, LF_WELCOME, LF_ACK)
     if field == c'i':
         f.identity = load64(p)
         return (f.identity != 0) == (f.type != LF_MESSAGE or f.flags & 3 == 2)
@@ -151,9 +151,9 @@ cdef int link_decode(const uint8_t* p, size_t n, uint32_t frame_max, LinkFrame* 
         return 0
     total = load32(p)
     if total == 0 or total > frame_max:
-        return -c'L'
+        return wrong(c'L')
     if p[4] == 0 or p[4] > LINK_TYPES:
-        return -c'T'
+        return wrong(c'T')
     if n - 4 < total:
         return 0
     end = p + 4 + total
@@ -164,19 +164,21 @@ cdef int link_decode(const uint8_t* p, size_t n, uint32_t frame_max, LinkFrame* 
         size = number_bytes(field[0])
         if size != 0:
             if <size_t>(end - at) < size or not number_take(field[0], at, out):
-                return -field[0]
+                return wrong(field[0])
             at += size
         elif field[0] == c'b':
             out.payload.p = at
             out.payload.n = <uint32_t>(end - at)
             at = end
         elif not text_take(field[0], &at, end, out):
-            return -field[0]
+            return wrong(field[0])
         field += 1
+    if out.type == LF_MESSAGE0 and out.flags & 3:
+        return wrong(c'f')
     # a message must have an effect
     if out.type == LF_MESSAGE and not out.flags & (LINK_PLAIN | LINK_OWNER) and out.group.n == 0:
-        return -c'f'
-    return <int>(total + 4) if at == end else -c'L'
+        return wrong(c'f')
+    return <int>(total + 4) if at == end else wrong(c'L')
 
 
 cdef inline View* text_of(char field, LinkFrame* f) noexcept nogil:

@@ -8,20 +8,23 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
+from cext.base.slab cimport slab_take
 from cext.link.frame cimport (
-    LF_ACK, LF_ASK, LF_ASK_RETAINED, LF_CONFIRM, LF_CURRENT, LF_MESSAGE, LF_MESSAGE0, LF_NO_MEMBER, LF_OPEN, LF_RELEASED, LF_RETAINED,
-    LF_RETAINED_END, LF_ROUTE, LF_SNAPSHOT_END, LF_UNROUTE, LF_VOID, LF_WELCOME, LINK_VERSION, LinkFrame,
+    LF_ACK, LF_ASK, LF_ASK_RETAINED, LF_CURRENT, LF_MESSAGE, LF_MESSAGE0, LF_NO_MEMBER, LF_OPEN, LF_RELEASED, LF_RETAINED,
+    LF_RETAINED_END, LF_ROUTE, LF_SNAPSHOT_END, LF_UNROUTE, LF_VOID, LF_WELCOME, LINK_VERSION, LinkFrame, wrong,
 )
 from cext.link.identities cimport foreign_add, foreign_find, foreign_keep, foreign_release, foreign_sweep
-from cext.link.out cimport frame_send, number_send, out_answer_current
+from cext.link.out cimport out_answer_current, out_flush
 from cext.link.rules cimport (
-    RULE_ACK_AFTER_COMMIT, RULE_CURRENT_BEHIND_RETAINED, RULE_DROP_IDENTITY, RULE_DROP_NUMBER, RULE_IDENTITY_BATCH,
+    RULE_ACK_AFTER_COMMIT, RULE_CURRENT_BEHIND_RETAINED, RULE_DROP_IDENTITY, RULE_DROP_NUMBER, RULE_FLUSH,
+    RULE_IDENTITY_BATCH,
     RULE_NUMBERS_OF_RUN, RULE_OPEN_SNAPSHOT, RULE_STALE_RUN, RULE_SWEEP_ROUTES, RULE_VOID, mosq_rule_off,
 )
+from cext.link.sending cimport frame_send, number_send
 from cext.link.state cimport (
-    ForeignIdentity, HOLE_OPEN, LINK_IN, LINK_NO_MEMBER, LinkHole, LinkIn, LinkOut, LinkPair, Links,
+    ForeignIdentity, HOLE_OPEN, LINK_IN, LINK_NO_MEMBER, LinkHole, LinkIn, LinkOut, LinkPair, LinkWaiter, Links,
 )
-from cext.link.waiting cimport ring_at, ring_push, ring_release, ring_take
+from cext.link.waiting cimport ring_at, ring_push, ring_release, ring_take, waiter_done
 
 
 cdef int in_hello(Links* x, const LinkFrame* f, void* connection) noexcept nogil:
@@ -29,10 +32,10 @@ cdef int in_hello(Links* x, const LinkFrame* f, void* connection) noexcept nogil
     cdef LinkIn* i
     cdef LinkFrame answer
     if f.workers != x.n or slot >= x.n or slot == x.self:
-        return -c's'
+        return wrong(c's')
     i = &x.peers[slot].inward
     if f.log == i.log and f.run < i.run and not mosq_rule_off(x.off, RULE_STALE_RUN):
-        return -c'r'                        # a connection of a process that has ended
+        return wrong(c'r')                        # a connection of a process that has ended
     x.ops.bind(x.owner, slot, connection)
     if i.log != 0 and f.log != i.log:
         x.ops.lost(x.owner, slot)
@@ -42,6 +45,7 @@ cdef int in_hello(Links* x, const LinkFrame* f, void* connection) noexcept nogil
     i.log, i.run = f.log, f.run
     i.open, i.begun, i.pending = 1, 0, 0
     i.generation += 1
+    numbers_done(x, i, f.number)
     i.acked = ackable(i)
     memset(&answer, 0, sizeof(answer))
     answer.type = LF_WELCOME
@@ -87,6 +91,20 @@ cdef void holes_close(LinkIn* i, uint64_t committed) noexcept nogil:
             i.holes[kept] = i.holes[k]
             kept += 1
     i.holes_n = kept
+
+
+cdef void numbers_done(Links* x, LinkIn* i, uint64_t number) noexcept nogil:
+    # The sender has acknowledgements for all numbers up to this one. The store may know less: holes that were closed later, and
+    # numbers without a record.
+    cdef uint32_t k
+    for k in range(i.holes_n):
+        if i.holes[k].number <= number:
+            i.holes[k].batch = 0
+    holes_close(i, x.committed)
+    if i.got < number:
+        i.got = number
+    if i.marked < number and i.batches.n == 0:
+        i.marked = number
 
 
 cdef int number_done(Links* x, LinkIn* i, uint64_t number, uint64_t batch) noexcept nogil:
@@ -164,11 +182,12 @@ cdef int in_restore_hole(Links* x, uint32_t slot, uint64_t number) noexcept nogi
 # ---------------------------------------------------------------- messages
 
 cdef int next_number(Links* x, LinkIn* i, uint64_t number) noexcept nogil:
-    # Return 1 if the number is new, 0 if it came before, or an error: numbers of a connection have no gaps. Its first number is free:
-    # the sender may know that more is done than this worker's store does, because numbers without a record are in no mark.
+    # Return 1 if the number is new, 0 if it came before, or an error. Numbers of a connection rise without gaps, but for those that came
+    # on an earlier one, and were acknowledged since. Its first number is free: the sender may know that more is done than this worker's
+    # store does, because numbers without a record are in no mark.
     cdef LinkHole* hole
-    if i.begun and number != i.expected:
-        return -c'n'
+    if i.begun and (number < i.expected or (number > i.expected and number > i.got + 1)):
+        return wrong(c'n')
     i.begun, i.expected = 1, number + 1
     if number > i.got or mosq_rule_off(x.off, RULE_DROP_NUMBER):
         return 1
@@ -194,14 +213,14 @@ cdef int in_message(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
         batch = 0 if mosq_rule_off(x.off, RULE_IDENTITY_BATCH) else known.batch
     elif x.ops.message(x.owner, slot, f, &batch) == LINK_NO_MEMBER:
         if f.number > i.got and number_done(x, i, f.number, 0) != 0:
-            return -c'L'
+            return wrong(c'L')
         if not mosq_rule_off(x.off, RULE_VOID) and hole_find(i, f.number) == NULL and hole_add(i, f.number) != 0:
-            return -c'L'
+            return wrong(c'L')
         number_send(x, slot, LINK_IN, LF_NO_MEMBER, f.number)
         return 0
     elif f.identity and foreign_add(x, slot, i.log, f.identity, f.part, batch) == NULL:
-        return -c'L'
-    return 0 if number_done(x, i, f.number, batch) == 0 else -c'L'
+        return wrong(c'L')
+    return 0 if number_done(x, i, f.number, batch) == 0 else wrong(c'L')
 
 
 cdef int in_void(Links* x, uint32_t slot, uint64_t number) noexcept nogil:
@@ -227,9 +246,23 @@ cdef void snapshot_known(Links* x, uint8_t* what) noexcept nogil:
         x.ops.ready(x.owner)
 
 
+cdef int in_ask(Links* x, uint32_t slot, uint64_t number) noexcept nogil:
+    # The routes before it are applied. What this worker has published without them must have reached its owner too: otherwise a new
+    # subscriber could get a message neither from here nor as the retained message of its topic.
+    cdef LinkWaiter* w = <LinkWaiter*>slab_take(&x.waiters)
+    if w == NULL:
+        return wrong(c'L')
+    w.open, w.confirm, w.slot, w.generation = 1, number, <uint16_t>slot, x.peers[slot].inward.generation
+    if not mosq_rule_off(x.off, RULE_FLUSH) and out_flush(x, w) != 0:
+        return wrong(c'L')
+    waiter_done(x, w)
+    return 0
+
+
 cdef void in_ask_retained(Links* x, uint32_t slot, uint64_t number) noexcept nogil:
     cdef LinkOut* o = &x.peers[slot].out
-    o.current, o.current_run, o.asked_retained = number, x.peers[slot].inward.run, 1
+    o.current, o.asked_retained = number, 1
+    o.current_log, o.current_run = x.peers[slot].inward.log, x.peers[slot].inward.run
     if mosq_rule_off(x.off, RULE_CURRENT_BEHIND_RETAINED):
         number_send(x, slot, LINK_IN, LF_CURRENT, number)
         return
@@ -266,13 +299,13 @@ cdef int in_frame(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
         x.ops.retained_end(x.owner, slot, i.generation)
         snapshot_known(x, &i.retained_known)
     elif f.type == LF_ASK:
-        number_send(x, slot, LINK_IN, LF_CONFIRM, f.number)
+        return in_ask(x, slot, f.number)
     elif f.type == LF_ASK_RETAINED:
         in_ask_retained(x, slot, f.number)
     elif f.type == LF_CURRENT:
         if f.number > x.asks:
-            return -c'n'
+            return wrong(c'n')
         ring_release(x, &o.currents, f.number)
     else:
-        return -c'T'
+        return wrong(c'T')
     return 0

@@ -32,8 +32,9 @@
 # Retained. A message with RETAIN goes to link_owner(topic) with LINK_OWNER (and LINK_PLAIN if that log has a route), always by
 #   link_send. Only the owner sets and stores it; if the owner is this worker: after it is in the open batch, link_retained. The others
 #   have copies in memory, by ops.retained; a start gets them again.
-# SUBSCRIBE. Add it to the index and the store; route_count. If it returned 1: link_wait_routes(w). When that is released, and the
-#   subscription wants retained messages: link_wait_current with a new waiter; then read the tree, and commit; then SUBACK.
+# SUBSCRIBE. Add it to the index and the store; route_count. If it returned 1, or the subscription wants retained messages:
+#   link_wait_routes(w, wants retained). When that is released, and it wants retained messages: link_wait_current with a new waiter;
+#   then read the tree, and commit; then SUBACK.
 #   After route_timeout: link_waiter_cancel, and 0x97 (3.x: 0x80).
 # Shared groups. link_choose by the weights (members online) of the logs' routes. A QoS 2 message: record the choice (part 1, 2, ... for each
 #   group) with the inbox record, and give link_send that batch: it is sent after the commit.
@@ -46,10 +47,6 @@ from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.link.frame cimport LinkFrame
 from cext.link.state cimport LinkLimits, LinkOps, LinkSend, LinkWaiter, Links
-
-cdef enum:
-    LINK_FULL = -1              # link_send: nothing was done
-    LINK_NO_MEMORY = -2
 
 # `key`: the same for all workers. `run`: rises with each start of the log. -1 = no memory.
 cdef int links_init(Links* x, const LinkOps* ops, void* owner, const LinkLimits* limits, const HashKey* key, uint32_t self, uint32_t n) noexcept nogil  # parameters: the identity of a worker among its equals
@@ -72,10 +69,13 @@ cdef void link_down(Links* x, uint32_t slot, uint64_t run) noexcept nogil
 cdef bint link_turn(Links* x) noexcept nogil
 
 # ---- messages
-cdef bint link_full(Links* x, uint32_t slot, uint32_t bytes) noexcept nogil
-# w may be NULL. Return 0, LINK_FULL or LINK_NO_MEMORY.
+# Return whether the link has no room for so many messages (a publication sends one for plain subscribers and the owner, and one for
+# each shared group), of so many bytes in total. link_send itself does not check: a publication is refused as a whole, before anything
+# is done, and a message that is chosen again after NO_MEMBER was accepted before.
+cdef bint link_full(Links* x, uint32_t slot, uint32_t messages, uint64_t bytes) noexcept nogil
+# w may be NULL. -1 = no memory.
 cdef int link_send(Links* x, uint32_t slot, void* message, const LinkSend* s, LinkWaiter* w) noexcept nogil
-# f: text, props, payload, flags, group. Return whether it was sent; otherwise it is counted as dropped.
+# f: text, props, payload, flags, group; it arrives as QoS 0. Return whether it was sent; otherwise it is counted as dropped.
 cdef bint link_send0(Links* x, uint32_t slot, LinkFrame* f, void* message) noexcept nogil
 # Return a worker by its share of the weights, 64 bits of a random number as `random`; -1 = all of those not tried weigh 0.
 cdef int link_choose(const uint32_t* weights, uint32_t n, uint64_t tried, uint64_t random) noexcept nogil
@@ -90,7 +90,9 @@ cdef LinkWaiter* link_waiter_new(Links* x, void* context) noexcept nogil
 cdef void link_waiter_close(Links* x, LinkWaiter* w) noexcept nogil
 cdef void link_waiter_cancel(Links* x, LinkWaiter* w) noexcept nogil    # ops.released is not called; not after it was called
 cdef int link_wait_commit(Links* x, LinkWaiter* w, uint64_t batch) noexcept nogil
-cdef int link_wait_routes(Links* x, LinkWaiter* w) noexcept nogil
+# All workers know the routes of this one. flush: also, the owners have the retained messages that were published before each of them
+# knew; required before link_wait_current.
+cdef int link_wait_routes(Links* x, LinkWaiter* w, bint flush) noexcept nogil
 cdef int link_wait_current(Links* x, LinkWaiter* w) noexcept nogil
 
 # ---- identities of QoS 2 messages

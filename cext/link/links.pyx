@@ -6,16 +6,16 @@ from cext.base.cells cimport cells_fini
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.slab cimport slab_fini, slab_init, slab_take
 from cext.base.view cimport View
-from cext.link.frame cimport LF_HELLO, LF_MESSAGE0, LF_RELEASED, LF_RETAINED, LINK_WORKERS_MAX, LinkFrame, link_decode
+from cext.link.frame cimport LF_HELLO, LF_MESSAGE0, LF_RELEASED, LF_RETAINED, LINK_WORKERS_MAX, LinkFrame, link_decode, wrong
 from cext.link.identities cimport foreign_add, identities_free, own_add, own_drop, own_find
 from cext.link.inward cimport in_acknowledge, in_committed, in_frame, in_hello, in_mark, in_restore, in_restore_hole
 from cext.link.out cimport (
-    frame_send, number_send, out_ask_retained, out_ask_routes, out_broken, out_close, out_connected, out_frame, out_free, out_full,
-    out_keep, out_work,
+    out_ask_retained, out_ask_routes, out_close, out_connected, out_flush, out_frame, out_free, out_full, out_keep, out_work,
 )
 from cext.link.rules cimport (
     RULE_ASK_ROUTES, RULE_DOWN_IS_DEAD, RULE_KEEP_ROUTES, RULE_READY, RULE_READY_OF_DOWN, mosq_rule_off,
 )
+from cext.link.sending cimport frame_send, number_send, out_broken
 from cext.link.state cimport (
     LINK_IN, LINK_OUT, LO_DOWN, LO_OPENS, LO_RETAINED, LinkLimits, LinkOps, LinkOut, LinkPair, LinkPeer, LinkSend, LinkWaiter, Links, OwnIdentity,
     OwnRoute,
@@ -107,7 +107,7 @@ cdef int64_t link_accept(Links* x, const uint8_t* p, size_t n, void* connection,
     cdef int error
     if taken == 0:
         return 0
-    error = taken if taken < 0 else -c'T' if f.type != LF_HELLO else in_hello(x, &f, connection)
+    error = taken if taken < 0 else wrong(c'T') if f.type != LF_HELLO else in_hello(x, &f, connection)
     if error != 0:
         x.error = error
         return error
@@ -185,17 +185,17 @@ cdef bint link_turn(Links* x) noexcept nogil:
 
 # ---------------------------------------------------------------- messages
 
-cdef bint link_full(Links* x, uint32_t slot, uint32_t bytes) noexcept nogil:
-    return out_full(x, slot, bytes)
+cdef bint link_full(Links* x, uint32_t slot, uint32_t messages, uint64_t bytes) noexcept nogil:
+    if not out_full(x, slot, messages, bytes):
+        return 0
+    x.stats.refused += 1
+    return 1
 
 
 cdef int link_send(Links* x, uint32_t slot, void* message, const LinkSend* s, LinkWaiter* w) noexcept nogil:
     cdef OwnIdentity* o
-    if s.tried == 0 and out_full(x, slot, s.bytes):     # one that is chosen again was accepted before
-        x.stats.refused += 1
-        return LINK_FULL
     if out_keep(x, slot, message, s, w) != 0:
-        return LINK_NO_MEMORY
+        return -1
     if s.identity:
         o = own_find(x, s.identity)
         if o != NULL:
@@ -206,6 +206,7 @@ cdef int link_send(Links* x, uint32_t slot, void* message, const LinkSend* s, Li
 cdef bint link_send0(Links* x, uint32_t slot, LinkFrame* f, void* message) noexcept nogil:
     cdef LinkOut* o = &x.peers[slot].out
     f.type = LF_MESSAGE0
+    f.flags &= <uint8_t>~3u                 # the other worker may have a subscriber with a higher QoS by now, and no number for it
     if o.state < LO_RETAINED or o.pending > x.limits.output_max or frame_send(x, slot, LINK_OUT, f, message) != 0:
         x.stats.dropped0 += 1
         return 0
@@ -273,9 +274,13 @@ cdef int link_wait_commit(Links* x, LinkWaiter* w, uint64_t batch) noexcept nogi
     return 0 if batch <= x.committed else ring_wait(&x.commits, batch, w)
 
 
-cdef int link_wait_routes(Links* x, LinkWaiter* w) noexcept nogil:
+cdef int link_wait_routes(Links* x, LinkWaiter* w, bint flush) noexcept nogil:
     cdef LinkOut* o
     cdef uint32_t i
+    if flush:
+        x.changes += 1                      # a number that no worker has confirmed
+        if out_flush(x, w) != 0:
+            return -1
     for i in range(x.n):
         o = &x.peers[i].out
         if i == x.self or o.down or o.confirmed >= x.changes or mosq_rule_off(x.off, RULE_ASK_ROUTES):

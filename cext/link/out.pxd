@@ -4,19 +4,16 @@ from cext.base.view cimport View
 from cext.link.frame cimport LinkFrame
 from cext.link.state cimport LinkOut, LinkSend, LinkWaiter, Links
 
-# Write a frame into the output of a connection. Return 0, or -1: the connection is closed.
-cdef int frame_send(Links* x, uint32_t slot, int way, const LinkFrame* f, void* message) noexcept nogil
-# A frame with nothing but a number or an identity.
-cdef int number_send(Links* x, uint32_t slot, int way, int type, uint64_t number) noexcept nogil
 cdef void out_connected(Links* x, uint32_t slot) noexcept nogil
-cdef void out_broken(Links* x, uint32_t slot) noexcept nogil
-cdef void out_close(Links* x, uint32_t slot) noexcept nogil         # the same, and close the connection
+cdef void out_close(Links* x, uint32_t slot) noexcept nogil
 # Handle a frame from the other worker. Return 0 or the error of frame.pxd.
 cdef int out_frame(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil
 # Send what may be sent now, about `bytes` bytes of it. Return 1 if the rest could follow at once.
 cdef bint out_work(Links* x, uint32_t slot, uint32_t bytes) noexcept nogil
-cdef bint out_full(Links* x, uint32_t slot, uint32_t bytes) noexcept nogil
+cdef bint out_full(Links* x, uint32_t slot, uint32_t messages, uint64_t bytes) noexcept nogil
 cdef int out_keep(Links* x, uint32_t slot, void* message, const LinkSend* s, LinkWaiter* w) noexcept nogil
+# Let a waiter wait until the owners have the retained messages that this worker has sent to them, and has set itself. -1 = no memory.
+cdef int out_flush(Links* x, LinkWaiter* w) noexcept nogil
 cdef void out_ask_routes(Links* x, uint32_t slot) noexcept nogil
 cdef void out_ask_retained(Links* x, uint32_t slot) noexcept nogil
 cdef void out_answer_current(Links* x, uint32_t slot) noexcept nogil

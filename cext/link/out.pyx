@@ -3,69 +3,27 @@
 # those that are sent again, and for those that waited for an output with room.
 # This module does not know where the answers of the other worker lead (waiters do), nor what is inside a message.
 # Invariant: first - 1 <= sent <= first + n - 1, and a kept message holds one reference and one event of its waiter.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from cext.base.view cimport View
 from cext.link.frame cimport (
     LF_ACK, LF_ASK, LF_ASK_RETAINED, LF_CONFIRM, LF_CURRENT, LF_HELLO, LF_MESSAGE, LF_NO_MEMBER, LF_OPEN, LF_RETAINED_END,
-    LF_ROUTE, LF_SNAPSHOT_END, LF_VOID, LF_WELCOME, LINK_VERSION, LinkFrame, link_head_put, link_head_size,
+    LF_ROUTE, LF_SNAPSHOT_END, LF_VOID, LF_WELCOME, LINK_OWNER, LINK_VERSION, LinkFrame, wrong,
 )
-from cext.link.routes cimport route_text
 from cext.link.rules cimport (
     RULE_ASK_BEHIND_ROUTES, RULE_BOUNDED, RULE_CHOICE_RECORDED, RULE_CHOOSE_AGAIN, RULE_CURRENT_BEHIND_RETAINED, RULE_RESEND, RULE_RESEND_FIRST,
     RULE_RETAINED_SNAPSHOT, RULE_VOID, mosq_rule_off,
 )
+from cext.link.sending cimport frame_send, number_send, out_broken
 from cext.link.state cimport (
-    Kept, LINK_OUT, LO_DOWN, LO_HELLO, LO_LIVE, LO_OPENS, LO_RETAINED, LO_ROUTES, LinkOut, LinkSend, LinkWaiter, Links, OwnRoute,
+    Kept, LINK_OUT, LO_DOWN, LO_HELLO, LO_LIVE, LO_OPENS, LO_RETAINED, LO_ROUTES, LinkOut, LinkSend, LinkWaiter, Links, OwnRoute, route_text,
 )
-from cext.link.waiting cimport ring_free, ring_release, waiter_done
+from cext.link.waiting cimport ring_at, ring_free, ring_release, ring_wait, waiter_done
 
 cdef enum:
     KEPT_FIRST = 16             # first size of the ring of kept messages
     KEPT_ROOM = 64              # bytes with which a kept message counts beside its own
-
-
-cdef int room_for(Links* x, uint32_t n) noexcept nogil:
-    cdef uint8_t* grown
-    if n <= x.room_cap:
-        return 0
-    grown = <uint8_t*>realloc(x.room, n)
-    if grown == NULL:
-        return -1
-    x.room, x.room_cap = grown, n
-    return 0
-
-
-cdef int frame_send(Links* x, uint32_t slot, int way, const LinkFrame* f, void* message) noexcept nogil:
-    cdef uint32_t n = link_head_size(f)
-    cdef int64_t pending = -1
-    cdef int64_t bound = <int64_t>x.limits.output_max + x.limits.reserve
-    if room_for(x, n) == 0:
-        n = link_head_put(x.room, f)
-        pending = x.ops.send(x.owner, slot, way, x.room, n, message, f.payload)
-    if way == LINK_OUT:
-        x.peers[slot].out.pending = pending
-    else:
-        x.peers[slot].inward.pending = pending
-    if 0 <= pending <= bound:
-        return 0
-    if pending > bound:
-        x.stats.closed += 1             # the other worker does not read: a new connection begins with a snapshot
-    if way == LINK_OUT:
-        out_close(x, slot)
-    else:
-        x.peers[slot].inward.open = 0
-        x.ops.close(x.owner, slot, way)
-    return -1
-
-
-cdef int number_send(Links* x, uint32_t slot, int way, int type, uint64_t number) noexcept nogil:
-    cdef LinkFrame f
-    memset(&f, 0, sizeof(f))
-    f.type = <uint8_t>type
-    f.number = f.identity = number
-    return frame_send(x, slot, way, &f, NULL)
 
 
 cdef void out_connected(Links* x, uint32_t slot) noexcept nogil:
@@ -78,19 +36,9 @@ cdef void out_connected(Links* x, uint32_t slot) noexcept nogil:
     f.version = LINK_VERSION
     f.slot = <uint16_t>x.self
     f.workers = <uint16_t>x.n
-    f.log, f.run = x.log, x.run
+    f.log, f.run, f.number = x.log, x.run, o.first - 1
     o.state = LO_HELLO
     frame_send(x, slot, LINK_OUT, &f, NULL)
-
-
-cdef void out_broken(Links* x, uint32_t slot) noexcept nogil:
-    cdef LinkOut* o = &x.peers[slot].out
-    o.state = LO_DOWN
-    o.pending = 0
-    o.asked = 0
-    o.asked_retained = 0
-    o.route_next = NULL
-    o.open_next = NULL
 
 
 cdef void out_close(Links* x, uint32_t slot) noexcept nogil:
@@ -104,11 +52,13 @@ cdef inline Kept* kept_at(LinkOut* o, uint64_t number) noexcept nogil:
     return &o.kept[(o.head + <uint32_t>(number - o.first)) & (o.cap - 1)]
 
 
-cdef bint out_full(Links* x, uint32_t slot, uint32_t bytes) noexcept nogil:
+cdef bint out_full(Links* x, uint32_t slot, uint32_t messages, uint64_t bytes) noexcept nogil:
     cdef LinkOut* o = &x.peers[slot].out
     if mosq_rule_off(x.off, RULE_BOUNDED):
         return 0
-    return o.n >= x.limits.messages_max or (o.n and o.bytes + bytes + KEPT_ROOM > x.limits.bytes_max)
+    if o.n == 0:
+        return 0                            # a message larger than the bound passes alone
+    return o.n + messages > x.limits.messages_max or o.bytes + bytes + messages * KEPT_ROOM > x.limits.bytes_max
 
 
 cdef int kept_grow(LinkOut* o) noexcept nogil:
@@ -143,6 +93,8 @@ cdef int out_keep(Links* x, uint32_t slot, void* message, const LinkSend* s, Lin
     k.group, k.group_n, k.bytes, k.part, k.flags = group, <uint16_t>s.group.n, s.bytes + KEPT_ROOM, s.part, s.flags
     if mosq_rule_off(x.off, RULE_CHOICE_RECORDED):
         k.batch = 0
+    if s.flags & LINK_OWNER:
+        o.owner_last = o.first + o.n
     o.n += 1
     o.bytes += k.bytes
     x.ops.keep(x.owner, message)
@@ -179,6 +131,7 @@ cdef void kept_done(Links* x, LinkOut* o, uint64_t number) noexcept nogil:
         kept_void(x, &k, o)
     if o.sent < o.first - 1:
         o.sent = o.first - 1
+    ring_release(x, &o.flushes, o.first - 1)
 
 
 cdef int kept_send(Links* x, uint32_t slot, Kept* k, uint64_t number) noexcept nogil:
@@ -244,6 +197,18 @@ cdef bint send_opens(Links* x, uint32_t slot) noexcept nogil:
     return o.open_next == NULL
 
 
+cdef int out_flush(Links* x, LinkWaiter* w) noexcept nogil:
+    cdef LinkOut* o
+    cdef uint32_t i
+    for i in range(x.n):
+        o = &x.peers[i].out
+        if o.owner_last >= o.first and ring_wait(&o.flushes, o.owner_last, w) != 0:
+            return -1
+    if x.retained.n:
+        return ring_wait(&x.commits, ring_at(&x.retained, x.retained.n - 1).number, w)
+    return 0
+
+
 cdef void out_ask_routes(Links* x, uint32_t slot) noexcept nogil:
     cdef LinkOut* o = &x.peers[slot].out
     cdef bint behind = o.state >= LO_RETAINED or (mosq_rule_off(x.off, RULE_ASK_BEHIND_ROUTES) and o.state >= LO_ROUTES)
@@ -260,7 +225,7 @@ cdef void out_ask_retained(Links* x, uint32_t slot) noexcept nogil:
 
 cdef void out_answer_current(Links* x, uint32_t slot) noexcept nogil:
     cdef LinkOut* o = &x.peers[slot].out
-    if o.state == LO_LIVE and o.asked_retained and o.current_run == o.run:
+    if o.state == LO_LIVE and o.asked_retained and o.current_run == o.run and o.current_log == o.log:
         o.asked_retained = 0
         number_send(x, slot, LINK_OUT, LF_CURRENT, o.current)
 
@@ -303,11 +268,11 @@ cdef bint out_work(Links* x, uint32_t slot, uint32_t bytes) noexcept nogil:
 cdef int out_welcome(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
     cdef LinkOut* o = &x.peers[slot].out
     if f.slot != slot:
-        return -c's'
+        return wrong(c's')
     if f.log == o.log and f.run < o.run:
-        return -c'r'
+        return wrong(c'r')
     if f.number > o.first + o.n - 1:
-        return -c'n'
+        return wrong(c'n')
     if o.log != 0 and f.log != o.log:           # no session of the old log exists any more
         kept_done(x, o, o.first + o.n - 1)
     o.log, o.run, o.down = f.log, f.run, 0
@@ -327,10 +292,10 @@ cdef int out_no_member(Links* x, uint32_t slot, uint64_t number) noexcept nogil:
     cdef LinkSend s
     cdef Kept* k
     if number < o.first or number > o.sent or kept_at(o, number).message == NULL:
-        return -c'n' if number > o.sent else 0      # an answer that came twice, because the message was sent twice
+        return wrong(c'n') if number > o.sent else 0      # an answer that came twice, because the message was sent twice
     k = kept_at(o, number)
     if k.group == NULL:
-        return -c'n'
+        return wrong(c'n')
     s.flags, s.part, s.bytes, s.identity, s.batch = k.flags, k.part, k.bytes - KEPT_ROOM, k.identity, 0
     s.tried = k.tried | <uint64_t>1 << slot
     s.group.p, s.group.n = k.group, k.group_n
@@ -346,17 +311,17 @@ cdef int out_no_member(Links* x, uint32_t slot, uint64_t number) noexcept nogil:
 cdef int out_frame(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
     cdef LinkOut* o = &x.peers[slot].out
     if f.type == LF_WELCOME:
-        return out_welcome(x, slot, f) if o.state == LO_HELLO else -c'T'
+        return out_welcome(x, slot, f) if o.state == LO_HELLO else wrong(c'T')
     if o.state <= LO_HELLO:
-        return -c'T'
+        return wrong(c'T')
     if f.type == LF_ACK:
-        if f.number > o.sent:
-            return -c'n'
+        if f.number > o.first + o.n - 1:    # it may be one that only an earlier connection has carried
+            return wrong(c'n')
         kept_done(x, o, f.number)
         return 0
     if f.type == LF_CONFIRM:
         if f.number > x.changes:
-            return -c'n'
+            return wrong(c'n')
         if f.number > o.confirmed:
             o.confirmed = f.number
         ring_release(x, &o.routes, f.number)
@@ -364,7 +329,7 @@ cdef int out_frame(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
     if f.type == LF_CURRENT and mosq_rule_off(x.off, RULE_CURRENT_BEHIND_RETAINED):
         ring_release(x, &o.currents, f.number)
         return 0
-    return out_no_member(x, slot, f.number) if f.type == LF_NO_MEMBER else -c'T'
+    return out_no_member(x, slot, f.number) if f.type == LF_NO_MEMBER else wrong(c'T')
 
 
 cdef void out_free(Links* x, uint32_t slot) noexcept nogil:
@@ -379,3 +344,4 @@ cdef void out_free(Links* x, uint32_t slot) noexcept nogil:
     free(o.kept)
     ring_free(&o.routes)
     ring_free(&o.currents)
+    ring_free(&o.flushes)

@@ -1,15 +1,7 @@
 # Filters with subscribers of this worker, as it announces them to the others.
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t
 from cext.base.view cimport View
-from cext.link.state cimport Links, OwnRoute
-
-
-cdef inline View route_text(OwnRoute* r) noexcept nogil:
-    cdef View v
-    v.p = <uint8_t*>(r + 1)
-    v.n = r.link.n
-    return v
-
+from cext.link.state cimport Links
 
 # Count a subscription of QoS `added` more, and one of QoS `removed` less (-1 = none). `filter` has `$share/GROUP/`.
 # Return 1 if a new subscriber must wait (link_wait_routes), otherwise 0; -1 = no memory, and nothing changed.

@@ -8,9 +8,9 @@ from libc.string cimport memcmp, memcpy, memset
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.link.frame cimport LF_ROUTE, LF_UNROUTE, LinkFrame
-from cext.link.out cimport frame_send
 from cext.link.rules cimport RULE_ASK_SECOND, mosq_rule_off
-from cext.link.state cimport LINK_OUT, LO_ROUTES, Links, OwnRoute
+from cext.link.sending cimport frame_send
+from cext.link.state cimport LINK_OUT, LO_ROUTES, Links, OwnRoute, route_text
 from cext.topic.memory cimport memory_give, take_zeroed
 from cext.topic.table cimport Link, table_add, table_chain, table_drop
 

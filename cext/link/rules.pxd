@@ -45,4 +45,5 @@ cdef enum:
     RULE_ORDER_OF_OWNER = 30        # the owner gives the order of retained messages; no other worker applies its own at once
     RULE_NOT_BEFORE_READY = 31      # nothing is published before the worker is ready
     RULE_OPEN_SNAPSHOT = 32         # a snapshot names the identities that are open, and ends the others
-    RULES = 33
+    RULE_FLUSH = 33                 # CONFIRM waits until the owners have the retained messages that were sent before
+    RULES = 34

@@ -30,6 +30,9 @@ ctypedef struct LinkWaiter:     # what a publisher or subscriber waits for; see 
     SlabItem item
     void* context               # the caller's object; NULL = its client is gone
     uint32_t open               # number of events that have not come; the caller's own hold counts as one
+    uint64_t confirm            # 0, or an ASK of another worker: its CONFIRM is sent at the release
+    uint16_t slot               # of that worker
+    uint16_t generation         # of its connection
 
 ctypedef struct LinkSend:       # how a message with a number goes to one log
     uint8_t flags               # QoS, LINK_RETAIN, LINK_OWNER, LINK_PLAIN
@@ -130,13 +133,16 @@ ctypedef struct LinkOut:        # to one other worker
     uint64_t bytes              # bytes of the kept messages
     LinkRing routes             # waiters for CONFIRM, by Links.changes
     LinkRing currents           # waiters for CURRENT, by Links.asks
+    LinkRing flushes            # waiters for the acknowledgement of a number
+    uint64_t owner_last         # highest number with LINK_OWNER
     uint64_t confirmed
     uint64_t asked              # highest ASK on this connection
     OwnRoute* route_next        # next one of the snapshot
     OwnIdentity* open_next
     uint64_t cursor             # of the snapshot of retained messages
     uint64_t current            # highest ASK_RETAINED of the other worker
-    uint64_t current_run        # its run when it asked
+    uint64_t current_log        # its log and run when it asked
+    uint64_t current_run
 
 ctypedef struct LinkIn:         # from one other worker
     uint8_t open
@@ -195,7 +201,7 @@ ctypedef struct LinkStats:
     uint64_t resent
     uint64_t sent0
     uint64_t dropped0           # QoS 0: the link was full or not connected
-    uint64_t refused            # link_send found the link full
+    uint64_t refused            # link_full found the link full
     uint64_t received
     uint64_t duplicates         # numbers that came again
     uint64_t identities         # messages dropped for their identity
@@ -232,3 +238,10 @@ cdef struct Links:
     uint8_t* room               # for the frame that is written
     uint32_t room_cap
     LinkStats stats
+
+
+cdef inline View route_text(OwnRoute* r) noexcept nogil:
+    cdef View v
+    v.p = <uint8_t*>(r + 1)
+    v.n = r.link.n
+    return v

@@ -5,7 +5,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 from cext.base.slab cimport slab_give
-from cext.link.state cimport LinkPair, LinkRing, LinkWaiter, Links
+from cext.link.frame cimport LF_CONFIRM
+from cext.link.sending cimport number_send
+from cext.link.state cimport LINK_IN, LinkIn, LinkPair, LinkRing, LinkWaiter, Links
 
 
 cdef int ring_push(LinkRing* r, uint64_t number, void* item) noexcept nogil:
@@ -40,6 +42,12 @@ cdef void ring_free(LinkRing* r) noexcept nogil:
     memset(r, 0, sizeof(LinkRing))
 
 
+cdef void confirm_send(Links* x, const LinkWaiter* w) noexcept nogil:
+    cdef LinkIn* i = &x.peers[w.slot].inward
+    if i.open and i.generation == w.generation:
+        number_send(x, w.slot, LINK_IN, LF_CONFIRM, w.confirm)
+
+
 cdef void waiter_done(Links* x, LinkWaiter* w) noexcept nogil:
     cdef void* context
     if w == NULL:
@@ -48,6 +56,8 @@ cdef void waiter_done(Links* x, LinkWaiter* w) noexcept nogil:
     if w.open != 0:
         return
     context = w.context
+    if w.confirm:
+        confirm_send(x, w)
     slab_give(&x.waiters, w)
     if context != NULL:
         x.ops.released(x.owner, context)

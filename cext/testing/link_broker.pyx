@@ -114,7 +114,7 @@ cdef bint deliver_next(Worker* w, uint32_t c) noexcept nogil:
     return 1
 
 
-cdef bint deliver_plain(Worker* w, uint16_t m) noexcept nogil:
+cdef bint deliver_plain(Worker* w, uint16_t m, int qos) noexcept nogil:
     # Once to each session that matches. Return whether the open batch has some of it.
     cdef Sent* k = &w.world.sent[m]
     cdef bint recorded = 0
@@ -128,11 +128,11 @@ cdef bint deliver_plain(Worker* w, uint16_t m) noexcept nogil:
             if w.live.sessions[c].qos[f] != NONE and topic_matches(f, k.topic) and <int>w.live.sessions[c].qos[f] > best:
                 best = w.live.sessions[c].qos[f]
         if best >= 0:
-            recorded |= queue(w, c, m, KIND_LIVE, best if best < k.qos else k.qos)
+            recorded |= queue(w, c, m, KIND_LIVE, best if best < qos else qos)
     return recorded
 
 
-cdef int deliver_group(Worker* w, uint16_t m, uint32_t filter, bint* recorded) noexcept nogil:
+cdef int deliver_group(Worker* w, uint16_t m, int qos, uint32_t filter, bint* recorded) noexcept nogil:
     # Deliver to one member, if possible to one that is online.
     cdef uint32_t c, i
     cdef int chosen = -1
@@ -149,7 +149,7 @@ cdef int deliver_group(Worker* w, uint16_t m, uint32_t filter, bint* recorded) n
     if chosen < 0:
         return LINK_NO_MEMBER
     i = w.live.sessions[chosen].qos[filter]
-    recorded[0] |= queue(w, <uint32_t>chosen, m, KIND_GROUP + (filter - GROUPS_FROM), <int>i if i < w.world.sent[m].qos else w.world.sent[m].qos)
+    recorded[0] |= queue(w, <uint32_t>chosen, m, KIND_GROUP + (filter - GROUPS_FROM), <int>i if <int>i < qos else qos)
     return LINK_TAKEN
 
 
@@ -191,6 +191,7 @@ cdef void record_identity(Worker* w, uint32_t slot, const LinkFrame* f) noexcept
     if w.live.known_n == IDENTITIES:
         fail(w.world, b"worker %lld keeps too many identities", w.index, 0, 0)
         return
+    note(w.world, b"        worker %lld records identity %llx of %lld", w.index, <int64_t>f.identity, slot)
     k = &w.live.known[w.live.known_n]
     k.log, k.identity, k.part, k.slot = w.links.peers[slot].inward.log, f.identity, f.part, <uint8_t>slot
     w.live.known_n += 1
@@ -204,11 +205,11 @@ cdef int op_message(void* owner, uint32_t slot, const LinkFrame* f, uint64_t* ba
     if m == 0:
         return LINK_TAKEN
     note(g, b"        worker %lld gets message %lld from %lld", w.index, m, slot)
-    if f.group.n and deliver_group(w, m, filter_of(f.group), &recorded) == LINK_NO_MEMBER:
+    if f.group.n and deliver_group(w, m, f.flags & 3, filter_of(f.group), &recorded) == LINK_NO_MEMBER:
         note(g, b"        worker %lld has no member", w.index, 0, 0)
         return LINK_NO_MEMBER
     if f.flags & LINK_PLAIN:
-        recorded |= deliver_plain(w, m)
+        recorded |= deliver_plain(w, m, f.flags & 3)
     if f.flags & LINK_OWNER:
         if without(g, RULE_ORDER_OF_OWNER):
             w.live.retained[g.sent[m].topic] = m
@@ -289,6 +290,7 @@ cdef void op_mark(void* owner, uint32_t slot, uint64_t log, uint64_t run, uint64
 cdef void op_forget(void* owner, uint32_t slot, uint64_t log, uint64_t identity) noexcept nogil:
     cdef Worker* w = <Worker*>owner
     cdef uint32_t i, kept = 0
+    note(w.world, b"        worker %lld forgets identity %llx of %lld", w.index, <int64_t>identity, slot)
     for i in range(w.live.known_n):
         if w.live.known[i].log != log or w.live.known[i].identity != identity:
             w.live.known[kept] = w.live.known[i]
@@ -420,7 +422,7 @@ cdef void send_group(Worker* w, uint16_t m, uint32_t filter, LinkSend* s, Inboun
         s.batch = w.batch
     if to == w.index:
         if not (inbox != NULL and inbox.group_done >> (filter - GROUPS_FROM) & 1):
-            deliver_group(w, m, filter, &recorded)
+            deliver_group(w, m, w.world.sent[m].qos, filter, &recorded)
         if inbox != NULL:
             inbox.group_done |= <uint8_t>(1 << (filter - GROUPS_FROM))
     elif w.world.sent[m].qos == 0:
@@ -428,8 +430,8 @@ cdef void send_group(Worker* w, uint16_t m, uint32_t filter, LinkSend* s, Inboun
         view_of_message(w, m, &f)
         f.group = s.group
         link_send0(&w.links, <uint32_t>to, &f, &w.message[m])
-    elif link_send(&w.links, <uint32_t>to, &w.message[m], s, waiter) != 0:
-        fail(w.world, b"worker %lld finds the link to %lld full behind its check", w.index, to, 0)
+    else:
+        link_send(&w.links, <uint32_t>to, &w.message[m], s, waiter)
 
 
 cdef void op_again(void* owner, uint32_t slot, void* message, LinkSend* s, LinkWaiter* waiter) noexcept nogil:
@@ -446,17 +448,15 @@ cdef void op_again(void* owner, uint32_t slot, void* message, LinkSend* s, LinkW
     send_group(w, m, filter_of(s.group), s, inbox, waiter)
 
 
-cdef bint any_full(Worker* w, uint32_t topic, uint64_t mask, bint retain, bint groups) noexcept nogil:
-    cdef uint32_t i, f
+cdef bint any_full(Worker* w, uint32_t topic, uint64_t mask, bint retain) noexcept nogil:
+    cdef uint32_t i, f, n
     if retain:
         mask |= <uint64_t>1 << link_owner(&w.links, text_of_topic(topic))
-    if groups:
-        for f in range(GROUPS_FROM, FILTERS):
-            for i in range(w.world.workers):
-                if topic_matches(f, topic) and w.routes[i][f].there:
-                    mask |= <uint64_t>1 << i
     for i in range(w.world.workers):
-        if mask >> i & 1 and i != w.index and link_full(&w.links, i, PAYLOAD_MAX):
+        n = mask >> i & 1
+        for f in range(GROUPS_FROM, FILTERS):
+            n += w.routes[i][f].there if topic_matches(f, topic) else 0
+        if n and i != w.index and link_full(&w.links, i, n, n * PAYLOAD_MAX):
             return 1
     return 0
 
@@ -483,10 +483,9 @@ cdef void send_plain(Worker* w, uint16_t m, uint64_t identity, uint64_t mask, in
             link_send0(&w.links, i, &f, &w.message[m])
             continue
         s.bytes, s.identity = k.bytes, identity
-        if k.qos == 0:
-            link_send(&w.links, i, &w.message[m], &s, NULL)
-        elif link_send(&w.links, i, &w.message[m], &s, NULL if without(g, RULE_WAIT_ALL) else waiter) != 0:
-            fail(g, b"worker %lld finds the link to %lld full behind its check", w.index, i, 0)
+        if k.qos == 0 and link_full(&w.links, i, 1, k.bytes):
+            continue
+        link_send(&w.links, i, &w.message[m], &s, NULL if k.qos == 0 or without(g, RULE_WAIT_ALL) else waiter)
     if k.retain and (owner == w.index or without(g, RULE_ORDER_OF_OWNER)):
         if without(g, RULE_ORDER_OF_OWNER):
             w.live.retained[k.topic] = m
@@ -526,16 +525,16 @@ cdef int on_publish(Worker* w, uint32_t c, uint32_t pid, uint16_t message) noexc
         wait_commit(p)
         return ANSWER_NO
     mask = plain_routes(w, k.topic, qos)
-    if k.qos == 1 and any_full(w, k.topic, mask, k.retain, 1):
+    if k.qos == 1 and any_full(w, k.topic, mask, k.retain):
         return ANSWER_REFUSED
     k.sends += 1
     if k.qos == 0:
-        deliver_plain(w, message)
+        deliver_plain(w, message, 0)
         send_plain(w, message, 0, mask, qos, NULL)
         send_groups(w, message, 0, NULL, NULL)
         return ANSWER_NO
     p = wait_new(w, WAIT_PUBACK, c, pid, message)
-    deliver_plain(w, message)
+    deliver_plain(w, message, 1)
     send_plain(w, message, 0, mask, qos, p.waiter)
     send_groups(w, message, 0, NULL, p.waiter)
     wait_commit(p)
@@ -564,14 +563,14 @@ cdef int on_pubrel(Worker* w, uint32_t c, uint32_t pid) noexcept nogil:
         p.epoch = g.client[c].epoch
         return ANSWER_NO
     mask = plain_routes(w, g.sent[m].topic, qos)
-    if any_full(w, g.sent[m].topic, mask, g.sent[m].retain, 1):
+    if any_full(w, g.sent[m].topic, mask, g.sent[m].retain):
         return ANSWER_BLOCKED
     g.sent[m].sends += 1
     note(g, b"        worker %lld publishes message %lld", w.index, m, 0)
     p = wait_new(w, WAIT_ROUTED, c, pid, m)
     p.identity = identity
     if not inbox.local_done or without(g, RULE_LOCAL_IDENTITY):
-        deliver_plain(w, m)
+        deliver_plain(w, m, 2)
     inbox.local_done = 1
     send_plain(w, m, identity, mask, qos, p.waiter)
     send_groups(w, m, identity, inbox, p.waiter)
@@ -667,7 +666,7 @@ cdef void on_subscribe(Worker* w, uint32_t c, uint32_t filter, uint8_t qos) noex
     wait = route_count(&w.links, text_of_filter(filter), qos, old)
     if old < 0 and filter >= GROUPS_FROM:
         route_online(&w.links, text_of_filter(filter), 1)
-    if wait and link_wait_routes(&w.links, p.waiter) != 0:
+    if (wait or filter < GROUPS_FROM) and link_wait_routes(&w.links, p.waiter, filter < GROUPS_FROM) != 0:
         fail(w.world, b"no memory", 0, 0, 0)
     if without(w.world, RULE_CURRENT_AFTER_ROUTES):
         link_wait_current(&w.links, p.waiter)

@@ -26,6 +26,7 @@ cdef void kill(World* g, uint32_t w) noexcept nogil:
         g.store_lost[w] = 1
     for i in range(g.clients):
         if g.client[i].home == w:
+            g.client[i].has_will &= g.worker[w].stored      # a will without a store ends with its worker
             client_lost(g, i)
     for i in range(g.workers):
         if i != w:
@@ -145,6 +146,7 @@ cdef void step(World* g) noexcept nogil:
 cdef void settle(World* g) noexcept nogil:
     # No faults any more: go on until nothing happens.
     cdef uint32_t i, round, before
+    cdef uint32_t active = 0
     for round in range(ROUNDS_MAX):
         before = g.moved
         g.step += 1
@@ -163,8 +165,8 @@ cdef void settle(World* g) noexcept nogil:
         if g.failure != NULL:
             return
         if g.moved != before:
-            i = round
-        elif round > i + 3:                 # a batch may wait for its second half
+            active = round
+        elif round > active + 4:            # two batches may be sealed and committed before something happens
             return
     fail(g, b"it does not become quiet", 0, 0, 0)
 

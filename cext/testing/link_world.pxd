@@ -156,6 +156,7 @@ ctypedef struct SimClient:
     uint32_t sub_at[FILTERS]
     Sending sending[WILL]
     uint8_t live[MESSAGES]      # copies that came
+    uint8_t sure[MESSAGES]      # ... with QoS 1 or 2
     uint8_t retained[MESSAGES]
     uint16_t last[CLIENTS][TOPICS][3]   # highest message of a publisher, by topic and QoS
 
