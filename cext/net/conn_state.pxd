@@ -23,7 +23,7 @@ cdef enum:
     SOURCE_WAKE = 3
     SOURCE_WATCHED = 4
     SOURCE_LAYER = 5
-    SOURCE_DOOR = 6
+    SOURCE_PASSAGE = 6
 
 ctypedef struct Address:
     uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0 = none
@@ -206,7 +206,7 @@ ctypedef struct Reactor:
     release_fn release
     plain_fn on_wake
     plain_fn on_watched         # a descriptor of reactor_watch is readable
-    plain_fn on_door            # a descriptor of reactor_watch_door is readable
+    plain_fn on_passage         # a descriptor of reactor_watch_passage is readable
     plain_fn on_no_descriptors
     proxied_fn on_proxied
     upgraded_fn on_upgraded

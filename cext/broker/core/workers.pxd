@@ -16,8 +16,8 @@ ctypedef struct WorkerCounts:
     uint64_t sessions
     uint64_t of_listener[WORKER_LISTENERS_MAX]
 
-ctypedef struct Door:
-    # the way to another worker for connections that belong there. The door of this worker receives
+ctypedef struct Passage:
+    # the way to another worker for connections that belong there. The passage of this worker receives
     int fd
     SlabItem* waiting                   # handles (index, generation) of the clients that wait to go there, in order; a ring
     uint32_t cap                        # a power of two; 0: none has waited yet
@@ -33,11 +33,11 @@ ctypedef struct Workers:
     uint32_t place                      # of this worker, from 0
     uint32_t n
     HashKey key                         # names the worker of a client id; the same in all workers, and unknown to clients
-    Door doors[WORKERS_MAX]
+    Passage passages[WORKERS_MAX]
     WorkerLink links[WORKERS_MAX]
     WorkerCounts* counts                # of all workers
-    uint32_t waiting                    # clients that wait at all doors
-    uint8_t door_due                    # 1: connections may wait at the own door
+    uint32_t waiting                    # clients that wait at all passages
+    uint8_t passage_due                    # 1: connections may wait at the own passage
 
 cdef inline Workers* workers_of(Broker* b) noexcept nogil:
     return <Workers*>b.workers

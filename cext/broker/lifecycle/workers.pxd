@@ -11,7 +11,7 @@ cdef bint id_is_own(Broker* b, View client_id) noexcept nogil
 # Parts of a turn. Return 1 if connections still wait to be passed on.
 cdef bint workers_pass(Broker* b) noexcept nogil
 cdef void workers_receive(Broker* b) noexcept nogil
-cdef void workers_door_due(void* broker) noexcept nogil     # callback of the reactor
+cdef void workers_passage_due(void* broker) noexcept nogil     # callback of the reactor
 cdef int workers_start(Broker* b) noexcept nogil            # the loop starts; 0 or errno
 cdef void workers_free(Broker* b) noexcept nogil
 # Take two new stream sockets to a worker: out_fd is written to, in_fd is read from. The links of before are closed.

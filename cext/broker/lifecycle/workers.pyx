@@ -8,8 +8,8 @@ A keyed hash of the client id names the worker, so a client cannot choose it. Al
 sent behind it; also the address that a proxy reported, and the state of WebSocket frames. Nothing was sent to the client yet, except the answer to
 an HTTP upgrade. The descriptor is closed here only after the other worker has got its own, so the client notices nothing.
 
-A door is one half of a pair of SOCK_SEQPACKET sockets. The parent keeps both halves open, so the connections that wait for a worker that has died
-are received by the process that follows it. A door that is full makes the connections wait here, as newcomers with their deadline and limits.
+A passage is one half of a pair of SOCK_SEQPACKET sockets. The parent keeps both halves open, so the connections that wait for a worker that has died
+are received by the process that follows it. A passage that is full makes the connections wait here, as newcomers with their deadline and limits.
 
 Invariant: a client in state C_MOVING is not read from and has not answered. Cost: nothing for packets other than CONNECT.
 """
@@ -31,14 +31,14 @@ from cext.broker.core.listener cimport Listener
 from cext.broker.core.newcomers cimport newcomer_add
 from cext.broker.core.pending_packet cimport PACKET_PENDING, names_take, owned_set, path_of, proxied_of
 from cext.broker.core.stats cimport REFUSED_MEMORY
-from cext.broker.core.workers cimport Door, WORKERS_MAX, Workers, worker_of_id, workers_of, workers_publish
+from cext.broker.core.workers cimport Passage, WORKERS_MAX, Workers, worker_of_id, workers_of, workers_publish
 from cext.broker.lifecycle.accept cimport descriptor_below_limit, newcomer_grew, refuse_connection
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.persist.publication cimport memory_short
 from cext.net.conn cimport conn_close, conn_open, conn_resume
 from cext.net.conn_output cimport conn_flush
 from cext.net.conn_state cimport ACCEPTS_MAX, ARENA_BYTES, Address, CONN_CLOSED, CONN_MOVED, CONN_PAUSED, conn_unsent
-from cext.net.reactor cimport reactor_watch_door
+from cext.net.reactor cimport reactor_watch_passage
 from cext.net.system cimport c_close, c_write, iovec
 from cext.net.web cimport WEB_OPEN, web_new
 from cext.net.websocket cimport WsDecoder
@@ -58,7 +58,7 @@ cdef extern from * nogil:
 
     extern int memfd_create(const char* name, unsigned int flags);
 
-    static ssize_t mosq_door_send(int door, struct iovec* iov, int n_iov, const int* fds, int n_fds) {
+    static ssize_t mosq_passage_send(int passage, struct iovec* iov, int n_iov, const int* fds, int n_fds) {
         char control[CMSG_SPACE(2 * sizeof(int))] __attribute__((aligned(8)));
         struct msghdr m;
         struct cmsghdr* c;
@@ -73,11 +73,11 @@ cdef extern from * nogil:
         c->cmsg_type = SCM_RIGHTS;
         c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
         memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
-        return sendmsg(door, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        return sendmsg(passage, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
 
     /* fds has room for two; the caller owns those that are not -1. */
-    static ssize_t mosq_door_receive(int door, void* p, size_t n, int* fds) {
+    static ssize_t mosq_passage_receive(int passage, void* p, size_t n, int* fds) {
         char control[CMSG_SPACE(2 * sizeof(int))] __attribute__((aligned(8)));
         struct iovec iov = {p, n};
         struct msghdr m;
@@ -89,7 +89,7 @@ cdef extern from * nogil:
         m.msg_control = control;
         m.msg_controllen = sizeof(control);
         fds[0] = fds[1] = -1;
-        got = recvmsg(door, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        got = recvmsg(passage, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (got < 0)
             return got;
         for (c = CMSG_FIRSTHDR(&m); c != NULL; c = CMSG_NXTHDR(&m, c))
@@ -98,8 +98,8 @@ cdef extern from * nogil:
         return got;
     }
     """
-    ssize_t mosq_door_send(int door, iovec* iov, int n_iov, const int* fds, int n_fds)
-    ssize_t mosq_door_receive(int door, void* p, size_t n, int* fds)
+    ssize_t mosq_passage_send(int passage, iovec* iov, int n_iov, const int* fds, int n_fds)
+    ssize_t mosq_passage_receive(int passage, void* p, size_t n, int* fds)
     int memfd_create(const char* name, unsigned int flags)
     unsigned int MFD_CLOEXEC
     ssize_t pread(int fd, void* p, size_t n, long offset)
@@ -134,7 +134,7 @@ cdef int client_moves(Broker* b, Client* c, View client_id) noexcept nogil:
     to = worker_of_id(w, client_id)
     if to == w.place:
         return 0
-    if c.conn.flags & CONN_MOVED or door_wait(&w.doors[to], c) != 0:
+    if c.conn.flags & CONN_MOVED or passage_wait(&w.passages[to], c) != 0:
         return END_REFUSED               # two workers disagree, during a reload; or there is no memory
     w.waiting += 1
     c.state = C_MOVING
@@ -142,7 +142,7 @@ cdef int client_moves(Broker* b, Client* c, View client_id) noexcept nogil:
     return PACKET_PENDING
 
 
-cdef int door_wait(Door* d, const Client* c) noexcept nogil:
+cdef int passage_wait(Passage* d, const Client* c) noexcept nogil:
     """Append the client's handle to the ring. Returns -1 if there is no memory."""
     cdef SlabItem* ring
     cdef uint32_t i, cap
@@ -170,11 +170,11 @@ cdef bint workers_pass(Broker* b) noexcept nogil:
     cdef uint32_t i
     if w.waiting:
         for i in range(w.n):
-            door_pass(b, w, &w.doors[i])
+            passage_pass(b, w, &w.passages[i])
     return w.waiting != 0
 
 
-cdef void door_pass(Broker* b, Workers* w, Door* d) noexcept nogil:
+cdef void passage_pass(Broker* b, Workers* w, Passage* d) noexcept nogil:
     cdef SlabItem* handle
     cdef Client* c
     cdef int err
@@ -200,8 +200,8 @@ cdef void client_passed(Broker* b, Client* c) noexcept nogil:
     conn_close(&b.reactor, &c.conn)
 
 
-cdef int client_pass(Broker* b, Client* c, int door) noexcept nogil:
-    """Send the connection through a door. Returns 0 or errno."""
+cdef int client_pass(Broker* b, Client* c, int passage) noexcept nogil:
+    """Send the connection through a passage. Returns 0 or errno."""
     cdef Move m
     cdef iovec iov[4]
     cdef View proxied = proxied_of(c), path = path_of(c)
@@ -238,7 +238,7 @@ cdef int client_pass(Broker* b, Client* c, int door) noexcept nogil:
         m.in_file = 1
         n_iov = 3
         n_fds = 2
-    sent = mosq_door_send(door, iov, n_iov, fds, n_fds)
+    sent = mosq_passage_send(passage, iov, n_iov, fds, n_fds)
     i = errno if sent < 0 else 0
     if n_fds == 2:
         c_close(fds[1])
@@ -261,8 +261,8 @@ cdef int input_file(const uint8_t* p, uint32_t n) noexcept nogil:
 
 # ---------------------------------------------------------------- from another worker
 
-cdef void workers_door_due(void* broker) noexcept nogil:
-    workers_of(<Broker*>broker).door_due = 1
+cdef void workers_passage_due(void* broker) noexcept nogil:
+    workers_of(<Broker*>broker).passage_due = 1
 
 
 cdef void workers_receive(Broker* b) noexcept nogil:
@@ -270,11 +270,11 @@ cdef void workers_receive(Broker* b) noexcept nogil:
     cdef Workers* w = workers_of(b)
     cdef int fds[2]
     cdef ssize_t got
-    cdef int i
-    if w.door_due:
-        w.door_due = 0
-        for i in range(ACCEPTS_MAX):
-            got = mosq_door_receive(w.doors[w.place].fd, b.reactor.arena, ARENA_BYTES, fds)
+    cdef int _
+    if w.passage_due:
+        w.passage_due = 0
+        for _ in range(ACCEPTS_MAX):
+            got = mosq_passage_receive(w.passages[w.place].fd, b.reactor.arena, ARENA_BYTES, fds)
             if got < 0:
                 break                    # the others, if it is EINTR, wait for the next turn
             b.work += WORK_ACCEPT
@@ -360,9 +360,9 @@ cdef int workers_start(Broker* b) noexcept nogil:
     cdef Workers* w = workers_of(b)
     if w == NULL:
         return 0
-    w.door_due = 1                       # what came while this worker was not there
+    w.passage_due = 1                       # connections may have come before this process
     workers_publish(b)
-    return reactor_watch_door(&b.reactor, w.doors[w.place].fd)
+    return reactor_watch_passage(&b.reactor, w.passages[w.place].fd)
 
 
 cdef void worker_link(Broker* b, uint32_t place, int out_fd, int in_fd) noexcept nogil:
@@ -383,8 +383,8 @@ cdef void workers_free(Broker* b) noexcept nogil:
     if w == NULL:
         return
     for i in range(w.n):
-        free(w.doors[i].waiting)
-        c_close(w.doors[i].fd)
+        free(w.passages[i].waiting)
+        c_close(w.passages[i].fd)
         worker_link(b, i, -1, -1)
     if w.counts != NULL:
         munmap(w.counts, WORKERS_MAX * sizeof(w.counts[0]))

@@ -47,7 +47,7 @@ from cext.broker.lifecycle.session_lifecycle cimport (
     will_send_now,
 )
 from cext.broker.lifecycle.shed cimport shed_largest
-from cext.broker.lifecycle.workers cimport workers_door_due, workers_free, workers_pass, workers_receive, workers_start
+from cext.broker.lifecycle.workers cimport workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
 from cext.broker.packets.dispatch cimport dispatch, dispatch_traced
 from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
@@ -81,7 +81,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     SCRATCH_KEEP_BYTES = 64 * 1024
-    DOOR_AGAIN_MS = 10           # until a full door to another worker is tried again
+    PASSAGE_AGAIN_MS = 10           # until a full passage to another worker is tried again
     STOP_SLICES = 80             # turns of jobs: at most about a second
 
 
@@ -280,8 +280,8 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
         more |= b.doomed != NULL or b.jobs != NULL
         more |= b.answers_due != 0       # of native plugins on the loop
         timeout_ms = 0 if more else wheel_timeout_ms(&b.wheel, b.reactor.now_ms)
-        if moves and (timeout_ms < 0 or timeout_ms > DOOR_AGAIN_MS):
-            timeout_ms = DOOR_AGAIN_MS
+        if moves and (timeout_ms < 0 or timeout_ms > PASSAGE_AGAIN_MS):
+            timeout_ms = PASSAGE_AGAIN_MS
         if b.durable != NULL:
             timeout_ms = durable_timeout_ms(b, timeout_ms)
         turn_measure(b, b.work - work)
@@ -359,7 +359,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_wake = on_wake
     b.reactor.is_late = is_late
     b.reactor.on_watched = on_news
-    b.reactor.on_door = workers_door_due
+    b.reactor.on_passage = workers_passage_due
     b.reactor.on_no_descriptors = no_descriptors
     b.reactor.on_proxied = client_proxied
     b.reactor.on_upgraded = client_upgraded
