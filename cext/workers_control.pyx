@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 from cext.base.hash cimport HashKey
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.workers cimport WORKERS_MAX, WORKER_LISTENERS_MAX, WorkerCounts, Workers
-from cext.broker.lifecycle.workers cimport workers_free
+from cext.broker.lifecycle.passing cimport workers_free
 
 cdef extern from "<sys/mman.h>":
     void* mmap(void* p, size_t n, int protection, int flags, int fd, long offset)

@@ -147,6 +147,7 @@ cdef enum:
     CONN_SMALL = 4096           # not trusted yet: reads little at a time, its buffer grows with what arrived, and on_small follows each read
     CONN_SHAKING = 8192         # a thread of the layer works on its input: nothing is read
     CONN_MOVED = 16384          # another process has accepted it
+    CONN_RELAY = 32768          # its bytes go to another connection of this process, and back
 
 ctypedef struct Conn:
     uint32_t source             # SOURCE_CONN

@@ -31,7 +31,7 @@ from cext.broker.core.trace_state cimport TraceSpec
 from cext.broker.lifecycle.accept cimport client_adopt
 from cext.broker.lifecycle.reload_hold cimport reload_hold_over
 from cext.broker.lifecycle.session_lifecycle cimport client_end
-from cext.broker.lifecycle.workers cimport worker_link
+from cext.broker.lifecycle.passing cimport worker_link
 from cext.broker.rules.roles cimport Roles
 from cext.broker.storage.attach cimport durable_attach
 from cext.broker.trace.slots cimport trace_begin, trace_stop

@@ -4,7 +4,9 @@ from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.slab cimport SlabItem
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
 from cext.broker.core.listener cimport Listener
+from cext.net.conn_state cimport input_fn
 
 cdef enum:
     WORKERS_MAX = 64
@@ -25,7 +27,7 @@ ctypedef struct Passage:
     uint32_t tail
 
 ctypedef struct WorkerLink:
-    # the two stream sockets to another worker, one for each direction; -1: none yet. See cext/broker/lifecycle/workers.pyx:worker_link
+    # the two stream sockets to another worker, one for each direction; -1: none yet. See cext/broker/lifecycle/passing.pyx:worker_link
     int out_fd
     int in_fd
 
@@ -37,6 +39,10 @@ ctypedef struct Workers:
     WorkerLink links[WORKERS_MAX]
     WorkerCounts* counts                # of all workers
     uint32_t waiting                    # clients that wait at all passages
+    uint32_t halves                     # clients that are halves of relays
+    uint32_t dealt                      # TLS connections that were dealt out to the workers
+    input_fn input                      # what the reactor and traces call without workers
+    input_fn traced
     uint8_t passage_due                    # 1: connections may wait at the own passage
 
 cdef inline Workers* workers_of(Broker* b) noexcept nogil:
@@ -46,6 +52,12 @@ cdef inline Workers* workers_of(Broker* b) noexcept nogil:
 cdef inline uint32_t worker_of_id(const Workers* w, View id) noexcept nogil:
     return <uint32_t>(hash_bytes(&w.key, id.p, id.n) % w.n)
 
+# Return the other half of a relay; NULL if it has ended.
+cdef Client* relay_other(Broker* b, const Client* c) noexcept nogil
+# One half has ended: end the other one when its output is sent.
+cdef void relay_part(Broker* b, Client* c) noexcept nogil
+# Return the connections of this worker, without the halves of relays: their clients count where they are served.
+cdef uint64_t own_connections(Broker* b) noexcept nogil
 # Return what the other workers have: connections, sessions, or connections of a listener. 0 for a broker that is alone.
 cdef uint64_t others_connections(Broker* b) noexcept nogil
 cdef uint64_t others_sessions(Broker* b) noexcept nogil

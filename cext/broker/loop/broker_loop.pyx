@@ -47,7 +47,7 @@ from cext.broker.lifecycle.session_lifecycle cimport (
     will_send_now,
 )
 from cext.broker.lifecycle.shed cimport shed_largest
-from cext.broker.lifecycle.workers cimport workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
+from cext.broker.lifecycle.passing cimport relay_drained, workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
 from cext.broker.packets.dispatch cimport dispatch, dispatch_traced
 from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
@@ -66,7 +66,7 @@ from cext.broker.trace.events cimport trace_sent
 from cext.broker.trace.slots cimport trace_timer_fired, tracing_fini
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
 from cext.net.conn cimport conn_close, conn_resume
-from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, Conn
+from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, CONN_RELAY, Conn
 from cext.net.reactor cimport reactor_accept, reactor_fini, reactor_flush, reactor_init, reactor_turn
 from cext.session.message cimport Message, message_unref
 from cext.session.session cimport (
@@ -94,6 +94,9 @@ cdef void on_lost(void* ctx, Conn* conn, int err) noexcept nogil:
 cdef void on_drained(void* ctx, Conn* conn) noexcept nogil:
     cdef Broker* b = <Broker*>ctx
     cdef Client* c = client_of(conn)
+    if conn.flags & CONN_RELAY:
+        relay_drained(b, c)
+        return
     if c.session != NULL:
         pump(b, c.session, NULL)
         jobs_unblock(b, c.session)
@@ -106,7 +109,7 @@ cdef void on_free(void* ctx, Conn* conn) noexcept nogil:
     cdef Client* c = client_of(conn)
     will_free(b, c.will)
     c.will = NULL
-    if c.listener != NULL:
+    if c.listener != NULL and not conn.flags & CONN_RELAY:
         c.listener.n_connections -= 1
     pending_acks_free(c)
     newcomer_leave(b, c)

@@ -38,8 +38,6 @@ def _not_built(config: "Config") -> "Iterator[tuple[str, Origin | None]]":
     for listener in config.listeners:
         if listener.protocol == "http_api":
             yield f"The listener {listener.where} with `protocol http_api`", listener.origin
-        elif listener.certfile or listener.psk_hint:
-            yield f"The listener {listener.where} with TLS", listener.origin
     if len(config.listeners) > LISTENERS_MAX:
         yield f"More than {LISTENERS_MAX} listeners", None
 
