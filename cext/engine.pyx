@@ -252,12 +252,12 @@ cdef class Engine:
 
     # ------------------------------------------------------------ workers
 
-    def join(self, int place, bytes key, doors, int counts_fd):
-        """Make this broker the worker number `place` (from 0) of len(doors) workers; before open(). `key`: 16 secret bytes, the same for all; `doors`:
+    def join(self, int place, bytes key, passages, int counts_fd):
+        """Make this broker the worker number `place` (from 0) of len(passages) workers; before open(). `key`: 16 secret bytes, the same for all; `passages`:
         descriptors of SOCK_SEQPACKET sockets to each worker, the own one to receive from; `counts_fd`: memory for counts, see counts_bytes(). The
         engine makes copies of the descriptors. Raise OSError."""
-        from cext.setup.workers import workers_new
-        workers_new(<size_t>&self.b, place, key, list(doors), counts_fd)
+        from cext.workers_control import workers_new
+        workers_new(<size_t>&self.b, place, key, list(passages), counts_fd)
 
     def link(self, int place, int out_fd, int in_fd):
         """Give the running engine two stream sockets to another worker: one to write to, one to read from. They belong to the engine. A second call

@@ -23,7 +23,7 @@ cdef enum:
     SOURCE_WAKE = 3
     SOURCE_WATCHED = 4
     SOURCE_LAYER = 5
-    SOURCE_DOOR = 6
+    SOURCE_PASSAGE = 6
 
 ctypedef struct Address:
     uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0 = none
@@ -145,9 +145,10 @@ cdef enum:
     CONN_OPENING = 1024         # outbound, on_opened not called yet: the owner must not write
     CONN_HELD = 2048            # the owner allows no output yet
     CONN_SMALL = 4096           # not trusted yet: reads little at a time, its buffer grows with what arrived, and on_small follows each read
-    CONN_PEER = 32768           # to another broker process: the owner has another struct around it than for its clients
+    CONN_PEER = 65536           # to another broker process: the owner has another struct around it than for its clients
     CONN_SHAKING = 8192         # a thread of the layer works on its input: nothing is read
     CONN_MOVED = 16384          # another process has accepted it
+    CONN_RELAY = 32768          # its bytes go to another connection of this process, and back
 
 ctypedef struct Conn:
     uint32_t source             # SOURCE_CONN
@@ -207,7 +208,7 @@ ctypedef struct Reactor:
     release_fn release
     plain_fn on_wake
     plain_fn on_watched         # a descriptor of reactor_watch is readable
-    plain_fn on_door            # a descriptor of reactor_watch_door is readable
+    plain_fn on_passage         # a descriptor of reactor_watch_passage is readable
     plain_fn on_no_descriptors
     proxied_fn on_proxied
     upgraded_fn on_upgraded

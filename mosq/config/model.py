@@ -110,7 +110,7 @@ class Config:
     file: str | None                    # path of the file; None: defaults
     sources: list[tuple[str, Origin | None]]    # files and folders that were read, and the line that names each
     tls_keylog: str | None              # --tls-keylog of the command line
-    worker: int                         # number of the worker that has this configuration, from 1; 0: the broker is alone
+    worker: int                         # number of the worker with this configuration, from 1; 0: the broker is alone
 
     per_listener_settings: bool
     user: str

@@ -49,13 +49,14 @@ _KINDS = {ERROR: (3, "E"), WARNING: (4, "W"), NOTICE: (5, "N"), INFORMATION: (6,
 class Log:
     """The destinations of the log and the format of its lines."""
 
-    def __init__(self, dests: tuple[str, ...] = (), mask: int = 0, timestamp: bool = True,
+    def __init__(                       # parameters: one for each option of the log
+                 self, dests: tuple[str, ...] = (), mask: int = 0, timestamp: bool = True,
                  timestamp_format: str | None = None, facility: int = -1, form: str = "text",
                  hold: bool = False, worker: int = 0, threads: bool = True) -> None:
         """`dests`: of none, stdout, stderr, syslog, topic, `file PATH`; empty means stderr. `mask`: the enabled type
         bits. `form`: text or json. `open` opens the files. With `hold`, lines wait for `release`.
-        `worker`: the number of the worker whose log this is; 0: none. Without `threads`, no thread is started: lines that a destination does
-        not take at once are lost."""
+        `worker`: the number of the worker whose log this is; 0: none. Without `threads`, no thread is started: lines
+        that a destination does not take at once are lost."""
         self.mask, self.worker, self._threads = mask, worker, threads
         self.recent: Recent | None = None       # keeps the last lines for the dashboard
         self._held: list[tuple[float, int, str]] | None = [] if hold else None     # time, type bit, text

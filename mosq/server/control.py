@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from mosq.server.saving import Saver
     from mosq.server.signals import Signals
     from mosq.server.unkept import Unkept
-    from mosq.server.worker import Worker
+    from mosq.server.workers.worker import Worker
 
 EXIT_OK = 0
 EXIT_CANNOT_START = 1
@@ -77,12 +77,13 @@ class CannotStartError(Exception):
         self.text, self.status = text, status
 
 
-def serve(config: Config, *, taken: "Signals", quiet: bool = False, verbose: bool = False, background: bool = False,
+def serve(                              # parameters: the command line, and what a test or a parent replaces
+          config: Config, *, taken: "Signals", quiet: bool = False, verbose: bool = False, background: bool = False,
           load: "Callable[[], Config] | None" = None,
           make_engine: "Callable[..., Engine]" = new_engine, worker: "Worker | None" = None) -> int:
     """Run a broker until it is stopped; return the exit status of the process. `load` reads the configuration again at
-    SIGHUP. `taken`: the signals of the process, in force since before the configuration was read. `worker`: this broker is
-    one of several."""
+    SIGHUP. `taken`: the signals of the process, in force since before the configuration was read. `worker`: this broker
+    is one of several."""
     control = Control(config, taken, quiet, verbose, load, worker)
     before = signals.block_reload()
     try:

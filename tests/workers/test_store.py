@@ -71,3 +71,14 @@ def test_a_file_of_mosquitto_is_not_taken_over_in_silence() -> None:
         assert "cannot be taken over by workers" in done.stderr
     finally:
         broker.close()
+
+
+def test_a_backup_of_workers_is_refused() -> None:
+    broker = Broker("cluster_local 2\nuser root\n" + STORE)
+    try:
+        done = subprocess.run([*command(), "backup", "-c", str(broker.config), str(broker.dir / "all.tar.gz")], capture_output=True,
+                              text=True, timeout=30, check=False)
+        assert done.returncode != 0
+        assert "(`cluster_local 2`) cannot be backed up" in done.stderr
+    finally:
+        broker.close()

@@ -14,7 +14,10 @@ cdef enum:
 cdef bint tls_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil
 # Fill in common name, subject and PEM of the peer's certificate, if present; they are in `room`.
 cdef void tls_identity_fields(Client* c, View* fields, uint8_t* room) noexcept nogil
-cdef void log_negotiated_tls(Broker* b, Client* c) noexcept nogil
+# Return whether the listener takes the user name from TLS, and the bytes of that name in `room` (0 or less: it has none).
+cdef bint tls_names(const Client* c) noexcept nogil
+cdef int tls_name(const Client* c, uint8_t* room) noexcept nogil
+cdef void log_negotiated_tls(Broker* b, Client* c, View id) noexcept nogil
 cdef void log_transport_error(void* broker, Conn* conn, const char* text) noexcept nogil      # wrong_fn of the reactor
 cdef TransportContext* listener_context(void* broker, Conn* conn) noexcept nogil      # context_fn of the reactor
 # After a reload, check the certificates and keys of clients in slices, and end clients that the new settings do not accept. 1: some clients are left.

@@ -3,11 +3,12 @@ the connection returns the identity."""
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdio cimport snprintf
+from libc.string cimport memcpy
 
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport client_doom, client_id_of, line_allowed, log_line, peer_line_wanted
+from cext.broker.core.client cimport client_doom, line_allowed, log_line, peer_line_wanted
 from cext.broker.core.client_state cimport CF_IDENTIFIED, C_ENDED, Client, client_of
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.log_rate cimport LINE_CONNECTED, LINE_PROTOCOL
@@ -16,7 +17,7 @@ from cext.codec.decode cimport Connect
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.codec.utf8 cimport utf8_check
 from cext.net.conn_state cimport (
-    CONN_CLOSED, Conn, PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER_PROTOCOL, PEER_SUBJECT, TransportContext,
+    CONN_CLOSED, CONN_MOVED, Conn, PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER_PROTOCOL, PEER_SUBJECT, TransportContext,
 )
 
 cdef enum:
@@ -24,16 +25,38 @@ cdef enum:
     IDENTITY_LOOKS_PER_TURN = 4096
 
 
-cdef bint tls_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil:
-    """Take the user name from the connection. As in Mosquitto, user name and password of the packet are ignored."""
+cdef int tls_name(const Client* c, uint8_t* room) noexcept nogil:
+    """Return the bytes of the user name that the TLS connection proves, which another worker may have checked (CONN_MOVED); 0 or less if there is
+    none."""
+    cdef View name = proxied_of(c)
     cdef int n
-    if c.conn.transport == NULL or not (c.listener.use_identity_as_username or c.listener.use_subject_as_username):
-        return 0
-    p.has_username = p.has_password = 0
-    p.password.n = 0
+    if c.conn.transport == NULL:
+        if name.n > TLS_NAME_MAX:
+            return 0
+        if name.n:
+            memcpy(room, name.p, name.n)
+        return <int>name.n
     n = c.conn.transport.ops.describe(&c.conn, PEER_IDENTITY, room, TLS_NAME_MAX)
     if n < 0:
         n = c.conn.transport.ops.describe(&c.conn, PEER_COMMON_NAME if c.listener.use_identity_as_username else PEER_SUBJECT, room, TLS_NAME_MAX)
+    return n
+
+
+cdef bint tls_names(const Client* c) noexcept nogil:
+    """Return whether the listener takes the user name from TLS. A connection that has moved has its TLS in another worker."""
+    if c.conn.transport == NULL and not (c.conn.flags & CONN_MOVED and c.listener.tls_context != NULL):
+        return 0
+    return c.listener.use_identity_as_username or c.listener.use_subject_as_username
+
+
+cdef bint tls_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil:
+    """Take the user name from the connection. As in Mosquitto, user name and password of the packet are ignored."""
+    cdef int n
+    if not tls_names(c):
+        return 0
+    p.has_username = p.has_password = 0
+    p.password.n = 0
+    n = tls_name(c, room)
     if n <= 0 or utf8_check(room, <uint32_t>n) != 0:
         return 1
     c.flags |= CF_IDENTIFIED
@@ -57,10 +80,9 @@ cdef void tls_identity_fields(Client* c, View* fields, uint8_t* room) noexcept n
             at += n
 
 
-cdef void log_negotiated_tls(Broker* b, Client* c) noexcept nogil:
+cdef void log_negotiated_tls(Broker* b, Client* c, View id) noexcept nogil:
     cdef uint8_t protocol[32]
     cdef uint8_t cipher[128]
-    cdef View id
     cdef int n, m
     if c.conn.transport == NULL or not b.settings.connection_messages or not peer_line_wanted(b, c, LOG_NOTICE, LINE_CONNECTED):
         return
@@ -68,7 +90,6 @@ cdef void log_negotiated_tls(Broker* b, Client* c) noexcept nogil:
     m = c.conn.transport.ops.describe(&c.conn, PEER_CIPHER, cipher, sizeof(cipher))
     if n < 0 or m < 0:
         return
-    id = client_id_of(c)
     log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s negotiated %.*s cipher %.*s", <int>id.n,
                                      <const char*>id.p, n, <const char*>protocol, m, <const char*>cipher))
 

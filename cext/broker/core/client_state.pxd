@@ -41,6 +41,7 @@ cdef enum:
     C_AUTHENTICATING = 3                        # its CONNECT waits for the control plane, or for AUTH of the client
     C_OPENING = 4                       # a bridge's connection before CONNACK
     C_MOVING = 5                        # its CONNECT belongs to another worker, to which the connection goes in this turn or a later one
+    C_RELAY = 6                         # one half of a relay between a TLS connection and the worker that has its client
 
 cdef enum:
     CF_REMOTE_BRIDGE = 1
@@ -145,7 +146,7 @@ ctypedef struct Client:
     uint32_t packet_max                 # largest packet that the client accepts; 0: no limit
     uint32_t out_packets                # PUBLISHes written since its output was last empty
     uint32_t newcomer_prev              # neighbours among the newcomers of its network, as positions in the slab + 1; 0: none
-    uint32_t newcomer_next
+    uint32_t newcomer_next              # of a relay: its other half
     uint32_t newcomer_bytes             # memory that it is counted as
     uint32_t newcomer_met               # its number: older newcomers have smaller ones
     uint16_t newcomer_network           # place in newcomer_networks

@@ -4,7 +4,9 @@ from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.slab cimport SlabItem
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
 from cext.broker.core.listener cimport Listener
+from cext.net.conn_state cimport input_fn
 
 cdef enum:
     WORKERS_MAX = 64
@@ -16,8 +18,8 @@ ctypedef struct WorkerCounts:
     uint64_t sessions
     uint64_t of_listener[WORKER_LISTENERS_MAX]
 
-ctypedef struct Door:
-    # the way to another worker for connections that belong there. The door of this worker receives
+ctypedef struct Passage:
+    # the way to another worker for connections that belong there. The passage of this worker receives
     int fd
     SlabItem* waiting                   # handles (index, generation) of the clients that wait to go there, in order; a ring
     uint32_t cap                        # a power of two; 0: none has waited yet
@@ -28,10 +30,14 @@ ctypedef struct Workers:
     uint32_t place                      # of this worker, from 0
     uint32_t n
     HashKey key                         # names the worker of a client id; the same in all workers, and unknown to clients
-    Door doors[WORKERS_MAX]
+    Passage passages[WORKERS_MAX]
     WorkerCounts* counts                # of all workers
-    uint32_t waiting                    # clients that wait at all doors
-    uint8_t door_due                    # 1: connections may wait at the own door
+    uint32_t waiting                    # clients that wait at all passages
+    uint32_t halves                     # clients that are halves of relays
+    uint32_t dealt                      # TLS connections that were dealt out to the workers
+    input_fn input                      # what the reactor and traces call without workers
+    input_fn traced
+    uint8_t passage_due                    # 1: connections may wait at the own passage
 
 cdef inline Workers* workers_of(Broker* b) noexcept nogil:
     return <Workers*>b.workers
@@ -40,6 +46,12 @@ cdef inline Workers* workers_of(Broker* b) noexcept nogil:
 cdef inline uint32_t worker_of_id(const Workers* w, View id) noexcept nogil:
     return <uint32_t>(hash_bytes(&w.key, id.p, id.n) % w.n)
 
+# Return the other half of a relay; NULL if it has ended.
+cdef Client* relay_other(Broker* b, const Client* c) noexcept nogil
+# One half has ended: end the other one when its output is sent.
+cdef void relay_part(Broker* b, Client* c) noexcept nogil
+# Return the connections of this worker, without the halves of relays: their clients count where they are served.
+cdef uint64_t own_connections(Broker* b) noexcept nogil
 # Return what the other workers have: connections, sessions, or connections of a listener. 0 for a broker that is alone.
 cdef uint64_t others_connections(Broker* b) noexcept nogil
 cdef uint64_t others_sessions(Broker* b) noexcept nogil

@@ -1,4 +1,5 @@
-"""Count connections and sessions over all workers of a machine. This module knows the shared memory. It does not know what a limit does.
+"""Count connections and sessions over all workers of a machine, and find the halves of relays. This module knows the shared memory and the lists. It
+does not know what a limit does.
 
 Each worker writes its own numbers at the end of a turn, and reads those of the others without a lock. So a limit is exact for the connections of one
 worker, and may be exceeded by the few that several workers accept at the same moment. Cost: nothing without a limit; with one, a read of one
@@ -7,7 +8,10 @@ number for each worker and new connection.
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from cext.base.slab cimport slab_at
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport END_SILENT, client_doom
+from cext.broker.core.client_state cimport Client
 from cext.broker.core.listener cimport Listener
 
 cdef extern from *:
@@ -18,6 +22,23 @@ cdef extern from *:
     """
     uint64_t mosq_count_get(const uint64_t* p) nogil
     void mosq_count_put(uint64_t* p, uint64_t n) nogil
+
+
+cdef Client* relay_other(Broker* b, const Client* c) noexcept nogil:
+    return <Client*>slab_at(&b.clients, c.newcomer_next - 1) if c.newcomer_next else NULL
+
+
+cdef void relay_part(Broker* b, Client* c) noexcept nogil:
+    cdef Client* other = relay_other(b, c)
+    workers_of(b).halves -= 1
+    c.newcomer_next = 0
+    if other != NULL:
+        other.newcomer_next = 0
+        client_doom(b, other, END_SILENT)
+
+
+cdef uint64_t own_connections(Broker* b) noexcept nogil:
+    return b.clients.used - (workers_of(b).halves if b.workers != NULL else 0)
 
 
 cdef uint64_t others_connections(Broker* b) noexcept nogil:
@@ -59,7 +80,7 @@ cdef void workers_publish(Broker* b) noexcept nogil:
     cdef Workers* w = workers_of(b)
     cdef WorkerCounts* own = &w.counts[w.place]
     cdef uint32_t i
-    mosq_count_put(&own.connections, b.clients.used)
+    mosq_count_put(&own.connections, own_connections(b))
     mosq_count_put(&own.sessions, b.sessions.count)
     for i in range(b.n_listeners if b.n_listeners < WORKER_LISTENERS_MAX else WORKER_LISTENERS_MAX):
         mosq_count_put(&own.of_listener[i], b.listeners[i].n_connections)

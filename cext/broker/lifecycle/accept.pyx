@@ -20,7 +20,8 @@ from cext.broker.core.resident cimport resident_check
 from cext.broker.core.stats cimport (
     REFUSED_DESCRIPTORS, REFUSED_EVICTED, REFUSED_GLOBAL, REFUSED_LISTENER, REFUSED_MEMORY,
 )
-from cext.broker.core.workers cimport others_connections, others_of_listener
+from cext.broker.core.workers cimport others_connections, others_of_listener, own_connections
+from cext.broker.lifecycle.passing cimport connection_deal
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.persist.publication cimport memory_short
 from cext.net.conn cimport conn_close, conn_open, conn_tls_context, conn_web
@@ -73,14 +74,13 @@ cdef inline bint listener_full(Broker* b, Listener* listener) noexcept nogil:
 
 
 cdef inline bint all_full(Broker* b) noexcept nogil:
-    return b.settings.global_max_connections >= 0 and b.clients.used + others_connections(b) >= <uint64_t>b.settings.global_max_connections
+    return b.settings.global_max_connections >= 0 and own_connections(b) + others_connections(b) >= <uint64_t>b.settings.global_max_connections
 
 
 cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     cdef Listener* listener = <Listener*>l.owner
     cdef Client* c
-    cdef char where[64]
     b.stats.sockets += 1
     b.work += WORK_ACCEPT
     fd = descriptor_below_limit(b, fd)
@@ -98,28 +98,43 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
     if memory_short(b, b.settings.memory_limit // 8):
         refuse_connection(b, fd, a, REFUSED_MEMORY, "memory_limit reached")
         return
-    c = client_take(b)
+    if listener.tls_context != NULL and b.workers != NULL and connection_deal(b, listener, fd, a):
+        return                   # another worker does its handshake
+    c = client_open(b, listener, fd, a)
+    if c == NULL:
+        return
+    l.full = listener_full(b, listener) or all_full(b)
+    client_welcome(b, c)
+
+
+cdef Client* client_open(Broker* b, Listener* listener, int fd, const Address* a) noexcept nogil:
+    cdef Client* c = client_take(b)
     if c == NULL or conn_open(&b.reactor, &c.conn, fd, a) != 0:
         if c != NULL:
             client_give(b, c)
         refuse_connection(b, fd, a, REFUSED_MEMORY, "out of memory")
-        return
-    if not listener_prepare(b, listener, &c.conn):
-        client_doom(b, c, END_REFUSED)
+        return NULL
     c.listener = listener
     listener.n_connections += 1
-    l.full = listener_full(b, listener) or all_full(b)
     c.conn.rx_ms = b.reactor.now_ms
     newcomer_add(b, c)
+    wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
+    return c
+
+
+cdef void client_welcome(Broker* b, Client* c) noexcept nogil:
+    cdef const Address* a = &c.conn.address
+    cdef char where[64]
+    if not listener_prepare(b, c.listener, &c.conn):
+        client_doom(b, c, END_REFUSED)
     newcomers_shrink(b)
     resident_check(b)
-    wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
-    if listener.proxy_version:
+    if c.listener.proxy_version:
         return                   # the proxy header will report the client's address; Mosquitto has no log line at this point
     if log_wanted(&b.log, LOG_NOTICE) and b.settings.connection_messages and line_allowed(b, a, LINE_ACCEPTED):
         address_text(a, where, sizeof(where))
         log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "New connection from %s:%d on port %d.", where,
-                                               <int>a.port, <int>l.port))
+                                               <int>a.port, <int>c.listener.port))
 
 
 cdef int client_adopt(Broker* b, int fd) noexcept nogil:

@@ -28,7 +28,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport (
     END_ERRNO, END_LOST, END_NORMAL, END_REFUSED, END_WITH_WILL, client_disconnect, log_ended, log_line, reason_text,
 )
-from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_CONNECTED, C_ENDED, C_NEW, Client, Will
+from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_CONNECTED, C_ENDED, C_MOVING, C_NEW, C_RELAY, Client, Will
 from cext.broker.core.job_state cimport JOB_DROP, Job
 from cext.broker.core.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.core.listener cimport Security
@@ -39,6 +39,7 @@ from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.turn cimport turn_begin, turn_is_over
 from cext.broker.core.stats cimport DROP_ACL_WRITE, DROP_MEMORY, DROP_SESSION_ENDED
+from cext.broker.core.workers cimport relay_part
 from cext.broker.links.own cimport own_online, own_routes_end
 from cext.broker.persist.accounts cimport account_end, account_report
 from cext.broker.persist.events cimport event_disconnected, event_expired
@@ -249,13 +250,15 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
         log_ended(b, c, reason)
         plugin_notify_disconnected(b, c, reason)
         event_disconnected(b, c, reason)
-    else:
+    elif old_state != C_RELAY:
         log_ended(b, c, reason)
         if 0x80 <= reason <= 0xFF:
             b.stats.protocol_disconnects += 1
     if log_wanted(&b.log, LOG_TRACE):
         trace_closed(b, c, end_text(reason))
     c.state = C_ENDED
+    if old_state == C_RELAY:
+        relay_part(b, c)
     newcomer_leave(b, c)
     wheel_remove(&b.wheel, &c.timer)
     client_auth_request_end(b, c)
@@ -332,7 +335,7 @@ cdef void client_timer_fired(Broker* b, Timer* t) noexcept nogil:
         conn_close(&b.reactor, &c.conn)      # the peer had its time to read the last packets
     elif c.flags & CF_BRIDGE:
         bridges_of(b).ops.client_timer(b, c)
-    elif c.state == C_NEW or c.state == C_AUTHENTICATING:
+    elif c.state == C_NEW or c.state == C_AUTHENTICATING or c.state == C_MOVING:
         client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
     elif c.conn.flags & CONN_PAUSED:
         c.conn.rx_ms = b.reactor.now_ms          # the broker itself does not read from this client

@@ -49,7 +49,7 @@ from cext.broker.lifecycle.session_lifecycle cimport (
     will_send_now,
 )
 from cext.broker.lifecycle.shed cimport shed_largest
-from cext.broker.lifecycle.workers cimport workers_door_due, workers_free, workers_pass, workers_receive, workers_start
+from cext.broker.lifecycle.passing cimport relay_drained, workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
 from cext.broker.links.sockets cimport link_empty, link_freed, link_input, link_lost, links_close, links_turn
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
 from cext.broker.packets.dispatch cimport dispatch, dispatch_traced
@@ -69,7 +69,7 @@ from cext.broker.trace.events cimport trace_sent
 from cext.broker.trace.slots cimport trace_timer_fired, tracing_fini
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
 from cext.net.conn cimport conn_close, conn_resume
-from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, CONN_PEER, Conn
+from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, CONN_PEER, CONN_RELAY, Conn
 from cext.net.reactor cimport reactor_accept, reactor_fini, reactor_flush, reactor_init, reactor_turn
 from cext.session.message cimport Message, message_unref
 from cext.session.session cimport (
@@ -84,7 +84,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     SCRATCH_KEEP_BYTES = 64 * 1024
-    DOOR_AGAIN_MS = 10           # until a full door to another worker is tried again
+    PASSAGE_AGAIN_MS = 10           # until a full passage to another worker is tried again
     STOP_SLICES = 80             # turns of jobs: at most about a second
 
 
@@ -112,6 +112,9 @@ cdef void on_drained(void* ctx, Conn* conn) noexcept nogil:
     if conn.flags & CONN_PEER:
         link_empty(b, conn)
         return
+    if conn.flags & CONN_RELAY:
+        relay_drained(b, c)
+        return
     if c.session != NULL:
         pump(b, c.session, NULL)
         jobs_unblock(b, c.session)
@@ -127,7 +130,7 @@ cdef void on_free(void* ctx, Conn* conn) noexcept nogil:
         return
     will_free(b, c.will)
     c.will = NULL
-    if c.listener != NULL:
+    if c.listener != NULL and not conn.flags & CONN_RELAY:
         c.listener.n_connections -= 1
     pending_acks_free(c)
     newcomer_leave(b, c)
@@ -253,6 +256,9 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
     cdef bint more, moves
     cdef uint64_t one = 1
     cdef uint64_t work
+    if b.links != NULL:
+        b.reactor.on_input = dispatch_linked
+        b.trace.input = dispatch_linked_traced
     err = err or workers_start(b)
     descriptors_begin(b)
     resident_begin(b)
@@ -264,10 +270,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
     auth_requests_open(b)
     sys_begin(b)
     bridges_begin(b)
-    if b.links != NULL:
-        b.reactor.on_input = dispatch_linked
-        b.trace.input = dispatch_linked_traced
-        err = err or links_start(b)
+    err = err or links_start(b)
     b.wills_restored = b.sessions.count != 0
     while not b.stopping and not err:
         work = b.work
@@ -310,8 +313,8 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
         more |= b.doomed != NULL or b.jobs != NULL
         more |= b.answers_due != 0       # of native plugins on the loop
         timeout_ms = 0 if more else wheel_timeout_ms(&b.wheel, b.reactor.now_ms)
-        if moves and (timeout_ms < 0 or timeout_ms > DOOR_AGAIN_MS):
-            timeout_ms = DOOR_AGAIN_MS
+        if moves and (timeout_ms < 0 or timeout_ms > PASSAGE_AGAIN_MS):
+            timeout_ms = PASSAGE_AGAIN_MS
         if b.durable != NULL:
             timeout_ms = durable_timeout_ms(b, timeout_ms)
         turn_measure(b, b.work - work)
@@ -392,7 +395,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_wake = on_wake
     b.reactor.is_late = is_late
     b.reactor.on_watched = on_news
-    b.reactor.on_door = workers_door_due
+    b.reactor.on_passage = workers_passage_due
     b.reactor.on_no_descriptors = no_descriptors
     b.reactor.on_proxied = client_proxied
     b.reactor.on_upgraded = client_upgraded

@@ -12,7 +12,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_REFUSED
 from cext.broker.core.client_state cimport CF_IDENTIFIED, CF_REMOTE_BRIDGE, CF_TRUSTED, Client
 from cext.broker.core.pending_packet cimport owned_view
-from cext.broker.lifecycle.workers cimport id_is_own
+from cext.broker.lifecycle.passing cimport id_is_own
 from cext.broker.packets.connack cimport connect_refuse, connect_refuse_5, connect_refuse_silently, log_refusal
 from cext.broker.packets.connect_lines cimport log_malformed_connect, log_protocol_error
 from cext.broker.packets.connect_state cimport Connecting, LOGIN_OPEN

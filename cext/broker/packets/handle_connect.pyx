@@ -34,7 +34,7 @@ from cext.broker.core.pending_packet cimport PACKET_PENDING, method_of, owned_se
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.stats cimport REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT
 from cext.broker.lifecycle.session_lifecycle cimport client_end, client_watch, will_request_verdict
-from cext.broker.lifecycle.workers cimport client_moves
+from cext.broker.lifecycle.passing cimport client_moves
 from cext.broker.packets.connack cimport connack_prepare, connack_send, connect_refuse, log_refusal
 from cext.broker.packets.connect_login cimport login_check, login_refuse, peer_has_closed
 from cext.broker.packets.connect_session cimport check_keepalive, check_limits, expiry_announce, session_begin, session_take, will_take
@@ -128,7 +128,7 @@ cdef void log_admitted(Broker* b, Client* c, Session* s, const Connecting* k) no
     log_connected(b, c, k.packet.clean_start, k.packet.keepalive)
     event_connected(b, c, k.packet.clean_start, k.connack.session_present)
     log_will(b, c)
-    log_negotiated_tls(b, c)
+    log_negotiated_tls(b, c, k.packet.client_id)
     if s.security != NULL:
         security_begin(b, c, s, k.packet.clean_start)
 

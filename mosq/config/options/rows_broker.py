@@ -38,9 +38,10 @@ GENERAL = (
          reload=RESTART),
     text("pid_file", G, "File into which the broker writes its process id", "path", reload=RESTART, once=True),
     number("cluster_local", 1, G,
-           "Number of worker processes that serve the clients, behind the same listeners, so that several processor cores "
-           "are used. 1 is one process for everything. The option --workers of the command line is the same. This version "
-           "carries no messages between workers yet: see docs/workers.md", 1, 64, own=True, reload=RESTART),
+           "Number of worker processes that serve the clients, behind the same listeners, so that several processor "
+           "cores are used. 1 is one process for everything. The option --workers of the command line is the same. "
+           "This version carries no messages between workers yet: see docs/workers.md", 1, 64, own=True,
+           reload=RESTART),
     number("cluster_watchdog", 10, G,
            "Seconds within which a worker must show that it works; otherwise it is killed and started again. Only with "
            "cluster_local", 1, 3600, unit="seconds", own=True, reload=RESTART),

@@ -1,5 +1,5 @@
-"""The parent of the workers (`cluster_local N`). It reads the configuration, opens the listening sockets, writes the pid
-file, starts the workers, and watches them. It never reads a byte of a client.
+"""The parent of the workers (`cluster_local N`). It reads the configuration, opens the listening sockets, writes the
+pid file, starts the workers, and watches them. It never reads a byte of a client.
 
     check -> listen -> pid file -> worker 1 -> the other workers -> watch ... SIGTERM or SIGINT -> stop all -> exit 0
                                                                       |
@@ -24,19 +24,27 @@ from mosq.config.errors import ConfigError
 from mosq.config.options import RESTART
 from mosq.engine import close_sockets, counts_bytes, sockets_of
 from mosq.log.log import log_of
-from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
+from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server import process, signals, systemd
-from mosq.server.channel import channel_pair
-from mosq.server.control import EXIT_CANNOT_START, EXIT_CONFIG, EXIT_OK, CannotStartError, report_start, report_user, serve
+from mosq.server.control import (
+    EXIT_CANNOT_START,
+    EXIT_CONFIG,
+    EXIT_OK,
+    CannotStartError,
+    report_start,
+    report_user,
+    serve,
+)
 from mosq.server.opening import opening_lines, reachable
 from mosq.server.reload import address_of, reason_of, refuse, report_applied
 from mosq.server.settings import engine_listeners, log_mask
-from mosq.server.worker import Given, Worker
+from mosq.server.workers.channel import channel_pair
 from mosq.server.workers.identity import name_process
 from mosq.server.workers.place import key_of
 from mosq.server.workers.round import Round
 from mosq.server.workers.slot import Slot
 from mosq.server.workers.terms import check_terms, not_shared, of_worker
+from mosq.server.workers.worker import Given, Worker
 from mosq.version import VERSION
 
 TYPE_CHECKING = False
@@ -45,8 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mosq.config.model import Config
-    from mosq.server.channel import Channel, Message
     from mosq.server.signals import Signals
+    from mosq.server.workers.channel import Channel
 
 TURN_S = 1.0                    # the longest wait
 STOP_S = 3.0                    # from SIGTERM to SIGKILL; a worker needs less than one second
@@ -90,7 +98,7 @@ class Parent:
         self._user: process.Account | None = None
         self._acting = process.Acting(None)
         self._sockets: list[list[_socket.socket]] = []
-        self._receiving: list[int] = []     # for each worker: the half of its door from which it receives
+        self._receiving: list[int] = []     # for each worker: the half of its passage from which it receives
         self._pid_file: str | None = None
         self._status = EXIT_OK
 
@@ -135,14 +143,14 @@ class Parent:
     def _shared(self, key: bytes) -> Given:
         import _socket
 
-        doors = []
+        passages = []
         for _ in self.slots:
             one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-            doors.append(one.detach())
+            passages.append(one.detach())
             self._receiving.append(other.detach())
         counts_fd = os.memfd_create("mosq-counts", os.MFD_CLOEXEC)
         os.ftruncate(counts_fd, counts_bytes()[0])
-        return Given(key, doors, counts_fd, [[one.fileno() for one in opened] for opened in self._sockets])
+        return Given(key, passages, counts_fd, [[one.fileno() for one in opened] for opened in self._sockets])
 
     def _settle(self) -> None:
         if self.config.pid_file is not None:
@@ -217,7 +225,7 @@ class Parent:
 
     def run(self, in_background: "process.Background | None") -> int:
         """Start the workers, and watch them until a signal ends them; return the exit status."""
-        # worker 1 first: what is wrong with the configuration is reported once
+        # worker 1 first: an error that only a worker can find is reported once
         if not self._start(self.slots[:1]) or not self._start(self.slots[1:]):
             return self._stop()
         self.log.report(INFORMATION, f"{len(self.slots)} workers serve the clients.")
@@ -259,7 +267,7 @@ class Parent:
         poll.poll(1000 * self._wait_s(before_s))
         now_s = time.monotonic()
         if now_s - before_s > TURN_S + self.config.cluster_watchdog / 2:
-            for slot in self.slots:     # this process was stopped, or the machine is very busy: nobody was late
+            for slot in self.slots:     # this process was stopped, or the machine is very busy: no worker was late
                 slot.seen_s = now_s
         for slot in self.slots:
             self._receive(slot, now_s)

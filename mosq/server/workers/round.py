@@ -1,12 +1,12 @@
-"""A reload of all workers: every worker checks the configuration, then all apply it, or none. Knows messages, not what a
-configuration contains."""
+"""A reload of all workers: every worker checks the configuration, then all apply it, or none. Knows messages, not the
+contents of a configuration."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mosq.config.model import Config
-    from mosq.server.channel import Message
+    from mosq.server.workers.channel import Message
     from mosq.server.workers.slot import Slot
 
 LIMIT_S = 30.0                  # a file that never ends must not keep the parent from starting workers again

@@ -1,12 +1,12 @@
-"""One worker, as its parent sees it: its process, its channel, and when it is started again. Knows no signal handler and
-no listener."""
+"""One worker, as its parent sees it: its process, its channel, and when it is started again. Knows no signal handler
+and no listener."""
 
 import os
 import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mosq.server.channel import Channel
+    from mosq.server.workers.channel import Channel
 
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 30.0      # from the end of a worker to its next start
 STEADY_S = 60.0                 # a worker that has lived for so long starts again after the first pause

@@ -1,11 +1,13 @@
-"""What a configuration means for workers: what cannot be used with them yet, and what each of them gets of it. Opens no
-file."""
+"""The meaning of a configuration for workers: options that cannot be used with them yet, and limits of which each gets
+a part. Opens no file."""
 
 from mosq.config.errors import ConfigError
-from mosq.config.plugin import all_plugins
+from mosq.config.plugin import ACL_FILE, PASSWORD_FILE, all_plugins
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mosq.config.errors import Origin
     from mosq.config.model import Config
 
@@ -22,7 +24,7 @@ def check_terms(config: "Config") -> None:
                           "`cluster_local 1`, or a configuration without it.", origin)
 
 
-def _not_built(config: "Config"):       # type: ignore[no-untyped-def]  # Iterator would need collections.abc
+def _not_built(config: "Config") -> "Iterator[tuple[str, Origin | None]]":
     origins = config.origins
     if config.stream or config.stream_events:
         name = "stream" if config.stream else "stream_events"
@@ -30,12 +32,12 @@ def _not_built(config: "Config"):       # type: ignore[no-untyped-def]  # Iterat
     for bridge in config.bridges:
         yield f"The bridge '{bridge.name}'", bridge.origin
     for plugin in all_plugins(config):
+        if plugin.kind in (ACL_FILE, PASSWORD_FILE):    # they only read a file
+            continue
         yield f"The plugin '{plugin.path}'", plugin.origin
     for listener in config.listeners:
         if listener.protocol == "http_api":
             yield f"The listener {listener.where} with `protocol http_api`", listener.origin
-        elif listener.certfile or listener.psk_hint:
-            yield f"The listener {listener.where} with TLS", listener.origin
     if len(config.listeners) > LISTENERS_MAX:
         yield f"More than {LISTENERS_MAX} listeners", None
 

@@ -142,12 +142,14 @@ def _restore(                           # parameters: the options of the command
     from mosq.server.process import find_account
     from mosq.server.storage import store_place
     from mosq.tools.backup.restore import restore_config, restore_store
+    from mosq.tools.backup.save import refuse_workers
 
     if conf or data_to:
         name = os.path.basename(reader.manifest["store"] or "mosquitto.db.store")
         owner = None
         if conf:
             config = load_config(conf)
+            refuse_workers(config)
             place = os.path.abspath(store_place(config))
             try:
                 account = find_account(config.user)

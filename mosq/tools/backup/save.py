@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mosq.config.model import Config
+
     # label, bytes of all files -> function for the bytes of each step
     Progress = Callable[[str, int], Callable[[int], None]]
 
@@ -35,11 +37,19 @@ class Saved:
         self.unfinished = unfinished            # what killed backups have left beside the archive
 
 
+def refuse_workers(config: "Config") -> None:
+    """Raise BackupError if the broker has several stores, of which an archive would have none."""
+    if config.cluster_local > 1:
+        raise BackupError(f"The stores of workers (`cluster_local {config.cluster_local}`) cannot be backed up or "
+                          "restored yet. Stop the broker, and copy the folder.")
+
+
 def save(conf: str, target: str, with_secrets: bool, force: bool, progress: "Progress") -> Saved:
     """Write the archive `target` (mode 0600) of the broker with the configuration `conf`. Raises BackupError and
     ConfigError; then there is no archive, and an older one of that name is unchanged."""
     try:
         config = load_config(conf)
+        refuse_workers(config)
         folder = os.path.abspath(store_place(config))
         has_store = os.path.isdir(folder) and any(name.startswith(SEGMENT) for name in os.listdir(folder))
         files, left_out = config_files(conf, config, with_secrets)

@@ -8,13 +8,17 @@ A keyed hash of the client id names the worker, so a client cannot choose it. Al
 sent behind it; also the address that a proxy reported, and the state of WebSocket frames. Nothing was sent to the client yet, except the answer to
 an HTTP upgrade. The descriptor is closed here only after the other worker has got its own, so the client notices nothing.
 
-A door is one half of a pair of SOCK_SEQPACKET sockets. The parent keeps both halves open, so the connections that wait for a worker that has died
-are received by the process that follows it. A door that is full makes the connections wait here, as newcomers with their deadline and limits.
+A passage is one half of a pair of SOCK_SEQPACKET sockets. The parent keeps both halves open, so the connections that wait for a worker that has died
+are received by the process that follows it. A passage that is full makes the connections wait here, as newcomers with their deadline and limits.
+
+A TLS connection stays with the worker that did its handshake, because its keys cannot move yet. Its client moves: the two workers are connected by a
+pair of stream sockets, and the accepting one relays the plain bytes, below MQTT and above TLS and WebSocket. So that one worker does not do all
+handshakes, new TLS connections are dealt out in turn before a byte is read.
 
 Invariant: a client in state C_MOVING is not read from and has not answered. Cost: nothing for packets other than CONNECT.
 """
 
-from libc.errno cimport EAGAIN, EINTR, EMSGSIZE, ENOBUFS, errno
+from libc.errno cimport EAGAIN, EINTR, EMSGSIZE, ENOBUFS, ENOMEM, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -22,24 +26,27 @@ from libc.string cimport memcpy, memset
 from cext.base.buffer cimport buffer_take
 from cext.base.slab cimport SlabItem, slab_get
 from cext.base.view cimport View
-from cext.base.wheel cimport wheel_add, wheel_remove
+from cext.base.wheel cimport wheel_remove
+from cext.broker.auth.tls_identity cimport TLS_NAME_MAX, log_negotiated_tls, tls_name, tls_names
 from cext.broker.core.bounds cimport WORK_ACCEPT
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_REFUSED, client_give, client_take
-from cext.broker.core.client_state cimport CF_DOOMED, CF_TRUSTED, C_ENDED, C_MOVING, Client
+from cext.broker.core.client cimport END_REFUSED, END_SILENT, client_doom, client_give, client_take
+from cext.broker.core.client_state cimport CF_DOOMED, CF_TRUSTED, C_ENDED, C_MOVING, C_RELAY, Client, client_of
 from cext.broker.core.listener cimport Listener
-from cext.broker.core.newcomers cimport newcomer_add
+from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.pending_packet cimport PACKET_PENDING, names_take, owned_set, path_of, proxied_of
 from cext.broker.core.stats cimport REFUSED_MEMORY
-from cext.broker.core.workers cimport Door, WORKERS_MAX, Workers, worker_of_id, workers_of, workers_publish
-from cext.broker.lifecycle.accept cimport descriptor_below_limit, newcomer_grew, refuse_connection
+from cext.broker.core.workers cimport Passage, WORKERS_MAX, Workers, relay_other, worker_of_id, workers_of, workers_publish
+from cext.broker.lifecycle.accept cimport client_open, client_welcome, descriptor_below_limit, newcomer_grew, refuse_connection
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.persist.publication cimport memory_short
-from cext.net.conn cimport conn_close, conn_open, conn_resume
-from cext.net.conn_output cimport conn_flush
-from cext.net.conn_state cimport ACCEPTS_MAX, ARENA_BYTES, Address, CONN_CLOSED, CONN_MOVED, CONN_PAUSED, conn_unsent
-from cext.net.reactor cimport reactor_watch_door
-from cext.net.system cimport c_close, c_write, iovec
+from cext.net.conn cimport conn_close, conn_drop_input, conn_open, conn_resume
+from cext.net.conn_output cimport conn_flush, conn_room, conn_wrote
+from cext.net.conn_state cimport (
+    ACCEPTS_MAX, ARENA_BYTES, Address, CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY, CONN_MOVED, CONN_PAUSED, CONN_RELAY, Conn, conn_unsent,
+)
+from cext.net.reactor cimport reactor_watch_passage
+from cext.net.system cimport AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, c_close, c_write, iovec
 from cext.net.web cimport WEB_OPEN, web_new
 from cext.net.websocket cimport WsDecoder
 
@@ -58,7 +65,7 @@ cdef extern from * nogil:
 
     extern int memfd_create(const char* name, unsigned int flags);
 
-    static ssize_t mosq_door_send(int door, struct iovec* iov, int n_iov, const int* fds, int n_fds) {
+    static ssize_t mosq_passage_send(int passage, struct iovec* iov, int n_iov, const int* fds, int n_fds) {
         char control[CMSG_SPACE(2 * sizeof(int))] __attribute__((aligned(8)));
         struct msghdr m;
         struct cmsghdr* c;
@@ -73,11 +80,11 @@ cdef extern from * nogil:
         c->cmsg_type = SCM_RIGHTS;
         c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
         memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
-        return sendmsg(door, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        return sendmsg(passage, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
 
     /* fds has room for two; the caller owns those that are not -1. */
-    static ssize_t mosq_door_receive(int door, void* p, size_t n, int* fds) {
+    static ssize_t mosq_passage_receive(int passage, void* p, size_t n, int* fds) {
         char control[CMSG_SPACE(2 * sizeof(int))] __attribute__((aligned(8)));
         struct iovec iov = {p, n};
         struct msghdr m;
@@ -89,7 +96,7 @@ cdef extern from * nogil:
         m.msg_control = control;
         m.msg_controllen = sizeof(control);
         fds[0] = fds[1] = -1;
-        got = recvmsg(door, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        got = recvmsg(passage, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (got < 0)
             return got;
         for (c = CMSG_FIRSTHDR(&m); c != NULL; c = CMSG_NXTHDR(&m, c))
@@ -98,15 +105,18 @@ cdef extern from * nogil:
         return got;
     }
     """
-    ssize_t mosq_door_send(int door, iovec* iov, int n_iov, const int* fds, int n_fds)
-    ssize_t mosq_door_receive(int door, void* p, size_t n, int* fds)
+    ssize_t mosq_passage_send(int passage, iovec* iov, int n_iov, const int* fds, int n_fds)
+    ssize_t mosq_passage_receive(int passage, void* p, size_t n, int* fds)
     int memfd_create(const char* name, unsigned int flags)
     unsigned int MFD_CLOEXEC
     ssize_t pread(int fd, void* p, size_t n, long offset)
+    int socketpair(int family, int type, int protocol, int* ends)
 
 cdef enum:
     MOVE_INLINE_BYTES = 16 * 1024       # more input goes in a memory file: a message must fit into the socket's buffer
     WAITING_FIRST = 16
+    RELAY_BYTES_MAX = 64 * 1024         # unsent bytes of one half, above which the other half is not read
+    RELAY_WORK = 50                     # as the first append to a connection in a turn
 
 ctypedef struct Move:
     # the head of a message: name of its certificate, socket path, and input follow, or are in the memory file
@@ -116,6 +126,7 @@ ctypedef struct Move:
     uint16_t proxied_n
     uint16_t path_n
     uint8_t in_file                     # 1: the second descriptor is the memory file
+    uint8_t is_new                      # 1: nothing was read, and its TLS handshake begins in the worker that gets it
     uint8_t is_web                      # 1: WebSocket frames, with the state `ws`
     Address address
     WsDecoder ws
@@ -134,15 +145,16 @@ cdef int client_moves(Broker* b, Client* c, View client_id) noexcept nogil:
     to = worker_of_id(w, client_id)
     if to == w.place:
         return 0
-    if c.conn.flags & CONN_MOVED or door_wait(&w.doors[to], c) != 0:
+    if c.conn.flags & CONN_MOVED or passage_wait(&w.passages[to], c) != 0:
         return END_REFUSED               # two workers disagree, during a reload; or there is no memory
+    log_negotiated_tls(b, c, client_id)
     w.waiting += 1
     c.state = C_MOVING
     c.conn.flags |= CONN_PAUSED
     return PACKET_PENDING
 
 
-cdef int door_wait(Door* d, const Client* c) noexcept nogil:
+cdef int passage_wait(Passage* d, const Client* c) noexcept nogil:
     """Append the client's handle to the ring. Returns -1 if there is no memory."""
     cdef SlabItem* ring
     cdef uint32_t i, cap
@@ -170,11 +182,11 @@ cdef bint workers_pass(Broker* b) noexcept nogil:
     cdef uint32_t i
     if w.waiting:
         for i in range(w.n):
-            door_pass(b, w, &w.doors[i])
+            passage_pass(b, w, &w.passages[i])
     return w.waiting != 0
 
 
-cdef void door_pass(Broker* b, Workers* w, Door* d) noexcept nogil:
+cdef void passage_pass(Broker* b, Workers* w, Passage* d) noexcept nogil:
     cdef SlabItem* handle
     cdef Client* c
     cdef int err
@@ -187,7 +199,7 @@ cdef void door_pass(Broker* b, Workers* w, Door* d) noexcept nogil:
                 return
             if err:
                 client_end(b, c, END_REFUSED)
-            else:
+            elif c.state == C_MOVING:
                 client_passed(b, c)
         d.head += 1
         w.waiting -= 1
@@ -200,29 +212,61 @@ cdef void client_passed(Broker* b, Client* c) noexcept nogil:
     conn_close(&b.reactor, &c.conn)
 
 
-cdef int client_pass(Broker* b, Client* c, int door) noexcept nogil:
-    """Send the connection through a door. Returns 0 or errno."""
+cdef uint32_t listener_place(Broker* b, const Listener* listener) noexcept nogil:
+    cdef uint32_t place = 0
+    while place < b.n_listeners and b.listeners[place] != listener:
+        place += 1
+    return place
+
+
+cdef int client_pass(Broker* b, Client* c, int passage) noexcept nogil:
+    """Send the connection through a passage; of a TLS connection, one end of a relay. Returns 0 or errno."""
     cdef Move m
-    cdef iovec iov[4]
-    cdef View proxied = proxied_of(c), path = path_of(c)
-    cdef int fds[2]
-    cdef int n_fds = 1, n_iov = 4, i
-    cdef ssize_t sent
-    conn_flush(&b.reactor, &c.conn)              # the answer to an HTTP upgrade
-    if conn_unsent(&c.conn) or c.conn.flags & CONN_CLOSED:
-        return EMSGSIZE
+    cdef int ends[2]
+    cdef int err
+    if c.conn.transport == NULL:
+        conn_flush(&b.reactor, &c.conn)          # the answer to an HTTP upgrade
+        if conn_unsent(&c.conn) or c.conn.flags & CONN_CLOSED:
+            return EMSGSIZE
     memset(&m, 0, sizeof(Move))
-    while m.listener < b.n_listeners and b.listeners[m.listener] != c.listener:
-        m.listener += 1
+    m.listener = listener_place(b, c.listener)
     m.origin = c.listener.origin
     m.input_n = c.conn.in_len - c.conn.in_off
+    m.address = c.conn.address
+    if c.conn.transport == NULL:
+        if c.conn.web != NULL:
+            m.is_web = 1
+            m.ws = c.conn.web.parser.ws
+        return move_send(c, &m, proxied_of(c), passage, c.conn.fd)
+    if socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0:
+        return errno
+    err = relay_send(c, &m, passage, ends[1])
+    c_close(ends[1])
+    if err == 0:
+        err = relay_begin(b, c, ends[0])
+    if err:
+        c_close(ends[0])
+    return err
+
+
+cdef int relay_send(Client* c, Move* m, int passage, int end) noexcept nogil:
+    """Send the other end of a relay, with the user name that TLS proves, if the listener takes it from there."""
+    cdef uint8_t room[TLS_NAME_MAX]
+    cdef View name
+    cdef int n = tls_name(c, room) if tls_names(c) else 0
+    name.p = room
+    name.n = <uint32_t>n if n > 0 else 0
+    return move_send(c, m, name if name.n else proxied_of(c), passage, end)
+
+
+cdef int move_send(Client* c, Move* m, View proxied, int passage, int fd) noexcept nogil:
+    cdef iovec iov[4]
+    cdef View path = path_of(c)
+    cdef int fds[2]
+    cdef int n_fds = 1, n_iov = 4, err
     m.proxied_n = <uint16_t>proxied.n
     m.path_n = <uint16_t>path.n
-    m.address = c.conn.address
-    if c.conn.web != NULL:
-        m.is_web = 1
-        m.ws = c.conn.web.parser.ws
-    iov[0].iov_base = &m
+    iov[0].iov_base = m
     iov[0].iov_len = sizeof(Move)
     iov[1].iov_base = <void*>proxied.p
     iov[1].iov_len = proxied.n
@@ -230,7 +274,7 @@ cdef int client_pass(Broker* b, Client* c, int door) noexcept nogil:
     iov[2].iov_len = path.n
     iov[3].iov_base = c.conn.in_buf + c.conn.in_off
     iov[3].iov_len = m.input_n
-    fds[0] = c.conn.fd
+    fds[0] = fd
     if m.input_n > MOVE_INLINE_BYTES:
         fds[1] = input_file(<const uint8_t*>iov[3].iov_base, m.input_n)
         if fds[1] < 0:
@@ -238,11 +282,10 @@ cdef int client_pass(Broker* b, Client* c, int door) noexcept nogil:
         m.in_file = 1
         n_iov = 3
         n_fds = 2
-    sent = mosq_door_send(door, iov, n_iov, fds, n_fds)
-    i = errno if sent < 0 else 0
+    err = errno if mosq_passage_send(passage, iov, n_iov, fds, n_fds) < 0 else 0
     if n_fds == 2:
         c_close(fds[1])
-    return EAGAIN if i == EINTR else i
+    return EAGAIN if err == EINTR else err
 
 
 cdef int input_file(const uint8_t* p, uint32_t n) noexcept nogil:
@@ -259,10 +302,98 @@ cdef int input_file(const uint8_t* p, uint32_t n) noexcept nogil:
     return fd
 
 
+cdef bint connection_deal(Broker* b, Listener* listener, int fd, const Address* a) noexcept nogil:
+    """Send a new TLS connection to the worker whose turn it is. Return 0 if that is this one, or if it cannot be sent."""
+    cdef Workers* w = workers_of(b)
+    cdef Move m
+    cdef iovec iov
+    cdef uint32_t to = (w.place + w.dealt) % w.n
+    w.dealt += 1
+    if to == w.place:
+        return 0
+    memset(&m, 0, sizeof(Move))
+    m.listener = listener_place(b, listener)
+    m.origin = listener.origin
+    m.is_new = 1
+    m.address = a[0]
+    iov.iov_base = &m
+    iov.iov_len = sizeof(Move)
+    if mosq_passage_send(w.passages[to].fd, &iov, 1, &fd, 1) < 0:
+        return 0
+    c_close(fd)
+    return 1
+
+
+# ---------------------------------------------------------------- relays
+
+cdef int relay_begin(Broker* b, Client* c, int fd) noexcept nogil:
+    """Connect both halves: the TLS connection, which stays here, and the socket to the worker that has its client. Returns 0 or errno."""
+    cdef Client* half = client_take(b)
+    cdef Address none
+    cdef int err
+    memset(&none, 0, sizeof(Address))
+    if half == NULL:
+        return ENOMEM
+    err = conn_open(&b.reactor, &half.conn, fd, &none)
+    if err:
+        client_give(b, half)
+        return err
+    half.listener = c.listener
+    half.state = c.state = C_RELAY
+    half.newcomer_next = c.slab.index + 1
+    newcomer_leave(b, c)
+    c.newcomer_next = half.slab.index + 1
+    c.listener.n_connections -= 1        # it counts where its client is served
+    half.conn.flags |= CONN_RELAY
+    c.conn.flags |= CONN_RELAY
+    workers_of(b).halves += 2
+    wheel_remove(&b.wheel, &c.timer)
+    conn_drop_input(&b.reactor, &c.conn)         # the other worker has it
+    conn_resume(&b.reactor, &c.conn)
+    return 0
+
+
+cdef size_t relay_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
+    cdef Client* c = client_of(conn)
+    cdef Client* other = relay_other(b, c)
+    cdef uint8_t* room
+    conn.in_need = 0
+    if other == NULL or c.flags & CF_DOOMED or other.conn.flags & (CONN_CLOSED | CONN_CLOSING):
+        return n
+    if other.conn.out_bytes >= RELAY_BYTES_MAX:
+        conn.flags |= CONN_PAUSED
+        other.conn.flags |= CONN_HUNGRY          # relay_drained reads on
+        return 0
+    room = conn_room(&b.reactor, &other.conn, <uint32_t>n)
+    if room == NULL:
+        client_doom(b, c, END_SILENT)
+        return n
+    memcpy(room, p, n)
+    conn_wrote(&b.reactor, &other.conn, <uint32_t>n)
+    b.work += RELAY_WORK
+    return n
+
+
+cdef size_t workers_input(void* broker, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    return relay_input(b, conn, p, n) if conn.flags & CONN_RELAY else workers_of(b).input(broker, conn, p, n)
+
+
+cdef size_t workers_traced(void* broker, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    return relay_input(b, conn, p, n) if conn.flags & CONN_RELAY else workers_of(b).traced(broker, conn, p, n)
+
+
+cdef void relay_drained(Broker* b, Client* c) noexcept nogil:
+    cdef Client* other = relay_other(b, c)
+    if other != NULL and other.conn.flags & CONN_PAUSED:
+        conn_resume(&b.reactor, &other.conn)
+
+
 # ---------------------------------------------------------------- from another worker
 
-cdef void workers_door_due(void* broker) noexcept nogil:
-    workers_of(<Broker*>broker).door_due = 1
+cdef void workers_passage_due(void* broker) noexcept nogil:
+    workers_of(<Broker*>broker).passage_due = 1
 
 
 cdef void workers_receive(Broker* b) noexcept nogil:
@@ -270,11 +401,11 @@ cdef void workers_receive(Broker* b) noexcept nogil:
     cdef Workers* w = workers_of(b)
     cdef int fds[2]
     cdef ssize_t got
-    cdef int i
-    if w.door_due:
-        w.door_due = 0
-        for i in range(ACCEPTS_MAX):
-            got = mosq_door_receive(w.doors[w.place].fd, b.reactor.arena, ARENA_BYTES, fds)
+    cdef int _
+    if w.passage_due:
+        w.passage_due = 0
+        for _ in range(ACCEPTS_MAX):
+            got = mosq_passage_receive(w.passages[w.place].fd, b.reactor.arena, ARENA_BYTES, fds)
             if got < 0:
                 break                    # the others, if it is EINTR, wait for the next turn
             b.work += WORK_ACCEPT
@@ -306,18 +437,13 @@ cdef void client_received(Broker* b, const Move* m, size_t n, const int* fds) no
     if memory_short(b, b.settings.memory_limit // 8):
         refuse_connection(b, fd, &m.address, REFUSED_MEMORY, "memory_limit reached")
         return
-    c = client_take(b)
-    if c == NULL or conn_open(&b.reactor, &c.conn, fd, &m.address) != 0:
-        if c != NULL:
-            client_give(b, c)
-        refuse_connection(b, fd, &m.address, REFUSED_MEMORY, "out of memory")
+    c = client_open(b, listener, fd, &m.address)
+    if c == NULL:
         return
-    c.listener = listener
-    listener.n_connections += 1
-    c.conn.rx_ms = b.reactor.now_ms
+    if m.is_new:
+        client_welcome(b, c)
+        return
     c.conn.flags |= CONN_MOVED
-    newcomer_add(b, c)
-    wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
     if client_fill(b, c, m, fds[1]) != 0:
         client_end(b, c, END_REFUSED)
         return
@@ -360,9 +486,13 @@ cdef int workers_start(Broker* b) noexcept nogil:
     cdef Workers* w = workers_of(b)
     if w == NULL:
         return 0
-    w.door_due = 1                       # what came while this worker was not there
+    w.input = b.reactor.on_input
+    b.reactor.on_input = workers_input
+    w.traced = b.trace.input
+    b.trace.input = workers_traced
+    w.passage_due = 1                       # connections may have come before this process
     workers_publish(b)
-    return reactor_watch_door(&b.reactor, w.doors[w.place].fd)
+    return reactor_watch_passage(&b.reactor, w.passages[w.place].fd)
 
 
 cdef void workers_free(Broker* b) noexcept nogil:
@@ -371,8 +501,8 @@ cdef void workers_free(Broker* b) noexcept nogil:
     if w == NULL:
         return
     for i in range(w.n):
-        free(w.doors[i].waiting)
-        c_close(w.doors[i].fd)
+        free(w.passages[i].waiting)
+        c_close(w.passages[i].fd)
     if w.counts != NULL:
         munmap(w.counts, WORKERS_MAX * sizeof(w.counts[0]))
     free(w)

@@ -4,6 +4,7 @@ how a connection is passed on."""
 import os
 
 from libc.errno cimport errno
+from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
@@ -11,7 +12,7 @@ from cext.base.hash cimport HashKey
 from cext.broker.arrivals.links_life cimport links_new
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.workers cimport WORKERS_MAX, WORKER_LISTENERS_MAX, WorkerCounts, Workers
-from cext.broker.lifecycle.workers cimport workers_free
+from cext.broker.lifecycle.passing cimport workers_free
 
 cdef extern from "<sys/mman.h>":
     void* mmap(void* p, size_t n, int protection, int flags, int fd, long offset)
@@ -24,13 +25,13 @@ def counts_bytes():
     return WORKERS_MAX * sizeof(WorkerCounts), sizeof(WorkerCounts)
 
 
-def workers_new(size_t broker, int place, bytes key, list doors, int counts_fd):
+def workers_new(size_t broker, int place, bytes key, list passages, int counts_fd):
     """See Engine.join. Raise ValueError and OSError."""
     cdef Broker* b = <Broker*>broker
     cdef Workers* w
     cdef int i
-    if not 0 <= place < len(doors) <= WORKERS_MAX or len(key) != sizeof(HashKey) or b.workers != NULL:
-        raise ValueError(f"not a worker: place {place} of {len(doors)}")
+    if not 0 <= place < len(passages) <= WORKERS_MAX or len(key) != sizeof(HashKey) or b.workers != NULL:
+        raise ValueError(f"not a worker: place {place} of {len(passages)}")
     if b.n_listeners > WORKER_LISTENERS_MAX:
         raise ValueError(f"workers can have {WORKER_LISTENERS_MAX} listeners, these are {b.n_listeners}")
     w = <Workers*>calloc(1, sizeof(Workers))
@@ -38,17 +39,17 @@ def workers_new(size_t broker, int place, bytes key, list doors, int counts_fd):
         raise MemoryError
     b.workers = w
     w.place = place
-    w.n = <int>len(doors)
+    w.n = <uint32_t>len(passages)
     memcpy(&w.key, <const char*>key, sizeof(HashKey))
     for i in range(WORKERS_MAX):
-        w.doors[i].fd = -1
+        w.passages[i].fd = -1
     try:
         w.counts = <WorkerCounts*>mmap(NULL, WORKERS_MAX * sizeof(WorkerCounts), PROT_READ | PROT_WRITE, MAP_SHARED, counts_fd, 0)
         if w.counts == <WorkerCounts*>MAP_FAILED:
             w.counts = NULL
             raise OSError(errno, os.strerror(errno))
-        for i, fd in enumerate(doors):
-            w.doors[i].fd = os.dup(fd)
+        for i, fd in enumerate(passages):
+            w.passages[i].fd = os.dup(fd)
         if links_new(b, w.place, w.n, &w.key) != 0:
             raise MemoryError
     except BaseException:

@@ -10,23 +10,23 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.engine import Engine
-    from mosq.server.channel import Channel, Message
     from mosq.server.control import Control
     from mosq.server.reload import Prepared
+    from mosq.server.workers.channel import Channel, Message
 
 
 class Given:
     """The descriptors and secrets that all workers get from the parent."""
 
-    def __init__(self, key: bytes, doors: list[int], counts_fd: int, sockets: list[list[int]]) -> None:
+    def __init__(self, key: bytes, passages: list[int], counts_fd: int, sockets: list[list[int]]) -> None:
         self.key = key                  # names the worker of a client id
-        self.doors = doors              # sockets to each worker, to pass connections on
+        self.passages = passages              # sockets to each worker, to pass connections on
         self.counts_fd = counts_fd      # memory for counts
         self.sockets = sockets          # for each listener: descriptors that listen
 
 
 class Worker:
-    """One of several workers. `place`: from 0; `receiving`: its own door, to receive from."""
+    """One of several workers. `place`: from 0; `receiving`: its own passage, to receive from."""
 
     def __init__(self, place: int, channel: "Channel", given: Given, receiving: int) -> None:
         self.channel = channel
@@ -35,9 +35,9 @@ class Worker:
 
     def open(self, engine: "Engine") -> None:
         """Make the engine a worker, and let it accept on the shared sockets. Raises OSError."""
-        doors = list(self._given.doors)
-        doors[self._place] = self._receiving
-        engine.join(self._place, self._given.key, doors, self._given.counts_fd)
+        passages = list(self._given.passages)
+        passages[self._place] = self._receiving
+        engine.join(self._place, self._given.key, passages, self._given.counts_fd)
         engine.open(self._given.sockets)
 
     def ready(self) -> None:
@@ -72,9 +72,9 @@ class Worker:
             self._end(control, False)
 
     def _check(self, control: "Control") -> None:
-        from mosq.server.channel import ERROR_CHARACTERS_MAX
         from mosq.server.reload import Prepared, RefusedError
         from mosq.server.signals import Stopped
+        from mosq.server.workers.channel import ERROR_CHARACTERS_MAX
 
         self._end(control, False)
         assert control.load is not None
@@ -96,6 +96,6 @@ class Worker:
         if not apply:
             prepared.drop()
         else:
-            prepared.apply()            # if it fails, this worker ends, and another one begins with the new configuration
+            prepared.apply()            # if it fails, this worker ends, and the next one has the new configuration
             control.reloaded()
         control.engine.hold_connects(False)
