@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
 from cext.base.hash cimport HashKey
-from cext.broker.arrivals.links_life cimport links_new
+from cext.broker.loop.links_life cimport links_new
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.workers cimport WORKERS_MAX, WORKER_LISTENERS_MAX, WorkerCounts, Workers
 from cext.broker.lifecycle.passing cimport workers_free

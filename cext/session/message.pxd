@@ -10,6 +10,8 @@ cdef enum:
     MESSAGE_SPREAD = 4          # the record at lsn does not contain all of its deliveries
     # Inbound QoS 2 message that is released and in its streams; a second release after a crash skips the streams.
     MESSAGE_JOURNALLED = 8
+    # The same: the subscribers of this worker have it; a second release sends it to other workers only.
+    MESSAGE_LOCAL_DONE = 16
 
 ctypedef struct Message:
     uint32_t refs

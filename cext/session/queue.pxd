@@ -124,6 +124,7 @@ ctypedef struct InboundQos2:
     uint16_t turn               # Inbox.turn when it was added
     uint16_t copies_turn        # Inbox.turn when the last copy came
     uint8_t copies              # how often that connection has sent the message
+    uint64_t identity           # the same in all workers and after a restart; 0 = the broker is alone
 
 ctypedef struct Inbox:
     InboundQos2* slots          # NULL = not allocated

@@ -351,6 +351,7 @@ cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil:
     b.slots[at].turn = b.turn
     b.slots[at].copies_turn = b.turn
     b.slots[at].copies = 1
+    b.slots[at].identity = 0
     b.n += 1
     if m != NULL:
         b.bytes += message_bytes(m)

@@ -22,7 +22,12 @@ cdef enum:
     RECORD_STREAMS = 15         # position of each journal at this batch
     RECORD_CLIENT_WILL = 16     # the will of a connected client whose session is not stored; the latest record of its client id counts
     RECORD_CLIENT_WILL_GONE = 17        # it is sent or discarded
-    RECORD_KIND_MAX = 17
+    # Bodies of these are numbers of 64 bits. A broker that is alone has none of them.
+    RECORD_LINK_RUN = 18        # log and run of this worker
+    RECORD_LINK_MARK = 19       # worker, its log, its run, number: all up to that one are done, except those that follow
+    RECORD_LINK_IDENTITY = 20   # worker, its log, identity of a QoS 2 message of it that is delivered, part
+    RECORD_LINK_IDENTITY_GONE = 21      # log, identity: it will not come again
+    RECORD_KIND_MAX = 21
 
 cdef enum:
     # results of a *_read; 0 = the body is valid
@@ -103,6 +108,8 @@ ctypedef struct RecordInbox:    # INBOX; also INBOX_DONE, with store_session_id 
     uint16_t pid
     uint8_t refused             # 1 = nothing will be routed: the message is empty and not written
     uint8_t journalled          # 1 = it is released and in its streams; its subscribers may not have received it
+    uint8_t local_done          # 1 = it is released, and this worker's subscribers have it; other workers may not have received it
+    uint64_t identity           # of a message of a worker; 0 = none
     RecordMessage message
 
 ctypedef struct RecordWill:
@@ -133,6 +140,7 @@ cdef enum:
     RECORD_INBOX_DONE_BYTES = 6
     RECORD_MSG_HEAD_BYTES = 12  # size of a MSG without expiry, source, entries, topic, properties and payload
     RECORD_ENTRY_BYTES_MAX = 15
+    RECORD_NUMBERS_MAX = 68     # of a RECORD_LINK_MARK with 64 holes
 
 # X_size returns the number of bytes that X_put writes; X_put returns the address after them. Sizes have 64 bits, because the
 # caller compares them with a record's limit. X_read fills `out` with views into `body` and returns 0, or a RECORD_ code above;
@@ -204,5 +212,8 @@ cdef int record_topic_read(View body) noexcept nogil                            
 # Find the value of a key in a META body; *value is a view into it. Return 0 if the key is missing.
 cdef bint record_meta_find(View body, View key, View* value) noexcept nogil
 
+# RECORD_LINK_...: n numbers. The second returns their number in a body, or a RECORD_ code.
+cdef uint8_t* record_numbers_put(uint8_t* out, const uint64_t* numbers, uint32_t n) noexcept nogil
+cdef int record_numbers_read(uint8_t kind, View body, uint64_t* out) noexcept nogil     # out: room for RECORD_NUMBERS_MAX
 # Check a body of any kind. Return 0 or a RECORD_ code.
 cdef int record_check(uint8_t kind, View body) noexcept nogil

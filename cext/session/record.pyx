@@ -384,30 +384,42 @@ cdef bint record_released_next(View* body, RecordAck* out) noexcept nogil:
 # -- inbound QoS 2
 
 cdef uint64_t record_inbox_size(const RecordInbox* i) noexcept nogil:
-    return 7 + (0 if i.refused else message_size(&i.message))
+    return 7 + (0 if i.refused else (8 if i.identity else 0) + message_size(&i.message))
 
 
 cdef uint8_t* record_inbox_put(uint8_t* out, const RecordInbox* i) noexcept nogil:
     out = put16(put32(out, i.store_session_id), i.pid)
-    out[0] = 1 if i.refused else 2 if i.journalled else 0
+    out[0] = 1 if i.refused else (2 if i.journalled else 0) | (4 if i.identity else 0) | (8 if i.local_done else 0)
+    out += 1
     if i.refused:
-        return out + 1
-    return message_tail_put(message_head_put(out + 1, &i.message), &i.message)
+        return out
+    if i.identity:
+        out = put64(out, i.identity)
+    return message_tail_put(message_head_put(out, &i.message), &i.message)
 
 
 cdef int record_inbox_read(View body, RecordInbox* out) noexcept nogil:
+    cdef bint has_identity
     if body.n < 7:
         return RECORD_SHORT
     memset(&out.message, 0, sizeof(RecordMessage))
     out.store_session_id = get32(body.p)
     out.pid = get16(body.p + 4)
-    if body.p[6] > 2:
+    if body.p[6] != 1 and body.p[6] & ~14 != 0:
         return RECORD_VALUE
     out.refused = body.p[6] == 1
-    out.journalled = body.p[6] == 2
+    out.journalled = (body.p[6] & 2) != 0
+    out.local_done = (body.p[6] & 8) != 0
+    out.identity = 0
+    has_identity = (body.p[6] & 4) != 0
     cut(&body, 7)
     if out.refused:
         return RECORD_LONG if body.n else 0
+    if has_identity:
+        if body.n < 8:
+            return RECORD_SHORT
+        out.identity = get64(body.p)
+        cut(&body, 8)
     return message_read(body, &out.message)
 
 
@@ -582,6 +594,28 @@ cdef bint record_meta_find(View body, View key, View* value) noexcept nogil:
     return 0
 
 
+# -- links
+
+cdef uint8_t* record_numbers_put(uint8_t* out, const uint64_t* numbers, uint32_t n) noexcept nogil:
+    cdef uint32_t i
+    for i in range(n):
+        out = put64(out, numbers[i])
+    return out
+
+
+cdef int record_numbers_read(uint8_t kind, View body, uint64_t* out) noexcept nogil:
+    cdef uint32_t least = 2 if kind == RECORD_LINK_RUN or kind == RECORD_LINK_IDENTITY_GONE else 4
+    cdef uint32_t most = RECORD_NUMBERS_MAX if kind == RECORD_LINK_MARK else least
+    cdef uint32_t i, n = body.n // 8
+    if body.n % 8 or n < least:
+        return RECORD_SHORT
+    if n > most:
+        return RECORD_LONG
+    for i in range(n):
+        out[i] = get64(body.p + 8 * i)
+    return <int>n
+
+
 cdef int record_check(uint8_t kind, View body) noexcept nogil:
     cdef RecordSession session
     cdef RecordSub sub
@@ -591,6 +625,8 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
     cdef RecordFrom source
     cdef RecordClientWill client_will
     cdef uint32_t store_session_id
+    cdef uint64_t numbers[RECORD_NUMBERS_MAX]
+    cdef int found
     if kind == RECORD_SESSION:
         return record_session_read(body, &session)
     if kind == RECORD_SUB:
@@ -621,4 +657,7 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
         return record_client_will_read(body, &client_will)
     if kind == RECORD_CLIENT_WILL_GONE:
         return record_client_id_read(body)
+    if RECORD_LINK_RUN <= kind <= RECORD_LINK_IDENTITY_GONE:
+        found = record_numbers_read(kind, body, numbers)
+        return found if found < 0 else 0
     return 0 if kind == RECORD_META else RECORD_KIND

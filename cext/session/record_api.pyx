@@ -1,6 +1,8 @@
 """Convert a record's body to a dictionary and back, for `mosq db` and tests. The structs of record.pxd
 define the fields and their names."""
 
+import struct
+
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -9,7 +11,8 @@ from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS,
-    RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LONG,
+    RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LINK_IDENTITY,
+    RECORD_LINK_IDENTITY_GONE, RECORD_LINK_MARK, RECORD_LINK_RUN, RECORD_LONG,
     RECORD_META, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
     RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL,
     RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg,
@@ -26,7 +29,11 @@ KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RE
          RECORD_ACKS: "acks", RECORD_RELEASED: "released", RECORD_INBOX: "inbox", RECORD_INBOX_DONE: "inbox_done",
          RECORD_RETAINED_GONE: "retained_gone", RECORD_WILL: "will", RECORD_WILL_GONE: "will_gone", RECORD_META: "meta",
          RECORD_RETAINED_FROM: "retained_from", RECORD_STREAMS: "streams", RECORD_CLIENT_WILL: "client_will",
-         RECORD_CLIENT_WILL_GONE: "client_will_gone"}
+         RECORD_CLIENT_WILL_GONE: "client_will_gone", RECORD_LINK_RUN: "link_run", RECORD_LINK_MARK: "link_mark",
+         RECORD_LINK_IDENTITY: "link_identity", RECORD_LINK_IDENTITY_GONE: "link_identity_gone"}
+# the numbers of those, by name; what follows is a list
+LINK_FIELDS = {RECORD_LINK_RUN: ("log", "run"), RECORD_LINK_MARK: ("worker", "log", "run", "number"),
+               RECORD_LINK_IDENTITY: ("worker", "log", "identity", "part"), RECORD_LINK_IDENTITY_GONE: ("log", "identity")}
 RECORD_PROBLEMS = {RECORD_SHORT: "ends before its last field", RECORD_LONG: "has bytes after its last field",
                    RECORD_FLAGS: "has flags that this version does not know, or that contradict a field",
                    RECORD_VALUE: "has a field with an impossible value",
@@ -162,6 +169,7 @@ cdef bytes encode_inbox(dict f):
     cdef Body body
     memset(&i, 0, sizeof(i))
     i.store_session_id, i.pid, i.refused, i.journalled = f["sno"], f["pid"], f["refused"], f.get("journalled", False)
+    i.local_done, i.identity = f.get("local_done", False), f.get("identity", 0)
     if not i.refused:
         message_fill(&i.message, f)
     body = Body(record_inbox_size(&i))
@@ -247,6 +255,9 @@ def record_encode(uint8_t kind, dict fields):
         return encode_client_will(fields)
     if kind == RECORD_CLIENT_WILL_GONE:
         return short_name(fields["id"], "a client id")
+    if kind in LINK_FIELDS:
+        return struct.pack(f"<{len(LINK_FIELDS[kind]) + len(fields.get('holes', ()))}Q", *(fields[name] for name in LINK_FIELDS[kind]),
+                           *fields.get("holes", ()))
     if kind == RECORD_META:
         return b"".join(b"%s=%s\n" % pair for pair in fields.items())
     raise ValueError(f"no kind {kind}")
@@ -316,6 +327,8 @@ cdef dict decode_inbox(uint8_t kind, View body):
     fields = {"sno": i.store_session_id, "pid": i.pid, "refused": bool(i.refused)}
     if not i.refused:
         fields["journalled"] = bool(i.journalled)
+        if i.identity:
+            fields["identity"], fields["local_done"] = i.identity, bool(i.local_done)
         fields.update(message_fields(&i.message))
     return fields
 
@@ -381,6 +394,12 @@ cdef dict decode(uint8_t kind, View body):
         return decode_client_will(body)
     if kind == RECORD_CLIENT_WILL_GONE:
         return None if record_check(kind, body) else {"id": bytes_of(body)}
+    if kind in LINK_FIELDS:
+        numbers = struct.unpack(f"<{body.n // 8}Q", bytes_of(body))
+        fields = dict(zip(LINK_FIELDS[kind], numbers))
+        if kind == RECORD_LINK_MARK:
+            fields["holes"] = list(numbers[4:])
+        return fields
     return {key: value for key, found, value in (line.partition(b"=") for line in bytes_of(body).split(b"\n")) if found}
 
 

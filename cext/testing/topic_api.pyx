@@ -230,7 +230,7 @@ cdef class PyIndex:
         cdef View v = block_of(topic)
         cdef uint8_t* out = <uint8_t*>malloc(cap or 1)      # exact size, for the sanitizer
         cdef uint64_t work
-        n = index_explain(self.ix, v.p, v.n, out, cap, some_strategy, NULL, &work)
+        n = index_explain(self.ix, v.p, v.n, out, cap, some_strategy, NULL, NULL, &work)
         try:
             assert n <= cap
             return out[:n]

@@ -12,7 +12,7 @@ from libc.string cimport memcmp, memcpy, memset, strlen
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.topic.index cimport (
-    Group, IN_TABLE_EXACT, IN_TABLE_WILD, Index, IndexStats, LEAF_MULTI, Leaf, Root, TreeNode, exact_table, index_stats,
+    Entry, Group, IN_TABLE_EXACT, IN_TABLE_WILD, Index, IndexStats, LEAF_MULTI, Leaf, List, Root, TreeNode, exact_table, index_stats,
 )
 from cext.topic.leaf cimport leaf_text, index_root
 from cext.topic.level cimport LevelNode, LevelTree, crowd_hash, level_head, level_text
@@ -40,7 +40,8 @@ cdef struct Way:                # how the walk reached one node from the top
 cdef struct Explanation:
     Index* ix
     strategy_fn strategy
-    void* ctx                   # argument of `strategy`
+    route_fn route
+    void* ctx                   # argument of both
     View topic
     uint8_t* out
     uint32_t at
@@ -120,10 +121,35 @@ cdef const char* mode_name(Index* ix) noexcept nogil:
 
 # ---- one filter ----
 
+cdef uint32_t route_count_of(Explanation* a, List* l) noexcept nogil:
+    cdef uint32_t n = 0, worker
+    while a.route != NULL and a.route(a.ctx, l, n, &worker) != NULL:
+        n += 1
+    return n
+
+
+cdef void put_routes(Explanation* a, List* l) noexcept nogil:
+    # Write the workers among the subscribers, if there are any: a broker that is alone has none.
+    cdef uint32_t n = 0, worker
+    cdef Entry* e = a.route(a.ctx, l, 0, &worker) if a.route != NULL else NULL
+    if e == NULL:
+        return
+    explain_put(a, ",\"routes\":[")
+    while e != NULL and not a.full:
+        explain_put_number(a, "{\"worker\":" if n == 0 else ",{\"worker\":", worker)
+        explain_put_number(a, ",\"qos\":", e.options & 3)
+        explain_put(a, "}")
+        n += 1
+        e = a.route(a.ctx, l, n, &worker)
+    explain_put(a, "]")
+
+
 cdef void put_subscribers(Explanation* a, Leaf* leaf) noexcept nogil:
     cdef Group* group = leaf.groups
     cdef bint first = True
-    explain_put_number(a, ",\"subscribers\":", leaf.plain.live)
+    cdef uint32_t routes = route_count_of(a, &leaf.plain)
+    explain_put_number(a, ",\"subscribers\":", leaf.plain.live - routes)
+    put_routes(a, &leaf.plain)
     explain_put(a, ",\"groups\":[")
     while group != NULL and not a.full:
         if group.members.live:
@@ -131,7 +157,8 @@ cdef void put_subscribers(Explanation* a, Leaf* leaf) noexcept nogil:
             put_escaped(a, group.name.p, group.name.n)
             explain_put(a, "\",\"strategy\":\"")
             explain_put(a, a.strategy(a.ctx, group))
-            explain_put_number(a, "\",\"members\":", group.members.live)
+            explain_put_number(a, "\",\"members\":", group.members.live - route_count_of(a, &group.members))
+            put_routes(a, &group.members)
             explain_put(a, "}")
             first = False
         group = group.next
@@ -394,8 +421,8 @@ cdef void put_tail(Explanation* a) noexcept nogil:
     explain_put(a, "}}")
 
 
-cdef uint32_t index_explain(Index* ix, const uint8_t* topic, uint32_t n,     # parameters: two buffers with sizes, one callback
-                            uint8_t* out, uint32_t cap, strategy_fn strategy, void* ctx, uint64_t* work) noexcept nogil:
+cdef uint32_t index_explain(Index* ix, const uint8_t* topic, uint32_t n,     # parameters: two buffers with sizes, two callbacks
+                            uint8_t* out, uint32_t cap, strategy_fn strategy, route_fn route, void* ctx, uint64_t* work) noexcept nogil:
     cdef Explanation a
     work[0] = 0
     if cap < EXPLAIN_BYTES_MIN:
@@ -403,6 +430,7 @@ cdef uint32_t index_explain(Index* ix, const uint8_t* topic, uint32_t n,     # p
     memset(&a, 0, sizeof(Explanation))
     a.ix = ix
     a.strategy = strategy
+    a.route = route
     a.ctx = ctx
     a.topic.p = topic
     a.topic.n = n

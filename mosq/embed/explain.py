@@ -134,7 +134,7 @@ def report(answer: "dict[str, Any]") -> str:
 
 def _lines(answer: "dict[str, Any]") -> "Iterable[str]":
     totals = answer["totals"]
-    rows = [(shown(f["filter"]), path(f), str(int(f["subscribers"])), ", ".join(map(group, f["groups"])) or "-")
+    rows = [(shown(f["filter"]), path(f), subscribers(f), ", ".join(map(group, f["groups"])) or "-")
             for f in answer["filters"]]
     if rows:
         yield from table([("FILTER", "PATH", "SUBSCRIBERS", "GROUPS"), *rows])
@@ -159,8 +159,14 @@ def path(found: "dict[str, Any]") -> str:
     return shown(kind)
 
 
+def subscribers(found: "dict[str, Any]") -> str:
+    """Return the number of subscribers, and the workers that have others."""
+    return ", ".join([str(int(found["subscribers"])), *(f"worker {int(one['worker'])}" for one in found.get("routes", ()))])
+
+
 def group(found: "dict[str, Any]") -> str:
-    return f"{shown(found['name'])} ({shown(found['strategy'])}, {count(found['members'], 'member')})"
+    return f"{shown(found['name'])} ({shown(found['strategy'])}, {count(found['members'], 'member')}" + "".join(
+        f", worker {int(one['worker'])}" for one in found.get("routes", ())) + ")"
 
 
 def cost(found: "dict[str, Any]") -> str:

@@ -194,6 +194,8 @@ class Control:
             for line in opening_lines(listener):
                 self.log.report(INFORMATION, line)
         self.http_listeners = self.open_http_listeners(self.config)
+        if self.worker is not None:
+            self.worker.join(engine)        # the store has what its links must know
         self._open_store(engine)
         self.reload_fd = engine.watch_reload(signals.RELOAD)
         process.map_threads()

@@ -96,6 +96,7 @@ ctypedef struct PendingPacket:
     uint8_t* codes                      # reason code of each filter that is handled; NULL: the packet is not handled in slices
     uint32_t n_done                     # number of these filters, and the bytes of the packet behind them
     uint32_t done_left
+    uint8_t routes                      # ROUTES_... of filter_slices.pxd
     uint8_t acknowledged                # 1: SUBACK is sent; retained messages follow for the filters behind the n_done first ones
     uint64_t changes                    # changes_of before the first filter
     uint8_t id_given                    # 1: a plugin has set the client id

@@ -53,6 +53,7 @@ ctypedef struct Job:
     uint32_t cap_lists
     uint32_t list
     uint32_t position
+    void* waiter                        # fan-out: LinkWaiter* of its publisher, held until all deliveries are recorded; NULL: none
     uint16_t released_pid               # fan-out: id of the QoS 2 message that PUBREL released; 0: none
     uint8_t merging                     # fan-out: MERGE_...
     uint8_t durability                  # fan-out: durability of the publication

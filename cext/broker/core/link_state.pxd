@@ -1,10 +1,11 @@
 # The links of a broker that is one of several workers (docs/adr/0023). Broker.links is NULL in a broker that is alone.
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.slab cimport Slab, SlabItem
 from cext.broker.core.broker cimport Broker
 from cext.link.frame cimport LINK_WORKERS_MAX
 from cext.link.state cimport Links
 from cext.net.conn_state cimport Conn
+from cext.session.message cimport Message
 from cext.session.session cimport Session
 
 cdef enum:
@@ -23,11 +24,29 @@ ctypedef struct PeerLog:
     uint32_t slot
     LinkConn* conns[2]          # by way; NULL: none
 
-ctypedef struct LinkWait:       # the context of a LinkWaiter: an acknowledgement in the ring of its client
+cdef enum:
+    LINK_WAIT_ACK = 1           # an acknowledgement in the ring of its client
+    LINK_WAIT_PACKET = 2        # the pending packet of its client: a SUBSCRIBE
+    LINK_WAIT_ROUTED = 3        # the end of a QoS 2 message's inbox record, which PUBCOMP follows
+    LINK_WAIT_ENDED = 4         # PUBCOMP: the end is committed
+
+ctypedef struct LinkWait:       # the context of a LinkWaiter
     SlabItem item
     uint32_t client_index
     uint32_t client_generation
-    uint32_t position
+    uint32_t position           # of the acknowledgement
+    uint8_t kind                # LINK_WAIT_...
+    uint16_t pid                # LINK_WAIT_ROUTED
+    Session* session            # the same; counted in session.jobs
+    Message* message            # the same; a reference
+    uint64_t identity           # the same, and LINK_WAIT_ENDED
+
+ctypedef struct StoredMark:     # of another worker, as the store had it at the start
+    uint64_t log                # 0: none
+    uint64_t run
+    uint64_t number
+    uint32_t n
+    uint64_t holes[64]
 
 ctypedef struct BrokerLinks:
     Links links
@@ -40,6 +59,9 @@ ctypedef struct BrokerLinks:
     uint64_t found              # what a match has found: the workers, and the highest QoS of each
     uint8_t found_qos[LINK_WORKERS_MAX]
     Slab waits                  # LinkWait
+    uint64_t stored_log         # of this worker, as the store had it at the start; 0: nothing was stored
+    uint64_t stored_run
+    StoredMark* stored          # by slot; NULL after the start
 
 
 cdef inline BrokerLinks* links_of(Broker* b) noexcept nogil:

@@ -28,6 +28,7 @@ ctypedef struct Publication:
     uint8_t local                       # 1: for subscribers of this process only: it came from another worker, or is about this one
     uint8_t elsewhere                   # 1: a member of a shared group at another worker gets it
     uint16_t share                      # through a shared group: its place in the session's table, plus 1; see share.pyx
+    uint64_t identity                   # of a QoS 2 message of a worker; 0: none
     void* waiter                        # LinkWaiter*: what its publisher waits for at other workers; NULL: nothing. Who publishes closes it
     View frame                          # frame as received, if it may be forwarded unchanged
     uint32_t frame_pid_at

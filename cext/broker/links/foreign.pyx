@@ -14,7 +14,8 @@ from cext.broker.core.link_state cimport PeerLog, links_of
 from cext.broker.core.log cimport LOG_ERROR
 from cext.link.frame cimport LinkFrame
 from cext.topic.index cimport (
-    Entry, Subscription, index_add, index_entry, index_remove, subscription_drop, subscription_entry, subscription_next,
+    Entry, List, Subscription, index_add, index_entry, index_remove, subscription_drop, subscription_entry, subscription_next,
+    subscriber_entry,
 )
 from cext.topic.name cimport Filter, filter_parse
 
@@ -52,3 +53,18 @@ cdef void foreign_routes_end(void* broker, uint32_t slot, uint16_t generation) n
         if subscription_entry(s).share != generation:
             subscription_drop(b.index, s)
         s = following
+
+
+cdef Entry* peer_route(void* broker, List* list, uint32_t i, uint32_t* worker) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef uint32_t slot
+    cdef Entry* e
+    for slot in range(links_of(b).n if b.links != NULL else 0):
+        e = subscriber_entry(b.index, list, &peer_at(b, slot).session.owner)
+        if e == NULL:
+            continue
+        if i == 0:
+            worker[0] = slot + 1
+            return e
+        i -= 1
+    return NULL

@@ -5,6 +5,9 @@ from cext.broker.core.publication_state cimport Publication
 from cext.link.frame cimport LinkFrame
 from cext.topic.match cimport Match
 
+cdef enum:
+    EXPIRY_SECOND_MS = 1000     # LinkFrame.expiry counts seconds
+
 # Send p to the workers whose routes are in the match; if the match is only a part, to all. Groups for which a member at another worker was chosen leave
 # the match. Return 0 if a link has no room, which happens only with QoS 1 and 2 and `waits`; then nothing was sent. waits: the publisher waits for the
 # acknowledgements of the workers (p.waiter).

@@ -27,9 +27,6 @@ from cext.session.session cimport SESSION_PEER, Session
 from cext.topic.index cimport Entry, LONG_FROM, List, list_entry, subscriber_entry
 from cext.topic.match cimport Match
 
-cdef enum:
-    SECOND_MS = 1000
-
 
 # ---------------------------------------------------------------- who gets it
 
@@ -73,7 +70,7 @@ cdef void frame_of(Broker* b, const Publication* p, LinkFrame* f) noexcept nogil
 cdef void expiry_put(Broker* b, uint64_t expires_ms, LinkFrame* f) noexcept nogil:
     if expires_ms:
         f.flags |= LINK_EXPIRES
-        f.expiry = <uint32_t>((expires_ms - b.reactor.now_ms + SECOND_MS - 1) // SECOND_MS) if expires_ms > b.reactor.now_ms else 0
+        f.expiry = <uint32_t>((expires_ms - b.reactor.now_ms + EXPIRY_SECOND_MS - 1) // EXPIRY_SECOND_MS) if expires_ms > b.reactor.now_ms else 0
 
 
 cdef bint has_room(BrokerLinks* l, const Publication* p) noexcept nogil:
@@ -94,6 +91,7 @@ cdef void send_numbered(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
     memset(&s, 0, sizeof(s))
     s.flags = p.qos | (LINK_RETAIN if p.retain else 0) | LINK_PLAIN
     s.bytes = message_bytes(p.message)
+    s.identity = p.identity
     if link_send(&l.links, slot, p.message, &s, <LinkWaiter*>p.waiter) != 0:
         dropped(b, p.source, DROP_MEMORY, p.topic)
 

@@ -5,7 +5,7 @@ from cext.broker.core.broker cimport Broker
 from cext.session.session cimport Session
 
 cdef enum:
-    NO_QOS = -1                 # in place of a QoS: no subscription
+    ROUTE_NONE = -1                 # in place of a QoS: no subscription
 
 # A session's subscription to a filter (with $share/GROUP/) has changed from the QoS `old` to `now`. Return 1 if not all workers know the route yet,
 # or -1 without memory.

@@ -17,7 +17,7 @@ from cext.topic.index cimport Subscription, subscription_read
 
 cdef enum:
     FILTER_BYTES = 66600        # subscription_read requires this
-    QOS_BITS = 3
+    OPTION_QOS = 3
 
 
 cdef inline bint is_shared(View filter) noexcept nogil:
@@ -60,7 +60,7 @@ cdef int subscriptions_count(Broker* b, Session* s, uint32_t most, bint added) n
     while sub != NULL and most:
         most -= 1
         sub = subscription_read(sub, text, &filter.n, &options, &sub_id)
-        if own_route(b, s, filter, options & QOS_BITS if added else NO_QOS, NO_QOS if added else options & QOS_BITS) < 0:
+        if own_route(b, s, filter, options & OPTION_QOS if added else ROUTE_NONE, ROUTE_NONE if added else options & OPTION_QOS) < 0:
             return -1
     return 0
 

@@ -8,7 +8,7 @@ A socket that fails is noted and closed in links_turn, because a flush may repor
 Invariant: PeerLog.conns has a connection exactly as long as the links may use it.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset

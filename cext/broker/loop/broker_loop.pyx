@@ -17,7 +17,7 @@ from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
 from cext.broker.admin.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
 from cext.broker.admin.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
-from cext.broker.arrivals.links_life cimport links_free, links_start
+from cext.broker.loop.links_life cimport links_free, links_start
 from cext.broker.auth.auth_requests cimport auth_requests_close, auth_requests_fini, auth_requests_init, auth_requests_open
 from cext.broker.auth.proxy_info cimport client_proxied, client_upgraded
 from cext.broker.auth.tls_identity cimport listener_context, log_transport_error, recheck_slice
@@ -51,6 +51,7 @@ from cext.broker.lifecycle.session_lifecycle cimport (
 from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.lifecycle.passing cimport relay_drained, workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
 from cext.broker.links.sockets cimport link_empty, link_freed, link_input, link_lost, links_close, links_turn
+from cext.broker.arrivals.waits cimport wait_of_job_done
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
 from cext.broker.packets.dispatch cimport dispatch, dispatch_traced
 from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
@@ -68,6 +69,7 @@ from cext.broker.storage.commit cimport durable_close, durable_fini, durable_sta
 from cext.broker.trace.events cimport trace_sent
 from cext.broker.trace.slots cimport trace_timer_fired, tracing_fini
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
+from cext.link.state cimport LinkWaiter
 from cext.net.conn cimport conn_close, conn_resume
 from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, CONN_PEER, CONN_RELAY, Conn
 from cext.net.reactor cimport reactor_accept, reactor_fini, reactor_flush, reactor_init, reactor_turn
@@ -211,6 +213,8 @@ cdef void job_end(Broker* b, Job* j) noexcept nogil:
     cdef Client* c = NULL
     if j.kind == JOB_FANOUT:
         fanout_end(b, j)
+        if j.waiter != NULL:
+            wait_of_job_done(b, <LinkWaiter*>j.waiter)
         c = job_owner(b, j)
     elif j.kind == JOB_REPLAY:
         replay_end(b, j)
@@ -457,6 +461,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     cdef Job* j
     cdef Session* s
     durable_fini(b)
+    links_free(b)
     workers_free(b)
     if b.auth_requests != NULL:
         auth_requests_forget(b)
@@ -474,7 +479,6 @@ cdef void broker_fini(Broker* b) noexcept nogil:
         sessions_clear(b)
         sessions_fini(&b.sessions)
     accounts_fini(b)
-    links_free(b)
     if b.index != NULL:
         index_free(b.index)
     if b.retained != NULL:

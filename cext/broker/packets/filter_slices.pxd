@@ -5,6 +5,11 @@ from cext.broker.core.client_state cimport Client
 from cext.codec.decode cimport Subscribe
 from cext.codec.frame cimport Frame
 
+cdef enum:
+    ROUTES_NONE = 0             # all workers know the routes of the filters
+    ROUTES_NEW = 1              # not all of them know
+    ROUTES_ASKED = 2            # they were asked; when the packet is handled again, they know
+
 ctypedef struct FilterSlice:
     Subscribe packet                # `items` begins with the next filter
     uint32_t n                      # filters before that one
@@ -12,11 +17,14 @@ ctypedef struct FilterSlice:
     uint64_t changes                # changes_of before the first filter
     uint64_t limit                  # value of b.work at which the slice ends
     uint8_t acknowledged            # 1: the acknowledgement is sent, and the walk over the filters has begun again
+    uint8_t routes                  # ROUTES_...
     uint8_t small[64]
 
 # Begin or continue a packet: decode it, get the verdicts of plugins, and find out where the last slice ended. access: ACL_SUBSCRIBE
 # or ACL_UNSUBSCRIBE. Returns 0, PACKET_PENDING, or a reason code.
 cdef int filters_open(Broker* b, Client* c, const Frame* f, uint8_t access, FilterSlice* t) noexcept nogil
+# Wait until all workers know the routes of the filters. Returns 0 if they do, PACKET_PENDING, or a reason code.
+cdef int filters_await_routes(Broker* b, Client* c, FilterSlice* t) noexcept nogil
 # Begin the walk over the filters again, for the retained messages after the acknowledgement.
 cdef void filters_rewind(FilterSlice* t, const Frame* f, int version) noexcept nogil
 # End the slice with the handler's result so far. If filters are left, the packet is handled again in a later turn. Returns the result of

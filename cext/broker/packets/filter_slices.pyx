@@ -12,9 +12,10 @@ from libc.string cimport memcpy
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, PENDING_FILTERS, PendingPacket
 from cext.broker.core.durable cimport changes_of
-from cext.broker.core.pending_packet cimport PACKET_PENDING, pending_packet_free, pending_packet_new, pending_packet_resume
+from cext.broker.core.pending_packet cimport PACKET_PENDING, pending_packet_free, pending_packet_new, pending_packet_resume, pending_packet_wait
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.turn cimport turn_input_limit
+from cext.broker.arrivals.waits cimport wait_for_routes
 from cext.broker.packets.authorize cimport filters_decide
 from cext.broker.routing.plugin_gate cimport ACL_SUBSCRIBE
 from cext.codec.decode cimport decode_items_head, decode_subscribe, decode_unsubscribe
@@ -48,7 +49,7 @@ cdef int filters_open(Broker* b, Client* c, const Frame* f, uint8_t access, Filt
         rc = filters_decide(b, c, &t.packet, access)
     if rc:
         return rc
-    t.n = t.acknowledged = 0
+    t.n = t.acknowledged = t.routes = 0
     t.codes = t.small
     t.changes = changes_of(b)
     t.limit = turn_input_limit(b)
@@ -57,6 +58,7 @@ cdef int filters_open(Broker* b, Client* c, const Frame* f, uint8_t access, Filt
         t.n = k.n_done
         t.changes = k.changes
         t.acknowledged = k.acknowledged
+        t.routes = k.routes
         skip(t, k.done_left)
     elif t.packet.items.n > FILTER_BYTES_MIN * sizeof(t.small):
         t.codes = <uint8_t*>malloc(t.packet.items.n // FILTER_BYTES_MIN + 1)
@@ -71,7 +73,7 @@ cdef void filters_rewind(FilterSlice* t, const Frame* f, int version) noexcept n
     t.acknowledged = 1
 
 
-cdef int filters_postpone(Broker* b, Client* c, const FilterSlice* t) noexcept nogil:
+cdef int filters_keep(Broker* b, Client* c, const FilterSlice* t) noexcept nogil:
     cdef PendingPacket* k = c.pending_packet
     if k == NULL:
         k = pending_packet_new(b, c, PENDING_FILTERS)
@@ -87,15 +89,30 @@ cdef int filters_postpone(Broker* b, Client* c, const FilterSlice* t) noexcept n
     k.done_left = t.packet.items.n
     k.changes = t.changes
     k.acknowledged = t.acknowledged
-    pending_packet_resume(b, c)
+    k.routes = t.routes
     return PACKET_PENDING
+
+
+cdef int filters_await_routes(Broker* b, Client* c, FilterSlice* t) noexcept nogil:
+    cdef int rc
+    if t.routes != ROUTES_NEW:
+        return 0
+    t.routes = ROUTES_ASKED
+    rc = filters_keep(b, c, t)
+    if rc != PACKET_PENDING:
+        return rc
+    pending_packet_wait(b, c)
+    return PACKET_PENDING if wait_for_routes(b, c) else RC_QUOTA_EXCEEDED
 
 
 cdef int filters_end(Broker* b, Client* c, FilterSlice* t, int rc) noexcept nogil:
     if rc == 0 and t.packet.items.n:
-        rc = filters_postpone(b, c, t)
+        rc = filters_keep(b, c, t)
         if rc == PACKET_PENDING:
+            pending_packet_resume(b, c)
             return rc
+    if rc == PACKET_PENDING:
+        return rc                    # other workers do not know the routes yet
     if t.codes != t.small and begun(c) == NULL:
         free(t.codes)
     pending_packet_free(b, c)

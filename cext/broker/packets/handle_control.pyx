@@ -34,6 +34,7 @@ from cext.broker.core.settings cimport (
     SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_STICKY, SHARE_STREAM,
 )
 from cext.broker.core.stats cimport DROP_ACL_WRITE, DROP_MEMORY, DROP_PACKET_SIZE, DROP_PAYLOAD_SIZE, DROP_QOS0_BLOCKED
+from cext.broker.links.foreign cimport peer_route
 from cext.broker.persist.publication cimport dropped, memory_short
 from cext.broker.routing.share cimport share_strategy
 from cext.broker.rules.acl cimport ACL_WRITE
@@ -242,7 +243,7 @@ cdef uint8_t index_answer(Broker* b, Client* c, const Publish* p) noexcept nogil
     text = <uint8_t*>malloc(room) if not memory_short(b, 0) else NULL
     if text == NULL:
         return control_refuse(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
-    n = index_explain(b.index, p.payload.p, p.payload.n, text, room, strategy_name, b, &work)
+    n = index_explain(b.index, p.payload.p, p.payload.n, text, room, strategy_name, peer_route, b, &work)
     b.work += work
     rc = answer_send(b, c, &h, text, n)
     free(text)

@@ -21,6 +21,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport aliases_of, denial_logged, log_line, peer_line_wanted
 from cext.broker.core.client_state cimport AliasIn, CF_BRIDGE, CF_TRUSTED, Client
 from cext.broker.core.durable cimport changes_of, durable_refuses
+from cext.broker.core.link_state cimport links_of
 from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING, owned_view, pending_packet_free
@@ -29,6 +30,7 @@ from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.stats cimport (
     DROP_ACL_WRITE, DROP_DISK, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
 )
+from cext.broker.arrivals.waits cimport ack_when_linked, ack_when_routed, routed_again
 from cext.broker.packets.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.packets.handle_control cimport control_handle, control_topic
 from cext.broker.persist.pending_acks cimport ack_after_all, ack_now, ack_when_committed
@@ -50,6 +52,8 @@ from cext.codec.reason cimport (
     RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED, RC_RETAIN_NOT_SUPPORTED, RC_SUCCESS, RC_TOPIC_ALIAS_INVALID,
     RC_TOPIC_NAME_INVALID,
 )
+from cext.link.links cimport link_identity_end, link_identity_new
+from cext.link.state cimport LinkWaiter
 from cext.net.conn_input cimport conn_steal_input
 from cext.session.message cimport MESSAGE_JOURNALLED, Message, RECORD_ROOM, message_bytes, message_ref, message_unref
 from cext.session.queue cimport InboundQos2, Inbox, inbox_add, inbox_count_copy, inbox_find, inbox_forgotten, inbox_remove
@@ -115,7 +119,9 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
             verdict = publish_accepted(b, c, &out)
         if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
             rc = RC_QUOTA_EXCEEDED               # 3.x has no code for it: end the connection, so that the client sends it again
-        if p.qos and rc == 0:
+        if out.waiter != NULL:
+            ack_when_linked(b, c, <LinkWaiter*>out.waiter, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message)
+        elif p.qos and rc == 0:
             ack_when_committed(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
     if looped:
         dropped(b, c.session, DROP_LOOP, out.topic)
@@ -264,6 +270,7 @@ cdef int qos2_receive(Broker* b, Client* c, Publish* p, Publication* out, uint8_
 
 cdef int qos2_hold(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) noexcept nogil:
     cdef uint64_t changes = changes_of(b)
+    cdef uint64_t identity = 0
     if verdict >= 0x80 and c.version == V5:
         ack_now(b, c, T_PUBREC, pid, verdict)
         return 0
@@ -272,7 +279,9 @@ cdef int qos2_hold(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdi
         if m != NULL:
             message_unref(&b.messages, &b.reactor.buffers, m)
         return RC_QUOTA_EXCEEDED
-    persist_inbound(b, c.session, pid, m)
+    if m != NULL and b.links != NULL:
+        identity = inbox_find(&c.session.inbox, pid).identity = link_identity_new(&links_of(b).links)
+    persist_inbound(b, c.session, pid, m, identity)
     ack_when_committed(b, c, T_PUBREC, pid, RC_SUCCESS, changes, NULL, 0)
     return 0
 
@@ -285,6 +294,8 @@ cdef bint same_message(Message* m, Publication* p) noexcept nogil:
 cdef void inbound_drop(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
     """Forget a message that waits for PUBREL. The message is released last, because inbox_remove counts its bytes."""
     cdef Message* m = h.message
+    if h.identity:
+        link_identity_end(&links_of(b).links, h.identity)
     persist_inbound_end(b, c.session, h.pid)
     inbox_remove(&c.session.inbox, h)
     if m != NULL:
@@ -314,7 +325,7 @@ cdef void release_in_slices(Broker* b, Client* c, uint16_t pid, Message* m, bint
     b.jobs_tail.released_pid = pid
     if journalled and not m.flags & MESSAGE_JOURNALLED:
         m.flags |= MESSAGE_JOURNALLED
-        persist_inbound(b, c.session, pid, m)
+        persist_inbound(b, c.session, pid, m, 0)
 
 
 cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
@@ -327,8 +338,11 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     cdef uint64_t changes = changes_of(b)
     cdef uint8_t durability = 0, verdict = RC_SUCCESS
     cdef bint journalled = 0
+    cdef LinkWaiter* waiter = NULL
+    cdef uint64_t identity
     if h == NULL:
-        ack_after_all(b, c, T_PUBCOMP, pid)     # a repeated PUBREL after a reconnect
+        if b.links == NULL or not routed_again(b, c, pid):
+            ack_after_all(b, c, T_PUBCOMP, pid)     # a repeated PUBREL after a reconnect
         return 0
     m = h.message
     if not persist_reserve(b, c.session, release_bytes(b, m)):
@@ -336,14 +350,23 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     if m != NULL:
         publication_of(&p, m)
         p.source = c.session
+        p.identity = h.identity
         p.durability = durability = durability_of(b, c, p.topic)
         if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
             verdict = publish_accepted(b, c, &p)
         journalled = p.journalled
+        waiter = <LinkWaiter*>p.waiter
         publication_fini(b, &p)
         if verdict == RC_QUOTA_EXCEEDED:
             return RC_QUOTA_EXCEEDED
+    identity = h.identity
     inbox_remove(&c.session.inbox, h)
+    if waiter != NULL:
+        ack_when_routed(b, c, waiter, pid, m, identity)
+        message_unref(&b.messages, &b.reactor.buffers, m)
+        return 0
+    if identity:
+        link_identity_end(&links_of(b).links, identity)      # no other worker has it
     if m != NULL and c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
         release_in_slices(b, c, pid, m, journalled)
     else:

@@ -21,9 +21,9 @@ from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.subscription cimport parse_mounted
-from cext.broker.links.own cimport NO_QOS, own_route
+from cext.broker.links.own cimport ROUTE_NONE, own_route
 from cext.broker.packets.authorize cimport filter_changed, filter_refused
-from cext.broker.packets.filter_slices cimport FilterSlice, filters_end, filters_open, filters_rewind
+from cext.broker.packets.filter_slices cimport FilterSlice, ROUTES_NEW, filters_await_routes, filters_end, filters_open, filters_rewind
 from cext.broker.persist.events cimport event_subscribed, event_unsubscribed
 from cext.broker.persist.pending_acks cimport hold_output
 from cext.broker.persist.persist cimport persist_reserve, persist_subscription, persist_subscription_end
@@ -60,15 +60,16 @@ cdef uint8_t subscription_options(Client* c, uint8_t wire) noexcept nogil:
     return options
 
 
-cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_id, bint refused, uint8_t* code) noexcept nogil:
-    """Handle one filter. *code gets the reason code for SUBACK, plus REPLAY if retained messages follow. A result other than 0
+cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_id, bint refused, uint8_t* code,    # parameters: three results
+                       uint8_t* routes) noexcept nogil:
+    """Handle one filter. *code gets the reason code for SUBACK, plus REPLAY if retained messages follow; *routes, if other workers do not know it. A result other than 0
     ends the client."""
     cdef Filter f
     cdef uint8_t* owned
     cdef uint8_t options = subscription_options(c, item.options)
     cdef int added, handling
     cdef Entry* before
-    cdef int old = NO_QOS
+    cdef int old = ROUTE_NONE
     cdef int rc = parse_mounted(c, item.filter, &f, &owned)
     if rc:
         free(owned)
@@ -94,7 +95,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     if not memory_short(b, 0) and (c.session.store_session_id == 0 or not durable_refuses(b)) \
             and replay_has_room(c.session, f.filter.n) and persist_reserve(b, c.session, RECORD_ROOM + f.filter.n + f.group.n):
         before = index_entry(b.index, &c.session.owner, &f) if b.links != NULL else NULL
-        old = before.options & QOS if before != NULL else NO_QOS
+        old = before.options & QOS if before != NULL else ROUTE_NONE
         added = index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
     if added < 0:
         free(owned)
@@ -106,7 +107,8 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
             handling == 0 or (handling == 1 and added == INDEX_ADDED)):
         code[0] |= REPLAY
     persist_subscription(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
-    own_route(b, c.session, mounted_filter(item.filter, owned, c), options & QOS, old)
+    if own_route(b, c.session, mounted_filter(item.filter, owned, c), options & QOS, old) > 0:
+        routes[0] = ROUTES_NEW
     event_subscribed(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
     free(owned)
     log_subscribe(b, c, item.filter, options & QOS)
@@ -210,11 +212,13 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
         while rc == 0 and b.work < t.limit and subscribe_next(&t.packet, &item):
             options = subscription_options(c, item.options)
             changed = filter_changed(c, t.n, &item)
-            rc = subscribe_one(b, c, &item, sub_id, filter_refused(c, <int>t.n), &t.codes[t.n])
+            rc = subscribe_one(b, c, &item, sub_id, filter_refused(c, <int>t.n), &t.codes[t.n], &t.routes)
             if changed and t.codes[t.n] < 0x80:
                 t.codes[t.n] = (t.codes[t.n] & REPLAY) | (options & QOS)        # the client learns nothing of the change, as in Mosquitto
             b.work += WORK_FILTER
             t.n += 1
+        if rc == 0 and t.packet.items.n == 0:
+            rc = filters_await_routes(b, c, &t)
         if rc == 0 and t.packet.items.n == 0:
             hold_output(b, c, t.changes, 0)
             rc = suback(b, c, T_SUBACK, t.packet.pid, t.codes, t.n)
@@ -281,12 +285,12 @@ cdef int unsubscribe_one(Broker* b, Client* c, View filter, bint refused, uint8_
     cdef View id = client_id_of(c)
     cdef Filter parsed
     cdef Entry* before
-    cdef int old = NO_QOS
+    cdef int old = ROUTE_NONE
     cdef uint8_t* owned = NULL
     cdef int rc = 0
     if b.links != NULL and parse_mounted(c, filter, &parsed, &owned) == 0:
         before = index_entry(b.index, &c.session.owner, &parsed)
-        old = before.options & QOS if before != NULL else NO_QOS
+        old = before.options & QOS if before != NULL else ROUTE_NONE
     free(owned)
     owned = NULL
     if parse_mounted(c, filter, &parsed, &owned) != 0:
@@ -304,7 +308,7 @@ cdef int unsubscribe_one(Broker* b, Client* c, View filter, bint refused, uint8_
     elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
         code[0] = RC_SUCCESS
         persist_subscription_end(b, c.session, mounted_filter(filter, owned, c))
-        own_route(b, c.session, mounted_filter(filter, owned, c), NO_QOS, old)
+        own_route(b, c.session, mounted_filter(filter, owned, c), ROUTE_NONE, old)
         event_unsubscribed(b, c.session, mounted_filter(filter, owned, c))
         notify_subscription(b, c, EVENT_UNSUBSCRIBED, filter)
     else:

@@ -9,6 +9,9 @@ from cext.session.message cimport Message
 # committed. `m`: the published message, whose record may become unnecessary before (NULL: none).
 cdef void ack_when_committed(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m,
                              uint8_t durability) noexcept nogil
+# Append an acknowledgement that waits for other workers until pending_ack_due. Return 0 without memory; then the client ends.
+cdef bint pending_ack_linked(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint32_t* position) noexcept nogil
+cdef void pending_ack_due(Broker* b, Client* c, uint32_t position) noexcept nogil
 cdef void ack_now(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil     # for an acknowledgement without a record
 cdef void ack_after_all(Broker* b, Client* c, int packet_type, uint16_t pid) noexcept nogil     # when everything recorded so far is committed
 # Hold back all output of the client in the same way, unsent output included. soft: not while the store accepts nothing because the disk is full.

@@ -32,7 +32,8 @@ cdef enum:
     ACKS_RING_MIN = 16
     ACKS_RING_KEEP = 64               # largest empty ring that is not freed
     WAITERS_MIN = 256
-    WAITS_FOR_JOB = 0xFFFFFFFFu  # in place of a serial
+    WAITS_FOR_LINKS = 0xFFFFFFFEu       # in place of a serial: other workers must acknowledge
+    WAITS_FOR_JOB = 0xFFFFFFFFu
 
 
 cdef inline bint is_committed(const Durable* t, uint32_t serial) noexcept nogil:
@@ -41,7 +42,7 @@ cdef inline bint is_committed(const Durable* t, uint32_t serial) noexcept nogil:
 
 cdef inline bint acks_have_room(const Durable* t) noexcept nogil:
     """Is there room for more acknowledgements? Counts batches on their way and, while the disk is full, those that cannot begin it."""
-    return store_room(&t.store) and t.bytes <= t.store.options.waiting_max_bytes and not t.tight
+    return t == NULL or store_room(&t.store) and t.bytes <= t.store.options.waiting_max_bytes and not t.tight
 
 
 cdef inline bint is_acceptance(int packet_type, uint8_t rc) noexcept nogil:
@@ -92,6 +93,7 @@ cdef int client_waits(Broker* b, Client* c, uint32_t serial) noexcept nogil:
 
 cdef PendingAck* pending_ack_push(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil:
     """Append an acknowledgement. Without memory return NULL, and end the client rather than lose an acknowledgement or send it out of order."""
+    cdef Durable* t = durable_of(b)
     cdef PendingAcks* r = c.pending_acks
     cdef PendingAck* ring
     cdef PendingAck* p
@@ -109,20 +111,18 @@ cdef PendingAck* pending_ack_push(Broker* b, Client* c, int packet_type, uint16_
             client_doom(b, c, RC_QUOTA_EXCEEDED)
             return NULL
         for i in range(n):
-            ring[i] = r.ring[(r.head + i) & r.mask]
+            ring[(r.head + i) & (cap - 1)] = r.ring[(r.head + i) & r.mask]     # positions are known elsewhere
         free(r.ring)
         r.ring = ring
         r.mask = cap - 1
-        r.head = 0
-        r.tail = n
     p = &r.ring[r.tail & r.mask]
     r.tail += 1
     p.packet_type = <uint8_t>packet_type
     p.pid = pid
     p.rc = rc
     p.pending = NO_PENDING
-    p.serial = durable_of(b).committed       # due as soon as it is the first
-    if not r.paused and (n >= PENDING_ACKS_MAX or not acks_have_room(durable_of(b)) or (durable_of(b).trouble and is_acceptance(packet_type, rc))):
+    p.serial = t.committed if t != NULL else 0       # due as soon as it is the first
+    if not r.paused and (n >= PENDING_ACKS_MAX or not acks_have_room(t) or (t != NULL and t.trouble and is_acceptance(packet_type, rc))):
         r.paused = 1
         c.jobs += 1
         c.conn.flags |= CONN_PAUSED
@@ -156,7 +156,7 @@ cdef void ack_when_committed(Broker* b, Client* c,          # parameters: an ack
     cdef uint32_t pending = NO_PENDING
     cdef PendingAck* p
     if t == NULL:
-        client_ack(b, c, packet_type, pid, rc)
+        ack_now(b, c, packet_type, pid, rc)
         return
     if t.lacks > changes:
         client_doom(b, c, RC_QUOTA_EXCEEDED)         # not recorded: the client gets no acknowledgement and publishes again
@@ -225,11 +225,28 @@ cdef void pending_acks_job_done(Broker* b, Client* c) noexcept nogil:
 
 
 cdef inline bint ack_is_due(const Durable* t, const PendingAck* p) noexcept nogil:
-    if p.serial == WAITS_FOR_JOB:
+    if p.serial >= WAITS_FOR_LINKS:
         return 0
-    if is_committed(t, p.serial):
+    if t == NULL or is_committed(t, p.serial):
         return 1
     return p.pending != NO_PENDING and p.serial == t.serial and t.pendings[p.pending].live == 0
+
+
+cdef bint pending_ack_linked(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint32_t* position) noexcept nogil:
+    cdef PendingAck* p = pending_ack_push(b, c, packet_type, pid, rc)
+    if p == NULL:
+        return 0
+    p.serial = WAITS_FOR_LINKS
+    position[0] = c.pending_acks.tail - 1
+    return 1
+
+
+cdef void pending_ack_due(Broker* b, Client* c, uint32_t position) noexcept nogil:
+    cdef PendingAcks* r = c.pending_acks
+    if r == NULL or r.ring == NULL or <int>(position - r.head) < 0 or <int>(position - r.tail) >= 0:
+        return
+    r.ring[position & r.mask].serial = durable_of(b).committed if b.durable != NULL else 0
+    pending_acks_release(b, c)
 
 
 cdef void pending_acks_release(Broker* b, Client* c) noexcept nogil:
@@ -238,7 +255,7 @@ cdef void pending_acks_release(Broker* b, Client* c) noexcept nogil:
     cdef PendingAck* p
     if r == NULL or c.conn.flags & CONN_CLOSED:
         return
-    if c.conn.flags & CONN_HELD and (is_committed(t, r.held) or (r.soft and t.trouble)):
+    if t != NULL and c.conn.flags & CONN_HELD and (is_committed(t, r.held) or (r.soft and t.trouble)):
         c.conn.flags &= ~<uint32_t>CONN_HELD
         conn_flush(&b.reactor, &c.conn)
     if c.state != C_CONNECTED or c.conn.flags & CONN_CLOSING:
@@ -249,7 +266,7 @@ cdef void pending_acks_release(Broker* b, Client* c) noexcept nogil:
             break
         r.head += 1
         client_ack(b, c, p.packet_type, p.pid, p.rc)
-    if r.paused and r.tail - r.head <= PENDING_ACKS_MAX // 2 and acks_have_room(t) and not t.trouble:
+    if r.paused and r.tail - r.head <= PENDING_ACKS_MAX // 2 and acks_have_room(t) and (t == NULL or not t.trouble):
         r.paused = 0
         c.jobs -= 1
         if c.jobs == 0 and c.conn.flags & CONN_PAUSED:

@@ -13,6 +13,8 @@ from cext.session.session cimport Session
 
 # Make room for a few records with `bytes` of bodies in all; s NULL: of no particular session. 0: no memory, and the change must not happen.
 cdef bint persist_reserve(Broker* b, const Session* s, uint64_t bytes) noexcept nogil
+# Make room for a body in the open batch. NULL: no memory; the client that caused the record gets no acknowledgement.
+cdef uint8_t* record(Broker* b, int kind, uint64_t n) noexcept nogil
 cdef bint store_session_id_reserve(Broker* b) noexcept nogil         # for one more session
 cdef void persist_session(Broker* b, Session* s) noexcept nogil        # its own state has changed; gives it a store session id if it needs one
 cdef void persist_session_end(Broker* b, Session* s) noexcept nogil   # it has ended
@@ -26,7 +28,7 @@ cdef void pending_delivery_done(Broker* b, Session* s, Message* m, uint32_t posi
 cdef void pending_delivery_release(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil      # PUBREC has come
 cdef void persist_retained(Broker* b, Message* m) noexcept nogil
 cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept nogil
-cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m) noexcept nogil     # m NULL: refused
+cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m, uint64_t identity) noexcept nogil     # m NULL: refused
 cdef int persist_inbound_end(Broker* b, Session* s, uint16_t pid) noexcept nogil     # -1: no memory
 cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil
 # The will of a connected client. If the session is not stored, the will has a record of its own, unless the store accepts nothing.

@@ -24,7 +24,7 @@ from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, Pend
 from cext.broker.persist.accounts cimport account_begin
 from cext.broker.persist.pending_acks cimport pending_acks_release, waiter_add
 from cext.session.message cimport (
-    MESSAGE_AGAIN, MESSAGE_JOURNALLED, MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref,
+    MESSAGE_AGAIN, MESSAGE_JOURNALLED, MESSAGE_LOCAL_DONE, MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref,
 )
 from cext.session.queue cimport Delivery
 from cext.session.record cimport (
@@ -128,7 +128,7 @@ cdef bint store_session_id_reserve(Broker* b) noexcept nogil:
     return 1
 
 
-cdef int number_take(Broker* b, Session* s) noexcept nogil:
+cdef int store_session_id_take(Broker* b, Session* s) noexcept nogil:
     """Give the session a store session id. -1: no memory. Freed ids are used again, but not in the batch in which they were freed."""
     cdef Durable* t = durable_of(b)
     if not store_session_id_reserve(b):
@@ -179,7 +179,7 @@ cdef int pending_ends_record(Durable* t) noexcept nogil:
 
 cdef void persist_session(Broker* b, Session* s) noexcept nogil:
     cdef Durable* t = durable_of(b)
-    if t == NULL or (s.store_session_id == 0 and (s.expiry_s == 0 or number_take(b, s) != 0)):
+    if t == NULL or (s.store_session_id == 0 and (s.expiry_s == 0 or store_session_id_take(b, s) != 0)):
         return
     session_recorded(b, s)
 
@@ -392,7 +392,7 @@ cdef inline bint is_sys_message(const Message* m) noexcept nogil:
 
 # ---------------------------------------------------------------- inbound QoS 2, wills
 
-cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m) noexcept nogil:
+cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m, uint64_t identity) noexcept nogil:
     cdef RecordInbox r
     cdef uint8_t* out
     if s.store_session_id == 0:
@@ -402,7 +402,9 @@ cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m)
     r.pid = pid
     r.refused = m == NULL
     if m != NULL:
-        r.journalled = m.flags & MESSAGE_JOURNALLED
+        r.journalled = (m.flags & MESSAGE_JOURNALLED) != 0
+        r.local_done = (m.flags & MESSAGE_LOCAL_DONE) != 0
+        r.identity = identity
         message_recorded(b, m, &r.message)
     out = record(b, RECORD_INBOX, record_inbox_size(&r))
     if out != NULL:

@@ -67,7 +67,7 @@ cdef void session_attach_store(Broker* b, Session* s) noexcept nogil:
         queue_attach(b, s)
         for i in range(s.inbox.mask + 1 if s.inbox.slots != NULL else 0):
             if s.inbox.slots[i].pid:
-                persist_inbound(b, s, s.inbox.slots[i].pid, s.inbox.slots[i].message)
+                persist_inbound(b, s, s.inbox.slots[i].pid, s.inbox.slots[i].message, s.inbox.slots[i].identity)
         if s.will != NULL:
             persist_will(b, s, s.will, 0, s.will_due_ms)
     if c != NULL and c.will != NULL:
@@ -79,7 +79,7 @@ cdef void fanouts_attach(Broker* b) noexcept nogil:
     cdef Job* j = b.jobs
     while j != NULL:
         if j.kind == JOB_FANOUT and j.session != NULL and j.released_pid:
-            persist_inbound(b, j.session, j.released_pid, j.message)
+            persist_inbound(b, j.session, j.released_pid, j.message, 0)
         j = j.next
 
 

@@ -20,6 +20,8 @@ from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport Durable, MEMORY_PAUSE_MS, PENDING, Pending, changes_of, durable_of, lacks_since, session_at
 from cext.broker.core.job_state cimport JOB_FANOUT, Job
 from cext.broker.core.session_refs cimport session_client
+from cext.broker.links.records cimport link_record_copy
+from cext.broker.arrivals.waits cimport routed_message
 from cext.broker.persist.persist cimport (
     client_will_recorded, pending_delivery_release, persist_inbound, persist_reserve, persist_subscription, persist_will, record_room, session_recorded,
 )
@@ -30,7 +32,7 @@ from cext.session.queue cimport (
     D_DONE, D_RELEASED, Delivery, InboundQos2, delivery_message, delivery_moved, inbox_find, is_paged, paged_lsn, queue_at,
 )
 from cext.session.record cimport (
-    RECORD_CLIENT_WILL, RECORD_INBOX, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
+    RECORD_CLIENT_WILL, RECORD_INBOX, RECORD_LINK_IDENTITY_GONE, RECORD_LINK_RUN, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
     RECORD_SUB, RECORD_WILL, RecordAck, RecordClientWill, RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession,
     RecordSub, RecordWill, record_client_will_read, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
     record_msg_end_put, record_msg_put, record_msg_read, record_msg_size, record_released_check, record_released_next,
@@ -259,6 +261,8 @@ cdef void inbox_copy(Broker* b, Durable* t, View body) noexcept nogil:
     cdef Session* s
     cdef InboundQos2* h
     cdef Job* j = NULL
+    cdef Message* m = NULL
+    cdef uint64_t identity = 0
     if record_inbox_read(body, &r) != 0:
         return
     s = session_at(t, r.store_session_id)
@@ -267,8 +271,15 @@ cdef void inbox_copy(Broker* b, Durable* t, View body) noexcept nogil:
         j = b.jobs
         while j != NULL and not (j.kind == JOB_FANOUT and j.session == s and j.released_pid == r.pid):
             j = j.next
-    if (h != NULL or j != NULL) and is_first_of(b, t, r.store_session_id, RECORD_INBOX, r.pid):
-        persist_inbound(b, s, r.pid, h.message if h != NULL else j.message)
+    if h != NULL:
+        m = h.message
+        identity = h.identity
+    elif j != NULL:
+        m = j.message
+    elif s != NULL:
+        m = routed_message(b, s, r.pid, &identity)
+    if (h != NULL or m != NULL) and is_first_of(b, t, r.store_session_id, RECORD_INBOX, r.pid):
+        persist_inbound(b, s, r.pid, m, identity)
 
 
 cdef void will_copy(Broker* b, Durable* t, View body) noexcept nogil:
@@ -316,6 +327,8 @@ cdef void record_copy(Broker* b, Durable* t, const StoreRecord* r) noexcept nogi
         will_copy(b, t, r.body)
     elif r.kind == RECORD_CLIENT_WILL:
         client_will_copy(b, t, r.body)
+    elif RECORD_LINK_RUN <= r.kind <= RECORD_LINK_IDENTITY_GONE:
+        link_record_copy(b, r.kind, r.body)
     elif r.kind == RECORD_STREAMS and b.streams != NULL and not t.counting:
         streams_again(b)
 

@@ -17,3 +17,5 @@ cdef int durable_timeout_ms(Broker* b, int timeout_ms) noexcept nogil
 # Fill the gauges for $SYS and statistics; all 0 without a store.
 cdef void durable_gauges(Broker* b, StoreGauges* out) noexcept nogil
 cdef void durable_seal(Broker* b) noexcept nogil
+# Seal the open batch, and wait until it is committed; at the start only. Return 0 if it is not committed in this time.
+cdef bint durable_commit(Broker* b, uint32_t wait_ms) noexcept nogil

@@ -28,6 +28,7 @@ from cext.broker.core.durable cimport (
     ACKS_PER_RECORD, Durable, DurableBatch, MEMORY_PAUSE_MS, PENDING, Pending, PendingDelivery, SEAL_EARLY_BYTES,
     StoreGauges, TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter, durable_of,
 )
+from cext.broker.core.link_state cimport links_of
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.core.observed cimport OBSERVED_COMMIT, observe
 from cext.broker.core.settings cimport DURABILITY_STRICT
@@ -41,6 +42,7 @@ from cext.broker.routing.retain cimport retained_from_bytes, retained_from_recor
 from cext.broker.routing.session_release cimport session_record_done
 from cext.broker.storage.clean cimport clean_some
 from cext.broker.storage.stream_files cimport streams_fini
+from cext.link.links cimport link_committed, link_seal
 from cext.net.reactor cimport reactor_watch
 from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
@@ -58,6 +60,9 @@ from cext.store.store cimport (
 )
 from cext.topic.index cimport IndexStats, index_stats
 
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int us)
+
 cdef enum:
     BATCHES = 64                 # entries of Durable.batches
     COMMIT_PACE_US = 500
@@ -66,6 +71,7 @@ cdef enum:
     PROBES = 64
     SESSION_ROOM = 128           # approximate size of a session's record
     SUBSCRIPTION_ROOM = 96
+    POLL_US = 100                # of durable_commit
 
 
 # ---------------------------------------------------------------- seal
@@ -232,7 +238,10 @@ cdef void durable_seal(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef uint32_t i
     cdef DurableBatch* batch
-    cdef bint complete = batch_complete(b, t)
+    cdef bint complete
+    if b.links != NULL:
+        link_seal(&links_of(b).links, links_of(b).batch)
+    complete = batch_complete(b, t)
     log_memory_state(b, t, not complete)
     if not complete:
         return
@@ -251,6 +260,8 @@ cdef void durable_seal(Broker* b) noexcept nogil:
     t.batches_tail += 1
     t.serial += 1
     t.sealed += 1
+    if b.links != NULL:
+        links_of(b).batch += 1
     seal_pending_deliveries(b, t)
     for i in range(t.n_pendings):
         message_unref(&b.messages, &b.reactor.buffers, t.pendings[i].message)
@@ -290,6 +301,8 @@ cdef void release_committed(Broker* b, Durable* t) noexcept nogil:
         if b.observed != NULL:
             observe(b, OBSERVED_COMMIT, (clock_monotonic_us() - batch.opened_us) * 1000)
         t.batches_head += 1
+    if b.links != NULL:
+        link_committed(&links_of(b).links, links_of(b).batch - <uint32_t>(t.serial - t.committed))
     while t.waiters_head != t.waiters_tail and <int>(t.waiters[t.waiters_head & t.waiters_mask].serial - t.committed) <= 0:
         w = t.waiters[t.waiters_head & t.waiters_mask]       # a copy: serving it may add others
         t.waiters_head += 1
@@ -334,6 +347,17 @@ cdef inline bint seal_is_due(Broker* b, const Durable* t) noexcept nogil:
     if t.bytes >= (<uint64_t>LAZY_BYTES if t.lazy else <uint64_t>SEAL_EARLY_BYTES):
         return 1
     return t.batches_head == t.batches_tail and clock_monotonic_us() >= due_us(t)
+
+
+cdef bint durable_commit(Broker* b, uint32_t wait_ms) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef uint64_t until_us = clock_monotonic_us() + <uint64_t>wait_ms * 1000
+    durable_seal(b)
+    while not t.dirty and t.batches_head != t.batches_tail and clock_monotonic_us() < until_us:
+        usleep(POLL_US)
+        store_events(b, t, store_poll(&t.store))
+        release_committed(b, t)
+    return not t.dirty and t.batches_head == t.batches_tail
 
 
 cdef bint durable_turn(Broker* b) noexcept nogil:

@@ -27,20 +27,21 @@ from cext.broker.core.durable cimport Durable, durable_of, session_at
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport OVERFLOW_LAST_VALUE
 from cext.broker.lifecycle.session_lifecycle cimport session_watch
+from cext.broker.links.records cimport link_record_apply
 from cext.broker.persist.persist cimport array_grown, store_session_id_reserve
 from cext.broker.persist.publication cimport publication_fini, publication_of
 from cext.broker.routing.pump cimport session_clear
 from cext.broker.routing.paged cimport message_of_record, monotonic_of
 from cext.broker.routing.retain cimport retain_store, retained_from
 from cext.broker.routing.share cimport share_restored
-from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_JOURNALLED, Message, message_new, message_ref, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_JOURNALLED, MESSAGE_LOCAL_DONE, Message, message_new, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, InboundQos2, Queue, delivery_page, delivery_release, inbox_add, inbox_find,
     inbox_remove, queue_at, queue_pid_used, queue_place, queue_restored,
 )
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_SHARED,
-    RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_FROM,
+    RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_LINK_IDENTITY_GONE, RECORD_LINK_RUN, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_FROM,
     RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_WILL,
     RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg,
     RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_client_id_read, record_client_will_read,
@@ -402,8 +403,11 @@ cdef int inbox_apply(Load* l, View body, bint is_set) noexcept nogil:
         m = message_of(l, &r.message, 0)
         if m == NULL:
             return -1
-        m.flags |= MESSAGE_AGAIN | (MESSAGE_JOURNALLED if r.journalled else 0)
-    return inbox_add(&s.inbox, r.pid, m)
+        m.flags |= MESSAGE_AGAIN | (MESSAGE_JOURNALLED if r.journalled else 0) | (MESSAGE_LOCAL_DONE if r.local_done else 0)
+    if inbox_add(&s.inbox, r.pid, m) != 0:
+        return -1
+    inbox_find(&s.inbox, r.pid).identity = r.identity
+    return 0
 
 
 cdef int will_apply(Load* l, View body, bint is_set) noexcept nogil:
@@ -539,6 +543,8 @@ cdef int record_apply(void* ctx, const StoreRecord* r) noexcept nogil:
         rc = client_will_apply(l, r.body)
     elif r.kind == RECORD_CLIENT_WILL_GONE:
         rc = client_will_gone_apply(l, r.body)
+    elif RECORD_LINK_RUN <= r.kind <= RECORD_LINK_IDENTITY_GONE:
+        rc = link_record_apply(l.b, r.kind, r.body)
     if rc > 0:
         l.out.odd += 1
         return 0

@@ -33,11 +33,14 @@ class Worker:
         self._place, self._given, self._receiving = place, given, receiving
         self._prepared: Prepared | None = None
 
-    def open(self, engine: "Engine") -> None:
-        """Make the engine a worker, and let it accept on the shared sockets. Raises OSError."""
+    def join(self, engine: "Engine") -> None:
+        """Make the engine a worker. Raises OSError."""
         passages = list(self._given.passages)
         passages[self._place] = self._receiving
         engine.join(self._place, self._given.key, passages, self._given.counts_fd)
+
+    def open(self, engine: "Engine") -> None:
+        """Let the engine accept on the shared sockets. Raises OSError."""
         engine.open(self._given.sockets)
 
     def ready(self) -> None:

@@ -6,6 +6,7 @@ if TYPE_CHECKING:
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE = range(1, 10)
 RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS, CLIENT_WILL, CLIENT_WILL_GONE = range(10, 18)
+LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE = range(18, 22)
 NAMES = {
     SESSION: "session",
     SUB: "sub",
@@ -24,6 +25,10 @@ NAMES = {
     STREAMS: "streams",
     CLIENT_WILL: "client_will",
     CLIENT_WILL_GONE: "client_will_gone",
+    LINK_RUN: "link_run",
+    LINK_MARK: "link_mark",
+    LINK_IDENTITY: "link_identity",
+    LINK_IDENTITY_GONE: "link_identity_gone",
 }
 
 # where a session or a message came from: ORIGIN_KNOWN, ORIGIN_SHARED and ORIGIN_PORT of cext/broker/core/listener.pxd

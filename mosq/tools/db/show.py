@@ -175,6 +175,8 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
         return text(f["id"])
     if kind == kinds.STREAMS:
         return ", ".join(f"{text(s['name'])} up to {' '.join(map(str, s['seqs']))}" for s in f["streams"])
+    if kind in (kinds.LINK_RUN, kinds.LINK_MARK, kinds.LINK_IDENTITY, kinds.LINK_IDENTITY_GONE):
+        return ", ".join(f"{name} {value}" for name, value in f.items() if value != [])
     if kind == kinds.MSG:
         to = _several([_entry(entry) for entry in f["entries"]]) or "none"
         return f"{_message(f, with_payload)} -> {to}"

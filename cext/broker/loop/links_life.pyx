@@ -5,34 +5,39 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from cext.base.clock cimport clock_wall_ms
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.slab cimport slab_fini, slab_init
 from cext.base.view cimport View
 from cext.broker.arrivals.arrival cimport arrival
+from cext.broker.arrivals.waits cimport wait_released, waits_free
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.link_state cimport BrokerLinks, LinkWait, PeerLog, links_of
+from cext.broker.core.client cimport log_text
+from cext.broker.core.link_state cimport BrokerLinks, LinkWait, PeerLog, StoredMark, links_of
+from cext.broker.core.log cimport LOG_ERROR
 from cext.broker.core.newcomers cimport newcomers_resume
 from cext.broker.links.foreign cimport foreign_route, foreign_routes_end, foreign_unroute
 from cext.broker.links.outward cimport expiry_put
 from cext.broker.links.own cimport own_routes_restored
+from cext.broker.links.records cimport identity_forget, mark_record, record_run
 from cext.broker.links.sockets cimport socket_bind, socket_close, socket_send
+from cext.broker.storage.commit cimport durable_commit
 from cext.link.frame cimport LinkFrame
-from cext.link.links cimport link_start, links_fini, links_init
-from cext.link.state cimport LinkHole, LinkLimits, LinkOps, LinkSend, LinkWaiter
+from cext.link.links cimport link_identity_restore, link_restore, link_restore_hole, link_start, links_fini, links_init
+from cext.link.state cimport LinkLimits, LinkOps, LinkSend, LinkWaiter
 from cext.session.message cimport Message, message_ref, message_unref
-from cext.session.session cimport SESSION_ENDED, SESSION_PEER
+from cext.session.session cimport SESSION_ENDED, SESSION_PEER, Session, sessions_first, sessions_next
 from cext.topic.index cimport index_remove_some
 
 cdef enum:
     FRAME_MAX = 0x10000000 + 3 * 65536      # the largest packet of MQTT, and the fields of a frame
-    MESSAGES_MAX = 1 << 20
-    BYTES_MAX = 256 << 20
+    LINK_MESSAGES_MAX = 1 << 20
+    LINK_BYTES_MAX = 256 << 20
     OUTPUT_MAX = 8 << 20
     RESERVE = 64 << 20
     SLICE = 256 * 1024
     WAITS_BLOCK = 256
     ROUTES_SLICE = 1000
+    COMMIT_WAIT_MS = 5000
 
 
 # ---------------------------------------------------------------- actions
@@ -69,22 +74,10 @@ cdef int retained_walk(void* broker, uint32_t slot, uint64_t* cursor, uint32_t b
     return 1
 
 
-cdef void mark_record(void* broker, uint32_t slot, uint64_t log, uint64_t run, uint64_t number, const LinkHole* holes, uint32_t n) noexcept nogil:
-    pass
-
-
-cdef void identity_forget(void* broker, uint32_t slot, uint64_t log, uint64_t identity) noexcept nogil:
-    pass
-
-
 cdef void peer_lost(void* broker, uint32_t slot) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     while index_remove_some(b.index, &links_of(b).peers[slot].session.owner, ROUTES_SLICE):
         pass
-
-
-cdef void wait_released(void* broker, void* context) noexcept nogil:
-    pass
 
 
 cdef void links_ready(void* broker) noexcept nogil:
@@ -112,11 +105,13 @@ cdef int links_new(Broker* b, uint32_t slot, uint32_t n, const HashKey* key) noe
     if l == NULL:
         return -1
     memset(&limits, 0, sizeof(limits))
-    limits.frame_max, limits.messages_max, limits.bytes_max = FRAME_MAX, MESSAGES_MAX, BYTES_MAX
+    limits.frame_max, limits.messages_max, limits.bytes_max = FRAME_MAX, LINK_MESSAGES_MAX, LINK_BYTES_MAX
     limits.output_max, limits.reserve, limits.slice = OUTPUT_MAX, RESERVE, SLICE
     ops_fill(&ops)
     l.peers = <PeerLog*>calloc(n, sizeof(PeerLog))
-    if l.peers == NULL or links_init(&l.links, &ops, b, &limits, key, slot, n) != 0:
+    l.stored = <StoredMark*>calloc(n, sizeof(StoredMark))
+    if l.peers == NULL or l.stored == NULL or links_init(&l.links, &ops, b, &limits, key, slot, n) != 0:
+        free(l.stored)
         free(l.peers)
         free(l)
         return -1
@@ -130,14 +125,51 @@ cdef int links_new(Broker* b, uint32_t slot, uint32_t n, const HashKey* key) noe
     return 0
 
 
+cdef int stored_restore(BrokerLinks* l) noexcept nogil:
+    """Give the links what the store had. Returns -1 if there is no memory."""
+    cdef StoredMark* m
+    cdef uint32_t slot, i
+    for slot in range(l.n):
+        m = &l.stored[slot]
+        if m.log and link_restore(&l.links, slot, m.log, m.run, m.number) != 0:
+            return -1
+        for i in range(m.n):
+            if link_restore_hole(&l.links, slot, m.holes[i]) != 0:
+                return -1
+    free(l.stored)
+    l.stored = NULL
+    return 0
+
+
+cdef int inboxes_restore(Broker* b) noexcept nogil:
+    """Restore the identities of messages that wait for PUBREL. Returns -1 if there is no memory."""
+    cdef uint64_t at = 0
+    cdef uint32_t i
+    cdef Session* s = sessions_first(&b.sessions, &at)
+    while s != NULL:
+        for i in range(s.inbox.mask + 1 if s.inbox.slots != NULL else 0):
+            if s.inbox.slots[i].pid and s.inbox.slots[i].identity and link_identity_restore(
+                    &links_of(b).links, s.inbox.slots[i].identity) != 0:
+                return -1
+        s = sessions_next(&b.sessions, s, &at)
+    return 0
+
+
 cdef int links_start(Broker* b) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
     cdef HashKey bits
-    if b.links == NULL:
+    cdef uint64_t log
+    if l == NULL:
         return 0
-    if hash_key_init(&bits) != 0 or own_routes_restored(b) != 0:
+    if hash_key_init(&bits) != 0 or own_routes_restored(b) != 0 or stored_restore(l) != 0 or inboxes_restore(b) != 0:
         return ENOMEM
-    # without a record in the store: a log and a run that no other process has
-    link_start(&links_of(b).links, bits.k0 | 1, clock_wall_ms())
+    log = l.stored_log if l.stored_log else bits.k0 | 1
+    if b.durable != NULL:
+        record_run(b, log, l.stored_run + 1)
+        if not durable_commit(b, COMMIT_WAIT_MS):
+            log = bits.k0 | 1            # the next start may count this run again, and would be taken for it
+            log_text(b, LOG_ERROR, "Error: the store does not accept the number of this start: the other workers forget what they know of this one.")
+    link_start(&l.links, log, l.stored_run + 1)
     return 0
 
 
@@ -145,7 +177,9 @@ cdef void links_free(Broker* b) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
     if l == NULL:
         return
+    waits_free(b)
     links_fini(&l.links)
+    free(l.stored)
     slab_fini(&l.waits)
     free(l.peers)
     free(l)

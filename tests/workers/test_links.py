@@ -1,0 +1,149 @@
+"""Test that messages reach subscribers at other workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness.packets import (
+    Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe,
+)
+from tests.harness.wire import Wire
+from tests.workers.case import Workers, until
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Workers]:
+    with Workers(3, "max_keepalive 0\nallow_duplicate_messages false\n") as running:
+        yield running
+
+
+def subscribe(client: Wire, *filters: str, qos: int = 0) -> None:
+    client.send(Subscribe(1, tuple((one, qos) for one in filters)))
+    assert isinstance(client.read_packet(), Suback)
+
+
+def pair(broker: Workers, publisher: int = 1, subscriber: int = 2) -> tuple[Wire, Wire]:
+    """Return two clients at these workers."""
+    return broker.connect(broker.id_on(publisher)), broker.connect(broker.id_on(subscriber))
+
+
+@pytest.mark.parametrize("topic", ["one/topic", "one/+", "one/#", "#"])
+def test_a_message_reaches_a_subscriber_at_another_worker(broker: Workers, topic: str) -> None:
+    sender, receiver = pair(broker)
+    subscribe(receiver, topic)
+    for i in range(50):
+        sender.send(Publish("one/topic", b"%d" % i))
+    for i in range(50):
+        receiver.expect_packet(Publish("one/topic", b"%d" % i))
+    sender.close()
+    receiver.close()
+
+
+def test_a_message_goes_once_to_a_worker_with_several_matching_filters(broker: Workers) -> None:
+    sender, receiver = pair(broker)
+    other = broker.connect(broker.id_on(2))
+    subscribe(receiver, "many/x", "many/+")
+    subscribe(other, "many/#", "+/x")
+    sender.send(Publish("many/x", b"1"))
+    sender.send(Publish("many/end", b"2"))
+    receiver.expect_packet(Publish("many/x", b"1"))
+    receiver.expect_packet(Publish("many/end", b"2"))
+    other.expect_packet(Publish("many/x", b"1"))
+    other.expect_packet(Publish("many/end", b"2"))
+    for client in (sender, receiver, other):
+        client.close()
+
+
+@pytest.mark.parametrize("size", [0, 5000, 40_000, 3_000_000])
+def test_payloads_of_all_sizes(broker: Workers, size: int) -> None:
+    sender, receiver = pair(broker)
+    subscribe(receiver, "size")
+    payload = bytes(range(256)) * (size // 256) + b"end"
+    for i in range(3):
+        sender.send(Publish("size", payload + b"%d" % i))
+    for i in range(3):
+        receiver.expect_packet(Publish("size", payload + b"%d" % i))
+    sender.close()
+    receiver.close()
+
+
+def test_a_route_ends_with_the_last_subscription(broker: Workers) -> None:
+    sender, receiver = pair(broker, 3, 1)
+    subscribe(receiver, "ends/#", "stays")
+    sender.send(Publish("ends/x", b"1"))
+    receiver.expect_packet(Publish("ends/x", b"1"))
+    receiver.send(Unsubscribe(2, ("ends/#",)))
+    assert isinstance(receiver.read_packet(), Unsuback)
+    sender.send(Publish("ends/x", b"2"))
+    sender.send(Publish("stays", b"3"))
+    receiver.expect_packet(Publish("stays", b"3"))
+    sender.close()
+    receiver.close()
+
+
+def test_a_worker_that_starts_again_knows_the_routes(broker: Workers) -> None:
+    sender, receiver = pair(broker, 1, 2)
+    subscribe(receiver, "again")
+    name = broker.id_on(1)
+    before = broker.kill(1)
+    until(lambda: broker.pids().get(1, before) != before)
+    sender = broker.connect(name)
+    sender.send(Publish("again", b"1"))
+    receiver.expect_packet(Publish("again", b"1"))
+    receiver.close()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("granted", [0, 1, 2])
+def test_qos_across_workers(broker: Workers, qos: int, granted: int) -> None:
+    sender, receiver = pair(broker)
+    subscribe(receiver, "qos", qos=granted)
+    for mid in range(1, 20):
+        publish(sender, "qos", b"%d" % mid, qos, mid)
+    for mid in range(1, 20):
+        got = receiver.read_packet()
+        assert isinstance(got, Publish) and (got.payload, got.qos) == (b"%d" % mid, min(qos, granted))
+        take(receiver, got)
+    sender.close()
+    receiver.close()
+
+
+def publish(client: Wire, topic: str, payload: bytes, qos: int, mid: int) -> None:
+    """Publish, and wait until the broker has all of it."""
+    client.send(Publish(topic, payload, qos, mid))
+    if qos == 1:
+        client.expect_packet(Puback(mid))
+    elif qos == 2:
+        client.expect_packet(Pubrec(mid))
+        client.send(Pubrel(mid))
+        client.expect_packet(Pubcomp(mid))
+
+
+def take(client: Wire, got: Publish) -> None:
+    """Acknowledge a message."""
+    if got.qos == 1:
+        client.send(Puback(got.mid))
+    elif got.qos == 2:
+        client.send(Pubrec(got.mid))
+        assert client.read_packet() == Pubrel(got.mid)
+        client.send(Pubcomp(got.mid))
+
+
+def test_explain_shows_the_workers_with_subscribers(broker: Workers) -> None:
+    sender, receiver = pair(broker, 1, 2)
+    third = broker.connect(broker.id_on(3))
+    subscribe(receiver, "shown/+", qos=1)
+    subscribe(third, "shown/+", qos=0)
+    subscribe(sender, "shown/x")
+    sender.send(Publish("$CONTROL/mosq/index/v1", b"shown/x"))
+    got = sender.read_packet()
+    assert isinstance(got, Publish)
+    found = {one["filter"]: one for one in json.loads(got.payload)["filters"]}
+    assert found["shown/x"]["subscribers"] == 1 and "routes" not in found["shown/x"]
+    assert found["shown/+"]["subscribers"] == 0
+    assert found["shown/+"]["routes"] == [{"worker": 2, "qos": 1}, {"worker": 3, "qos": 0}]
+    for client in (sender, receiver, third):
+        client.close()
