@@ -34,7 +34,7 @@ cdef int in_hello(Links* x, const LinkFrame* f, void* connection) noexcept nogil
     if f.workers != x.n or slot >= x.n or slot == x.self:
         return wrong(c's')
     i = &x.peers[slot].inward
-    if f.log == i.log and f.run < i.run and not mosq_rule_off(x.off, RULE_STALE_RUN):
+    if f.run < i.run and not mosq_rule_off(x.off, RULE_STALE_RUN):
         return wrong(c'r')                        # a connection of a process that has ended
     x.ops.bind(x.owner, slot, connection)
     if i.log != 0 and f.log != i.log:

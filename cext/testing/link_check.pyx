@@ -42,8 +42,8 @@ cdef void check_lost(World* g, uint16_t m) noexcept nogil:
     for f in range(GROUPS_FROM, FILTERS):
         members = 0
         for c in range(g.clients):
-            members += g.client[c].sub[f] == 2 and g.client[c].sub_at[f] < s.at
-        if members and not g.group_loses and topic_matches(f, s.topic) and s.group_copies[f - GROUPS_FROM] == 0:
+            members += 1 if g.client[c].durable and g.client[c].sub[f] == 2 and g.client[c].sub_at[f] < s.at else 0
+        if members and not s.group_gone[f - GROUPS_FROM] and topic_matches(f, s.topic) and s.group_copies[f - GROUPS_FROM] == 0:
             fail(g, b"message %lld was acknowledged and did not come to group %lld", m, f, 0)
 
 

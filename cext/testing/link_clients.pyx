@@ -26,8 +26,8 @@ cdef void client_lost(World* g, uint32_t c) noexcept nogil:
     cdef uint32_t i
     if not k.connected and not k.connecting:
         return
-    if k.has_will and k.connected:
-        g.sent[k.will].acked = 1            # CONNACK promised it
+    if k.has_will and k.connected and g.worker[k.home].stored:
+        g.sent[k.will].acked = 1            # CONNACK promised it; without a store it ends with its worker
         g.sent[k.will].acked_at = g.step
     if k.has_will:
         g.sent[k.will].at = g.step
@@ -40,8 +40,6 @@ cdef void client_lost(World* g, uint32_t c) noexcept nogil:
         k.sending[i].pending = 1
     for i in range(FILTERS):
         if not k.durable or k.sub[i] == 1:
-            if k.sub[i] and i >= GROUPS_FROM and not k.durable:
-                g.group_loses = 1
             k.sub[i] = 0 if not k.durable else 3
 
 
@@ -159,8 +157,6 @@ cdef void subscribe(World* g, uint32_t c, uint32_t filter) noexcept nogil:
         k.sub_qos[filter] = <uint8_t>(chance(g, 5) % 3) if chance(g, 3) else 2
     k.sub[filter] = 1
     note(g, b"client %lld subscribes to filter %lld with QoS %lld", c, filter, k.sub_qos[filter])
-    if filter >= GROUPS_FROM and (not k.durable or k.sub_qos[filter] == 0):
-        g.group_loses = 1
     on_subscribe(&g.worker[k.home], c, filter, k.sub_qos[filter])
 
 
@@ -170,8 +166,6 @@ cdef void unsubscribe(World* g, uint32_t c, uint32_t filter) noexcept nogil:
         return
     k.sub[filter] = 0
     note(g, b"client %lld unsubscribes from filter %lld", c, filter, 0)
-    if filter >= GROUPS_FROM:
-        g.group_loses = 1
     on_unsubscribe(&g.worker[k.home], c, filter)
 
 

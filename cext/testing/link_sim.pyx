@@ -26,7 +26,6 @@ cdef void kill(World* g, uint32_t w) noexcept nogil:
         g.store_lost[w] = 1
     for i in range(g.clients):
         if g.client[i].home == w:
-            g.client[i].has_will &= g.worker[w].stored      # a will without a store ends with its worker
             client_lost(g, i)
     for i in range(g.workers):
         if i != w:
@@ -58,6 +57,8 @@ cdef void restart(World* g, uint32_t w) noexcept nogil:
 
 cdef void pump(World* g, Connection* k) noexcept nogil:
     cdef uint32_t back
+    if k.slow and not g.quiet and chance(g, 12):
+        return
     for back in range(2):
         if k.used:
             net_flush(g, k, back)
@@ -77,7 +78,7 @@ cdef void turn(World* g, uint32_t w) noexcept nogil:
 
 cdef void store(World* g, uint32_t w) noexcept nogil:
     cdef Worker* k = &g.worker[w]
-    if not k.alive or k.frozen:
+    if not k.alive or k.frozen or (g.slow[w] and not g.quiet and chance(g, 10)):
         return
     if k.sealing:
         worker_commit(k)
@@ -130,13 +131,13 @@ cdef void step(World* g) noexcept nogil:
         turn(g, w)
     elif what < 620:
         store(g, w)
-    elif what < 900:
+    elif what < 840:
         client_act(g, c)
-    elif what < 930:
+    elif what < 870:
         notices(g, w)
-    elif what < 950:
+    elif what < 870 + <uint32_t>g.rate[8]:
         heal(g)
-    elif what < 950 + <uint32_t>g.rate[0]:
+    elif what < 870 + <uint32_t>g.rate[8] + g.rate[0]:
         fault(g)
     elif g.worker[g.client[c].home].alive and not g.worker[g.client[c].home].frozen:
         while deliver_next(&g.worker[g.client[c].home], c):
@@ -191,7 +192,7 @@ cdef void world_begin(World* g, uint64_t seed, uint64_t off) noexcept nogil:
     g.limits.bytes_max = 400 + chance(g, 4000)
     g.limits.output_max = 100 + chance(g, 900)
     g.limits.reserve = 300 + chance(g, 1500)
-    g.limits.slice = 1 + chance(g, 200)
+    g.limits.slice = 1 + chance(g, 200) if chance(g, 2) else 1
     g.rate[0] = <uint8_t>chance(g, 45)      # faults
     g.rate[1] = <uint8_t>chance(g, 10)      # kills
     g.rate[2] = <uint8_t>chance(g, 4)       # freezes
@@ -200,7 +201,9 @@ cdef void world_begin(World* g, uint64_t seed, uint64_t off) noexcept nogil:
     g.rate[5] = <uint8_t>chance(g, 8)       # lost replies
     g.rate[6] = <uint8_t>chance(g, 60)      # retained messages
     g.rate[7] = <uint8_t>chance(g, 40)      # wills
+    g.rate[8] = <uint8_t>(5 + chance(g, 60))        # restarts
     for i in range(g.workers):
+        g.slow[i] = chance(g, 4) == 0
         g.worker[i].world, g.worker[i].index = g, <uint8_t>i
         g.worker[i].stored = chance(g, 10) != 0
         g.worker[i].committed.log = 1000 + i
