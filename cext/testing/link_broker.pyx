@@ -424,6 +424,8 @@ cdef void send_group(Worker* w, uint16_t m, uint32_t filter, LinkSend* s, Inboun
     if to == w.index:
         if not (inbox != NULL and inbox.group_done >> (filter - GROUPS_FROM) & 1):
             deliver_group(w, m, w.world.sent[m].qos, filter, &recorded)
+        if recorded and waiter != NULL and link_wait_commit(&w.links, waiter, w.batch) != 0:
+            fail(w.world, b"no memory", 0, 0, 0)
         if inbox != NULL:
             inbox.group_done |= <uint8_t>(1 << (filter - GROUPS_FROM))
     elif w.world.sent[m].qos == 0:

@@ -146,6 +146,7 @@ cdef void connect(World* g, uint32_t c) noexcept nogil:
     note(g, b"client %lld connects, will %lld", c, will, 0)
     if not k.durable:
         memset(k.last, 0, sizeof(k.last))
+        memset(k.sure, 0, sizeof(k.sure))       # a new session
     on_connect(w, c, will)
 
 
@@ -237,9 +238,9 @@ cdef void client_act(World* g, uint32_t c) noexcept nogil:
             connect(g, c)
     elif what < 25:
         subscribe(g, c, filter)
-    elif what < 28:
-        unsubscribe(g, c, filter)
-    elif what < 28 + g.rate[4]:
+    elif what < <uint32_t>25 + g.rate[9]:
+        unsubscribe(g, c, filter if chance(g, 2) else GROUPS_FROM + filter % (FILTERS - GROUPS_FROM))
+    elif what < <uint32_t>25 + g.rate[9] + g.rate[4]:
         leave(g, c)
     elif what < 70:
         publish(g, c)

@@ -78,7 +78,9 @@ cdef void turn(World* g, uint32_t w) noexcept nogil:
 
 cdef void store(World* g, uint32_t w) noexcept nogil:
     cdef Worker* k = &g.worker[w]
-    if not k.alive or k.frozen or (g.slow[w] and not g.quiet and chance(g, 10)):
+    if not k.alive or k.frozen:
+        return
+    if not g.quiet and ((g.slow[w] and chance(g, 10)) or (g.stall[w] and g.step > g.stall[w])):
         return
     if k.sealing:
         worker_commit(k)
@@ -89,7 +91,7 @@ cdef void store(World* g, uint32_t w) noexcept nogil:
 cdef void fault(World* g) noexcept nogil:
     cdef uint32_t w = chance(g, g.workers)
     cdef uint32_t what = chance(g, g.rate[1] + g.rate[2] + g.rate[3] + 1)
-    cdef uint32_t i
+    cdef uint32_t i, from_
     if what < g.rate[1]:
         kill(g, w)
     elif what < <uint32_t>g.rate[1] + g.rate[2]:
@@ -97,9 +99,11 @@ cdef void fault(World* g) noexcept nogil:
             g.worker[w].frozen = 1
             note(g, b"worker %lld is frozen", w, 0, 0)
     else:
-        i = chance(g, CONNECTIONS)
-        if g.connection[i].used:
-            net_cut(g, &g.connection[i])
+        from_ = chance(g, CONNECTIONS)
+        for i in range(CONNECTIONS):
+            if g.connection[(from_ + i) % CONNECTIONS].used:
+                net_cut(g, &g.connection[(from_ + i) % CONNECTIONS])
+                break
 
 
 cdef void heal(World* g) noexcept nogil:
@@ -142,6 +146,17 @@ cdef void step(World* g) noexcept nogil:
     elif g.worker[g.client[c].home].alive and not g.worker[g.client[c].home].frozen:
         while deliver_next(&g.worker[g.client[c].home], c):
             pass
+
+
+cdef void bustle(World* g) noexcept nogil:
+    # Each worker has a turn, and most connections move.
+    cdef uint32_t i
+    for i in range(g.workers):
+        turn(g, i)
+        store(g, i)
+    for i in range(CONNECTIONS):
+        if g.connection[i].used and chance(g, 5):
+            pump(g, &g.connection[i])
 
 
 cdef void settle(World* g) noexcept nogil:
@@ -202,8 +217,12 @@ cdef void world_begin(World* g, uint64_t seed, uint64_t off) noexcept nogil:
     g.rate[6] = <uint8_t>chance(g, 60)      # retained messages
     g.rate[7] = <uint8_t>chance(g, 40)      # wills
     g.rate[8] = <uint8_t>(5 + chance(g, 60))        # restarts
+    g.rate[9] = <uint8_t>(1 + chance(g, 12))        # unsubscriptions
+    g.rate[10] = <uint8_t>chance(g, 40)             # connections that are seldom read
+    g.rate[11] = <uint8_t>(20 + chance(g, 60)) if chance(g, 2) else 0     # steps in which everything moves
     for i in range(g.workers):
         g.slow[i] = chance(g, 4) == 0
+        g.stall[i] = 50 + chance(g, 300) if chance(g, 6) == 0 else 0
         g.worker[i].world, g.worker[i].index = g, <uint8_t>i
         g.worker[i].stored = chance(g, 10) != 0
         g.worker[i].committed.log = 1000 + i
@@ -225,12 +244,18 @@ cdef void schedule(World* g, uint64_t seed, uint64_t off) noexcept nogil:
         g.quiet = 1
         settle(g)
         g.quiet = 0
-    steps = 100 + chance(g, 500)
+    steps = 50 + chance(g, 250) if g.rate[11] else 100 + chance(g, 500)
     for i in range(steps):
         step(g)
+        if g.rate[11] and chance(g, 100) < g.rate[11]:
+            bustle(g)
         check_bounds(g)
         if g.failure != NULL:
             break
+    if chance(g, 2):                        # some workers end at once
+        for i in range(g.workers):
+            if chance(g, 3) == 0:
+                kill(g, i)
     g.quiet = 1
     note(g, b"no faults any more", 0, 0, 0)
     if g.failure == NULL:

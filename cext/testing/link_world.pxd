@@ -208,8 +208,9 @@ ctypedef struct World:
     uint32_t order
     uint32_t faults
     uint8_t quiet               # 1 = no faults any more
-    uint8_t rate[9]             # of this schedule
+    uint8_t rate[12]            # of this schedule
     uint8_t slow[WORKERS]       # 1 = commits are late
+    uint32_t stall[WORKERS]     # step after which this worker commits nothing; 0 = none
     uint8_t store_lost[WORKERS]
     Worker worker[WORKERS]
     SimClient client[CLIENTS]
