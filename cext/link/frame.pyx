@@ -5,7 +5,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from cext.base.view cimport View
-from cext.base.words cimport load32, load64, store32, store64
+from cext.base.words cimport load32, load64, store32
 from cext.codec.utf8 cimport utf8_check
 from cext.topic.name cimport Filter, filter_parse, name_check
 

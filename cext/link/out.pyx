@@ -6,7 +6,6 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
-from cext.base.view cimport View
 from cext.link.frame cimport (
     LF_ACK, LF_ASK, LF_ASK_RETAINED, LF_CONFIRM, LF_CURRENT, LF_HELLO, LF_MESSAGE, LF_NO_MEMBER, LF_OPEN, LF_RETAINED_END,
     LF_ROUTE, LF_SNAPSHOT_END, LF_VOID, LF_WELCOME, LINK_OWNER, LINK_VERSION, LinkFrame, wrong,

@@ -1,5 +1,5 @@
 """Test API of the room of links: the codec of frames, and the memory of routes. The simulator is link_sim."""
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.pybytes cimport view_of

@@ -20,7 +20,7 @@ from cext.testing.link_clients cimport (
 )
 from cext.testing.link_net cimport net_bind, net_close, net_kill, net_send
 from cext.testing.link_world cimport (
-    CLIENTS, Copy, Due, FILTERS, GROUPS_FROM, HOLES, IDENTITIES, Inbound, KIND_GROUP, KIND_LIVE, KIND_RETAINED, Known, MESSAGES, Mark,
+    CLIENTS, Copy, Due, FILTERS, GROUPS_FROM, HOLES, IDENTITIES, Inbound, KIND_GROUP, KIND_LIVE, KIND_RETAINED, Known, Mark,
     NONE, PAYLOAD_MAX, PENDING, PIDS, QUEUE, Route, Sent, Session, SimMessage, State, TOPICS, WAIT_CONNACK, WAIT_CURRENT, WAIT_PUBACK,
     WAIT_PUBCOMP, WAIT_PUBREC, WAIT_ROUTED, WAIT_ROUTES, WAIT_SUBACK, WILL, WORKERS, Waiting, Worker, World, chance, fail, note, without,
 )

@@ -1,13 +1,11 @@
 # Invariants. In each step: memory is bounded. In the end: nothing acknowledged is lost, routes and retained messages are equal on all
 # workers, nothing waits and nothing is kept. (Order and "exactly once" are checked where a client gets a message.)
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from cext.base.view cimport View
+from libc.stdint cimport uint16_t, uint32_t
 from cext.link.identities cimport own_find
-from cext.link.links cimport link_owner
 from cext.link.state cimport ForeignIdentity, LO_LIVE, LinkOut
 from cext.testing.link_broker cimport owner_of, topic_matches
 from cext.testing.link_world cimport (
-    FILTERS, GROUPS_FROM, NONE, PAYLOAD_MAX, PENDING, Route, Sent, SimClient, TOPICS, WAIT_CURRENT, WILL, Worker, World, fail,
+    FILTERS, GROUPS_FROM, NONE, PENDING, Route, Sent, SimClient, TOPICS, Worker, World, fail,
 )
 
 cdef enum:

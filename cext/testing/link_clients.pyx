@@ -6,7 +6,7 @@ from cext.testing.link_broker cimport (
     ANSWER_BLOCKED, ANSWER_REFUSED, deliver_next, on_connect, on_gone, on_publish, on_pubrel, on_subscribe, on_unsubscribe, topic_matches,
 )
 from cext.testing.link_world cimport (
-    CLIENTS, FILTERS, GROUPS_FROM, KIND_GROUP, KIND_LIVE, KIND_RETAINED, MESSAGES, NONE, PAYLOAD_MAX, Sending, Sent, SimClient, TOPICS, WILL,
+    FILTERS, GROUPS_FROM, KIND_GROUP, KIND_RETAINED, MESSAGES, PAYLOAD_MAX, Sending, Sent, SimClient, TOPICS, WILL,
     Worker, World, chance, fail, note,
 )
 

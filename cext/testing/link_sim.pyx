@@ -4,13 +4,12 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 from cext.link.links cimport link_down, link_turn
-from cext.link.rules cimport RULES
 from cext.testing.link_broker cimport broker_ops, deliver_next, worker_commit, worker_kill, worker_seal, worker_start, worker_wills
 from cext.testing.link_check cimport check_bounds, check_end
 from cext.testing.link_clients cimport client_act, client_lost, client_settle
 from cext.testing.link_net cimport net_connect, net_cut, net_flush, net_read
 from cext.testing.link_world cimport (
-    CLIENTS, CONNECTIONS, Connection, Direction, FILTERS, NONE, SimClient, WORKERS, Worker, World, chance, fail, note, without,
+    CLIENTS, CONNECTIONS, Connection, FILTERS, NONE, Worker, World, chance, fail, note,
 )
 
 cdef enum:
@@ -119,11 +118,9 @@ cdef void step(World* g) noexcept nogil:
     cdef uint32_t what = chance(g, 1000)
     cdef uint32_t w = chance(g, g.workers)
     cdef uint32_t c = chance(g, g.clients)
-    cdef uint32_t i, from_
-    cdef Worker* k = &g.worker[w]
+    cdef uint32_t i
     g.step += 1
     if what < 300:                          # some connections of one worker
-        from_ = chance(g, CONNECTIONS)
         for i in range(CONNECTIONS):
             if g.connection[i].used and (g.connection[i].a == w or g.connection[i].b == w) and chance(g, 4):
                 pump(g, &g.connection[i])
@@ -188,13 +185,13 @@ cdef void settle(World* g) noexcept nogil:
 
 
 cdef void world_begin(World* g, uint64_t seed, uint64_t off) noexcept nogil:
-    cdef uint32_t i, f
+    cdef uint32_t i, f, _i
     cdef char* trace = g.trace
     memset(g, 0, sizeof(World))
     g.trace, g.trace_cap = trace, TRACE_BYTES
     g.random = seed * 0x9E3779B97F4A7C15u + 0x1234567u
     g.off = off
-    for i in range(8):
+    for _i in range(8):
         chance(g, 2)
     g.key.k0, g.key.k1 = g.random, 7
     broker_ops(g)
@@ -235,7 +232,7 @@ cdef void world_begin(World* g, uint64_t seed, uint64_t off) noexcept nogil:
 
 
 cdef void schedule(World* g, uint64_t seed, uint64_t off) noexcept nogil:
-    cdef uint32_t i, steps
+    cdef uint32_t i, _i, steps
     world_begin(g, seed, off)
     if chance(g, 10):
         for i in range(g.workers):
@@ -245,7 +242,7 @@ cdef void schedule(World* g, uint64_t seed, uint64_t off) noexcept nogil:
         settle(g)
         g.quiet = 0
     steps = 50 + chance(g, 250) if g.rate[11] else 100 + chance(g, 500)
-    for i in range(steps):
+    for _i in range(steps):
         step(g)
         if g.rate[11] and chance(g, 100) < g.rate[11]:
             bustle(g)

@@ -160,7 +160,7 @@ ctypedef struct SimClient:
     uint8_t retained[MESSAGES]
     uint16_t last[CLIENTS][TOPICS][3]   # highest message of a publisher, by topic and QoS
 
-ctypedef struct Sent:           # what was published
+ctypedef struct Sent:           # a message that was published
     uint8_t publisher
     uint8_t topic
     uint8_t qos
