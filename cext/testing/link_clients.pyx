@@ -77,10 +77,10 @@ cdef void client_suback(World* g, uint32_t c, uint32_t filter) noexcept nogil:
 
 
 cdef bint subscribed_before(const SimClient* k, const Sent* m) noexcept nogil:
-    # Return whether a subscription was acknowledged before the first PUBLISH of the message.
+    # Return whether a subscription, if possible without losses, was acknowledged before the first PUBLISH of the message.
     cdef uint32_t f
     for f in range(GROUPS_FROM):
-        if k.sub[f] == 2 and k.sub_at[f] < m.at and topic_matches(f, m.topic):
+        if k.sub[f] == 2 and (k.sub_qos[f] or m.qos == 0) and k.sub_at[f] < m.at and topic_matches(f, m.topic):
             return 1
     return 0
 
