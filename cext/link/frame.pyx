@@ -5,7 +5,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from cext.base.view cimport View
-from cext.base.words cimport load32, load64, store32, store64
+from cext.base.words cimport load32, load64, store32
 from cext.codec.utf8 cimport utf8_check
 from cext.topic.name cimport Filter, filter_parse, name_check
 
@@ -175,9 +175,12 @@ cdef int link_decode(const uint8_t* p, size_t n, uint32_t frame_max, LinkFrame* 
         field += 1
     if out.type == LF_MESSAGE0 and out.flags & 3:
         return wrong(c'f')
-    # a message must have an effect
-    if out.type == LF_MESSAGE and not out.flags & (LINK_PLAIN | LINK_OWNER) and out.group.n == 0:
-        return wrong(c'f')
+    # A message must have an effect. One of QoS 0 has a number only for its owner: for subscribers it would leave the order of QoS 0.
+    if out.type == LF_MESSAGE:
+        if not out.flags & (LINK_PLAIN | LINK_OWNER) and out.group.n == 0:
+            return wrong(c'f')
+        if out.flags & 3 == 0 and (out.flags & LINK_PLAIN or out.group.n):
+            return wrong(c'f')
     return <int>(total + 4) if at == end else wrong(c'L')
 
 

@@ -6,8 +6,8 @@
 # Invariant: acked <= marked <= got, and holes are between marked and got or in batches that are not committed.
 # Cost: O(1) for each message, without allocation; 16 bytes for each batch that is not committed; 80 bytes for each open identity.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memmove, memset
+from libc.stdlib cimport realloc
+from libc.string cimport memset
 from cext.base.slab cimport slab_take
 from cext.link.frame cimport (
     LF_ACK, LF_ASK, LF_ASK_RETAINED, LF_CURRENT, LF_MESSAGE, LF_MESSAGE0, LF_NO_MEMBER, LF_OPEN, LF_RELEASED, LF_RETAINED,
@@ -34,7 +34,7 @@ cdef int in_hello(Links* x, const LinkFrame* f, void* connection) noexcept nogil
     if f.workers != x.n or slot >= x.n or slot == x.self:
         return wrong(c's')
     i = &x.peers[slot].inward
-    if f.log == i.log and f.run < i.run and not mosq_rule_off(x.off, RULE_STALE_RUN):
+    if f.run < i.run and not mosq_rule_off(x.off, RULE_STALE_RUN):
         return wrong(c'r')                        # a connection of a process that has ended
     x.ops.bind(x.owner, slot, connection)
     if i.log != 0 and f.log != i.log:
@@ -143,7 +143,7 @@ cdef void in_committed(Links* x, uint32_t slot) noexcept nogil:
 
 
 cdef void in_mark(Links* x, uint32_t slot, uint64_t batch) noexcept nogil:
-    # The batch is sealed now: what was done by holes up to this batch needs no hole in the record.
+    # The batch is sealed now. A hole that was resolved in it or before needs no place in the record.
     cdef LinkIn* i = &x.peers[slot].inward
     cdef LinkHole open[64]
     cdef uint32_t k, n = 0

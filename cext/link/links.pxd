@@ -30,7 +30,7 @@
 #   because a PUBREL that comes again after a crash must find it; PUBCOMP waits for the commit of that end, then link_identity_end.
 #   Local deliveries are recorded with the identity in their batch, so that they are not made twice.
 # Retained. A message with RETAIN goes to link_owner(topic) with LINK_OWNER (and LINK_PLAIN if that log has a route), always by
-#   link_send. Only the owner sets and stores it; if the owner is this worker: after it is in the open batch, link_retained. The others
+#   link_send. One of QoS 0 goes to the subscribers of that log by link_send0, and to the owner by link_send without LINK_PLAIN. Only the owner sets and stores it; if the owner is this worker: after it is in the open batch, link_retained. The others
 #   have copies in memory, by ops.retained; a start gets them again.
 # SUBSCRIBE. Add it to the index and the store; route_count. If it returned 1, or the subscription wants retained messages:
 #   link_wait_routes(w, wants retained). When that is released, and it wants retained messages: link_wait_current with a new waiter;
@@ -48,9 +48,11 @@ from cext.base.view cimport View
 from cext.link.frame cimport LinkFrame
 from cext.link.state cimport LinkLimits, LinkOps, LinkSend, LinkWaiter, Links
 
-# `key`: the same for all workers. `run`: rises with each start of the log. -1 = no memory.
+# `key`: the same for all workers. -1 = no memory.
 cdef int links_init(Links* x, const LinkOps* ops, void* owner, const LinkLimits* limits, const HashKey* key, uint32_t self, uint32_t n) noexcept nogil  # parameters: the identity of a worker among its equals
 cdef void links_fini(Links* x) noexcept nogil                   # reports nothing; drops the kept messages
+# log: random, kept in the store; a worker without a store takes a new one at each start. run: rises with each start of this worker, also
+# if the log is new (the parent counts the starts), and is at most 2 ** 24 - 1.
 cdef void link_start(Links* x, uint64_t log, uint64_t run) noexcept nogil
 cdef int link_restore(Links* x, uint32_t slot, uint64_t log, uint64_t run, uint64_t number) noexcept nogil
 cdef int link_restore_hole(Links* x, uint32_t slot, uint64_t number) noexcept nogil

@@ -17,7 +17,7 @@ from cext.link.rules cimport (
 )
 from cext.link.sending cimport frame_send, number_send, out_broken
 from cext.link.state cimport (
-    LINK_IN, LINK_OUT, LO_DOWN, LO_OPENS, LO_RETAINED, LinkLimits, LinkOps, LinkOut, LinkPair, LinkPeer, LinkSend, LinkWaiter, Links, OwnIdentity,
+    LINK_OUT, LO_DOWN, LO_OPENS, LO_RETAINED, LinkLimits, LinkOps, LinkOut, LinkPair, LinkPeer, LinkSend, LinkWaiter, Links, OwnIdentity,
     OwnRoute,
 )
 from cext.link.waiting cimport ring_free, ring_push, ring_release, ring_take, ring_wait, waiter_done

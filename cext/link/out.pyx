@@ -6,7 +6,6 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
-from cext.base.view cimport View
 from cext.link.frame cimport (
     LF_ACK, LF_ASK, LF_ASK_RETAINED, LF_CONFIRM, LF_CURRENT, LF_HELLO, LF_MESSAGE, LF_NO_MEMBER, LF_OPEN, LF_RETAINED_END,
     LF_ROUTE, LF_SNAPSHOT_END, LF_VOID, LF_WELCOME, LINK_OWNER, LINK_VERSION, LinkFrame, wrong,
@@ -265,16 +264,42 @@ cdef bint out_work(Links* x, uint32_t slot, uint32_t bytes) noexcept nogil:
 
 # ---------------------------------------------------------------- answers
 
+cdef void choose_again(Links* x, uint32_t slot, uint64_t number) noexcept nogil:
+    # The log has no member of the message's group: the caller sends it to another one, before this place is void.
+    cdef LinkOut* o = &x.peers[slot].out
+    cdef Kept* k = kept_at(o, number)
+    cdef LinkSend s
+    s.flags, s.part, s.bytes, s.identity, s.batch = k.flags, k.part, k.bytes - KEPT_ROOM, k.identity, 0
+    s.tried = k.tried | <uint64_t>1 << slot
+    s.group.p, s.group.n = k.group, k.group_n
+    x.stats.no_member += 1
+    if not mosq_rule_off(x.off, RULE_CHOOSE_AGAIN):
+        x.ops.again(x.owner, slot, k.message, &s, k.waiter)
+    kept_void(x, kept_at(o, number), o)
+
+
+cdef void log_lost(Links* x, uint32_t slot) noexcept nogil:
+    # No session of the old log exists any more. A message for a group may still reach a member elsewhere.
+    cdef LinkOut* o = &x.peers[slot].out
+    cdef uint64_t last = o.first + o.n - 1
+    cdef uint64_t number = o.first
+    while number <= last:
+        if kept_at(o, number).message != NULL and kept_at(o, number).group != NULL:
+            choose_again(x, slot, number)
+        number += 1
+    kept_done(x, o, last)
+
+
 cdef int out_welcome(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
     cdef LinkOut* o = &x.peers[slot].out
     if f.slot != slot:
         return wrong(c's')
-    if f.log == o.log and f.run < o.run:
+    if f.run < o.run:
         return wrong(c'r')
     if f.number > o.first + o.n - 1:
         return wrong(c'n')
-    if o.log != 0 and f.log != o.log:           # no session of the old log exists any more
-        kept_done(x, o, o.first + o.n - 1)
+    if o.log != 0 and f.log != o.log:
+        log_lost(x, slot)
     o.log, o.run, o.down = f.log, f.run, 0
     kept_done(x, o, f.number)
     if not mosq_rule_off(x.off, RULE_RESEND):
@@ -289,20 +314,11 @@ cdef int out_welcome(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil
 
 cdef int out_no_member(Links* x, uint32_t slot, uint64_t number) noexcept nogil:
     cdef LinkOut* o = &x.peers[slot].out
-    cdef LinkSend s
-    cdef Kept* k
     if number < o.first or number > o.sent or kept_at(o, number).message == NULL:
         return wrong(c'n') if number > o.sent else 0      # an answer that came twice, because the message was sent twice
-    k = kept_at(o, number)
-    if k.group == NULL:
+    if kept_at(o, number).group == NULL:
         return wrong(c'n')
-    s.flags, s.part, s.bytes, s.identity, s.batch = k.flags, k.part, k.bytes - KEPT_ROOM, k.identity, 0
-    s.tried = k.tried | <uint64_t>1 << slot
-    s.group.p, s.group.n = k.group, k.group_n
-    x.stats.no_member += 1
-    if not mosq_rule_off(x.off, RULE_CHOOSE_AGAIN):
-        x.ops.again(x.owner, slot, k.message, &s, k.waiter)
-    kept_void(x, kept_at(o, number), o)
+    choose_again(x, slot, number)
     if o.state >= LO_RETAINED and not mosq_rule_off(x.off, RULE_VOID):
         number_send(x, slot, LINK_OUT, LF_VOID, number)
     return 0

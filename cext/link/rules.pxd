@@ -13,7 +13,7 @@ cdef extern from *:
 
 cdef enum:
     RULE_ACK_AFTER_COMMIT = 0       # B acknowledges what is committed, not what it has received
-    RULE_RESEND = 1                 # A sends again what is not acknowledged, after a new connection
+    RULE_RESEND = 1                 # A sends unacknowledged messages again, after a new connection
     RULE_RESEND_FIRST = 2           # ... before anything new
     RULE_DROP_NUMBER = 3            # B drops a number that it has
     RULE_DROP_IDENTITY = 4          # B routes an identity once

@@ -7,5 +7,5 @@ from cext.link.state cimport Links
 cdef int frame_send(Links* x, uint32_t slot, int way, const LinkFrame* f, void* message) noexcept nogil
 # A frame with nothing but a number or an identity.
 cdef int number_send(Links* x, uint32_t slot, int way, int type, uint64_t number) noexcept nogil
-# The connection to another worker has ended; what is kept stays.
+# The connection to another worker has ended; kept messages stay.
 cdef void out_broken(Links* x, uint32_t slot) noexcept nogil

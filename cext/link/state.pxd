@@ -60,7 +60,7 @@ ctypedef struct LinkOps:
     # number of the open batch if the store must have it before it is acknowledged. Views are valid during the call.
     int (*message)(void* owner, uint32_t slot, const LinkFrame* f, uint64_t* batch) noexcept nogil
     # The log of `slot` has no member of the group: send the message to another log with the same waiter (link_send with s, whose
-    # `tried` is complete), or deliver it here.
+    # `tried` is complete), or deliver it here and let the waiter wait for the batch with the delivery (link_wait_commit).
     void (*again)(void* owner, uint32_t slot, void* message, LinkSend* s, LinkWaiter* waiter) noexcept nogil
     # A route of another log: f.text the filter (with `$share/GROUP/`), f.flags the highest QoS, f.online. Keep `generation` with it.
     void (*route)(void* owner, uint32_t slot, const LinkFrame* f, uint16_t generation) noexcept nogil

@@ -1,4 +1,4 @@
-# Who waits for what: rings of numbered items, and waiters that count the events which have not come.
+# Rings of numbered items, and waiters that count the events which have not come.
 from libc.stdint cimport uint32_t, uint64_t
 from cext.link.state cimport LinkPair, LinkRing, LinkWaiter, Links
 

@@ -20,7 +20,7 @@ from cext.testing.link_clients cimport (
 )
 from cext.testing.link_net cimport net_bind, net_close, net_kill, net_send
 from cext.testing.link_world cimport (
-    CLIENTS, Copy, Due, FILTERS, GROUPS_FROM, HOLES, IDENTITIES, Inbound, KIND_GROUP, KIND_LIVE, KIND_RETAINED, Known, MESSAGES, Mark,
+    CLIENTS, Copy, Due, FILTERS, GROUPS_FROM, HOLES, IDENTITIES, Inbound, KIND_GROUP, KIND_LIVE, KIND_RETAINED, Known, Mark,
     NONE, PAYLOAD_MAX, PENDING, PIDS, QUEUE, Route, Sent, Session, SimMessage, State, TOPICS, WAIT_CONNACK, WAIT_CURRENT, WAIT_PUBACK,
     WAIT_PUBCOMP, WAIT_PUBREC, WAIT_ROUTED, WAIT_ROUTES, WAIT_SUBACK, WILL, WORKERS, Waiting, Worker, World, chance, fail, note, without,
 )
@@ -87,6 +87,8 @@ cdef bint queue(Worker* w, uint32_t c, uint16_t m, int kind, int qos) noexcept n
     cdef Session* s = &w.live.sessions[c]
     cdef Due* d
     if not s.durable or qos == 0:
+        if kind >= KIND_GROUP:
+            g.sent[m].group_gone[kind - KIND_GROUP] = 1     # this member may lose it
         if g.client[c].connected and g.client[c].home == w.index:
             client_message(g, c, m, kind, qos, 0)
         return 0
@@ -414,7 +416,6 @@ cdef void send_group(Worker* w, uint16_t m, uint32_t filter, LinkSend* s, Inboun
     if inbox != NULL and inbox.choice[filter - GROUPS_FROM] and s.tried == 0 and not without(w.world, RULE_CHOICE_RECORDED):
         to = inbox.choice[filter - GROUPS_FROM] - 1             # it was chosen in an earlier run
     if to < 0:
-        w.world.group_loses = 1
         return
     note(w.world, b"        worker %lld chooses %lld for group %lld", w.index, to, filter)
     if inbox != NULL:
@@ -423,6 +424,8 @@ cdef void send_group(Worker* w, uint16_t m, uint32_t filter, LinkSend* s, Inboun
     if to == w.index:
         if not (inbox != NULL and inbox.group_done >> (filter - GROUPS_FROM) & 1):
             deliver_group(w, m, w.world.sent[m].qos, filter, &recorded)
+        if recorded and waiter != NULL and link_wait_commit(&w.links, waiter, w.batch) != 0:
+            fail(w.world, b"no memory", 0, 0, 0)
         if inbox != NULL:
             inbox.group_done |= <uint8_t>(1 << (filter - GROUPS_FROM))
     elif w.world.sent[m].qos == 0:
@@ -476,11 +479,13 @@ cdef void send_plain(Worker* w, uint16_t m, uint64_t identity, uint64_t mask, in
             s.flags |= LINK_OWNER
         if i == w.index or s.flags & (LINK_PLAIN | LINK_OWNER) == 0:
             continue
-        if not s.flags & LINK_OWNER and (k.qos == 0 or qos[i] == 0):
+        if s.flags & LINK_PLAIN and (k.qos == 0 or (qos[i] == 0 and not s.flags & LINK_OWNER)):
             memset(&f, 0, sizeof(f))
             view_of_message(w, m, &f)
-            f.flags = s.flags
+            f.flags = LINK_PLAIN
             link_send0(&w.links, i, &f, &w.message[m])
+            s.flags &= <uint8_t>~LINK_PLAIN
+        if s.flags & (LINK_PLAIN | LINK_OWNER) == 0:
             continue
         s.bytes, s.identity = k.bytes, identity
         if k.qos == 0 and link_full(&w.links, i, 1, k.bytes):
@@ -745,6 +750,7 @@ cdef void store_read(World* g, Worker* w) noexcept nogil:
         memcpy(&w.live, &w.committed, sizeof(State))
     else:
         memset(&w.live, 0, sizeof(State))
+        w.live.run = w.committed.run                # the parent counts the starts
         w.live.log = <uint64_t>chance(g, 1 << 30) << 20 | w.index + 1
         for c in range(CLIENTS):
             memset(w.live.sessions[c].qos, NONE, FILTERS)

@@ -1,4 +1,4 @@
-# The clients of the simulator: what they do, what reaches them, and what must be true in the end.
+# The clients of the simulator: their actions, and the packets that reach them.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.testing.link_world cimport World
 

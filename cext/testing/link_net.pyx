@@ -81,6 +81,7 @@ cdef void net_connect(World* g, uint32_t a, uint32_t b) noexcept nogil:
             k.forth.n = k.forth.sent = k.forth.seen = k.forth.taken = 0
             k.back.n = k.back.sent = k.back.seen = k.back.taken = 0
             k.used, k.a, k.b, k.a_open, k.b_open = 1, <uint8_t>a, <uint8_t>b, 1, 1
+            k.slow = chance(g, 100) < g.rate[10]
             g.worker[a].out[b] = <uint8_t>(i + 1)
             g.moved += 1
             note(g, b"worker %lld connects to %lld", a, b, 0)

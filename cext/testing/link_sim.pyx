@@ -4,13 +4,12 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 from cext.link.links cimport link_down, link_turn
-from cext.link.rules cimport RULES
 from cext.testing.link_broker cimport broker_ops, deliver_next, worker_commit, worker_kill, worker_seal, worker_start, worker_wills
 from cext.testing.link_check cimport check_bounds, check_end
 from cext.testing.link_clients cimport client_act, client_lost, client_settle
 from cext.testing.link_net cimport net_connect, net_cut, net_flush, net_read
 from cext.testing.link_world cimport (
-    CLIENTS, CONNECTIONS, Connection, Direction, FILTERS, NONE, SimClient, WORKERS, Worker, World, chance, fail, note, without,
+    CLIENTS, CONNECTIONS, Connection, FILTERS, NONE, Worker, World, chance, fail, note,
 )
 
 cdef enum:
@@ -26,7 +25,6 @@ cdef void kill(World* g, uint32_t w) noexcept nogil:
         g.store_lost[w] = 1
     for i in range(g.clients):
         if g.client[i].home == w:
-            g.client[i].has_will &= g.worker[w].stored      # a will without a store ends with its worker
             client_lost(g, i)
     for i in range(g.workers):
         if i != w:
@@ -58,6 +56,8 @@ cdef void restart(World* g, uint32_t w) noexcept nogil:
 
 cdef void pump(World* g, Connection* k) noexcept nogil:
     cdef uint32_t back
+    if k.slow and not g.quiet and chance(g, 12):
+        return
     for back in range(2):
         if k.used:
             net_flush(g, k, back)
@@ -79,6 +79,8 @@ cdef void store(World* g, uint32_t w) noexcept nogil:
     cdef Worker* k = &g.worker[w]
     if not k.alive or k.frozen:
         return
+    if not g.quiet and ((g.slow[w] and chance(g, 10)) or (g.stall[w] and g.step > g.stall[w])):
+        return
     if k.sealing:
         worker_commit(k)
     else:
@@ -88,7 +90,7 @@ cdef void store(World* g, uint32_t w) noexcept nogil:
 cdef void fault(World* g) noexcept nogil:
     cdef uint32_t w = chance(g, g.workers)
     cdef uint32_t what = chance(g, g.rate[1] + g.rate[2] + g.rate[3] + 1)
-    cdef uint32_t i
+    cdef uint32_t i, from_
     if what < g.rate[1]:
         kill(g, w)
     elif what < <uint32_t>g.rate[1] + g.rate[2]:
@@ -96,9 +98,11 @@ cdef void fault(World* g) noexcept nogil:
             g.worker[w].frozen = 1
             note(g, b"worker %lld is frozen", w, 0, 0)
     else:
-        i = chance(g, CONNECTIONS)
-        if g.connection[i].used:
-            net_cut(g, &g.connection[i])
+        from_ = chance(g, CONNECTIONS)
+        for i in range(CONNECTIONS):
+            if g.connection[(from_ + i) % CONNECTIONS].used:
+                net_cut(g, &g.connection[(from_ + i) % CONNECTIONS])
+                break
 
 
 cdef void heal(World* g) noexcept nogil:
@@ -114,11 +118,9 @@ cdef void step(World* g) noexcept nogil:
     cdef uint32_t what = chance(g, 1000)
     cdef uint32_t w = chance(g, g.workers)
     cdef uint32_t c = chance(g, g.clients)
-    cdef uint32_t i, from_
-    cdef Worker* k = &g.worker[w]
+    cdef uint32_t i
     g.step += 1
     if what < 300:                          # some connections of one worker
-        from_ = chance(g, CONNECTIONS)
         for i in range(CONNECTIONS):
             if g.connection[i].used and (g.connection[i].a == w or g.connection[i].b == w) and chance(g, 4):
                 pump(g, &g.connection[i])
@@ -130,17 +132,28 @@ cdef void step(World* g) noexcept nogil:
         turn(g, w)
     elif what < 620:
         store(g, w)
-    elif what < 900:
+    elif what < 840:
         client_act(g, c)
-    elif what < 930:
+    elif what < 870:
         notices(g, w)
-    elif what < 950:
+    elif what < 870 + <uint32_t>g.rate[8]:
         heal(g)
-    elif what < 950 + <uint32_t>g.rate[0]:
+    elif what < 870 + <uint32_t>g.rate[8] + g.rate[0]:
         fault(g)
     elif g.worker[g.client[c].home].alive and not g.worker[g.client[c].home].frozen:
         while deliver_next(&g.worker[g.client[c].home], c):
             pass
+
+
+cdef void bustle(World* g) noexcept nogil:
+    # Each worker has a turn, and most connections move.
+    cdef uint32_t i
+    for i in range(g.workers):
+        turn(g, i)
+        store(g, i)
+    for i in range(CONNECTIONS):
+        if g.connection[i].used and chance(g, 5):
+            pump(g, &g.connection[i])
 
 
 cdef void settle(World* g) noexcept nogil:
@@ -172,13 +185,13 @@ cdef void settle(World* g) noexcept nogil:
 
 
 cdef void world_begin(World* g, uint64_t seed, uint64_t off) noexcept nogil:
-    cdef uint32_t i, f
+    cdef uint32_t i, f, _i
     cdef char* trace = g.trace
     memset(g, 0, sizeof(World))
     g.trace, g.trace_cap = trace, TRACE_BYTES
     g.random = seed * 0x9E3779B97F4A7C15u + 0x1234567u
     g.off = off
-    for i in range(8):
+    for _i in range(8):
         chance(g, 2)
     g.key.k0, g.key.k1 = g.random, 7
     broker_ops(g)
@@ -191,7 +204,7 @@ cdef void world_begin(World* g, uint64_t seed, uint64_t off) noexcept nogil:
     g.limits.bytes_max = 400 + chance(g, 4000)
     g.limits.output_max = 100 + chance(g, 900)
     g.limits.reserve = 300 + chance(g, 1500)
-    g.limits.slice = 1 + chance(g, 200)
+    g.limits.slice = 1 + chance(g, 200) if chance(g, 2) else 1
     g.rate[0] = <uint8_t>chance(g, 45)      # faults
     g.rate[1] = <uint8_t>chance(g, 10)      # kills
     g.rate[2] = <uint8_t>chance(g, 4)       # freezes
@@ -200,7 +213,13 @@ cdef void world_begin(World* g, uint64_t seed, uint64_t off) noexcept nogil:
     g.rate[5] = <uint8_t>chance(g, 8)       # lost replies
     g.rate[6] = <uint8_t>chance(g, 60)      # retained messages
     g.rate[7] = <uint8_t>chance(g, 40)      # wills
+    g.rate[8] = <uint8_t>(5 + chance(g, 60))        # restarts
+    g.rate[9] = <uint8_t>(1 + chance(g, 12))        # unsubscriptions
+    g.rate[10] = <uint8_t>chance(g, 40)             # connections that are seldom read
+    g.rate[11] = <uint8_t>(20 + chance(g, 60)) if chance(g, 2) else 0     # steps in which everything moves
     for i in range(g.workers):
+        g.slow[i] = chance(g, 4) == 0
+        g.stall[i] = 50 + chance(g, 300) if chance(g, 6) == 0 else 0
         g.worker[i].world, g.worker[i].index = g, <uint8_t>i
         g.worker[i].stored = chance(g, 10) != 0
         g.worker[i].committed.log = 1000 + i
@@ -213,7 +232,7 @@ cdef void world_begin(World* g, uint64_t seed, uint64_t off) noexcept nogil:
 
 
 cdef void schedule(World* g, uint64_t seed, uint64_t off) noexcept nogil:
-    cdef uint32_t i, steps
+    cdef uint32_t i, _i, steps
     world_begin(g, seed, off)
     if chance(g, 10):
         for i in range(g.workers):
@@ -222,12 +241,18 @@ cdef void schedule(World* g, uint64_t seed, uint64_t off) noexcept nogil:
         g.quiet = 1
         settle(g)
         g.quiet = 0
-    steps = 100 + chance(g, 500)
-    for i in range(steps):
+    steps = 50 + chance(g, 250) if g.rate[11] else 100 + chance(g, 500)
+    for _i in range(steps):
         step(g)
+        if g.rate[11] and chance(g, 100) < g.rate[11]:
+            bustle(g)
         check_bounds(g)
         if g.failure != NULL:
             break
+    if chance(g, 2):                        # some workers end at once
+        for i in range(g.workers):
+            if chance(g, 3) == 0:
+                kill(g, i)
     g.quiet = 1
     note(g, b"no faults any more", 0, 0, 0)
     if g.failure == NULL:

@@ -160,7 +160,7 @@ ctypedef struct SimClient:
     uint8_t retained[MESSAGES]
     uint16_t last[CLIENTS][TOPICS][3]   # highest message of a publisher, by topic and QoS
 
-ctypedef struct Sent:           # what was published
+ctypedef struct Sent:           # a message that was published
     uint8_t publisher
     uint8_t topic
     uint8_t qos
@@ -170,6 +170,7 @@ ctypedef struct Sent:           # what was published
     uint8_t bytes
     uint8_t order               # 1 = it has a place in the order of its publisher
     uint8_t group_copies[2]
+    uint8_t group_gone[2]       # 1 = a member got it that does not keep it
     uint32_t sends
     uint32_t at                 # step of the first PUBLISH
     uint32_t acked_at
@@ -189,6 +190,7 @@ ctypedef struct Connection:
     uint8_t b_open
     uint8_t bound               # 1 = B has read HELLO
     uint8_t cut                 # 1 = what is on the wire is lost
+    uint8_t slow                # 1 = it is seldom read
     Direction forth
     Direction back
 
@@ -206,8 +208,9 @@ ctypedef struct World:
     uint32_t order
     uint32_t faults
     uint8_t quiet               # 1 = no faults any more
-    uint8_t group_loses         # 1 = a member of a shared group has left it, or may be lost
-    uint8_t rate[8]             # of this schedule
+    uint8_t rate[12]            # of this schedule
+    uint8_t slow[WORKERS]       # 1 = commits are late
+    uint32_t stall[WORKERS]     # step after which this worker commits nothing; 0 = none
     uint8_t store_lost[WORKERS]
     Worker worker[WORKERS]
     SimClient client[CLIENTS]

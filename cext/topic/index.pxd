@@ -86,6 +86,8 @@ cdef Group* index_group(Index* ix, const Filter* f) noexcept nogil
 # Give a group its id, by which group_of_id finds it as long as it exists; NULL: it is gone.
 cdef void group_identify(Index* ix, Group* group, uint64_t id) noexcept nogil
 cdef Group* group_of_id(Index* ix, uint64_t id) noexcept nogil
+# Write `$share/GROUP/FILTER` into buf (66600 bytes are enough). Return its length.
+cdef uint32_t group_read(Group* group, uint8_t* buf) noexcept nogil
 # Return the entry of an owner in a list, or NULL. A long list is not scanned.
 cdef Entry* subscriber_entry(Index* ix, List* l, Owner* owner) noexcept nogil
 # A pinned list and its node stay allocated until the last unpin, which may free them.

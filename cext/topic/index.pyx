@@ -194,22 +194,18 @@ cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n,
                                      uint32_t* sub_id) noexcept nogil:
     cdef List* l = s.list
     cdef Entry* entry = list_entry(l, s.link.n)
-    cdef View* name
-    cdef Leaf* leaf
-    n[0] = 0
     options[0] = entry.options
     sub_id[0] = entry.sub_id
-    if l.flags & LIST_OF_GROUP:
-        name = &group_of(l).group.name
-        leaf = <Leaf*>group_of(l).group.home
-        memcpy(buf, b"$share/", 7)
-        memcpy(buf + 7, name.p, name.n)
-        buf[7 + name.n] = c'/'
-        n[0] = 8 + name.n
-    else:
-        leaf = leaf_of(l)
-    n[0] += leaf_read(leaf, buf + n[0])
+    n[0] = group_read(&group_of(l).group, buf) if l.flags & LIST_OF_GROUP else leaf_read(leaf_of(l), buf)
     return s.next
+
+
+cdef uint32_t group_read(Group* group, uint8_t* buf) noexcept nogil:
+    cdef View* name = &group.name
+    memcpy(buf, b"$share/", 7)
+    memcpy(buf + 7, name.p, name.n)
+    buf[7 + name.n] = c'/'
+    return 8 + name.n + leaf_read(<Leaf*>group.home, buf + 8 + name.n)
 
 
 cdef Subscription* subscription_next(Subscription* s) noexcept nogil:

@@ -3,8 +3,10 @@
 import hashlib
 from pathlib import Path
 
+from cext.testing import link_api
 from tests.codec.clauses import ROWS
 from tests.codec.packets import PLACES, PROPERTY, VALID, all_of, block, packet
+from tests.link import test_frames
 from tests.net import test_proxy, test_upgrade, test_websocket
 from tests.session import records
 
@@ -125,6 +127,10 @@ def seeds(target: str) -> list[bytes]:
         return [bytes([len(t.encode())]) + t.encode() + b"".join(
             bytes([how, len(a.encode())]) + a.encode() + bytes([len(b.encode())]) + b.encode()
             for how, a, b in ((3, "#", "#"), (0x6B, "l/#", "r/#"), (0x27, "a/+/b", "a/+/b"), (0x4B, "a/b", "x/b"))) for t in NAMES if len(t) < 200]
+    if target in ("link_frame", "link_bytes"):
+        frames = [link_api.encode(fields) for fields in test_frames.FRAMES]
+        return frames if target == "link_frame" else [bytes([at]) + b"".join(frames[i:j]) for at, i, j in (
+            (0, 1, 15), (255, 15, 19), (255, 16, 19), (0, 5, 12), (0, 8, 11), (128, 9, 12))]
     if target == "record":
         return [bytes([row.kind]) + row.body for row in records.ROWS] + [bytes([kind]) + body[:2000] for kind, body, _ in records.WRONG]
     if target in ("segments", "raw_segments"):

@@ -27,6 +27,7 @@ TOPIC = ["name", "filters"]
 NET = ["websocket", "upgrade", "proxy"]
 RECORDS = ["tls_records"]
 LINK = ["as_client", "lines"]
+WORKERS = ["link_frame", "link_bytes"]
 SESSION = ["record"]
 STORE = ["segments", "raw_segments"]
 JOURNAL = ["journal_blocks", "journal_raw"]
@@ -36,6 +37,7 @@ MODULE = {
     **dict.fromkeys(NET, "fuzz_net"),
     **dict.fromkeys(RECORDS, "fuzz_records"),
     **dict.fromkeys(LINK, "fuzz_link"),
+    **dict.fromkeys(WORKERS, "fuzz_links"),
     **dict.fromkeys(SESSION, "fuzz_session"),
     **dict.fromkeys(STORE, "fuzz_store"),
     **dict.fromkeys(JOURNAL, "fuzz_journal"),
@@ -63,6 +65,9 @@ def sources() -> list[str]:
     rooms = [f"cext/codec/{m}.pyx" for m in ("frame", "utf8", "properties", "decode", "encode")]
     rooms.append("tests/fuzz/fuzz_codec.pyx")
     rooms += ["cext/topic/name.pyx", "tests/fuzz/fuzz_topic.pyx", "cext/codec/as_client.pyx", "cext/topic/lines.pyx", "tests/fuzz/fuzz_link.pyx"]
+    rooms += [f"cext/base/{m}.pyx" for m in ("cells", "hash", "slab")] + ["cext/topic/table.pyx"]
+    rooms += [f"cext/link/{m}.pyx" for m in ("frame", "sending", "waiting", "identities", "routes", "out", "inward", "links")]
+    rooms += ["tests/fuzz/fuzz_links.pyx"]
     rooms += ["cext/session/record.pyx", "tests/fuzz/fuzz_session.pyx"]
     rooms += [f"cext/net/{m}.pyx" for m in ("accept_key", "websocket", "upgrade", "proxy")] + ["tests/fuzz/fuzz_net.pyx"]
     rooms += ["cext/net/records.pyx", "tests/fuzz/fuzz_records.pyx"]

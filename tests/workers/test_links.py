@@ -57,7 +57,7 @@ def test_a_message_goes_once_to_a_worker_with_several_matching_filters(broker: W
         client.close()
 
 
-@pytest.mark.parametrize("size", [0, 5000, 40_000, 3_000_000])
+@pytest.mark.parametrize("size", [0, 5000, 40_000, 1_900_000])
 def test_payloads_of_all_sizes(broker: Workers, size: int) -> None:
     sender, receiver = pair(broker)
     subscribe(receiver, "size")
@@ -154,3 +154,36 @@ def test_explain_shows_the_workers_with_subscribers(broker: Workers) -> None:
     assert found["shown/+"]["routes"] == [{"worker": 2, "qos": 1}, {"worker": 3, "qos": 0}]
     for client in (sender, receiver, third):
         client.close()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_for_a_group_over_workers_goes_to_one_member(broker: Workers, qos: int) -> None:
+    sender = broker.connect(broker.id_on(1))
+    members = [broker.connect(broker.id_on(number)) for number in (1, 2, 3)]
+    for member in members:
+        subscribe(member, f"$share/g/group{qos}", qos=qos)
+        subscribe(member, f"ends{qos}", qos=qos)
+    count = 60
+    for mid in range(1, count + 1):
+        publish(sender, f"group{qos}", b"%d" % mid, qos, mid)
+    publish(sender, f"ends{qos}", b"end", qos, count + 1)
+    found: list[bytes] = []
+    shares = []
+    for member in members:
+        before = len(found)
+        while (one := received(member, 1)[0])[0] != b"end":
+            found.append(one[0])
+        shares.append(len(found) - before)
+    assert sorted(map(int, found)) == list(range(1, count + 1))
+    assert all(shares), shares
+    for client in (sender, *members):
+        client.close()
+
+
+def test_a_group_whose_only_members_are_elsewhere(broker: Workers) -> None:
+    sender, receiver = pair(broker, 3, 1)
+    subscribe(receiver, "$share/far/far", qos=1)
+    publish(sender, "far", b"1", 1, 1)
+    assert received(receiver, 1) == [(b"1", 1)]
+    sender.close()
+    receiver.close()

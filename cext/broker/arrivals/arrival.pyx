@@ -3,20 +3,27 @@
 Invariant: such a message never goes to a link again (Publication.local), so nothing circulates.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from cext.base.view cimport View
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.durable cimport Durable, changes_of, durable_of
-from cext.broker.core.link_state cimport links_of
+from cext.broker.core.link_state cimport BrokerLinks, links_of
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport DURABILITY_GROUP
-from cext.broker.links.outward cimport EXPIRY_SECOND_MS
+from cext.broker.core.stats cimport DROP_SESSION_ENDED
+from cext.broker.links.outward cimport EXPIRY_SECOND_MS, group_worker
 from cext.broker.links.records cimport record_identity
-from cext.broker.persist.publication cimport publication_fini, publication_init
+from cext.broker.persist.publication cimport dropped, publication_fini, publication_init, publication_of
 from cext.broker.routing.route cimport route
+from cext.broker.routing.share cimport share_deliver
 from cext.link.frame cimport LINK_EXPIRES, LINK_PLAIN, LINK_RETAIN, LinkFrame
-from cext.link.state cimport LINK_TAKEN
+from cext.link.links cimport link_send, link_wait_commit
+from cext.link.state cimport LINK_NO_MEMBER, LINK_TAKEN, LinkSend, LinkWaiter
+from cext.session.message cimport Message
+from cext.topic.index cimport Group, index_group
+from cext.topic.name cimport Filter, filter_parse
 
 cdef enum:
     ARRIVAL_QOS = 3
@@ -35,15 +42,55 @@ cdef void publication_of_frame(Broker* b, const LinkFrame* f, Publication* p) no
         p.expires_ms = b.reactor.now_ms + (<uint64_t>f.expiry * EXPIRY_SECOND_MS or 1)
 
 
+cdef bint group_takes(Broker* b, Publication* p, View text) noexcept nogil:
+    """Deliver to a member of the group here. Returns 0 if there is none."""
+    cdef Filter filter
+    cdef Group* g
+    if filter_parse(text.p, text.n, &filter) != 0:
+        return 0
+    g = index_group(b.index, &filter)
+    return g != NULL and share_deliver(b, p, g)
+
+
+cdef void group_again(void* broker, uint32_t slot, void* message, LinkSend* s, LinkWaiter* waiter) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef BrokerLinks* l = links_of(b)
+    cdef Filter filter
+    cdef Group* g
+    cdef Publication p
+    cdef uint8_t qos
+    cdef int to = -1
+    filter_parse(s.group.p, s.group.n, &filter)
+    g = index_group(b.index, &filter)
+    if g != NULL:
+        to = group_worker(b, g, (<Message*>message).topic, s.identity, s.tried, &qos)
+    if to >= 0 and to != <int>l.links.self:
+        link_send(&l.links, <uint32_t>to, message, s, waiter)
+    elif to >= 0:
+        publication_of(&p, <Message*>message)
+        p.local = 1
+        share_deliver(b, &p, g)
+        publication_fini(b, &p)
+        if waiter != NULL and b.durable != NULL and durable_of(b).level >= DURABILITY_GROUP:
+            link_wait_commit(&l.links, waiter, l.batch)
+    else:
+        dropped(b, NULL, DROP_SESSION_ENDED, (<Message*>message).topic)
+
+
 cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batch) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     cdef Durable* t = durable_of(b)
     cdef uint64_t changes = changes_of(b)
     cdef Publication p
+    cdef bint taken = 1
     publication_of_frame(b, f, &p)
-    if f.flags & LINK_PLAIN:
+    if f.group.n:
+        taken = group_takes(b, &p, f.group)
+    if f.flags & LINK_PLAIN or f.group.n == 0:
         route(b, &p, NULL)
     publication_fini(b, &p)
+    if not taken:
+        return LINK_NO_MEMBER
     if t != NULL and t.changes != changes and t.level >= DURABILITY_GROUP:
         batch[0] = links_of(b).batch
         if f.identity:

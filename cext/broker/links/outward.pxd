@@ -1,8 +1,10 @@
 # The way of a message to other workers. See outward.pyx.
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint8_t, uint64_t
+from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.publication_state cimport Publication
 from cext.link.frame cimport LinkFrame
+from cext.topic.index cimport Group
 from cext.topic.match cimport Match
 
 cdef enum:
@@ -13,3 +15,5 @@ cdef enum:
 # acknowledgements of the workers (p.waiter).
 cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits) noexcept nogil
 cdef void expiry_put(Broker* b, uint64_t expires_ms, LinkFrame* f) noexcept nogil      # the time that is left, if the message expires
+# Return the worker that gets a message for a group, by the members online there; -1 = none of those not tried has a member. qos: highest QoS of its members.
+cdef int group_worker(Broker* b, Group* g, View topic, uint64_t identity, uint64_t tried, uint8_t* qos) noexcept nogil

@@ -10,22 +10,30 @@ A match that is not complete goes to all workers, which match it themselves: thi
 Cost: short lists are read once more; in long ones a hash finds each worker.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from cext.base.hash cimport hash_bytes
+from cext.base.view cimport View
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.link_state cimport BrokerLinks, PeerLog, links_of
 from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.settings cimport SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_STICKY, SHARE_STREAM
 from cext.broker.core.stats cimport DROP_MEMORY
 from cext.broker.persist.publication cimport dropped, publication_store
-from cext.link.frame cimport LINK_EXPIRES, LINK_PLAIN, LINK_RETAIN, LinkFrame
-from cext.link.links cimport link_full, link_send, link_send0, link_waiter_new
+from cext.link.frame cimport LINK_EXPIRES, LINK_PLAIN, LINK_RETAIN, LINK_WORKERS_MAX, LinkFrame
+from cext.link.links cimport link_choose, link_full, link_send, link_send0, link_waiter_new
 from cext.link.state cimport LinkSend, LinkWaiter
 from cext.session.message cimport message_bytes
-from cext.session.session cimport SESSION_PEER, Session
-from cext.topic.index cimport Entry, LONG_FROM, List, list_entry, subscriber_entry
+from cext.session.session cimport SESSION_ENDED, SESSION_PEER, Session
+from cext.topic.index cimport Entry, Group, LONG_FROM, List, group_read, list_entry, subscriber_entry
 from cext.topic.match cimport Match
+
+cdef enum:
+    GROUP_LOOK_MAX = 256        # members of a group that are looked at for its weight
+    GROUP_TEXT_BYTES = 66600    # group_read requires this
+    ONLINE_WEIGHT = 4           # of a member that is online, beside one that is not
 
 
 # ---------------------------------------------------------------- who gets it
@@ -73,15 +81,22 @@ cdef void expiry_put(Broker* b, uint64_t expires_ms, LinkFrame* f) noexcept nogi
         f.expiry = <uint32_t>((expires_ms - b.reactor.now_ms + EXPIRY_SECOND_MS - 1) // EXPIRY_SECOND_MS) if expires_ms > b.reactor.now_ms else 0
 
 
-cdef bint has_room(BrokerLinks* l, const Publication* p) noexcept nogil:
-    cdef uint32_t slot
+cdef bint has_room(Broker* b, const Publication* p, const Match* m) noexcept nogil:
+    """Return whether each worker that may get the message has room for it, and for a copy for each group of which it has members."""
+    cdef BrokerLinks* l = links_of(b)
+    cdef uint64_t bytes = p.topic.n + p.props.n + p.payload.n
+    cdef uint32_t slot, i, n
     for slot in range(l.n):
-        if l.found >> slot & 1 and l.found_qos[slot] and link_full(&l.links, slot, 1, p.topic.n + p.props.n + p.payload.n):
+        n = l.found >> slot & 1 and l.found_qos[slot] != 0
+        for i in range(m.n_groups):
+            n += subscriber_entry(b.index, &m.groups[i].members, &l.peers[slot].session.owner) != NULL
+        if n and link_full(&l.links, slot, n, n * bytes):
             return 0
     return 1
 
 
-cdef void send_numbered(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot, bint waits) noexcept nogil:
+cdef void numbered_send(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot, View group, bint waits) noexcept nogil:
+    """Send with a number: to the subscribers of a worker, or for one of its groups."""
     cdef LinkSend s
     if publication_store(b, p) == NULL:
         dropped(b, p.source, DROP_MEMORY, p.topic)
@@ -89,7 +104,10 @@ cdef void send_numbered(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
     if waits and p.waiter == NULL:
         p.waiter = link_waiter_new(&l.links, NULL)
     memset(&s, 0, sizeof(s))
-    s.flags = p.qos | (LINK_RETAIN if p.retain else 0) | LINK_PLAIN
+    s.flags = p.qos | (LINK_RETAIN if p.retain else 0) | (0 if group.n else LINK_PLAIN)
+    s.group = group
+    if group.n and p.identity:
+        s.part = <uint16_t>(hash_bytes(&l.links.key, group.p, group.n) | 1)      # the same in each run
     s.bytes = message_bytes(p.message)
     s.identity = p.identity
     if link_send(&l.links, slot, p.message, &s, <LinkWaiter*>p.waiter) != 0:
@@ -98,7 +116,10 @@ cdef void send_numbered(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
 
 cdef void send_plain(Broker* b, BrokerLinks* l, Publication* p, bint waits) noexcept nogil:
     cdef LinkFrame f
+    cdef View nothing
     cdef uint32_t slot
+    nothing.p = NULL
+    nothing.n = 0
     if p.payload.n >= LEND_MIN_BYTES:
         publication_store(b, p)              # so that all outputs share one payload
     frame_of(b, p, &f)
@@ -107,9 +128,78 @@ cdef void send_plain(Broker* b, BrokerLinks* l, Publication* p, bint waits) noex
         if not l.found >> slot & 1:
             continue
         if p.qos and l.found_qos[slot]:
-            send_numbered(b, l, p, slot, waits)
+            numbered_send(b, l, p, slot, nothing, waits)
         else:
             link_send0(&l.links, slot, &f, p.message)
+
+
+# ---------------------------------------------------------------- shared groups
+
+cdef inline uint64_t spread_bits(uint64_t x) noexcept nogil:
+    x = (x ^ x >> 32) * <uint64_t>0x9E3779B97F4A7C15
+    return x ^ x >> 29
+
+
+cdef uint32_t own_weight(List* members) noexcept nogil:
+    """Return the weight of this worker: its members, those online several times. Of a large group, of a part of it."""
+    cdef uint32_t i, weight = 0
+    cdef Session* s
+    for i in range(members.n if members.n < GROUP_LOOK_MAX else GROUP_LOOK_MAX):
+        s = <Session*>list_entry(members, i).subscriber
+        if s != NULL and not s.flags & SESSION_ENDED:
+            weight += ONLINE_WEIGHT if s.client != NULL else 1
+    return weight
+
+
+cdef int group_worker(Broker* b, Group* g, View topic, uint64_t identity, uint64_t tried, uint8_t* qos) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    cdef uint32_t weights[LINK_WORKERS_MAX]
+    cdef uint64_t random
+    cdef uint32_t slot
+    cdef Entry* e
+    cdef bint others = 0
+    cdef int found
+    for slot in range(l.n):
+        e = subscriber_entry(b.index, &g.members, &l.peers[slot].session.owner)
+        weights[slot] = (1 if identity else 1 + ONLINE_WEIGHT * e.sub_id) if e != NULL else 0
+        others |= e != NULL
+    weights[l.links.self] = own_weight(&g.members)
+    if not others:
+        return <int>l.links.self
+    if identity:
+        weights[l.links.self] = weights[l.links.self] != 0       # the same choice after a restart, as long as the same workers have members
+        random = spread_bits(identity)
+    elif g.strategy == SHARE_STICKY or g.strategy == SHARE_HASH_CLIENT:
+        random = spread_bits(g.name.n ^ hash_bytes(&b.names_key, g.name.p, g.name.n))
+    elif g.strategy == SHARE_HASH_TOPIC:
+        random = hash_bytes(&b.key, topic.p, topic.n)
+    else:
+        b.dice += <uint64_t>0x9E3779B97F4A7C15
+        random = spread_bits(b.dice ^ b.key.k0)
+    found = link_choose(weights, l.n, tried, random)
+    if found >= 0 and found != <int>l.links.self:
+        qos[0] = subscriber_entry(b.index, &g.members, &l.peers[found].session.owner).options & 3
+    return found
+
+
+cdef bint group_leaves(Broker* b, Publication* p, Group* g, bint waits) noexcept nogil:
+    """Send the message to a worker that was chosen for a group. Returns 0 if it is this one, or none has a member."""
+    cdef BrokerLinks* l = links_of(b)
+    cdef uint8_t text[GROUP_TEXT_BYTES]
+    cdef LinkFrame f
+    cdef LinkSend s
+    cdef uint8_t qos = 0
+    cdef int to = group_worker(b, g, p.topic, p.identity, 0, &qos)
+    if to < 0 or to == <int>l.links.self:
+        return 0
+    frame_of(b, p, &f)
+    f.group.p = text
+    f.group.n = group_read(g, text)
+    if p.qos == 0 or qos == 0:
+        link_send0(&l.links, <uint32_t>to, &f, p.message)
+        return 1
+    numbered_send(b, l, p, <uint32_t>to, f.group, waits)
+    return 1
 
 
 cdef void found_all(BrokerLinks* l) noexcept nogil:
@@ -128,9 +218,18 @@ cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits)
     else:
         for i in range(m.n_lists):
             found_in_list(b, l, m.lists[i])
-    if l.found == 0:
+    if l.found == 0 and m.n_groups == 0:
         return 1
-    if p.qos and waits and not has_room(l, p):
+    if p.qos and waits and not has_room(b, p, m):
         return 0
-    send_plain(b, l, p, waits)
+    if l.found:
+        send_plain(b, l, p, waits)
+    i = 0
+    while i < m.n_groups:
+        if m.groups[i].strategy != SHARE_STREAM and group_leaves(b, p, m.groups[i], waits):
+            p.elsewhere = 1
+            m.n_groups -= 1
+            m.groups[i] = m.groups[m.n_groups]
+        else:
+            i += 1
     return 1

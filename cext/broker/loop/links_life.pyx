@@ -8,7 +8,7 @@ from libc.string cimport memset
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.slab cimport slab_fini, slab_init
 from cext.base.view cimport View
-from cext.broker.arrivals.arrival cimport arrival
+from cext.broker.arrivals.arrival cimport arrival, group_again
 from cext.broker.arrivals.waits cimport wait_released, waits_free
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_text
@@ -23,7 +23,7 @@ from cext.broker.links.sockets cimport socket_bind, socket_close, socket_send
 from cext.broker.storage.commit cimport durable_commit
 from cext.link.frame cimport LinkFrame
 from cext.link.links cimport link_identity_restore, link_restore, link_restore_hole, link_start, links_fini, links_init
-from cext.link.state cimport LinkLimits, LinkOps, LinkSend, LinkWaiter
+from cext.link.state cimport LinkLimits, LinkOps
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.session cimport SESSION_ENDED, SESSION_PEER, Session, sessions_first, sessions_next
 from cext.topic.index cimport index_remove_some
@@ -56,10 +56,6 @@ cdef void message_view(void* broker, void* message, LinkFrame* out) noexcept nog
     out.props = m.props
     out.payload = m.payload
     expiry_put(<Broker*>broker, m.expires_ms, out)
-
-
-cdef void group_again(void* broker, uint32_t slot, void* message, LinkSend* s, LinkWaiter* waiter) noexcept nogil:
-    pass
 
 
 cdef void retained_arrived(void* broker, uint32_t slot, const LinkFrame* f, uint16_t generation) noexcept nogil:

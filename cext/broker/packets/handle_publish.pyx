@@ -55,7 +55,7 @@ from cext.codec.reason cimport (
 from cext.link.links cimport link_identity_end, link_identity_new
 from cext.link.state cimport LinkWaiter
 from cext.net.conn_input cimport conn_steal_input
-from cext.session.message cimport MESSAGE_JOURNALLED, Message, RECORD_ROOM, message_bytes, message_ref, message_unref
+from cext.session.message cimport MESSAGE_JOURNALLED, MESSAGE_LOCAL_DONE, Message, RECORD_ROOM, message_bytes, message_ref, message_unref
 from cext.session.queue cimport InboundQos2, Inbox, inbox_add, inbox_count_copy, inbox_find, inbox_forgotten, inbox_remove
 from cext.topic.lines cimport Renaming
 from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
@@ -119,7 +119,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
             verdict = publish_accepted(b, c, &out)
         if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
             rc = RC_QUOTA_EXCEEDED               # 3.x has no code for it: end the connection, so that the client sends it again
-        if out.waiter != NULL:
+        if p.qos and out.waiter != NULL:
             ack_when_linked(b, c, <LinkWaiter*>out.waiter, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message)
         elif p.qos and rc == 0:
             ack_when_committed(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
@@ -351,6 +351,7 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
         publication_of(&p, m)
         p.source = c.session
         p.identity = h.identity
+        p.remote = (m.flags & MESSAGE_LOCAL_DONE) != 0
         p.durability = durability = durability_of(b, c, p.topic)
         if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
             verdict = publish_accepted(b, c, &p)

@@ -33,7 +33,7 @@ from cext.broker.routing.deliver cimport deliver
 from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED, qos_for
 from cext.broker.routing.merge cimport merge_begin, merge_bytes, merge_deliver, merge_end, merge_gather
 from cext.broker.routing.observe cimport observe_delivery, observe_hot, observe_match
-from cext.broker.routing.share cimport share_deliver
+from cext.broker.routing.share cimport group_init, share_deliver
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
 from cext.topic.index cimport Entry, Group, List, list_entry, list_group, list_pin, list_tidy, list_unpin
@@ -80,7 +80,7 @@ cdef uint32_t route_observed(Broker* b, Publication* p, Client* owner) noexcept 
     if rc >= 0:
         observe_hot(b, p)
     b.observes = 1
-    matched = route_found(b, p, owner, rc)
+    matched = route_found(b, p, owner, rc) if b.links == NULL else route_linked(b, p, owner, rc)
     b.observes = 0
     return matched
 
@@ -98,16 +98,30 @@ cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil:
 cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     if b.stats.publish_in >= b.observe_at:
         return route_observed(b, p, owner)
+    if b.links != NULL:
+        return route_linked(b, p, owner, match_topic(b, p.topic, 0))
     return route_found(b, p, owner, match_topic(b, p.topic, 0))
+
+
+cdef uint32_t route_linked(Broker* b, Publication* p, Client* owner, int rc) noexcept nogil:
+    """Route to other workers first, because one of them may have no room, then to the subscribers of this worker."""
+    cdef uint32_t matched, i
+    if rc >= 0 and not p.local:
+        for i in range(b.match.n_groups):
+            if b.match.groups[i].strategy == 0:
+                group_init(b, b.match.groups[i])
+        matched = 1 if links_take(b, p, &b.match, rc == MATCH_PART, owner != NULL) else ROUTE_REFUSED
+        if p.remote or matched == ROUTE_REFUSED:
+            if rc == MATCH_PART:
+                match_leave(b.index, &b.match.place)
+            return matched
+    matched = route_found(b, p, owner, rc)
+    return matched if matched else p.elsewhere
 
 
 cdef inline uint32_t route_found(Broker* b, Publication* p, Client* owner, int rc) noexcept nogil:
     cdef Match* m = &b.match
     cdef uint32_t matched
-    if b.links != NULL and not p.local and rc >= 0 and not links_take(b, p, m, rc == MATCH_PART, owner != NULL):
-        if rc == MATCH_PART:
-            match_leave(b.index, &m.place)
-        return ROUTE_REFUSED
     if rc == MATCH_WHOLE and m.n_lists == 1 and m.n_groups == 0 and not is_long(b, m):       # the most frequent case
         matched = m.lists[0].live
         deliver_list(b, p, m.lists[0], 0, m.lists[0].n)

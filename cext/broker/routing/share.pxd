@@ -10,6 +10,8 @@ cdef enum:
     SHARE_LOOK_MAX = 1024       # largest number of members that are looked at for one message
 
 cdef uint8_t share_strategy(Broker* b, const Group* g) noexcept nogil      # never 0, also for a group that had no message yet
+# Determine the strategy of a group that had no message yet.
+cdef void group_init(Broker* b, Group* g) noexcept nogil
 # Deliver p to one member, whose session queues it if no member is online. Returns 0 if the group has no member.
 cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil
 # Find the groups of restored deliveries again by topic. Called after a start, when all subscriptions are there.

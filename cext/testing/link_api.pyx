@@ -1,0 +1,85 @@
+"""Test API of the room of links: the codec of frames, and the memory of routes. The simulator is link_sim."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+from cext.base.hash cimport HashKey, hash_key_init
+from cext.base.pybytes cimport view_of
+from cext.base.view cimport View
+from cext.link.frame cimport LinkFrame, link_decode, link_error_text, link_head_put, link_head_size
+from cext.link.links cimport link_choose, link_start, links_fini, links_init
+from cext.link.routes cimport route_count
+from cext.link.state cimport LinkLimits, LinkOps, Links
+
+
+cdef bytes bytes_of(View v):
+    return v.p[:v.n] if v.n else b""
+
+
+def decode(bytes data, uint32_t frame_max=1000000):
+    """Decode a frame. Return (bytes taken, fields), 0 if more bytes are needed, or the name of the wrong field."""
+    cdef LinkFrame f
+    cdef int taken = link_decode(<const uint8_t*><char*>data, len(data), frame_max, &f)
+    if taken < 0:
+        return link_error_text(taken).decode()
+    if taken == 0:
+        return 0
+    return taken, {"type": f.type, "flags": f.flags, "version": f.version, "slot": f.slot, "workers": f.workers, "part": f.part,
+                   "online": f.online, "expiry": f.expiry, "log": f.log, "run": f.run, "number": f.number, "identity": f.identity,
+                   "group": bytes_of(f.group), "text": bytes_of(f.text), "props": bytes_of(f.props), "payload": bytes_of(f.payload)}
+
+
+def encode(dict fields):
+    """Encode a frame from a dictionary as `decode` returns it; fields that are left out are 0 or empty."""
+    cdef LinkFrame f
+    cdef bytes group = fields.get("group", b"")
+    cdef bytes text = fields.get("text", b"")
+    cdef bytes props = fields.get("props", b"")
+    cdef bytes payload = fields.get("payload", b"")
+    cdef bytearray out
+    memset(&f, 0, sizeof(f))
+    f.type, f.flags = fields["type"], fields.get("flags", 0)
+    f.version, f.slot, f.workers, f.part = fields.get("version", 0), fields.get("slot", 0), fields.get("workers", 0), fields.get("part", 0)
+    f.online, f.expiry = fields.get("online", 0), fields.get("expiry", 0)
+    f.log, f.run = fields.get("log", 0), fields.get("run", 0)
+    f.number, f.identity = fields.get("number", 0), fields.get("identity", 0)
+    f.group, f.text, f.props, f.payload = view_of(group), view_of(text), view_of(props), view_of(payload)
+    out = bytearray(link_head_size(&f))
+    assert link_head_put(<uint8_t*><char*>out, &f) == len(out)
+    return bytes(out) + payload
+
+
+def choose(list weights, uint64_t tried, uint64_t random):
+    cdef uint32_t at[64]
+    for i, weight in enumerate(weights):
+        at[i] = weight
+    return link_choose(at, len(weights), tried, random)
+
+
+cdef void op_ready(void* owner) noexcept nogil:
+    pass
+
+
+def bytes_per_own_route(uint32_t n):
+    """Announce n filters of 20 bytes. Return the bytes that the room takes for each one, beyond its text."""
+    cdef Links x
+    cdef LinkOps ops
+    cdef LinkLimits limits
+    cdef HashKey key
+    cdef bytes text
+    memset(&ops, 0, sizeof(ops))
+    memset(&limits, 0, sizeof(limits))
+    ops.ready = op_ready
+    hash_key_init(&key)
+    if links_init(&x, &ops, NULL, &limits, &key, 0, 1) != 0:
+        raise MemoryError
+    link_start(&x, 1, 1)
+    for i in range(n):
+        text = b"building/%011d" % i
+        if route_count(&x, view_of(text), 1, -1) < 0:
+            raise MemoryError
+    used = x.memory.cells.used_bytes
+    for i in range(n):
+        text = b"building/%011d" % i
+        route_count(&x, view_of(text), -1, 1)
+    assert x.memory.cells.used_bytes == 0
+    links_fini(&x)
+    return used / n - 20
