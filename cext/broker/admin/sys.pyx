@@ -63,6 +63,7 @@ cdef void sys_publish(Broker* b, const char* name, const char* text, int n) noex
     p.qos = 2
     p.retain = 1
     p.shaped = 1
+    p.local = b.links != NULL    # each worker has its own
     retain_store(b, &p)
     route(b, &p, NULL)
     publication_fini(b, &p)

@@ -14,16 +14,19 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from cext.base.hash cimport hash_bytes
+from cext.base.slab cimport slab_give, slab_take
 from cext.base.view cimport View
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.link_state cimport BrokerLinks, PeerLog, links_of
+from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ENDED, LinkWait, PeerLog, links_of
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_STICKY, SHARE_STREAM
 from cext.broker.core.stats cimport DROP_MEMORY
 from cext.broker.persist.publication cimport dropped, publication_store
 from cext.link.frame cimport LINK_EXPIRES, LINK_PLAIN, LINK_RETAIN, LINK_WORKERS_MAX, LinkFrame
-from cext.link.links cimport link_choose, link_full, link_send, link_send0, link_waiter_new
+from cext.link.links cimport (
+    link_choose, link_full, link_identity_new, link_send, link_send0, link_waiter_close, link_waiter_new,
+)
 from cext.link.state cimport LinkSend, LinkWaiter
 from cext.session.message cimport message_bytes
 from cext.session.session cimport SESSION_ENDED, SESSION_PEER, Session
@@ -101,7 +104,7 @@ cdef void numbered_send(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
     if publication_store(b, p) == NULL:
         dropped(b, p.source, DROP_MEMORY, p.topic)
         return
-    if waits and p.waiter == NULL:
+    if waits and p.waiter == NULL:          # a message of the broker itself has its own, or none
         p.waiter = link_waiter_new(&l.links, NULL)
     memset(&s, 0, sizeof(s))
     s.flags = p.qos | (LINK_RETAIN if p.retain else 0) | (0 if group.n else LINK_PLAIN)
@@ -209,6 +212,19 @@ cdef void found_all(BrokerLinks* l) noexcept nogil:
     l.found = (<uint64_t>1 << l.n) - 1 & ~(<uint64_t>1 << l.links.self) if l.n < 64 else ~(<uint64_t>1 << l.links.self)
 
 
+cdef void identity_take(BrokerLinks* l, Publication* p) noexcept nogil:
+    """Give an identity to a QoS 2 message of the broker itself, such as a will. It ends when all workers have acknowledged."""
+    cdef LinkWait* k = <LinkWait*>slab_take(&l.waits)
+    p.identity = link_identity_new(&l.links)
+    p.waiter = link_waiter_new(&l.links, k)
+    if k == NULL or p.waiter == NULL:
+        if k != NULL:
+            slab_give(&l.waits, k)
+        return                               # no memory: the identity stays open until the process ends
+    k.kind = LINK_WAIT_ENDED
+    k.identity = p.identity
+
+
 cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
     cdef uint32_t i
@@ -222,6 +238,8 @@ cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits)
         return 1
     if p.qos and waits and not has_room(b, p, m):
         return 0
+    if p.qos == 2 and p.identity == 0:
+        identity_take(l, p)
     if l.found:
         send_plain(b, l, p, waits)
     i = 0
@@ -232,4 +250,7 @@ cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits)
             m.groups[i] = m.groups[m.n_groups]
         else:
             i += 1
+    if not waits and p.waiter != NULL:
+        link_waiter_close(&l.links, <LinkWaiter*>p.waiter)
+        p.waiter = NULL
     return 1

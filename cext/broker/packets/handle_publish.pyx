@@ -350,6 +350,8 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     if m != NULL:
         publication_of(&p, m)
         p.source = c.session
+        if b.links != NULL and h.identity == 0:
+            h.identity = link_identity_new(&links_of(b).links)       # a store of a broker that was alone has none
         p.identity = h.identity
         p.remote = (m.flags & MESSAGE_LOCAL_DONE) != 0
         p.durability = durability = durability_of(b, c, p.topic)
