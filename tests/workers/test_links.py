@@ -187,3 +187,23 @@ def test_a_group_whose_only_members_are_elsewhere(broker: Workers) -> None:
     assert received(receiver, 1) == [(b"1", 1)]
     sender.close()
     receiver.close()
+
+
+def test_retained_messages_are_the_same_at_all_workers(broker: Workers) -> None:
+    senders = [broker.connect(broker.id_on(number)) for number in (1, 2, 3)]
+    for mid in range(1, 31):
+        sender = senders[mid % 3]
+        sender.send(Publish(f"kept/{mid}", b"%d" % mid, 1, mid, retain=True))
+        assert isinstance(sender.read_packet(), Puback)
+    for mid in range(1, 6):
+        senders[0].send(Publish(f"kept/{mid}", b"", 1, mid, retain=True))
+        assert isinstance(senders[0].read_packet(), Puback)
+    for number in (1, 2, 3):
+        receiver = broker.connect(broker.id_on(number))
+        subscribe(receiver, "kept/+")
+        found = [receiver.read_packet() for _ in range(25)]
+        assert all(isinstance(one, Publish) and one.retain for one in found)
+        assert sorted(int(one.payload) for one in found if isinstance(one, Publish)) == list(range(6, 31))
+        receiver.close()
+    for sender in senders:
+        sender.close()

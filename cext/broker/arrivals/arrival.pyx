@@ -15,10 +15,12 @@ from cext.broker.core.settings cimport DURABILITY_GROUP
 from cext.broker.core.stats cimport DROP_SESSION_ENDED
 from cext.broker.links.outward cimport EXPIRY_SECOND_MS, group_worker
 from cext.broker.links.records cimport record_identity
-from cext.broker.persist.publication cimport dropped, publication_fini, publication_init, publication_of
+from cext.broker.links.retained cimport retained_announce
+from cext.broker.persist.publication cimport dropped, publication_fini, publication_init, publication_of, publication_store
+from cext.broker.routing.retain cimport retain_store
 from cext.broker.routing.route cimport route
 from cext.broker.routing.share cimport share_deliver
-from cext.link.frame cimport LINK_EXPIRES, LINK_PLAIN, LINK_RETAIN, LinkFrame
+from cext.link.frame cimport LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LinkFrame
 from cext.link.links cimport link_send, link_wait_commit
 from cext.link.state cimport LINK_NO_MEMBER, LINK_TAKEN, LinkSend, LinkWaiter
 from cext.session.message cimport Message
@@ -86,7 +88,11 @@ cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batc
     publication_of_frame(b, f, &p)
     if f.group.n:
         taken = group_takes(b, &p, f.group)
-    if f.flags & LINK_PLAIN or f.group.n == 0:
+    if f.flags & LINK_OWNER:
+        retain_store(b, &p)
+        if publication_store(b, &p) != NULL:
+            retained_announce(b, p.message)
+    if f.flags & LINK_PLAIN:
         route(b, &p, NULL)
     publication_fini(b, &p)
     if not taken:

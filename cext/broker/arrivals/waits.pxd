@@ -17,7 +17,8 @@ cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Mes
 cdef bint routed_again(Broker* b, Client* c, uint16_t pid) noexcept nogil
 # Return such a message; NULL = none.
 cdef Message* routed_message(Broker* b, const Session* s, uint16_t pid, uint64_t* identity) noexcept nogil
-# The pending packet of the client waits until all workers know the routes of this one; then it is handled again. Return 0 without memory.
-cdef bint wait_for_routes(Broker* b, Client* c) noexcept nogil
+# The pending packet of the client waits until all workers know the routes of this one (retained: and the owners have the retained messages of before), or
+# (current) until this worker has the retained messages of all; then it is handled again. Return 0 without memory.
+cdef bint wait_for_routes(Broker* b, Client* c, bint retained, bint current) noexcept nogil
 cdef void wait_released(void* broker, void* context) noexcept nogil      # action of LinkOps
 cdef void waits_free(Broker* b) noexcept nogil               # what is left at the end

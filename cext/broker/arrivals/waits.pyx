@@ -18,7 +18,7 @@ from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end
 from cext.broker.routing.session_release cimport session_release
 from cext.codec.frame cimport T_PUBCOMP
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
-from cext.link.links cimport link_identity_end, link_wait_commit, link_wait_routes, link_waiter_close, link_waiter_new
+from cext.link.links cimport link_identity_end, link_wait_commit, link_wait_current, link_wait_routes, link_waiter_close, link_waiter_new
 from cext.link.state cimport LinkWaiter
 from cext.session.message cimport MESSAGE_LOCAL_DONE, Message, message_ref, message_unref
 from cext.session.session cimport SESSION_ENDED, Session
@@ -151,7 +151,7 @@ cdef Message* routed_message(Broker* b, const Session* s, uint16_t pid, uint64_t
     return k.message
 
 
-cdef bint wait_for_routes(Broker* b, Client* c) noexcept nogil:
+cdef bint wait_for_routes(Broker* b, Client* c, bint retained, bint current) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
     cdef LinkWait* k = wait_new(l, c, LINK_WAIT_PACKET)
     cdef LinkWaiter* w
@@ -162,7 +162,7 @@ cdef bint wait_for_routes(Broker* b, Client* c) noexcept nogil:
     if w == NULL:
         slab_give(&l.waits, k)
         return 0
-    rc = link_wait_routes(&l.links, w, 0)
+    rc = link_wait_current(&l.links, w) if current else link_wait_routes(&l.links, w, retained)
     link_waiter_close(&l.links, w)       # it may be released in this call
     return rc == 0
 

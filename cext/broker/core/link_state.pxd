@@ -7,6 +7,7 @@ from cext.link.state cimport Links
 from cext.net.conn_state cimport Conn
 from cext.session.message cimport Message
 from cext.session.session cimport Session
+from cext.topic.retained cimport RetainedCursor
 
 cdef enum:
     NO_SLOT = 0xFFFFFFFFu       # of a connection whose HELLO has not come
@@ -23,6 +24,8 @@ ctypedef struct PeerLog:
     Session session             # first; SESSION_ENDED and SESSION_PEER
     uint32_t slot
     LinkConn* conns[2]          # by way; NULL: none
+    RetainedCursor walk         # of the snapshot of retained messages for it
+    uint8_t walks               # 1: `walk` is open
 
 cdef enum:
     LINK_WAIT_ACK = 1           # an acknowledgement in the ring of its client

@@ -27,6 +27,8 @@ ctypedef struct Publication:
     uint8_t journalled                  # 1: it is in its streams
     uint8_t local                       # 1: for subscribers of this process only: it came from another worker, or is about this one
     uint8_t remote                      # 1: for other workers only: the subscribers of this one have it
+    uint8_t owner                       # worker that keeps the retained message of the topic, plus 1, if it is another one; 0: this one, or none
+    uint8_t copied                      # 1: a copy of a retained message of another worker
     uint8_t elsewhere                   # 1: a member of a shared group at another worker gets it
     uint16_t share                      # through a shared group: its place in the session's table, plus 1; see share.pyx
     uint64_t identity                   # of a QoS 2 message of a worker; 0: none

@@ -48,7 +48,7 @@ from cext.broker.persist.publication cimport drop_unlogged, publication_fini, pu
 from cext.broker.routing.pump cimport session_clear
 from cext.broker.routing.paged cimport memory_is_full, page_out_left
 from cext.broker.routing.plugin_gate cimport plugin_gate_clear, plugin_gate_verdict
-from cext.broker.routing.retain cimport retain_store
+from cext.broker.routing.retain cimport retain_put
 from cext.broker.routing.route cimport route
 from cext.broker.routing.session_release cimport session_release
 from cext.broker.routing.share cimport share_hand_over
@@ -116,7 +116,7 @@ cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept
     publication_of(&p, m)
     p.source = s
     if m.retain and b.settings.retain_available:
-        retain_store(b, &p)
+        retain_put(b, &p)
     route(b, &p, NULL)
     publication_fini(b, &p)
 

@@ -23,7 +23,7 @@ from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_STICKY, SHARE_STREAM
 from cext.broker.core.stats cimport DROP_MEMORY
 from cext.broker.persist.publication cimport dropped, publication_store
-from cext.link.frame cimport LINK_EXPIRES, LINK_PLAIN, LINK_RETAIN, LINK_WORKERS_MAX, LinkFrame
+from cext.link.frame cimport LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LINK_WORKERS_MAX, LinkFrame
 from cext.link.links cimport (
     link_choose, link_full, link_identity_new, link_send, link_send0, link_waiter_close, link_waiter_new,
 )
@@ -90,7 +90,7 @@ cdef bint has_room(Broker* b, const Publication* p, const Match* m) noexcept nog
     cdef uint64_t bytes = p.topic.n + p.props.n + p.payload.n
     cdef uint32_t slot, i, n
     for slot in range(l.n):
-        n = l.found >> slot & 1 and l.found_qos[slot] != 0
+        n = (l.found >> slot & 1 and l.found_qos[slot] != 0) or p.owner == slot + 1
         for i in range(m.n_groups):
             n += subscriber_entry(b.index, &m.groups[i].members, &l.peers[slot].session.owner) != NULL
         if n and link_full(&l.links, slot, n, n * bytes):
@@ -107,7 +107,9 @@ cdef void numbered_send(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
     if waits and p.waiter == NULL:          # a message of the broker itself has its own, or none
         p.waiter = link_waiter_new(&l.links, NULL)
     memset(&s, 0, sizeof(s))
-    s.flags = p.qos | (LINK_RETAIN if p.retain else 0) | (0 if group.n else LINK_PLAIN)
+    s.flags = p.qos | (LINK_RETAIN if p.retain else 0)
+    if group.n == 0:
+        s.flags |= (LINK_PLAIN if l.found >> slot & 1 else 0) | (LINK_OWNER if p.owner == slot + 1 else 0)
     s.group = group
     if group.n and p.identity:
         s.part = <uint16_t>(hash_bytes(&l.links.key, group.p, group.n) | 1)      # the same in each run
@@ -128,6 +130,10 @@ cdef void send_plain(Broker* b, BrokerLinks* l, Publication* p, bint waits) noex
     frame_of(b, p, &f)
     f.flags |= LINK_PLAIN
     for slot in range(l.n):
+        if p.owner == slot + 1:
+            if p.qos or not link_full(&l.links, slot, 1, p.topic.n + p.props.n + p.payload.n):
+                numbered_send(b, l, p, slot, nothing, waits and p.qos != 0)
+            continue
         if not l.found >> slot & 1:
             continue
         if p.qos and l.found_qos[slot]:
@@ -234,13 +240,13 @@ cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits)
     else:
         for i in range(m.n_lists):
             found_in_list(b, l, m.lists[i])
-    if l.found == 0 and m.n_groups == 0:
+    if l.found == 0 and m.n_groups == 0 and p.owner == 0:
         return 1
     if p.qos and waits and not has_room(b, p, m):
         return 0
     if p.qos == 2 and p.identity == 0:
         identity_take(l, p)
-    if l.found:
+    if l.found or p.owner:
         send_plain(b, l, p, waits)
     i = 0
     while i < m.n_groups:

@@ -9,6 +9,7 @@ from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.slab cimport slab_fini, slab_init
 from cext.base.view cimport View
 from cext.broker.arrivals.arrival cimport arrival, group_again
+from cext.broker.arrivals.copies cimport copies_end, copies_walk, copy_arrived, walk_close
 from cext.broker.arrivals.waits cimport wait_released, waits_free
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_text
@@ -38,6 +39,7 @@ cdef enum:
     WAITS_BLOCK = 256
     ROUTES_SLICE = 1000
     COMMIT_WAIT_MS = 5000
+    NO_GENERATION = 0           # the first one is 1
 
 
 # ---------------------------------------------------------------- actions
@@ -58,22 +60,11 @@ cdef void message_view(void* broker, void* message, LinkFrame* out) noexcept nog
     expiry_put(<Broker*>broker, m.expires_ms, out)
 
 
-cdef void retained_arrived(void* broker, uint32_t slot, const LinkFrame* f, uint16_t generation) noexcept nogil:
-    pass
-
-
-cdef void retained_arrived_all(void* broker, uint32_t slot, uint16_t generation) noexcept nogil:
-    pass
-
-
-cdef int retained_walk(void* broker, uint32_t slot, uint64_t* cursor, uint32_t bytes) noexcept nogil:
-    return 1
-
-
 cdef void peer_lost(void* broker, uint32_t slot) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     while index_remove_some(b.index, &links_of(b).peers[slot].session.owner, ROUTES_SLICE):
         pass
+    copies_end(broker, slot, NO_GENERATION)
 
 
 cdef void links_ready(void* broker) noexcept nogil:
@@ -88,7 +79,7 @@ cdef void ops_fill(LinkOps* ops) noexcept nogil:
     ops.keep, ops.drop, ops.view = message_keep, message_drop, message_view
     ops.message, ops.again = arrival, group_again
     ops.route, ops.unroute, ops.routes_end = foreign_route, foreign_unroute, foreign_routes_end
-    ops.retained, ops.retained_end, ops.retained_walk = retained_arrived, retained_arrived_all, retained_walk
+    ops.retained, ops.retained_end, ops.retained_walk = copy_arrived, copies_end, copies_walk
     ops.mark, ops.forget, ops.lost = mark_record, identity_forget, peer_lost
     ops.released, ops.ready = wait_released, links_ready
 
@@ -171,8 +162,11 @@ cdef int links_start(Broker* b) noexcept nogil:
 
 cdef void links_free(Broker* b) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
+    cdef uint32_t slot
     if l == NULL:
         return
+    for slot in range(l.n):
+        walk_close(b, slot)
     waits_free(b)
     links_fini(&l.links)
     free(l.stored)

@@ -36,7 +36,7 @@ from cext.broker.routing.deliver cimport deliver, deliver_gated
 from cext.broker.routing.plugin_gate cimport (
     ACL_SUBSCRIBE, plugin_gate_answered, plugin_gate_changed, plugin_gate_learn, plugin_gate_settled, plugin_gate_waiting,
 )
-from cext.broker.routing.retain cimport retain_store
+from cext.broker.routing.retain cimport retain_put
 from cext.broker.routing.route cimport route
 from cext.broker.routing.session_release cimport session_release
 from cext.session.message cimport Message, message_new, message_unref
@@ -185,7 +185,7 @@ cdef void publish_for_control_plane(Broker* b, const AuthAnswer* a) noexcept nog
         publication_fini(b, &p)
         return
     if p.retain:
-        retain_store(b, &p)
+        retain_put(b, &p)
     route(b, &p, NULL)
     publication_fini(b, &p)
 

@@ -8,7 +8,8 @@ from cext.codec.frame cimport Frame
 cdef enum:
     ROUTES_NONE = 0             # all workers know the routes of the filters
     ROUTES_NEW = 1              # not all of them know
-    ROUTES_ASKED = 2            # they were asked; when the packet is handled again, they know
+    ROUTES_ASKED = 2            # they were asked; when the packet is handled again, they know, and are asked for their retained messages
+    ROUTES_KNOWN = 3            # when the packet is handled again, everything is known
 
 ctypedef struct FilterSlice:
     Subscribe packet                # `items` begins with the next filter
@@ -23,8 +24,9 @@ ctypedef struct FilterSlice:
 # Begin or continue a packet: decode it, get the verdicts of plugins, and find out where the last slice ended. access: ACL_SUBSCRIBE
 # or ACL_UNSUBSCRIBE. Returns 0, PACKET_PENDING, or a reason code.
 cdef int filters_open(Broker* b, Client* c, const Frame* f, uint8_t access, FilterSlice* t) noexcept nogil
-# Wait until all workers know the routes of the filters. Returns 0 if they do, PACKET_PENDING, or a reason code.
-cdef int filters_await_routes(Broker* b, Client* c, FilterSlice* t) noexcept nogil
+# Wait until all workers know the routes of the filters, and then, if retained messages are wanted, until this one has all of them that were acknowledged
+# before. Returns 0 if there is nothing to wait for, PACKET_PENDING, or a reason code.
+cdef int filters_await_routes(Broker* b, Client* c, FilterSlice* t, bint retained) noexcept nogil
 # Begin the walk over the filters again, for the retained messages after the acknowledgement.
 cdef void filters_rewind(FilterSlice* t, const Frame* f, int version) noexcept nogil
 # End the slice with the handler's result so far. If filters are left, the packet is handled again in a later turn. Returns the result of

@@ -93,16 +93,17 @@ cdef int filters_keep(Broker* b, Client* c, const FilterSlice* t) noexcept nogil
     return PACKET_PENDING
 
 
-cdef int filters_await_routes(Broker* b, Client* c, FilterSlice* t) noexcept nogil:
+cdef int filters_await_routes(Broker* b, Client* c, FilterSlice* t, bint retained) noexcept nogil:
     cdef int rc
-    if t.routes != ROUTES_NEW:
+    cdef bint current = t.routes == ROUTES_ASKED
+    if t.routes == ROUTES_NONE or t.routes == ROUTES_KNOWN:
         return 0
-    t.routes = ROUTES_ASKED
+    t.routes = ROUTES_ASKED if retained and not current else ROUTES_KNOWN
     rc = filters_keep(b, c, t)
     if rc != PACKET_PENDING:
         return rc
     pending_packet_wait(b, c)
-    return PACKET_PENDING if wait_for_routes(b, c) else RC_QUOTA_EXCEEDED
+    return PACKET_PENDING if wait_for_routes(b, c, retained, current) else RC_QUOTA_EXCEEDED
 
 
 cdef int filters_end(Broker* b, Client* c, FilterSlice* t, int rc) noexcept nogil:

@@ -38,7 +38,7 @@ from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end, p
 from cext.broker.persist.publication cimport (
     dropped, memory_reserve, memory_short, publication_fini, publication_init, publication_of, publication_store,
 )
-from cext.broker.routing.retain cimport retain_store
+from cext.broker.routing.retain cimport retain_put
 from cext.broker.routing.route cimport ROUTE_REFUSED, route, route_journalled
 from cext.broker.rules.acl cimport ACL_WRITE, topic_reserved
 from cext.codec.decode cimport Publish, decode_publish
@@ -230,7 +230,7 @@ cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nog
         matched = ROUTE_REFUSED  # refused before it replaces the retained message
     else:
         if p.retain:
-            retain_store(b, p)
+            retain_put(b, p)
         matched = route(b, p, c)
     if matched == ROUTE_REFUSED:
         dropped(b, c.session, DROP_DISK, p.topic)

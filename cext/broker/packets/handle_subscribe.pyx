@@ -103,11 +103,11 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
         return 0
     code[0] = options & QOS
     handling = (options >> 4) & 3        # [v5 3.3.1-9..11]
-    if f.group.n == 0 and retained_may_match(b.retained, f.filter) and (
+    if f.group.n == 0 and (b.links != NULL or retained_may_match(b.retained, f.filter)) and (
             handling == 0 or (handling == 1 and added == INDEX_ADDED)):
         code[0] |= REPLAY
     persist_subscription(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
-    if own_route(b, c.session, mounted_filter(item.filter, owned, c), options & QOS, old) > 0:
+    if own_route(b, c.session, mounted_filter(item.filter, owned, c), options & QOS, old) > 0 or (b.links != NULL and code[0] & REPLAY):
         routes[0] = ROUTES_NEW
     event_subscribed(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
     free(owned)
@@ -195,6 +195,14 @@ cdef void log_subscribe(Broker* b, Client* c, View filter, int qos) noexcept nog
                                             <int>filter.n, <const char*>filter.p))
 
 
+cdef bint wants_retained(const FilterSlice* t) noexcept nogil:
+    cdef uint32_t i
+    for i in range(t.n):
+        if t.codes[i] < 0x80 and t.codes[i] & REPLAY:
+            return 1
+    return 0
+
+
 cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef FilterSlice t
     cdef SubscribeItem item
@@ -218,7 +226,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
             b.work += WORK_FILTER
             t.n += 1
         if rc == 0 and t.packet.items.n == 0:
-            rc = filters_await_routes(b, c, &t)
+            rc = filters_await_routes(b, c, &t, wants_retained(&t))
         if rc == 0 and t.packet.items.n == 0:
             hold_output(b, c, t.changes, 0)
             rc = suback(b, c, T_SUBACK, t.packet.pid, t.codes, t.n)

@@ -22,6 +22,8 @@ ctypedef struct RetainedItem:
 
 # Store p as its topic's retained message. An empty payload clears it [v5 3.3.1-6].
 cdef void retain_store(Broker* b, Publication* p) noexcept nogil
+# The same for a message of a publisher: the worker that owns the topic stores it, and sends copies to all. It sets p.owner for route.
+cdef void retain_put(Broker* b, Publication* p) noexcept nogil
 cdef Message* retained_message(Broker* b, View topic) noexcept nogil     # NULL = the topic has none
 # The record of a retained message's publisher, which follows the message's record if check_retain_source is on. The first
 # function returns the bytes that the record takes; the second writes it into reserved room.

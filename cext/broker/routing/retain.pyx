@@ -22,6 +22,7 @@ from cext.broker.core.jobs cimport job_add, job_free, job_new
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client, session_replay, session_security
 from cext.broker.core.stats cimport DROP_MEMORY, DROP_RETAINED
+from cext.broker.links.retained cimport retained_announce, retained_owner
 from cext.broker.persist.persist cimport persist_reserve, persist_retained, persist_retained_end, record_room
 from cext.broker.persist.publication cimport drop, drop_unlogged, dropped, publication_fini, publication_of, publication_store
 from cext.broker.routing.deliver cimport deliver
@@ -30,7 +31,7 @@ from cext.broker.routing.overflow cimport queue_bytes_full
 from cext.broker.routing.plugin_gate cimport plugin_gate_waiting
 from cext.broker.rules.acl cimport ACL_WRITE
 from cext.net.conn_state cimport CONN_BLOCKED, CONN_HUNGRY
-from cext.session.message cimport Message, message_ref, message_unref
+from cext.session.message cimport MESSAGE_COPY, Message, message_ref, message_unref
 from cext.session.queue cimport queue_waiting
 from cext.session.record cimport RECORD_RETAINED_FROM, RecordFrom, record_from_put, record_from_size
 from cext.session.session cimport SESSION_ENDED, Session
@@ -187,9 +188,22 @@ cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
     if old != NULL:
         persist_retained_end(b, message_in(old), 1)
         value_free(b, old)
-    persist_retained(b, message_in(value))
+    if p.copied:
+        message_in(value).flags |= MESSAGE_COPY
+    else:
+        persist_retained(b, message_in(value))
     if p.expires_ms:
         wheel_add(&b.wheel, &item_in(value).timer, p.expires_ms)
+
+
+cdef void retain_put(Broker* b, Publication* p) noexcept nogil:
+    if b.links != NULL and not p.local:
+        p.owner = retained_owner(b, p.topic)
+    if p.owner:
+        return                   # its owner gets it with the message, and sends copies to all
+    retain_store(b, p)
+    if b.links != NULL and not p.local and publication_store(b, p) != NULL:
+        retained_announce(b, p.message)
 
 
 cdef inline RetainedItem* item_of(Timer* t) noexcept nogil:
