@@ -40,7 +40,7 @@ GENERAL = (
     number("cluster_local", 1, G,
            "Number of worker processes that serve the clients, behind the same listeners, so that several processor "
            "cores are used. 1 is one process for everything. The option --workers of the command line is the same. "
-           "This version carries no messages between workers yet: see docs/workers.md", 1, 64, own=True,
+           "See docs/workers.md for what it means for other options", 1, 64, own=True,
            reload=RESTART),
     number("cluster_watchdog", 10, G,
            "Seconds within which a worker must show that it works; otherwise it is killed and started again. Only with "

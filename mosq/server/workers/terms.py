@@ -55,6 +55,4 @@ def of_worker(config: "Config", number: int) -> "Config":
 
 def not_shared() -> list[str]:
     """Return the warnings about what each worker still has for itself."""
-    return ["This version carries no messages between workers: a client receives only what clients of the same worker "
-            "publish. So `cluster_local` is for trials.",
-            "$SYS, `mosq ctl` and `mosq top` show the worker of the client that asks."]
+    return ["$SYS, `mosq ctl` and `mosq top` show the worker of the client that asks."]
