@@ -261,7 +261,7 @@ cdef class Engine:
 
     def link(self, int place, int out_fd, int in_fd):
         """Give the running engine two stream sockets to another worker: one to write to, one to read from. They belong to the engine. A second call
-        replaces the links of the first."""
+        replaces the links of the first. -1: the process of the other worker has ended."""
         cdef ControlRequest a
         memset(&a, 0, sizeof(a))
         a.kind = CONTROL_LINK
@@ -269,8 +269,9 @@ cdef class Engine:
         a.fd = out_fd
         a.cursor = <uint32_t>in_fd
         if self._request(&a) != 0:
-            os.close(out_fd)
-            os.close(in_fd)
+            for fd in (out_fd, in_fd):
+                if fd >= 0:
+                    os.close(fd)
             raise RuntimeError("the broker is not running")
 
     # ------------------------------------------------------------ running

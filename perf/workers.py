@@ -2,10 +2,10 @@
 
     python -m perf.workers [--messages 200000] [--pairs 100] [--rounds 3] [--qos 0] [--json FILE]
 
-The same pairs of a publisher and a subscriber load a broker with one process, and one with `cluster_local 2`. A keyed hash of
-the client id names the worker of a client, so about half of the pairs are across workers. CPU is that of all processes of the
-broker, the parent included, between the first connection and the last message, for each delivered message. The brokers take
-turns; the median of the rounds is printed.
+The same pairs of a publisher and a subscriber load a broker with one process, and one with `cluster_local 2`. A keyed
+hash of the client id names the worker of a client, so about half of the pairs are across workers. CPU is that of all
+processes of the broker, the parent included, between the first connection and the last message, for each delivered
+message. The brokers take turns; the median of the rounds is printed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def main() -> None:
     ratio = statistics.median(one for one, _ in found[2]) / statistics.median(one for one, _ in found[1])
     print(f"2 workers cost {ratio:.2f} times one")
     if wanted.json is not None:
-        wanted.json.write_text(json.dumps({"spec": spec, "durable": wanted.durable, "runs": found, "ratio": ratio}, indent=1))
+        figures = {"spec": spec, "durable": wanted.durable, "runs": found, "ratio": ratio}
+        wanted.json.write_text(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RE
          RECORD_RETAINED_FROM: "retained_from", RECORD_STREAMS: "streams", RECORD_CLIENT_WILL: "client_will",
          RECORD_CLIENT_WILL_GONE: "client_will_gone", RECORD_LINK_RUN: "link_run", RECORD_LINK_MARK: "link_mark",
          RECORD_LINK_IDENTITY: "link_identity", RECORD_LINK_IDENTITY_GONE: "link_identity_gone"}
-# the numbers of those, by name; what follows is a list
+# the numbers of the last four kinds, by name; a link_mark has any number of further ones
 LINK_FIELDS = {RECORD_LINK_RUN: ("log", "run"), RECORD_LINK_MARK: ("worker", "log", "run", "number"),
                RECORD_LINK_IDENTITY: ("worker", "log", "identity", "part"), RECORD_LINK_IDENTITY_GONE: ("log", "identity")}
 RECORD_PROBLEMS = {RECORD_SHORT: "ends before its last field", RECORD_LONG: "has bytes after its last field",

@@ -161,12 +161,16 @@ def path(found: "dict[str, Any]") -> str:
 
 def subscribers(found: "dict[str, Any]") -> str:
     """Return the number of subscribers, and the workers that have others."""
-    return ", ".join([str(int(found["subscribers"])), *(f"worker {int(one['worker'])}" for one in found.get("routes", ()))])
+    return ", ".join([str(int(found["subscribers"])), *workers(found)])
+
+
+def workers(found: "dict[str, Any]") -> list[str]:
+    """Return the names of the other workers that have subscribers."""
+    return [f"worker {int(one['worker'])}" for one in found.get("routes", ())]
 
 
 def group(found: "dict[str, Any]") -> str:
-    return f"{shown(found['name'])} ({shown(found['strategy'])}, {count(found['members'], 'member')}" + "".join(
-        f", worker {int(one['worker'])}" for one in found.get("routes", ())) + ")"
+    return f"{shown(found['name'])} ({shown(found['strategy'])}, {', '.join([count(found['members'], 'member'), *workers(found)])})"
 
 
 def cost(found: "dict[str, Any]") -> str:

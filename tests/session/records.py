@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS = range(1, 16)
 CLIENT_WILL, CLIENT_WILL_GONE = 16, 17
+LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE = range(18, 22)
 
 MESSAGE = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": b"a/b",
            "props": b"", "payload": b"hi"}
@@ -26,6 +27,12 @@ ROWS = [
         "04030201 02 3c000000 0807060504030201 00000000 0000 0100 75"),
     Row(SESSION, {"sno": 0, "connected": False, "expiry_s": 0, "ends_wall_ms": 0, "next": 0, "id": b"", "user": b""},
         "00000000 02 00000000 0000000000000000 00000000 0000 0000"),
+    Row(LINK_RUN, {"log": 0x0102030405060708, "run": 3}, "0807060504030201 0300000000000000"),
+    Row(LINK_MARK, {"worker": 1, "log": 9, "run": 3, "number": 5, "holes": [2, 4]},
+        "0100000000000000 0900000000000000 0300000000000000 0500000000000000 0200000000000000 0400000000000000"),
+    Row(LINK_IDENTITY, {"worker": 1, "log": 9, "identity": 7, "part": 0},
+        "0100000000000000 0900000000000000 0700000000000000 0000000000000000"),
+    Row(LINK_IDENTITY_GONE, {"log": 9, "identity": 7}, "0900000000000000 0700000000000000"),
     Row(SUB, {"sno": 2, "options": 0x2E, "sub_id": 9, "filter": b"$share/g/#"}, "02000000 2e 09000000" + b"$share/g/#".hex()),
     Row(UNSUB, {"sno": 2, "filter": b"+"}, "02000000 2b"),
     Row(END, {"sno": 3}, "03000000"),
@@ -149,6 +156,15 @@ WRONG = [
     (CLIENT_WILL, bytes.fromhex("00 00000000 0000 0000 0000 0100 0300 00000000 612f62"), VALUE),
     (CLIENT_WILL_GONE, b"", SHORT),
     (CLIENT_WILL_GONE, b"a" * 65536, LONG),
-    (18, b"", UNKNOWN),
+    (LINK_RUN, b"", SHORT),
+    (LINK_RUN, b"\0" * 24, LONG),
+    (LINK_MARK, b"\0" * 31, SHORT),
+    (LINK_MARK, b"\0" * 33, SHORT),
+    (LINK_MARK, b"\0" * 8 * 69, LONG),
+    (LINK_IDENTITY, b"\0" * 24, SHORT),
+    (LINK_IDENTITY_GONE, b"\0" * 24, LONG),
+    (INBOX, bytes.fromhex("01000000 0200 10"), VALUE),
+    (INBOX, bytes.fromhex("01000000 0200 04 00000000000000"), SHORT),
+    (22, b"", UNKNOWN),
     (255, b"abc", UNKNOWN),
 ]

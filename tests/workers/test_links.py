@@ -208,3 +208,15 @@ def test_retained_messages_are_the_same_at_all_workers(broker: Workers) -> None:
         receiver.close()
     for sender in senders:
         sender.close()
+
+
+def test_a_subscribe_does_not_wait_for_a_worker_that_has_ended() -> None:
+    with Workers(2, "max_keepalive 0\n") as broker:
+        subscriber = broker.connect(broker.id_on(1))
+        for _ in range(6):              # each end doubles the pause before the next start
+            before = broker.kill(2)
+            until(lambda before=before: broker.pids().get(2, before) != before)
+        broker.kill(2)
+        until(lambda: 2 not in broker.pids())
+        subscribe(subscriber, "alone")
+        assert 2 not in broker.pids()

@@ -19,7 +19,7 @@ from cext.broker.admin.sys_topics cimport (
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport TIMER_SYS
 from cext.broker.core.durable cimport TROUBLE_ERROR, TROUBLE_FULL
-from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.publication_state cimport Publication, SCOPE_LOCAL
 from cext.broker.core.stats cimport (
     Average, STATS_N, STAT_DISK_COMMITS, STAT_DISK_COMMITS_SECOND, STAT_DISK_MESSAGES_ELIDED,
     STAT_DISK_MESSAGES_ELIDED_PERCENT, STAT_DISK_MESSAGES_WRITTEN, STAT_DISK_TROUBLE, STREAM_GAUGES, SYS_LOADS_N, SYS_TOPICS_N,
@@ -63,7 +63,7 @@ cdef void sys_publish(Broker* b, const char* name, const char* text, int n) noex
     p.qos = 2
     p.retain = 1
     p.shaped = 1
-    p.local = b.links != NULL    # each worker has its own
+    p.scope = SCOPE_LOCAL if b.links != NULL else 0      # each worker has its own
     retain_store(b, &p)
     route(b, &p, NULL)
     publication_fini(b, &p)

@@ -10,7 +10,7 @@ from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.durable cimport Durable, changes_of, durable_of
 from cext.broker.core.link_state cimport BrokerLinks, links_of
-from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.publication_state cimport Publication, SCOPE_LOCAL
 from cext.broker.core.settings cimport DURABILITY_GROUP
 from cext.broker.core.stats cimport DROP_SESSION_ENDED
 from cext.broker.links.outward cimport EXPIRY_SECOND_MS, group_worker
@@ -39,7 +39,7 @@ cdef void publication_of_frame(Broker* b, const LinkFrame* f, Publication* p) no
     p.qos = f.flags & ARRIVAL_QOS
     p.retain = (f.flags & LINK_RETAIN) != 0
     p.shaped = f.payload.n < LEND_MIN_BYTES
-    p.local = 1
+    p.scope = SCOPE_LOCAL
     if f.flags & LINK_EXPIRES:
         p.expires_ms = b.reactor.now_ms + (<uint64_t>f.expiry * EXPIRY_SECOND_MS or 1)
 
@@ -70,7 +70,7 @@ cdef void group_again(void* broker, uint32_t slot, void* message, LinkSend* s, L
         link_send(&l.links, <uint32_t>to, message, s, waiter)
     elif to >= 0:
         publication_of(&p, <Message*>message)
-        p.local = 1
+        p.scope = SCOPE_LOCAL
         share_deliver(b, &p, g)
         publication_fini(b, &p)
         if waiter != NULL and b.durable != NULL and durable_of(b).level >= DURABILITY_GROUP:

@@ -11,7 +11,7 @@ from cext.base.view cimport View
 from cext.broker.arrivals.arrival cimport publication_of_frame
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.link_state cimport PeerLog, links_of
-from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.publication_state cimport Publication, SCOPE_COPY, SCOPE_LOCAL
 from cext.broker.links.retained cimport retained_owner
 from cext.broker.persist.publication cimport publication_fini
 from cext.broker.routing.retain cimport message_in, retain_store, retained_message, value_free
@@ -37,7 +37,8 @@ cdef void copy_arrived(void* broker, uint32_t slot, const LinkFrame* f, uint16_t
     cdef Publication p
     cdef Message* m
     publication_of_frame(b, f, &p)
-    p.retain = p.copied = 1
+    p.retain = 1
+    p.scope = SCOPE_LOCAL | SCOPE_COPY
     retain_store(b, &p)
     m = retained_message(b, f.text)
     if m != NULL:

@@ -1,6 +1,6 @@
 """Make acknowledgements wait for other workers. This module knows clients and waiters of the links. It does not know messages or packets.
 
-A waiter's context is a LinkWait with the handle of the client, which may end before: then the release finds nobody.
+A waiter's context is a LinkWait with the handle of the client, which may end before: then the release finds no client.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.slab cimport Slab, SlabItem
 from cext.broker.core.broker cimport Broker
 from cext.link.frame cimport LINK_WORKERS_MAX
-from cext.link.state cimport Links
+from cext.link.state cimport LinkWaiter, Links
 from cext.net.conn_state cimport Conn
 from cext.session.message cimport Message
 from cext.session.session cimport Session
@@ -62,9 +62,19 @@ ctypedef struct BrokerLinks:
     uint64_t found              # what a match has found: the workers, and the highest QoS of each
     uint8_t found_qos[LINK_WORKERS_MAX]
     Slab waits                  # LinkWait
+    uint64_t identity           # of the QoS 2 message that is routed now; 0: none yet
+    LinkWaiter* waiter          # what the publisher of the message that was routed last waits for; the publisher's handler takes it
     uint64_t stored_log         # of this worker, as the store had it at the start; 0: nothing was stored
     uint64_t stored_run
     StoredMark* stored          # by slot; NULL after the start
+
+
+# Take the waiter of the message that was routed last; NULL = no worker must acknowledge it.
+cdef inline LinkWaiter* waiter_take(Broker* b) noexcept nogil:
+    cdef LinkWaiter* w = (<BrokerLinks*>b.links).waiter if b.links != NULL else NULL
+    if w != NULL:
+        (<BrokerLinks*>b.links).waiter = NULL
+    return w
 
 
 cdef inline BrokerLinks* links_of(Broker* b) noexcept nogil:

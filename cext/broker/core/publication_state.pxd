@@ -9,6 +9,12 @@ ctypedef struct Shape:
     uint32_t n
     uint32_t pid_at
 
+cdef enum:
+    # which workers it is for; 0: all
+    SCOPE_LOCAL = 1                     # subscribers of this one only: it came from another worker, or is about this one
+    SCOPE_REMOTE = 2                    # other ones only: the subscribers of this one have it
+    SCOPE_COPY = 4                      # no subscriber: it is a copy of a retained message of another worker
+
 ctypedef struct Publication:
     # a message on its way through route and deliver
     View topic
@@ -25,14 +31,10 @@ ctypedef struct Publication:
     uint8_t dup                         # DUP of its PUBLISH; QoS 1
     uint8_t durability                  # 0: the general durability
     uint8_t journalled                  # 1: it is in its streams
-    uint8_t local                       # 1: for subscribers of this process only: it came from another worker, or is about this one
-    uint8_t remote                      # 1: for other workers only: the subscribers of this one have it
+    uint8_t scope                       # SCOPE_...
     uint8_t owner                       # worker that keeps the retained message of the topic, plus 1, if it is another one; 0: this one, or none
-    uint8_t copied                      # 1: a copy of a retained message of another worker
     uint8_t elsewhere                   # 1: a member of a shared group at another worker gets it
     uint16_t share                      # through a shared group: its place in the session's table, plus 1; see share.pyx
-    uint64_t identity                   # of a QoS 2 message of a worker; 0: none
-    void* waiter                        # LinkWaiter*: what its publisher waits for at other workers; NULL: nothing. Who publishes closes it
     View frame                          # frame as received, if it may be forwarded unchanged
     uint32_t frame_pid_at
     uint8_t frame_version

@@ -12,7 +12,7 @@ cdef enum:
 
 # Send p to the workers whose routes are in the match; if the match is only a part, to all. Groups for which a member at another worker was chosen leave
 # the match. Return 0 if a link has no room, which happens only with QoS 1 and 2 and `waits`; then nothing was sent. waits: the publisher waits for the
-# acknowledgements of the workers (p.waiter).
+# acknowledgements of the workers: waiter_take. A QoS 2 message has the identity BrokerLinks.identity.
 cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits) noexcept nogil
 cdef void expiry_put(Broker* b, uint64_t expires_ms, LinkFrame* f) noexcept nogil      # the time that is left, if the message expires
 # Return the worker that gets a message for a group, by the members online there; -1 = none of those not tried has a member. qos: highest QoS of its members.

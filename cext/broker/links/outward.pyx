@@ -27,7 +27,7 @@ from cext.link.frame cimport LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, 
 from cext.link.links cimport (
     link_choose, link_full, link_identity_new, link_send, link_send0, link_waiter_close, link_waiter_new,
 )
-from cext.link.state cimport LinkSend, LinkWaiter
+from cext.link.state cimport LinkSend
 from cext.session.message cimport message_bytes
 from cext.session.session cimport SESSION_ENDED, SESSION_PEER, Session
 from cext.topic.index cimport Entry, Group, LONG_FROM, List, group_read, list_entry, subscriber_entry
@@ -39,7 +39,7 @@ cdef enum:
     ONLINE_WEIGHT = 4           # of a member that is online, beside one that is not
 
 
-# ---------------------------------------------------------------- who gets it
+# ---------------------------------------------------------------- the workers that get it
 
 cdef inline void found_add(BrokerLinks* l, const Entry* e) noexcept nogil:
     cdef Session* s = <Session*>e.subscriber
@@ -104,18 +104,18 @@ cdef void numbered_send(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
     if publication_store(b, p) == NULL:
         dropped(b, p.source, DROP_MEMORY, p.topic)
         return
-    if waits and p.waiter == NULL:          # a message of the broker itself has its own, or none
-        p.waiter = link_waiter_new(&l.links, NULL)
+    if waits and l.waiter == NULL:          # a message of the broker itself has its own, or none
+        l.waiter = link_waiter_new(&l.links, NULL)
     memset(&s, 0, sizeof(s))
     s.flags = p.qos | (LINK_RETAIN if p.retain else 0)
     if group.n == 0:
         s.flags |= (LINK_PLAIN if l.found >> slot & 1 else 0) | (LINK_OWNER if p.owner == slot + 1 else 0)
     s.group = group
-    if group.n and p.identity:
+    if group.n and l.identity:
         s.part = <uint16_t>(hash_bytes(&l.links.key, group.p, group.n) | 1)      # the same in each run
     s.bytes = message_bytes(p.message)
-    s.identity = p.identity
-    if link_send(&l.links, slot, p.message, &s, <LinkWaiter*>p.waiter) != 0:
+    s.identity = l.identity
+    if link_send(&l.links, slot, p.message, &s, l.waiter) != 0:
         dropped(b, p.source, DROP_MEMORY, p.topic)
 
 
@@ -198,7 +198,7 @@ cdef bint group_leaves(Broker* b, Publication* p, Group* g, bint waits) noexcept
     cdef LinkFrame f
     cdef LinkSend s
     cdef uint8_t qos = 0
-    cdef int to = group_worker(b, g, p.topic, p.identity, 0, &qos)
+    cdef int to = group_worker(b, g, p.topic, l.identity, 0, &qos)
     if to < 0 or to == <int>l.links.self:
         return 0
     frame_of(b, p, &f)
@@ -221,20 +221,21 @@ cdef void found_all(BrokerLinks* l) noexcept nogil:
 cdef void identity_take(BrokerLinks* l, Publication* p) noexcept nogil:
     """Give an identity to a QoS 2 message of the broker itself, such as a will. It ends when all workers have acknowledged."""
     cdef LinkWait* k = <LinkWait*>slab_take(&l.waits)
-    p.identity = link_identity_new(&l.links)
-    p.waiter = link_waiter_new(&l.links, k)
-    if k == NULL or p.waiter == NULL:
+    l.identity = link_identity_new(&l.links)
+    l.waiter = link_waiter_new(&l.links, k)
+    if k == NULL or l.waiter == NULL:
         if k != NULL:
             slab_give(&l.waits, k)
         return                               # no memory: the identity stays open until the process ends
     k.kind = LINK_WAIT_ENDED
-    k.identity = p.identity
+    k.identity = l.identity
 
 
 cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
     cdef uint32_t i
     l.found = 0
+    l.waiter = NULL
     if part:
         found_all(l)
     else:
@@ -244,7 +245,7 @@ cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits)
         return 1
     if p.qos and waits and not has_room(b, p, m):
         return 0
-    if p.qos == 2 and p.identity == 0:
+    if p.qos == 2 and l.identity == 0:
         identity_take(l, p)
     if l.found or p.owner:
         send_plain(b, l, p, waits)
@@ -256,7 +257,8 @@ cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits)
             m.groups[i] = m.groups[m.n_groups]
         else:
             i += 1
-    if not waits and p.waiter != NULL:
-        link_waiter_close(&l.links, <LinkWaiter*>p.waiter)
-        p.waiter = NULL
+    if not waits and l.waiter != NULL:
+        link_waiter_close(&l.links, l.waiter)
+        l.waiter = NULL
+    l.identity = 0
     return 1

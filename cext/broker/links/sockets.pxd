@@ -4,7 +4,8 @@ from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.net.conn_state cimport Conn
 
-# Take two connected stream sockets to another worker, one for each direction, in place of those before. They belong to this room from now on.
+# Take two connected stream sockets to another worker, one for each direction, in place of those before. They belong to this room from now on. -1: its
+# process has ended, and the next one has not begun.
 cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept nogil
 # What the reactor reports about a connection with CONN_PEER.
 cdef size_t link_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil

@@ -4,7 +4,7 @@ not know what a frame means.
     input  -> link_accept (until HELLO), then link_read -> LinkOps
     LinkOps.send -> the output of a connection -> flushed at the end of the turn -> link_drained
 
-A socket that fails is noted and closed in links_turn, because a flush may report it while the links write. Who gave the sockets gives new ones.
+A socket that fails is noted and closed in links_turn, because a flush may report it while the links write. The parent gives new ones.
 Invariant: PeerLog.conns has a connection exactly as long as the links may use it.
 """
 
@@ -64,14 +64,16 @@ cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept
         if l.peers[slot].conns[way] != NULL:
             link_broken(&l.links, slot, way)
             socket_close(b, slot, way)
-    # the parent gives new sockets after the end of a process: of the one that is known now, if it is known
+    # the parent gives new sockets, or -1, after the end of a process: of the one that is known now, if it is known
     link_down(&l.links, slot, 0)
+    l.due = 1
+    if out_fd < 0:
+        return
     c = socket_take(b, slot, LINK_OUT, out_fd)
     if c != NULL:
         l.peers[slot].conns[LINK_OUT] = c
         link_connected(&l.links, slot)
     socket_take(b, NO_SLOT, LINK_IN, in_fd)       # HELLO reports the slot: socket_bind
-    l.due = 1
 
 
 cdef void socket_close(void* broker, uint32_t slot, int way) noexcept nogil:

@@ -21,11 +21,11 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport aliases_of, denial_logged, log_line, peer_line_wanted
 from cext.broker.core.client_state cimport AliasIn, CF_BRIDGE, CF_TRUSTED, Client
 from cext.broker.core.durable cimport changes_of, durable_refuses
-from cext.broker.core.link_state cimport links_of
+from cext.broker.core.link_state cimport links_of, waiter_take
 from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING, owned_view, pending_packet_free
-from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.publication_state cimport Publication, SCOPE_REMOTE
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.stats cimport (
     DROP_ACL_WRITE, DROP_DISK, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
@@ -74,6 +74,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef uint64_t changes
     cdef bint looped = 0, unwanted = 0   # came back through bridges; or no line of the bridge wants it: acknowledged and dropped
     cdef int allowed = BY_RULES
+    cdef LinkWaiter* waiter
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
         return publish_malformed(b, c, f.first, rc)
@@ -119,8 +120,9 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
             verdict = publish_accepted(b, c, &out)
         if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
             rc = RC_QUOTA_EXCEEDED               # 3.x has no code for it: end the connection, so that the client sends it again
-        if p.qos and out.waiter != NULL:
-            ack_when_linked(b, c, <LinkWaiter*>out.waiter, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message)
+        waiter = waiter_take(b) if p.qos else NULL
+        if waiter != NULL:
+            ack_when_linked(b, c, waiter, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message)
         elif p.qos and rc == 0:
             ack_when_committed(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
     if looped:
@@ -350,15 +352,18 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     if m != NULL:
         publication_of(&p, m)
         p.source = c.session
-        if b.links != NULL and h.identity == 0:
-            h.identity = link_identity_new(&links_of(b).links)       # a store of a broker that was alone has none
-        p.identity = h.identity
-        p.remote = (m.flags & MESSAGE_LOCAL_DONE) != 0
+        if b.links != NULL:
+            if h.identity == 0:
+                h.identity = link_identity_new(&links_of(b).links)       # a store of a broker that was alone has none
+            links_of(b).identity = h.identity
+        p.scope = SCOPE_REMOTE if m.flags & MESSAGE_LOCAL_DONE else 0
         p.durability = durability = durability_of(b, c, p.topic)
         if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
             verdict = publish_accepted(b, c, &p)
         journalled = p.journalled
-        waiter = <LinkWaiter*>p.waiter
+        if b.links != NULL:
+            links_of(b).identity = 0
+        waiter = waiter_take(b)
         publication_fini(b, &p)
         if verdict == RC_QUOTA_EXCEEDED:
             return RC_QUOTA_EXCEEDED

@@ -19,7 +19,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, TIMER_RETAINED
 from cext.broker.core.job_state cimport JOB_REPLAY, Job
 from cext.broker.core.jobs cimport job_add, job_free, job_new
-from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.publication_state cimport Publication, SCOPE_COPY, SCOPE_LOCAL
 from cext.broker.core.session_refs cimport session_client, session_replay, session_security
 from cext.broker.core.stats cimport DROP_MEMORY, DROP_RETAINED
 from cext.broker.links.retained cimport retained_announce, retained_owner
@@ -188,7 +188,7 @@ cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
     if old != NULL:
         persist_retained_end(b, message_in(old), 1)
         value_free(b, old)
-    if p.copied:
+    if p.scope & SCOPE_COPY:
         message_in(value).flags |= MESSAGE_COPY
     else:
         persist_retained(b, message_in(value))
@@ -197,12 +197,12 @@ cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
 
 
 cdef void retain_put(Broker* b, Publication* p) noexcept nogil:
-    if b.links != NULL and not p.local:
+    if b.links != NULL and not p.scope & SCOPE_LOCAL:
         p.owner = retained_owner(b, p.topic)
     if p.owner:
         return                   # its owner gets it with the message, and sends copies to all
     retain_store(b, p)
-    if b.links != NULL and not p.local and publication_store(b, p) != NULL:
+    if b.links != NULL and not p.scope & SCOPE_LOCAL and publication_store(b, p) != NULL:
         retained_announce(b, p.message)
 
 

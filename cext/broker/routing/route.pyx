@@ -22,7 +22,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.job_state cimport JOB_FANOUT, Job, MERGE_COLLECTS, MERGE_DELIVERS, MERGE_GATHERS, MERGE_NOT, MERGE_WANTED
 from cext.broker.core.jobs cimport job_add, job_new
-from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.publication_state cimport Publication, SCOPE_LOCAL, SCOPE_REMOTE
 from cext.broker.core.settings cimport SHARE_STREAM
 from cext.broker.core.turn cimport turn_fanout_max, turn_match_steps
 from cext.broker.links.outward cimport links_take
@@ -106,12 +106,12 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
 cdef uint32_t route_linked(Broker* b, Publication* p, Client* owner, int rc) noexcept nogil:
     """Route to other workers first, because one of them may have no room, then to the subscribers of this worker."""
     cdef uint32_t matched, i
-    if rc >= 0 and not p.local:
+    if rc >= 0 and not p.scope & SCOPE_LOCAL:
         for i in range(b.match.n_groups):
             if b.match.groups[i].strategy == 0:
                 group_init(b, b.match.groups[i])
         matched = 1 if links_take(b, p, &b.match, rc == MATCH_PART, owner != NULL) else ROUTE_REFUSED
-        if p.remote or matched == ROUTE_REFUSED:
+        if p.scope & SCOPE_REMOTE or matched == ROUTE_REFUSED:
             if rc == MATCH_PART:
                 match_leave(b.index, &b.match.place)
             return matched
@@ -147,7 +147,7 @@ cdef uint32_t route_match(Broker* b, Publication* p, Client* owner, int rc) noex
     matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF)
     for i in range(m.n_groups):
         matched += m.groups[i].strategy != SHARE_STREAM
-    if (part or is_long(b, m)) and not p.local and fanout_begin(b, p, m, part, owner):
+    if (part or is_long(b, m)) and not p.scope & SCOPE_LOCAL and fanout_begin(b, p, m, part, owner):
         return matched | part
     if part:
         total = 0                # these lists are not all, so copies cannot be merged
@@ -161,7 +161,7 @@ cdef uint32_t route_match(Broker* b, Publication* p, Client* owner, int rc) noex
 cdef inline void deliver_match(Broker* b, Publication* p, Match* m, uint64_t total) noexcept nogil:
     """Deliver to all lists and groups found. total: the subscribers in the lists; 0 = do not merge copies."""
     cdef uint32_t i
-    if not p.local:
+    if not p.scope & SCOPE_LOCAL:
         for i in range(m.n_groups):
             deliver_group(b, p, m.groups[i])
     if total and is_merged(b, m, total) and deliver_merged(b, p, m, total):

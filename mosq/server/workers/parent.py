@@ -318,6 +318,9 @@ class Parent:
         if ended is None:
             return
         self._clear_counts(slot)
+        for other in self.slots:        # nothing waits for it until there is another one
+            if other is not slot and other.ready and other.channel is not None:
+                other.channel.send({"do": "link", "peer": slot.place})
         if self._round is not None:
             self._round.lost(slot)
         if not starting:

@@ -59,9 +59,9 @@ class Worker:
 
     def _do(self, control: "Control", message: "Message", fds: list[int]) -> None:
         what = message.get("do")
-        if what == "link" and len(fds) == 2:
+        if what == "link" and len(fds) in (0, 2):
             try:
-                control.engine.link(message["peer"], *fds)
+                control.engine.link(message["peer"], *(fds or (-1, -1)))
             except RuntimeError:
                 pass                    # the loop ends
             return
