@@ -170,7 +170,8 @@ def workers(found: "dict[str, Any]") -> list[str]:
 
 
 def group(found: "dict[str, Any]") -> str:
-    return f"{shown(found['name'])} ({shown(found['strategy'])}, {', '.join([count(found['members'], 'member'), *workers(found)])})"
+    members = ", ".join([count(found["members"], "member"), *workers(found)])
+    return f"{shown(found['name'])} ({shown(found['strategy'])}, {members})"
 
 
 def cost(found: "dict[str, Any]") -> str:

@@ -27,12 +27,6 @@ ROWS = [
         "04030201 02 3c000000 0807060504030201 00000000 0000 0100 75"),
     Row(SESSION, {"sno": 0, "connected": False, "expiry_s": 0, "ends_wall_ms": 0, "next": 0, "id": b"", "user": b""},
         "00000000 02 00000000 0000000000000000 00000000 0000 0000"),
-    Row(LINK_RUN, {"log": 0x0102030405060708, "run": 3}, "0807060504030201 0300000000000000"),
-    Row(LINK_MARK, {"worker": 1, "log": 9, "run": 3, "number": 5, "holes": [2, 4]},
-        "0100000000000000 0900000000000000 0300000000000000 0500000000000000 0200000000000000 0400000000000000"),
-    Row(LINK_IDENTITY, {"worker": 1, "log": 9, "identity": 7, "part": 0},
-        "0100000000000000 0900000000000000 0700000000000000 0000000000000000"),
-    Row(LINK_IDENTITY_GONE, {"log": 9, "identity": 7}, "0900000000000000 0700000000000000"),
     Row(SUB, {"sno": 2, "options": 0x2E, "sub_id": 9, "filter": b"$share/g/#"}, "02000000 2e 09000000" + b"$share/g/#".hex()),
     Row(UNSUB, {"sno": 2, "filter": b"+"}, "02000000 2b"),
     Row(END, {"sno": 3}, "03000000"),
@@ -80,6 +74,12 @@ ROWS = [
     Row(SESSION, {"sno": 1, "connected": False, "expiry_s": 60, "ends_wall_ms": 0, "next": 0, "id": b"", "user": None, "security": 0xC000075B,
                   "last_pid": 65535},
         "01000000 30 3c000000 0000000000000000 00000000 0000 0000 5b0700c0 ffff"),
+    Row(LINK_RUN, {"log": 0x0102030405060708, "run": 3}, "0807060504030201 0300000000000000"),
+    Row(LINK_MARK, {"worker": 1, "log": 9, "run": 3, "number": 5, "holes": []},
+        "0100000000000000 0900000000000000 0300000000000000 0500000000000000"),
+    Row(LINK_IDENTITY, {"worker": 1, "log": 9, "identity": 7, "part": 0},
+        "0100000000000000 0900000000000000 0700000000000000 0000000000000000"),
+    Row(LINK_IDENTITY_GONE, {"log": 9, "identity": 7}, "0900000000000000 0700000000000000"),
 ]
 
 SHORT, LONG, FLAGS, VALUE, UNKNOWN = ("ends before", "after its last", "has flags", "impossible value", "of a kind")

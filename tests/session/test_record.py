@@ -48,6 +48,12 @@ def test_body(row: Row) -> None:
     assert record_decode(row.kind, row.body) == row.fields
 
 
+def test_a_mark_may_have_holes() -> None:
+    fields = {"worker": 1, "log": 9, "run": 3, "number": 5, "holes": [2, 4]}
+    body = record_encode(19, fields)
+    assert len(body) == 8 * 6 and record_decode(19, body) == fields
+
+
 @pytest.mark.parametrize(("kind", "body", "said"), WRONG)
 def test_invalid_bodies_are_refused(kind: int, body: bytes, said: str) -> None:
     assert said in (record_verdict(kind, body) or "right")

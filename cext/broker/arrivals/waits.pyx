@@ -10,10 +10,10 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport Durable, durable_of
-from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_ROUTED, LinkWait, links_of
+from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_ROUTED, LinkWait, links_of, waiter_take
 from cext.broker.core.pending_packet cimport pending_packet_resume
 from cext.broker.core.settings cimport DURABILITY_GROUP
-from cext.broker.persist.pending_acks cimport pending_ack_due, pending_ack_linked
+from cext.broker.persist.pending_acks cimport ack_when_committed, pending_ack_due, pending_ack_linked
 from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end
 from cext.broker.routing.session_release cimport session_release
 from cext.codec.frame cimport T_PUBCOMP
@@ -31,6 +31,15 @@ cdef LinkWait* wait_new(BrokerLinks* l, Client* c, int kind) noexcept nogil:
         k.client_index = c.slab.index
         k.client_generation = c.slab.generation
     return k
+
+
+cdef void ack_published(Broker* b, Client* c,          # parameters: an acknowledgement (three), what was recorded for it (three)
+                        int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m, uint8_t durability) noexcept nogil:
+    cdef LinkWaiter* w = waiter_take(b)
+    if w != NULL:
+        ack_when_linked(b, c, w, packet_type, pid, rc, changes, m)
+    else:
+        ack_when_committed(b, c, packet_type, pid, rc, changes, m, durability)
 
 
 cdef void ack_when_linked(Broker* b, Client* c, LinkWaiter* w, int packet_type, uint16_t pid, uint8_t rc, uint64_t changes,  # parameters: an acknowledgement (three), what it waits for (three)

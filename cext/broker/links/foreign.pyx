@@ -5,7 +5,7 @@ Each walk over subscribers passes a PeerLog over, because it is an ended session
 Cost: as of a subscription; the end of a snapshot walks over all routes of its worker.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint16_t, uint32_t
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker

@@ -196,7 +196,6 @@ cdef bint group_leaves(Broker* b, Publication* p, Group* g, bint waits) noexcept
     cdef BrokerLinks* l = links_of(b)
     cdef uint8_t text[GROUP_TEXT_BYTES]
     cdef LinkFrame f
-    cdef LinkSend s
     cdef uint8_t qos = 0
     cdef int to = group_worker(b, g, p.topic, l.identity, 0, &qos)
     if to < 0 or to == <int>l.links.self:

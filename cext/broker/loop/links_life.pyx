@@ -1,13 +1,12 @@
 """Give the links their actions, and begin and end them. This module connects the rooms; the actions are in foreign.pyx, sockets.pyx and arrival.pyx."""
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.slab cimport slab_fini, slab_init
-from cext.base.view cimport View
 from cext.broker.arrivals.arrival cimport arrival, group_again
 from cext.broker.arrivals.copies cimport copies_end, copies_walk, copy_arrived, walk_close
 from cext.broker.arrivals.waits cimport wait_released, waits_free

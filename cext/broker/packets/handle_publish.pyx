@@ -30,7 +30,7 @@ from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.stats cimport (
     DROP_ACL_WRITE, DROP_DISK, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
 )
-from cext.broker.arrivals.waits cimport ack_when_linked, ack_when_routed, routed_again
+from cext.broker.arrivals.waits cimport ack_published, ack_when_routed, routed_again
 from cext.broker.packets.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.packets.handle_control cimport control_handle, control_topic
 from cext.broker.persist.pending_acks cimport ack_after_all, ack_now, ack_when_committed
@@ -74,7 +74,6 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef uint64_t changes
     cdef bint looped = 0, unwanted = 0   # came back through bridges; or no line of the bridge wants it: acknowledged and dropped
     cdef int allowed = BY_RULES
-    cdef LinkWaiter* waiter
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
         return publish_malformed(b, c, f.first, rc)
@@ -120,11 +119,8 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
             verdict = publish_accepted(b, c, &out)
         if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
             rc = RC_QUOTA_EXCEEDED               # 3.x has no code for it: end the connection, so that the client sends it again
-        waiter = waiter_take(b) if p.qos else NULL
-        if waiter != NULL:
-            ack_when_linked(b, c, waiter, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message)
-        elif p.qos and rc == 0:
-            ack_when_committed(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
+        if p.qos and rc == 0:
+            ack_published(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
     if looped:
         dropped(b, c.session, DROP_LOOP, out.topic)
     publish_end(b, c, &out)
@@ -379,7 +375,7 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
         release_in_slices(b, c, pid, m, journalled)
     else:
         persist_inbound_end(b, c.session, pid)
-    ack_when_committed(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)
+    ack_published(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
     return 0
