@@ -1,13 +1,13 @@
 """Test API of the room of links: the codec of frames, and the memory of routes. The simulator is link_sim."""
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
-from cext.link.frame cimport LinkFrame, link_decode, link_error_text, link_head_put, link_head_size
-from cext.link.links cimport link_choose, link_start, links_fini, links_init
+from cext.link.frame cimport LF_ACK, LinkFrame, link_decode, link_error_text, link_head_put, link_head_size
+from cext.link.links cimport link_accept, link_choose, link_committed, link_read, link_start, link_turn, links_fini, links_init
 from cext.link.routes cimport route_count
-from cext.link.state cimport LinkLimits, LinkOps, Links
+from cext.link.state cimport LINK_IN, LINK_TAKEN, LinkLimits, LinkOps, Links
 
 
 cdef bytes bytes_of(View v):
@@ -83,3 +83,79 @@ def bytes_per_own_route(uint32_t n):
     assert x.memory.cells.used_bytes == 0
     links_fini(&x)
     return used / n - 20
+
+
+# ---------------------------------------------------------------- the receiving side alone
+
+cdef struct Heard:              # what a receiver has answered and delivered
+    uint64_t acked
+    uint64_t delivered
+    uint64_t batch
+
+
+cdef int64_t op_send(void* owner, uint32_t slot, int way, const uint8_t* head, uint32_t n, void* message, View payload) noexcept nogil:
+    cdef LinkFrame f
+    if link_decode(head, n, 1000000, &f) > 0 and f.type == LF_ACK:
+        (<Heard*>owner).acked = f.number
+    return 0
+
+
+cdef void op_bind(void* owner, uint32_t slot, void* connection) noexcept nogil:
+    pass
+
+
+cdef void op_close(void* owner, uint32_t slot, int way) noexcept nogil:
+    pass
+
+
+cdef int op_message(void* owner, uint32_t slot, const LinkFrame* f, uint64_t* batch) noexcept nogil:
+    (<Heard*>owner).delivered += 1
+    batch[0] = (<Heard*>owner).batch
+    return LINK_TAKEN
+
+
+cdef void op_end(void* owner, uint32_t slot, uint16_t generation) noexcept nogil:
+    pass
+
+
+cdef void op_forget(void* owner, uint32_t slot, uint64_t log, uint64_t identity) noexcept nogil:
+    pass
+
+
+def receive(list steps, uint64_t off=0):
+    """Run steps at a receiver, each ("accept" or "read", frame) or ("commit", batch); messages need batch 1. Return, for each step,
+    (error or "", highest ACK, messages delivered)."""
+    cdef Links x
+    cdef LinkOps ops
+    cdef LinkLimits limits
+    cdef HashKey key
+    cdef Heard heard
+    cdef uint32_t slot
+    cdef bytes data
+    cdef int64_t answer
+    memset(&ops, 0, sizeof(ops))
+    memset(&limits, 0, sizeof(limits))
+    memset(&heard, 0, sizeof(heard))
+    heard.batch = 1
+    limits.frame_max = limits.output_max = 1000000
+    ops.send, ops.bind, ops.close, ops.message, ops.routes_end, ops.forget, ops.ready = op_send, op_bind, op_close, op_message, op_end, op_forget, op_ready
+    hash_key_init(&key)
+    if links_init(&x, &ops, &heard, &limits, &key, 0, 2) != 0:
+        raise MemoryError
+    x.off = off
+    link_start(&x, 1, 1)
+    out = []
+    for what, value in steps:
+        answer = 0
+        if what == "commit":
+            link_committed(&x, value)
+        else:
+            data = encode(value)
+            if what == "accept":
+                answer = link_accept(&x, <const uint8_t*><char*>data, len(data), NULL, &slot)
+            else:
+                answer = link_read(&x, 1, LINK_IN, <const uint8_t*><char*>data, len(data))
+        link_turn(&x)
+        out.append((link_error_text(x.error).decode() if answer < 0 else "", heard.acked, heard.delivered))
+    links_fini(&x)
+    return out

@@ -1,0 +1,33 @@
+"""Test two rules of the receiving side alone, because random schedules reach their scenarios too seldom."""
+
+from __future__ import annotations
+
+from cext.testing import link_api
+from tests.link.rules import RULES
+from tests.link.test_frames import HELLO, MESSAGE, OPEN, PLAIN, SNAPSHOT_END
+
+
+def hello(run: int) -> tuple[str, link_api.Fields]:
+    return "accept", {"type": HELLO, "version": 1, "slot": 1, "workers": 2, "log": 5, "run": run}
+
+
+MESSAGE_1: tuple[str, link_api.Fields] = (
+    "read", {"type": MESSAGE, "flags": 2 | PLAIN, "number": 1, "identity": 77, "text": b"t"})
+AGAIN: list[tuple[str, link_api.Fields] | tuple[str, int]] = [
+    hello(1), MESSAGE_1, hello(2), ("read", {"type": OPEN, "identity": 77}), ("read", {"type": SNAPSHOT_END}), MESSAGE_1, ("commit", 1)]
+
+
+def test_a_copy_dropped_for_its_identity_waits_for_the_batch_of_the_first() -> None:
+    answers = link_api.receive(AGAIN)
+    assert [delivered for _, _, delivered in answers] == [0, 1, 1, 1, 1, 1, 1]
+    assert [acked for _, acked, _ in answers] == [0, 0, 0, 0, 0, 0, 1]
+
+
+def test_without_that_rule_it_is_acknowledged_before_the_commit() -> None:
+    assert [acked for _, acked, _ in link_api.receive(AGAIN, 1 << RULES["identity_batch"])][-2:] == [1, 1]
+
+
+def test_a_hello_of_an_older_run_is_refused() -> None:
+    steps: list[tuple[str, link_api.Fields] | tuple[str, int]] = [hello(2), hello(1)]
+    assert [error for error, _, _ in link_api.receive(steps)] == ["", "log or run"]
+    assert [error for error, _, _ in link_api.receive(steps, 1 << RULES["stale_run"])] == ["", ""]
