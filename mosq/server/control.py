@@ -468,7 +468,8 @@ class Control:
         if in_background is not None:
             in_background.ready()
         within_s = systemd.watchdog_s() if self.worker is None else self.config.cluster_watchdog
-        watchdog = systemd.Watchdog(self.engine, within_s, self._loop_answered) if within_s else None
+        answered = self._loop_answered if self.worker is None else self.worker.alive
+        watchdog = systemd.Watchdog(self.engine, within_s, answered) if within_s else None
         if self.worker is None:
             self.log.report(INFORMATION, f"mosq version {VERSION} running")
             systemd.notify("READY=1")
@@ -530,10 +531,7 @@ class Control:
                     return True
             if self.alive:
                 self.alive = False
-                if self.worker is None:
-                    systemd.notify("WATCHDOG=1")
-                else:
-                    self.worker.alive()
+                systemd.notify("WATCHDOG=1")
         return False
 
     def _loop_answered(self) -> None:

@@ -20,6 +20,7 @@ import signal
 import time
 
 from mosq.config.change import changes
+from mosq.config.check import check_workers
 from mosq.config.errors import ConfigError
 from mosq.config.options import RESTART
 from mosq.engine import close_sockets, counts_bytes, sockets_of
@@ -43,7 +44,7 @@ from mosq.server.workers.identity import name_process
 from mosq.server.workers.place import key_of
 from mosq.server.workers.round import Round
 from mosq.server.workers.slot import Slot
-from mosq.server.workers.terms import check_terms, not_shared, of_worker
+from mosq.server.workers.terms import not_shared, of_worker
 from mosq.server.workers.worker import Given, Worker
 from mosq.version import VERSION
 
@@ -94,7 +95,8 @@ class Parent:
         self.log = log_of(config, log_mask(config, quiet, verbose), threads=False)
         self.slots = [Slot(place) for place in range(config.cluster_local)]
         self._round: Round | None = None
-        self._again = False             # SIGHUP came during a round
+        self._rounds = 0                # since the start
+        self._again = False             # SIGHUP came during a round, or while a worker starts
         self._user: process.Account | None = None
         self._acting = process.Acting(None)
         self._sockets: list[list[_socket.socket]] = []
@@ -105,17 +107,14 @@ class Parent:
     # ---- start
 
     def prepare(self) -> None:
-        """Check the configuration and open the log. Raises CannotStartError."""
+        """Find the user and open the log. Raises CannotStartError."""
         try:
-            check_terms(self.config)
             self._user = process.find_account(self.config.user)
             process.set_umask()
             with process.Acting(self._user):
                 wrong = self.log.open()
             for text in wrong:
                 os.write(2, f"Error: {text}\n".encode("utf-8", "backslashreplace"))
-        except ConfigError as error:
-            raise CannotStartError(str(error), EXIT_CONFIG) from None
         except LookupError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except (OSError, ValueError) as error:
@@ -346,16 +345,17 @@ class Parent:
         return self._status == EXIT_OK
 
     def _reload(self) -> None:
-        if self._round is not None:
-            self._again = True
+        if self._round is not None or any(slot.pid and not slot.ready for slot in self.slots):
+            self._again = True          # a worker that starts now has the configuration of before
             return
+        self._again = False
         systemd.reloading()
         self.log.report(INFORMATION, "Reloading config.")
         try:
             with self.signals.reading:
                 config = reachable(self._load())
             config.cluster_local, wanted = self.config.cluster_local, config.cluster_local
-            check_terms(config)
+            check_workers(config)       # a file with another number may contain what this number does not allow
             if [*map(address_of, config.listeners)] != [*map(address_of, self.config.listeners)]:
                 raise ConfigError("With workers, a reload cannot add, remove or move a listener yet. Restart mosq.")
             if wanted != config.cluster_local:
@@ -366,11 +366,16 @@ class Parent:
             refuse(self.log, reason_of(error), 0)
             systemd.notify("READY=1")
             return
-        self._round = Round(config, self.slots, time.monotonic())
+        self._rounds += 1
+        self._round = Round(self._rounds, config, self.slots, time.monotonic())
 
     def _decide(self, now_s: float) -> None:
         current = self._round
-        if current is None or not current.over(now_s):
+        if current is None:
+            if self._again:
+                self._reload()
+            return
+        if not current.over(now_s):
             return
         self._round = None
         if current.error:
@@ -378,9 +383,6 @@ class Parent:
         else:
             self._apply(current.config)
         systemd.notify("READY=1")
-        if self._again:
-            self._again = False
-            self._reload()
 
     def _apply(self, config: "Config") -> None:
         old, self.config = self.config, config
