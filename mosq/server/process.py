@@ -226,11 +226,16 @@ def load_now(names: tuple[str, ...] = LOADED_LATER) -> None:
             pass                # an optional module, or one that cannot be read now: its first use reports the error
 
 
-def become(account: Account, files: "list[str] | tuple[()]" = ()) -> None:
-    """Give up root's rights for good and give the `files` to the new owner. Raises OSError if the system refuses. If
-    only root can read the Python installation, import now the modules that are otherwise imported later."""
+def load_for(account: Account) -> None:
+    """If only root can read the Python installation, import now the modules that are otherwise imported later."""
     if not _can_load(account):
         load_now()
+
+
+def become(account: Account, files: "list[str] | tuple[()]" = ()) -> None:
+    """Give up root's rights for good and give the `files` to the new owner, after `load_for`. Raises OSError if the
+    system refuses."""
+    load_for(account)
     for path in files:
         os.chown(path, account.uid, account.gid, follow_symlinks=False)  # other users may write in the folder
     os.setgroups(account.groups)

@@ -498,8 +498,8 @@ cdef int workers_start(Broker* b) noexcept nogil:
 
 
 cdef void worker_link(Broker* b, uint32_t place, int out_fd, int in_fd) noexcept nogil:
-    """The link protocol (docs/adr/0023-links-between-workers.md) begins here: a new pair of sockets means a new connection in both directions. Until
-    then the sockets are only kept."""
+    """The link protocol (docs/adr/0023-links-between-workers.md) begins here: new sockets mean a new connection in both directions, and no byte was sent
+    on them. As long as there is no protocol, the sockets are only kept."""
     cdef Workers* w = workers_of(b)
     if w.links[place].out_fd >= 0:
         c_close(w.links[place].out_fd)

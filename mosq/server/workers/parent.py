@@ -13,11 +13,13 @@ Rights: a parent that root has started acts as the broker's user, and keeps root
 worker uses: it must read again what the first one has read as root, such as keys, and then gives these rights up.
 """
 
+import _socket
 import gc
 import os
 import select
 import signal
 import time
+import traceback
 
 from mosq.config.change import changes
 from mosq.config.check import check_workers
@@ -50,7 +52,6 @@ from mosq.version import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket
     from collections.abc import Callable
 
     from mosq.config.model import Config
@@ -140,8 +141,6 @@ class Parent:
             raise CannotStartError(f"Error: {reason_of(error)}") from None
 
     def _shared(self, key: bytes) -> Given:
-        import _socket
-
         passages = []
         for _ in self.slots:
             one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
@@ -160,6 +159,7 @@ class Parent:
             self._pid_file = self.config.pid_file
         name_process(PARENT_NAME, arguments=False)
         if self._user is not None:
+            process.load_for(self._user)
             for listener in self.config.listeners:
                 if listener.path is not None:
                     os.chown(listener.path, self._user.uid, self._user.gid, follow_symlinks=False)
@@ -198,8 +198,6 @@ class Parent:
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else EXIT_CANNOT_START
         except BaseException:
-            import traceback
-
             os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
         finally:
             os._exit(status)
@@ -291,8 +289,6 @@ class Parent:
     def _link(self, slot: Slot) -> None:
         """Connect a worker with each of those that are ready: one stream socket for each direction. A worker that was
         started again gets new ones, and so do its peers."""
-        import _socket
-
         for other in self.slots:
             if not other.ready or other is slot or other.channel is None or slot.channel is None:
                 continue
