@@ -232,51 +232,13 @@ static struct mosquitto_opt *options_copied(const struct mosquitto_opt *options,
     return copy;
 }
 
-static int version_of(Plugin *p)
-{
-    static const int SUPPORTED[] = {5, 4, 3, 2};
-    int (*newer)(int, const int *), (*older)(void);
-    *(void **)&newer = dlsym(p->library, "mosquitto_plugin_version");
-    if(newer != NULL) return newer(4, SUPPORTED);
-    *(void **)&older = dlsym(p->library, "mosquitto_auth_plugin_version");
-    if(older != NULL) return older();
-    line_put(LEVEL_ERROR, "Error: Unable to load auth plugin function mosquitto_auth_plugin_version() or mosquitto_plugin_version().");
-    line_put(LEVEL_ERROR, "Load error: %s", dlerror());
-    return 0;
-}
-
-static int load_5(Plugin *p)
-{
-    int (*init)(Plugin *, void **, struct mosquitto_opt *, int);
-    int result;
-    *(void **)&init = dlsym(p->library, "mosquitto_plugin_init");
-    if(init == NULL){
-        line_put(LEVEL_ERROR, "Error: Unable to load plugin function mosquitto_plugin_init().");
-        line_put(LEVEL_ERROR, "Load error: %s", dlerror());
-        return ERR_UNKNOWN;
-    }
-    result = init(p, &p->userdata, p->options, p->n_options);
-    if(result) line_put(LEVEL_ERROR, "Error: Plugin returned %d when initialising.", result);
-    return result;
-}
-
 static int load(Plugin *p)
 {
     int result;
     line_put(LEVEL_INFO, "Loading plugin: %s", p->path);
-    p->library = dlopen(p->path, RTLD_NOW | RTLD_GLOBAL);
-    if(p->library == NULL){
-        line_put(LEVEL_ERROR, "Error: Unable to load plugin \"%s\".", p->path);
-        line_put(LEVEL_ERROR, "Load error: %s", dlerror());
-        return ERR_UNKNOWN;
-    }
-    p->version = version_of(p);
-    if(p->version == 0) return ERR_UNKNOWN;
-    if(p->version < 2 || p->version > 5){
-        line_put(LEVEL_ERROR, "Error: Unsupported auth plugin version (got %d, expected 5).", p->version);
-        return ERR_UNKNOWN;
-    }
-    result = p->version == 5 ? load_5(p) : version_load(p);
+    result = library_open(p);
+    if(result) return result;
+    result = version_load(p);
     if(result) return result;
     if(p->name != NULL && p->version_text != NULL) line_put(LEVEL_INFO, "Plugin %s version %s loaded.", p->name, p->version_text);
     else if(p->name != NULL) line_put(LEVEL_INFO, "Plugin %s loaded.", p->name);

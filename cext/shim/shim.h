@@ -181,7 +181,11 @@ typedef int (*Taker)(int event, const Stored *stored);
 
 bool restoring(void);           /* this thread is in the callback of a restore */
 
+/* ---- library.c */
+int library_open(Plugin *plugin);
+
 /* ---- versions.c: interface versions 2 to 4 in terms of 5 */
+int version_functions(Plugin *plugin);
 int version_load(Plugin *plugin);
 int version_cleanup(Plugin *plugin);
 

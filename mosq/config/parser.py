@@ -225,7 +225,8 @@ class Reader:
             if option.prefix:
                 raise ValueError(f"The '{keyword}' option requires plugin/global_plugin/plugin_load to be defined "
                                  "first. Expected such a line above it.")
-            raise ValueError(f"An {keyword} option exists in the config file without a plugin. Expected a line "
+            article = "An" if keyword[0] in "aeiou" else "A"
+            raise ValueError(f"{article} {keyword} option exists in the config file without a plugin. Expected a line "
                              "`plugin` above it.")
         if option.name == "listener":
             return

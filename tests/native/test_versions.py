@@ -74,17 +74,6 @@ def test_libraries_that_are_no_plugins(compiled, tmp_path, what, says):
     assert (status, says in output) == (13, True), output
 
 
-def test_other_files_and_other_architectures(compiled, tmp_path):
-    (tmp_path / "text.so").write_text("no library\n" * 100)
-    good = bytearray(compiled("odd", WHAT=2).read_bytes())
-    good[18:20] = b"\xf3\x00" if good[18] != 0xF3 else b"\x3e\x00"      # e_machine: RISC-V
-    (tmp_path / "other.so").write_bytes(good)
-    for name, says in (("text.so", "invalid ELF header"), ("other.so", "cannot open shared object"), ("missing.so", "No such file")):
-        status, output = start(tmp_path, f"plugin {tmp_path}/{name}\n")
-        assert status == 13 and f'Error: Unable to load plugin "{tmp_path}/{name}".' in output
-        assert says in output or "ELF" in output
-
-
 def test_the_status_of_a_failed_initialization_is_that_of_the_broker(compiled, tmp_path):
     status, output = start(tmp_path, f"plugin {compiled('events')}\nplugin_opt_fail 7\n")
     assert status == 7 and "Error: Plugin returned 7 when initialising." in output
@@ -148,12 +137,3 @@ def test_a_plugin_that_wants_no_more_ticks(compiled):
         logged(broker, ": tick")
         time.sleep(1.5)
         assert broker.log().count(": tick") == 1 and "Traceback" not in broker.log()
-
-
-def test_a_library_is_checked_without_a_start(compiled, tmp_path):
-    path = tmp_path / "mosq.conf"
-    for library, status, says in ((compiled("events"), 0, "Configuration file is OK."), (compiled("odd", WHAT=4), 3, "undefined symbol"),
-                                  (compiled("odd", WHAT=3), 3, "no plugin"), (tmp_path / "missing.so", 3, "No such file")):
-        path.write_text(f"listener 1883\nplugin {library}\n")
-        done = subprocess.run([*command(), "-c", str(path), "--test-config"], capture_output=True, text=True, timeout=60, check=False)
-        assert (done.returncode, says in done.stdout + done.stderr) == (status, True), done.stdout + done.stderr

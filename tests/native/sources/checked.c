@@ -1,0 +1,34 @@
+/* Plugins that do what a check must bear. WHAT: 1 prints in a constructor and in the function of its version, 2 crashes in that function,
+ * 3 ends the process in it, 4 never returns from it, 5 writes a file beside the library in its initialization, 6 needs a function that no
+ * library has. */
+#include "plugin.h"
+
+void not_linked(void);
+
+__attribute__((constructor)) static void begin(void)
+{
+    if(WHAT == 1) puts("printed by a constructor");
+}
+
+int mosquitto_plugin_version(int n, const int *supported)
+{
+    (void)n;
+    (void)supported;
+    if(WHAT == 1) puts("printed by the version");
+    if(WHAT == 2) raise(11);
+    if(WHAT == 3) exit(0);
+    while(WHAT == 4) pause();
+#if WHAT == 6
+    not_linked();
+#endif
+    return 5;
+}
+
+int mosquitto_plugin_init(Plugin *identifier, void **userdata, struct mosquitto_opt *options, int n)
+{
+    (void)identifier;
+    (void)userdata;
+    (void)n;
+    if(WHAT == 5) fclose(fopen(options[0].value, "w"));
+    return 0;
+}
