@@ -293,6 +293,14 @@ EXPORT uint32_t mosq_shim_events(Plugin *p) { return __atomic_load_n(&p->events,
 EXPORT const char *mosq_shim_name(Plugin *p) { return p->name; }
 EXPORT int mosq_shim_version(Plugin *p) { return p->version; }
 
+/* Returns whether a thread is in a call of the plugin. */
+EXPORT int mosq_shim_busy(Plugin *p)
+{
+    if(pthread_mutex_trylock(&p->lock) != 0) return 1;
+    pthread_mutex_unlock(&p->lock);
+    return 0;
+}
+
 /* Writes the control topics of a plugin, each with a line feed behind it, and returns their bytes. */
 EXPORT int mosq_shim_topics(Plugin *p, char *out, int room)
 {

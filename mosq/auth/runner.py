@@ -121,6 +121,8 @@ class Runner:
         stuck_s = self._pool.running_for(now)
         if stuck_s > timeout_s:
             self.failed("a call", f"no answer for {stuck_s:.0f} s")
+        if self.raw and (held_s := self.plugin.held_for(now)) > timeout_s:      # type: ignore[attr-defined]
+            self.failed("a call on the loop", f"no answer for {held_s:.0f} s, and all clients wait")
         if self.logins.take_late(lambda login: now > login.deadline):       # their memory is free, also if a call hangs
             self.failed("connect", "requests waited longer than auth_timeout")
         if "tick" in self.does and not self._ticking:

@@ -159,9 +159,9 @@ class Access:
 
         try:
             if self._acting is None:
-                return load_native(self, line, pool)
+                return load_native(self, line, pool, self._write_log)
             with self._acting():            # the C library changes the rights of all threads, also of the pool's
-                return load_native(self, line, pool)
+                return load_native(self, line, pool, self._write_log)
         finally:
             self._write_log()           # its lines come before the error
 

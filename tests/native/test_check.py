@@ -137,7 +137,7 @@ def test_a_check_imports_no_module_of_the_folder(compiled, tmp_path, monkeypatch
     assert check.unloadable_native(Plugin(str(compiled("checked", WHAT=0)), None, "global", Origin("mosq.conf", 1))) is None
 
 
-# ---- who is let in
+# ---- the report about logins
 
 def admitted(tmp_path, lines):
     """Return the line of the report about the listener, and the line about its clients that needs attention."""

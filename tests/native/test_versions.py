@@ -84,8 +84,9 @@ def test_a_crash_names_the_plugin_in_the_last_line(compiled, tmp_path):
     path = compiled("odd", WHAT=1)
     status, output = start(tmp_path, f"plugin {path}\nlog_dest file {tmp_path}/log\n")
     assert status < 0
-    last = (tmp_path / "log").read_text().splitlines()[-1]
+    *earlier, last = (tmp_path / "log").read_text().splitlines()
     assert f"Error: Plugin {path.name} crashed with signal 11 in init; the broker ends." in last and last in output
+    assert any(f"Loading plugin: {path}" in line for line in earlier)
 
 
 @pytest.mark.timing             # the same
@@ -95,6 +96,26 @@ def test_a_crash_in_a_callback(compiled, thread):
         opened(broker, 5).send(Connect("c", username="crash"))
         broker.process.wait(30)
         assert "crashed with signal 11 in basic-auth; the broker ends." in broker.log().splitlines()[-1]
+
+
+@pytest.mark.timing             # waits for auth_timeout
+@pytest.mark.parametrize(("thread", "how"), [("own", "a call: no answer for "), ("loop", "a call on the loop: no answer for ")])
+def test_a_callback_that_never_returns_is_reported(compiled, thread, how):
+    with Broker(config(compiled("odd", WHAT=11), "none", thread, more="auth_timeout 1\n")) as broker:
+        opened(broker, 5).send(Connect("c"))
+        logged(broker, f"Warning: Plugin odd-11.so failed in {how}")
+        broker.process.kill()           # a loop that stands still takes no SIGTERM
+
+
+@pytest.mark.timing             # waits for the warning
+def test_an_initialization_that_never_returns_is_reported(compiled, tmp_path):
+    path = tmp_path / "mosq.conf"
+    path.write_text(f"user root\nlistener 0 {tmp_path}/socket\nplugin {compiled('odd', WHAT=12)}\n")
+    with subprocess.Popen([*command(), "-c", str(path)], stderr=subprocess.PIPE, text=True) as broker:
+        lines = iter(broker.stderr.readline, "")
+        assert any(": Loading plugin: " in line for line in lines)
+        assert any("Warning: Plugin odd-12.so has not returned from its initialization; the broker waits." in line for line in lines)
+        broker.kill()
 
 
 @pytest.mark.timing             # the same

@@ -127,6 +127,7 @@ def open_shim() -> "Any":
     for name, result, arguments in (
             ("load", c_void_p, [c_char_p, c_char_p, POINTER(Option), c_int, c_int, POINTER(c_int)]),
             ("end", None, [c_void_p]), ("events", c_uint32, [c_void_p]), ("name", c_char_p, [c_void_p]),
+            ("busy", c_int, [c_void_p]), ("check", c_int, [c_char_p]),
             ("topics", c_int, [c_void_p, c_char_p, c_int]), ("call", c_int, [c_void_p, c_int, POINTER(Call)]),
             ("call_clear", None, [POINTER(Call)]), ("watch_crashes", None, [c_char_p]), ("location", None, [c_char_p]),
             ("action_take", POINTER(Action), []), ("action_free", None, [POINTER(Action)]), ("actions_lost", c_int, []),

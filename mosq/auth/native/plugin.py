@@ -10,7 +10,7 @@ import threading
 from time import monotonic
 
 from mosq.auth.native import calls
-from mosq.auth.native.host import Host, host
+from mosq.auth.native.host import PORTION, Host, host
 from mosq.auth.plugin import ALLOW, DEFER, DENY, DROP, Message, Plugin, allow_with, go_on
 from mosq.config.errors import ConfigError
 from mosq.log_types import WARNING
@@ -36,6 +36,8 @@ REFUSALS = frozenset((128, 131, 133, 134, 136, 137, 138, 140, 159))     # of BAS
 DELAYED = "delayed"                     # returned by `authenticate`: the plugin completes the login later
 IGNORED = "ignored"                     # by `authenticate` and `authorize`: the plugin counts as none
 TICK_S = 1.0
+LOOK_S = 0.02                           # between two looks at what an initialization has logged so far
+SLOW_S, REPEAT_S = 5.0, 60.0             # an initialization that takes this long is reported, and again after a pause
 
 
 class LoadError(ConfigError):
@@ -51,8 +53,8 @@ class NativePlugin(Plugin):
 
     raw = True
 
-    def __init__(self, line: "Line", pool: "Pool") -> None:
-        """Load the library in the plugin's own thread. Raises LoadError."""
+    def __init__(self, line: "Line", pool: "Pool", write_log: "Callable[[], None]") -> None:
+        """Load the library in the plugin's own thread; `write_log` writes the lines so far. Raises LoadError."""
         self.path, self.on_loop = line.path, line.on_loop
         self.shown = line.name or line.path.rpartition("/")[2]
         self._host: Host = host()
@@ -63,11 +65,12 @@ class NativePlugin(Plugin):
         self._closed = threading.Event()
         self._ticker: threading.Thread | None = None
         self._next_tick_s = 0.0
-        self._load(line)
+        self._free_at = monotonic()         # when the plugin was seen in no call
+        self._load(line, write_log)
         self._note_events()
         self.describe(line)
 
-    def _load(self, line: "Line") -> None:
+    def _load(self, line: "Line", write_log: "Callable[[], None]") -> None:
         done = threading.Event()
         array, n = calls.options_array(line.options)
 
@@ -81,7 +84,13 @@ class NativePlugin(Plugin):
 
         if not self._pool.put(load):
             raise LoadError(f"Unable to load plugin '{line.path}': no thread for it.", line.origin, 1)
-        done.wait()
+        slow_at = monotonic() + SLOW_S
+        while not done.wait(LOOK_S):        # a crash, or a call that never returns, leaves the lines of before
+            self._host.take(PORTION)
+            if monotonic() > slow_at:
+                slow_at += REPEAT_S
+                self.warn(f"Warning: Plugin {self.shown} has not returned from its initialization; the broker waits.")
+            write_log()
         self._host.take()
         if not self._plugin:
             raise LoadError(f"Unable to load plugin '{line.path}': its library cannot be loaded, or its initialization "
@@ -126,6 +135,12 @@ class NativePlugin(Plugin):
     def address(self) -> int:
         """The address of the plugin in the shim."""
         return self._plugin or 0
+
+    def held_for(self, now: float) -> float:
+        """Return for how many seconds the plugin has been in a call at each look, if the loop may wait for it."""
+        if not self.on_loop or not self._shim.mosq_shim_busy(self._plugin):
+            self._free_at = now
+        return now - self._free_at
 
     # ------------------------------------------------------------ calls
 

@@ -133,10 +133,10 @@ def _by_the_broker(needs: list[str], has_password: bool, is_open: bool, is_named
 
 
 def _native_names(config: Config, listener: Listener) -> str:
-    """Return the native plugins of a listener, for the report; "": none. Only their initialization decides whether they
-    are asked about logins."""
+    """Return the native plugins of a listener that may be asked about logins, for the report; "": none. Only their
+    initialization decides whether they are."""
     names = [plugin.name or os.path.basename(plugin.path) for plugin in config.plugins_of(listener)
-             if plugin.kind == NATIVE]
+             if plugin.kind == NATIVE and PERSIST_SQLITE not in plugin.path.replace("_", "-")]
     return f"the plugin {' or '.join(names)}" if names else ""
 
 
