@@ -88,6 +88,7 @@ EXPORT void mosq_shim_watch_crashes(const char *log_file)
     snprintf(crash_log, sizeof(crash_log), "%s", log_file == NULL ? "" : log_file);
     if(watching) return;
     watching = true;
+    setvbuf(stdout, NULL, _IOLBF, 0);   /* lines that a plugin prints come at once, and are there before a crash */
     memset(&action, 0, sizeof(action));
     action.sa_handler = on_crash;
     action.sa_flags = SA_ONSTACK;

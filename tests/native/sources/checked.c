@@ -1,6 +1,6 @@
 /* Plugins that do what a check must bear. WHAT: 1 prints in a constructor and in the function of its version, 2 crashes in that function,
  * 3 ends the process in it, 4 never returns from it, 5 writes a file beside the library in its initialization, 6 needs a function that no
- * library has. */
+ * library has. With the options `login` and `access`, it answers with these numbers. */
 #include "plugin.h"
 
 void not_linked(void);
@@ -24,11 +24,20 @@ int mosquitto_plugin_version(int n, const int *supported)
     return 5;
 }
 
+static int answer(int event, void *data, void *userdata)
+{
+    (void)event;
+    (void)data;
+    return atoi(userdata);
+}
+
 int mosquitto_plugin_init(Plugin *identifier, void **userdata, struct mosquitto_opt *options, int n)
 {
-    (void)identifier;
     (void)userdata;
-    (void)n;
     if(WHAT == 5) fclose(fopen(options[0].value, "w"));
+    for(int i = 0; i < n; i++){
+        if(strcmp(options[i].key, "login") == 0) mosquitto_callback_register(identifier, EVENT_BASIC_AUTH, answer, NULL, options[i].value);
+        if(strcmp(options[i].key, "access") == 0) mosquitto_callback_register(identifier, EVENT_ACL_CHECK, answer, NULL, options[i].value);
+    }
     return 0;
 }
