@@ -166,3 +166,8 @@ def test_doctor_warns_of_allow_anonymous_beside_a_plugin(compiled, tmp_path):
     assert done.returncode == 1
     assert "has allow_anonymous true: only the plugin checked-0.so can refuse clients that reach this machine" in done.stdout
     assert "lets in all clients" not in done.stdout
+
+
+def test_doctor_reports_a_thread_that_has_no_effect(tmp_path):
+    lines = "plugin sparkplug-aware\nplugin_thread loop\n"
+    assert "plugin_thread has no effect on plugin sparkplug-aware, which is not in C" in admitted(tmp_path, lines)[1]

@@ -75,7 +75,7 @@ DEFER, IGNORE = "17", "32"
     (None, False, (0, 0, 0, 0), 0), (DEFER, False, (0x87, 0x87, 0x87, 0), 0x87), (IGNORE, False, (0, 0, 0, 0), 0),
     *((answer, True, (0, 0x87, 0x87, 0), 0x87) for answer in (None, DEFER, IGNORE)),
 ])
-def test_who_decides(compiled, folder, thread, answer, with_files, logins, closed):
+def test_the_table_of_decisions_is_true(compiled, folder, thread, answer, with_files, logins, closed):
     """`logins`: a good, a bad and an unknown user, and a client without a name; `closed`: a topic for which the file has no rule."""
     (folder / "passwords").write_text(f"bob:{new_hash(PBKDF2, b'secret')}\n")
     (folder / "rules").write_text("topic readwrite open\n")
@@ -105,11 +105,11 @@ def test_printed_lines_come_at_once(compiled, tmp_path):
     path = tmp_path / "mosq.conf"
     path.write_text(f"user root\nlistener 0 {tmp_path}/socket\nplugin {compiled('checked', WHAT=1)}\n")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    with subprocess.Popen([sys.executable, "-m", "mosq", "-c", str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    with subprocess.Popen([sys.executable, "-m", "mosq", "-c", str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                           cwd=ROOT, env=environment) as broker:
         limit = threading.Timer(30, broker.kill)
         limit.start()
-        assert broker.stdout.readline() == "printed by a constructor\n"
+        assert broker.stdout.readline() == b"printed by a constructor\n"
         assert broker.poll() is None
         limit.cancel()
         broker.kill()

@@ -50,8 +50,8 @@ def unloadable_native(line: "Line", account: "Account | None" = None) -> str | N
     command = [sys.executable, "-P", "-m", "mosq.auth.native.check", line.path, *rights]
     path = os.pathsep.join(one for one in sys.path if one)
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WITHIN_S,
-                              check=False, env={**os.environ, "PYTHONPATH": path})
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              text=True, timeout=WITHIN_S, check=False, env={**os.environ, "PYTHONPATH": path})
     except subprocess.TimeoutExpired:
         return (f"Unable to load plugin '{line.path}': its library, or its function that returns the version, does not "
                 f"return within {WITHIN_S} s. Expected a plugin that waits in its initialization, if at all.")

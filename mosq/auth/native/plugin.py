@@ -37,7 +37,8 @@ DELAYED = "delayed"                     # returned by `authenticate`: the plugin
 IGNORED = "ignored"                     # by `authenticate` and `authorize`: the plugin counts as none
 TICK_S = 1.0
 LOOK_S = 0.02                           # between two looks at what an initialization has logged so far
-SLOW_S, REPEAT_S = 5.0, 60.0             # an initialization that takes this long is reported, and again after a pause
+LOOKS_WITHIN_S = 3.0                    # two looks that are further apart are not about one call
+SLOW_S, REPEAT_S = 5.0, 60.0            # an initialization that takes this long is reported, and again after a pause
 
 
 class LoadError(ConfigError):
@@ -65,7 +66,7 @@ class NativePlugin(Plugin):
         self._closed = threading.Event()
         self._ticker: threading.Thread | None = None
         self._next_tick_s = 0.0
-        self._free_at = monotonic()         # when the plugin was seen in no call
+        self._free_at = self._looked_at = monotonic()       # when the plugin was seen in no call, and the last look
         self._load(line, write_log)
         self._note_events()
         self.describe(line)
@@ -138,8 +139,10 @@ class NativePlugin(Plugin):
 
     def held_for(self, now: float) -> float:
         """Return for how many seconds the plugin has been in a call at each look, if the loop may wait for it."""
-        if not self.on_loop or not self._shim.mosq_shim_busy(self._plugin):
+        busy = self.on_loop and self._shim.mosq_shim_busy(self._plugin)
+        if not busy or now > self._looked_at + LOOKS_WITHIN_S:
             self._free_at = now
+        self._looked_at = now
         return now - self._free_at
 
     # ------------------------------------------------------------ calls

@@ -175,6 +175,9 @@ def _ignored(config: Config) -> list[Finding]:
 def _plugins(config: Config) -> list[Finding]:
     found, account = [], broker_account(config)
     for plugin in all_plugins(config):
+        if plugin.on_loop and plugin.kind != NATIVE:
+            found.append(Finding(ATTENTION, f"plugin_thread has no effect on plugin {plugin.path}, which is not in C",
+                                 plugin.origin, "Remove the line."))
         why = unloadable(plugin) or unloadable_native(plugin, account)
         if why is not None:
             text, expected, advice = why.partition(". Expected ")

@@ -7,7 +7,7 @@ void not_linked(void);
 
 __attribute__((constructor)) static void begin(void)
 {
-    if(WHAT == 1) puts("printed by a constructor");
+    if(WHAT == 1) printf("printed by a constructor\n\377");
 }
 
 int mosquitto_plugin_version(int n, const int *supported)
