@@ -552,6 +552,8 @@ EXPORT void mosquitto_complete_basic_auth(const char *id, int result)
         action->connection = one->connection;
         action->login = one->login;
         action->level = result;
+        action->text = one->username == NULL ? NULL : strdup(one->username);
+        action->client_id = one->address == NULL ? NULL : strdup(one->address);
     }
     pthread_mutex_unlock(&lock);
     if(one != NULL) action_put(action);

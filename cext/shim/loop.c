@@ -21,6 +21,8 @@ typedef struct Answer {
 } Answer;
 
 enum { ASK_CONNECT = 1, ASK_AUTH = 2, ASK_ACL = 3, ASK_MESSAGE_IN = 4, ASK_MESSAGE_OUT = 5, ASK_EVENT = 6 };
+enum { NO_PAUSES, REPORT_OUTCOMES, ASK_PAUSES };                /* mosq_shim_pauses */
+enum { WAITS = 1, WAITS_FOR_PAUSE = 2, NO_PAUSE = 3 };          /* `waits`: NATIVE_WAITS ... */
 enum { CODE_CONTINUE = 0x18, CODE_NOT_AUTHORIZED = 0x87, CODE_SERVER_BUSY = 0x89, END_SILENTLY = -2, NOT_CHECKED = -3, OFFLINE_BIT = 32, TEXTS = 6 };
 
 EXPORT int mosq_shim_layout(int what)
@@ -112,6 +114,14 @@ static Answer *login_answer(const Head *head, const Call *call, bool extended)
     return answer_new(head, ASK_CONNECT, refusal(call->result), NULL, NULL, 0, NULL, 0);
 }
 
+static bool realm_wants(Realm *realm, int event)
+{
+    for(int i = 0; i < realm->n; i++){
+        if(plugin_wants(realm->plugins[i], event)) return true;
+    }
+    return false;
+}
+
 /* Asks the plugins about a login, or about a step of an exchange of AUTH packets. Returns NULL if none has decided, or if one `waits`. */
 static Answer *ask_each(Realm *realm, const Head *head, int event, Call *call, int *waits)
 {
@@ -121,7 +131,7 @@ static Answer *ask_each(Realm *realm, const Head *head, int event, Call *call, i
         if(!plugin_wants(realm->plugins[i], event)) continue;
         plugin_call(realm->plugins[i], event, call);
         if(undecided(call->result) || (extended && call->result == ERR_NOT_SUPPORTED)) deferred = deferred || call->result != ERR_PLUGIN_IGNORE;
-        else if(call->result == ERR_AUTH_DELAYED && !extended) *waits = 1;
+        else if(call->result == ERR_AUTH_DELAYED && !extended) *waits = WAITS;
         else answer = login_answer(head, call, extended);
         call_clear(call);
     }
@@ -131,6 +141,23 @@ static Answer *ask_each(Realm *realm, const Head *head, int event, Call *call, i
 
 /* ---------------------------------------------------------------- kinds of requests */
 
+static int pauses;
+
+/* Sets whether outcomes of logins are reported, and whether the control plane is asked about a pause before each login. */
+EXPORT void mosq_shim_pauses(int mode) { __atomic_store_n(&pauses, mode, __ATOMIC_RELAXED); }
+
+/* Reports that a plugin has allowed or refused a login: failures cause pauses (mosq/auth/backoff.py). */
+static void outcome_put(const char *username, const char *address, bool good)
+{
+    Action *action = action_new(DO_OUTCOME);
+    if(action == NULL) return;
+    action->level = good;
+    action->text = strdup(username);
+    action->client_id = strdup(address == NULL ? "" : address);
+    if(action->text != NULL && action->client_id != NULL) action_put(action);
+    else mosq_shim_action_free(action);
+}
+
 static Answer *ask_login(Realm *realm, const Head *head, const View *fields, int *waits)
 {
     Call call;
@@ -138,6 +165,12 @@ static Answer *ask_login(Realm *realm, const Head *head, const View *fields, int
     Answer *answer;
     bool extended = fields[4].p != NULL;
     View data = extended ? fields[5] : fields[2], named[6] = {fields[0], fields[1], fields[3], fields[4], fields[8], data};
+    int mode = extended || fields[1].p == NULL ? NO_PAUSES : __atomic_load_n(&pauses, __ATOMIC_RELAXED);
+    if(mode == ASK_PAUSES && *waits != NO_PAUSE && realm_wants(realm, EVENT_BASIC_AUTH)){
+        *waits = WAITS_FOR_PAUSE;
+        return NULL;
+    }
+    *waits = 0;
     memset(&call, 0, sizeof(call));
     if(!texts_take(&texts, named, 6)) return &without_memory;
     call.client_id = texts.text[0];
@@ -150,6 +183,7 @@ static Answer *ask_login(Realm *realm, const Head *head, const View *fields, int
     facts_take(&call, head, fields, 9);
     call.login = head->handle;
     answer = ask_each(realm, head, extended ? EVENT_EXT_AUTH_START : EVENT_BASIC_AUTH, &call, waits);
+    if(mode != NO_PAUSES && answer != NULL && answer != &without_memory && answer->verdict != NOT_CHECKED) outcome_put(call.username, call.address, answer->verdict == 0);
     texts_wipe(&texts);
     return answer;
 }
@@ -359,11 +393,11 @@ static Answer *refused(const Head *head, int *waits)
 {
     bool login = head->kind == ASK_CONNECT || head->kind == ASK_AUTH;
     Answer *answer = answer_new(head, login ? ASK_CONNECT : head->kind, login ? CODE_SERVER_BUSY : 0, NULL, NULL, 0, NULL, 0);
-    *waits = answer == &without_memory;
+    *waits = answer == &without_memory ? WAITS : 0;
     return *waits ? NULL : answer;
 }
 
-/* Asks the plugins of a realm. Returns an answer, which the caller frees with free(); NULL: none. `waits`: it comes later. */
+/* Asks the plugins of a realm. Returns an answer, which the caller frees with free(); NULL: none. `waits`: see native_ask_fn. */
 EXPORT Answer *mosq_shim_ask(Realm *realm, const Head *head, const View *fields, int *waits)
 {
     static Seldom seldom;

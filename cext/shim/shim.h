@@ -193,17 +193,17 @@ int version_load(Plugin *plugin);
 int version_cleanup(Plugin *plugin);
 
 /* ---- actions.c: what plugins ask of the broker */
-enum { DO_LOG = 1, DO_PUBLISH, DO_KICK_ID, DO_KICK_USER, DO_COMPLETE };
+enum { DO_LOG = 1, DO_PUBLISH, DO_KICK_ID, DO_KICK_USER, DO_COMPLETE, DO_OUTCOME };
 
 typedef struct Action {
     struct Action *next;
     int kind;
-    int level;                  /* of a line; the result of a login; with the will or not */
+    int level;                  /* of a line; the result of a login; with the will or not; a login succeeded */
     int qos, retain;
     uint64_t connection;
     uint64_t login;             /* handle of a login that was asked about on the loop; 0: none */
     char *text;                 /* line, topic, client id or user name; NULL: none */
-    char *client_id;            /* publish: only to this client */
+    char *client_id;            /* publish: only to this client; of a login: its address */
     uint8_t *data;
     uint32_t data_n;
     uint8_t *properties;

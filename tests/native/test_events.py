@@ -100,6 +100,29 @@ def test_a_second_login_with_the_id_of_one_that_waits_is_refused(compiled, threa
             first.sock.recv(1)
 
 
+@pytest.mark.parametrize("user", ("pw", "late-no"))
+def test_refused_logins_cause_pauses(compiled, thread, user):
+    with Broker(config(compiled("events"), "basic,tick", thread, "password_file {dir}/passwd\n"), {"passwd": ""}) as broker:
+        connected(broker, "first", "ann").close()
+        codes = [refused(broker, user, password=b"wrong")]
+        while codes[-1] != 0x9F and len(codes) < 20:        # the pause doubles with each failure
+            codes.append(refused(broker, user, password=b"wrong"))
+        assert set(codes) == {0x87, 0x9F} and len(codes) > 3
+        connected(broker, "other", "ann").close()
+        connected(broker, "third").close()
+        assert refused(broker, "defer") == 0x87
+
+
+def test_a_login_waits_for_the_end_of_its_pause(compiled, thread):
+    with Broker(config(compiled("events"), "basic", thread)) as broker:
+        for _ in range(3):
+            refused(broker, "pw", password=b"wrong")
+        give_up = time.monotonic() + WAIT_S
+        while refused(broker, "pw", password=b"a\0b"):
+            assert time.monotonic() < give_up
+        connected(broker, "pw", "pw", b"a\0b").close()
+
+
 def test_a_deferred_login_continues_with_the_password_file(compiled, thread, tmp_path):
     from mosq.auth.hashes import PBKDF2, new_hash
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
                     client_id: str | None) -> None: ...
         def kick_client(self, client_id: str | None) -> None: ...
         def kick_user(self, username: str | None) -> None: ...
-        def complete(self, connection: int, login: int, result: int) -> None: ...
+        def complete(self, connection: int, login: int, result: int, address: str, user: str | None) -> None: ...
+        def note(self, address: str, user: str, good: bool) -> None: ...
 
 LEVELS = {1: INFORMATION, 2: NOTICE, 4: WARNING, 8: ERROR, 16: DEBUG}
 PORTION, PAUSE_S = 256, 0.001    # of requests that the thread takes at once; before the next ones
@@ -69,19 +70,21 @@ class Host:
         if sink is None:
             return
         text = None if action.text is None else action.text.decode("utf-8", "replace")
+        other = None if action.client_id is None else action.client_id.decode("utf-8", "replace")
         try:
             if action.kind == calls.DO_LOG:
                 sink.log(LEVELS.get(action.level, INFORMATION), text or "")
             elif action.kind == calls.DO_PUBLISH:
-                only = None if action.client_id is None else action.client_id.decode("utf-8", "replace")
                 sink.publish(text or "", action.given_data(), action.qos, bool(action.retain),
-                             action.given_properties(), only)
+                             action.given_properties(), other)
             elif action.kind == calls.DO_KICK_ID:
                 sink.kick_client(text)
             elif action.kind == calls.DO_KICK_USER:
                 sink.kick_user(text)
             elif action.kind == calls.DO_COMPLETE:
-                sink.complete(action.connection, action.login, action.level)
+                sink.complete(action.connection, action.login, action.level, other or "", text)
+            elif action.kind == calls.DO_OUTCOME:
+                sink.note(other or "", text or "", bool(action.level))
         except Exception as error:
             sink.log(WARNING, f"Warning: A request of a native plugin failed: {type(error).__name__}.")
 
