@@ -266,6 +266,7 @@ struct mosquitto *client_pin(const Call *call, int event)
 {
     uint64_t connection = call->facts.connection;
     struct mosquitto *client = NULL, **slot;
+    thread_watch();
     pthread_mutex_lock(&lock);
     if(n_clients >= n_buckets) grow();
     if(n_buckets == 0){
@@ -429,11 +430,12 @@ static bool in_login(void) { return is_login(within_event()); }
 
 EXPORT int mosquitto_set_username(struct mosquitto *client, const char *username)
 {
+    static Seldom seldom;
     bool done;
     if(client == NULL) return ERR_INVAL;
     if(username != NULL && mosquitto_validate_utf8(username, (int)strlen(username)) != 0) return ERR_MALFORMED_UTF8;
     if(!in_login()){
-        line_put(LEVEL_WARNING, "Warning: mosquitto_set_username works only while a client logs in.");
+        line_seldom(&seldom, LEVEL_WARNING, "Warning: mosquitto_set_username works only while a client logs in");
         return ERR_NOT_SUPPORTED;
     }
     pthread_mutex_lock(&lock);
@@ -445,6 +447,7 @@ EXPORT int mosquitto_set_username(struct mosquitto *client, const char *username
 
 EXPORT int mosquitto_set_clientid(struct mosquitto *client, const char *id)
 {
+    static Seldom seldom;
     int result = ERR_NOT_SUPPORTED;
     bool listed;
     if(client == NULL || id == NULL || id[0] == 0) return ERR_INVAL;
@@ -460,7 +463,7 @@ EXPORT int mosquitto_set_clientid(struct mosquitto *client, const char *id)
     pthread_mutex_unlock(&lock);
     if(result != ERR_NOT_SUPPORTED) return result;
     if(mosquitto_client(id) != NULL) return ERR_ALREADY_EXISTS;
-    line_put(LEVEL_WARNING, "Warning: mosquitto_set_clientid works only while a client logs in.");
+    line_seldom(&seldom, LEVEL_WARNING, "Warning: mosquitto_set_clientid works only while a client logs in");
     return result;
 }
 

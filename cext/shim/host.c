@@ -95,6 +95,23 @@ static void on_exit_called(void)
     _exit(EXIT_FAILURE);
 }
 
+static pthread_key_t end_key;
+static bool end_key_made;
+
+static void on_thread_end(void *unused)
+{
+    (void)unused;
+    if(within.plugin == NULL || getpid() != broker) return;
+    last_line(" called pthread_exit()", 0);
+    _exit(EXIT_FAILURE);
+}
+
+void thread_watch(void)
+{
+    static __thread bool watched;
+    if(!watched && end_key_made) watched = pthread_setspecific(end_key, &end_key) == 0;
+}
+
 EXPORT void mosq_shim_watch_crashes(const char *log_file)
 {
     static bool watching;
@@ -106,6 +123,7 @@ EXPORT void mosq_shim_watch_crashes(const char *log_file)
     action.sa_handler = on_crash;
     action.sa_flags = SA_ONSTACK;
     broker = getpid();
+    end_key_made = pthread_key_create(&end_key, on_thread_end) == 0;
     atexit(on_exit_called);
     at_quick_exit(on_exit_called);
     for(size_t i = 0; i < sizeof(CRASHES) / sizeof(CRASHES[0]); i++) sigaction(CRASHES[i], &action, &before[CRASHES[i]]);
@@ -129,10 +147,10 @@ static bool same_topic(const Registered *one, const char *topic)
     return one->topic == NULL || topic == NULL || strcmp(one->topic, topic) == 0;
 }
 
-static Registered *find(Plugin *p, int event, Callback call, const char *topic)
+static Registered *find(Plugin *p, int event, Callback call, const char *topic, bool gone)
 {
     for(Registered *one = p->registered; one != NULL; one = one->next){
-        if(!one->gone && one->event == event && one->call == call && same_topic(one, topic)) return one;
+        if(one->gone == gone && one->event == event && one->call == call && same_topic(one, topic)) return one;
     }
     return NULL;
 }
@@ -160,8 +178,15 @@ static int register_one(Plugin *p, int event, Callback call, const char *topic, 
     if(event == EVENT_CONTROL){
         if(topic == NULL || strncmp(topic, "$CONTROL/", 9) != 0 || strncmp(topic, "$CONTROL/broker/", 16) == 0 || strlen(topic) > 65535) return ERR_INVAL;
         if(topic_taken(p, topic)) return ERR_ALREADY_EXISTS;
-    }else if(find(p, event, call, NULL) != NULL){
+    }else if(find(p, event, call, NULL, false) != NULL){
         return ERR_ALREADY_EXISTS;
+    }
+    made = find(p, event, call, topic, true);
+    if(made != NULL){                   /* stays in its place: at the end of the list the call that runs now would reach it again */
+        made->userdata = userdata;
+        made->gone = false;
+        note_events(p);
+        return ERR_SUCCESS;
     }
     made = calloc(1, sizeof(*made));
     if(made == NULL || (event == EVENT_CONTROL && (made->topic = strdup(topic)) == NULL)){
@@ -220,7 +245,7 @@ EXPORT int mosquitto_callback_unregister(Plugin *p, int event, Callback call, co
     if(event <= 0 || event >= EVENTS) return ERR_NOT_SUPPORTED;
     if(event == EVENT_CONTROL && data == NULL) return ERR_INVAL;
     pthread_mutex_lock(&p->list_lock);
-    one = find(p, event, call, event == EVENT_CONTROL ? data : NULL);
+    one = find(p, event, call, event == EVENT_CONTROL ? data : NULL, false);
     if(one != NULL){
         one->gone = p->any_gone = true;
         note_events(p);
@@ -321,6 +346,7 @@ EXPORT Plugin *mosq_shim_load(const char *path, const char *shown, const struct 
     p->n_options = n;
     p->deny_special = deny_special;
     if(p->path == NULL || p->shown == NULL || p->options == NULL) return NULL;
+    thread_watch();
     pthread_mutex_lock(&p->lock);
     was = within_begin(p, 0);
     *status = load(p);

@@ -146,8 +146,9 @@ EXPORT int mosq_shim_restore(Plugin *p, Taker take)
 
 static int taken(const char *function, int event, const Stored *stored)
 {
+    static Seldom seldom;
     if(taker != NULL) return taker(event, stored);
-    line_put(LEVEL_WARNING, "Warning: A plugin calls %s outside of 'persist-restore' events, which mosq does not support.", function);
+    line_seldom(&seldom, LEVEL_WARNING, "Warning: A plugin calls %s outside of 'persist-restore' events, which mosq does not support", function);
     return ERR_NOT_SUPPORTED;
 }
 

@@ -148,6 +148,7 @@ static inline Within within_begin(Plugin *plugin, int event)
 static inline void within_end(Within was) { within = was; }
 
 const char *event_name(int event);
+void thread_watch(void);        /* a callback that ends this thread ends the broker with a line, which would stand still else */
 int mosquitto_callback_register(Plugin *plugin, int event, Callback call, const void *data, void *userdata);
 int plugin_call(Plugin *plugin, int event, Call *call);
 void remove_gone(Plugin *plugin);
