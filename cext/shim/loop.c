@@ -23,7 +23,7 @@ typedef struct Answer {
 enum { ASK_CONNECT = 1, ASK_AUTH = 2, ASK_ACL = 3, ASK_MESSAGE_IN = 4, ASK_MESSAGE_OUT = 5, ASK_EVENT = 6 };
 enum { NO_PAUSES, REPORT_OUTCOMES, ASK_PAUSES };                /* mosq_shim_pauses */
 enum { WAITS = 1, WAITS_FOR_PAUSE = 2, NO_PAUSE = 3 };          /* `waits`: NATIVE_WAITS ... */
-enum { CODE_CONTINUE = 0x18, CODE_NOT_AUTHORIZED = 0x87, CODE_SERVER_BUSY = 0x89, END_SILENTLY = -2, NOT_CHECKED = -3, OFFLINE_BIT = 32, TEXTS = 6 };
+enum { CODE_CONTINUE = 0x18, CODE_NOT_AUTHORIZED = 0x87, CODE_SERVER_BUSY = 0x89, END_SILENTLY = -2, NOT_CHECKED = -3, NOT_ASKED = -1, OFFLINE_BIT = 32, TEXTS = 6 };
 
 EXPORT int mosq_shim_layout(int what)
 {
@@ -392,7 +392,8 @@ static bool note_event(Realm *realm, const Head *head, const View *fields)
 static Answer *refused(const Head *head, int *waits)
 {
     bool login = head->kind == ASK_CONNECT || head->kind == ASK_AUTH;
-    Answer *answer = answer_new(head, login ? ASK_CONNECT : head->kind, login ? CODE_SERVER_BUSY : 0, NULL, NULL, 0, NULL, 0);
+    int verdict = login ? CODE_SERVER_BUSY : head->kind == ASK_ACL ? 0 : NOT_ASKED;
+    Answer *answer = answer_new(head, login ? ASK_CONNECT : head->kind, verdict, NULL, NULL, 0, NULL, 0);
     *waits = answer == &without_memory ? WAITS : 0;
     return *waits ? NULL : answer;
 }

@@ -89,7 +89,7 @@ ctypedef struct AuthAnswer:         # one block of malloc, with its bytes behind
     uint8_t qos
     uint8_t retain
     # connect: reason code, or -1: allow_anonymous decides, or ASK_NATIVES; publish: seconds until expiry, 0: never; wait: seconds;
-    # acl: 1 allow, 0 deny, -1 no opinion; message: 1 take, 0 drop
+    # acl: 1 allow, 0 deny, -1 no opinion; message: 1 take, 0 drop, -1 could not be asked about
     int32_t verdict
     View text                   # user name, topic; p NULL: none
     View bytes                  # authentication data, payload

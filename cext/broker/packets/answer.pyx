@@ -153,14 +153,14 @@ cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const AuthAnswer* 
 
 cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexcept nogil:
     cdef Message* m = NULL
-    if a != NULL and a.verdict:
+    if a != NULL and a.verdict > 0:
         m = message_new(&b.messages, a.text, a.extra if a.extra.p != NULL else q.message.props, a.bytes)
         if m != NULL:
             m.qos = a.qos
             m.retain = a.retain
             m.expires_ms = q.message.expires_ms
             m.source_hash = q.message.source_hash
-    plugin_gate_changed(b, q, m, a != NULL and a.verdict)
+    plugin_gate_changed(b, q, m, a != NULL and a.verdict > 0)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
 

@@ -103,6 +103,9 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         verdict = RC_QUOTA_EXCEEDED
     if c.pending_packet != NULL and c.pending_packet.replaced:
         replace_by_plugin(c, &out)
+    if c.pending_packet != NULL and c.pending_packet.unanswered:
+        verdict = RC_QUOTA_EXCEEDED              # an acknowledgement would lose the message
+        dropped(b, c.session, DROP_TRANSFORM, out.topic)
     if verdict < 0x80 and rc == 0 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LEVELS = {1: INFORMATION, 2: NOTICE, 4: WARNING, 8: ERROR, 16: DEBUG}
 PORTION, PAUSE_S = 256, 0.001    # of requests that the thread takes at once; before the next ones
+TAKE_S = 0.1                     # for requests at the end of a call, whose client waits
 
 
 class Host:
@@ -49,11 +50,12 @@ class Host:
 
     def take(self, most: int | None = None) -> bool:
         """Do what plugins have asked for so far, in its order, at most `most` of it; return whether more waits. Any
-        thread may call this. Later requests are left: a plugin that asks without an end would hold the caller."""
+        thread may call this. Later requests are left, and those that take longer than TAKE_S: a plugin that asks
+        without an end would hold the caller."""
         with self._lock:
-            waiting = int(self.shim.mosq_shim_actions_waiting())
+            waiting, give_up_s = int(self.shim.mosq_shim_actions_waiting()), time.monotonic() + TAKE_S
             for _ in range(waiting if most is None else min(waiting, most)):
-                action = self.shim.mosq_shim_action_take()
+                action = self.shim.mosq_shim_action_take() if time.monotonic() < give_up_s else None
                 if not action:
                     break
                 try:
