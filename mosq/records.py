@@ -25,6 +25,7 @@ else:
 # LoginAnswer.code: allow_anonymous decides for a client without a user name; one with a user name is refused
 NO_OPINION = -1
 NOT_CHECKED = -3                        # as if no component checked logins: a user name does not matter
+ASK_NATIVES = -4                        # LoginAnswer.code: the loop asks its native plugins
 END_SILENTLY = -2                       # LoginAnswer.code: the connection ends without an answer
 SECRET = ("password", "data")           # fields that a printed record leaves out
 
@@ -99,6 +100,7 @@ class LoginRequest(Record):
     data: bytes | None                  # authentication data [v5 3.1.2.11.10]
     identity: dict[str, str] | None     # of the TLS certificate: common_name, subject, certificate_pem, if present
     facts: bytes | None = None          # for native plugins: ClientFacts of cext/broker/auth/auth_requests.pxd
+    pause: bool = False                 # ask only whether the login is refused for earlier failures; else ASK_NATIVES
 
 
 class ExchangeRequest(Record):

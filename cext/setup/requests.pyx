@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
     ASK_ACL, ASK_AUTH, ASK_BRIDGE, ASK_CONNECT, ASK_CONTROL, ASK_EVENT, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT,
-    ASK_PUBLISH, ASK_WAIT, AUTH_FIELD_NONE, AuthAnswer, AuthRequestHead, OFFLINE_BIT, answers_post, auth_requests_swap,
+    ASK_PAUSE, ASK_PUBLISH, ASK_WAIT, AUTH_FIELD_NONE, AuthAnswer, AuthRequestHead, OFFLINE_BIT, answers_post, auth_requests_swap,
 )
 from cext.broker.core.broker cimport Broker
 from cext.topic.name cimport name_check
@@ -85,12 +85,12 @@ cdef facts_of(list f, int at):
 
 cdef request_of(records, const AuthRequestHead* head, list f):
     """Make the record of one request. `f`: its fields, in the order in which auth_requests.pyx and authorize.pyx write them."""
-    if head.kind == ASK_CONNECT:
+    if head.kind == ASK_CONNECT or head.kind == ASK_PAUSE:
         names = (("common_name", optional_text(f[6])), ("subject", optional_text(f[7])), ("certificate_pem", optional_text(f[8])))
         identity = {name: value for name, value in names if value is not None} or None
         return records.LoginRequest(
             head.handle, head.security, optional_text(f[0]), optional_text(f[1]), f[2], optional_text(f[3]), head.b << 8 | head.c,
-            head.a, optional_text(f[4]), f[5], identity, facts_of(f, 9))
+            head.a, optional_text(f[4]), f[5], identity, facts_of(f, 9), head.kind == ASK_PAUSE)
     if head.kind == ASK_AUTH:
         return records.ExchangeRequest(
             head.handle, head.security, optional_text(f[0]), f[1], bool(head.a), optional_text(f[2]), optional_text(f[3]),

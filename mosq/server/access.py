@@ -28,6 +28,7 @@ from mosq.config.security import SecuritySource, securities_of
 from mosq.log_types import NOTICE, WARNING
 from mosq.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED, SERVER_BUSY, SUCCESS
 from mosq.records import (
+    ASK_NATIVES,
     NO_OPINION,
     NOT_CHECKED,
     AccessAnswer,
@@ -129,6 +130,7 @@ class Access:
         self._earlier_directory = earlier.directory if earlier else None
         self.realms = self._make_realms(config, earlier)
         self._share(config, earlier)
+        self._watch_pauses()
         self._write_log()           # the lines about its files and plugins come before the broker's "running"
 
     # ------------------------------------------------------------ construction
@@ -324,6 +326,9 @@ class Access:
             if request.security >= len(self.realms):  # sent before a reload, for a security that no longer exists
                 if not isinstance(request, ClientNotice):
                     self._outbox.append(refusal(request))
+            elif isinstance(request, LoginRequest) and request.pause:
+                code = CONNECTION_RATE_EXCEEDED if self.refuses(request) else ASK_NATIVES
+                self._outbox.append(LoginAnswer(request.handle, code))
             elif isinstance(request, LoginRequest) and request.method is None:
                 self.decide(request, self.realms[request.security].deciders, 0, deadline)
             elif isinstance(request, RolesRequest):       # from the HTTP API
@@ -343,6 +348,7 @@ class Access:
         if self._plugins is not None:
             self._plugins.begin(self)
             self._plugins.tick(monotonic(), self._timeout_s)
+        self._watch_pauses()
         self._flush()
         self._write_log()
 
@@ -465,6 +471,14 @@ class Access:
         """Return whether a login is refused because of earlier failures of its user or address, and count it."""
         return request.username is not None and self._refuses(request.address, request.username)
 
+    def _watch_pauses(self) -> None:
+        """Let native plugins that the loop calls report the outcome of logins, and ask about pauses while there are
+        failures."""
+        if any(realm.loop for realm in self.realms):
+            from mosq.auth.native.sink import watch_pauses
+
+            watch_pauses(self._backs_off, self._backs_off and self._backoff.remembers())
+
     # ---- called for native plugins, in any thread
 
     def log(self, type_bit: int, text: str) -> None:
@@ -489,12 +503,14 @@ class Access:
         self._send(KickCommand([username]))
         self._flush()
 
-    def complete(self, connection: int, login: int, result: int) -> None:
+    def complete(self, connection: int, login: int, result: int, address: str, user: str | None) -> None:
         """Answer a login that a native plugin has delayed. `login`: its handle, if the loop has asked."""
         from mosq.auth.native.plugin import refusal_code
 
         code = SUCCESS if result == 0 else refusal_code(result)
         if login:
+            if user is not None:
+                self.note(address, user, code == SUCCESS)
             self._send(LoginAnswer(login, code))
             self._flush()
         elif self._plugins is not None:
@@ -516,6 +532,7 @@ class Access:
             self._backoff.succeeded(address, user)
             return
         pause_s = self._backoff.failed(address, user)
+        self._watch_pauses()
         now = monotonic()
         if pause_s and now - self._logged_pause_at >= LOG_PAUSES_EVERY_S:
             self._logged_pause_at = now

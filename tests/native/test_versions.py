@@ -118,7 +118,15 @@ def test_an_initialization_that_never_returns_is_reported(compiled, tmp_path):
         broker.kill()
 
 
-@pytest.mark.timing             # the same
+@pytest.mark.parametrize("thread", ("own", "loop"))
+def test_a_callback_that_calls_exit(compiled, thread):
+    with Broker(config(compiled("events"), "basic", thread)) as broker:
+        opened(broker, 5).send(Connect("c", username="exit"))
+        assert broker.process.wait(30) == 1
+        assert "Error: Plugin events.so called exit() in basic-auth; the broker ends." in broker.log().splitlines()[-1]
+
+
+@pytest.mark.timing             # a sanitizer writes a report
 @pytest.mark.parametrize("thread", ("own", "loop"))
 def test_memory_that_is_freed_twice(compiled, thread):
     with Broker(config(compiled("odd", WHAT=8), "none", thread)) as broker:

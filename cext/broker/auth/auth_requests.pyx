@@ -124,16 +124,21 @@ cdef bint ring_room(AuthRequests* a, uint32_t need) noexcept nogil:
 
 
 cdef bint native_answers(Broker* b, AuthRequestHead* head, const View* fields) noexcept nogil:
-    """Ask the native plugins that are called on the loop. Return whether the request is done: it is answered, or the answer comes later."""
+    """Ask the native plugins that are called on the loop. Return whether the request is done: it is answered, or the answer comes later. If
+    not, the control plane gets it, perhaps as a request of another kind."""
     cdef Security* security = b.securities[head.security] if head.security < b.n_securities else NULL
     cdef AuthRequests* a = auth_requests_of(b)
     cdef AuthAnswer* answer
     cdef int waits = 0
     if security == NULL or security.native_realm == NULL or (head.kind == ASK_ACL and auth_request_of(b, head.handle).natives_asked):
         return 0
+    if head.kind == ASK_CONNECT and auth_request_of(b, head.handle).pause_checked:
+        waits = NATIVE_NO_PAUSE
     answer = (<native_ask_fn>security.native_ask)(security.native_realm, head, fields, &waits)
     if answer == NULL:
-        return waits
+        if waits == NATIVE_PAUSE:
+            head.kind = ASK_PAUSE
+        return waits == NATIVE_WAITS
     pthread_mutex_lock(&a.lock)
     if a.last != NULL:
         a.last.next = answer

@@ -11,7 +11,7 @@ from libc.stdlib cimport free
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add
 from cext.broker.auth.auth_requests cimport (
-    ANSWERS_PER_TURN, ASK_ACL, ASK_AUTH, ASK_CONNECT, ASK_CONTROL, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT,
+    ANSWERS_PER_TURN, ASK_ACL, ASK_AUTH, ASK_CONNECT, ASK_CONTROL, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT, ASK_NATIVES,
     ASK_PUBLISH, ASK_WAIT, AuthAnswer, AuthRequest, FOR_DELIVERY, FOR_PACKET, FOR_WILL, answers_next, auth_request_answered,
     auth_request_client, auth_request_end, auth_request_of, auth_request_send, auth_requests_at, auth_requests_end,
     auth_requests_flush,
@@ -153,14 +153,14 @@ cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const AuthAnswer* 
 
 cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexcept nogil:
     cdef Message* m = NULL
-    if a != NULL and a.verdict:
+    if a != NULL and a.verdict > 0:
         m = message_new(&b.messages, a.text, a.extra if a.extra.p != NULL else q.message.props, a.bytes)
         if m != NULL:
             m.qos = a.qos
             m.retain = a.retain
             m.expires_ms = q.message.expires_ms
             m.source_hash = q.message.source_hash
-    plugin_gate_changed(b, q, m, a != NULL and a.verdict)
+    plugin_gate_changed(b, q, m, a != NULL and a.verdict > 0)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
 
@@ -201,6 +201,10 @@ cdef bint client_answered(Broker* b, AuthRequest* q, const AuthAnswer* a) noexce
     if c == NULL:
         return 0
     auth_request_answered(b, q)
+    if a.verdict == ASK_NATIVES:
+        q.pause_checked = 1
+        auth_request_send(b, q)
+        return 1
     b.log.client = c
     if c.state == C_AUTHENTICATING:
         connect_answered(b, c, a)

@@ -253,8 +253,9 @@ class NativePlugin(Plugin):
         try:
             if result != SUCCESS:
                 return AccessAnswer(request.handle, False)
-            new = call.new_topic.decode("utf-8", "replace") if call.new_topic is not None else filter
-            return new, call.new_qos
+            return call.new_topic.decode() if call.new_topic is not None else filter, call.new_qos
+        except UnicodeDecodeError:          # another filter than the plugin meant must not count
+            return AccessAnswer(request.handle, False)
         finally:
             self._clear(call)
 

@@ -42,6 +42,12 @@ def loop_of(plugins: "list[NativePlugin]", undecided: int, decides_logins: bool
             tuple(shim.mosq_shim_layout(i) for i in range(5)))
 
 
+def watch_pauses(notes: bool, asks: bool) -> None:
+    """Let plugins on the loop report each outcome of a login, and ask the control plane about a pause before each
+    login."""
+    host().shim.mosq_shim_pauses(2 if asks else int(notes))
+
+
 def psk_of(plugins: "list[NativePlugin]") -> tuple[int, int]:
     """Return the same for pre-shared keys. A handshake calls the plugins in its own thread, one call at a time."""
     return _realm(plugins), calls.address_of(host().shim, "psk")

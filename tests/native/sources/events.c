@@ -23,6 +23,14 @@ static int on_basic_auth(int event, void *data, void *userdata)
     if(!strcmp(name, "slow")) sleep(1);
     if(!strcmp(name, "alias")) return mosquitto_set_username(d->client, "ann");
     if(!strcmp(name, "crash")) *(volatile int *)0 = 1;
+    if(!strcmp(name, "exit")) exit(0);
+    if(!strcmp(name, "many")){              /* names: the last one is refused */
+        char text[80];
+        for(int i = 0; i < 100000; i++){
+            snprintf(text, sizeof(text), "%s-%064d", i % 2 ? "a" : "b", i % 8 < 6 || i > 1000 ? 0 : i);
+            if(mosquitto_set_username(d->client, text)) return 138;
+        }
+    }
     if(!strcmp(id, "old-id")) return mosquitto_set_clientid(d->client, "new-id");
     if(!strcmp(name, "hold")) return ERR_AUTH_DELAYED;
     if(!strcmp(name, "early")){
@@ -95,6 +103,13 @@ static int on_message_in(int event, void *data, void *userdata)
     (void)event;
     (void)userdata;
     if(!strcmp(d->topic, "in/drop")) return ERR_ACL_DENIED;
+    if(!strcmp(d->topic, "in/twice")){
+        mosquitto_property_add_byte(&d->properties, 1, 7);
+        mosquitto_property_add_string(&d->properties, 3, "second");
+        mosquitto_property_add_string(&d->properties, 8, "answer/#");
+        mosquitto_property_add_string(&d->properties, 8, "answer");
+        mosquitto_property_add_string(&d->properties, 8, "answer");
+    }
     if(!strcmp(d->topic, "in/strip")) mosquitto_property_free_all(&d->properties);
     if(!strcmp(d->topic, "in/longer")) d->payloadlen = 100000;
     if(!strcmp(d->topic, "in/bad")) d->topic = mosquitto_strdup("in/#/bad");
@@ -128,6 +143,7 @@ static int on_subscribe(int event, void *data, void *userdata)
         d->data.topic_filter = mosquitto_strdup(event == EVENT_SUBSCRIBE ? "sub/new" : "sub/none");
         d->data.options = 0;
     }
+    if(!strcmp(d->data.topic_filter, "sub/bytes")) d->data.topic_filter = mosquitto_strdup("sub/\xff");
     return ERR_SUCCESS;
 }
 
