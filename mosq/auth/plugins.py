@@ -53,6 +53,7 @@ from mosq.records import (
     MessageRequest,
     PublishCommand,
     refused,
+    unasked,
 )
 
 TYPE_CHECKING = False
@@ -96,7 +97,7 @@ class Plugins:
         # connection -> the delayed login of a native plugin: access, request, deciders, its place among them
         self._delayed: TTLCache[int, tuple[Any, ...]] = (
             earlier._delayed if earlier else TTLCache(DELAYED_MAX, DELAYED_S + 5))
-        self._begun = False
+        self._begun = self._released = False
         self._listener: Any = None              # a native plugin
         self._exchanges_lock: threading.Lock
         self._runners: dict[object, Runner] = {}                # identity of a plugin line -> its runner
@@ -227,6 +228,7 @@ class Plugins:
 
     def release(self, within_s: float) -> None:
         """Release the plugins. A plugin without another holder ends within `within_s` seconds; 0: no wait."""
+        self._released = True               # what waits is asked again under the configuration in force
         for runner in self._runners.values():
             runner.holders -= 1
             if not runner.holders:
@@ -277,23 +279,31 @@ class Plugins:
             self._transform(request, realm.plugins, 0, message, deadline)
 
     def _put(self, runner: Runner, request: "Request", deadline: float, work: "Callable[[], Answer | None]") -> None:
-        if not runner.put(partial(self._work, runner, request, deadline, work)):
-            runner.failed(request.kind, "too many requests wait")
-            self._send(refused(request, SERVER_BUSY))
+        refuse = partial(self._refuse, runner, request)
+        if not runner.put(partial(self._work, runner, request, deadline, work), refuse):
+            refuse()
 
     def _put_login(self, access: "Access", runner: Runner, request: "LoginRequest | ExchangeRequest", deadline: float,
                    work: "Callable[[], Answer | None]") -> None:
-        def refuse() -> None:
+        trusted = access.trusts(request) if isinstance(request, LoginRequest) else request.connected
+        login = Login(partial(self._work, runner, request, deadline, work), partial(self._refuse, runner, request),
+                      deadline)
+        runner.put_login(network_of(request.address), login, bytes_of(request), trusted)
+
+    def _refuse(self, runner: Runner, request: "Request") -> None:
+        """Answer a request that finds no room, or that waits while its plugin ends."""
+        if self._released:
+            self._send(unasked(request))
+        else:
             runner.failed(request.kind, "too many requests wait")
             self._send(refused(request, SERVER_BUSY))
-
-        trusted = access.trusts(request) if isinstance(request, LoginRequest) else request.connected
-        login = Login(partial(self._work, runner, request, deadline, work), refuse, deadline)
-        runner.put_login(network_of(request.address), login, bytes_of(request), trusted)
 
     def _work(self, runner: Runner, request: "Request", deadline: float, work: "Callable[[], Answer | None]") -> None:
         """Answer a request in a thread of the plugin. `work` returns the answer, or None if the next plugin gives
         it."""
+        if self._released:
+            self._send(unasked(request))
+            return
         if monotonic() > deadline:
             runner.failed(request.kind, "requests waited longer than auth_timeout")
             return

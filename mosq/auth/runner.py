@@ -38,7 +38,7 @@ class Login:
     __slots__ = ("work", "refuse", "deadline")
 
     def __init__(self, work: "Callable[[], None]", refuse: "Callable[[], None]", deadline: float) -> None:
-        """`refuse` is called if the login finds no room. After `deadline` nothing is called, because the data plane has
+        """`refuse` is called if the login finds no room, or if the plugin ends. After `deadline` nothing is called, because the data plane has
         given it up."""
         self.work, self.refuse, self.deadline = work, refuse, deadline
 
@@ -80,9 +80,10 @@ class Runner:
         filters = self._in if kind == "message_in" else self._out
         return bool(filters) and any(matches(filter, topic) for filter in filters)
 
-    def put(self, work: "Callable[[], None]") -> bool:
-        """Run `work` in the plugin's threads. False: too many calls wait."""
-        return self._pool.put(work)
+    def put(self, work: "Callable[[], None]", instead: "Callable[[], None] | None" = None) -> bool:
+        """Run `work` in the plugin's threads. False: too many calls wait. `instead` is called if the plugin ends
+        first."""
+        return self._pool.put(work, instead)
 
     def put_login(self, network: bytes, login: Login, held_bytes: int, trusted: bool) -> None:
         """Run a login in the plugin's threads when it is its turn, or refuse one for which there is no room."""
@@ -135,6 +136,11 @@ class Runner:
     def close(self, within_s: float) -> None:
         """End the plugin. `within_s`: seconds to wait for its calls; 0: no wait, and no warning."""
         ended = self._pool.close(within_s, self._close if "close" in self.does else None)
+        with self._calls_lock:
+            self._calls = 0             # they are discarded: a login that comes now finds that the pool is closed
+            waiting = self.logins.take_late(lambda login: True)
+        for login in waiting:
+            login.refuse()
         if within_s and not ended:
             self._warn(f"Warning: Plugin {self.name} did not stop in time.")
 

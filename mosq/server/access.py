@@ -38,7 +38,7 @@ from mosq.records import (
     LoginWait,
     PublishCommand,
     RolesRequest,
-    refused,
+    unasked,
 )
 
 TYPE_CHECKING = False
@@ -323,7 +323,7 @@ class Access:
         for request in requests:
             if request.security >= len(self.realms):  # sent before a reload, for a security that no longer exists
                 if not isinstance(request, ClientNotice):
-                    self._outbox.append(refusal(request))
+                    self._outbox.append(unasked(request))
             elif isinstance(request, LoginRequest) and request.method is None:
                 self.decide(request, self.realms[request.security].deciders, 0, deadline)
             elif isinstance(request, RolesRequest):       # from the HTTP API
@@ -331,7 +331,7 @@ class Access:
             elif self._plugins is not None:
                 self._plugins.take(self, request, self.realms[request.security], deadline)
             elif not isinstance(request, ClientNotice):       # the data plane should not have sent it
-                self._outbox.append(refusal(request))
+                self._outbox.append(unasked(request))
         if self._outbox:
             self._flush()
         if self._lines:
@@ -585,8 +585,3 @@ def native_parts(realm: Realm) -> dict[str, "Any"]:
             "filters": any(runner.decides_filters for runner in realm.plugins),
             "native_loop": loop_of(realm.loop, realm.undecided(), not realm.deciders) if realm.loop else None,
             "psk_native": psk_of(knowing) if knowing else None}
-
-
-def refusal(request: "Request") -> "Answer":
-    """Return the answer to a request that could not be worked on."""
-    return refused(request, SERVER_BUSY)

@@ -202,6 +202,26 @@ cdef const uint8_t* auth_requests_swap(Broker* b, uint32_t* n) noexcept nogil:
     return half
 
 
+cdef inline uint32_t place_after(uint32_t place, const uint32_t* before, uint32_t n) noexcept nogil:
+    cdef uint32_t i
+    for i in range(n):
+        if before[i] == place + 1:
+            return i
+    return NOWHERE
+
+
+cdef void auth_requests_move(Broker* b, const uint32_t* before, uint32_t n) noexcept nogil:
+    cdef AuthRequests* a = auth_requests_of(b)
+    cdef AuthRequestHead* head
+    cdef uint32_t at = 0
+    pthread_mutex_lock(&a.lock)
+    while at < a.used:
+        head = <AuthRequestHead*>(a.filling + at)
+        head.security = place_after(head.security, before, n)
+        at += head.total
+    pthread_mutex_unlock(&a.lock)
+
+
 cdef void answers_post(Broker* b, AuthAnswer* first, AuthAnswer* last) noexcept nogil:
     cdef AuthRequests* a = auth_requests_of(b)
     cdef AuthAnswer* answer

@@ -6,6 +6,15 @@ static char *late_id;
 static int ticks;
 static const char *first_option;
 
+/* Keeps the plugin's thread for as long as the topic says. */
+static void take_time(const char *topic)
+{
+    if(!strncmp(topic, "slow/", 5)) usleep(1000);
+    if(strncmp(topic, "hold/", 5)) return;
+    mosquitto_log_printf(LEVEL_INFO, "busy with %s", topic);
+    sleep(3);
+}
+
 static int on_basic_auth(int event, void *data, void *userdata)
 {
     struct mosquitto_evt_basic_auth *d = data;
@@ -59,6 +68,7 @@ static int on_acl(int event, void *data, void *userdata)
     int result = ERR_SUCCESS;
     (void)event;
     (void)userdata;
+    take_time(d->topic);
     if(!strncmp(d->topic, "ignore/", 7)) return ERR_PLUGIN_IGNORE;
     if(!strncmp(d->topic, "defer/", 6)){
         mosquitto_log_printf(LEVEL_INFO, "access %d to %s as %s, %d subscriptions: deferred", d->access, d->topic, shown(mosquitto_client_username(d->client)),
@@ -94,7 +104,8 @@ static int on_message_in(int event, void *data, void *userdata)
     struct mosquitto_evt_message *d = data;
     (void)event;
     (void)userdata;
-    if(!strcmp(d->topic, "in/drop")) return ERR_ACL_DENIED;
+    take_time(d->topic);
+    if(!strcmp(d->topic, "in/drop") || !strcmp(d->topic, "slow/drop")) return ERR_ACL_DENIED;
     if(!strcmp(d->topic, "in/strip")) mosquitto_property_free_all(&d->properties);
     if(!strcmp(d->topic, "in/longer")) d->payloadlen = 100000;
     if(!strcmp(d->topic, "in/bad")) d->topic = mosquitto_strdup("in/#/bad");
@@ -113,7 +124,8 @@ static int on_message_out(int event, void *data, void *userdata)
     mosquitto_property *one = d->properties;
     (void)event;
     (void)userdata;
-    if(!strcmp(d->topic, "out/drop")) return ERR_ACL_DENIED;
+    take_time(d->topic);
+    if(!strcmp(d->topic, "out/drop") || !strcmp(d->topic, "slow/drop")) return ERR_ACL_DENIED;
     if(!strcmp(d->topic, "out/remove") && mosquitto_property_remove(&d->properties, one) == 0) mosquitto_property_free(&one);
     if(!strcmp(d->topic, "out/change") && d->payloadlen) ((char *)d->payload)[0] = mosquitto_client_id(d->client)[0];
     return ERR_SUCCESS;
@@ -123,6 +135,7 @@ static int on_subscribe(int event, void *data, void *userdata)
 {
     struct mosquitto_evt_subscribe *d = data;
     (void)userdata;
+    take_time(d->data.topic_filter);
     if(!strcmp(d->data.topic_filter, "sub/no") || !strcmp(d->data.topic_filter, "defer/no")) return ERR_ACL_DENIED;
     if(!strcmp(d->data.topic_filter, "sub/old")){
         d->data.topic_filter = mosquitto_strdup(event == EVENT_SUBSCRIBE ? "sub/new" : "sub/none");
