@@ -225,6 +225,7 @@ class LoginAnswer(Record):
     username: str | None = None         # replaces the client's user name; at most 65535 bytes
     data: bytes | None = None           # authentication data for the client; at most 65535 bytes
     client_id: str | None = None        # replaces the client id
+    plugin: str | None = None           # refused: the plugin that refuses the login, for the log
 
 
 class LoginWait(Record):

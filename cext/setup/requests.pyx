@@ -176,7 +176,7 @@ cdef AuthAnswer* filter_answer(AuthAnswer* a, given) except NULL:
 
 
 cdef AuthAnswer* login_answer(given) except NULL:
-    name, data = given.username, given.data
+    name, data = given.username if given.plugin is None else given.plugin, given.data
     client_id = None if given.client_id is None else given.client_id.encode()
     encoded = None if name is None else name.encode()
     if (encoded is not None and (len(encoded) > REQUEST_TEXT_MAX or b"\0" in encoded)) or (data is not None and len(data) > REQUEST_TEXT_MAX):

@@ -27,7 +27,7 @@ from mosq.auth.plugin import (
     Verdict,
 )
 from mosq.auth.pool import Pool
-from mosq.auth.runner import WAITING_MAX, Login, PluginBroker, PluginFailedError, Runner
+from mosq.auth.runner import WAITING_MAX, Login, PluginBroker, PluginFailedError, Runner, connection_of
 from mosq.auth.turns import Turns, bytes_of
 from mosq.config.errors import ConfigError
 from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, NATIVE, PASSWORD_FILE, PERSIST_SQLITE, SPARKPLUG_AWARE
@@ -103,7 +103,7 @@ class Plugins:
         self._runners: dict[object, Runner] = {}                # identity of a plugin line -> its runner
         self._is_reload, self._logged = earlier is not None, set[int]()
         self._kept = list(earlier._runners.values()) if earlier else []
-        self._to_reload: list[tuple[Runner, dict[str, str]]] = []
+        self._to_reload: list[tuple[Runner, Line]] = []
         # handle of an auth request -> the runner that answered its last step, and that step
         self._exchanges: TTLCache[int, tuple[Runner, AuthStep]] = (
             earlier._exchanges if earlier else TTLCache(EXCHANGES_MAX, EXCHANGE_S))
@@ -166,13 +166,13 @@ class Plugins:
         return self._runners[identity]
 
     def _earlier(self, line: "Line", options: dict[str, str]) -> Runner | None:
-        """Return an instance that continues over a reload, or None."""
+        """Return an instance that continues over a reload, or None. A native plugin always continues, in its thread: a
+        second instance would share the library's variables."""
         for i, runner in enumerate(self._kept):
-            if runner.path == line.path and (runner.options == options or "reload" in runner.does):
-                if runner.deny_special_chars != line.deny_special_chars or getattr(
-                        runner.plugin, "on_loop", False) != line.on_loop:
-                    continue
-                self._to_reload.append((runner, options))
+            if runner.path == line.path and (runner.raw or (
+                    runner.deny_special_chars == line.deny_special_chars
+                    and (runner.options == options or "reload" in runner.does))):
+                self._to_reload.append((runner, line))
                 if runner.raw:
                     runner.plugin.describe(line)    # type: ignore[attr-defined]
                 return self._kept.pop(i)
@@ -202,8 +202,11 @@ class Plugins:
                     lambda error: made[0].failed("a call", error) if made else None)
         try:
             instance = self._native(line, pool)
-        except BaseException:
+        except ConfigError:
             pool.close(FAILED_END_S)
+            raise
+        except BaseException:           # the broker stops while the plugin is initialized
+            pool.close(0)
             raise
         made.append(Runner(name, line.path, instance, options, line.deny_special_chars, self._flush,
                            partial(self._report, WARNING), pool))
@@ -221,6 +224,11 @@ class Plugins:
     def runner_of(self, plugin: "Any") -> Runner:
         """Return the runner of a native plugin."""
         return next(runner for runner in self._runners.values() if runner.plugin is plugin)
+
+    def forget(self, notice: ClientNotice) -> None:
+        """Note the end of a client whose plugins are gone."""
+        for plugin in self.natives()[:1]:       # all plugins share the clients
+            plugin.forget(connection_of(notice))
 
     def _publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         self._send(PublishCommand(topic, payload, qos, retain))
@@ -255,8 +263,10 @@ class Plugins:
         elif self._listener is not None and access is not None:
             self._listener.listen(access)       # a reload that failed has taken the requests
         if self._to_reload:
-            for runner, options in self._to_reload:
-                runner.reload(options)
+            for runner, line in self._to_reload:
+                if runner.raw:
+                    runner.plugin.deny_special_chars(line.deny_special_chars)       # type: ignore[attr-defined]
+                runner.reload(dict(line.options))
             self._to_reload = []
 
     # ------------------------------------------------------------ requests
@@ -312,7 +322,7 @@ class Plugins:
         except PluginFailedError:
             answer = refused(request, NOT_AUTHORIZED)
         if answer is not None:
-            self._send(answer)
+            self._send(named(answer, runner))
 
     # ------------------------------------------------------------ logins
 
@@ -376,7 +386,7 @@ class Plugins:
         else:
             if request.username is not None:
                 access.note(request.address, request.username, code == SUCCESS)
-            self._send(LoginAnswer(request.handle, code))
+            self._send(named(LoginAnswer(request.handle, code), deciders[place]))
         self._flush()
 
     # ------------------------------------------------------------ exchanges [v5 4.12]
@@ -535,14 +545,16 @@ class Plugins:
         return None
 
 
-def connection_of(request: LoginRequest) -> int:
-    """Return the number of the client's connection; 0: not known."""
-    return 0 if request.facts is None else int.from_bytes(request.facts[:8], "little")
-
-
 def login_answer(handle: int, verdict: Verdict) -> "Answer":
     """Return the answer that accepts a login."""
     return LoginAnswer(handle, SUCCESS, verdict.username, verdict.data)
+
+
+def named(answer: "Answer", runner: Runner) -> "Answer":
+    """Return the answer, which names the plugin if it refuses a login."""
+    if isinstance(answer, LoginAnswer) and answer.code not in (SUCCESS, CONTINUE_AUTHENTICATION):
+        return answer._replace(plugin=runner.name)
+    return answer
 
 
 def without(runners: "list[Any]", place: int) -> "list[Any]":

@@ -51,13 +51,13 @@ class Pool:
                     pass
             return self._threads[0].ident is not None
 
-    def put(self, work: "Work", instead: "Work | None" = None) -> bool:
+    def put(self, work: "Work", instead: "Work | None" = None, always: bool = False) -> bool:
         """Queue work; return False if there is no room or no thread. `instead` is called if the pool closes before the
-        work has begun."""
+        work has begun. `always`: there is room; the caller bounds such work."""
         if not self._started and not self._start():
             return False
         with self._putting:
-            if self._closing or self._waiting.qsize() >= self._waiting_max:
+            if self._closing or (self._waiting.qsize() >= self._waiting_max and not always):
                 return False
             self._waiting.put((work, instead))
         return True

@@ -67,6 +67,7 @@ class Runner:
         self._lock = threading.Lock()
         self._failures: dict[str, tuple[int, float]] = {}       # method -> (failures since the last log line, its time)
         self._ticking = False
+        self._beginning: set[int] = set()       # connections whose `connected` waits for a native plugin
         self.logins = Turns(WAITING_MAX)
         self._calls = 0                 # queued calls of `_next_login`: at least one for each waiting login
         self._calls_lock = threading.Lock()
@@ -114,8 +115,33 @@ class Runner:
 
     def event(self, kind: str, argument: "Any") -> None:
         """Call the method of an event, if the plugin defines it."""
-        if kind in self.does and not self._pool.put(partial(self._quietly, kind, argument)):
+        if kind not in self.does:
+            return
+        if self.raw:
+            self._native_event(kind, argument)
+        elif not self._pool.put(partial(self._quietly, kind, argument)):
             self.failed(kind, "too many of them wait")
+
+    def _native_event(self, kind: str, notice: "Any") -> None:
+        """Report an event to a native plugin. The end of a client that the plugin knows, or whose begin waits, always
+        finds room; so at most one of these waits for each known client."""
+        plugin: Any = self.plugin
+        connection = connection_of(notice)
+
+        def call() -> None:
+            self._quietly(kind, notice)
+            self._beginning.discard(connection)
+
+        forget = partial(plugin.forget, connection) if kind == "disconnected" else None
+        ends = forget is not None and (connection in self._beginning or plugin.knows(connection))
+        if kind == "connected":
+            self._beginning.add(connection)
+        if self._pool.put(call, forget, ends):
+            return
+        self._beginning.discard(connection)
+        self.failed(kind, "too many of them wait")
+        if forget is not None:
+            forget()
 
     def tick(self, now: float, timeout_s: float) -> None:
         """Queue the plugin's `tick` and report a stuck call. The control thread calls this."""
@@ -174,6 +200,11 @@ class Runner:
             self.call(method, argument)
         except PluginFailedError:
             pass
+
+
+def connection_of(request: "Any") -> int:
+    """Return the number of the client's connection; 0: not known."""
+    return 0 if request.facts is None else int.from_bytes(request.facts[:8], "little")
 
 
 class PluginBroker(Broker):

@@ -44,6 +44,7 @@ from mosq.records import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Event
     from typing import Any
 
     from mosq.auth.dynsec.directory import Directory
@@ -104,11 +105,13 @@ class Shared:
 class Access:
     """All securities of one configuration."""
 
-    def __init__(self, config: "Config", log: "Callable[[int, str], None]", answer: "Callable[[list[Answer]], None]",
-                 earlier: "Access | None" = None, acting: "Callable[[], Any] | None" = None) -> None:
-        """`log` is called only by the thread that calls `take` and `tick`. `acting()` returns a context in which files
-        are created with the rights of the broker's user. Raises ConfigError."""
-        self._log, self._answer = log, answer
+    def __init__(self, config: "Config", log: "Callable[[int, str], None]",
+                 answer: "Callable[[list[Answer]], None] | None", earlier: "Access | None" = None,
+                 acting: "Callable[[], Any] | None" = None, wait: "Callable[[Event, str], None] | None" = None) -> None:
+        """Any thread may call `log` and `answer`; None: answers wait for `open`. `acting()` returns a context in which
+        files are created with the rights of the broker's user. `wait(done, name)` waits until the plugin of this name
+        is initialized. Raises ConfigError."""
+        self._log, self._answer, self._wait = log, answer, wait
         self._outbox: deque[Answer] = earlier._outbox if earlier else deque()
         self._shared: Shared
         self._verdicts: Verdicts
@@ -281,10 +284,22 @@ class Access:
         """Return the native plugins that keep the broker's state."""
         return [] if self._plugins is None else self._plugins.persisting()
 
-    def reload(self, config: "Config") -> "Access":
+    def reload(self, config: "Config", wait: "Callable[[Event, str], None] | None" = None) -> "Access":
         """Return a new Access that shares threads and verdicts with this one. The caller closes the one that is not in
         force. Raises ConfigError."""
-        return Access(config, self._log, self._answer, self)
+        return Access(config, self._log, self._answer, self, wait=wait)
+
+    def open(self, answer: "Callable[[list[Answer]], None]") -> None:
+        """Send the answers, also those that waited: messages that plugins have published in their initialization."""
+        self._answer = answer
+        self._flush()
+
+    def wait(self, done: "Event", name: str) -> None:
+        """Wait until the plugin of this name is initialized."""
+        if self._wait is None:
+            done.wait()
+        else:
+            self._wait(done, name)
 
     def revoked(self, earlier: "Access") -> set[str]:
         """Return the users of earlier password files that now have another password or are in no password file."""
@@ -324,6 +339,8 @@ class Access:
             if request.security >= len(self.realms):  # sent before a reload, for a security that no longer exists
                 if not isinstance(request, ClientNotice):
                     self._outbox.append(unasked(request))
+                elif self._plugins is not None and request.event == "disconnected":
+                    self._plugins.forget(request)
             elif isinstance(request, LoginRequest) and request.method is None:
                 self.decide(request, self.realms[request.security].deciders, 0, deadline)
             elif isinstance(request, RolesRequest):       # from the HTTP API
@@ -468,8 +485,9 @@ class Access:
     # ---- called for native plugins, in any thread
 
     def log(self, type_bit: int, text: str) -> None:
-        """Log a line."""
+        """Log a line at once."""
         self._report(type_bit, text)
+        self._write_log()
 
     def publish(self, topic: str, payload: bytes, qos: int, retain: bool,       # parameters: a message
                 properties: bytes | None, client_id: str | None) -> None:
@@ -535,6 +553,8 @@ class Access:
             self._flush()
 
     def _flush(self) -> None:
+        if self._answer is None:
+            return
         batch: list[Answer] = []
         try:
             while True:
@@ -553,6 +573,7 @@ class Access:
                     self._give(one)
 
     def _give(self, answer: "Answer") -> None:
+        assert self._answer is not None
         try:
             self._answer([answer])
         except Exception:                       # logged already

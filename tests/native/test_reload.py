@@ -1,15 +1,20 @@
-"""A reload with native plugins: what waits for one is asked again under the configuration in force."""
+"""The start and the reload of native plugins: what waits for one is asked again under the configuration in force, and one that is
+initialized for long delays no client."""
 
 import re
 import signal
+import subprocess
 import threading
+import time
 
 import pytest
 
-from tests.harness.broker import Broker
+from mosq.auth.runner import Runner, connection_of
+from mosq.records import ClientNotice
+from tests.harness.broker import Broker, command
 from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe
 from tests.harness.wire import Wire
-from tests.native.test_events import closed_connections, config, connected, logged   # noqa: F401
+from tests.native.test_events import WAIT_S, closed_connections, config, connected, logged, refused, thread   # noqa: F401
 
 PUBLISHERS, MESSAGES, WINDOW, RELOADS = 10, 300, 10, 10
 ACCEPTED = (0, 0x10)            # with and without a subscriber
@@ -118,3 +123,153 @@ def test_what_waits_is_decided_by_the_plugin_and_the_rules_of_the_new_configurat
         assert dropped.read_packet().rc in ACCEPTED and denied.read_packet().rc == 0x87, broker.log()
         assert subscriber.read_packet().payload == b"new"
         subscriber.expect_nothing()
+
+
+def births(broker, n):
+    """Return the retained messages that the first client gets."""
+    wire = connected(broker, "first")
+    wire.send(Subscribe(1, (("birth/#", 0),)))
+    wire.expect_packet(Suback(1, (0,)))
+    return {wire.read_packet().topic for _ in range(n)} == {f"birth/{i}" for i in range(n)}
+
+
+@pytest.mark.parametrize("thread", ("own", "loop"))
+def test_messages_of_an_initialization_are_there_for_the_first_client(compiled, thread):
+    with Broker(config(compiled("events"), "none", thread, "plugin_opt_birth 500\nlog_type error\nlog_type warning\n")) as broker:
+        assert births(broker, 500)
+        assert "Warning" not in broker.log()
+
+
+def test_messages_of_an_initialization_at_a_reload(compiled):
+    with Broker(config(compiled("events"), "none")) as broker:
+        reload(broker, broker.config.read_text() + f"plugin {compiled('events', OTHER=1)}\nplugin_opt_birth 500\n")
+        assert births(broker, 500)
+
+
+def test_a_changed_thread_needs_a_restart(compiled):
+    with Broker(config(compiled("events"), "basic", "own")) as broker:
+        text = broker.config.read_text()
+        reload(broker, text.replace("plugin_thread own", "plugin_thread loop"))
+        logged(broker, "Warning: 'plugin_thread' has changed; the change takes effect at the next start.")
+        slow, other = connected(broker, "one"), connected(broker, "other")
+        slow.close()
+        wire = Wire(broker.port, 5)
+        wire.send(Connect("slow", username="slow"))
+        other.expect_nothing()                  # it answers a PINGREQ: the plugin is still called in its own thread
+        wire.close()
+        assert broker.stop() == 0
+        assert broker.log().count("Loading plugin: ") == 1 and broker.log().count("cleaned up") == 1
+
+
+@pytest.mark.parametrize(("more", "event", "named"), [
+    ("plugin_opt_block /nowhere\n", "init", "initialization"),
+    ("plugin_opt_events restore\npersistence true\npersistence_location {dir}/\n", "restore", "persist-restore")])
+def test_sigterm_ends_a_start_that_waits_for_a_plugin(compiled, tmp_path, more, event, named):
+    path, log = tmp_path / "mosq.conf", tmp_path / "log"
+    path.write_text(f"user root\nlistener 0 {tmp_path}/socket\nplugin {compiled('events')}\n{more.replace('{dir}', str(tmp_path))}")
+    with log.open("wb") as out:
+        process = subprocess.Popen([*command(), "-c", str(path)], stdout=out, stderr=out)
+    give_up = time.monotonic() + WAIT_S
+    while f"blocks in {event}" not in log.read_text():
+        assert time.monotonic() < give_up and process.poll() is None, log.read_text()
+        time.sleep(0.005)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(WAIT_S) == 0 and time.monotonic() - began < 2
+    assert f"Warning: Plugin events.so has not ended its {named}; the broker does not wait for it." in log.read_text()
+
+
+@pytest.mark.parametrize("stop", (True, False))
+def test_a_reload_serves_clients_while_a_plugin_is_initialized(compiled, stop):
+    from mosq.auth.hashes import PBKDF2, new_hash
+
+    passwords = f"defer:{new_hash(PBKDF2, b'secret', 2)}\n"
+    with Broker(config(compiled("events"), "basic", "own", "password_file {dir}/passwd\n"), {"passwd": passwords}) as broker:
+        text = broker.config.read_text()
+        broker.config.write_text(text + f"plugin {compiled('events', OTHER=1)}\nplugin_opt_block {broker.dir}/go\nplugin_opt_info new\n")
+        broker.send_signal(signal.SIGHUP)
+        logged(broker, "The initialization of plugin events-1.so lasts. Clients are served under the old configuration until it ends.")
+        began = time.monotonic()
+        connected(broker, "one", "ann").close()                         # decided by the other plugin
+        connected(broker, "two", "defer", b"secret").close()            # by the password file
+        assert refused(broker, "deny") == 0x87
+        assert time.monotonic() - began < 2
+        if stop:
+            assert broker.stop() == 0
+            assert "Plugin events-1.so has not ended its initialization; the broker does not wait for it." in broker.log()
+            assert broker.log().count("cleaned up") == 1, broker.log()
+        else:
+            (broker.dir / "go").touch()
+            logged(broker, "Plugin new version 1.2 loaded.")
+            connected(broker, "three", "ann").close()
+            assert broker.stop() == 0
+            assert broker.log().count("cleaned up") == 2, broker.log()  # the new one was in force
+
+
+def test_a_refused_login_names_the_plugin_and_its_lines_come_at_once(compiled, thread):
+    with Broker(config(compiled("events"), "basic,acl", thread)) as broker:
+        assert refused(broker, "deny") == 0x87
+        logged(broker, "refused: the plugin events.so refuses the login.")
+        wire = connected(broker, "c", "ann")
+        began = time.monotonic()
+        wire.send(Publish("hold/a", b"x", 1, 1))
+        logged(broker, "busy with hold/a")
+        assert time.monotonic() - began < 2                             # before the end of its call
+
+
+class Recorder:
+    """A native plugin without a library. Its calls wait for `go`."""
+
+    raw, methods, offers, concurrent, topics_in, topics_out = True, frozenset(("connected", "disconnected")), frozenset(), False, (), ()
+
+    def __init__(self):
+        self.go, self.seen, self.known = threading.Event(), [], set()
+
+    def connected(self, notice):
+        self.go.wait(WAIT_S)
+        self.known.add(connection_of(notice))
+
+    def disconnected(self, notice):
+        self.seen.append(connection_of(notice))
+        self.forget(connection_of(notice))
+
+    def knows(self, connection):
+        return connection in self.known
+
+    def forget(self, connection):
+        self.known.discard(connection)
+
+
+def notice(event, connection):
+    return ClientNotice(0, event, "c", None, "", connection.to_bytes(8, "little") + bytes(16))
+
+
+def test_the_end_of_a_client_that_a_native_plugin_knows_always_finds_room(monkeypatch):
+    monkeypatch.setattr("mosq.auth.runner.WAITING_MAX", 20)
+    plugin, failures = Recorder(), []
+    runner = Runner("p", "p.so", plugin, {}, False, lambda: None, failures.append)
+    plugin.known = set(range(1000, 1100))
+    for connection in range(1, 100):
+        runner.event("connected", notice("connected", connection))
+    for connection in (*range(1, 100), *range(1000, 1200)):
+        runner.event("disconnected", notice("disconnected", connection))
+    assert len(failures) == 2                               # one line for each kind of event
+    plugin.go.set()
+    while runner._pool.waiting():
+        time.sleep(0.001)
+    runner.close(WAIT_S)
+    begun = len([connection for connection in plugin.seen if connection < 1000])
+    assert begun in (20, 21) and not plugin.known
+    assert plugin.seen == [*range(1, begun + 1), *range(1000, 1100)]
+
+
+def test_a_native_plugin_that_ends_leaves_no_client_behind():
+    plugin = Recorder()
+    runner = Runner("p", "p.so", plugin, {}, False, lambda: None, lambda text: None)
+    plugin.known = {7, 8}
+    runner.event("connected", notice("connected", 1))       # its thread waits
+    runner.event("disconnected", notice("disconnected", 7))
+    runner.close(0)
+    runner.event("disconnected", notice("disconnected", 8))
+    assert not plugin.known and not plugin.seen
+    plugin.go.set()

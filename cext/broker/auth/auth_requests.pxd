@@ -91,7 +91,7 @@ ctypedef struct AuthAnswer:         # one block of malloc, with its bytes behind
     # connect: reason code, or -1: allow_anonymous decides; publish: seconds until expiry, 0: never; wait: seconds;
     # acl: 1 allow, 0 deny, -1 no opinion; message: 1 take, 0 drop
     int32_t verdict
-    View text                   # user name, topic; p NULL: none
+    View text                   # user name, topic; refusal of a login: the plugin that refuses it; p NULL: none
     View bytes                  # authentication data, payload
     View extra                  # correlation data; connect: client id; message, publish: properties
     View target                 # publish: only to the session with this client id
@@ -125,7 +125,6 @@ ctypedef AuthAnswer* (*native_ask_fn)(void* realm, const AuthRequestHead* head, 
 
 cdef int auth_requests_init(Broker* b) noexcept nogil
 cdef void auth_requests_fini(Broker* b) noexcept nogil             # all auth requests must have ended
-cdef void auth_requests_open(Broker* b) noexcept nogil
 cdef void auth_requests_close(Broker* b) noexcept nogil
 
 # The loop's side. An auth request without an answer in time is ended (TIMER_AUTH_REQUEST). NULL: no memory.

@@ -68,6 +68,7 @@ cdef int auth_requests_init(Broker* b) noexcept nogil:
     if a == NULL:
         return -1
     pthread_mutex_init(&a.lock, NULL)
+    a.open = 1                   # also before the loop runs: plugins publish in their initialization
     slab_init(&a.questions, sizeof(AuthRequest), BLOCK_QUESTIONS, IDLE_AUTH_REQUESTS_MAX)
     b.auth_requests = a
     return 0
@@ -84,12 +85,6 @@ cdef void auth_requests_fini(Broker* b) noexcept nogil:
     free(a.draining)
     free(a)
     b.auth_requests = NULL
-
-
-cdef void auth_requests_open(Broker* b) noexcept nogil:
-    pthread_mutex_lock(&auth_requests_of(b).lock)
-    auth_requests_of(b).open = 1
-    pthread_mutex_unlock(&auth_requests_of(b).lock)
 
 
 cdef void auth_requests_close(Broker* b) noexcept nogil:

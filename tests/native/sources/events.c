@@ -206,12 +206,37 @@ static int on_reload(int event, void *data, void *userdata)
     return ERR_SUCCESS;
 }
 
+static int on_restore(int event, void *data, void *userdata)
+{
+    (void)event;
+    (void)data;
+    (void)userdata;
+    mosquitto_log_printf(LEVEL_INFO, "blocks in restore");
+    for(;;) pause();
+}
+
+/* Publishes retained messages. */
+static void give_birth(int n)
+{
+    char topic[30];
+    for(int i = 0; i < n; i++){
+        snprintf(topic, sizeof(topic), "birth/%d", i);
+        mosquitto_broker_publish_copy(NULL, topic, 2, "hi", 1, true, NULL);
+    }
+}
+
+static void wait_for(const char *file)
+{
+    mosquitto_log_printf(LEVEL_INFO, "blocks in init");
+    while(access(file, F_OK) != 0) usleep(10000);
+}
+
 static const struct { const char *name; int event; Callback call; } EVENTS_OF[] = {
     {"basic", EVENT_BASIC_AUTH, on_basic_auth}, {"acl", EVENT_ACL_CHECK, on_acl}, {"extended", EVENT_EXT_AUTH_START, on_extended},
     {"extended", EVENT_EXT_AUTH_CONTINUE, on_extended}, {"in", EVENT_MESSAGE_IN, on_message_in}, {"out", EVENT_MESSAGE_OUT, on_message_out},
     {"subscribe", EVENT_SUBSCRIBE, on_subscribe}, {"subscribe", EVENT_UNSUBSCRIBE, on_subscribe}, {"clients", EVENT_CONNECT, on_client},
     {"clients", EVENT_DISCONNECT, on_client}, {"clients", EVENT_CLIENT_OFFLINE, on_client}, {"tick", EVENT_TICK, on_tick},
-    {"psk", EVENT_PSK_KEY, on_psk}, {"reload", EVENT_RELOAD, on_reload},
+    {"psk", EVENT_PSK_KEY, on_psk}, {"reload", EVENT_RELOAD, on_reload}, {"restore", EVENT_RESTORE, on_restore},
 };
 
 int mosquitto_plugin_version(int n, const int *supported)
@@ -230,6 +255,8 @@ int mosquitto_plugin_init(Plugin *identifier, void **userdata, struct mosquitto_
     for(int i = 0; i < n; i++){
         if(!strcmp(options[i].key, "events")) wanted = options[i].value;
         if(!strcmp(options[i].key, "info")) mosquitto_plugin_set_info(me, options[i].value, "1.2");
+        if(!strcmp(options[i].key, "birth")) give_birth(atoi(options[i].value));
+        if(!strcmp(options[i].key, "block")) wait_for(options[i].value);
         if(!strcmp(options[i].key, "fail")) return atoi(options[i].value);
     }
     for(size_t i = 0; i < sizeof(EVENTS_OF) / sizeof(EVENTS_OF[0]); i++){
