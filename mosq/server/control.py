@@ -288,8 +288,9 @@ class Control:
             from mosq.server.access import Access
 
             is_root = os.geteuid() == 0        # false at a reload, when rights are already given up
-            access = Access(config, self.log.report, None,      # there is no engine yet
-                            acting=(lambda: process.Acting(self.user)) if is_root else None)
+            access = Access(config, self.log.report, None if self.starting else self.answer,
+                            acting=(lambda: process.Acting(self.user)) if is_root else None,
+                            wait=None if self.starting else self._serve_until)
         try:
             return access, access.securities()
         except BaseException:           # also a stop: the plugins that both configurations have must end with the other

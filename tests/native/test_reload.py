@@ -206,6 +206,22 @@ def test_a_reload_serves_clients_while_a_plugin_is_initialized(compiled, stop):
             assert broker.log().count("cleaned up") == 2, broker.log()  # the new one was in force
 
 
+def test_the_first_plugin_of_a_broker_comes_with_a_reload(compiled):
+    with Broker("") as broker:
+        broker.config.write_text(broker.config.read_text() + f"plugin {compiled('events')}\nplugin_opt_block {broker.dir}/go\n"
+                                 "plugin_opt_events in\nplugin_opt_birth 3\n")
+        broker.send_signal(signal.SIGHUP)
+        logged(broker, "The initialization of plugin events.so lasts.")
+        connected(broker, "one").close()
+        (broker.dir / "go").touch()
+        logged(broker, "'message-in' events")
+        assert births(broker, 3)
+        wire = connected(broker, "two")
+        wire.send(Subscribe(1, (("in/#", 0),)), Publish("in/change", b"x", 1, 1))
+        wire.expect_packet(Suback(1, (0,)))
+        assert {wire.read_packet() for _ in range(2)} >= {Puback(1, 0)}
+
+
 def test_a_refused_login_names_the_plugin_and_its_lines_come_at_once(compiled, thread):
     with Broker(config(compiled("events"), "basic,acl", thread)) as broker:
         assert refused(broker, "deny") == 0x87
