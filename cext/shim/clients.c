@@ -352,6 +352,15 @@ void client_exchange(uint64_t connection, bool begun)
     pthread_mutex_unlock(&lock);
 }
 
+EXPORT int mosq_shim_client_is_known(uint64_t connection)
+{
+    struct mosquitto *client;
+    pthread_mutex_lock(&lock);
+    client = find_connection(connection);
+    pthread_mutex_unlock(&lock);
+    return client != NULL && client->state != CLIENT_GONE;
+}
+
 /* Notes the end of a connection of which no plugin wants the event. */
 EXPORT void mosq_shim_client_gone(uint64_t connection)
 {

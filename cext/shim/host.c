@@ -319,6 +319,8 @@ EXPORT Plugin *mosq_shim_load(const char *path, const char *shown, const struct 
     return p->running ? p : NULL;
 }
 
+EXPORT void mosq_shim_deny_special(Plugin *p, int denied) { __atomic_store_n(&p->deny_special, denied != 0, __ATOMIC_RELAXED); }
+
 EXPORT void mosq_shim_end(Plugin *p)
 {
     int (*cleanup)(void *, struct mosquitto_opt *, int);

@@ -104,14 +104,14 @@ static int refusal(int result)
 }
 
 /* The answer to a login, or to a step of an exchange, that a plugin has decided. */
-static Answer *login_answer(const Head *head, const Call *call, bool extended)
+static Answer *login_answer(const Head *head, const Plugin *plugin, const Call *call, bool extended)
 {
     const char *name = call->user_set ? call->new_username == NULL ? "" : call->new_username : NULL;
     if(call->result == ERR_SUCCESS) return answer_new(head, ASK_CONNECT, 0, name, call->new_data, call->new_data_n, call->new_client_id, length(call->new_client_id));
     if(call->result == ERR_AUTH_CONTINUE && extended){
         return answer_new(head, ASK_CONNECT, CODE_CONTINUE, NULL, call->new_data == NULL ? (const void *)"" : call->new_data, call->new_data_n, NULL, 0);
     }
-    return answer_new(head, ASK_CONNECT, refusal(call->result), NULL, NULL, 0, NULL, 0);
+    return answer_new(head, ASK_CONNECT, refusal(call->result), plugin->shown, NULL, 0, NULL, 0);
 }
 
 static bool realm_wants(Realm *realm, int event)
@@ -132,7 +132,7 @@ static Answer *ask_each(Realm *realm, const Head *head, int event, Call *call, i
         plugin_call(realm->plugins[i], event, call);
         if(undecided(call->result) || (extended && call->result == ERR_NOT_SUPPORTED)) deferred = deferred || call->result != ERR_PLUGIN_IGNORE;
         else if(call->result == ERR_AUTH_DELAYED && !extended) *waits = WAITS;
-        else answer = login_answer(head, call, extended);
+        else answer = login_answer(head, realm->plugins[i], call, extended);
         call_clear(call);
     }
     if(answer == NULL && !*waits && !extended && !deferred && realm->decides_logins) answer = answer_new(head, ASK_CONNECT, NOT_CHECKED, NULL, NULL, 0, NULL, 0);

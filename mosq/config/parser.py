@@ -207,7 +207,7 @@ class Reader:
             self.plugin.deny_special_chars = bool(value)
         elif option.name == "plugin_thread":
             assert self.plugin is not None
-            self.plugin.on_loop = value == "loop"
+            self.plugin.on_loop, self.plugin.thread_origin = value == "loop", origin
         elif option.name in ("port", "bind_address"):
             self._take_default_listener(option, value, origin)
         elif option.scope in OF_LISTENERS:

@@ -15,6 +15,7 @@ cdef enum:
     OFFLINE_BIT = 32            # EVENT_DISCONNECTED: bit of the record's handle; the session stays. Below it: the reason
     AUTH_FIELD_NONE = 0xFFFFFFFFu      # length of an absent field
     ANSWERS_PER_TURN = 200
+    NOWHERE = 0xFFFFFFFFu       # place of a removed security: auth requests of its sessions may be pending
 
 cdef enum:
     ASK_CONNECT = 1               # may this client log in? Also each further step of an exchange [v5 4.12]
@@ -28,6 +29,7 @@ cdef enum:
     ASK_PAUSE = 11                # may this client try to log in now? Then the loop asks its native plugins. An AuthRequest is ASK_CONNECT
     ASK_KICK_USERS = 10                 # answer without a request: disconnects users, after the answers before it
     ASK_WAIT = 8                  # not yet an answer: the login is in the control plane's own queue and has this many seconds more
+    ASK_AGAIN = 11                # answer: the control plane has asked no component, because the configuration has changed
     ASK_CONTROL = 9               # PUBLISH to a topic of the control plane; the handle is the client's. As an AuthRequest: it waits for room
 
 cdef enum:
@@ -85,13 +87,13 @@ ctypedef struct ClientFacts:            # what native plugins may know of a clie
 ctypedef struct AuthAnswer:         # one block of malloc, with its bytes behind it
     AuthAnswer* next
     uint64_t handle
-    uint8_t kind                # ASK_CONNECT, ASK_ACL, ASK_MESSAGE_IN, ASK_MESSAGE_OUT, ASK_PUBLISH, ASK_WAIT, ASK_CONTROL, ASK_KICK_USERS
+    uint8_t kind                # ASK_CONNECT, ASK_ACL, ASK_MESSAGE_IN, ASK_MESSAGE_OUT, ASK_PUBLISH, ASK_WAIT, ASK_AGAIN, ASK_CONTROL, ASK_KICK_USERS
     uint8_t qos
     uint8_t retain
     # connect: reason code, or -1: allow_anonymous decides, or ASK_NATIVES; publish: seconds until expiry, 0: never; wait: seconds;
     # acl: 1 allow, 0 deny, -1 no opinion; message: 1 take, 0 drop, -1 could not be asked about
     int32_t verdict
-    View text                   # user name, topic; p NULL: none
+    View text                   # user name, topic; refusal of a login: the plugin that refuses it; p NULL: none
     View bytes                  # authentication data, payload
     View extra                  # correlation data; connect: client id; message, publish: properties
     View target                 # publish: only to the session with this client id
@@ -132,7 +134,6 @@ ctypedef AuthAnswer* (*native_ask_fn)(void* realm, const AuthRequestHead* head, 
 
 cdef int auth_requests_init(Broker* b) noexcept nogil
 cdef void auth_requests_fini(Broker* b) noexcept nogil             # all auth requests must have ended
-cdef void auth_requests_open(Broker* b) noexcept nogil
 cdef void auth_requests_close(Broker* b) noexcept nogil
 
 # The loop's side. An auth request without an answer in time is ended (TIMER_AUTH_REQUEST). NULL: no memory.
@@ -149,6 +150,9 @@ cdef AuthRequest* auth_request_of(Broker* b, uint64_t handle) noexcept nogil    
 cdef Client* auth_request_client(Broker* b, AuthRequest* q) noexcept nogil  # NULL: gone
 cdef void auth_requests_flush(Broker* b) noexcept nogil                  # sends those that found no room
 cdef uint32_t auth_requests_pending(Broker* b) noexcept nogil
+# After a reload: correct the securities of requests that the control plane has not read. `before[i]`: 1 + the former place of the security that is
+# now at place i; 0 = it is new.
+cdef void auth_requests_move(Broker* b, const uint32_t* before, uint32_t n) noexcept nogil
 cdef AuthRequest* auth_requests_at(Broker* b, uint32_t i) noexcept nogil    # for each i below auth_requests_end
 cdef uint32_t auth_requests_end(Broker* b) noexcept nogil
 # `c`: the client, if native plugins may want to know more of it. `clean`: Clean Start, 2: not known. `about`: see OFFLINE_BIT.

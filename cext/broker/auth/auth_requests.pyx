@@ -68,6 +68,7 @@ cdef int auth_requests_init(Broker* b) noexcept nogil:
     if a == NULL:
         return -1
     pthread_mutex_init(&a.lock, NULL)
+    a.open = 1                   # also before the loop runs: plugins publish in their initialization
     slab_init(&a.questions, sizeof(AuthRequest), BLOCK_QUESTIONS, IDLE_AUTH_REQUESTS_MAX)
     b.auth_requests = a
     return 0
@@ -84,12 +85,6 @@ cdef void auth_requests_fini(Broker* b) noexcept nogil:
     free(a.draining)
     free(a)
     b.auth_requests = NULL
-
-
-cdef void auth_requests_open(Broker* b) noexcept nogil:
-    pthread_mutex_lock(&auth_requests_of(b).lock)
-    auth_requests_of(b).open = 1
-    pthread_mutex_unlock(&auth_requests_of(b).lock)
 
 
 cdef void auth_requests_close(Broker* b) noexcept nogil:
@@ -205,6 +200,26 @@ cdef const uint8_t* auth_requests_swap(Broker* b, uint32_t* n) noexcept nogil:
     if starved:
         reactor_wake(&b.reactor)
     return half
+
+
+cdef inline uint32_t place_after(uint32_t place, const uint32_t* before, uint32_t n) noexcept nogil:
+    cdef uint32_t i
+    for i in range(n):
+        if before[i] == place + 1:
+            return i
+    return NOWHERE
+
+
+cdef void auth_requests_move(Broker* b, const uint32_t* before, uint32_t n) noexcept nogil:
+    cdef AuthRequests* a = auth_requests_of(b)
+    cdef AuthRequestHead* head
+    cdef uint32_t at = 0
+    pthread_mutex_lock(&a.lock)
+    while at < a.used:
+        head = <AuthRequestHead*>(a.filling + at)
+        head.security = place_after(head.security, before, n)
+        at += head.total
+    pthread_mutex_unlock(&a.lock)
 
 
 cdef void answers_post(Broker* b, AuthAnswer* first, AuthAnswer* last) noexcept nogil:

@@ -133,6 +133,7 @@ def open_shim() -> "Any":
             ("action_take", POINTER(Action), []), ("action_free", None, [POINTER(Action)]), ("actions_lost", c_int, []),
             ("actions_waiting", c_int, []), ("pauses", None, [c_int]),
             ("wake_fd", c_int, []), ("client_gone", None, [c_uint64]), ("client_known", None, [POINTER(Call)]),
+            ("deny_special", None, [c_void_p, c_int]), ("client_is_known", c_int, [c_uint64]),
             ("realm", c_void_p, [POINTER(c_void_p), c_int, c_int, c_int]),
             ("persist", c_int, [c_void_p, c_int, POINTER(Stored)]), ("restore", c_int, [c_void_p, TAKER])):
         function = getattr(shim, f"mosq_shim_{name}", None)

@@ -43,7 +43,7 @@ class Host:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, after the process is in the background."""
+        """Start the thread; the process is in the background by now."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="mosq-plugins", daemon=True)
             self._thread.start()

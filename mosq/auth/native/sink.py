@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from mosq.config.plugin import Plugin as Line
 
 
-def load_native(access: "Any", line: "Line", pool: "Pool", write_log: "Callable[[], None]") -> NativePlugin:
-    """Load a native plugin; `access` gets what it asks for, and `write_log` writes its lines. Raises ConfigError."""
+def load_native(access: "Any", line: "Line", pool: "Pool") -> NativePlugin:
+    """Load a native plugin; `access` gets what it asks for. Raises ConfigError."""
     try:
         ours = host()
     except OSError as error:
         raise ConfigError(f"Unable to load plugin '{line.path}': the shim of native plugins cannot be loaded: {error}",
                           line.origin) from None
     ours.sink = access
+    ours.start()
     log_file, location = access.places
     ours.shim.mosq_shim_watch_crashes(None if log_file is None else log_file.encode())
     ours.shim.mosq_shim_location(None if location is None else location.encode())
-    return NativePlugin(line, pool, write_log)
+    return NativePlugin(line, pool, access.wait)
 
 
 def loop_of(plugins: "list[NativePlugin]", undecided: int, decides_logins: bool
