@@ -312,7 +312,8 @@ class KickCommand(Record):
 if TYPE_CHECKING:
     AuthRequest = LoginRequest | ExchangeRequest | AccessRequest | RolesRequest | MessageRequest | ClientNotice
     Request = AuthRequest | CommandRequest | BridgeEvent
-    Answer = LoginAnswer | LoginWait | AskAgain | AccessAnswer | MessageAnswer | CommandAnswer | PublishCommand | KickCommand
+    Answer = (LoginAnswer | LoginWait | AskAgain | AccessAnswer | MessageAnswer | CommandAnswer | PublishCommand
+              | KickCommand)
 
 
 def unasked(request: AuthRequest) -> Answer:

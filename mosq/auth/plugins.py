@@ -236,7 +236,7 @@ class Plugins:
 
     def release(self, within_s: float) -> None:
         """Release the plugins. A plugin without another holder ends within `within_s` seconds; 0: no wait."""
-        self._released = True               # what waits is asked again under the configuration in force
+        self._released = True               # requests that wait are asked again under the configuration in force
         for runner in self._runners.values():
             runner.holders -= 1
             if not runner.holders:

@@ -107,7 +107,7 @@ class Pool:
                 queued = self._waiting.get()
             if queued is None:
                 return
-            work, _ = queued
+            work = queued[0]
             self._began[me] = monotonic()
             try:
                 work()
@@ -115,4 +115,4 @@ class Pool:
                 self._failed(type(error).__name__)
             finally:
                 del self._began[me]
-            queued = work = None                # a waiting thread holds no reference to a password
+            del queued, work                    # a waiting thread holds no reference to a password

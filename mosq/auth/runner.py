@@ -38,8 +38,8 @@ class Login:
     __slots__ = ("work", "refuse", "deadline")
 
     def __init__(self, work: "Callable[[], None]", refuse: "Callable[[], None]", deadline: float) -> None:
-        """`refuse` is called if the login finds no room, or if the plugin ends. After `deadline` nothing is called, because the data plane has
-        given it up."""
+        """`refuse` is called if the login finds no room, or if the plugin ends. After `deadline` nothing is called,
+        because the data plane has given it up."""
         self.work, self.refuse, self.deadline = work, refuse, deadline
 
 

@@ -54,7 +54,8 @@ def _plugins(scope: str, plugins: list[Plugin]) -> list[Explanation]:
         found.append(Explanation("plugin", scope, plugin.path, str(plugin.origin)))
         if plugin.kind == NATIVE:
             origin = plugin.thread_origin
-            found.append(Explanation("plugin_thread", f"plugin {plugin.path}", plugin.thread, str(origin or DEFAULT), origin is None))
+            found.append(Explanation("plugin_thread", f"plugin {plugin.path}", plugin.thread, str(origin or DEFAULT),
+                                     origin is None))
     return found
 
 

@@ -553,14 +553,14 @@ class Control:
             systemd.notify("WATCHDOG=1")
 
     def _serve_until(self, done: "Event", name: str) -> None:
-        """Wait at a reload until a plugin is initialized. If that lasts, serve under the configuration in force. SIGTERM
-        and SIGINT raise Stopped."""
+        """Wait at a reload until a plugin is initialized. If that lasts, serve under the configuration in force.
+        SIGTERM and SIGINT raise Stopped."""
         import select
 
         if done.wait(INITIALIZED_WITHIN_S):
             return
-        self.log.report(WARNING, f"Warning: The initialization of plugin {name} lasts. Clients are served under the old "
-                                 "configuration until it ends.")
+        self.log.report(WARNING, f"Warning: The initialization of plugin {name} lasts. Clients are served under the "
+                                 "old configuration until it ends.")
         self.engine.hold_connects(False)
         poll = select.poll()
         poll.register(self.engine.event_fd(), select.POLLIN)

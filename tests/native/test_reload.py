@@ -1,4 +1,4 @@
-"""The start and the reload of native plugins: what waits for one is asked again under the configuration in force, and one that is
+"""The start and the reload of native plugins: requests that wait for one are asked again under the configuration in force, and one that is
 initialized for long delays no client."""
 
 import re
@@ -14,7 +14,7 @@ from mosq.records import ClientNotice
 from tests.harness.broker import Broker, command
 from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe
 from tests.harness.wire import Wire
-from tests.native.test_events import WAIT_S, closed_connections, config, connected, logged, refused, thread   # noqa: F401
+from tests.native.test_events import WAIT_S, closed_connections, config, connected, logged, refused   # noqa: F401
 
 PUBLISHERS, MESSAGES, WINDOW, RELOADS = 10, 300, 10, 10
 ACCEPTED = (0, 0x10)            # with and without a subscriber
@@ -222,6 +222,7 @@ def test_the_first_plugin_of_a_broker_comes_with_a_reload(compiled):
         assert {wire.read_packet() for _ in range(2)} >= {Puback(1, 0)}
 
 
+@pytest.mark.parametrize("thread", ("own", "loop"))
 def test_a_refused_login_names_the_plugin_and_its_lines_come_at_once(compiled, thread):
     with Broker(config(compiled("events"), "basic,acl", thread)) as broker:
         assert refused(broker, "deny") == 0x87

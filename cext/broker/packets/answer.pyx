@@ -91,7 +91,7 @@ cdef bint answer_take(Broker* b, const AuthAnswer* a) noexcept nogil:
 
 
 cdef void ask_again(Broker* b, AuthRequest* q) noexcept nogil:
-    """Ask again, under the configuration in force. If it has nobody to ask, its rules decide. The steps of an extended authentication
+    """Ask again, under the configuration in force. If it has no plugin to ask, its rules decide. The steps of an extended authentication
     belong to the plugin that began it."""
     cdef AuthAnswer no_opinion
     auth_request_answered(b, q)
