@@ -21,10 +21,8 @@ import signal
 import time
 import traceback
 
-from mosq.config.change import changes
 from mosq.config.check import check_workers
 from mosq.config.errors import ConfigError
-from mosq.config.options import RESTART
 from mosq.engine import close_sockets, counts_bytes, sockets_of
 from mosq.log.log import log_of
 from mosq.log_types import ERROR, INFORMATION, WARNING
@@ -382,12 +380,11 @@ class Parent:
 
     def _apply(self, config: "Config") -> None:
         old, self.config = self.config, config
-        restart_options = [change.option for change in changes(old, config) if change.reload == RESTART]
         try:
             self.log.change(config, log_mask(config, self._quiet, self._verbose), self.log.prepare(config))
         except (OSError, ImportError) as error:
             self.log.report(ERROR, f"Error: {reason_of(error)}")        # the workers have opened it before
-        report_applied(self.log, old, config, restart_options)
+        report_applied(self.log, old, config)
 
     # ---- stop
 
