@@ -150,7 +150,9 @@ EXPORT int mosq_shim_access(Realm *realm, const Asked *asked)
     event.access = asked->access;
     event.qos = asked->qos;
     event.retain = asked->retain;
-    if(client != NULL){
+    if(asked->properties.n && event.properties == NULL){
+        verdict = DENIED;               /* no memory */
+    }else if(client != NULL){
         client->facts.subscriptions = asked->subscriptions;
         verdict = ask(realm, &event);
     }else{

@@ -2,12 +2,16 @@
 
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
-from mosq.config.plugin import PERSIST_SQLITE, all_plugins, has_store, sqlite_place
+from mosq.config.plugin import ACL_FILE, PASSWORD_FILE, PERSIST_SQLITE, all_plugins, has_store, sqlite_place
 from mosq.log_types import INFORMATION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mosq.config.errors import Origin
+
+WORKER_LISTENERS_MAX = 64       # as in cext/broker/core/workers.pxd
 
 
 def check(config: Config) -> None:
@@ -23,6 +27,32 @@ def check(config: Config) -> None:
         _check_streams(config)
     if config.node_name is not None:
         _check_node_name(config, config.node_name)
+    check_workers(config)
+
+
+def check_workers(config: Config) -> None:
+    """Raise ConfigError for the first option whose meaning with several workers is not built yet."""
+    found = next(_not_with_workers(config), None) if config.cluster_local > 1 else None
+    if found is not None:
+        what, origin = found
+        raise ConfigError(f"{what} cannot be used with `cluster_local {config.cluster_local}` yet. Expected "
+                          "`cluster_local 1`, or a configuration without it.", origin)
+
+
+def _not_with_workers(config: Config) -> "Iterator[tuple[str, Origin | None]]":
+    for name in ("stream", "stream_events"):
+        if getattr(config, name):
+            yield f"'{name}'", config.origins.get(name)
+    for bridge in config.bridges:
+        yield f"The bridge '{bridge.name}'", bridge.origin
+    for plugin in all_plugins(config):
+        if plugin.kind not in (ACL_FILE, PASSWORD_FILE):        # these only read a file
+            yield f"The plugin '{plugin.path}'", plugin.origin
+    for listener in config.listeners:
+        if listener.protocol == "http_api":
+            yield f"The listener {listener.where} with `protocol http_api`", listener.origin
+    if len(config.listeners) > WORKER_LISTENERS_MAX:
+        yield f"More than {WORKER_LISTENERS_MAX} listeners", None
 
 
 def _check_node_name(config: Config, name: str) -> None:

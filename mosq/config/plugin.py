@@ -16,8 +16,8 @@ PYTHON_PREFIX = "python:"
 class Plugin:
     """One `plugin`, `global_plugin` or `plugin_load` line. `options` may contain secrets, so they are never logged."""
 
-    __slots__ = ("path", "name", "options", "scope", "origin", "deny_special_chars", "on_loop", "shown",
-                 "control_topics")
+    __slots__ = ("path", "name", "options", "scope", "origin", "deny_special_chars", "on_loop", "thread_origin",
+                 "shown", "control_topics")
 
     def __init__(self, path: str, name: str | None, scope: str, origin: Origin) -> None:
         self.path = path
@@ -27,6 +27,7 @@ class Plugin:
         self.origin = origin
         self.deny_special_chars = True
         self.on_loop = False            # a native plugin is called on the data plane's loop
+        self.thread_origin: Origin | None = None        # of its plugin_thread line
         self.shown: str | None = None   # name that a loaded native plugin has given itself, and its control topics
         self.control_topics: list[str] = []
 
@@ -40,6 +41,11 @@ class Plugin:
             stem = stem.removesuffix(suffix)
         stem = stem.removeprefix("mosquitto_").replace("_", "-")
         return stem if stem in BUILT_IN else NATIVE
+
+    @property
+    def thread(self) -> str:
+        """The value of `plugin_thread`."""
+        return "loop" if self.on_loop else "own"
 
     def option(self, key: str) -> str | None:
         """Return the last value of an option, as Mosquitto's plugins do."""
@@ -60,8 +66,9 @@ class Plugin:
         return path, self.option("password_init_file")
 
     def key(self) -> tuple[object, ...]:
-        """Return all settings of the plugin, to find out at a reload whether they changed."""
-        return self.path, self.name, tuple(self.options), self.scope, self.deny_special_chars, self.on_loop
+        """Return all settings of the plugin, to find out at a reload whether they changed; not its thread, for which
+        the broker must restart."""
+        return self.path, self.name, tuple(self.options), self.scope, self.deny_special_chars
 
 
 def all_plugins(config: "Config") -> list[Plugin]:

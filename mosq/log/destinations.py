@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 QUEUE_BYTES_MAX = 1 << 20       # per stream; the same amount may wait in the data plane
+PIPE_BYTES = 4096               # a pipe that is ready takes so many without a wait (PIPE_BUF)
 WRITE_BYTES_MAX = 1 << 16       # per write, so that one failure of a slow pipe does not lose all lines
 
 SYSLOG_SOCKET = "/dev/log"
@@ -154,9 +155,11 @@ class Direct(Stream):
 
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
-        if not poll.poll(0) or not self._write(self.fd, block):
-            self.lost += lines
-        elif self.lost:
+        for at in range(0, len(block), PIPE_BYTES):
+            if not poll.poll(0) or not self._write(self.fd, block[at:at + PIPE_BYTES]):
+                self.lost += lines
+                return
+        if self.lost:
             lost, self.lost = self.lost, 0
             self._write(self.fd, lost_line(lost))
 

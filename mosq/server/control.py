@@ -35,6 +35,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
+    from threading import Event
     from typing import Any
 
     from mosq.auth.runner import Runner
@@ -63,6 +64,7 @@ EXIT_CONFIG = 3
 STOP_AGAIN_S = 0.05
 STOP_WITHIN_S = 0.8             # part of the one second that a stop may take
 SIGNALS_BYTES = 1024          # of one read from a signalfd
+INITIALIZED_WITHIN_S, INITIALIZED_LOOK_MS = 0.5, 20     # of a plugin at a reload: before clients are served; a look
 TICK_S = 1.0                    # period of time-outs, for example of plugins
 
 # in Mosquitto's wording and order
@@ -140,6 +142,7 @@ class Control:
         self.pid_file: str | None = None
         self.status = EXIT_OK
         self.starting = True            # until the bridges have started
+        self._tick_s = 0.0              # time of the next tick
 
     # ---- start
 
@@ -169,6 +172,8 @@ class Control:
                 self.access, self.securities = self.access_of(self.config)
             self.report_patterns(self.securities)
             self.engine = self._open(make_engine)
+            if self.access is not None:
+                self.access.open(self.answer)
         except ConfigError as error:
             raise CannotStartError(str(error), getattr(error, "exit_status", EXIT_CONFIG)) from None
         except ValueError as error:
@@ -223,7 +228,8 @@ class Control:
             self.config.without_store = unusable(self.config) or ""
             if not self.config.without_store:
                 if feeder is not None:
-                    feeder.restore(self._persisting())
+                    with self.signals.reading:
+                        feeder.restore(self._persisting())
                 open_store(engine, self.config, self.log.report, feeder)
         if self.config.without_store:
             self.unkept = Unkept(self.config, self.log.report, time.monotonic())
@@ -272,14 +278,19 @@ class Control:
             return None, engine_securities(config)
         self.log.release()              # plugins are foreign code
         if self.access is not None:
-            access = self.access.reload(config)
+            access = self.access.reload(config, self._serve_until)
         else:
             from mosq.server.access import Access
 
             is_root = os.geteuid() == 0        # false at a reload, when rights are already given up
-            access = Access(config, self.log.report, self.answer,
-                            acting=(lambda: process.Acting(self.user)) if is_root else None)
-        return access, access.securities()
+            access = Access(config, self.log.report, None if self.starting else self.answer,
+                            acting=(lambda: process.Acting(self.user)) if is_root else None,
+                            wait=None if self.starting else self._serve_until)
+        try:
+            return access, access.securities()
+        except BaseException:           # also a stop: the plugins that both configurations have must end with the other
+            access.close()
+            raise
 
     def bridge_specs(self, config: Config) -> "tuple[list[BridgeSpec], ...]":
         """Return the engine's last argument if bridges are configured, or were before a reload."""
@@ -470,7 +481,8 @@ class Control:
         if in_background is not None:
             in_background.ready()
         within_s = systemd.watchdog_s() if self.worker is None else self.config.cluster_watchdog
-        watchdog = systemd.Watchdog(self.engine, within_s, self._loop_answered) if within_s else None
+        answered = self._loop_answered if self.worker is None else self.worker.alive
+        watchdog = systemd.Watchdog(self.engine, within_s, answered) if within_s else None
         if self.worker is None:
             self.log.report(INFORMATION, f"mosq version {VERSION} running")
             systemd.notify("READY=1")
@@ -489,9 +501,6 @@ class Control:
         """Serve until a signal asks the broker to stop (True) or the data plane has ended by itself (False)."""
         import select
 
-        from mosq.server import systemd
-        from mosq.server.serving import tick
-
         does = {signals.RELOAD: self._reload, signals.SAVE: self.saver.save, signals.PRINT_TREES: self._print_trees,
                 signals.REOPEN_LOG: self.log.reopen}
         poll = select.poll()
@@ -500,9 +509,9 @@ class Control:
         poll.register(self.reload_fd, select.POLLIN)
         if self.worker is not None:
             poll.register(self.worker.channel.fileno(), select.POLLIN)
-        tick_s = time.monotonic() + TICK_S
+        self._tick_s = time.monotonic() + TICK_S
         while not self.loop.ended:
-            readable = [fd for fd, _ in poll.poll(self._wait_ms(tick_s))]
+            readable = [fd for fd, _ in poll.poll(self._wait_ms())]
             taken = self.signals.taken()        # read first: a wake-up after this is served in the next turn
             if self.bridges is not None:
                 self.bridges.admit_clients()    # before a reload holds them again
@@ -510,12 +519,7 @@ class Control:
                 self.engine.hold_connects(True)         # before the kernel forgets the signal
                 os.read(self.reload_fd, SIGNALS_BYTES)
                 taken += bytes([signals.RELOAD])
-            self._drain()
-            self._serve_requests()
-            self.saver.serve()
-            if self.access is not None and time.monotonic() >= tick_s:
-                tick(self.access, self.log.report)
-                tick_s = time.monotonic() + TICK_S
+            self._work()
             if self.unkept is not None:
                 at_once = signals.SAVE in taken or signals.RELOAD in taken
                 if self.unkept.look(time.monotonic(), self.engine, at_once):
@@ -530,13 +534,41 @@ class Control:
                     does[number]()
                 if self.status:
                     return True
-            if self.alive:
-                self.alive = False
-                if self.worker is None:
-                    systemd.notify("WATCHDOG=1")
-                else:
-                    self.worker.alive()
         return False
+
+    def _work(self) -> None:
+        """Do what is due: log lines, requests, files, ticks, the watchdog."""
+        from mosq.server.serving import tick
+
+        self._drain()
+        self._serve_requests()
+        self.saver.serve()
+        if self.access is not None and time.monotonic() >= self._tick_s:
+            tick(self.access, self.log.report)
+            self._tick_s = time.monotonic() + TICK_S
+        if self.alive:
+            from mosq.server import systemd
+
+            self.alive = False
+            systemd.notify("WATCHDOG=1")
+
+    def _serve_until(self, done: "Event", name: str) -> None:
+        """Wait at a reload until a plugin is initialized. If that lasts, serve under the configuration in force.
+        SIGTERM and SIGINT raise Stopped."""
+        import select
+
+        if done.wait(INITIALIZED_WITHIN_S):
+            return
+        self.log.report(WARNING, f"Warning: The initialization of plugin {name} lasts. Clients are served under the "
+                                 "old configuration until it ends.")
+        self.engine.hold_connects(False)
+        poll = select.poll()
+        poll.register(self.engine.event_fd(), select.POLLIN)
+        while not done.is_set():
+            if self.loop.ended:
+                raise RuntimeError("the data plane has ended")
+            poll.poll(INITIALIZED_LOOK_MS)
+            self.signals.reading.pause(self._work)
 
     def _loop_answered(self) -> None:
         self.alive = True
@@ -545,9 +577,9 @@ class Control:
     def _drain(self) -> None:
         self.log.write(self.engine.drain())
 
-    def _wait_ms(self, tick_s: float) -> float | None:
+    def _wait_ms(self) -> float | None:
         """Return the milliseconds until work is due that comes without a wake-up; None if there is none."""
-        waits = [] if self.access is None else [max(0.0, tick_s - time.monotonic())]
+        waits = [] if self.access is None else [max(0.0, self._tick_s - time.monotonic())]
         due_s = None if self.bridges is None else self.bridges.due_in_s()
         if due_s is not None:
             waits.append(due_s)

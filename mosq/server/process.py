@@ -10,6 +10,7 @@ LOADED_LATER = ("mosq.log.destinations", "mosq.records", "mosq.server.systemd", 
                 "mosq.server.admin.topics", "select", "collections",
                 "mosq.server.reload", "mosq.server.tree", "mosq.log.json_lines", "difflib", "_socket",
                 "mosq._tls", "mosq.server.access", "mosq.auth.plugins", "mosq.auth.loading", "mosq.auth.sparkplug",
+                "mosq.auth.native.sink",
                 "argon2.low_level", "mosq.auth.dynsec.directory", "mosq.auth.dynsec.commands",
                 "mosq.server.admin.broker", "mosq.server.admin.inspect", "mosq.server.admin.traces",
                 "mosq.server.admin.hot",
@@ -226,11 +227,16 @@ def load_now(names: tuple[str, ...] = LOADED_LATER) -> None:
             pass                # an optional module, or one that cannot be read now: its first use reports the error
 
 
-def become(account: Account, files: "list[str] | tuple[()]" = ()) -> None:
-    """Give up root's rights for good and give the `files` to the new owner. Raises OSError if the system refuses. If
-    only root can read the Python installation, import now the modules that are otherwise imported later."""
+def load_for(account: Account) -> None:
+    """If only root can read the Python installation, import now the modules that are otherwise imported later."""
     if not _can_load(account):
         load_now()
+
+
+def become(account: Account, files: "list[str] | tuple[()]" = ()) -> None:
+    """Give up root's rights for good and give the `files` to the new owner, after `load_for`. Raises OSError if the
+    system refuses."""
+    load_for(account)
     for path in files:
         os.chown(path, account.uid, account.gid, follow_symlinks=False)  # other users may write in the folder
     os.setgroups(account.groups)

@@ -121,8 +121,6 @@ class Prepared:
 
     def _prepare(self) -> None:
         control, config = self.control, self.config
-        self._restart_options = [change.option for change in changes(control.config, config)
-                                 if change.reload == RESTART]
         self._files = control.log.prepare(config)
         self._topics = control.topics_of(config, self._access)
         self._http_listeners = control.open_http_listeners(config)
@@ -183,11 +181,11 @@ class Prepared:
 
     def _report(self, old: "Config") -> None:
         if self.control.worker is None:             # otherwise the parent reports it, once
-            report_applied(self.control.log, old, self.config, self._restart_options)
+            report_applied(self.control.log, old, self.config)
         self.control.report_patterns(self._securities)
 
 
-def report_applied(log: "Log", old: "Config", config: "Config", restart_options: list[str]) -> None:
+def report_applied(log: "Log", old: "Config", config: "Config") -> None:
     """Report a new configuration that is in force."""
     for type_bit, text in config.notices:
         log.report(type_bit, text)
@@ -199,7 +197,7 @@ def report_applied(log: "Log", old: "Config", config: "Config", restart_options:
         if address_of(listener) not in {address_of(one) for one in old.listeners}:
             for line in opening_lines(listener):
                 log.report(INFORMATION, line)
-    for name in restart_options:
+    for name in dict.fromkeys(change.option for change in changes(old, config) if change.reload == RESTART):
         log.report(WARNING, f"Warning: '{name}' has changed; the change takes effect at the next start.")
 
 

@@ -57,11 +57,11 @@ def main(mosquitto: str | None) -> None:
         ("mosq own", f"{with_plugin}plugin_thread own\n", None)]
     if mosquitto:
         cases.append(("mosquitto", with_plugin, [mosquitto]))
-    print(f"{'broker':12} {'without':>10} {'with':>10} {'check':>10}   us of CPU per message, the least of {RUNS} runs, "
+    print(f"{'broker':12} {'without':>10} {'with':>10} {'check':>10}   us of CPU per message, least of {RUNS} runs, "
           f"{time.strftime('%F')}")
     for name, config, command in cases:
         messages = MESSAGES.get(name, 200_000)
-        runs = [(per_message_us(head, command, messages), per_message_us(config, command, messages)) for _ in range(RUNS)]
+        runs = [[per_message_us(one, command, messages) for one in (head, config)] for _ in range(RUNS)]
         without, plugged = (min(column) for column in zip(*runs, strict=True))
         print(f"{name:12} {without:10.3f} {plugged:10.3f} {plugged - without:10.3f}")
 

@@ -14,7 +14,7 @@ from tests.harness.packets import Connack, Connect
 from tests.harness.wire import Wire
 
 WAIT_S = 20.0
-CONFIG = "cluster_local {n}\nuser root\n"
+CONFIG = "cluster_local {n}\nuser {user}\n"
 
 
 def until(what: Callable[[], object], why: Callable[[], str] = str) -> None:
@@ -27,8 +27,8 @@ def until(what: Callable[[], object], why: Callable[[], str] = str) -> None:
 class Workers(Broker):
     """A broker with workers; `n` of them."""
 
-    def __init__(self, n: int, config: str = "", files: dict[str, str] | None = None) -> None:
-        super().__init__(CONFIG.format(n=n) + config, files)
+    def __init__(self, n: int, config: str = "", files: dict[str, str] | None = None, user: str = "root") -> None:
+        super().__init__(CONFIG.format(n=n, user=user) + config, files)
         self.opened: list[Wire] = []
         self.named = 0
 

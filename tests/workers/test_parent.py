@@ -14,7 +14,7 @@ from tests.harness.broker import Broker, command, free_port
 from tests.harness.packets import Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
-from tests.workers.case import Workers, until
+from tests.workers.case import Workers, sockets, until
 
 NOT_AUTHORIZED = 0x87
 STORE = "persistence true\npersistence_location {dir}/\n"
@@ -278,3 +278,36 @@ def test_a_stop_while_workers_start() -> None:
         assert broker.process.wait(20) == 0
     finally:
         broker.close()
+
+
+@pytest.mark.timing
+def test_a_reload_that_waits_for_a_file_kills_no_worker() -> None:
+    with Workers(2, "acl_file {dir}/acl\ncluster_watchdog 1\n", {"acl": "topic readwrite old\n"}) as broker:
+        client, pids = broker.connect("c"), broker.pids()
+        (broker.dir / "acl").unlink()
+        os.mkfifo(broker.dir / "acl")
+        broker.send_signal(signal.SIGHUP)
+        for _ in range(25):                 # longer than the watchdog
+            pinged(client)
+            time.sleep(0.1)
+        assert broker.pids() == pids
+        broker.send_signal(signal.SIGTERM)
+        assert broker.process is not None and broker.process.wait(20) == 0
+
+
+def test_each_worker_is_linked_with_each_other() -> None:
+    with Workers(3) as broker:
+        def links() -> list[int]:
+            """Return the unix sockets of each worker: the links are two for each other worker."""
+            return [len(sockets(pid)) for pid in broker.pids().values()]
+
+        until(lambda: len(set(links())) == 1 and len(links()) == 3, broker.log)
+        before = links()
+        broker.kill(2)
+        until(lambda: len(broker.pids()) == 3 and links() == before, broker.log)
+
+
+def test_a_check_of_the_configuration_refuses_the_same() -> None:
+    done = started("cluster_local 2\nuser root\nconnection far\naddress 127.0.0.1:9\ntopic #\n", "--test-config")
+    assert done.returncode == 3
+    assert "The bridge 'far' cannot be used with `cluster_local 2` yet" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +127,19 @@ def test_max_connections_counts_a_relayed_client_once() -> None:
             client.expect_packet(Pingresp())
             client.close()
         until(lambda: broker.log().count("Client in") >= 4, broker.log)
+
+
+def test_a_worker_that_starts_again_reads_the_key_of_root() -> None:
+    broker = Workers(2, CONFIG, site_files(CONFIG), user="nobody")      # of another user than root, the broker keeps its user
+    (broker.dir / "server.key").chmod(0o600)
+    with broker:
+        for number in (1, 2):
+            before = broker.kill(number)
+            until(lambda number=number, before=before: broker.pids().get(number, before) != before, broker.log)
+            for i in range(4):
+                connect(broker, f"root{number}{i}").close()
+        wanted = Path(f"/proc/{broker.pids()[1]}").stat().st_uid
+        assert all(f"Uid:\t{wanted}\t{wanted}\t{wanted}" in Path(f"/proc/{pid}/status").read_text() for pid in broker.pids().values())
 
 
 def test_a_worker_that_is_killed_ends_its_relays() -> None:

@@ -37,7 +37,7 @@ ctypedef struct Workers:
     uint32_t dealt                      # TLS connections that were dealt out to the workers
     input_fn input                      # what the reactor and traces call without workers
     input_fn traced
-    uint8_t passage_due                    # 1: connections may wait at the own passage
+    uint8_t passage_due                 # 1: connections may wait at the own passage
 
 cdef inline Workers* workers_of(Broker* b) noexcept nogil:
     return <Workers*>b.workers

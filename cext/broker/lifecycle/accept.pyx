@@ -185,8 +185,8 @@ cdef uint32_t connections_room(Broker* b) noexcept nogil:
 
 
 cdef int descriptor_below_limit(Broker* b, int fd) noexcept nogil:
-    """Connections have only numbers below fd_limit, so the
-    numbers above are the reserve. A connection with a higher number gets that of a newcomer, which ends."""
+    """Connections have only numbers below fd_limit, so the numbers above are the reserve. A connection with a higher number gets that of a
+    newcomer, which ends."""
     cdef int lower = -1
     if fd < b.fd_limit:
         return fd

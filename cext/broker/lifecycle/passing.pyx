@@ -58,6 +58,7 @@ cdef extern from * nogil:
     #ifndef _GNU_SOURCE
     #define _GNU_SOURCE
     #endif
+    #include <errno.h>
     #include <string.h>
     #include <sys/mman.h>
     #include <sys/socket.h>
@@ -109,6 +110,7 @@ cdef extern from * nogil:
     ssize_t mosq_passage_receive(int passage, void* p, size_t n, int* fds)
     int memfd_create(const char* name, unsigned int flags)
     unsigned int MFD_CLOEXEC
+    int ETOOMANYREFS
     ssize_t pread(int fd, void* p, size_t n, long offset)
     int socketpair(int family, int type, int protocol, int* ends)
 
@@ -195,7 +197,7 @@ cdef void passage_pass(Broker* b, Workers* w, Passage* d) noexcept nogil:
         c = <Client*>slab_get(&b.clients, handle.index, handle.generation)
         if c != NULL and c.state == C_MOVING and not c.flags & CF_DOOMED:
             err = client_pass(b, c, d.fd)
-            if err == EAGAIN or err == ENOBUFS:
+            if err == EAGAIN or err == ENOBUFS or err == ETOOMANYREFS:     # the last: too many descriptors are on their way
                 return
             if err:
                 client_end(b, c, END_REFUSED)

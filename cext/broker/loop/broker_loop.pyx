@@ -18,7 +18,7 @@ from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, whe
 from cext.broker.admin.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
 from cext.broker.admin.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
 from cext.broker.loop.links_life cimport links_free, links_start
-from cext.broker.auth.auth_requests cimport auth_requests_close, auth_requests_fini, auth_requests_init, auth_requests_open
+from cext.broker.auth.auth_requests cimport auth_requests_close, auth_requests_fini, auth_requests_init
 from cext.broker.auth.proxy_info cimport client_proxied, client_upgraded
 from cext.broker.auth.tls_identity cimport listener_context, log_transport_error, recheck_slice
 from cext.broker.core.bounds cimport SHAPES_BYTES, TIMERS_PER_TURN
@@ -271,11 +271,13 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
     accounts_begin(b)
     observe_begin(b)
     mailbox_open(b)
-    auth_requests_open(b)
     sys_begin(b)
     bridges_begin(b)
     err = err or links_start(b)
     b.wills_restored = b.sessions.count != 0
+    turn_begin(b)
+    while answers_serve(b):      # what plugins have published in their initialization comes before the first client
+        pass
     while not b.stopping and not err:
         work = b.work
         turn_begin(b)

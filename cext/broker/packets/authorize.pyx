@@ -120,9 +120,11 @@ cdef void publish_changed(Broker* b, Client* c, const AuthAnswer* a) noexcept no
     if k.kind != PENDING_PUBLISH:
         return
     k.answered = 1
-    if (a == NULL or a.verdict == 0 or owned_set(&k.text, a.text) != 0 or owned_set(&k.bytes, a.bytes) != 0
-            or owned_set(&k.props, a.extra) != 0):
+    if a != NULL and a.verdict == 0:
         k.dropped = 1
+    elif (a == NULL or a.verdict < 0 or owned_set(&k.text, a.text) != 0 or owned_set(&k.bytes, a.bytes) != 0
+            or owned_set(&k.props, a.extra) != 0):
+        k.unanswered = 1
     else:
         k.replaced = 1
         k.qos = a.qos

@@ -107,6 +107,8 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         verdict = RC_QUOTA_EXCEEDED
     if c.pending_packet != NULL and c.pending_packet.replaced:
         replace_by_plugin(c, &out)
+    if is_undecided(b, c, &out):
+        verdict = RC_QUOTA_EXCEEDED
     if verdict < 0x80 and rc == 0 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:
@@ -157,6 +159,14 @@ cdef int decide_by_plugin(Broker* b, Client* c, Publish* p, int* allowed) noexce
 cdef inline bint is_taken_by_plugin(Client* c) noexcept nogil:
     """Return whether a plugin dropped the message: it is acknowledged and not routed."""
     return c.pending_packet != NULL and c.pending_packet.dropped
+
+
+cdef inline bint is_undecided(Broker* b, Client* c, const Publication* out) noexcept nogil:
+    """Return whether no plugin has decided about the message in time, and count it: an acknowledgement would lose it."""
+    if c.pending_packet == NULL or not c.pending_packet.unanswered:
+        return 0
+    dropped(b, c.session, DROP_TRANSFORM, out.topic)
+    return 1
 
 
 cdef void replace_by_plugin(Client* c, Publication* out) noexcept nogil:

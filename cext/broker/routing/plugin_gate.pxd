@@ -61,7 +61,7 @@ cdef int plugin_gate_known(Broker* b, Session* s, View topic, uint8_t access) no
 cdef int plugin_gate_may_read(Broker* b, Session* s, View topic) noexcept nogil
 cdef void plugin_gate_learn(Broker* b, Session* s, View topic, uint8_t access, bint allowed) noexcept nogil
 # Return the meaning of a plugin's answer. 1 = allowed, 0 = denied; for -1 (no opinion) the rules decide, and without rules it is
-# denied.
+# denied if there is a plugin.
 cdef bint plugin_gate_settled(Broker* b, Session* s, View topic, uint8_t access, int verdict) noexcept nogil
 # Ask native plugins on the loop about a message (is_native_at_once; native_access): 1, 0, or NATIVE_ASK_OTHERS. c NULL: offline.
 cdef int plugin_gate_at_once(Broker* b, Client* c, Session* s, NativeAccess* asked) noexcept nogil
@@ -71,6 +71,8 @@ cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, 
 cdef void plugin_gate_answered(Broker* b, AuthRequest* q, int allowed) noexcept nogil      # answer to an ASK_ACL about a delivery
 # answer to ASK_MESSAGE_OUT; keep 0 = the plugin drops the message
 cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) noexcept nogil
+# the delivery of an ASK_MESSAGE_OUT that no plugin was asked about: take its step again under the configuration in force
+cdef void plugin_gate_again(Broker* b, AuthRequest* q) noexcept nogil
 # Take the first gated delivery out of the gate if its verdict is known. Returns 0 if there is none. The caller owns its message.
 cdef bint plugin_gate_next(Session* s, GatedDelivery* out) noexcept nogil
 # the session has another client, perhaps another user: send all auth requests again

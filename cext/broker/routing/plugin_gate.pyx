@@ -130,7 +130,8 @@ cdef bint plugin_gate_settled(Broker* b, Session* s, View topic, uint8_t access,
     if verdict >= 0:
         return verdict
     if security == NULL or (security.acl == NULL and security.roles == NULL):
-        return 0                 # a plugin was asked and had no opinion: denied, as in Mosquitto
+        # a plugin was asked and had no opinion: denied, as in Mosquitto; after a reload there may be no plugin
+        return security != NULL and not security.authorize
     if access == ACL_SUBSCRIBE:
         return access_may_subscribe(b, s, topic) and access_by_roles(b, s, topic, access)
     if access == ACL_UNSUBSCRIBE:
@@ -324,13 +325,25 @@ cdef void plugin_gate_answered(Broker* b, AuthRequest* q, int allowed) noexcept 
         i += 1
 
 
-cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) noexcept nogil:
+cdef GatedDelivery* transforming(AuthRequest* q) noexcept nogil:
+    """Return the gated delivery that a plugin is asked to change; NULL = the request is no longer valid."""
     cdef PluginGate* g = gate_of_request(q)
     cdef GatedDelivery* h
     if g == NULL or q.item - g.head >= g.tail - g.head:
-        return
+        return NULL
     h = gated_at(g, q.item)
-    if h.state != GATED_TRANSFORMING or h.message != q.message:
+    return h if h.state == GATED_TRANSFORMING and h.message == q.message else NULL
+
+
+cdef void plugin_gate_again(Broker* b, AuthRequest* q) noexcept nogil:
+    if transforming(q) != NULL:
+        gate_advance(b, q.session, session_plugin_gate(q.session), q.item, plugin_gate_may_read(b, q.session, q.message.topic))
+
+
+cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(q.session)
+    cdef GatedDelivery* h = transforming(q)
+    if h == NULL:
         return
     if not keep or m == NULL:
         h.state = GATED_DROPPED
@@ -361,7 +374,6 @@ cdef bint plugin_gate_next(Session* s, GatedDelivery* out) noexcept nogil:
 
 cdef void plugin_gate_renew(Broker* b, Session* s) noexcept nogil:
     cdef PluginGate* g = session_plugin_gate(s)
-    cdef Security* security = session_security(s)
     cdef GatedDelivery* h
     cdef uint32_t i
     if g == NULL:
@@ -371,8 +383,7 @@ cdef void plugin_gate_renew(Broker* b, Session* s) noexcept nogil:
     while i != g.tail:
         h = gated_at(g, i)
         if h.state != GATED_DROPPED:
-            gate_advance(b, s, g, i,
-                         -1 if security != NULL and security.authorize else access_allows(b, s, h.message.topic, ACL_READ))
+            gate_advance(b, s, g, i, plugin_gate_may_read(b, s, h.message.topic))
         i += 1
 
 

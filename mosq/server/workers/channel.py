@@ -6,6 +6,7 @@ does not block.
 """
 
 import _socket
+import array
 import json
 import os
 
@@ -36,8 +37,6 @@ class Channel:
         data = json.dumps(message).encode()
         ancillary = []
         if fds:
-            import array
-
             ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", fds).tobytes())]
         try:
             self._sock.sendmsg([data], ancillary)
@@ -76,8 +75,6 @@ def channel_pair() -> tuple[Channel, Channel]:
 
 
 def _descriptors(ancillary: "list[tuple[int, int, bytes]]") -> list[int]:
-    import array
-
     fds = array.array("i")
     for level, kind, packed in ancillary:
         if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):

@@ -13,15 +13,16 @@ Rights: a parent that root has started acts as the broker's user, and keeps root
 worker uses: it must read again what the first one has read as root, such as keys, and then gives these rights up.
 """
 
+import _socket
 import gc
 import os
 import select
 import signal
 import time
+import traceback
 
-from mosq.config.change import changes
+from mosq.config.check import check_workers
 from mosq.config.errors import ConfigError
-from mosq.config.options import RESTART
 from mosq.engine import close_sockets, counts_bytes, sockets_of
 from mosq.log.log import log_of
 from mosq.log_types import ERROR, INFORMATION, WARNING
@@ -43,13 +44,12 @@ from mosq.server.workers.identity import name_process
 from mosq.server.workers.place import key_of
 from mosq.server.workers.round import Round
 from mosq.server.workers.slot import Slot
-from mosq.server.workers.terms import check_terms, not_shared, of_worker
+from mosq.server.workers.terms import not_shared, of_worker
 from mosq.server.workers.worker import Given, Worker
 from mosq.version import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket
     from collections.abc import Callable
 
     from mosq.config.model import Config
@@ -94,7 +94,8 @@ class Parent:
         self.log = log_of(config, log_mask(config, quiet, verbose), threads=False)
         self.slots = [Slot(place) for place in range(config.cluster_local)]
         self._round: Round | None = None
-        self._again = False             # SIGHUP came during a round
+        self._rounds = 0                # since the start
+        self._again = False             # SIGHUP came during a round, or while a worker starts
         self._user: process.Account | None = None
         self._acting = process.Acting(None)
         self._sockets: list[list[_socket.socket]] = []
@@ -105,17 +106,14 @@ class Parent:
     # ---- start
 
     def prepare(self) -> None:
-        """Check the configuration and open the log. Raises CannotStartError."""
+        """Find the user and open the log. Raises CannotStartError."""
         try:
-            check_terms(self.config)
             self._user = process.find_account(self.config.user)
             process.set_umask()
             with process.Acting(self._user):
                 wrong = self.log.open()
             for text in wrong:
                 os.write(2, f"Error: {text}\n".encode("utf-8", "backslashreplace"))
-        except ConfigError as error:
-            raise CannotStartError(str(error), EXIT_CONFIG) from None
         except LookupError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except (OSError, ValueError) as error:
@@ -141,8 +139,6 @@ class Parent:
             raise CannotStartError(f"Error: {reason_of(error)}") from None
 
     def _shared(self, key: bytes) -> Given:
-        import _socket
-
         passages = []
         for _ in self.slots:
             one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
@@ -161,6 +157,7 @@ class Parent:
             self._pid_file = self.config.pid_file
         name_process(PARENT_NAME, arguments=False)
         if self._user is not None:
+            process.load_for(self._user)
             for listener in self.config.listeners:
                 if listener.path is not None:
                     os.chown(listener.path, self._user.uid, self._user.gid, follow_symlinks=False)
@@ -199,8 +196,6 @@ class Parent:
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else EXIT_CANNOT_START
         except BaseException:
-            import traceback
-
             os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
         finally:
             os._exit(status)
@@ -292,8 +287,6 @@ class Parent:
     def _link(self, slot: Slot) -> None:
         """Connect a worker with each of those that are ready: one stream socket for each direction. A worker that was
         started again gets new ones, and so do its peers."""
-        import _socket
-
         for other in self.slots:
             if not other.ready or other is slot or other.channel is None or slot.channel is None:
                 continue
@@ -349,16 +342,17 @@ class Parent:
         return self._status == EXIT_OK
 
     def _reload(self) -> None:
-        if self._round is not None:
-            self._again = True
+        if self._round is not None or any(slot.pid and not slot.ready for slot in self.slots):
+            self._again = True          # a worker that starts now has the configuration of before
             return
+        self._again = False
         systemd.reloading()
         self.log.report(INFORMATION, "Reloading config.")
         try:
             with self.signals.reading:
                 config = reachable(self._load())
             config.cluster_local, wanted = self.config.cluster_local, config.cluster_local
-            check_terms(config)
+            check_workers(config)       # a file with another number may contain what this number does not allow
             if [*map(address_of, config.listeners)] != [*map(address_of, self.config.listeners)]:
                 raise ConfigError("With workers, a reload cannot add, remove or move a listener yet. Restart mosq.")
             if wanted != config.cluster_local:
@@ -369,11 +363,16 @@ class Parent:
             refuse(self.log, reason_of(error), 0)
             systemd.notify("READY=1")
             return
-        self._round = Round(config, self.slots, time.monotonic())
+        self._rounds += 1
+        self._round = Round(self._rounds, config, self.slots, time.monotonic())
 
     def _decide(self, now_s: float) -> None:
         current = self._round
-        if current is None or not current.over(now_s):
+        if current is None:
+            if self._again:
+                self._reload()
+            return
+        if not current.over(now_s):
             return
         self._round = None
         if current.error:
@@ -381,18 +380,14 @@ class Parent:
         else:
             self._apply(current.config)
         systemd.notify("READY=1")
-        if self._again:
-            self._again = False
-            self._reload()
 
     def _apply(self, config: "Config") -> None:
         old, self.config = self.config, config
-        restart_options = [change.option for change in changes(old, config) if change.reload == RESTART]
         try:
             self.log.change(config, log_mask(config, self._quiet, self._verbose), self.log.prepare(config))
         except (OSError, ImportError) as error:
             self.log.report(ERROR, f"Error: {reason_of(error)}")        # the workers have opened it before
-        report_applied(self.log, old, config, restart_options)
+        report_applied(self.log, old, config)
 
     # ---- stop
 

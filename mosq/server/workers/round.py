@@ -16,7 +16,9 @@ class Round:
     """One reload, from `check` to the decision. The workers that take part are those that serve clients at its begin;
     no worker starts while it runs."""
 
-    def __init__(self, config: "Config", slots: "Iterable[Slot]", now_s: float) -> None:
+    def __init__(self, number: int, config: "Config", slots: "Iterable[Slot]", now_s: float) -> None:
+        """`number`: its number since the start, so that a late answer does not count for the next round."""
+        self.number = number
         self.config, self.limit_s = config, now_s + LIMIT_S
         self.error, self.status = "", 0
         self._slots = [slot for slot in slots if slot.ready]
@@ -26,10 +28,12 @@ class Round:
     def _send(self, what: str) -> None:
         for slot in self._slots:
             if slot.channel is not None:
-                slot.channel.send({"do": what})
+                slot.channel.send({"do": what, "round": self.number})
 
     def answered(self, slot: "Slot", message: "Message") -> None:
         """Take the answer of a worker."""
+        if message["round"] != self.number:
+            return
         self._open.discard(slot.place)
         if message["error"] and not self.error:
             self.error, self.status = f"{slot.name}: {message['error']}", message["status"]

@@ -48,7 +48,7 @@ class Worker:
         self.channel.send({"is": "ready"})
 
     def alive(self) -> None:
-        """Report that both planes work."""
+        """Report that the loop works. Called by the thread of the watchdog: the main thread may wait for a file."""
         self.channel.send({"is": "alive"})
 
     def serve(self, control: "Control") -> bool:
@@ -68,13 +68,13 @@ class Worker:
         for fd in fds:
             os.close(fd)
         if what == "check":
-            self._check(control)
+            self._check(control, message["round"])
         elif what == "apply":
             self._end(control, True)
         elif what == "drop":
             self._end(control, False)
 
-    def _check(self, control: "Control") -> None:
+    def _check(self, control: "Control", number: int) -> None:
         from mosq.server.reload import Prepared, RefusedError
         from mosq.server.signals import Stopped
         from mosq.server.workers.channel import ERROR_CHARACTERS_MAX
@@ -82,7 +82,7 @@ class Worker:
         self._end(control, False)
         assert control.load is not None
         control.engine.hold_connects(True)
-        answer: Message = {"is": "checked", "status": 0, "error": ""}
+        answer: Message = {"is": "checked", "round": number, "status": 0, "error": ""}
         try:
             self._prepared = Prepared(control, control.load)
         except Stopped:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 HALF = 1 << 31
 WRAP = 1 << 32
 GAP_MAX = 1 << 16  # most positions between two deliveries that are stored as a run of zeros
+TRIM_MIN = 1024  # zeros at the front of a queue that are kept
 
 
 def record_size(body_bytes: int) -> int:
@@ -30,11 +31,12 @@ def record_size(body_bytes: int) -> int:
 class Places:
     """Map positions of a queue (32 bits, which wrap) to lsn plus one; 0: no delivery there."""
 
-    __slots__ = ("_base", "_far", "_lsns", "count")
+    __slots__ = ("_base", "_far", "_first", "_lsns", "count")
 
     def __init__(self) -> None:
         self._base = 0
         self._lsns = array("Q")
+        self._first = 0  # index in `_lsns`: only zeros are before it
         self._far: dict[int, int] = {}  # entries far from the others, which no broker writes
         self.count = 0
 
@@ -48,6 +50,7 @@ class Places:
             more = max(-offset, len(self._lsns) // 2)  # so that falling positions cost no more than rising ones
             self._lsns = array("Q", bytes(8 * more)) + self._lsns
             self._base = (self._base - more) % WRAP
+            self._first += more
             return offset + more
         return offset if 0 <= offset <= len(self._lsns) + GAP_MAX else None
 
@@ -62,6 +65,7 @@ class Places:
                 self._lsns.frombytes(bytes(8 * (offset + 1 - len(self._lsns))))
             old = self._lsns[offset]
             self._lsns[offset] = lsn + 1
+            self._first = min(self._first, offset)
         self.count += not old
         return old
 
@@ -76,12 +80,28 @@ class Places:
         if old:
             self.count -= 1
             if not self._far.pop(position, 0):
-                self._lsns[(position - self._base + HALF) % WRAP - HALF] = 0
+                offset = (position - self._base + HALF) % WRAP - HALF
+                self._lsns[offset] = 0
+                if offset == self._first:
+                    self._trim()
         return old
+
+    def _trim(self) -> None:
+        """Forget the deliveries that are gone at the front, so that a session that lives long takes no more and more
+        memory."""
+        first, n = self._first, len(self._lsns)
+        while first < n and not self._lsns[first]:
+            first += 1
+        if first == n or first >= max(TRIM_MIN, n // 2):
+            del self._lsns[:first]
+            self._base = (self._base + first) % WRAP
+            first = 0
+        self._first = first
 
     def places(self) -> "Iterator[tuple[int, int]]":
         """Yield (position, lsn plus one) in the order of the queue."""
-        for offset, lsn in enumerate(self._lsns):
+        for offset in range(self._first, len(self._lsns)):
+            lsn = self._lsns[offset]
             if lsn:
                 yield (self._base + offset) % WRAP, lsn
         yield from self._far.items()
