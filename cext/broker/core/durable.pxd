@@ -42,6 +42,8 @@ ctypedef struct Pending:        # a message whose record goes into the open batc
     uint32_t live               # deliveries that are not done
     uint32_t owner_index        # client whose acknowledgement waits for it: slab handle
     uint32_t owner_generation
+    uint32_t publisher          # place of the body of its RECORD_PUBLISHER in Durable.publishers, plus 1; 0: none
+    uint32_t publisher_n
 
 ctypedef struct Waiter:         # a client or session that a committed batch releases
     uint32_t serial
@@ -92,6 +94,11 @@ ctypedef struct Durable:
     PendingDelivery* pending_deliveries
     uint32_t n_pending_deliveries
     uint32_t cap_pending_deliveries
+    const Session* publisher    # session whose message is being routed, with keep_publishers
+    uint16_t publisher_pid
+    uint8_t* publishers         # bodies of RECORD_PUBLISHER for the open batch
+    uint32_t n_publishers
+    uint32_t cap_publishers
     StoredAck* acks
     uint32_t n_acks
     uint32_t cap_acks

@@ -32,7 +32,7 @@ from cext.broker.core.stats cimport (
 from cext.broker.packets.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.packets.handle_control cimport control_handle, control_topic
 from cext.broker.persist.pending_acks cimport ack_after_all, ack_now, ack_when_committed
-from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end, persist_reserve
+from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end, persist_reserve, publisher_set
 from cext.broker.persist.publication cimport (
     dropped, memory_reserve, memory_short, publication_fini, publication_init, publication_of, publication_store,
 )
@@ -114,7 +114,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         changes = changes_of(b)
         out.durability = durability_of(b, c, out.topic)
         if verdict < 0x80 and not is_taken_by_plugin(c) and not unwanted:
-            verdict = publish_accepted(b, c, &out)
+            verdict = publish_accepted(b, c, &out, p.pid)
         if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
             rc = RC_QUOTA_EXCEEDED               # 3.x has no code for it: end the connection, so that the client sends it again
         if p.qos and rc == 0:
@@ -228,14 +228,18 @@ cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogi
     return c.listener.durability
 
 
-cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
+cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p, uint16_t pid) noexcept nogil:
     cdef uint32_t matched
+    if b.settings.keep_publishers:
+        publisher_set(b, c.session, pid)
     if p.retain and p.qos and b.streams != NULL and not p.journalled and not route_journalled(b, p):
         matched = ROUTE_REFUSED  # refused before it replaces the retained message
     else:
         if p.retain:
             retain_store(b, p)
         matched = route(b, p, c)
+    if b.settings.keep_publishers:
+        publisher_set(b, NULL, 0)
     if matched == ROUTE_REFUSED:
         dropped(b, c.session, DROP_DISK, p.topic)
         return RC_QUOTA_EXCEEDED
@@ -348,7 +352,7 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
         p.source = c.session
         p.durability = durability = durability_of(b, c, p.topic)
         if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
-            verdict = publish_accepted(b, c, &p)
+            verdict = publish_accepted(b, c, &p, pid)
         journalled = p.journalled
         publication_fini(b, &p)
         if verdict == RC_QUOTA_EXCEEDED:

@@ -11,6 +11,9 @@ from cext.session.queue cimport Delivery
 from cext.session.record cimport RecordMessage
 from cext.session.session cimport Session
 
+# With keep_publishers: the messages that are recorded next come from this session; NULL: from none that is known.
+cdef void publisher_set(Broker* b, const Session* s, uint16_t pid) noexcept nogil
+
 # Make room for a few records with `bytes` of bodies in all; s NULL: of no particular session. 0: no memory, and the change must not happen.
 cdef bint persist_reserve(Broker* b, const Session* s, uint64_t bytes) noexcept nogil
 cdef bint store_session_id_reserve(Broker* b) noexcept nogil         # for one more session

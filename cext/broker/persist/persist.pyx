@@ -31,8 +31,8 @@ from cext.session.record cimport (
     RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX,
     RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_LINK, RECORD_RELEASED, RECORD_RELEASED_BYTES,
     RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck,
-    RecordClientWill, RecordInbox, RecordMessage, RecordSession, RecordSub, RecordWill, record_client_will_put,
-    record_client_will_size, record_end_put, record_inbox_done_put, record_inbox_put, record_inbox_size, record_released_put,
+    RecordClientWill, RecordInbox, RecordMessage, RecordPublisher, RecordSession, RecordSub, RecordWill, record_client_will_put,
+    record_client_will_size, record_end_put, record_inbox_done_put, record_inbox_put, record_inbox_size, record_publisher_put, record_publisher_size, record_released_put,
     record_session_put, record_session_size, record_sub_put, record_sub_size, record_unsub_put, record_unsub_size,
     record_will_put, record_will_size,
 )
@@ -248,6 +248,39 @@ cdef void persist_subscription_end(Broker* b, Session* s, View filter) noexcept 
 
 # ---------------------------------------------------------------- deliveries
 
+cdef void publisher_set(Broker* b, const Session* s, uint16_t pid) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t != NULL:
+        t.publisher = s
+        t.publisher_pid = pid
+
+
+cdef void publisher_note(Durable* t, Pending* p) noexcept nogil:
+    """Keep the publisher until the batch is sealed. Without memory the message is stored without it."""
+    cdef RecordPublisher r
+    cdef uint64_t n
+    cdef uint8_t* publishers
+    r.security = t.publisher.origin
+    r.pid = t.publisher_pid
+    r.id.p = t.publisher.client_id
+    r.id.n = t.publisher.id_len
+    r.user.p = <const uint8_t*>t.publisher.username
+    r.user.n = <uint32_t>strlen(t.publisher.username) if t.publisher.username != NULL else 0
+    n = record_publisher_size(&r)
+    if t.n_publishers + n > t.cap_publishers:
+        if t.n_publishers + n > 1 << 30:
+            return
+        publishers = <uint8_t*>realloc(t.publishers, 2 * (t.n_publishers + n))
+        if publishers == NULL:
+            return
+        t.publishers = publishers
+        t.cap_publishers = <uint32_t>(2 * (t.n_publishers + n))
+    record_publisher_put(t.publishers + t.n_publishers, &r)
+    p.publisher = t.n_publishers + 1
+    p.publisher_n = <uint32_t>n
+    t.n_publishers += <uint32_t>n
+
+
 cdef Pending* pending_of(Durable* t, Message* m) noexcept nogil:
     """Return the message's place in the open batch; NULL without memory."""
     cdef Pending* pendings
@@ -263,6 +296,8 @@ cdef Pending* pending_of(Durable* t, Message* m) noexcept nogil:
     memset(p, 0, sizeof(Pending))
     p.message = message_ref(m)
     p.lsn_before = m.lsn
+    if t.publisher != NULL:
+        publisher_note(t, p)
     m.lsn = PENDING | t.n_pendings
     t.n_pendings += 1
     t.changes += MORE

@@ -17,7 +17,7 @@ from libc.errno cimport EIO
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from cext.base.clock cimport clock_monotonic_us
 from cext.base.slab cimport slab_get
@@ -45,8 +45,8 @@ from cext.net.reactor cimport reactor_watch
 from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_ACK_BYTES, RECORD_ENTRY_SHARED, RECORD_MSG, RECORD_RETAINED_SET, RecordEntry, RecordMessage,
-    record_ack_put, record_entry_put, record_entry_size, record_msg_end_put, record_msg_put, record_msg_size,
+    RECORD_ACKS, RECORD_ACK_BYTES, RECORD_ENTRY_SHARED, RECORD_MSG, RECORD_PUBLISHER, RECORD_RETAINED_SET, RecordEntry,
+    RecordMessage, record_ack_put, record_entry_put, record_entry_size, record_msg_end_put, record_msg_put, record_msg_size,
 )
 from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
 from cext.store.state cimport (
@@ -90,7 +90,7 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     cdef RecordMessage r
     cdef RecordEntry e
     cdef Message* m = p.message
-    cdef uint64_t bytes = 0
+    cdef uint64_t bytes = 0, lsn
     cdef uint32_t n = 0, i
     cdef uint8_t marks = 0
     cdef uint8_t* out
@@ -112,7 +112,7 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     if m.flags & MESSAGE_RETAINED or marks & RECORD_ENTRY_SHARED:
         r.source_hash = m.source_hash        # for No Local, and for shared groups that select by publisher
     bytes = record_msg_size(&r, bytes)
-    if not persist_reserve(b, NULL, bytes + (retained_from_bytes(b, r.topic) if m.flags & MESSAGE_RETAINED else 0)):
+    if not persist_reserve(b, NULL, bytes + p.publisher_n + (retained_from_bytes(b, r.topic) if m.flags & MESSAGE_RETAINED else 0)):
         return -1
     out = store_append(&t.store, RECORD_MSG, 0, <uint32_t>bytes, &m.lsn) if bytes <= 0x7FFFFFFF else NULL
     if out == NULL:
@@ -125,6 +125,10 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
             out = record_entry_put(out, &e)
         i = t.pending_deliveries[i - 1].next
     record_msg_end_put(out, &r)
+    if p.publisher:
+        out = store_append(&t.store, RECORD_PUBLISHER, 0, p.publisher_n, &lsn)
+        if out != NULL:
+            memcpy(out, t.publishers + p.publisher - 1, p.publisher_n)
     if m.flags & MESSAGE_RETAINED:
         retained_from_record(b, r.topic)
     if p.lsn_before:
@@ -254,7 +258,7 @@ cdef void durable_seal(Broker* b) noexcept nogil:
     seal_pending_deliveries(b, t)
     for i in range(t.n_pendings):
         message_unref(&b.messages, &b.reactor.buffers, t.pendings[i].message)
-    t.n_pendings = 0
+    t.n_pendings = t.n_publishers = 0
     t.n_freed = 0
     t.bytes = 0
     t.dirty = 0
@@ -471,6 +475,7 @@ cdef void durable_forget(Broker* b) noexcept nogil:
     free(t.readers)
     free(t.pendings)
     free(t.pending_deliveries)
+    free(t.publishers)
     free(t.acks)
     free(t.waiters)
     free(t.sessions_by_store_id)

@@ -167,6 +167,8 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
         return text(f["topic"])
     if kind == kinds.RETAINED_FROM:
         return f"{text(f['topic'])} of {text(f['id'])}" + (f" user {text(f['user'])}" if f["user"] else "")
+    if kind == kinds.PUBLISHER:
+        return f"{text(f['id'])} pid {f['pid']}" + (f" user {text(f['user'])}" if f["user"] else "")
     if kind == kinds.CLIENT_WILL:
         user = f" user {text(f['user'])}" if f["user"] is not None else ""
         mount = f" mount point {text(f['mount'])}" if f["mount"] else ""

@@ -269,6 +269,9 @@ class State:
     def _retained_from(self, _lsn: int, _f: dict[Any, Any]) -> None:
         """Ignore the record: it belongs to the message before it."""
 
+    def _publisher(self, _lsn: int, _f: dict[Any, Any]) -> None:
+        """Ignore the record: it belongs to the message before it."""
+
     def _streams(self, _lsn: int, _f: dict[Any, Any]) -> None:
         """Ignore the record: it belongs to journals, which have their own files."""
 
