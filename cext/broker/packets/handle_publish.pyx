@@ -101,10 +101,11 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         unwanted = 1
     else:
         verdict = RC_QUOTA_EXCEEDED
-    if c.pending_packet != NULL and c.pending_packet.replaced:
-        replace_by_plugin(c, &out)
-    if is_undecided(b, c, &out):
-        verdict = RC_QUOTA_EXCEEDED
+    if c.pending_packet != NULL:
+        if c.pending_packet.replaced:
+            replace_by_plugin(c, &out)
+        if is_undecided(b, c, &out):
+            verdict = RC_QUOTA_EXCEEDED
     if verdict < 0x80 and rc == 0 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:
@@ -159,7 +160,7 @@ cdef inline bint is_taken_by_plugin(Client* c) noexcept nogil:
 
 cdef inline bint is_undecided(Broker* b, Client* c, const Publication* out) noexcept nogil:
     """Return whether no plugin has decided about the message in time, and count it: an acknowledgement would lose it."""
-    if c.pending_packet == NULL or not c.pending_packet.unanswered:
+    if not c.pending_packet.unanswered:
         return 0
     dropped(b, c.session, DROP_TRANSFORM, out.topic)
     return 1
@@ -229,17 +230,23 @@ cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogi
 
 
 cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p, uint16_t pid) noexcept nogil:
+    cdef uint8_t verdict
+    if not b.settings.keep_publishers:
+        return publish_routed(b, c, p)
+    publisher_set(b, c.session, pid)
+    verdict = publish_routed(b, c, p)
+    publisher_set(b, NULL, 0)
+    return verdict
+
+
+cdef inline uint8_t publish_routed(Broker* b, Client* c, Publication* p) noexcept nogil:
     cdef uint32_t matched
-    if b.settings.keep_publishers:
-        publisher_set(b, c.session, pid)
     if p.retain and p.qos and b.streams != NULL and not p.journalled and not route_journalled(b, p):
         matched = ROUTE_REFUSED  # refused before it replaces the retained message
     else:
         if p.retain:
             retain_store(b, p)
         matched = route(b, p, c)
-    if b.settings.keep_publishers:
-        publisher_set(b, NULL, 0)
     if matched == ROUTE_REFUSED:
         dropped(b, c.session, DROP_DISK, p.topic)
         return RC_QUOTA_EXCEEDED
