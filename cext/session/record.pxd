@@ -22,7 +22,9 @@ cdef enum:
     RECORD_STREAMS = 15         # position of each journal at this batch
     RECORD_CLIENT_WILL = 16     # the will of a connected client whose session is not stored; the latest record of its client id counts
     RECORD_CLIENT_WILL_GONE = 17        # it is sent or discarded
-    RECORD_KIND_MAX = 17
+    RECORD_GATED = 18           # a message with its deliveries that wait for a plugin; the positions are those of the plugin gates
+    RECORD_GATED_DONE = 19      # session and position: all gated deliveries before it have left the gate
+    RECORD_KIND_MAX = 19
 
 cdef enum:
     # results of a *_read; 0 = the body is valid

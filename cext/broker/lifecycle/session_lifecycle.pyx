@@ -43,9 +43,10 @@ from cext.broker.persist.accounts cimport account_end, account_report
 from cext.broker.persist.events cimport event_disconnected, event_expired
 from cext.broker.persist.persist cimport persist_session, persist_session_end, persist_will, persist_will_end
 from cext.broker.persist.publication cimport drop_unlogged, publication_fini, publication_of
+from cext.broker.routing.deliver cimport deliver_gated
 from cext.broker.routing.pump cimport session_clear
 from cext.broker.routing.paged cimport memory_is_full, page_out_left
-from cext.broker.routing.plugin_gate cimport plugin_gate_clear, plugin_gate_verdict
+from cext.broker.routing.plugin_gate cimport plugin_gate_clear, plugin_gate_renew, plugin_gate_verdict
 from cext.broker.routing.retain cimport retain_store
 from cext.broker.routing.route cimport route
 from cext.broker.routing.session_release cimport session_release
@@ -132,8 +133,13 @@ cdef void session_will(Broker* b, Session* s) noexcept nogil:
     message_unref(&b.messages, &b.reactor.buffers, m)
 
 
-cdef void restored_will_send(void* ctx, Session* s) noexcept nogil:
+cdef void restored_serve(void* ctx, Session* s) noexcept nogil:
+    """Send the will of a restored session if it is due, and ask plugins again about deliveries that wait for them."""
     cdef Broker* b = <Broker*>ctx
+    if s.plugin_gate != NULL and s.client == NULL and s.security != b.denied:      # otherwise when its client is there
+        b.work += WORK_END
+        plugin_gate_renew(b, s)
+        deliver_gated(b, s)
     if s.flags & SESSION_WILL_STORED and s.client == NULL:
         b.work += WORK_END
         session_end(b, s)        # it stands for a client that was connected, and sends its will
@@ -146,7 +152,7 @@ cdef bint restored_wills_slice(Broker* b) noexcept nogil:
     turn_begin(b)
     while b.wills_restored and b.jobs == NULL and not turn_is_over(b):       # one large fan-out after the other
         b.work += 1
-        b.wills_cursor = sessions_scan(&b.sessions, b.wills_cursor, restored_will_send, b)
+        b.wills_cursor = sessions_scan(&b.sessions, b.wills_cursor, restored_serve, b)
         b.wills_restored = b.wills_cursor != 0
     if not b.wills_restored:
         newcomers_resume(b)

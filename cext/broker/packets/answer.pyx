@@ -41,7 +41,7 @@ from cext.broker.routing.plugin_gate cimport (
 from cext.broker.routing.retain cimport retain_store
 from cext.broker.routing.route cimport route
 from cext.broker.routing.session_release cimport session_release
-from cext.session.message cimport Message, message_new, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, message_new, message_unref
 from cext.session.session cimport SESSION_ENDED, Session, sessions_find
 
 
@@ -202,6 +202,7 @@ cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexc
             m.retain = a.retain
             m.expires_ms = q.message.expires_ms
             m.source_hash = q.message.source_hash
+            m.flags |= q.message.flags & MESSAGE_AGAIN
     plugin_gate_changed(b, q, m, a != NULL and a.verdict > 0)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
