@@ -467,6 +467,7 @@ cdef int persist_inbound_end(Broker* b, Session* s, uint16_t pid) noexcept nogil
 cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil:
     cdef RecordWill r
     cdef uint8_t* out
+    s.will_turn = 0              # the record replaces that of an earlier will
     if s.store_session_id == 0:
         return
     memset(&r, 0, sizeof(r))
@@ -489,6 +490,7 @@ cdef void persist_client_will(Broker* b, Session* s, const Will* w) noexcept nog
 cdef void client_will_recorded(Broker* b, Session* s, const Will* w) noexcept nogil:
     cdef RecordClientWill r
     cdef uint8_t* out
+    s.will_turn = 0
     memset(&r, 0, sizeof(r))
     r.security = s.origin
     r.has_expiry = w.has_expiry
