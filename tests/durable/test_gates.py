@@ -210,6 +210,22 @@ def test_no_record_is_left_of_a_session_that_ends(tmp_path: Path) -> None:
         plane.asks_nothing()
 
 
+def test_a_store_that_is_taken_into_use_gets_deliveries_that_wait(tmp_path: Path) -> None:
+    kills = Kills(tmp_path, CHANGED)
+    with Plane(CHANGED, allow_anonymous=True, settings={"auth_timeout": 60}, port=kills.port) as plane:
+        offline(plane)
+        pub = returning(plane, "pub")
+        for qos in (0, 1):
+            pub.send(Publish(f"t/{qos}", b"m", qos, qos))
+        assert isinstance(pub.read_packet(), Puback)
+        plane.engine.attach(str(kills.store), "group", 2)
+        acknowledged(plane, pub, "u", b"later batch")
+        kills.kill()
+    with kills.start() as plane:
+        answer(plane, ("message_out", "t/1", Content("t/1", b"m", 1, False)))
+        received(returning(plane, "sub"), ("t/1", b"m"))
+
+
 def test_cleaning_keeps_deliveries_that_wait(tmp_path: Path) -> None:
     kills = Kills(tmp_path, CHANGED, SEGMENT_BYTES)
     with kills.start() as plane:

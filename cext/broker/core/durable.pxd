@@ -104,6 +104,7 @@ ctypedef struct Durable:
     uint32_t cap_acks
     PendingGated* gated         # deliveries that entered gates in the open batch
     uint32_t n_gated
+    uint32_t n_gated_recorded   # those whose record is written already, if memory for the batch was missing
     uint32_t cap_gated
     uint32_t n_gated_done
     uint32_t cap_gated_done

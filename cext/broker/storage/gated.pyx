@@ -65,14 +65,14 @@ cdef int gated_message_record(Broker* b, Durable* t, uint32_t first, uint32_t en
 
 
 cdef int gated_record(Broker* b, Durable* t) noexcept nogil:
-    cdef uint32_t first = 0, end
+    cdef uint32_t first = t.n_gated_recorded, end
     while first != t.n_gated:
         end = first + 1
         while end != t.n_gated and t.gated[end].message == t.gated[first].message:
             end += 1
         if gated_message_record(b, t, first, end) != 0:
-            return -1            # those that are written are written again, which changes nothing
-        first = end
+            return -1
+        first = t.n_gated_recorded = end
     return 0
 
 
@@ -81,7 +81,7 @@ cdef void gated_forget(Broker* b, Durable* t) noexcept nogil:
     for i in range(t.n_gated):
         message_unref(&b.messages, &b.reactor.buffers, t.gated[i].message)
         session_record_done(b, t.gated[i].session)
-    t.n_gated = 0
+    t.n_gated = t.n_gated_recorded = 0
 
 
 cdef inline bint gated_is_live(Durable* t, const RecordEntry* e) noexcept nogil:

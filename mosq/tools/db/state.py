@@ -304,9 +304,9 @@ class State:
     def _gated_done(self, _lsn: int, f: dict[Any, Any]) -> None:
         for sno, end in f["acks"]:
             s = self.sessions.get(sno)
-            for position in list(s.gate) if s is not None else ():
-                if 0 < (end - position) % WRAP < HALF:
-                    self._unref(s.gate.pop(position))
+            gate = s.gate if s is not None else {}
+            for position in [one for one in gate if 0 < (end - one) % WRAP < HALF]:
+                self._unref(gate.pop(position))
 
     def _inbox(self, lsn: int, f: dict[Any, Any]) -> None:
         self._inbox_done(lsn, f)
