@@ -164,7 +164,7 @@ def test_a_kill_between_the_answers_keeps_the_order_and_asks_about_the_rest(tmp_
         plane.answer(MessageAnswer("message_out", asked[0].handle, Content("t/0", b"first", 2, False)),
                      MessageAnswer("message_out", asked[2].handle, Content("t/2", b"changed", 2, False)))
         plane.until(lambda: plane.stats()["asks_open"] == 2)
-        acknowledged(plane, pub, "u", b"later batch")
+        returning(plane, "other")                # its CONNACK waits for a later batch
         state = kills.state()
         assert (state.by_kind[kinds.GATED], state.by_kind[kinds.GATED_DONE]) == (4, 1)
         assert [len(s.gate) for s in state.sessions.values() if s.id == b"sub"] == [3]
@@ -202,7 +202,7 @@ def test_no_record_is_left_of_a_session_that_ends(tmp_path: Path) -> None:
         plane.ask("message_out")
         wire = plane.connect(Connect("sub", clean=True), 5)
         assert isinstance(wire.read_packet(), Connack)
-        acknowledged(plane, pub, "u", b"later batch")
+        returning(plane, "other")                # its CONNACK waits for a later batch
         assert not any(s.gate for s in kills.state().sessions.values())
         kills.kill()
     with kills.start() as plane:
@@ -219,7 +219,7 @@ def test_a_store_that_is_taken_into_use_gets_deliveries_that_wait(tmp_path: Path
             pub.send(Publish(f"t/{qos}", b"m", qos, qos))
         assert isinstance(pub.read_packet(), Puback)
         plane.engine.attach(str(kills.store), "group", 2)
-        acknowledged(plane, pub, "u", b"later batch")
+        returning(plane, "other")                # its CONNACK waits for a later batch
         kills.kill()
     with kills.start() as plane:
         answer(plane, ("message_out", "t/1", Content("t/1", b"m", 1, False)))
