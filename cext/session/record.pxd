@@ -23,7 +23,9 @@ cdef enum:
     RECORD_CLIENT_WILL = 16     # the will of a connected client whose session is not stored; the latest record of its client id counts
     RECORD_CLIENT_WILL_GONE = 17        # it is sent or discarded
     RECORD_PUBLISHER = 18       # publisher of the message in the record before it; cleaning drops it
-    RECORD_KIND_MAX = 18
+    RECORD_GATED = 19           # a message with its deliveries that wait for a plugin; the positions are those of the plugin gates
+    RECORD_GATED_DONE = 20      # session and position: all gated deliveries before it have left the gate
+    RECORD_KIND_MAX = 20
 
 cdef enum:
     # results of a *_read; 0 = the body is valid

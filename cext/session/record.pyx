@@ -621,9 +621,9 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
         return record_unsub_read(body, &sub)
     if kind == RECORD_END or kind == RECORD_WILL_GONE:
         return record_end_read(body, &store_session_id)
-    if kind == RECORD_MSG:
+    if kind == RECORD_MSG or kind == RECORD_GATED:
         return record_msg_read(body, &msg)
-    if kind == RECORD_ACKS:
+    if kind == RECORD_ACKS or kind == RECORD_GATED_DONE:
         return record_acks_check(body)
     if kind == RECORD_RELEASED:
         return record_released_check(body)

@@ -9,7 +9,7 @@ from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS,
-    RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LONG,
+    RECORD_GATED, RECORD_GATED_DONE, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LONG,
     RECORD_META, RECORD_MSG, RECORD_PUBLISHER, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
     RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL,
     RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg, RecordPublisher,
@@ -26,7 +26,8 @@ KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RE
          RECORD_ACKS: "acks", RECORD_RELEASED: "released", RECORD_INBOX: "inbox", RECORD_INBOX_DONE: "inbox_done",
          RECORD_RETAINED_GONE: "retained_gone", RECORD_WILL: "will", RECORD_WILL_GONE: "will_gone", RECORD_META: "meta",
          RECORD_RETAINED_FROM: "retained_from", RECORD_STREAMS: "streams", RECORD_CLIENT_WILL: "client_will",
-         RECORD_CLIENT_WILL_GONE: "client_will_gone", RECORD_PUBLISHER: "publisher"}
+         RECORD_CLIENT_WILL_GONE: "client_will_gone", RECORD_PUBLISHER: "publisher", RECORD_GATED: "gated",
+         RECORD_GATED_DONE: "gated_done"}
 RECORD_PROBLEMS = {RECORD_SHORT: "ends before its last field", RECORD_LONG: "has bytes after its last field",
                    RECORD_FLAGS: "has flags that this version does not know, or that contradict a field",
                    RECORD_VALUE: "has a field with an impossible value",
@@ -145,11 +146,11 @@ cdef bytes encode_msg(dict f):
 
 cdef bytes encode_acks(uint8_t kind, list acks):
     cdef RecordAck a
-    cdef Body body = Body(len(acks) * (8 if kind == RECORD_ACKS else 10))
+    cdef Body body = Body(len(acks) * (10 if kind == RECORD_RELEASED else 8))
     cdef uint8_t* p = body.p
     for fields in acks:
         a.store_session_id, a.position = fields[0], fields[1]
-        if kind == RECORD_ACKS:
+        if kind != RECORD_RELEASED:
             p = record_ack_put(p, a.store_session_id, a.position)
         else:
             a.pid = fields[2]
@@ -236,9 +237,9 @@ def record_encode(uint8_t kind, dict fields):
     if kind == RECORD_END or kind == RECORD_WILL_GONE:
         body = Body(4)
         return body.whole(record_end_put(body.p, fields["sno"]))
-    if kind == RECORD_MSG:
+    if kind == RECORD_MSG or kind == RECORD_GATED:
         return encode_msg(fields)
-    if kind == RECORD_ACKS or kind == RECORD_RELEASED:
+    if kind == RECORD_ACKS or kind == RECORD_RELEASED or kind == RECORD_GATED_DONE:
         return encode_acks(kind, fields["acks"])
     if kind == RECORD_INBOX:
         return encode_inbox(fields)
@@ -310,7 +311,7 @@ cdef dict decode_acks(uint8_t kind, View body):
     acks = []
     if record_check(kind, body):
         return None
-    if kind == RECORD_ACKS:
+    if kind != RECORD_RELEASED:
         while record_ack_next(&body, &a):
             acks.append((a.store_session_id, a.position))
     else:
@@ -382,9 +383,9 @@ cdef dict decode(uint8_t kind, View body):
         return decode_sub(kind, body)
     if kind == RECORD_END or kind == RECORD_WILL_GONE:
         return None if record_end_read(body, &store_session_id) else {"sno": store_session_id}
-    if kind == RECORD_MSG:
+    if kind == RECORD_MSG or kind == RECORD_GATED:
         return decode_msg(body)
-    if kind == RECORD_ACKS or kind == RECORD_RELEASED:
+    if kind == RECORD_ACKS or kind == RECORD_RELEASED or kind == RECORD_GATED_DONE:
         return decode_acks(kind, body)
     if kind == RECORD_INBOX or kind == RECORD_INBOX_DONE:
         return decode_inbox(kind, body)

@@ -33,6 +33,13 @@ ctypedef struct PendingDelivery:           # one delivery of a pending message
     uint16_t pid
     uint8_t qos
 
+ctypedef struct PendingGated:   # a delivery that has entered a plugin gate
+    Session* session            # counted in session.records
+    Message* message            # a reference: the message as it came, also if a plugin changes it
+    uint32_t position           # in the gate
+    uint32_t sub_id
+    uint8_t qos                 # with RECORD_ENTRY_RETAIN
+
 ctypedef struct Pending:        # a message whose record goes into the open batch, unless all its receivers acknowledge before
     Message* message            # a reference
     uint64_t lsn_before         # 0: without a record so far
@@ -102,6 +109,13 @@ ctypedef struct Durable:
     StoredAck* acks
     uint32_t n_acks
     uint32_t cap_acks
+    PendingGated* gated         # deliveries that entered gates in the open batch
+    uint32_t n_gated
+    uint32_t n_gated_recorded   # those whose record is written already, if memory for the batch was missing
+    uint32_t cap_gated
+    uint32_t n_gated_done
+    uint32_t cap_gated_done
+    StoredAck* gated_done       # gates that recorded deliveries have left: the position behind the last one
     Waiter* waiters             # ring, by serial
     uint32_t waiters_mask
     uint32_t waiters_head

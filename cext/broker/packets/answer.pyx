@@ -27,7 +27,7 @@ from cext.broker.core.pending_packet cimport pending_packet_free, pending_packet
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.lifecycle.kick cimport kick_users
-from cext.broker.lifecycle.session_lifecycle cimport will_decided
+from cext.broker.lifecycle.session_lifecycle cimport will_answered
 from cext.broker.packets.authorize cimport packet_answered, publish_changed
 from cext.broker.packets.connect_state cimport NOT_CHECKED
 from cext.broker.packets.handle_auth cimport auth_answered, auth_timed_out
@@ -41,7 +41,7 @@ from cext.broker.routing.plugin_gate cimport (
 from cext.broker.routing.retain cimport retain_store
 from cext.broker.routing.route cimport route
 from cext.broker.routing.session_release cimport session_release
-from cext.session.message cimport Message, message_new, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, message_new, message_unref
 from cext.session.session cimport SESSION_ENDED, Session, sessions_find
 
 
@@ -190,7 +190,7 @@ cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const AuthAnswer* 
     elif q.purpose == FOR_DELIVERY:
         plugin_gate_answered(b, q, allowed)
     elif q.purpose == FOR_WILL:
-        will_decided(b, q.message, s, allowed)
+        will_answered(b, q.message, s, q.turn, allowed)
 
 
 cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexcept nogil:
@@ -202,6 +202,7 @@ cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexc
             m.retain = a.retain
             m.expires_ms = q.message.expires_ms
             m.source_hash = q.message.source_hash
+            m.flags |= q.message.flags & MESSAGE_AGAIN
     plugin_gate_changed(b, q, m, a != NULL and a.verdict > 0)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)

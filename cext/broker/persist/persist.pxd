@@ -27,6 +27,9 @@ cdef int pending_delivery_record(Broker* b, Session* s, Message* m, const Delive
 cdef int pending_delivery_wait(Broker* b, Session* s, const Delivery* d) noexcept nogil
 cdef void pending_delivery_done(Broker* b, Session* s, Message* m, uint32_t position) noexcept nogil     # m NULL: it was released before
 cdef void pending_delivery_release(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil      # PUBREC has come
+# The delivery has entered the session's plugin gate at this position. -1: no memory.
+cdef int persist_gated(Broker* b, Session* s, Message* m, uint32_t position, uint8_t qos, uint8_t retain, uint32_t sub_id) noexcept nogil
+cdef void persist_gated_done(Broker* b, Session* s, uint32_t position) noexcept nogil      # recorded deliveries before it have left the gate
 cdef void persist_retained(Broker* b, Message* m) noexcept nogil
 cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept nogil
 cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m) noexcept nogil     # m NULL: refused

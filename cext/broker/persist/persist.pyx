@@ -4,6 +4,7 @@ or which clients wait for that.
     a message with durable subscribers -> Pending: one per message and batch, with its deliveries
         acknowledged by all of them while its batch is open -> no record, and the publisher is acknowledged at once (elided)
         else, when the batch is sealed -> RECORD_MSG
+    a delivery that waits in a plugin gate -> PendingGated; if it still waits when the batch is sealed -> RECORD_GATED
     an acknowledgement of a recorded message -> StoredAck -> RECORD_ACKS
     sessions, subscriptions, wills, inbound QoS 2, PUBRECs, removed retained messages -> their record, at once, into the open batch
 
@@ -20,7 +21,7 @@ from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, Will
-from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, batch_changed, durable_lacks_memory, durable_of, durable_refuses
+from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, PendingGated, batch_changed, batch_opened, durable_lacks_memory, durable_of, durable_refuses
 from cext.broker.persist.accounts cimport account_begin
 from cext.broker.persist.pending_acks cimport pending_acks_release, waiter_add
 from cext.session.message cimport (
@@ -28,7 +29,7 @@ from cext.session.message cimport (
 )
 from cext.session.queue cimport Delivery
 from cext.session.record cimport (
-    RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX,
+    RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_ENTRY_RETAIN, RECORD_INBOX,
     RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_LINK, RECORD_RELEASED, RECORD_RELEASED_BYTES,
     RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck,
     RecordClientWill, RecordInbox, RecordMessage, RecordPublisher, RecordSession, RecordSub, RecordWill, record_client_will_put,
@@ -397,6 +398,49 @@ cdef void pending_delivery_release(Broker* b, Session* s, const Delivery* d, uin
         record_released_put(out, &r)
 
 
+# ---------------------------------------------------------------- plugin gates
+
+cdef int persist_gated(Broker* b, Session* s, Message* m, uint32_t position, uint8_t qos, uint8_t retain,     # parameters: a delivery
+                       uint32_t sub_id) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef PendingGated* gated
+    if s.store_session_id == 0:
+        return 0
+    if t.n_gated == t.cap_gated:
+        gated = <PendingGated*>array_grown(t.gated, &t.cap_gated, sizeof(PendingGated))
+        if gated == NULL:
+            return -1
+        t.gated = gated
+    gated = &t.gated[t.n_gated]
+    gated.session = s
+    gated.message = message_ref(m)
+    gated.position = position
+    gated.sub_id = sub_id
+    gated.qos = qos | (RECORD_ENTRY_RETAIN if retain else 0)
+    t.n_gated += 1
+    t.changes += MORE            # no acknowledgement of a subscriber makes it unnecessary
+    s.records += 1
+    batch_changed(t, message_bytes(m) + RECORD_ROOM if t.n_gated == 1 or t.gated[t.n_gated - 2].message != m else 16)
+    return 0
+
+
+cdef void persist_gated_done(Broker* b, Session* s, uint32_t position) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef StoredAck* done
+    if t == NULL or s.store_session_id == 0 or s.flags & SESSION_ENDED:
+        return
+    if t.n_gated_done == 0 or t.gated_done[t.n_gated_done - 1].store_session_id != s.store_session_id:
+        if t.n_gated_done == t.cap_gated_done:
+            done = <StoredAck*>array_grown(t.gated_done, &t.cap_gated_done, sizeof(StoredAck))
+            if done == NULL:
+                return           # after a crash a plugin would be asked about it again
+            t.gated_done = done
+        t.gated_done[t.n_gated_done].store_session_id = s.store_session_id
+        t.n_gated_done += 1
+        batch_opened(t, sizeof(StoredAck))
+    t.gated_done[t.n_gated_done - 1].position = position
+
+
 # ---------------------------------------------------------------- retained messages
 
 cdef void persist_retained(Broker* b, Message* m) noexcept nogil:
@@ -458,6 +502,7 @@ cdef int persist_inbound_end(Broker* b, Session* s, uint16_t pid) noexcept nogil
 cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil:
     cdef RecordWill r
     cdef uint8_t* out
+    s.will_turn = 0              # the record replaces that of an earlier will
     if s.store_session_id == 0:
         return
     memset(&r, 0, sizeof(r))
@@ -480,6 +525,7 @@ cdef void persist_client_will(Broker* b, Session* s, const Will* w) noexcept nog
 cdef void client_will_recorded(Broker* b, Session* s, const Will* w) noexcept nogil:
     cdef RecordClientWill r
     cdef uint8_t* out
+    s.will_turn = 0
     memset(&r, 0, sizeof(r))
     r.security = s.origin
     r.has_expiry = w.has_expiry

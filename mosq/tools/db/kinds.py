@@ -5,8 +5,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE = range(1, 10)
-RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS, CLIENT_WILL, CLIENT_WILL_GONE, PUBLISHER = range(
-    10, 19)
+RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS, CLIENT_WILL, CLIENT_WILL_GONE = range(10, 18)
+PUBLISHER, GATED, GATED_DONE = 18, 19, 20
 NAMES = {
     SESSION: "session",
     SUB: "sub",
@@ -26,6 +26,8 @@ NAMES = {
     CLIENT_WILL: "client_will",
     CLIENT_WILL_GONE: "client_will_gone",
     PUBLISHER: "publisher",
+    GATED: "gated",
+    GATED_DONE: "gated_done",
 }
 
 # where a session or a message came from: ORIGIN_KNOWN, ORIGIN_SHARED and ORIGIN_PORT of cext/broker/core/listener.pxd
