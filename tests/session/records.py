@@ -156,8 +156,7 @@ WRONG = [
     (PUBLISHER, b"\0" * 7, SHORT),
     (PUBLISHER, b"\0\0\0\0\1\0\2\0a", SHORT),
     (PUBLISHER, b"\0" * 8 + b"u" * 65536, LONG),
-    (19, b"", UNKNOWN),
     (GATED, b"", SHORT), (GATED_DONE, b"1234567", LONG),
-    (20, b"", UNKNOWN),
+    (21, b"", UNKNOWN),
     (255, b"abc", UNKNOWN),
 ]

@@ -102,10 +102,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     else:
         verdict = RC_QUOTA_EXCEEDED
     if c.pending_packet != NULL:
-        if c.pending_packet.replaced:
-            replace_by_plugin(c, &out)
-        if is_undecided(b, c, &out):
-            verdict = RC_QUOTA_EXCEEDED
+        verdict = verdict_of_plugin(b, c, &out, verdict)
     if verdict < 0x80 and rc == 0 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:
@@ -158,12 +155,14 @@ cdef inline bint is_taken_by_plugin(Client* c) noexcept nogil:
     return c.pending_packet != NULL and c.pending_packet.dropped
 
 
-cdef inline bint is_undecided(Broker* b, Client* c, const Publication* out) noexcept nogil:
-    """Return whether no plugin has decided about the message in time, and count it: an acknowledgement would lose it."""
+cdef uint8_t verdict_of_plugin(Broker* b, Client* c, Publication* out, uint8_t verdict) noexcept nogil:
+    """Take over what a plugin has made of the message. If none has decided in time, it is refused: an acknowledgement would lose it."""
+    if c.pending_packet.replaced:
+        replace_by_plugin(c, out)
     if not c.pending_packet.unanswered:
-        return 0
+        return verdict
     dropped(b, c.session, DROP_TRANSFORM, out.topic)
-    return 1
+    return RC_QUOTA_EXCEEDED
 
 
 cdef void replace_by_plugin(Client* c, Publication* out) noexcept nogil:
