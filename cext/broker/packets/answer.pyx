@@ -28,7 +28,7 @@ from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.lifecycle.kick cimport kick_users
 from cext.broker.lifecycle.session_lifecycle cimport will_answered
-from cext.broker.packets.authorize cimport packet_answered, publish_changed
+from cext.broker.packets.authorize cimport BY_RULES, packet_answered, publish_changed
 from cext.broker.packets.connect_state cimport NOT_CHECKED
 from cext.broker.packets.handle_auth cimport auth_answered, auth_timed_out
 from cext.broker.packets.handle_connect cimport connect_answered, connect_timed_out
@@ -152,6 +152,8 @@ cdef void auth_request_settle(Broker* b, AuthRequest* q, const AuthAnswer* a) no
     if q.kind == ASK_ACL:
         verdict_apply(b, q, c, a)
     elif q.kind == ASK_MESSAGE_IN and c != NULL:
+        if q.epoch != b.access_epoch and c.session.security != NULL and not session_security(c.session).authorize:
+            c.pending_packet.allowed = BY_RULES      # the rules have changed since the message came; a plugin's verdict stays
         publish_changed(b, c, a)
     elif q.kind == ASK_MESSAGE_OUT:
         delivery_changed(b, q, a)
