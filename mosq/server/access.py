@@ -66,7 +66,7 @@ BATCH = 32
 BATCH_S = 0.005
 CLOSE_WITHIN_S = 2.0
 LOG_PAUSES_EVERY_S = 10.0
-SLOW_S, REPEAT_S = 5.0, 60.0    # an initialization of a plugin that takes this long is reported, and again after a pause
+SLOW_S, REPEAT_S = 5.0, 60.0    # of a plugin's initialization that is reported; before the next report
 
 
 class Realm:

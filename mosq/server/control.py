@@ -135,6 +135,7 @@ class Control:
         self.user: process.Account | None = None
         self._topics: ControlTopics | None = None
         self._hot: Hot | None = None
+        self.store: str | None = None   # folder of the store that the broker has begun with
         self.feeder: Feeder | None = None       # of persistence plugins; None if there was never one
         self.unkept: Unkept | None = None       # the broker runs without the store that it should have
         self.printer: Stream | None = None
@@ -215,9 +216,10 @@ class Control:
         feeder = self._feeder()         # its modules are loaded while the process may read them
         if not has_store(self.config):
             return
-        from mosq.server.storage import may_take_over, open_store
+        from mosq.server.storage import may_take_over, open_store, store_directory
         from mosq.server.unkept import Unkept, must_stop, unusable
 
+        self.store = store_directory(self.config)
         self.log.release()              # to read a large store takes long
         if may_take_over(self.config) or feeder is not None:
             process.load_now(process.LOADED_FOR_TAKE_OVER)
@@ -259,9 +261,18 @@ class Control:
         feeder = self._feeder()
         if feeder is not None:
             from mosq.server.saving import ports_of
-            from mosq.server.storage import store_directory
 
-            feeder.feed(self._persisting(), store_directory(self.config), ports_of(self.config))
+            store = None if self.config.without_store else self.store
+            feeder.feed(self._persisting(), store, ports_of(self.config))
+
+    def _end_feeding(self) -> None:
+        """Settle what is left of the store when the data plane and the plugins have ended."""
+        from mosq.server.handover import database_kept
+
+        config = self.config
+        if self.feeder is not None and self.store is not None:
+            own = config.persistence or bool(config.stream) or bool(config.stream_events)
+            self.feeder.end(self.store, own, database_kept(config))
 
     def report_patterns(self, securities: "list[Security]") -> None:
         """Report patterns in ACL files that are the same for all clients."""
@@ -286,6 +297,7 @@ class Control:
             access = Access(config, self.log.report, None if self.starting else self.answer,
                             acting=(lambda: process.Acting(self.user)) if is_root else None,
                             wait=None if self.starting else self._serve_until)
+        config.kept_by_plugin = bool(access.persisting())
         try:
             return access, access.securities()
         except BaseException:           # also a stop: the plugins that both configurations have must end with the other
@@ -410,6 +422,7 @@ class Control:
         """Return the settings of the engine for a configuration."""
         settings = engine_settings(config, self.mask(config))
         settings["memory_watch"] = 1            # the process has nothing but the broker
+        settings["keep_publishers"] = int(config.kept_by_plugin)
         settings["log_json"] = int(config.log_format == "json")
         settings["control_topics"] = topics.names() if topics is not None else ()
         return settings
@@ -685,6 +698,7 @@ class Control:
             log.report(ERROR, "Error: The data plane did not stop in time.")
         else:
             self.saver.finish()
+            self._end_feeding()
         return self.status
 
 

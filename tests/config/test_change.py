@@ -45,7 +45,7 @@ def test_security_by_listener(read):
 
 
 def test_a_changed_thread_of_a_plugin_needs_a_restart(read):
-    old, new = ("plugin /a.so", "plugin_opt_a 1", "plugin /b.so"), ("plugin /a.so", "plugin_thread loop", "plugin_opt_a 2", "plugin /b.so")
+    old, new = ("plugin /a.so", "plugin_opt_key 1", "plugin /b.so"), ("plugin /a.so", "plugin_thread loop", "plugin_opt_key 2", "plugin /b.so")
     assert changes_of(read, old, new) == [("plugin_thread", "plugin /a.so", "own", "loop", RESTART),
                                           ("plugin_opt_*", "global", "(not shown)", "(not shown)", LIVE)]
     assert changes_of(read, old[2:], ("plugin /b.so", "plugin_thread own")) == []

@@ -99,6 +99,16 @@ def test_state() -> None:
     assert len(state.live) == 5         # first (for two), third, kept, inbound, will
 
 
+def test_deliveries_that_wait_for_a_plugin() -> None:
+    _, fields = message(b"m", (1, 4), (1, 5), (2, 9))
+    records = [session(1, b"one"), session(2, b"two"), (kinds.GATED, fields), (kinds.GATED, fields), (kinds.GATED_DONE, {"acks": [(1, 5), (3, 7)]})]
+    state, _, unreadable = state_of(FakeSource(records))
+    assert not state.problems and not unreadable.n
+    assert (list(state.sessions[1].gate), list(state.sessions[2].gate), len(state.live)) == ([5], [9], 1)
+    state, _, _ = state_of(FakeSource([*records, (kinds.END, {"sno": 2}), (kinds.GATED_DONE, {"acks": [(1, 6)]})]))
+    assert not state.live
+
+
 def test_a_copy_replaces_the_older_record() -> None:
     """Test records that cleaning writes again, and the older ones that it drops later."""
     state, _, _ = state_of(FakeSource([session(1, b"c"), message(b"m", (1, 5), (1, 6)), (kinds.ACKS, {"acks": [(1, 5)]}), message(b"m", (1, 6))]))

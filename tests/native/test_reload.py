@@ -59,7 +59,7 @@ def published(broker, name, acknowledged, denied):
 @pytest.mark.parametrize(("events", "then"), [
     ("in", "removed"), ("in", "replaced"), ("in", "kept"), ("acl", "removed"), ("out", "replaced")])
 def test_a_reload_under_load_loses_no_acknowledged_message(compiled, events, then):
-    with Broker(config(compiled("events"), events, "own", "max_queued_messages 100000\nmax_inflight_messages 0\n")) as broker:
+    with Broker(config(compiled("events"), events, "own", "max_queued_messages 100000\nmax_inflight_messages 0\nauth_timeout 60\n")) as broker:
         text = broker.config.read_text()
         other = {"removed": without_plugin(text), "replaced": text.replace("/events.so", "/events-1.so"), "kept": text}[then]
         compiled("events", OTHER=1)

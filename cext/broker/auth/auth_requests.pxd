@@ -26,7 +26,7 @@ cdef enum:
     ASK_EVENT = 6                 # no answer, no AuthRequest
     ASK_PUBLISH = 7               # answer without a request: the control plane publishes
     ASK_BRIDGE = 20                 # no answer, no AuthRequest: an event of a bridge
-    ASK_PAUSE = 11                # may this client try to log in now? Then the loop asks its native plugins. An AuthRequest is ASK_CONNECT
+    ASK_PAUSE = 12                # may this client try to log in now? Then the loop asks its native plugins. An AuthRequest is ASK_CONNECT
     ASK_KICK_USERS = 10                 # answer without a request: disconnects users, after the answers before it
     ASK_WAIT = 8                  # not yet an answer: the login is in the control plane's own queue and has this many seconds more
     ASK_AGAIN = 11                # answer: the control plane has asked no component, because the configuration has changed

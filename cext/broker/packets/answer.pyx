@@ -27,8 +27,8 @@ from cext.broker.core.pending_packet cimport pending_packet_free, pending_packet
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.lifecycle.kick cimport kick_users
-from cext.broker.lifecycle.session_lifecycle cimport will_decided
-from cext.broker.packets.authorize cimport packet_answered, publish_changed
+from cext.broker.lifecycle.session_lifecycle cimport will_answered
+from cext.broker.packets.authorize cimport BY_RULES, packet_answered, publish_changed
 from cext.broker.packets.connect_state cimport NOT_CHECKED
 from cext.broker.packets.handle_auth cimport auth_answered, auth_timed_out
 from cext.broker.packets.handle_connect cimport connect_answered, connect_timed_out
@@ -41,7 +41,7 @@ from cext.broker.routing.plugin_gate cimport (
 from cext.broker.routing.retain cimport retain_put
 from cext.broker.routing.route cimport route
 from cext.broker.routing.session_release cimport session_release
-from cext.session.message cimport Message, message_new, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, message_new, message_unref
 from cext.session.session cimport SESSION_ENDED, Session, sessions_find
 
 
@@ -152,6 +152,8 @@ cdef void auth_request_settle(Broker* b, AuthRequest* q, const AuthAnswer* a) no
     if q.kind == ASK_ACL:
         verdict_apply(b, q, c, a)
     elif q.kind == ASK_MESSAGE_IN and c != NULL:
+        if q.epoch != b.access_epoch and c.session.security != NULL and not session_security(c.session).authorize:
+            c.pending_packet.allowed = BY_RULES      # the rules have changed since the message came; a plugin's verdict stays
         publish_changed(b, c, a)
     elif q.kind == ASK_MESSAGE_OUT:
         delivery_changed(b, q, a)
@@ -190,7 +192,7 @@ cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const AuthAnswer* 
     elif q.purpose == FOR_DELIVERY:
         plugin_gate_answered(b, q, allowed)
     elif q.purpose == FOR_WILL:
-        will_decided(b, q.message, s, allowed)
+        will_answered(b, q.message, s, q.turn, allowed)
 
 
 cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexcept nogil:
@@ -202,6 +204,7 @@ cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexc
             m.retain = a.retain
             m.expires_ms = q.message.expires_ms
             m.source_hash = q.message.source_hash
+            m.flags |= q.message.flags & MESSAGE_AGAIN
     plugin_gate_changed(b, q, m, a != NULL and a.verdict > 0)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)

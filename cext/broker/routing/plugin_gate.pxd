@@ -50,6 +50,7 @@ ctypedef struct PluginGate:
     uint32_t mask
     uint32_t head
     uint32_t tail
+    uint32_t logged             # recorded deliveries have positions below it
     uint64_t bytes
 
 # Return the remembered verdict: 1 = allowed, 0 = denied, -1 = not known.
@@ -73,10 +74,19 @@ cdef void plugin_gate_answered(Broker* b, AuthRequest* q, int allowed) noexcept 
 cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) noexcept nogil
 # the delivery of an ASK_MESSAGE_OUT that no plugin was asked about: take its step again under the configuration in force
 cdef void plugin_gate_again(Broker* b, AuthRequest* q) noexcept nogil
-# Take the first gated delivery out of the gate if its verdict is known. Returns 0 if there is none. The caller owns its message.
-cdef bint plugin_gate_next(Session* s, GatedDelivery* out) noexcept nogil
+# Take the first gated delivery out of the gate if its verdict is known. Returns 0 if there is none. The caller owns its message;
+# NULL: a gap that a restart has left.
+cdef bint plugin_gate_next(Broker* b, Session* s, GatedDelivery* out) noexcept nogil
 # the session has another client, perhaps another user: send all auth requests again
 cdef void plugin_gate_renew(Broker* b, Session* s) noexcept nogil
+# For the store: note all deliveries that wait; is the delivery at this position still needed; it has a record.
+cdef void plugin_gate_record(Broker* b, Session* s) noexcept nogil
+cdef bint plugin_gate_needs(const Session* s, uint32_t position) noexcept nogil
+cdef void plugin_gate_logged(Session* s, uint32_t position) noexcept nogil
+# For recovery: put a delivery into the gate, which plugin_gate_renew asks about; 1 = an impossible position, -1 = no memory. Those before
+# a position have left.
+cdef int plugin_gate_restore(Broker* b, Session* s, uint32_t position, Message* m, uint8_t qos, uint8_t retain, uint32_t sub_id) noexcept nogil
+cdef void plugin_gate_left(Broker* b, Session* s, uint32_t position) noexcept nogil
 cdef void plugin_gate_clear(Broker* b, Session* s) noexcept nogil       # drop all gated deliveries
 cdef void plugin_gate_free(Broker* b, Session* s) noexcept nogil
 

@@ -62,6 +62,7 @@ class NativePlugin(Plugin):
         self._plugin: int | None = None
         self._status = ctypes.c_int(0)
         self._closed = threading.Event()
+        self.ended = False              # it has cleaned up
         self._ticker: threading.Thread | None = None
         self._next_tick_s = 0.0
         self._free_at = self._looked_at = monotonic()       # when the plugin was seen in no call, and the last look
@@ -417,6 +418,7 @@ class NativePlugin(Plugin):
         """Let the plugin clean up."""
         self._closed.set()
         self._shim.mosq_shim_end(self._plugin)
+        self.ended = True
         self._host.take()
 
     def warn(self, text: str) -> None:

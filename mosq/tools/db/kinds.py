@@ -6,7 +6,8 @@ if TYPE_CHECKING:
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE = range(1, 10)
 RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS, CLIENT_WILL, CLIENT_WILL_GONE = range(10, 18)
-LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE = range(18, 22)
+PUBLISHER, GATED, GATED_DONE = 18, 19, 20
+LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE = range(21, 25)
 NAMES = {
     SESSION: "session",
     SUB: "sub",
@@ -25,6 +26,9 @@ NAMES = {
     STREAMS: "streams",
     CLIENT_WILL: "client_will",
     CLIENT_WILL_GONE: "client_will_gone",
+    PUBLISHER: "publisher",
+    GATED: "gated",
+    GATED_DONE: "gated_done",
     LINK_RUN: "link_run",
     LINK_MARK: "link_mark",
     LINK_IDENTITY: "link_identity",

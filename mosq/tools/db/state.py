@@ -112,6 +112,7 @@ class Session:
         "connected",
         "ends_wall_ms",
         "expiry_s",
+        "gate",
         "inbox",
         "id",
         "lsn",
@@ -134,6 +135,7 @@ class Session:
         self.queue = Places()
         self.released: dict[int, tuple[int, int]] = {}  # position: packet id, lsn
         self.inbox: dict[int, tuple[int, bool]] = {}  # inbound QoS 2: packet id: lsn, refused
+        self.gate: dict[int, int] = {}  # deliveries that wait for a plugin: position in the gate: lsn
         self.will: tuple[int, int, int] | None = None  # lsn, due_wall_ms, delay_s
 
     def offset(self, position: int) -> int:
@@ -153,7 +155,7 @@ class State:
         self.problems: list[tuple[int, str]] = []  # the first problems as (lsn or -1, text)
         self.n_problems = 0
         self.client_wills: dict[bytes, int] = {}  # of connected clients without a stored session: client id: lsn
-        # of each MSG, INBOX, WILL and CLIENT_WILL: lsn: number of uses times 2 ** 32, plus the record's size
+        # of each MSG, GATED, INBOX, WILL and CLIENT_WILL: lsn: number of uses times 2 ** 32, plus the record's size
         self.live: dict[int, int] = {}
         self._size = 0  # size of the current record
 
@@ -233,6 +235,8 @@ class State:
                 self._unref(place - 1)
             for lsn, _refused in s.inbox.values():
                 self._unref(lsn)
+            for lsn in s.gate.values():
+                self._unref(lsn)
             if s.will is not None:
                 self._unref(s.will[0])
 
@@ -269,6 +273,9 @@ class State:
     def _retained_from(self, _lsn: int, _f: dict[Any, Any]) -> None:
         """Ignore the record: it belongs to the message before it."""
 
+    def _publisher(self, _lsn: int, _f: dict[Any, Any]) -> None:
+        """Ignore the record: it belongs to the message before it."""
+
     def _streams(self, _lsn: int, _f: dict[Any, Any]) -> None:
         """Ignore the record: it belongs to journals, which have their own files."""
 
@@ -293,6 +300,21 @@ class State:
             if old:
                 self._unref(old - 1)
             s.released[position] = (pid, lsn)
+
+    def _gated(self, lsn: int, f: dict[Any, Any]) -> None:
+        for sno, position, *_ in f["entries"]:
+            gate = self._session_of(sno).gate
+            if position in gate:
+                self._unref(gate[position])
+            gate[position] = lsn
+            self._ref(lsn)
+
+    def _gated_done(self, _lsn: int, f: dict[Any, Any]) -> None:
+        for sno, end in f["acks"]:
+            s = self.sessions.get(sno)
+            gate = s.gate if s is not None else {}
+            for position in [one for one in gate if 0 < (end - one) % WRAP < HALF]:
+                self._unref(gate.pop(position))
 
     def _inbox(self, lsn: int, f: dict[Any, Any]) -> None:
         self._inbox_done(lsn, f)

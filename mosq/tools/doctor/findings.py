@@ -136,7 +136,7 @@ def _native_names(config: Config, listener: Listener) -> str:
     """Return the native plugins of a listener that may be asked about logins, for the report; "": none. Only their
     initialization decides whether they are."""
     names = [plugin.name or os.path.basename(plugin.path) for plugin in config.plugins_of(listener)
-             if plugin.kind == NATIVE and PERSIST_SQLITE not in plugin.path.replace("_", "-")]
+             if plugin.kind == NATIVE and not plugin.is_sqlite]
     return f"the plugin {' or '.join(names)}" if names else ""
 
 
