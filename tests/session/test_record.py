@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mosq._core import KINDS, meta_value, record_decode, record_encode, record_verdict
 from tests.session.records import (
-    ACKS, CLIENT_WILL, CLIENT_WILL_GONE, END, GATED, GATED_DONE, INBOX, INBOX_DONE, META, MSG, PUBLISHER, RELEASED, RETAINED_FROM, RETAINED_GONE, ROWS, SESSION, STREAMS, SUB, UNSUB, WILL, WILL_GONE,
+    ACKS, CLIENT_WILL, CLIENT_WILL_GONE, END, GATED, GATED_DONE, INBOX, INBOX_DONE, LINK_MARK, META, MSG, PUBLISHER, RELEASED, RETAINED_FROM, RETAINED_GONE, ROWS, SESSION, STREAMS, SUB, UNSUB, WILL, WILL_GONE,
     WRONG, Row,
 )
 
@@ -53,8 +53,8 @@ def test_body(row: Row) -> None:
 
 def test_a_mark_may_have_holes() -> None:
     fields = {"worker": 1, "log": 9, "run": 3, "number": 5, "holes": [2, 4]}
-    body = record_encode(19, fields)
-    assert len(body) == 8 * 6 and record_decode(19, body) == fields
+    body = record_encode(LINK_MARK, fields)
+    assert len(body) == 8 * 6 and record_decode(LINK_MARK, body) == fields
 
 
 @pytest.mark.parametrize(("kind", "body", "said"), WRONG)
