@@ -10,13 +10,13 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport Durable, durable_of
-from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_ROUTED, LinkWait, links_of, waiter_take
+from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_ROUTED, LinkWait, links_of
 from cext.broker.core.pending_packet cimport pending_packet_resume
 from cext.broker.core.settings cimport DURABILITY_GROUP
-from cext.broker.persist.pending_acks cimport ack_when_committed, pending_ack_due, pending_ack_linked
+from cext.broker.persist.pending_acks cimport pending_ack_due, pending_ack_linked
 from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end
 from cext.broker.routing.session_release cimport session_release
-from cext.codec.frame cimport T_PUBCOMP
+from cext.codec.frame cimport T_PUBACK, T_PUBCOMP
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.link.links cimport link_identity_end, link_wait_commit, link_wait_current, link_wait_routes, link_waiter_close, link_waiter_new
 from cext.link.state cimport LinkWaiter
@@ -33,21 +33,11 @@ cdef LinkWait* wait_new(BrokerLinks* l, Client* c, int kind) noexcept nogil:
     return k
 
 
-cdef void ack_published(Broker* b, Client* c,          # parameters: an acknowledgement (three), what was recorded for it (three)
-                        int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m, uint8_t durability) noexcept nogil:
-    cdef LinkWaiter* w = waiter_take(b)
-    if w != NULL:
-        ack_when_linked(b, c, w, packet_type, pid, rc, changes, m)
-    else:
-        ack_when_committed(b, c, packet_type, pid, rc, changes, m, durability)
-
-
-cdef void ack_when_linked(Broker* b, Client* c, LinkWaiter* w, int packet_type, uint16_t pid, uint8_t rc, uint64_t changes,  # parameters: an acknowledgement (three), what it waits for (three)
-                          const Message* m) noexcept nogil:
+cdef void ack_when_linked(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
     cdef Durable* t = durable_of(b)
     cdef LinkWait* k = wait_new(l, c, LINK_WAIT_ACK)
-    if k == NULL or not pending_ack_linked(b, c, packet_type, pid, rc, &k.position):
+    if k == NULL or not pending_ack_linked(b, c, T_PUBACK, pid, rc, &k.position):
         client_doom(b, c, RC_QUOTA_EXCEEDED)
         if k != NULL:
             slab_give(&l.waits, k)

@@ -30,7 +30,7 @@ from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.stats cimport (
     DROP_ACL_WRITE, DROP_DISK, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
 )
-from cext.broker.arrivals.waits cimport ack_published, ack_when_routed, routed_again
+from cext.broker.arrivals.waits cimport ack_when_linked, ack_when_routed, routed_again
 from cext.broker.packets.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.packets.handle_control cimport control_handle, control_topic
 from cext.broker.persist.pending_acks cimport ack_after_all, ack_now, ack_when_committed
@@ -120,11 +120,19 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
             rc = RC_QUOTA_EXCEEDED               # 3.x has no code for it: end the connection, so that the client sends it again
         if p.qos and rc == 0:
-            ack_published(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
+            puback(b, c, p.pid, verdict if c.version == V5 else 0, changes, &out)
     if looped:
         dropped(b, c.session, DROP_LOOP, out.topic)
     publish_end(b, c, &out)
     return rc
+
+
+cdef inline void puback(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64_t changes, const Publication* out) noexcept nogil:
+    cdef LinkWaiter* w = waiter_take(b)
+    if w == NULL:
+        ack_when_committed(b, c, T_PUBACK, pid, rc, changes, out.message, out.durability)
+    else:
+        ack_when_linked(b, c, w, pid, rc, changes, out.message)
 
 
 cdef inline void publish_end(Broker* b, Client* c, Publication* out) noexcept nogil:
@@ -395,7 +403,7 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
         release_in_slices(b, c, pid, m, journalled)
     else:
         persist_inbound_end(b, c.session, pid)
-    ack_published(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)
+    ack_when_committed(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
     return 0
