@@ -7,8 +7,8 @@ from cext.session.message cimport Message
 from cext.session.session cimport Session
 
 # Send PUBACK in the order of the packets, when this worker has committed what it recorded since `changes` was read, and the workers that have got the
-# message have acknowledged it, for which `w` waits.
-cdef void ack_when_linked(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m) noexcept nogil
+# message that was routed last have acknowledged it. waiter_is_left holds.
+cdef void ack_when_linked(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m) noexcept nogil
 cdef void wait_of_job_done(Broker* b, LinkWaiter* w) noexcept nogil
 # The same for PUBCOMP: the end of the inbox record comes first. The message keeps its identity until that is committed.
 cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Message* m, uint64_t identity) noexcept nogil

@@ -10,7 +10,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport Durable, durable_of
-from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_ROUTED, LinkWait, links_of
+from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_ROUTED, LinkWait, links_of, waiter_take
 from cext.broker.core.pending_packet cimport pending_packet_resume
 from cext.broker.core.settings cimport DURABILITY_GROUP
 from cext.broker.persist.pending_acks cimport pending_ack_due, pending_ack_linked
@@ -33,7 +33,8 @@ cdef LinkWait* wait_new(BrokerLinks* l, Client* c, int kind) noexcept nogil:
     return k
 
 
-cdef void ack_when_linked(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m) noexcept nogil:
+cdef void ack_when_linked(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m) noexcept nogil:
+    cdef LinkWaiter* w = waiter_take(b)
     cdef BrokerLinks* l = links_of(b)
     cdef Durable* t = durable_of(b)
     cdef LinkWait* k = wait_new(l, c, LINK_WAIT_ACK)

@@ -69,6 +69,11 @@ ctypedef struct BrokerLinks:
     StoredMark* stored          # by slot; NULL after the start
 
 
+# Return whether the publisher of the message that was routed last waits for other workers.
+cdef inline bint waiter_is_left(const Broker* b) noexcept nogil:
+    return b.links != NULL and (<const BrokerLinks*>b.links).waiter != NULL
+
+
 # Take the waiter of the message that was routed last; NULL = no worker must acknowledge it.
 cdef inline LinkWaiter* waiter_take(Broker* b) noexcept nogil:
     cdef LinkWaiter* w = (<BrokerLinks*>b.links).waiter if b.links != NULL else NULL

@@ -21,7 +21,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport aliases_of, denial_logged, log_line, peer_line_wanted
 from cext.broker.core.client_state cimport AliasIn, CF_BRIDGE, CF_TRUSTED, Client
 from cext.broker.core.durable cimport changes_of, durable_refuses
-from cext.broker.core.link_state cimport links_of, waiter_take
+from cext.broker.core.link_state cimport links_of, waiter_is_left, waiter_take
 from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING, owned_view, pending_packet_free
@@ -120,19 +120,15 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
             rc = RC_QUOTA_EXCEEDED               # 3.x has no code for it: end the connection, so that the client sends it again
         if p.qos and rc == 0:
-            puback(b, c, p.pid, verdict if c.version == V5 else 0, changes, &out)
+            verdict = verdict if c.version == V5 else 0
+            if waiter_is_left(b):
+                ack_when_linked(b, c, p.pid, verdict, changes, out.message)
+            else:
+                ack_when_committed(b, c, T_PUBACK, p.pid, verdict, changes, out.message, out.durability)
     if looped:
         dropped(b, c.session, DROP_LOOP, out.topic)
     publish_end(b, c, &out)
     return rc
-
-
-cdef inline void puback(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64_t changes, const Publication* out) noexcept nogil:
-    cdef LinkWaiter* w = waiter_take(b)
-    if w == NULL:
-        ack_when_committed(b, c, T_PUBACK, pid, rc, changes, out.message, out.durability)
-    else:
-        ack_when_linked(b, c, w, pid, rc, changes, out.message)
 
 
 cdef inline void publish_end(Broker* b, Client* c, Publication* out) noexcept nogil:
