@@ -57,6 +57,7 @@ ctypedef struct LinkFrame:
     uint64_t number             # of a message, an ACK, an ASK; 0 in MESSAGE0
     uint64_t identity           # of a QoS 2 message; otherwise 0
     View group                  # `$share/GROUP/FILTER` if the message is for one member of that group; otherwise empty
+    View publisher              # of a message, if the other worker needs it: the broker's own bytes; otherwise empty
     View text                   # topic of a message; filter of a route, with `$share/GROUP/`
     View props                  # forwardable properties, encoded as in [v5 2.2.2] without their length
     View payload

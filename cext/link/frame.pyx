@@ -10,10 +10,10 @@ from cext.codec.utf8 cimport utf8_check
 from cext.topic.name cimport Filter, filter_parse, name_check
 
 cdef enum:
-    PROPS_LENGTH = 4            # bytes of the length of properties, which may be longer than 65535 bytes
+    LONG_LENGTH = 4             # bytes of the length of properties and of a publisher, which may be longer than 65535 bytes
 
 # v version  s slot  w workers  l log  r run  n number  i identity  m part  f flags  q QoS  o members online  e expiry
-# t topic  u filter  g group  p properties  b payload: the rest of the frame
+# t topic  u filter  g group  c publisher  p properties  b payload: the rest of the frame
 cdef extern from *:
     """
     static const char *const mosq_link_fields[] = {
@@ -24,11 +24,11 @@ cdef extern from *:
         "i",                /* OPEN */
         "",                 /* SNAPSHOT_END */
         "n", "n",           /* ASK, ASK_RETAINED */
-        "fegtpb",           /* MESSAGE0 */
-        "fnimegtpb",        /* MESSAGE */
+        "fegctpb",          /* MESSAGE0 */
+        "fnimegctpb",       /* MESSAGE */
         "n",                /* VOID */
         "i",                /* RELEASED */
-        "fetpb",            /* RETAINED */
+        "fectpb",           /* RETAINED */
         "",                 /* RETAINED_END */
         "n",                /* CURRENT */
         "vslrn",            /* WELCOME */
@@ -57,6 +57,8 @@ cdef const char* link_error_text(int error) noexcept nogil:
         return b"filter"
     if error == wrong(c'p'):
         return b"properties"
+    if error == wrong(c'c'):
+        return b"publisher"
     if error == wrong(c'L'):
         return b"length"
     return b"type"
@@ -67,7 +69,7 @@ cdef inline bint view_take(const uint8_t** p, const uint8_t* end, uint32_t head,
     cdef const uint8_t* at = p[0]
     if <size_t>(end - at) < head:
         return 0
-    out.n = load32(at) if head == PROPS_LENGTH else <uint32_t>at[0] | <uint32_t>at[1] << 8
+    out.n = load32(at) if head == LONG_LENGTH else <uint32_t>at[0] | <uint32_t>at[1] << 8
     out.p = at + head
     if <size_t>(end - out.p) < out.n:
         return 0
@@ -78,7 +80,9 @@ cdef inline bint view_take(const uint8_t** p, const uint8_t* end, uint32_t head,
 cdef bint text_take(char field, const uint8_t** p, const uint8_t* end, LinkFrame* f) noexcept nogil:
     cdef Filter parsed
     if field == c'p':
-        return view_take(p, end, PROPS_LENGTH, &f.props)
+        return view_take(p, end, LONG_LENGTH, &f.props)
+    if field == c'c':
+        return view_take(p, end, LONG_LENGTH, &f.publisher)
     if field == c'g':
         if not view_take(p, end, 2, &f.group):
             return 0
@@ -185,7 +189,11 @@ cdef int link_decode(const uint8_t* p, size_t n, uint32_t frame_max, LinkFrame* 
 
 
 cdef inline View* text_of(char field, LinkFrame* f) noexcept nogil:
-    return &f.props if field == c'p' else &f.group if field == c'g' else &f.text
+    return &f.props if field == c'p' else &f.group if field == c'g' else &f.publisher if field == c'c' else &f.text
+
+
+cdef inline uint32_t length_bytes(char field) noexcept nogil:
+    return LONG_LENGTH if field == c'p' or field == c'c' else 2
 
 
 cdef uint32_t link_head_size(const LinkFrame* f) noexcept nogil:
@@ -195,7 +203,7 @@ cdef uint32_t link_head_size(const LinkFrame* f) noexcept nogil:
     while field[0]:
         size = number_bytes(field[0])
         if size == 0 and field[0] != c'b':
-            size = text_of(field[0], <LinkFrame*>f).n + (PROPS_LENGTH if field[0] == c'p' else 2)
+            size = text_of(field[0], <LinkFrame*>f).n + length_bytes(field[0])
         total += size
         field += 1
     return total
@@ -233,7 +241,7 @@ cdef uint32_t link_head_put(uint8_t* out, const LinkFrame* f) noexcept nogil:
             at += size
         elif field[0] != c'b':
             text = text_of(field[0], <LinkFrame*>f)
-            size = PROPS_LENGTH if field[0] == c'p' else 2
+            size = length_bytes(field[0])
             memcpy(at, &text.n, size)
             if text.n:
                 memcpy(at + size, text.p, text.n)

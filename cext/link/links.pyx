@@ -342,8 +342,8 @@ cdef uint32_t link_owner(const Links* x, View topic) noexcept nogil:
 cdef void link_retained_to(Links* x, uint32_t slot, void* message) noexcept nogil:
     cdef LinkFrame f
     memset(&f, 0, sizeof(f))
-    x.ops.view(x.owner, message, &f)
     f.type = LF_RETAINED
+    x.ops.view(x.owner, message, &f)
     frame_send(x, slot, LINK_OUT, &f, message)
 
 

@@ -6,6 +6,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
+from cext.base.view cimport View
 from cext.link.frame cimport (
     LF_ACK, LF_ASK, LF_ASK_RETAINED, LF_CONFIRM, LF_CURRENT, LF_HELLO, LF_MESSAGE, LF_NO_MEMBER, LF_OPEN, LF_RETAINED_END,
     LF_ROUTE, LF_SNAPSHOT_END, LF_VOID, LF_WELCOME, LINK_OWNER, LINK_VERSION, LinkFrame, wrong,
@@ -76,20 +77,30 @@ cdef int kept_grow(LinkOut* o) noexcept nogil:
     return 0
 
 
+cdef inline int copy_of(View v, uint8_t** out) noexcept nogil:
+    if v.n == 0:
+        return 0
+    out[0] = <uint8_t*>malloc(v.n)
+    if out[0] == NULL:
+        return -1
+    memcpy(out[0], v.p, v.n)
+    return 0
+
+
 cdef int out_keep(Links* x, uint32_t slot, void* message, const LinkSend* s, LinkWaiter* w) noexcept nogil:
     cdef LinkOut* o = &x.peers[slot].out
     cdef uint8_t* group = NULL
+    cdef uint8_t* publisher = NULL
     cdef Kept* k
-    if kept_grow(o) != 0:
+    if kept_grow(o) != 0 or copy_of(s.group, &group) != 0:
         return -1
-    if s.group.n:
-        group = <uint8_t*>malloc(s.group.n)
-        if group == NULL:
-            return -1
-        memcpy(group, s.group.p, s.group.n)
+    if copy_of(s.publisher, &publisher) != 0:
+        free(group)
+        return -1
     k = kept_at(o, o.first + o.n)
     k.message, k.waiter, k.identity, k.batch, k.tried = message, w, s.identity, s.batch, s.tried
-    k.group, k.group_n, k.bytes, k.part, k.flags = group, <uint16_t>s.group.n, s.bytes + KEPT_ROOM, s.part, s.flags
+    k.group, k.group_n, k.publisher, k.publisher_n = group, <uint16_t>s.group.n, publisher, s.publisher.n
+    k.bytes, k.part, k.flags = s.bytes + KEPT_ROOM, s.part, s.flags
     if mosq_rule_off(x.off, RULE_CHOICE_RECORDED):
         k.batch = 0
     if s.flags & LINK_OWNER:
@@ -113,7 +124,8 @@ cdef void kept_void(Links* x, Kept* k, LinkOut* o) noexcept nogil:
     if k.message != NULL:
         x.ops.drop(x.owner, k.message)
     free(k.group)
-    k.message, k.group, k.waiter = NULL, NULL, NULL
+    free(k.publisher)
+    k.message, k.group, k.publisher, k.waiter = NULL, NULL, NULL, NULL
     o.bytes -= k.bytes
     k.bytes = 0
     waiter_done(x, w)
@@ -143,6 +155,7 @@ cdef int kept_send(Links* x, uint32_t slot, Kept* k, uint64_t number) noexcept n
     f.flags |= k.flags
     f.number, f.identity, f.part = number, k.identity, k.part
     f.group.p, f.group.n = k.group, k.group_n
+    f.publisher.p, f.publisher.n = k.publisher, k.publisher_n
     return frame_send(x, slot, LINK_OUT, &f, k.message)
 
 
@@ -272,6 +285,7 @@ cdef void choose_again(Links* x, uint32_t slot, uint64_t number) noexcept nogil:
     s.flags, s.part, s.bytes, s.identity, s.batch = k.flags, k.part, k.bytes - KEPT_ROOM, k.identity, 0
     s.tried = k.tried | <uint64_t>1 << slot
     s.group.p, s.group.n = k.group, k.group_n
+    s.publisher.p, s.publisher.n = k.publisher, k.publisher_n
     x.stats.no_member += 1
     if not mosq_rule_off(x.off, RULE_CHOOSE_AGAIN):
         x.ops.again(x.owner, slot, k.message, &s, k.waiter)
@@ -357,6 +371,7 @@ cdef void out_free(Links* x, uint32_t slot) noexcept nogil:
         if k.message != NULL:
             x.ops.drop(x.owner, k.message)
         free(k.group)
+        free(k.publisher)
     free(o.kept)
     ring_free(&o.routes)
     ring_free(&o.currents)

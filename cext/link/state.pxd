@@ -42,6 +42,7 @@ ctypedef struct LinkSend:       # how a message with a number goes to one log
     uint64_t batch              # it is not sent before this batch is committed; 0 = at once
     uint64_t tried              # mask of the workers that have no member of the group
     View group                  # `$share/GROUP/FILTER`, or empty
+    View publisher              # as in LinkFrame
 
 # What the room calls. `owner` is the pointer given to links_init, `slot` the number of another worker.
 ctypedef struct LinkOps:
@@ -55,7 +56,7 @@ ctypedef struct LinkOps:
     # The room keeps messages by reference.
     void (*keep)(void* owner, void* message) noexcept nogil
     void (*drop)(void* owner, void* message) noexcept nogil
-    void (*view)(void* owner, void* message, LinkFrame* out) noexcept nogil     # fill in text, props, payload, and expiry with LINK_EXPIRES
+    void (*view)(void* owner, void* message, LinkFrame* out) noexcept nogil     # fill in text, props, payload, and expiry with LINK_EXPIRES; of a RETAINED frame also the publisher
     # A message has arrived: deliver it to subscribers of this worker, and set the retained message (LINK_OWNER). Set *batch to the
     # number of the open batch if the store must have it before it is acknowledged. Views are valid during the call.
     int (*message)(void* owner, uint32_t slot, const LinkFrame* f, uint64_t* batch) noexcept nogil
@@ -103,8 +104,10 @@ ctypedef struct Kept:           # a message with a number
     uint64_t identity
     uint64_t batch
     uint64_t tried
-    uint8_t* group
+    uint8_t* group              # NULL = it is for no group
+    uint8_t* publisher
     uint32_t bytes
+    uint32_t publisher_n
     uint16_t group_n
     uint16_t part
     uint8_t flags

@@ -13,7 +13,7 @@ cdef enum:
     MESSAGE_JOURNALLED = 8
     # The same: the subscribers of this worker have it; a second release sends it to other workers only.
     MESSAGE_LOCAL_DONE = 16
-    MESSAGE_COPY = 32           # retained message that another worker owns; source_hash is the generation of the link that brought it
+    MESSAGE_COPY = 32           # retained message that another worker owns; see copy_generation of the broker
 
 ctypedef struct Message:
     uint32_t refs

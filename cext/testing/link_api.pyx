@@ -24,13 +24,14 @@ def decode(bytes data, uint32_t frame_max=1000000):
         return 0
     return taken, {"type": f.type, "flags": f.flags, "version": f.version, "slot": f.slot, "workers": f.workers, "part": f.part,
                    "online": f.online, "expiry": f.expiry, "log": f.log, "run": f.run, "number": f.number, "identity": f.identity,
-                   "group": bytes_of(f.group), "text": bytes_of(f.text), "props": bytes_of(f.props), "payload": bytes_of(f.payload)}
+                   "group": bytes_of(f.group), "publisher": bytes_of(f.publisher), "text": bytes_of(f.text), "props": bytes_of(f.props), "payload": bytes_of(f.payload)}
 
 
 def encode(dict fields):
     """Encode a frame from a dictionary as `decode` returns it; fields that are left out are 0 or empty."""
     cdef LinkFrame f
     cdef bytes group = fields.get("group", b"")
+    cdef bytes publisher = fields.get("publisher", b"")
     cdef bytes text = fields.get("text", b"")
     cdef bytes props = fields.get("props", b"")
     cdef bytes payload = fields.get("payload", b"")
@@ -41,7 +42,7 @@ def encode(dict fields):
     f.online, f.expiry = fields.get("online", 0), fields.get("expiry", 0)
     f.log, f.run = fields.get("log", 0), fields.get("run", 0)
     f.number, f.identity = fields.get("number", 0), fields.get("identity", 0)
-    f.group, f.text, f.props, f.payload = view_of(group), view_of(text), view_of(props), view_of(payload)
+    f.group, f.publisher, f.text, f.props, f.payload = view_of(group), view_of(publisher), view_of(text), view_of(props), view_of(payload)
     out = bytearray(link_head_size(&f))
     assert link_head_put(<uint8_t*><char*>out, &f) == len(out)
     return bytes(out) + payload

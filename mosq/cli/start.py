@@ -42,6 +42,8 @@ def plain_start(arguments: list[str]) -> Start | None:
             start.config_file = value
         elif argument in ("-p", "--port") and _is_port(value):
             start.ports += (int(value),)
+        elif argument == "--workers" and value.isascii() and value.isdigit() and 0 < len(value) <= 2 and 0 < int(value) <= 64:
+            start.overrides += (f"cluster_local {value}",)
         else:
             return None
     return None if start.test_config and start.config_file is None else start

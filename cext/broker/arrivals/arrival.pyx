@@ -5,6 +5,7 @@ Invariant: such a message never goes to a link again (Publication.local), so not
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
@@ -14,16 +15,18 @@ from cext.broker.core.publication_state cimport Publication, SCOPE_LOCAL
 from cext.broker.core.settings cimport DURABILITY_GROUP
 from cext.broker.core.stats cimport DROP_SESSION_ENDED
 from cext.broker.links.outward cimport EXPIRY_SECOND_MS, group_worker
+from cext.broker.links.publisher cimport publisher_read
 from cext.broker.links.records cimport record_identity
 from cext.broker.links.retained cimport retained_announce
 from cext.broker.persist.publication cimport dropped, publication_fini, publication_init, publication_of, publication_store
-from cext.broker.routing.retain cimport retain_store
+from cext.broker.routing.retain cimport retain_store, retained_from
 from cext.broker.routing.route cimport route
 from cext.broker.routing.share cimport share_deliver
 from cext.link.frame cimport LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LinkFrame
 from cext.link.links cimport link_send, link_wait_commit
 from cext.link.state cimport LINK_NO_MEMBER, LINK_TAKEN, LinkSend, LinkWaiter
 from cext.session.message cimport Message
+from cext.session.record cimport RecordFrom
 from cext.topic.index cimport Group, index_group
 from cext.topic.name cimport Filter, filter_parse
 
@@ -42,6 +45,15 @@ cdef void publication_of_frame(Broker* b, const LinkFrame* f, Publication* p) no
     p.scope = SCOPE_LOCAL
     if f.flags & LINK_EXPIRES:
         p.expires_ms = b.reactor.now_ms + (<uint64_t>f.expiry * EXPIRY_SECOND_MS or 1)
+
+
+cdef bint arrival_from(Broker* b, View publisher, Publication* p, RecordFrom* out) noexcept nogil:
+    """Note the publisher with the message. Returns 0 if it is not known."""
+    if not publisher_read(publisher, out) or publication_store(b, p) == NULL:
+        return 0
+    out.topic = p.topic
+    p.message.source_hash = hash_bytes(b.sessions.key, out.id.p, out.id.n)
+    return 1
 
 
 cdef bint group_takes(Broker* b, Publication* p, View text) noexcept nogil:
@@ -84,12 +96,16 @@ cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batc
     cdef Durable* t = durable_of(b)
     cdef uint64_t changes = changes_of(b)
     cdef Publication p
-    cdef bint taken = 1
+    cdef RecordFrom publisher
+    cdef bint taken = 1, known
     publication_of_frame(b, f, &p)
+    known = arrival_from(b, f.publisher, &p, &publisher)
     if f.group.n:
         taken = group_takes(b, &p, f.group)
     if f.flags & LINK_OWNER:
         retain_store(b, &p)
+        if known:
+            retained_from(b, &publisher)
         if publication_store(b, &p) != NULL:
             retained_announce(b, p.message)
     if f.flags & LINK_PLAIN:

@@ -8,16 +8,17 @@ Cost: the end of a snapshot walks over the tree once, and once more for each STA
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from cext.base.view cimport View
-from cext.broker.arrivals.arrival cimport publication_of_frame
+from cext.broker.arrivals.arrival cimport arrival_from, publication_of_frame
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.link_state cimport PeerLog, links_of
 from cext.broker.core.publication_state cimport Publication, SCOPE_COPY, SCOPE_LOCAL
 from cext.broker.links.retained cimport retained_owner
 from cext.broker.persist.publication cimport publication_fini
-from cext.broker.routing.retain cimport message_in, retain_store, retained_message, value_free
+from cext.broker.routing.retain cimport copy_count, copy_generation, message_in, retain_store, retained_from, value_free
 from cext.link.frame cimport LinkFrame
 from cext.link.links cimport link_retained_to
 from cext.session.message cimport MESSAGE_COPY, Message, message_bytes
+from cext.session.record cimport RecordFrom
 from cext.topic.retained cimport retained_close, retained_next, retained_open, retained_remove, retained_visit
 
 cdef enum:
@@ -35,21 +36,23 @@ ctypedef struct StaleCopies:
 cdef void copy_arrived(void* broker, uint32_t slot, const LinkFrame* f, uint16_t generation) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     cdef Publication p
-    cdef Message* m
+    cdef RecordFrom publisher
+    cdef bint known
     publication_of_frame(b, f, &p)
     p.retain = 1
     p.scope = SCOPE_LOCAL | SCOPE_COPY
+    known = f.payload.n and arrival_from(b, f.publisher, &p, &publisher)
     retain_store(b, &p)
-    m = retained_message(b, f.text)
-    if m != NULL:
-        m.source_hash = generation
+    if known:
+        retained_from(b, &publisher)
+    copy_count(b, f.text, generation)
     publication_fini(b, &p)
 
 
 cdef void stale_add(void* context, void* value) noexcept nogil:
     cdef StaleCopies* s = <StaleCopies*>context
     cdef Message* m = message_in(value)
-    if m.flags & MESSAGE_COPY and m.source_hash != s.generation and retained_owner(s.b, m.topic) == s.slot + 1 and s.n < STALE_SLICE:
+    if m.flags & MESSAGE_COPY and copy_generation(value) != s.generation and retained_owner(s.b, m.topic) == s.slot + 1 and s.n < STALE_SLICE:
         s.found[s.n] = m
         s.n += 1
 

@@ -64,6 +64,8 @@ ctypedef struct BrokerLinks:
     Slab waits                  # LinkWait
     uint64_t identity           # of the QoS 2 message that is routed now; 0: none yet
     LinkWaiter* waiter          # what the publisher of the message that was routed last waits for; the publisher's handler takes it
+    uint8_t* publisher          # the bytes of publisher.pyx
+    uint32_t publisher_cap
     uint64_t stored_log         # of this worker, as the store had it at the start; 0: nothing was stored
     uint64_t stored_run
     StoredMark* stored          # by slot; NULL after the start

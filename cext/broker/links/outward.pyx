@@ -22,6 +22,7 @@ from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ENDED, LinkWait,
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_STICKY, SHARE_STREAM
 from cext.broker.core.stats cimport DROP_MEMORY
+from cext.broker.links.publisher cimport publisher_of_session
 from cext.broker.persist.publication cimport dropped, publication_store
 from cext.link.frame cimport LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LINK_WORKERS_MAX, LinkFrame
 from cext.link.links cimport (
@@ -111,6 +112,8 @@ cdef void numbered_send(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
     if group.n == 0:
         s.flags |= (LINK_PLAIN if l.found >> slot & 1 else 0) | (LINK_OWNER if p.owner == slot + 1 else 0)
     s.group = group
+    if p.source != NULL and (s.flags & LINK_OWNER or group.n):
+        s.publisher = publisher_of_session(b, p.source)
     if group.n and l.identity:
         s.part = <uint16_t>(hash_bytes(&l.links.key, group.p, group.n) | 1)      # the same in each run
     s.bytes = message_bytes(p.message)
@@ -203,6 +206,8 @@ cdef bint group_leaves(Broker* b, Publication* p, Group* g, bint waits) noexcept
     frame_of(b, p, &f)
     f.group.p = text
     f.group.n = group_read(g, text)
+    if p.source != NULL:
+        f.publisher = publisher_of_session(b, p.source)
     if p.qos == 0 or qos == 0:
         link_send0(&l.links, <uint32_t>to, &f, p.message)
         return 1

@@ -20,8 +20,9 @@ from cext.broker.links.outward cimport expiry_put
 from cext.broker.links.own cimport own_routes_restored
 from cext.broker.links.records cimport identity_forget, mark_record, record_run
 from cext.broker.links.sockets cimport socket_bind, socket_close, socket_send
+from cext.broker.routing.retain cimport retained_publisher
 from cext.broker.storage.commit cimport durable_commit
-from cext.link.frame cimport LinkFrame
+from cext.link.frame cimport LF_RETAINED, LinkFrame
 from cext.link.links cimport link_identity_restore, link_restore, link_restore_hole, link_start, links_fini, links_init
 from cext.link.state cimport LinkLimits, LinkOps
 from cext.session.message cimport Message, message_ref, message_unref
@@ -57,6 +58,8 @@ cdef void message_view(void* broker, void* message, LinkFrame* out) noexcept nog
     out.props = m.props
     out.payload = m.payload
     expiry_put(<Broker*>broker, m.expires_ms, out)
+    if out.type == LF_RETAINED:
+        out.publisher = retained_publisher(<Broker*>broker, m)
 
 
 cdef void peer_lost(void* broker, uint32_t slot) noexcept nogil:
@@ -168,6 +171,7 @@ cdef void links_free(Broker* b) noexcept nogil:
         walk_close(b, slot)
     waits_free(b)
     links_fini(&l.links)
+    free(l.publisher)
     free(l.stored)
     slab_fini(&l.waits)
     free(l.peers)

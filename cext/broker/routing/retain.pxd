@@ -1,5 +1,5 @@
 # Retained messages: store them, expire them, replay them to new subscriptions.
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.broker.core.broker cimport Broker
@@ -19,6 +19,7 @@ ctypedef struct RetainedItem:
     char* source                # client id, 0, username, 0; set if check_retain_source is on
     Security* security          # rules that apply to the publisher
     uint32_t origin             # its listener, as the store keeps it
+    uint16_t generation         # of a copy whose publisher is known
 
 # Store p as its topic's retained message. An empty payload clears it [v5 3.3.1-6].
 cdef void retain_store(Broker* b, Publication* p) noexcept nogil
@@ -31,6 +32,11 @@ cdef uint64_t retained_from_bytes(Broker* b, View topic) noexcept nogil
 cdef void retained_from_record(Broker* b, View topic) noexcept nogil
 # in recovery: sets the publisher of the topic's retained message
 cdef void retained_from(Broker* b, const RecordFrom* r) noexcept nogil
+# The publisher of a retained message, as in frames to other workers; empty if it is not known.
+cdef View retained_publisher(Broker* b, const Message* m) noexcept nogil
+# The copy of another worker's retained message has come with this connection. It is kept as the copy's source_hash if no publisher is known.
+cdef void copy_count(Broker* b, View topic, uint16_t generation) noexcept nogil
+cdef uint64_t copy_generation(void* value) noexcept nogil
 cdef Message* message_in(void* value) noexcept nogil                # message of a value of the retained tree
 cdef void value_free(Broker* b, void* value) noexcept nogil          # frees a value of the retained tree
 cdef void retained_expired(Broker* b, Timer* t) noexcept nogil

@@ -6,7 +6,7 @@ subscriber to `#` gets all of a million retained messages, while the broker hold
 offline during the replay, the rest is queued.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove, strlen
 
@@ -22,6 +22,7 @@ from cext.broker.core.jobs cimport job_add, job_free, job_new
 from cext.broker.core.publication_state cimport Publication, SCOPE_COPY, SCOPE_LOCAL
 from cext.broker.core.session_refs cimport session_client, session_replay, session_security
 from cext.broker.core.stats cimport DROP_MEMORY, DROP_RETAINED
+from cext.broker.links.publisher cimport publisher_bytes
 from cext.broker.links.retained cimport retained_announce, retained_owner
 from cext.broker.persist.persist cimport persist_reserve, persist_retained, persist_retained_end, record_room
 from cext.broker.persist.publication cimport drop, drop_unlogged, dropped, publication_fini, publication_of, publication_store
@@ -107,7 +108,7 @@ cdef void retained_from(Broker* b, const RecordFrom* r) noexcept nogil:
     cdef void* value = retained_get(b.retained, r.topic.p, r.topic.n)
     cdef void* old = NULL
     cdef RetainedItem* item
-    if value == NULL or not b.settings.check_retain_source or b.n_securities == 0:
+    if value == NULL or not b.settings.check_retain_source or b.n_securities == 0 or r.security == 0:
         return
     item = item_in(value)
     if item == NULL:
@@ -130,6 +131,32 @@ cdef void retained_from(Broker* b, const RecordFrom* r) noexcept nogil:
         memcpy(item.source + r.id.n + 1, r.user.p, r.user.n)
     item.origin = origin_read(b, r.security)
     item.security = security_of_origin(b, item.origin)
+
+
+cdef View retained_publisher(Broker* b, const Message* m) noexcept nogil:
+    cdef View id, user, none
+    cdef void* value = retained_get(b.retained, m.topic.p, m.topic.n)
+    cdef RetainedItem* item = item_in(value) if value != NULL else NULL
+    none.p = NULL
+    none.n = 0
+    if item == NULL or item.message != m or item.source == NULL:
+        return none
+    source_of(item, &id, &user)
+    return publisher_bytes(b, item.origin, id, user)
+
+
+cdef void copy_count(Broker* b, View topic, uint16_t generation) noexcept nogil:
+    cdef void* value = retained_get(b.retained, topic.p, topic.n)
+    cdef RetainedItem* item = item_in(value) if value != NULL else NULL
+    if item != NULL and item.source != NULL:
+        item.generation = generation
+    elif value != NULL:
+        message_in(value).source_hash = generation
+
+
+cdef uint64_t copy_generation(void* value) noexcept nogil:
+    cdef RetainedItem* item = item_in(value)
+    return item.generation if item != NULL and item.generation else message_in(value).source_hash
 
 
 cdef inline void source_of(const RetainedItem* item, View* id, View* user) noexcept nogil:

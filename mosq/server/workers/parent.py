@@ -347,6 +347,7 @@ class Parent:
             return
         self._again = False
         systemd.reloading()
+        self._ask_all("hold")           # who connects after the signal meets the new rules, however long the file takes
         self.log.report(INFORMATION, "Reloading config.")
         try:
             with self.signals.reading:
@@ -361,10 +362,16 @@ class Parent:
             return                      # the signal is in the pipe
         except Exception as error:
             refuse(self.log, reason_of(error), 0)
+            self._ask_all("release")
             systemd.notify("READY=1")
             return
         self._rounds += 1
         self._round = Round(self._rounds, config, self.slots, time.monotonic())
+
+    def _ask_all(self, what: str) -> None:
+        for slot in self.slots:
+            if slot.ready and slot.channel is not None:
+                slot.channel.send({"do": what})
 
     def _decide(self, now_s: float) -> None:
         current = self._round
