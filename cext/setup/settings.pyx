@@ -64,6 +64,8 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.tls_handshakes_per_address = <uint32_t>setting_number(s, "tls_handshakes_per_address", 500, 0, 1_000_000)
     t.connect_timeout_ms = setting_number(s, "connect_timeout", 20, 1, 86400) * 1000
     t.auth_timeout_ms = setting_number(s, "auth_timeout", 10, 1, 3600) * 1000
+    t.route_timeout_ms = setting_number(s, "route_timeout", 10, 1, 3600) * 1000
+    t.link_memory = setting_number(s, "link_memory", 256 << 20, 1 << 20, 2**63)
     t.log_denied_per_s = setting_number(s, "log_denied_per_second", 10, 0, 1_000_000)
     t.log_connections_max = setting_number(s, "log_connections_max", 1000, 0, 1_000_000)
     expiry = setting_number(s, "persistent_client_expiration", -1, -1, 2**40)

@@ -118,6 +118,8 @@ class Config:
     pid_file: str | None
     cluster_local: int                  # number of workers; 1: one process
     cluster_watchdog: int
+    route_timeout: int
+    link_memory: int
     sys_interval: int
     observe_messages: int
     allow_duplicate_messages: bool

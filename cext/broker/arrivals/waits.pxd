@@ -1,5 +1,6 @@
 # What clients wait for at other workers. See waits.pyx.
 from libc.stdint cimport uint8_t, uint16_t, uint64_t
+from cext.base.wheel cimport Timer
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.link.state cimport LinkWaiter
@@ -19,5 +20,6 @@ cdef Message* routed_message(Broker* b, const Session* s, uint16_t pid, uint64_t
 # The pending packet of the client waits until all workers know the routes of this one (retained: and the owners have the retained messages of before), or
 # (current) until this worker has the retained messages of all; then it is handled again. Return 0 without memory.
 cdef bint wait_for_routes(Broker* b, Client* c, bint retained, bint current) noexcept nogil
+cdef void wait_timed_out(Broker* b, Timer* t) noexcept nogil             # route_timeout
 cdef void wait_released(void* broker, void* context) noexcept nogil      # action of LinkOps
 cdef void waits_free(Broker* b) noexcept nogil               # what is left at the end

@@ -6,9 +6,10 @@ A waiter's context is a LinkWait with the handle of the client, which may end be
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from cext.base.slab cimport slab_at, slab_end, slab_get, slab_give, slab_take
+from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom
-from cext.broker.core.client_state cimport Client
+from cext.broker.core.client_state cimport Client, TIMER_LINK_WAIT
 from cext.broker.core.durable cimport Durable, durable_of
 from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_ROUTED, LinkWait, links_of, waiter_take
 from cext.broker.core.pending_packet cimport pending_packet_resume
@@ -18,7 +19,7 @@ from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end
 from cext.broker.routing.session_release cimport session_release
 from cext.codec.frame cimport T_PUBACK, T_PUBCOMP
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
-from cext.link.links cimport link_identity_end, link_wait_commit, link_wait_current, link_wait_routes, link_waiter_close, link_waiter_new
+from cext.link.links cimport link_identity_end, link_wait_commit, link_wait_current, link_wait_routes, link_waiter_cancel, link_waiter_close, link_waiter_new
 from cext.link.state cimport LinkWaiter
 from cext.session.message cimport MESSAGE_LOCAL_DONE, Message, message_ref, message_unref
 from cext.session.session cimport SESSION_ENDED, Session
@@ -162,6 +163,10 @@ cdef bint wait_for_routes(Broker* b, Client* c, bint retained, bint current) noe
     if w == NULL:
         slab_give(&l.waits, k)
         return 0
+    k.waiter = w
+    k.current = current
+    k.timer.kind = TIMER_LINK_WAIT
+    wheel_add(&b.wheel, &k.timer, b.reactor.now_ms + b.settings.route_timeout_ms)
     rc = link_wait_current(&l.links, w) if current else link_wait_routes(&l.links, w, retained)
     link_waiter_close(&l.links, w)       # it may be released in this call
     return rc == 0
@@ -180,6 +185,19 @@ cdef void wait_released(void* broker, void* context) noexcept nogil:
     if c != NULL and k.kind == LINK_WAIT_ACK:
         pending_ack_due(b, c, k.position)
     elif c != NULL and c.pending_packet != NULL:
+        pending_packet_resume(b, c)
+    wheel_remove(&b.wheel, &k.timer)
+    slab_give(&links_of(b).waits, k)
+
+
+cdef void wait_timed_out(Broker* b, Timer* t) noexcept nogil:
+    """Give up: the filters that not all workers know are refused. If only retained messages are not known to be current, the client gets those that
+    are here."""
+    cdef LinkWait* k = <LinkWait*>(<uint8_t*>t - <size_t>&(<LinkWait*>NULL).timer)
+    cdef Client* c = <Client*>slab_get(&b.clients, k.client_index, k.client_generation)
+    link_waiter_cancel(&links_of(b).links, k.waiter)
+    if c != NULL and c.pending_packet != NULL:
+        c.pending_packet.timed_out = not k.current
         pending_packet_resume(b, c)
     slab_give(&links_of(b).waits, k)
 

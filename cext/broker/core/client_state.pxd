@@ -66,6 +66,7 @@ cdef enum:
     TIMER_LOG_RATES = 10
     TIMER_RELOAD_HOLD = 11
     TIMER_TRACE = 12
+    TIMER_LINK_WAIT = 13
 
 cdef enum:
     PENDING_CONNECT = 1
@@ -98,6 +99,7 @@ ctypedef struct PendingPacket:
     uint32_t n_done                     # number of these filters, and the bytes of the packet behind them
     uint32_t done_left
     uint8_t routes                      # ROUTES_... of filter_slices.pxd
+    uint8_t timed_out                   # 1: not all workers have confirmed the filters in time
     uint8_t acknowledged                # 1: SUBACK is sent; retained messages follow for the filters behind the n_done first ones
     uint64_t changes                    # changes_of before the first filter
     uint8_t id_given                    # 1: a plugin has set the client id

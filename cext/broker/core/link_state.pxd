@@ -1,6 +1,7 @@
 # The links of a broker that is one of several workers (docs/adr/0023). Broker.links is NULL in a broker that is alone.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.slab cimport Slab, SlabItem
+from cext.base.wheel cimport Timer
 from cext.broker.core.broker cimport Broker
 from cext.link.frame cimport LINK_WORKERS_MAX
 from cext.link.state cimport LinkWaiter, Links
@@ -43,6 +44,9 @@ ctypedef struct LinkWait:       # the context of a LinkWaiter
     Session* session            # the same; counted in session.jobs
     Message* message            # the same; a reference
     uint64_t identity           # the same, and LINK_WAIT_ENDED
+    Timer timer                 # LINK_WAIT_PACKET: route_timeout
+    LinkWaiter* waiter          # the same
+    uint8_t current             # the same; 1: it waits for retained messages only
 
 ctypedef struct StoredMark:     # of another worker, as the store had it at the start
     uint64_t log                # 0: none

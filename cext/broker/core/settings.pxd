@@ -46,6 +46,7 @@ ctypedef struct Settings:
     uint64_t max_inbound_qos2_bytes     # of a session's messages that wait for PUBREL
     uint32_t max_queued_messages
     uint64_t max_queued_bytes
+    uint64_t link_memory                # bytes of messages that wait for one other worker
     uint64_t queue_memory               # bytes above which messages that are on disk leave memory
     uint32_t packet_max
     uint32_t message_size_limit
@@ -57,6 +58,7 @@ ctypedef struct Settings:
     uint32_t descriptors_reserved       # not for clients: the store, the log, reloads, bridges, HTTP
     uint32_t max_keepalive_s
     uint32_t connect_timeout_ms
+    uint32_t route_timeout_ms
     int32_t tls_handshake_threads       # -1: by the number of processors
     uint32_t tls_handshakes_per_address  # 0 = no limit
     uint32_t auth_timeout_ms            # limit for answers of the control plane

@@ -27,7 +27,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give, denials_sum, lines_sum
 from cext.broker.core.client_state cimport (
     C_CONNECTED, C_ENDED, Client, TIMER_ACCOUNTS, TIMER_AUTH_REQUEST, TIMER_BRIDGE, TIMER_CLIENT, TIMER_CURSORS, TIMER_DENIED,
-    TIMER_LOG_RATES,
+    TIMER_LINK_WAIT, TIMER_LOG_RATES,
     TIMER_RELOAD_HOLD, TIMER_RETAINED, TIMER_SESSION, TIMER_TRACE, client_of,
 )
 from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
@@ -51,7 +51,7 @@ from cext.broker.lifecycle.session_lifecycle cimport (
 from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.lifecycle.passing cimport relay_drained, workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
 from cext.broker.links.sockets cimport link_empty, link_freed, link_input, link_lost, links_close, links_turn
-from cext.broker.arrivals.waits cimport wait_of_job_done
+from cext.broker.arrivals.waits cimport wait_of_job_done, wait_timed_out
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
 from cext.broker.packets.dispatch cimport dispatch, dispatch_traced
 from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
@@ -181,6 +181,8 @@ cdef void timer_fired(void* ctx, Timer* t) noexcept nogil:
         reload_hold_over(<Broker*>ctx)
     elif t.kind == TIMER_TRACE:
         trace_timer_fired(<Broker*>ctx, t)
+    elif t.kind == TIMER_LINK_WAIT:
+        wait_timed_out(<Broker*>ctx, t)
     elif t.kind == TIMER_ACCOUNTS:
         accounts_timer(<Broker*>ctx)
     elif t.kind == TIMER_CURSORS:

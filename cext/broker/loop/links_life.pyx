@@ -32,7 +32,6 @@ from cext.topic.index cimport index_remove_some
 cdef enum:
     FRAME_MAX = 0x10000000 + 3 * 65536      # the largest packet of MQTT, and the fields of a frame
     LINK_MESSAGES_MAX = 1 << 20
-    LINK_BYTES_MAX = 256 << 20
     OUTPUT_MAX = 8 << 20
     RESERVE = 64 << 20
     SLICE = 256 * 1024
@@ -94,7 +93,7 @@ cdef int links_new(Broker* b, uint32_t slot, uint32_t n, const HashKey* key) noe
     if l == NULL:
         return -1
     memset(&limits, 0, sizeof(limits))
-    limits.frame_max, limits.messages_max, limits.bytes_max = FRAME_MAX, LINK_MESSAGES_MAX, LINK_BYTES_MAX
+    limits.frame_max, limits.messages_max = FRAME_MAX, LINK_MESSAGES_MAX
     limits.output_max, limits.reserve, limits.slice = OUTPUT_MAX, RESERVE, SLICE
     ops_fill(&ops)
     l.peers = <PeerLog*>calloc(n, sizeof(PeerLog))
@@ -150,6 +149,7 @@ cdef int links_start(Broker* b) noexcept nogil:
     cdef uint64_t log
     if l == NULL:
         return 0
+    l.links.limits.bytes_max = b.settings.link_memory
     if hash_key_init(&bits) != 0 or own_routes_restored(b) != 0 or stored_restore(l) != 0 or inboxes_restore(b) != 0:
         return ENOMEM
     log = l.stored_log if l.stored_log else bits.k0 | 1

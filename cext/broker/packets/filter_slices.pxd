@@ -10,6 +10,7 @@ cdef enum:
     ROUTES_NEW = 1              # not all of them know
     ROUTES_ASKED = 2            # they were asked; when the packet is handled again, they know, and are asked for their retained messages
     ROUTES_KNOWN = 3            # when the packet is handled again, everything is known
+    ROUTES_FAILED = 4           # not all workers have confirmed them in time: they are withdrawn
 
 ctypedef struct FilterSlice:
     Subscribe packet                # `items` begins with the next filter
@@ -27,6 +28,8 @@ cdef int filters_open(Broker* b, Client* c, const Frame* f, uint8_t access, Filt
 # Wait until all workers know the routes of the filters, and then, if retained messages are wanted, until this one has all of them that were acknowledged
 # before. Returns 0 if there is nothing to wait for, PACKET_PENDING, or a reason code.
 cdef int filters_await_routes(Broker* b, Client* c, FilterSlice* t, bint retained) noexcept nogil
+# route_timeout is over for the packet that is handled again: begin the walk over the filters again, to withdraw them.
+cdef bint filters_failed(Client* c, FilterSlice* t, const Frame* f) noexcept nogil
 # Begin the walk over the filters again, for the retained messages after the acknowledgement.
 cdef void filters_rewind(FilterSlice* t, const Frame* f, int version) noexcept nogil
 # End the slice with the handler's result so far. If filters are left, the packet is handled again in a later turn. Returns the result of

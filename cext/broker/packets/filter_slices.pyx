@@ -93,10 +93,19 @@ cdef int filters_keep(Broker* b, Client* c, const FilterSlice* t) noexcept nogil
     return PACKET_PENDING
 
 
+cdef bint filters_failed(Client* c, FilterSlice* t, const Frame* f) noexcept nogil:
+    if c.pending_packet != NULL and c.pending_packet.timed_out:
+        c.pending_packet.timed_out = 0
+        t.routes = ROUTES_FAILED
+        decode_items_head(f, c.version, &t.packet)
+        t.n = 0
+    return t.routes == ROUTES_FAILED
+
+
 cdef int filters_await_routes(Broker* b, Client* c, FilterSlice* t, bint retained) noexcept nogil:
     cdef int rc
     cdef bint current = t.routes == ROUTES_ASKED
-    if t.routes == ROUTES_NONE or t.routes == ROUTES_KNOWN:
+    if t.routes == ROUTES_NONE or t.routes >= ROUTES_KNOWN:
         return 0
     t.routes = ROUTES_ASKED if retained and not current else ROUTES_KNOWN
     rc = filters_keep(b, c, t)

@@ -23,7 +23,7 @@ from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.subscription cimport parse_mounted
 from cext.broker.links.own cimport ROUTE_NONE, own_route
 from cext.broker.packets.authorize cimport filter_changed, filter_refused
-from cext.broker.packets.filter_slices cimport FilterSlice, ROUTES_NEW, filters_await_routes, filters_end, filters_open, filters_rewind
+from cext.broker.packets.filter_slices cimport FilterSlice, ROUTES_FAILED, ROUTES_NEW, filters_await_routes, filters_end, filters_failed, filters_open, filters_rewind
 from cext.broker.persist.events cimport event_subscribed, event_unsubscribed
 from cext.broker.persist.pending_acks cimport hold_output
 from cext.broker.persist.persist cimport persist_reserve, persist_subscription, persist_subscription_end
@@ -48,6 +48,7 @@ from cext.topic.retained cimport retained_may_match
 
 cdef enum:
     REPLAY = 0x40                # flag on a granted QoS until SUBACK is sent: retained messages follow
+    AWAITED = 0x20               # the same: other workers do not know the filter yet
     QOS = 3
 
 
@@ -69,7 +70,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     cdef uint8_t options = subscription_options(c, item.options)
     cdef int added, handling
     cdef Entry* before
-    cdef int old = ROUTE_NONE
+    cdef int old = ROUTE_NONE, wider
     cdef int rc = parse_mounted(c, item.filter, &f, &owned)
     if rc:
         free(owned)
@@ -107,13 +108,46 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
             handling == 0 or (handling == 1 and added == INDEX_ADDED)):
         code[0] |= REPLAY
     persist_subscription(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
-    if own_route(b, c.session, mounted_filter(item.filter, owned, c), options & QOS, old) > 0 or (b.links != NULL and code[0] & REPLAY):
+    wider = own_route(b, c.session, mounted_filter(item.filter, owned, c), options & QOS, old)
+    if wider < 0:
+        subscription_end(b, c, &f, mounted_filter(item.filter, owned, c), ROUTE_NONE)
+        free(owned)
+        code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED       # no memory to announce it
+        return 0
+    if wider:
+        code[0] |= AWAITED
+    if b.links != NULL and code[0] & (AWAITED | REPLAY):
         routes[0] = ROUTES_NEW
     event_subscribed(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
     free(owned)
     log_subscribe(b, c, item.filter, options & QOS)
     notify_subscription(b, c, EVENT_SUBSCRIBED, item.filter)
     return 0
+
+
+cdef bint subscription_end(Broker* b, Client* c, const Filter* f, View whole, int qos) noexcept nogil:
+    """Remove a subscription. `whole`: the filter with mount point and group; qos: what its route counts. Returns 0 if there is none."""
+    if index_remove(b.index, &c.session.owner, f) != INDEX_REMOVED:
+        return 0
+    persist_subscription_end(b, c.session, whole)
+    own_route(b, c.session, whole, ROUTE_NONE, qos)
+    event_unsubscribed(b, c.session, whole)
+    return 1
+
+
+cdef void withdraw_one(Broker* b, Client* c, SubscribeItem* item, uint8_t* code) noexcept nogil:
+    """Refuse a filter that other workers have not confirmed in time."""
+    cdef Filter f
+    cdef uint8_t* owned
+    if code[0] >= 0x80 or not code[0] & AWAITED:
+        return
+    if parse_mounted(c, item.filter, &f, &owned) == 0:
+        persist_reserve(b, c.session, RECORD_ROOM + f.filter.n + f.group.n)
+        if subscription_end(b, c, &f, mounted_filter(item.filter, owned, c), code[0] & QOS):
+            notify_subscription(b, c, EVENT_UNSUBSCRIBED, item.filter)
+    free(owned)
+    code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED
+    log_denial(b, c, item.filter, item.options, ": not all workers have confirmed it within route_timeout")
 
 
 cdef void log_denial(Broker* b, Client* c, View filter, uint8_t options, const char* why) noexcept nogil:
@@ -217,12 +251,17 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if t.n == 0 and not t.acknowledged and log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", T_SUBSCRIBE, -1, -1)
     if not t.acknowledged:
-        while rc == 0 and b.work < t.limit and subscribe_next(&t.packet, &item):
+        while filters_failed(c, &t, f) and b.work < t.limit and subscribe_next(&t.packet, &item):
+            filter_changed(c, t.n, &item)
+            withdraw_one(b, c, &item, &t.codes[t.n])
+            b.work += WORK_FILTER
+            t.n += 1
+        while rc == 0 and t.routes != ROUTES_FAILED and b.work < t.limit and subscribe_next(&t.packet, &item):
             options = subscription_options(c, item.options)
             changed = filter_changed(c, t.n, &item)
             rc = subscribe_one(b, c, &item, sub_id, filter_refused(c, <int>t.n), &t.codes[t.n], &t.routes)
             if changed and t.codes[t.n] < 0x80:
-                t.codes[t.n] = (t.codes[t.n] & REPLAY) | (options & QOS)        # the client learns nothing of the change, as in Mosquitto
+                t.codes[t.n] = (t.codes[t.n] & (REPLAY | AWAITED)) | (options & QOS)        # the client learns nothing of the change, as in Mosquitto
             b.work += WORK_FILTER
             t.n += 1
         if rc == 0 and t.packet.items.n == 0:
@@ -250,7 +289,7 @@ cdef int suback(Broker* b, Client* c, int packet_type, int pid, uint8_t* codes, 
         if granted == NULL:
             return RC_QUOTA_EXCEEDED
     for i in range(n):
-        granted[i] = codes[i] if codes[i] >= 0x80 else codes[i] & ~<uint8_t>REPLAY
+        granted[i] = codes[i] if codes[i] >= 0x80 else codes[i] & ~<uint8_t>(REPLAY | AWAITED)
     p = client_room(b, c, suback_size(c.version, n))
     if p != NULL:
         client_wrote(b, c, encode_suback(p, packet_type, c.version, <unsigned short>pid, granted, n), p)
@@ -313,11 +352,8 @@ cdef int unsubscribe_one(Broker* b, Client* c, View filter, bint refused, uint8_
     elif not persist_reserve(b, c.session, RECORD_ROOM + parsed.filter.n + parsed.group.n):
         code[0] = RC_QUOTA_EXCEEDED
         rc = 0 if c.version == V5 else RC_QUOTA_EXCEEDED         # protocols before 5.0 have no code for it
-    elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
+    elif subscription_end(b, c, &parsed, mounted_filter(filter, owned, c), old):
         code[0] = RC_SUCCESS
-        persist_subscription_end(b, c.session, mounted_filter(filter, owned, c))
-        own_route(b, c.session, mounted_filter(filter, owned, c), ROUTE_NONE, old)
-        event_unsubscribed(b, c.session, mounted_filter(filter, owned, c))
         notify_subscription(b, c, EVENT_UNSUBSCRIBED, filter)
     else:
         code[0] = RC_NO_SUBSCRIPTION_EXISTED

@@ -45,6 +45,13 @@ GENERAL = (
     number("cluster_watchdog", 10, G,
            "Seconds within which a worker must show that it works; otherwise it is killed and started again. Only with "
            "cluster_local", 1, 3600, unit="seconds", own=True, reload=RESTART),
+    number("route_timeout", 10, G,
+           "Seconds within which all workers must know the filters of a SUBSCRIBE; otherwise it is refused with 0x97 "
+           "(0x80 to 3.x clients). Only with cluster_local", 1, 3600, unit="seconds", own=True),
+    number("link_memory", 256 << 20, G,
+           "Bytes of QoS 1 and 2 messages that may wait for one other worker. Above it, messages for that worker are "
+           "refused with 0x97; a 3.x client waits until there is room. Only with cluster_local", 1 << 20,
+           INT64_MAX, unit="bytes", own=True, reload=RESTART),
     number("sys_interval", 10, G, "Seconds between updates of the $SYS topics; 0 disables $SYS", 0, 65535,
            unit="seconds"),
     number("observe_messages", 0, G,
