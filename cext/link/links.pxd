@@ -76,6 +76,8 @@ cdef bint link_turn(Links* x) noexcept nogil
 # is done, and a message that is chosen again after NO_MEMBER was accepted before.
 cdef bint link_full(Links* x, uint32_t slot, uint32_t messages, uint64_t bytes) noexcept nogil
 # w may be NULL. -1 = no memory.
+# Return whether half of the room of each link is free.
+cdef bint link_eased(const Links* x) noexcept nogil
 cdef int link_send(Links* x, uint32_t slot, void* message, const LinkSend* s, LinkWaiter* w) noexcept nogil
 # f: text, props, payload, flags, group; it arrives as QoS 0. Return whether it was sent; otherwise it is counted as dropped.
 cdef bint link_send0(Links* x, uint32_t slot, LinkFrame* f, void* message) noexcept nogil

@@ -192,6 +192,14 @@ cdef bint link_full(Links* x, uint32_t slot, uint32_t messages, uint64_t bytes) 
     return 1
 
 
+cdef bint link_eased(const Links* x) noexcept nogil:
+    cdef uint32_t i
+    for i in range(x.n):
+        if x.peers[i].out.bytes > x.limits.bytes_max // 2 or x.peers[i].out.n > x.limits.messages_max // 2:
+            return 0
+    return 1
+
+
 cdef int link_send(Links* x, uint32_t slot, void* message, const LinkSend* s, LinkWaiter* w) noexcept nogil:
     cdef OwnIdentity* o
     if out_keep(x, slot, message, s, w) != 0:

@@ -60,6 +60,8 @@ class Workers(Broker):
         """Send a signal to a worker; return its process."""
         pid = self.pids()[number]
         os.kill(pid, by)
+        if by == signal.SIGSTOP:
+            until(lambda: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
         return pid
 
     def wait_log(self, text: str, times: int = 1) -> None:

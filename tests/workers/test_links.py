@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.harness.packets import (
-    Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe,
+    Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe,
 )
 from tests.harness.wire import Wire
 from tests.workers.case import Workers, until
 
 
+NO_LOCAL = 0x04             # options of SUBSCRIBE
 NO_RETAINED = 0x20          # Retain Handling of SUBSCRIBE: the retained messages of the worker would be missing
 
 
@@ -211,6 +213,56 @@ def test_retained_messages_are_the_same_at_all_workers(broker: Workers) -> None:
         receiver.close()
     for sender in senders:
         sender.close()
+
+
+@pytest.mark.parametrize("publisher", [1, 2])
+def test_the_rights_of_the_publisher_of_a_retained_message_are_known_at_all_workers(publisher: int) -> None:
+    with Workers(2, "max_keepalive 0\ncheck_retain_source true\nacl_file {dir}/acl\n", {"acl": "topic read #\ntopic write kept/#\n"}) as broker:
+        sender = broker.connect(broker.id_on(publisher))
+        for mid in range(1, 9):
+            sender.send(Publish(f"kept/{mid}", b"1", 1, mid, retain=True))
+            sender.expect_packet(Puback(mid, 0x10))
+        (broker.dir / "acl").write_text("topic read #\ntopic write none\n")
+        broker.config.write_text(broker.config.read_text() + "retry_interval 1\n")
+        broker.send_signal(signal.SIGHUP)
+        broker.wait_log("'retry_interval' option")
+        until(lambda: [broker.connect(broker.id_on(number)) for number in (1, 2)])      # they are held until the reload is over
+        for number in (1, 2):
+            receiver = broker.connect(broker.id_on(number))
+            subscribe(receiver, "kept/+")
+            receiver.send(Pingreq())
+            receiver.expect_packet(Pingresp())
+            receiver.close()
+
+
+def test_no_local_holds_for_retained_messages_of_all_owners(broker: Workers) -> None:
+    sender = broker.connect(broker.id_on(1))
+    for mid in range(1, 9):
+        sender.send(Publish(f"own/{mid}", b"1", 1, mid, retain=True))
+        sender.expect_packet(Puback(mid, 0x10))
+    subscribe(sender, "own/+", qos=NO_LOCAL)
+    sender.send(Pingreq())
+    sender.expect_packet(Pingresp())
+    sender.close()
+
+
+def test_a_group_that_selects_by_publisher_does_so_at_other_workers() -> None:
+    with Workers(2, "max_keepalive 0\nshared_strategy hash_client\n") as broker:
+        senders = [broker.connect(broker.id_on(1)) for _ in range(12)]
+        members = [broker.connect(broker.id_on(2)) for _ in range(2)]
+        for member in members:
+            subscribe(member, "$share/g/by/client")
+        for i, sender in enumerate(senders * 3):
+            sender.send(Publish("by/client", b"%d" % (i % 12), 1, 1))
+            assert isinstance(sender.read_packet(), Puback)
+        senders[0].send(Publish("ends", b"end"))
+        shares = []
+        for member in members:
+            own: list[bytes] = []
+            while own[-1:] != [b"end"]:
+                own += [payload for payload, _ in received(member, 1)]
+            shares.append(own[:-1])
+        assert all(shares) and not set(shares[0]) & set(shares[1]), shares
 
 
 def test_a_subscribe_does_not_wait_for_a_worker_that_has_ended() -> None:

@@ -67,6 +67,7 @@ cdef enum:
     TIMER_RELOAD_HOLD = 11
     TIMER_TRACE = 12
     TIMER_LINK_WAIT = 13
+    TIMER_LINKS = 14
 
 cdef enum:
     PENDING_CONNECT = 1

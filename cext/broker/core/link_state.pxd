@@ -66,6 +66,11 @@ ctypedef struct BrokerLinks:
     uint64_t found              # what a match has found: the workers, and the highest QoS of each
     uint8_t found_qos[LINK_WORKERS_MAX]
     Slab waits                  # LinkWait
+    SlabItem* paused            # handles of the clients that are not read until all links have room; once for each message
+    uint32_t paused_n
+    uint32_t paused_cap
+    uint64_t closed             # mask of the workers to which this one must open its link again
+    Timer reopen
     uint64_t identity           # of the QoS 2 message that is routed now; 0: none yet
     LinkWaiter* waiter          # what the publisher of the message that was routed last waits for; the publisher's handler takes it
     uint8_t* publisher          # the bytes of publisher.pyx

@@ -38,6 +38,7 @@ from cext.broker.core.pending_packet cimport PACKET_PENDING, names_take, owned_s
 from cext.broker.core.stats cimport REFUSED_MEMORY
 from cext.broker.core.workers cimport Passage, WORKERS_MAX, Workers, relay_other, worker_of_id, workers_of, workers_publish
 from cext.broker.lifecycle.accept cimport client_open, client_welcome, descriptor_below_limit, newcomer_grew, refuse_connection
+from cext.broker.links.sockets cimport link_accepted
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.persist.publication cimport memory_short
 from cext.net.conn cimport conn_close, conn_drop_input, conn_open, conn_resume
@@ -129,6 +130,7 @@ ctypedef struct Move:
     uint16_t path_n
     uint8_t in_file                     # 1: the second descriptor is the memory file
     uint8_t is_new                      # 1: nothing was read, and its TLS handshake begins in the worker that gets it
+    uint8_t is_link                     # 1: no connection of a client, but a new link from another worker
     uint8_t is_web                      # 1: WebSocket frames, with the state `ws`
     Address address
     WsDecoder ws
@@ -326,6 +328,16 @@ cdef bint connection_deal(Broker* b, Listener* listener, int fd, const Address* 
     return 1
 
 
+cdef int link_pass(Broker* b, uint32_t to, int fd) noexcept nogil:
+    cdef Move m
+    cdef iovec iov
+    memset(&m, 0, sizeof(Move))
+    m.is_link = 1
+    iov.iov_base = &m
+    iov.iov_len = sizeof(Move)
+    return 0 if mosq_passage_send(workers_of(b).passages[to].fd, &iov, 1, &fd, 1) >= 0 else errno
+
+
 # ---------------------------------------------------------------- relays
 
 cdef int relay_begin(Broker* b, Client* c, int fd) noexcept nogil:
@@ -429,8 +441,12 @@ cdef Listener* listener_of(Broker* b, const Move* m) noexcept nogil:
 cdef void client_received(Broker* b, const Move* m, size_t n, const int* fds) noexcept nogil:
     """Make a client of a connection that another worker has accepted. The limits of connections were checked there."""
     cdef Listener* listener = listener_of(b, m)
-    cdef int fd = descriptor_below_limit(b, fds[0])
+    cdef int fd
     cdef Client* c
+    if m.is_link:
+        link_accepted(b, fds[0])
+        return
+    fd = descriptor_below_limit(b, fds[0])
     if fd < 0:
         return
     if listener == NULL or n != sizeof(Move) + <size_t>m.proxied_n + m.path_n + (0 if m.in_file else m.input_n):

@@ -2,7 +2,7 @@
 subscribers.
 
     match -> the workers among its subscribers, each once, with the highest QoS of their routes
-          -> a link is full: the publication is refused, before anything is done
+          -> a link is full: the publication is refused, before anything is done; or it passes, and its client is not read until there is room
           -> QoS 0, or no route above it: link_send0
           -> otherwise link_send, whose acknowledgement the publisher waits for
 
@@ -11,24 +11,29 @@ Cost: short lists are read once more; in long ones a hash finds each worker.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from cext.base.hash cimport hash_bytes
-from cext.base.slab cimport slab_give, slab_take
+from cext.base.slab cimport SlabItem, slab_get, slab_give, slab_take
 from cext.base.view cimport View
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
 from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ENDED, LinkWait, PeerLog, links_of
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_STICKY, SHARE_STREAM
 from cext.broker.core.stats cimport DROP_MEMORY
 from cext.broker.links.publisher cimport publisher_of_session
 from cext.broker.persist.publication cimport dropped, publication_store
+from cext.codec.frame cimport V5
 from cext.link.frame cimport LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LINK_WORKERS_MAX, LinkFrame
 from cext.link.links cimport (
     link_choose, link_full, link_identity_new, link_send, link_send0, link_waiter_close, link_waiter_new,
 )
 from cext.link.state cimport LinkSend
+from cext.net.conn cimport conn_resume
+from cext.net.conn_state cimport CONN_PAUSED
 from cext.session.message cimport message_bytes
 from cext.session.session cimport SESSION_ENDED, SESSION_PEER, Session
 from cext.topic.index cimport Entry, Group, LONG_FROM, List, group_read, list_entry, subscriber_entry
@@ -38,6 +43,7 @@ cdef enum:
     GROUP_LOOK_MAX = 256        # members of a group that are looked at for its weight
     GROUP_TEXT_BYTES = 66600    # group_read requires this
     ONLINE_WEIGHT = 4           # of a member that is online, beside one that is not
+    PAUSED_FIRST = 16
 
 
 # ---------------------------------------------------------------- the workers that get it
@@ -235,8 +241,41 @@ cdef void identity_take(BrokerLinks* l, Publication* p) noexcept nogil:
     k.identity = l.identity
 
 
-cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits) noexcept nogil:
+cdef bint owner_pause(Broker* b, Client* c) noexcept nogil:
+    """Do not read from the client until all links have room. Returns 0 if there is no memory to note it."""
     cdef BrokerLinks* l = links_of(b)
+    cdef SlabItem* grown
+    if l.paused_n == l.paused_cap:
+        grown = <SlabItem*>realloc(l.paused, (2 * l.paused_cap + PAUSED_FIRST) * sizeof(SlabItem))
+        if grown == NULL:
+            return 0
+        l.paused, l.paused_cap = grown, 2 * l.paused_cap + PAUSED_FIRST
+    l.paused[l.paused_n] = c.slab
+    l.paused_n += 1
+    c.jobs += 1
+    c.conn.flags |= CONN_PAUSED
+    return 1
+
+
+cdef void paused_resume(Broker* b) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    cdef Client* c
+    cdef uint32_t i
+    for i in range(l.paused_n):
+        c = <Client*>slab_get(&b.clients, l.paused[i].index, l.paused[i].generation)
+        if c == NULL:
+            continue
+        c.jobs -= 1
+        if c.jobs == 0 and c.conn.flags & CONN_PAUSED:
+            conn_resume(&b.reactor, &c.conn)
+    free(l.paused)
+    l.paused = NULL
+    l.paused_n = l.paused_cap = 0
+
+
+cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, Client* owner) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    cdef bint waits = owner != NULL
     cdef uint32_t i
     l.found = 0
     l.waiter = NULL
@@ -248,7 +287,8 @@ cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, bint waits)
     if l.found == 0 and m.n_groups == 0 and p.owner == 0:
         return 1
     if p.qos and waits and not has_room(b, p, m):
-        return 0
+        if p.qos == 1 and owner.version == V5 or not owner_pause(b, owner):
+            return 0             # a QoS 2 message was accepted with PUBREC, and 3.x has no code for a refusal: this one passes, and no other follows
     if p.qos == 2 and l.identity == 0:
         identity_take(l, p)
     if l.found or p.owner:

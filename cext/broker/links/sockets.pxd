@@ -8,6 +8,8 @@ from cext.net.conn_state cimport Conn
 # process has ended, and the next one has not begun.
 cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept nogil
 # What the reactor reports about a connection with CONN_PEER.
+cdef void link_begin(Broker* b, uint32_t slot, int fd) noexcept nogil      # the socket of a new link to a worker
+cdef void link_accepted(Broker* b, int fd) noexcept nogil                 # of one that another worker has opened
 cdef size_t link_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil
 cdef void link_lost(Broker* b, Conn* conn) noexcept nogil
 cdef void link_empty(Broker* b, Conn* conn) noexcept nogil       # all output is sent

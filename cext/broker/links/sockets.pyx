@@ -4,7 +4,8 @@ not know what a frame means.
     input  -> link_accept (until HELLO), then link_read -> LinkOps
     LinkOps.send -> the output of a connection -> flushed at the end of the turn -> link_drained
 
-A socket that fails is noted and closed in links_turn, because a flush may report it while the links write. The parent gives new ones.
+A socket that fails is noted and closed in links_turn, because a flush may report it while the links write. The parent gives new ones when a process
+has started; a link that ends while both processes run is opened again by the worker that sends on it (links_life.pyx).
 Invariant: PeerLog.conns has a connection exactly as long as the links may use it.
 """
 
@@ -14,6 +15,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
+from cext.base.wheel cimport wheel_add
 from cext.base.words cimport load32
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
@@ -21,9 +23,10 @@ from cext.broker.core.client cimport log_line
 from cext.broker.core.link_state cimport BrokerLinks, LinkConn, NO_SLOT, links_of
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX
 from cext.broker.core.turn cimport turn_input_limit
+from cext.broker.links.outward cimport paused_resume
 from cext.link.frame cimport LINK_HEAD, link_error_text
 from cext.link.links cimport (
-    link_accept, link_broken, link_connected, link_down, link_drained, link_read, link_turn,
+    link_accept, link_broken, link_connected, link_down, link_drained, link_eased, link_read, link_turn,
 )
 from cext.link.state cimport LINK_IN, LINK_OUT
 from cext.net.conn cimport conn_close, conn_open, conn_resume
@@ -34,6 +37,7 @@ from cext.session.message cimport Message, message_ref
 
 cdef enum:
     LENGTH_BYTES = 4            # of a frame's length, which does not count itself
+    REOPEN_MS = 100             # from the end of a link to the next one; within that time the parent reports the end of a process
 
 
 # ---------------------------------------------------------------- connections
@@ -66,22 +70,35 @@ cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept
             socket_close(b, slot, way)
     # the parent gives new sockets, or -1, after the end of a process: of the one that is known now, if it is known
     link_down(&l.links, slot, 0)
+    l.closed &= ~(<uint64_t>1 << slot)
     l.due = 1
-    if out_fd < 0:
-        return
-    c = socket_take(b, slot, LINK_OUT, out_fd)
+    if out_fd >= 0:
+        link_begin(b, slot, out_fd)
+        link_accepted(b, in_fd)
+
+
+cdef void link_begin(Broker* b, uint32_t slot, int fd) noexcept nogil:
+    cdef LinkConn* c = socket_take(b, slot, LINK_OUT, fd)
     if c != NULL:
-        l.peers[slot].conns[LINK_OUT] = c
-        link_connected(&l.links, slot)
-    socket_take(b, NO_SLOT, LINK_IN, in_fd)       # HELLO reports the slot: socket_bind
+        links_of(b).peers[slot].conns[LINK_OUT] = c
+        link_connected(&links_of(b).links, slot)
+        links_of(b).due = 1
+
+
+cdef void link_accepted(Broker* b, int fd) noexcept nogil:
+    socket_take(b, NO_SLOT, LINK_IN, fd)          # HELLO reports the slot: socket_bind
 
 
 cdef void socket_close(void* broker, uint32_t slot, int way) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     cdef LinkConn* c = links_of(b).peers[slot].conns[way]
     links_of(b).peers[slot].conns[way] = NULL
-    if c != NULL:
-        conn_close(&b.reactor, &c.conn)
+    if c == NULL:
+        return
+    conn_close(&b.reactor, &c.conn)
+    if way == LINK_OUT and not b.stopping:
+        links_of(b).closed |= <uint64_t>1 << slot
+        wheel_add(&b.wheel, &links_of(b).reopen, b.reactor.now_ms + REOPEN_MS)
 
 
 cdef void socket_bind(void* broker, uint32_t slot, void* connection) noexcept nogil:
@@ -118,6 +135,8 @@ cdef bint links_turn(Broker* b) noexcept nogil:
     if l.gone:
         gone_close(b, l)
     l.due = link_turn(&l.links)
+    if l.paused_n and link_eased(&l.links):
+        paused_resume(b)
     return l.due
 
 

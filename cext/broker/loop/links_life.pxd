@@ -7,3 +7,4 @@ from cext.broker.core.broker cimport Broker
 cdef int links_new(Broker* b, uint32_t slot, uint32_t n, const HashKey* key) noexcept nogil
 cdef int links_start(Broker* b) noexcept nogil             # the loop starts, the store is read; 0 or errno
 cdef void links_free(Broker* b) noexcept nogil
+cdef void links_reopen(Broker* b) noexcept nogil            # the timer of links that have ended

@@ -11,23 +11,29 @@ from cext.broker.arrivals.arrival cimport arrival, group_again
 from cext.broker.arrivals.copies cimport copies_end, copies_walk, copy_arrived, walk_close
 from cext.broker.arrivals.waits cimport wait_released, waits_free
 from cext.broker.core.broker cimport Broker
+from cext.base.wheel cimport wheel_add
 from cext.broker.core.client cimport log_text
 from cext.broker.core.link_state cimport BrokerLinks, LinkWait, PeerLog, StoredMark, links_of
 from cext.broker.core.log cimport LOG_ERROR
+from cext.broker.lifecycle.passing cimport link_pass
 from cext.broker.core.newcomers cimport newcomers_resume
 from cext.broker.links.foreign cimport foreign_route, foreign_routes_end, foreign_unroute
 from cext.broker.links.outward cimport expiry_put
 from cext.broker.links.own cimport own_routes_restored
 from cext.broker.links.records cimport identity_forget, mark_record, record_run
-from cext.broker.links.sockets cimport socket_bind, socket_close, socket_send
+from cext.broker.links.sockets cimport link_begin, socket_bind, socket_close, socket_send
 from cext.broker.routing.retain cimport retained_publisher
 from cext.broker.storage.commit cimport durable_commit
 from cext.link.frame cimport LF_RETAINED, LinkFrame
 from cext.link.links cimport link_identity_restore, link_restore, link_restore_hole, link_start, links_fini, links_init
-from cext.link.state cimport LinkLimits, LinkOps
+from cext.link.state cimport LINK_OUT, LinkLimits, LinkOps
+from cext.net.system cimport AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, c_close
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.session cimport SESSION_ENDED, SESSION_PEER, Session, sessions_first, sessions_next
 from cext.topic.index cimport index_remove_some
+
+cdef extern from "<sys/socket.h>" nogil:
+    int socketpair(int family, int type, int protocol, int* ends)
 
 cdef enum:
     FRAME_MAX = 0x10000000 + 3 * 65536      # the largest packet of MQTT, and the fields of a frame
@@ -39,6 +45,7 @@ cdef enum:
     ROUTES_SLICE = 1000
     COMMIT_WAIT_MS = 5000
     NO_GENERATION = 0           # the first one is 1
+    REOPEN_AGAIN_MS = 1000
 
 
 # ---------------------------------------------------------------- actions
@@ -71,6 +78,35 @@ cdef void peer_lost(void* broker, uint32_t slot) noexcept nogil:
 cdef void links_ready(void* broker) noexcept nogil:
     links_of(<Broker*>broker).ready = 1
     newcomers_resume(<Broker*>broker)
+
+
+cdef bint link_open(Broker* b, uint32_t slot) noexcept nogil:
+    """Open a link that has ended, although the other process runs: both do not know yet which bytes the other one has. Returns 0 if that must be tried again."""
+    cdef int ends[2]
+    cdef bint passed
+    if links_of(b).peers[slot].conns[LINK_OUT] != NULL or links_of(b).links.peers[slot].out.down:
+        return 1
+    if socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0:
+        return 0
+    passed = link_pass(b, slot, ends[1]) == 0
+    c_close(ends[1])
+    if passed:
+        link_begin(b, slot, ends[0])
+    else:
+        c_close(ends[0])
+    return passed
+
+
+cdef void links_reopen(Broker* b) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    cdef uint64_t closed = l.closed
+    cdef uint32_t slot
+    l.closed = 0
+    for slot in range(l.n):
+        if closed >> slot & 1 and not link_open(b, slot):
+            l.closed |= <uint64_t>1 << slot
+    if l.closed:
+        wheel_add(&b.wheel, &l.reopen, b.reactor.now_ms + REOPEN_AGAIN_MS)
 
 
 # ---------------------------------------------------------------- life
@@ -108,6 +144,7 @@ cdef int links_new(Broker* b, uint32_t slot, uint32_t n, const HashKey* key) noe
     for i in range(n):
         l.peers[i].slot = i
         l.peers[i].session.flags = SESSION_ENDED | SESSION_PEER
+    l.reopen.kind = TIMER_LINKS
     slab_init(&l.waits, sizeof(LinkWait), WAITS_BLOCK, WAITS_BLOCK)
     b.links = l
     return 0
@@ -172,6 +209,7 @@ cdef void links_free(Broker* b) noexcept nogil:
     waits_free(b)
     links_fini(&l.links)
     free(l.publisher)
+    free(l.paused)
     free(l.stored)
     slab_fini(&l.waits)
     free(l.peers)

@@ -16,9 +16,9 @@ ctypedef struct RetainedItem:
     Message* message
     Timer timer                 # timer of the expiry
     uint64_t expires_ms         # 0 = never
-    char* source                # client id, 0, username, 0; set if check_retain_source is on
+    char* source                # client id, 0, username, 0; set if check_retain_source is on, or for other workers
     Security* security          # rules that apply to the publisher
-    uint32_t origin             # its listener, as the store keeps it
+    uint32_t origin             # its listener, as the store keeps it; 0: no rules apply to the publisher
     uint16_t generation         # of a copy whose publisher is known
 
 # Store p as its topic's retained message. An empty payload clears it [v5 3.3.1-6].

@@ -79,7 +79,7 @@ cdef char* source_names(Session* s) noexcept nogil:
 cdef bint publisher_record_of(Broker* b, View topic, RecordFrom* out) noexcept nogil:
     cdef void* value = retained_get(b.retained, topic.p, topic.n)
     cdef RetainedItem* item = item_in(value) if value != NULL else NULL
-    if item == NULL or item.source == NULL:
+    if item == NULL or item.source == NULL or item.origin == 0:
         return 0
     source_of(item, &out.id, &out.user)
     out.security = item.origin
@@ -108,7 +108,8 @@ cdef void retained_from(Broker* b, const RecordFrom* r) noexcept nogil:
     cdef void* value = retained_get(b.retained, r.topic.p, r.topic.n)
     cdef void* old = NULL
     cdef RetainedItem* item
-    if value == NULL or not b.settings.check_retain_source or b.n_securities == 0 or r.security == 0:
+    cdef bint checked = b.settings.check_retain_source and b.n_securities != 0 and r.security != 0
+    if value == NULL or not (checked or b.links != NULL):
         return
     item = item_in(value)
     if item == NULL:
@@ -129,8 +130,9 @@ cdef void retained_from(Broker* b, const RecordFrom* r) noexcept nogil:
     memcpy(item.source, r.id.p, r.id.n)
     if r.user.n:
         memcpy(item.source + r.id.n + 1, r.user.p, r.user.n)
-    item.origin = origin_read(b, r.security)
-    item.security = security_of_origin(b, item.origin)
+    if checked:
+        item.origin = origin_read(b, r.security)
+        item.security = security_of_origin(b, item.origin)
 
 
 cdef View retained_publisher(Broker* b, const Message* m) noexcept nogil:
@@ -169,12 +171,13 @@ cdef inline void source_of(const RetainedItem* item, View* id, View* user) noexc
 cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
     """Return a new value of the retained tree, with its own reference to the message; NULL = no memory."""
     cdef bint keep_source = b.settings.check_retain_source and p.source != NULL and p.source.security != NULL
+    cdef bint names = keep_source or (b.links != NULL and p.source != NULL)      # other workers need them for No Local
     cdef RetainedItem* item
     if publication_store(b, p) == NULL:
         return NULL
     if p.source != NULL:
         p.message.source_hash = p.source.hash
-    if not keep_source and p.expires_ms == 0:
+    if not names and p.expires_ms == 0:
         return message_ref(p.message)
     item = <RetainedItem*>cells_take_zeroed(&b.messages.cells, sizeof(RetainedItem))
     if item == NULL:
@@ -185,6 +188,7 @@ cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
     if keep_source:
         item.security = session_security(p.source)
         item.origin = p.source.origin
+    if names:
         item.source = source_names(p.source)
         if item.source == NULL:         # without names the broker could not decide whether it may still be sent
             value_free(b, <void*>(<size_t>item | 1))
@@ -355,7 +359,7 @@ cdef void replay_close(Broker* b, Job* j) noexcept nogil:
 
 cdef bint source_may_write(Broker* b, const RetainedItem* item) noexcept nogil:
     cdef View id, user
-    if item == NULL or item.source == NULL:
+    if item == NULL or item.source == NULL or item.origin == 0:
         return 1
     source_of(item, &id, &user)
     if user.n == 0:

@@ -110,7 +110,7 @@ cdef uint32_t route_linked(Broker* b, Publication* p, Client* owner, int rc) noe
         for i in range(b.match.n_groups):
             if b.match.groups[i].strategy == 0:
                 group_init(b, b.match.groups[i])
-        matched = 1 if links_take(b, p, &b.match, rc == MATCH_PART, owner != NULL) else ROUTE_REFUSED
+        matched = 1 if links_take(b, p, &b.match, rc == MATCH_PART, owner) else ROUTE_REFUSED
         if p.scope & SCOPE_REMOTE or matched == ROUTE_REFUSED:
             if rc == MATCH_PART:
                 match_leave(b.index, &b.match.place)
