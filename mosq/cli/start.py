@@ -6,6 +6,7 @@ import sys
 
 EXIT_CONFIG = 3
 EXIT_NOT_BUILT = 1
+WORKERS_MAX = 64
 FLAGS = {"-d": "background", "--daemon": "background", "-q": "quiet", "--quiet": "quiet", "-v": "verbose",
          "--verbose": "verbose", "--compat": "compat", "--test-config": "test_config"}
 
@@ -40,17 +41,17 @@ def plain_start(arguments: list[str]) -> Start | None:
         value = next(rest, "")
         if argument in ("-c", "--config-file") and value and not value.startswith("-"):
             start.config_file = value
-        elif argument in ("-p", "--port") and _is_port(value):
+        elif argument in ("-p", "--port") and _is_number(value, 65535):
             start.ports += (int(value),)
-        elif argument == "--workers" and value.isascii() and value.isdigit() and 0 < len(value) <= 2 and 0 < int(value) <= 64:
+        elif argument == "--workers" and _is_number(value, WORKERS_MAX):
             start.overrides += (f"cluster_local {value}",)
         else:
             return None
     return None if start.test_config and start.config_file is None else start
 
 
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= 65535
+def _is_number(text: str, most: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= most
 
 
 def run(start: Start) -> int:

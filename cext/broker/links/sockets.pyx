@@ -58,7 +58,6 @@ cdef LinkConn* socket_take(Broker* b, uint32_t slot, int way, int fd) noexcept n
 
 cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
-    cdef LinkConn* c
     cdef int way
     if l == NULL or slot >= l.n or slot == l.links.self:
         c_close(out_fd)

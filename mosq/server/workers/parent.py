@@ -347,7 +347,7 @@ class Parent:
             return
         self._again = False
         systemd.reloading()
-        self._ask_all("hold")           # who connects after the signal meets the new rules, however long the file takes
+        self._ask_all("hold")           # a client that connects after the signal meets the new rules
         self.log.report(INFORMATION, "Reloading config.")
         try:
             with self.signals.reading:

@@ -1,8 +1,8 @@
 """The part of a worker's control plane that a broker which is alone does not have: what the parent gave it, and the
 parent's messages. Knows no other worker, apart from the sockets to it.
 
-A reload has two steps. From `hold` on the worker holds new clients; `release` ends that. At `check` it reads and prepares
-everything that can fail, and reports the result. At `apply` it puts it into force, at `drop` it forgets it.
+A reload has two steps. From `hold` on the worker holds new clients; `release` ends that. At `check` it reads and
+prepares everything that can fail, and reports the result. At `apply` it puts it into force, at `drop` it forgets it.
 """
 
 import os
