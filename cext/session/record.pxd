@@ -30,7 +30,8 @@ cdef enum:
     RECORD_LINK_MARK = 22       # worker, its log, its run, number: all up to that one are done, except those that follow
     RECORD_LINK_IDENTITY = 23   # worker, its log, identity of a QoS 2 message of it that is delivered, part
     RECORD_LINK_IDENTITY_GONE = 24      # log, identity: it will not come again
-    RECORD_KIND_MAX = 24
+    RECORD_LINK_CHOICE = 25     # identity of a QoS 2 message of this worker, part (a shared group), worker that was chosen for it
+    RECORD_KIND_MAX = 25
 
 cdef enum:
     # results of a *_read; 0 = the body is valid

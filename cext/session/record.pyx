@@ -625,7 +625,7 @@ cdef uint8_t* record_numbers_put(uint8_t* out, const uint64_t* numbers, uint32_t
 
 
 cdef int record_numbers_read(uint8_t kind, View body, uint64_t* out) noexcept nogil:
-    cdef uint32_t least = 2 if kind == RECORD_LINK_RUN or kind == RECORD_LINK_IDENTITY_GONE else 4
+    cdef uint32_t least = 2 if kind == RECORD_LINK_RUN or kind == RECORD_LINK_IDENTITY_GONE else 3 if kind == RECORD_LINK_CHOICE else 4
     cdef uint32_t most = RECORD_NUMBERS_MAX if kind == RECORD_LINK_MARK else least
     cdef uint32_t i, n = body.n // 8
     if body.n % 8 or n < least:
@@ -681,7 +681,7 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
         return record_client_will_read(body, &client_will)
     if kind == RECORD_CLIENT_WILL_GONE:
         return record_client_id_read(body)
-    if RECORD_LINK_RUN <= kind <= RECORD_LINK_IDENTITY_GONE:
+    if RECORD_LINK_RUN <= kind <= RECORD_LINK_CHOICE:
         found = record_numbers_read(kind, body, numbers)
         return found if found < 0 else 0
     return 0 if kind == RECORD_META else RECORD_KIND

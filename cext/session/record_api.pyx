@@ -11,7 +11,7 @@ from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS,
-    RECORD_GATED, RECORD_GATED_DONE, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LINK_IDENTITY,
+    RECORD_GATED, RECORD_GATED_DONE, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LINK_CHOICE, RECORD_LINK_IDENTITY,
     RECORD_LINK_IDENTITY_GONE, RECORD_LINK_MARK, RECORD_LINK_RUN, RECORD_LONG,
     RECORD_META, RECORD_MSG, RECORD_PUBLISHER, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
     RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL,
@@ -31,10 +31,11 @@ KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RE
          RECORD_RETAINED_FROM: "retained_from", RECORD_STREAMS: "streams", RECORD_CLIENT_WILL: "client_will",
          RECORD_CLIENT_WILL_GONE: "client_will_gone", RECORD_PUBLISHER: "publisher", RECORD_GATED: "gated",
          RECORD_GATED_DONE: "gated_done", RECORD_LINK_RUN: "link_run", RECORD_LINK_MARK: "link_mark",
-         RECORD_LINK_IDENTITY: "link_identity", RECORD_LINK_IDENTITY_GONE: "link_identity_gone"}
-# the numbers of the last four kinds, by name; a link_mark has any number of further ones
+         RECORD_LINK_IDENTITY: "link_identity", RECORD_LINK_IDENTITY_GONE: "link_identity_gone", RECORD_LINK_CHOICE: "link_choice"}
+# the numbers of the last five kinds, by name; a link_mark has any number of further ones
 LINK_FIELDS = {RECORD_LINK_RUN: ("log", "run"), RECORD_LINK_MARK: ("worker", "log", "run", "number"),
-               RECORD_LINK_IDENTITY: ("worker", "log", "identity", "part"), RECORD_LINK_IDENTITY_GONE: ("log", "identity")}
+               RECORD_LINK_IDENTITY: ("worker", "log", "identity", "part"), RECORD_LINK_IDENTITY_GONE: ("log", "identity"),
+               RECORD_LINK_CHOICE: ("identity", "part", "worker")}
 RECORD_PROBLEMS = {RECORD_SHORT: "ends before its last field", RECORD_LONG: "has bytes after its last field",
                    RECORD_FLAGS: "has flags that this version does not know, or that contradict a field",
                    RECORD_VALUE: "has a field with an impossible value",

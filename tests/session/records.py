@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS = range(1, 16)
 CLIENT_WILL, CLIENT_WILL_GONE, PUBLISHER, GATED, GATED_DONE = range(16, 21)
-LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE = range(21, 25)
+LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE, LINK_CHOICE = range(21, 26)
 
 MESSAGE = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": b"a/b",
            "props": b"", "payload": b"hi"}
@@ -84,6 +84,7 @@ ROWS = [
     Row(LINK_IDENTITY, {"worker": 1, "log": 9, "identity": 7, "part": 0},
         "0100000000000000 0900000000000000 0700000000000000 0000000000000000"),
     Row(LINK_IDENTITY_GONE, {"log": 9, "identity": 7}, "0900000000000000 0700000000000000"),
+    Row(LINK_CHOICE, {"identity": 7, "part": 3, "worker": 1}, "0700000000000000 0300000000000000 0100000000000000"),
 ]
 
 SHORT, LONG, FLAGS, VALUE, UNKNOWN = ("ends before", "after its last", "has flags", "impossible value", "of a kind")
@@ -171,8 +172,9 @@ WRONG = [
     (LINK_MARK, b"\0" * 8 * 69, LONG),
     (LINK_IDENTITY, b"\0" * 24, SHORT),
     (LINK_IDENTITY_GONE, b"\0" * 24, LONG),
+    (LINK_CHOICE, b"\0" * 16, SHORT),
     (INBOX, bytes.fromhex("01000000 0200 10"), VALUE),
     (INBOX, bytes.fromhex("01000000 0200 04 00000000000000"), SHORT),
-    (25, b"", UNKNOWN),
+    (26, b"", UNKNOWN),
     (255, b"abc", UNKNOWN),
 ]

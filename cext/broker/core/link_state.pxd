@@ -55,6 +55,11 @@ ctypedef struct StoredMark:     # of another worker, as the store had it at the 
     uint32_t n
     uint64_t holes[64]
 
+ctypedef struct StoredChoice:   # of a worker for a QoS 2 message and a shared group, as the store had it at the start
+    uint64_t identity
+    uint64_t part
+    uint64_t slot
+
 ctypedef struct BrokerLinks:
     Links links
     uint32_t n                  # workers
@@ -78,6 +83,9 @@ ctypedef struct BrokerLinks:
     uint64_t stored_log         # of this worker, as the store had it at the start; 0: nothing was stored
     uint64_t stored_run
     StoredMark* stored          # by slot; NULL after the start
+    StoredChoice* choices       # in the order of the store; the last one of a part counts
+    uint32_t choices_n
+    uint32_t choices_cap
 
 
 # Return whether the publisher of the message that was routed last waits for other workers.

@@ -21,10 +21,12 @@ from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ENDED, LinkWait, PeerLog, links_of
-from cext.broker.core.publication_state cimport Publication
-from cext.broker.core.settings cimport SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_STICKY, SHARE_STREAM
+from cext.broker.core.durable cimport durable_of
+from cext.broker.core.publication_state cimport Publication, SCOPE_REMOTE
+from cext.broker.core.settings cimport DURABILITY_GROUP, SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_STICKY, SHARE_STREAM
 from cext.broker.core.stats cimport DROP_MEMORY
 from cext.broker.links.publisher cimport publisher_of_session
+from cext.broker.links.records cimport choice_stored, record_choice
 from cext.broker.persist.publication cimport dropped, publication_store
 from cext.codec.frame cimport V5
 from cext.link.frame cimport LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LINK_WORKERS_MAX, LinkFrame
@@ -105,6 +107,10 @@ cdef bint has_room(Broker* b, const Publication* p, const Match* m) noexcept nog
     return 1
 
 
+cdef inline uint16_t part_of(BrokerLinks* l, View group) noexcept nogil:
+    return <uint16_t>(hash_bytes(&l.links.key, group.p, group.n) | 1)        # the same in each run
+
+
 cdef void numbered_send(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot, View group, bint waits) noexcept nogil:
     """Send with a number: to the subscribers of a worker, or for one of its groups."""
     cdef LinkSend s
@@ -121,7 +127,10 @@ cdef void numbered_send(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
     if p.source != NULL and (s.flags & LINK_OWNER or group.n):
         s.publisher = publisher_of_session(b, p.source)
     if group.n and l.identity:
-        s.part = <uint16_t>(hash_bytes(&l.links.key, group.p, group.n) | 1)      # the same in each run
+        s.part = part_of(l, group)
+        if waits and p.source != NULL and p.source.store_session_id:
+            record_choice(b, l.identity, s.part, slot)
+            s.batch = l.batch if durable_of(b).level >= DURABILITY_GROUP else 0
     s.bytes = message_bytes(p.message)
     s.identity = l.identity
     if link_send(&l.links, slot, p.message, &s, l.waiter) != 0:
@@ -205,13 +214,17 @@ cdef bint group_leaves(Broker* b, Publication* p, Group* g, bint waits) noexcept
     cdef BrokerLinks* l = links_of(b)
     cdef uint8_t text[GROUP_TEXT_BYTES]
     cdef LinkFrame f
-    cdef uint8_t qos = 0
-    cdef int to = group_worker(b, g, p.topic, l.identity, 0, &qos)
-    if to < 0 or to == <int>l.links.self:
-        return 0
+    cdef uint8_t qos = 2
+    cdef int to
     frame_of(b, p, &f)
     f.group.p = text
     f.group.n = group_read(g, text)
+    if p.scope & SCOPE_REMOTE:               # again after a restart: without a recorded choice, a member of this worker has it
+        to = choice_stored(b, l.identity, part_of(l, f.group))
+    else:
+        to = group_worker(b, g, p.topic, l.identity, 0, &qos)
+    if to < 0 or to == <int>l.links.self:
+        return 0
     if p.source != NULL:
         f.publisher = publisher_of_session(b, p.source)
     if p.qos == 0 or qos == 0:

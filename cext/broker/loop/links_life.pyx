@@ -210,6 +210,7 @@ cdef void links_free(Broker* b) noexcept nogil:
     links_fini(&l.links)
     free(l.publisher)
     free(l.paused)
+    free(l.choices)
     free(l.stored)
     slab_fini(&l.waits)
     free(l.peers)

@@ -33,7 +33,7 @@ from cext.session.queue cimport (
     D_DONE, D_RELEASED, Delivery, InboundQos2, delivery_message, delivery_moved, inbox_find, is_paged, paged_lsn, queue_at,
 )
 from cext.session.record cimport (
-    RECORD_CLIENT_WILL, RECORD_GATED, RECORD_INBOX, RECORD_LINK_IDENTITY_GONE, RECORD_LINK_RUN, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
+    RECORD_CLIENT_WILL, RECORD_GATED, RECORD_INBOX, RECORD_LINK_CHOICE, RECORD_LINK_RUN, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
     RECORD_SUB, RECORD_WILL, RecordAck, RecordClientWill, RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession,
     RecordSub, RecordWill, record_client_will_read, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
     record_msg_end_put, record_msg_put, record_msg_read, record_msg_size, record_released_check, record_released_next,
@@ -330,7 +330,7 @@ cdef void record_copy(Broker* b, Durable* t, const StoreRecord* r) noexcept nogi
         will_copy(b, t, r.body)
     elif r.kind == RECORD_CLIENT_WILL:
         client_will_copy(b, t, r.body)
-    elif RECORD_LINK_RUN <= r.kind <= RECORD_LINK_IDENTITY_GONE:
+    elif RECORD_LINK_RUN <= r.kind <= RECORD_LINK_CHOICE:
         link_record_copy(b, r.kind, r.body)
     elif r.kind == RECORD_STREAMS and b.streams != NULL and not t.counting:
         streams_again(b)

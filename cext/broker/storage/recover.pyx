@@ -42,7 +42,7 @@ from cext.session.queue cimport (
 )
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_RETAIN, RECORD_ENTRY_SHARED, RECORD_GATED,
-    RECORD_GATED_DONE, RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_LINK_IDENTITY_GONE, RECORD_LINK_RUN, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_FROM,
+    RECORD_GATED_DONE, RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_LINK_CHOICE, RECORD_LINK_RUN, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_FROM,
     RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_WILL,
     RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg,
     RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_client_id_read, record_client_will_read,
@@ -584,7 +584,7 @@ cdef int record_apply(void* ctx, const StoreRecord* r) noexcept nogil:
         rc = client_will_apply(l, r.body)
     elif r.kind == RECORD_CLIENT_WILL_GONE:
         rc = client_will_gone_apply(l, r.body)
-    elif RECORD_LINK_RUN <= r.kind <= RECORD_LINK_IDENTITY_GONE:
+    elif RECORD_LINK_RUN <= r.kind <= RECORD_LINK_CHOICE:
         rc = link_record_apply(l.b, r.kind, r.body)
     if rc > 0:
         l.out.odd += 1

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE = range(1, 10)
 RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS, CLIENT_WILL, CLIENT_WILL_GONE = range(10, 18)
 PUBLISHER, GATED, GATED_DONE = 18, 19, 20
-LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE = range(21, 25)
+LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE, LINK_CHOICE = range(21, 26)
 NAMES = {
     SESSION: "session",
     SUB: "sub",
@@ -33,6 +33,7 @@ NAMES = {
     LINK_MARK: "link_mark",
     LINK_IDENTITY: "link_identity",
     LINK_IDENTITY_GONE: "link_identity_gone",
+    LINK_CHOICE: "link_choice",
 }
 
 # where a session or a message came from: ORIGIN_KNOWN, ORIGIN_SHARED and ORIGIN_PORT of cext/broker/core/listener.pxd

@@ -177,7 +177,7 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
         return text(f["id"])
     if kind == kinds.STREAMS:
         return ", ".join(f"{text(s['name'])} up to {' '.join(map(str, s['seqs']))}" for s in f["streams"])
-    if kind in (kinds.LINK_RUN, kinds.LINK_MARK, kinds.LINK_IDENTITY, kinds.LINK_IDENTITY_GONE):
+    if kind in (kinds.LINK_RUN, kinds.LINK_MARK, kinds.LINK_IDENTITY, kinds.LINK_IDENTITY_GONE, kinds.LINK_CHOICE):
         return ", ".join(f"{name} {value}" for name, value in f.items() if value != [])
     if kind in (kinds.MSG, kinds.GATED):
         to = _several([_entry(entry) for entry in f["entries"]]) or "none"
