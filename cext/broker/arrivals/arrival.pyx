@@ -73,11 +73,14 @@ cdef void group_again(void* broker, uint32_t slot, void* message, LinkSend* s, L
     cdef Group* g
     cdef Publication p
     cdef uint8_t qos
+    cdef RecordFrom publisher
     cdef int to = -1
+    if not publisher_read(s.publisher, &publisher):
+        publisher.id.n = 0
     filter_parse(s.group.p, s.group.n, &filter)
     g = index_group(b.index, &filter)
     if g != NULL:
-        to = group_worker(b, g, (<Message*>message).topic, s.identity, s.tried, &qos)
+        to = group_worker(b, g, (<Message*>message).topic, publisher.id, s.identity, s.tried, &qos)
     if to >= 0 and to != <int>l.links.self:
         link_send(&l.links, <uint32_t>to, message, s, waiter)
     elif to >= 0:

@@ -178,7 +178,7 @@ cdef uint32_t own_weight(List* members) noexcept nogil:
     return weight
 
 
-cdef int group_worker(Broker* b, Group* g, View topic, uint64_t identity, uint64_t tried, uint8_t* qos) noexcept nogil:
+cdef int group_worker(Broker* b, Group* g, View topic, View client, uint64_t identity, uint64_t tried, uint8_t* qos) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
     cdef uint32_t weights[LINK_WORKERS_MAX]
     cdef uint64_t random
@@ -196,6 +196,8 @@ cdef int group_worker(Broker* b, Group* g, View topic, uint64_t identity, uint64
     if identity:
         weights[l.links.self] = weights[l.links.self] != 0       # the same choice after a restart, as long as the same workers have members
         random = spread_bits(identity)
+    elif g.strategy == SHARE_HASH_CLIENT and client.n:
+        random = hash_bytes(&l.links.key, client.p, client.n)
     elif g.strategy == SHARE_STICKY or g.strategy == SHARE_HASH_CLIENT:
         random = spread_bits(g.name.n ^ hash_bytes(&b.names_key, g.name.p, g.name.n))
     elif g.strategy == SHARE_HASH_TOPIC:
@@ -207,6 +209,13 @@ cdef int group_worker(Broker* b, Group* g, View topic, uint64_t identity, uint64
     if found >= 0 and found != <int>l.links.self:
         qos[0] = subscriber_entry(b.index, &g.members, &l.peers[found].session.owner).options & 3
     return found
+
+
+cdef inline View publisher_id(const Session* s) noexcept nogil:
+    cdef View id
+    id.p = <const uint8_t*>s.client_id if s != NULL else NULL
+    id.n = s.id_len if s != NULL else 0
+    return id
 
 
 cdef bint group_leaves(Broker* b, Publication* p, Group* g, bint waits) noexcept nogil:
@@ -222,7 +231,7 @@ cdef bint group_leaves(Broker* b, Publication* p, Group* g, bint waits) noexcept
     if p.scope & SCOPE_REMOTE:               # again after a restart: without a recorded choice, a member of this worker has it
         to = choice_stored(b, l.identity, part_of(l, f.group))
     else:
-        to = group_worker(b, g, p.topic, l.identity, 0, &qos)
+        to = group_worker(b, g, p.topic, publisher_id(p.source), l.identity, 0, &qos)
     if to < 0 or to == <int>l.links.self:
         return 0
     if p.source != NULL:
