@@ -266,6 +266,23 @@ def test_a_group_that_selects_by_publisher_does_so_at_other_workers() -> None:
         assert sum(len(set(share)) for share in shares) == 12, shares       # all messages of a client go to one member
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_subscribers_at_the_owner_get_a_retained_message_once(broker: Workers, qos: int) -> None:
+    sender, receiver = pair(broker, 1, 2)
+    subscribe(receiver, f"both{qos}/+", qos=qos)
+    for mid in range(1, 13):            # each third topic belongs to the worker of the receiver
+        sender.send(Publish(f"both{qos}/{mid}", b"%d" % mid, qos, mid, retain=True))
+        if qos == 1:
+            sender.expect_packet(Puback(mid))
+        elif qos == 2:
+            sender.expect_packet(Pubrec(mid))
+            sender.send(Pubrel(mid))
+            sender.expect_packet(Pubcomp(mid))
+    assert received(receiver, 12) == [(b"%d" % mid, qos) for mid in range(1, 13)]
+    sender.close()
+    receiver.close()
+
+
 def test_a_subscribe_does_not_wait_for_a_worker_that_has_ended() -> None:
     with Workers(2, "max_keepalive 0\n") as broker:
         subscriber = broker.connect(broker.id_on(1))

@@ -122,7 +122,7 @@ cdef void numbered_send(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
     memset(&s, 0, sizeof(s))
     s.flags = p.qos | (LINK_RETAIN if p.retain else 0)
     if group.n == 0:
-        s.flags |= (LINK_PLAIN if l.found >> slot & 1 else 0) | (LINK_OWNER if p.owner == slot + 1 else 0)
+        s.flags |= (LINK_PLAIN if p.qos and l.found >> slot & 1 else 0) | (LINK_OWNER if p.owner == slot + 1 else 0)
     s.group = group
     if p.source != NULL and (s.flags & LINK_OWNER or group.n):
         s.publisher = publisher_of_session(b, p.source)
@@ -148,10 +148,11 @@ cdef void send_plain(Broker* b, BrokerLinks* l, Publication* p, bint waits) noex
     frame_of(b, p, &f)
     f.flags |= LINK_PLAIN
     for slot in range(l.n):
-        if p.owner == slot + 1:
-            if p.qos or not link_full(&l.links, slot, 1, p.topic.n + p.props.n + p.payload.n):
-                numbered_send(b, l, p, slot, nothing, waits and p.qos != 0)
+        if p.owner == slot + 1 and p.qos:
+            numbered_send(b, l, p, slot, nothing, waits)
             continue
+        if p.owner == slot + 1 and not link_full(&l.links, slot, 1, p.topic.n + p.props.n + p.payload.n):
+            numbered_send(b, l, p, slot, nothing, 0)         # for the owner alone: a number for subscribers would leave the order of QoS 0
         if not l.found >> slot & 1:
             continue
         if p.qos and l.found_qos[slot]:
