@@ -56,7 +56,7 @@ ctypedef struct LinkOps:
     # The room keeps messages by reference.
     void (*keep)(void* owner, void* message) noexcept nogil
     void (*drop)(void* owner, void* message) noexcept nogil
-    void (*view)(void* owner, void* message, LinkFrame* out) noexcept nogil     # fill in text, props, payload, and expiry with LINK_EXPIRES; of a RETAINED frame also the publisher
+    void (*view)(void* owner, void* message, LinkFrame* out) noexcept nogil     # fill in text, props, payload, and expiry with LINK_EXPIRES; of a RETAINED frame also QoS and publisher
     # A message has arrived: deliver it to subscribers of this worker, and set the retained message (LINK_OWNER). Set *batch to the
     # number of the open batch if the store must have it before it is acknowledged. Views are valid during the call.
     int (*message)(void* owner, uint32_t slot, const LinkFrame* f, uint64_t* batch) noexcept nogil

@@ -24,7 +24,7 @@ from cext.broker.links.records cimport identity_forget, mark_record, record_run
 from cext.broker.links.sockets cimport link_begin, socket_bind, socket_close, socket_send
 from cext.broker.routing.retain cimport retained_publisher
 from cext.broker.storage.commit cimport durable_commit
-from cext.link.frame cimport LF_RETAINED, LinkFrame
+from cext.link.frame cimport LF_RETAINED, LINK_RETAIN, LinkFrame
 from cext.link.links cimport link_identity_restore, link_restore, link_restore_hole, link_start, links_fini, links_init
 from cext.link.state cimport LINK_OUT, LinkLimits, LinkOps
 from cext.net.system cimport AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, c_close
@@ -66,6 +66,7 @@ cdef void message_view(void* broker, void* message, LinkFrame* out) noexcept nog
     expiry_put(<Broker*>broker, m.expires_ms, out)
     if out.type == LF_RETAINED:
         out.publisher = retained_publisher(<Broker*>broker, m)
+        out.flags |= m.qos | LINK_RETAIN
 
 
 cdef void peer_lost(void* broker, uint32_t slot) noexcept nogil:
