@@ -80,7 +80,7 @@ cdef void group_again(void* broker, uint32_t slot, void* message, LinkSend* s, L
     filter_parse(s.group.p, s.group.n, &filter)
     g = index_group(b.index, &filter)
     if g != NULL:
-        to = group_worker(b, g, (<Message*>message).topic, publisher.id, s.identity, s.tried, &qos)
+        to = group_worker(b, g, (<Message*>message).topic, publisher.id, s.tried, &qos)
     if to >= 0 and to != <int>l.links.self:
         link_send(&l.links, <uint32_t>to, message, s, waiter)
     elif to >= 0:

@@ -18,4 +18,4 @@ cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, Client* own
 cdef void paused_resume(Broker* b) noexcept nogil           # the links have room for the clients that wait for it
 cdef void expiry_put(Broker* b, uint64_t expires_ms, LinkFrame* f) noexcept nogil      # the time that is left, if the message expires
 # Return the worker that gets a message for a group, by the members online there; -1 = none of those not tried has a member. qos: highest QoS of its members.
-cdef int group_worker(Broker* b, Group* g, View topic, View client, uint64_t identity, uint64_t tried, uint8_t* qos) noexcept nogil
+cdef int group_worker(Broker* b, Group* g, View topic, View client, uint64_t tried, uint8_t* qos) noexcept nogil

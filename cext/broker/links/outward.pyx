@@ -44,7 +44,6 @@ from cext.topic.match cimport Match
 cdef enum:
     GROUP_LOOK_MAX = 256        # members of a group that are looked at for its weight
     GROUP_TEXT_BYTES = 66600    # group_read requires this
-    ONLINE_WEIGHT = 4           # of a member that is online, beside one that is not
     PAUSED_FIRST = 16
 
 
@@ -168,45 +167,49 @@ cdef inline uint64_t spread_bits(uint64_t x) noexcept nogil:
     return x ^ x >> 29
 
 
-cdef uint32_t own_weight(List* members) noexcept nogil:
-    """Return the weight of this worker: its members, those online several times. Of a large group, of a part of it."""
-    cdef uint32_t i, weight = 0
+cdef uint32_t own_members(List* members, uint32_t* online) noexcept nogil:
+    """Count the members of this worker, and those online. Of a large group, of a part of it."""
+    cdef uint32_t i, n = 0
     cdef Session* s
+    online[0] = 0
     for i in range(members.n if members.n < GROUP_LOOK_MAX else GROUP_LOOK_MAX):
         s = <Session*>list_entry(members, i).subscriber
         if s != NULL and not s.flags & SESSION_ENDED:
-            weight += ONLINE_WEIGHT if s.client != NULL else 1
-    return weight
+            n += 1
+            online[0] += s.client != NULL
+    return n
 
 
-cdef int group_worker(Broker* b, Group* g, View topic, View client, uint64_t identity, uint64_t tried, uint8_t* qos) noexcept nogil:
+cdef int group_worker(Broker* b, Group* g, View topic, View client, uint64_t tried, uint8_t* qos) noexcept nogil:
+    """Choose by the members online; if no worker has one, by all."""
     cdef BrokerLinks* l = links_of(b)
     cdef uint32_t weights[LINK_WORKERS_MAX]
+    cdef uint32_t members[LINK_WORKERS_MAX]
     cdef uint64_t random
     cdef uint32_t slot
     cdef Entry* e
-    cdef bint others = 0
+    cdef bint others = 0, online = 0
     cdef int found
     for slot in range(l.n):
         e = subscriber_entry(b.index, &g.members, &l.peers[slot].session.owner)
-        weights[slot] = (1 if identity else 1 + ONLINE_WEIGHT * e.sub_id) if e != NULL else 0
+        members[slot] = e != NULL
+        weights[slot] = e.sub_id if e != NULL else 0
         others |= e != NULL
-    weights[l.links.self] = own_weight(&g.members)
+    members[l.links.self] = own_members(&g.members, &weights[l.links.self])
     if not others:
         return <int>l.links.self
-    if identity:
-        weights[l.links.self] = weights[l.links.self] != 0       # the same choice after a restart, as long as the same workers have members
-        random = spread_bits(identity)
-    elif g.strategy == SHARE_HASH_CLIENT and client.n:
-        random = hash_bytes(&l.links.key, client.p, client.n)
-    elif g.strategy == SHARE_STICKY or g.strategy == SHARE_HASH_CLIENT:
+    for slot in range(l.n):
+        online |= weights[slot] != 0 and not tried >> slot & 1
+    if g.strategy == SHARE_STICKY:
         random = spread_bits(g.name.n ^ hash_bytes(&b.names_key, g.name.p, g.name.n))
+    elif g.strategy == SHARE_HASH_CLIENT and client.n:
+        random = spread_bits(hash_bytes(&l.links.key, client.p, client.n))       # the rest of the hash alone names the worker of the client
     elif g.strategy == SHARE_HASH_TOPIC:
         random = hash_bytes(&b.key, topic.p, topic.n)
     else:
         b.dice += <uint64_t>0x9E3779B97F4A7C15
         random = spread_bits(b.dice ^ b.key.k0)
-    found = link_choose(weights, l.n, tried, random)
+    found = link_choose(&weights[0] if online else &members[0], l.n, tried, random)
     if found >= 0 and found != <int>l.links.self:
         qos[0] = subscriber_entry(b.index, &g.members, &l.peers[found].session.owner).options & 3
     return found
@@ -232,7 +235,7 @@ cdef bint group_leaves(Broker* b, Publication* p, Group* g, bint waits) noexcept
     if p.scope & SCOPE_REMOTE:               # again after a restart: without a recorded choice, a member of this worker has it
         to = choice_stored(b, l.identity, part_of(l, f.group))
     else:
-        to = group_worker(b, g, p.topic, publisher_id(p.source), l.identity, 0, &qos)
+        to = group_worker(b, g, p.topic, publisher_id(p.source), 0, &qos)
     if to < 0 or to == <int>l.links.self:
         return 0
     if p.source != NULL:
