@@ -105,7 +105,6 @@ cdef int choice_apply(BrokerLinks* l, const uint64_t* numbers) noexcept nogil:
     return 0
 
 
-
 cdef void mark_apply(BrokerLinks* l, const uint64_t* numbers, uint32_t n) noexcept nogil:
     cdef StoredMark* m = &l.stored[numbers[0]]
     m.log = numbers[1]
