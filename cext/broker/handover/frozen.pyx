@@ -1,0 +1,249 @@
+"""Freeze the loop for a handover. The loop has ended its turn and reads no socket any more.
+
+    close what cannot move -> work until it is quiet -> close the store -> save.pyx -> wait for the order of the control plane
+        FROZEN_THAWS   open the store again, and continue as if nothing had happened
+        FROZEN_LEAVES  another process has everything
+
+It is quiet when no job, no doomed client and no batch is left, and no delivery waits for a plugin. Then all acknowledgements are released, and the store has
+everything that it is to have. A client that keeps it from that for QUIET_PATIENCE_MS, such as one that takes its retained messages slowly, is
+closed. The store is closed because only one process may have it open; the lsns of its records are the same when it is opened again, also after
+another process has opened it and was killed. So the messages that refer to records need no change.
+Cost: nothing while the loop runs.
+"""
+
+from libc.errno cimport EBUSY, EIO, ENOMEM, ENOSYS
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset, strerror
+
+from cext.base.clock cimport clock_monotonic_us, clock_wall_s
+from cext.base.slab cimport slab_at, slab_end
+from cext.broker.admin.mailbox cimport mailbox_serve
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport log_line
+from cext.broker.core.client_state cimport C_CONNECTED, C_ENDED, Client
+from cext.broker.core.durable cimport Durable, durable_of
+from cext.broker.core.handover_state cimport FROZEN_LEAVES, FROZEN_WAITS, HANDOVER_WHY_MAX, Handover
+from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX
+from cext.broker.core.turn cimport turn_begin
+from cext.broker.handover.restore cimport keepalives_shift
+from cext.broker.handover.save cimport connection_moves, state_save
+from cext.broker.lifecycle.session_lifecycle cimport client_end, end_doomed_clients
+from cext.broker.routing.plugin_gate cimport plugin_gate_waiting
+from cext.broker.storage.commit cimport durable_close, durable_seal, durable_start, durable_turn
+from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
+from cext.net.conn_state cimport CONN_CLOSED, CONN_HELD
+from cext.net.reactor cimport reactor_flush
+from cext.net.system cimport c_read
+from cext.store.state cimport STORE_WHY_MAX, StoreLoss, StoreOptions, StoreRecord
+from cext.store.store cimport store_error, store_open, store_recover
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+    int poll(pollfd* fds, unsigned long n, int timeout_ms)
+    short POLLIN
+
+cdef extern from "<string.h>" nogil:
+    char* strdup(const char* s)
+
+cdef enum:
+    QUIET_WITHIN_MS = 3000
+    QUIET_PATIENCE_MS = 500
+
+
+# ---------------------------------------------------------------- until it is quiet
+
+cdef void frozen_clock(Broker* b) noexcept nogil:
+    b.reactor.now_us = clock_monotonic_us()
+    b.reactor.now_ms = b.reactor.now_us // 1000
+    b.reactor.now_s = clock_wall_s()
+
+
+cdef void connections_close(Broker* b, Handover* h) noexcept nogil:
+    """End the clients whose connections cannot move. Their sessions go on, and their wills are sent as usual."""
+    cdef uint32_t i
+    cdef Client* c
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL and c.state != C_ENDED and not c.conn.flags & CONN_CLOSED and not connection_moves(c):
+            h.counts.closed += 1
+            client_end(b, c, RC_SERVER_SHUTTING_DOWN)
+
+
+cdef bint client_is_busy(const Client* c) noexcept nogil:
+    """Return whether something of the client is under way that the state does not contain."""
+    if c.conn.flags & CONN_HELD or c.jobs:
+        return 1
+    if c.pending_acks != NULL and c.pending_acks.head != c.pending_acks.tail:
+        return 1
+    return c.session != NULL and (c.session.replay != NULL or c.session.jobs != 0 or plugin_gate_waiting(c.session) != 0)
+
+
+cdef Client* busy_client(Broker* b, Handover* h, bint closes) noexcept nogil:
+    """Return a connected client that is busy; NULL = none is. With `closes`, end all of them."""
+    cdef uint32_t i
+    cdef Client* c
+    cdef Client* found = NULL
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c == NULL or c.state != C_CONNECTED or not client_is_busy(c):
+            continue
+        found = c
+        if not closes:
+            return found
+        h.counts.closed += 1
+        client_end(b, c, RC_SERVER_SHUTTING_DOWN)
+    return found
+
+
+cdef bint store_is_quiet(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t == NULL:
+        return 1
+    return not t.dirty and t.batches_head == t.batches_tail and t.waiters_head == t.waiters_tail and t.n_pendings == 0 and \
+        t.n_acks == 0 and t.readers_head == t.n_readers and t.store.loop.n_reads == 0 and not t.cleaning
+
+
+cdef void store_waits(Broker* b) noexcept nogil:
+    """Wait a moment for the storage thread."""
+    cdef pollfd p
+    memset(&p, 0, sizeof(p))
+    p.fd = durable_of(b).store.event_fd if b.durable != NULL else b.reactor.wake_fd
+    p.events = POLLIN
+    poll(&p, 1, 1)
+
+
+cdef void quiet_turn(Broker* b, jobs_fn jobs_run) noexcept nogil:
+    """Do the work of a turn that needs no input."""
+    frozen_clock(b)
+    turn_begin(b)
+    end_doomed_clients(b)
+    if b.jobs != NULL:
+        jobs_run(b)
+        end_doomed_clients(b)
+    if b.durable != NULL:
+        durable_of(b).news = 1
+        durable_turn(b)
+        if durable_of(b).dirty and durable_of(b).batches_head == durable_of(b).batches_tail:
+            durable_seal(b)
+        end_doomed_clients(b)
+    reactor_flush(&b.reactor)
+
+
+cdef bint quiet_reached(Broker* b, Handover* h, jobs_fn jobs_run) noexcept nogil:
+    cdef uint64_t begun_ms = b.reactor.now_ms
+    cdef bint closed = 0
+    connections_close(b, h)
+    while b.reactor.now_ms - begun_ms < QUIET_WITHIN_MS:
+        quiet_turn(b, jobs_run)
+        if b.jobs == NULL and b.doomed == NULL and b.reactor.dirty == NULL and store_is_quiet(b) and busy_client(b, h, 0) == NULL:
+            return 1
+        if not closed and b.reactor.now_ms - begun_ms > QUIET_PATIENCE_MS:
+            closed = 1
+            busy_client(b, h, 1)
+        if b.jobs == NULL and b.doomed == NULL and b.reactor.dirty == NULL:
+            store_waits(b)
+    return 0
+
+
+# ---------------------------------------------------------------- the store
+
+cdef int record_skipped(void* ctx, const StoreRecord* r) noexcept nogil:
+    return 0                     # the state in memory is what the records describe
+
+
+cdef int store_reopened(Broker* b, const char* dir, const StoreOptions* options) noexcept nogil:
+    """Open the store again, which another process may have opened in between. Return 0 or errno."""
+    cdef Durable* t = durable_of(b)
+    cdef StoreLoss loss
+    cdef char why[STORE_WHY_MAX]
+    why[0] = 0
+    if store_open(&t.store, dir, options, NULL, why, sizeof(why)) != 0 or store_recover(&t.store, record_skipped, NULL, &loss) != 0:
+        if t.store.opened:
+            store_error(&t.store, why, sizeof(why))
+        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store cannot be opened again after a handover that failed: %s", why))
+        return EIO
+    t.closed = 0
+    return durable_start(b)
+
+
+# ---------------------------------------------------------------- frozen
+
+cdef int freeze_refused(Handover* h, int error, const char* why) noexcept nogil:
+    h.error = error
+    snprintf(h.why, HANDOVER_WHY_MAX, "%s", why)
+    return -1
+
+
+cdef int freeze(Broker* b, Handover* h, jobs_fn jobs_run) noexcept nogil:
+    """Bring the loop to rest, as far as possible without the store's end. Return 0, or -1 with h.error."""
+    if b.streams != NULL:
+        return freeze_refused(h, ENOSYS, "a broker with streams cannot hand over yet; restart it")
+    if b.durable != NULL and durable_of(b).trouble:
+        return freeze_refused(h, EIO, "the store accepts nothing: the disk is full or fails, or memory is missing")
+    if not quiet_reached(b, h, jobs_run):
+        return freeze_refused(h, EBUSY, "the broker did not come to rest: clients, plugins or the disk had too much to do")
+    return 0
+
+
+cdef void order_wait(Broker* b, Handover* h) noexcept nogil:
+    """Answer control requests until one of them is the order."""
+    cdef pollfd p
+    cdef uint64_t count
+    b.handover = h
+    while h.order == FROZEN_WAITS:
+        mailbox_serve(b)
+        if h.order != FROZEN_WAITS:
+            break
+        memset(&p, 0, sizeof(p))
+        p.fd = b.reactor.wake_fd
+        p.events = POLLIN
+        poll(&p, 1, -1)
+        c_read(b.reactor.wake_fd, &count, 8)
+    b.handover = NULL
+    b.answers_due = 1            # their wake-ups were taken here
+
+
+cdef bint frozen_run(Broker* b, jobs_fn jobs_run) noexcept nogil:
+    cdef Handover h
+    cdef StoreOptions options
+    cdef char* dir = NULL
+    cdef uint64_t begun_us
+    cdef uint64_t begun_ms
+    cdef bint closed = 0
+    memset(&h, 0, sizeof(h))
+    h.state_fd = -1
+    b.stopping = 0
+    frozen_clock(b)
+    begun_us = b.reactor.now_us
+    begun_ms = b.reactor.now_ms
+    if freeze(b, &h, jobs_run) == 0:
+        if b.durable != NULL:
+            options = durable_of(b).store.options
+            if durable_of(b).store.loop.next_lsn:        # else it has no file yet, and each process that opens it gives it another id
+                memcpy(h.store_id, durable_of(b).store.store_id, sizeof(h.store_id))
+            dir = strdup(durable_of(b).store.dir)
+            closed = dir != NULL
+            if closed:
+                durable_close(b)
+            else:
+                freeze_refused(&h, ENOMEM, "no memory")
+        if not h.error:
+            h.error = state_save(b, &h)
+            if h.error:
+                freeze_refused(&h, h.error, strerror(h.error))
+        h.counts.us = clock_monotonic_us() - begun_us
+    order_wait(b, &h)
+    free(h.fds)
+    if h.order == FROZEN_LEAVES:
+        free(dir)
+        return 0
+    frozen_clock(b)
+    keepalives_shift(b, b.reactor.now_ms - begun_ms)
+    if closed and store_reopened(b, dir, &options) != 0:
+        b.stopping = 1
+    free(dir)
+    return 1
