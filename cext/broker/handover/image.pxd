@@ -100,6 +100,7 @@ ctypedef struct ImageClient:
     uint8_t web                 # WebStage; 0: none
     uint8_t close_sent
     WsDecoder ws
+    uint32_t framed             # bytes at the front of the unsent output that already have a frame header
     uint32_t in_need
     uint32_t will               # number of its will; 0: none
     uint32_t will_delay_s

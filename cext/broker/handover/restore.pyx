@@ -408,8 +408,20 @@ cdef int names_arrive(Client* c, View proxied, View path, View method) noexcept 
     return owned_set(&c.names.method, method) if method.n else 0
 
 
+cdef int output_arrives(Broker* b, Conn* conn, const uint8_t* p, uint32_t n) noexcept nogil:
+    cdef uint8_t* out
+    if n == 0:
+        return 0
+    out = conn_room_new(&b.reactor, conn, n)
+    if out == NULL:
+        return -1
+    memcpy(out, p, n)
+    conn_wrote(&b.reactor, conn, n)
+    return 0
+
+
 cdef int bytes_arrive(Broker* b, Conn* conn, const ImageClient* r, View unread, View unsent) noexcept nogil:
-    cdef uint8_t* p
+    cdef uint32_t framed = r.framed if conn.web != NULL else 0
     if unread.n:
         conn.in_buf = buffer_take(&b.reactor.buffers, unread.n, &conn.in_cap)
         if conn.in_buf == NULL:
@@ -417,17 +429,13 @@ cdef int bytes_arrive(Broker* b, Conn* conn, const ImageClient* r, View unread, 
         memcpy(conn.in_buf, unread.p, unread.n)
         conn.in_len = unread.n
         conn_resume(&b.reactor, conn)            # it is looked at in the first turn
-    if unsent.n:
-        p = conn_room_new(&b.reactor, conn, unsent.n)
-        if p == NULL:
-            return -1
-        memcpy(p, unsent.p, unsent.n)
-        conn_wrote(&b.reactor, conn, unsent.n)
-        if conn.web != NULL and conn.web.stage == WEB_OPEN:      # these bytes have their frame headers
-            conn.web.framed = unsent.n
-            conn.web.framed_tail = conn.out_tail
-            conn.out_tail.cap = conn.out_tail.len                # later output gets a header of its own
-    return 0
+    if output_arrives(b, conn, unsent.p, framed) != 0:
+        return -1
+    if framed:
+        conn.web.framed = framed
+        conn.web.framed_tail = conn.out_tail
+        conn.out_tail.cap = conn.out_tail.len    # the rest gets a header of its own
+    return output_arrives(b, conn, unsent.p + framed, unsent.n - framed)
 
 
 cdef int web_arrives(Broker* b, Client* c, Listener* listener, const ImageClient* r) noexcept nogil:
@@ -454,6 +462,8 @@ cdef bint client_is_possible(const Restoring* l, const ImageClient* r, const Lis
     if r.fd != l.n_clients or r.fd >= l.n_fds or not V31 <= r.version <= V5 or not message_known(l, r.will):
         return 0
     if r.in_n > INPUT_BYTES_MAX or r.in_need > INPUT_BYTES_MAX or (l.session != NULL and (l.session.client != NULL or r.window == 0)):
+        return 0
+    if r.framed > r.out_n or (r.framed and r.web != WEB_OPEN):
         return 0
     if r.web == WEB_OPEN:
         return listener.websockets and ws_is_possible(r)

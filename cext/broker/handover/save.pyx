@@ -3,7 +3,7 @@ the reader of the file.
 
 With a store, what the store has is not written again: the new process reads it from the disk. A session is in the file if its client is
 connected, if the store does not have it, or if its queue has QoS 0 deliveries. Each delivery names its message in the file, or refers to
-the record in the store. The state of a broker does not change here, except that unsent WebSocket output gets its frame headers.
+the record in the store. The state of a broker does not change here.
 Cost: one copy of all messages without a record, and about 0.2 us for each session, subscription and delivery.
 """
 
@@ -29,7 +29,7 @@ from cext.broker.handover.image cimport (
 )
 from cext.broker.routing.retain cimport message_in, publisher_record_of
 from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_CONNECTING, CONN_OPENING, CONN_SHUT, Seg
-from cext.net.web cimport WEB_OPEN, WEB_UPGRADE, web_frame
+from cext.net.web cimport WEB_OPEN, WEB_UPGRADE
 from cext.session.message cimport Message
 from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, InboundQos2, queue_at
 from cext.session.record cimport RecordFrom
@@ -297,6 +297,7 @@ cdef void client_fill(Saving* v, Client* c, ImageClient* r) noexcept nogil:
         r.close_sent = c.conn.web.close_sent
         if c.conn.web.stage == WEB_OPEN:
             r.ws = c.conn.web.parser.ws
+            r.framed = c.conn.web.framed
     r.in_need = c.conn.in_need
     r.proxied_n = proxied_of(c).n
     r.path_n = path_of(c).n
@@ -333,16 +334,10 @@ cdef void aliases_save(Saving* v, Client* c) noexcept nogil:
 cdef void client_save(Saving* v, Client* c) noexcept nogil:
     cdef ImageClient r
     cdef View pending, unread
-    cdef uint32_t before = c.conn.out_bytes
     cdef uint8_t* out
     cdef Seg* seg
     pending.p = unread.p = NULL
     pending.n = unread.n = 0
-    if c.conn.web != NULL and c.conn.web.stage == WEB_OPEN:
-        if web_frame(&v.b.reactor.buffers, &c.conn) != 0:
-            v.w.error = ENOMEM
-            return
-        v.b.reactor.unsent_bytes += c.conn.out_bytes - before
     client_fill(v, c, &r)
     if c.state == C_AUTHENTICATING:      # its CONNECT is handled again
         pending.p = c.pending_packet.frame
