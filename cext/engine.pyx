@@ -580,13 +580,16 @@ cdef class Engine:
 
     # ------------------------------------------------------------ handover
 
-    def freeze(self):
+    def freeze(self, sealing=()):
         """Freeze the running loop, and return its state for another process: the descriptor of a memory file, which the caller closes; the
         descriptors of the connections, which still belong to the loop; and a dict of numbers. Then call thaw() or leave(). Raise OSError with a
-        reason if it cannot be done; then the loop goes on."""
+        reason if it cannot be done; then the loop goes on. sealing: numbers of listeners, as sealing_listeners() of the other process."""
         from cext.takeover import counts_read
 
         cdef ControlRequest a
+        cdef uint32_t i
+        for i in range(self.b.n_listeners):
+            self.b.listeners[i].moves_tls = self.b.listeners[i].origin & ~<uint32_t>ORIGIN_SHARED in sealing
         memset(&a, 0, sizeof(a))
         a.kind = CONTROL_FREEZE
         result = self._request(&a)
@@ -620,6 +623,14 @@ cdef class Engine:
         """Return (number that identifies the listener, descriptors of its sockets) for each listener."""
         return [(origin_of(spec) & ~<uint32_t>ORIGIN_SHARED, [s.fileno() for s in opened])
                 for spec, opened in zip(self.specs, self.sockets, strict=True)]
+
+    def sealing_listeners(self):
+        """Return the numbers of the listeners whose TLS records this process seals itself, so that it can take over their connections."""
+        if not any(spec.get("tls_compact_records") for spec in self.specs):
+            return []
+        from cext.setup.tls import compact_refusal
+
+        return [] if compact_refusal() else [origin_of(spec) & ~<uint32_t>ORIGIN_SHARED for spec in self.specs if spec.get("tls_compact_records")]
 
     def arrive(self, int state_fd, fds, listening):
         """Take over the state of another process, before open() and after persist(). `fds` belong to this engine from now on. `listening`: as

@@ -222,7 +222,7 @@ class Control:
         else:
             process.map_threads()       # before the other process stops to serve
             self.log.release()
-            self.arrival.hello()
+            self.arrival.hello(engine)
         self._open_store(engine)
         if self.arrival is not None:
             self.arrival.restore(engine, self.log.report)

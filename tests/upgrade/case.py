@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import ssl
 import time
 
 from mosq.server.signals import UPGRADE
@@ -21,11 +22,11 @@ class Upgraded(Broker):
 
     websocket = False
 
-    def wire(self, level: int = 5) -> Wire:
+    def wire(self, level: int = 5, port: int = 0, websocket: bool = False, tls: ssl.SSLContext | None = None) -> Wire:
         """Connect a socket; the end of the test closes it."""
         if not hasattr(self, "wires"):
             self.wires: list[Wire] = []
-        self.wires.append(Wire(self.port, level, websocket=self.websocket))
+        self.wires.append(Wire(port or self.port, level, websocket=websocket or self.websocket, tls=tls))
         return self.wires[-1]
 
     def pid(self) -> int:

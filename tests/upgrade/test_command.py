@@ -12,7 +12,6 @@ from tests.harness.broker import free_port
 from tests.harness.certificates import TLS_LINES, client_context, server_files
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Subscribe, Will
 from tests.harness.properties import P
-from tests.harness.wire import Wire
 from tests.upgrade.case import MEMORY, Upgraded
 from tests.upgrade.test_failures import LISTENER, PROGRAM
 
@@ -101,14 +100,13 @@ def test_a_tls_client_is_closed_with_a_reason_and_its_session_moves() -> None:
         plain.send(Connect("watcher"), Subscribe(1, (("will", 1),)))
         assert isinstance(plain.read_packet(), Connack) and plain.read_packet()
         for session in (False, True):
-            wire = Wire(port, 5, tls=client_context())
+            wire = broker.wire(port=port, tls=client_context())
             wire.send(Connect("t", clean=False, props=((P.SESSION_EXPIRY, 3600),), will=Will("will", b"gone", 1)))
             answer = wire.read_packet()
             assert answer.session == session
             broker.upgrade()
             assert wire.read_packet() == Disconnect(0x8B)
             wire.expect_closed()
-            wire.close()
             got = plain.read_packet()
             assert got.payload == b"gone"
             plain.send(Puback(got.mid))

@@ -3,8 +3,12 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
+from cext.broker.core.client_state cimport CF_IDENTIFIED, CF_PROBLEM_INFO, CF_REMOTE_BRIDGE
 from cext.net.conn_state cimport Address
 from cext.net.websocket cimport WsDecoder
+from cext.session.session cimport (
+    SESSION_BRIDGE, SESSION_DROPPING, SESSION_ORIGIN_UNKNOWN, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, SESSION_WILL_STORED,
+)
 
 cdef enum:
     IMAGE_FORMAT = 1            # number of the format; a process reads only its own
@@ -12,19 +16,23 @@ cdef enum:
 cdef enum:
     # kinds of items, in the order in which they may occur
     ITEM_BROKER = 1             # ImageBroker; the first one
-    ITEM_MESSAGE = 2            # ImageMessage, topic, properties, payload; before its first use. Messages have the numbers 1, 2, ...
-    ITEM_SESSION = 3            # ImageSession, client id, user name, mount point. The following items belong to it
-    ITEM_FILTER = 4             # ImageFilter, filter
-    ITEM_DELIVERY = 5           # ImageDelivery, by rising position
-    ITEM_INBOX = 6              # ImageInbox
-    ITEM_CLIENT = 7             # ImageClient, and its variable parts. Without a session before it: a connection that has not logged in
-    ITEM_ALIAS = 8              # ImageAlias, topic; belongs to the client before it
-    ITEM_RETAINED = 9           # ImageRetained
-    ITEM_SOURCE = 10            # ImageSource, id, user: the publisher of the retained message before it
-    ITEM_END = 11               # the last one; empty
+    ITEM_SECRETS = 2            # ImageSecrets, secrets that the connections of a listener with TLS share
+    ITEM_MESSAGE = 3            # ImageMessage, topic, properties, payload; before its first use. Messages have the numbers 1, 2, ...
+    ITEM_SESSION = 4            # ImageSession, client id, user name, mount point. The following items belong to it
+    ITEM_FILTER = 5             # ImageFilter, filter
+    ITEM_DELIVERY = 6           # ImageDelivery, by rising position
+    ITEM_INBOX = 7              # ImageInbox
+    ITEM_CLIENT = 8             # ImageClient, and its variable parts. Without a session before it: a connection that has not logged in
+    ITEM_ALIAS = 9              # ImageAlias, topic; belongs to the client before it
+    ITEM_RETAINED = 10          # ImageRetained
+    ITEM_SOURCE = 11            # ImageSource, id, user: the publisher of the retained message before it
+    ITEM_END = 12               # the last one; empty
 
 cdef enum:
     NO_USER_NAME = 0xFFFFFFFF        # size of a user name that does not exist
+    MOVED_CLIENT_FLAGS = CF_REMOTE_BRIDGE | CF_PROBLEM_INFO | CF_IDENTIFIED
+    MOVED_SESSION_FLAGS = (SESSION_DROPPING | SESSION_RECHECK | SESSION_STRANGER | SESSION_BRIDGE | SESSION_TRUSTED | SESSION_WILL_STORED
+                           | SESSION_ORIGIN_UNKNOWN)
 
 ctypedef struct ImageBroker:
     HashKey names_key           # key of the hashes in messages
@@ -32,6 +40,9 @@ ctypedef struct ImageBroker:
     uint8_t store_id[16]
     uint32_t n_clients
     uint64_t frozen_ms          # monotonic time: the machine is the same, so all monotonic times stay valid
+
+ctypedef struct ImageSecrets:
+    uint32_t origin             # the listener
 
 ctypedef struct ImageMessage:
     uint8_t qos
@@ -96,7 +107,7 @@ ctypedef struct ImageClient:
     uint16_t window
     uint16_t receive_max
     uint8_t version
-    uint8_t flags               # CF_ flags that move
+    uint8_t flags               # MOVED_CLIENT_FLAGS of them
     uint8_t web                 # WebStage; 0: none
     uint8_t close_sent
     WsDecoder ws
@@ -109,6 +120,7 @@ ctypedef struct ImageClient:
     uint32_t proxied_n
     uint32_t path_n
     uint32_t method_n
+    uint32_t transport_n        # state of its TLS; 0: none
     uint32_t in_n
     uint32_t out_n
 

@@ -8,90 +8,35 @@ Cost: one copy of all messages without a record, and about 0.2 us for each sessi
 """
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset, strlen
 
 from cext.base.slab cimport slab_at, slab_end
-from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client_state cimport (
-    AliasOut, CF_BRIDGE, CF_IDENTIFIED, CF_PROBLEM_INFO, CF_REAUTH, CF_REMOTE_BRIDGE, CF_TRUSTED, C_AUTHENTICATING, C_CONNECTED, C_NEW,
-    Client, PENDING_CONNECT, PENDING_FILTERS,
-)
+from cext.broker.core.client_state cimport Client
 from cext.broker.core.handover_state cimport Handover
-from cext.broker.core.pending_packet cimport method_of, path_of, proxied_of
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.handover.image cimport (
-    ITEM_ALIAS, ITEM_BROKER, ITEM_CLIENT, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SESSION,
-    ITEM_SOURCE, ImageAlias, ImageBroker, ImageClient, ImageDelivery, ImageFilter, ImageInbox, ImageMessage, ImageRetained,
-    ImageSession, ImageSource, ImageWriter, NO_USER_NAME, image_begin, image_end, image_item,
+    ITEM_BROKER, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SESSION, ITEM_SOURCE, ImageBroker,
+    ImageDelivery, ImageFilter, ImageInbox, ImageMessage, ImageRetained, ImageSession, ImageSource, MOVED_SESSION_FLAGS, NO_USER_NAME, image_begin,
+    image_end,
 )
+from cext.broker.handover.save_clients cimport client_save, connection_moves, secrets_save
+from cext.broker.handover.saving cimport Saving, bytes_put, part_put, struct_put
 from cext.broker.routing.retain cimport message_in, publisher_record_of
-from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_CONNECTING, CONN_OPENING, CONN_SHUT, Seg
-from cext.net.web cimport WEB_OPEN, WEB_UPGRADE
 from cext.session.message cimport Message
 from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, InboundQos2, queue_at
 from cext.session.record cimport RecordFrom
-from cext.session.session cimport (
-    SESSION_BRIDGE, SESSION_DROPPING, SESSION_ORIGIN_UNKNOWN, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, SESSION_WILL_STORED,
-    Session, session_sub_id, sessions_first, sessions_next,
-)
+from cext.session.session cimport Session, session_sub_id, sessions_first, sessions_next
 from cext.topic.index cimport Subscription, subscription_read
 from cext.topic.retained cimport retained_visit
 
 cdef enum:
     SAVED_FILTER_ROOM = 66600    # size that subscription_read requires
-    SAVED_FLAGS = CF_REMOTE_BRIDGE | CF_PROBLEM_INFO | CF_IDENTIFIED
-    SAVED_SESSION_FLAGS = (SESSION_DROPPING | SESSION_RECHECK | SESSION_STRANGER | SESSION_BRIDGE | SESSION_TRUSTED | SESSION_WILL_STORED
-                           | SESSION_ORIGIN_UNKNOWN)
-
-ctypedef struct Saving:
-    Broker* b
-    Handover* h
-    ImageWriter w
-    const Message** seen        # messages in the file, by address: open addressing, at most half full
-    uint32_t* numbers
-    uint64_t mask
-    uint32_t n_messages
-    uint32_t fds_cap
-
-
-# ---------------------------------------------------------------- what moves
-
-cdef bint web_moves(const Client* c) noexcept nogil:
-    """A WebSocket moves while it is open, and before the first byte of its request."""
-    if c.conn.web == NULL:
-        return 1
-    if c.conn.web.stage == WEB_OPEN:
-        return not c.conn.web.over
-    return c.conn.web.stage == WEB_UPGRADE and c.conn.web.request_n == 0 and c.conn.web.proxy_version == 0
-
-
-cdef bint connection_moves(const Client* c) noexcept nogil:
-    if c.conn.flags & (CONN_CLOSED | CONN_CLOSING | CONN_SHUT | CONN_CONNECTING | CONN_OPENING) or c.conn.transport != NULL:
-        return 0
-    if c.flags & (CF_BRIDGE | CF_TRUSTED | CF_REAUTH) or not web_moves(c):
-        return 0
-    if c.state == C_AUTHENTICATING:      # CONNECT is handled again; an exchange of AUTH packets cannot be
-        return c.pending_packet != NULL and c.pending_packet.kind == PENDING_CONNECT and (c.names == NULL or c.names.method.p == NULL)
-    if c.state == C_CONNECTED and c.pending_packet != NULL and c.pending_packet.kind == PENDING_FILTERS:
-        return c.pending_packet.n_done == 0 and not c.pending_packet.acknowledged        # it is handled again from its begin
-    return c.state == C_CONNECTED or c.state == C_NEW
 
 
 # ---------------------------------------------------------------- messages
-
-cdef void* struct_put(Saving* v, int kind, size_t n, uint64_t more) noexcept nogil:
-    """Return room for a struct, which is zeroed, and `more` bytes behind it."""
-    return image_item(&v.w, kind, n + more)
-
-
-cdef uint8_t* bytes_put(uint8_t* out, const void* p, uint32_t n) noexcept nogil:
-    if n:
-        memcpy(out, p, n)
-    return out + n
-
 
 cdef uint32_t message_saved(Saving* v, const Message* m) noexcept nogil:
     """Return the number of a message, which is written when it is first needed; 0 = none."""
@@ -212,7 +157,7 @@ cdef void session_head_save(Saving* v, Session* s, uint32_t n_deliveries) noexce
     memset(&r, 0, sizeof(r))
     r.will = 0 if s.store_session_id else message_saved(v, s.will)
     r.store_session_id = s.store_session_id
-    r.flags = s.flags & SAVED_SESSION_FLAGS
+    r.flags = s.flags & MOVED_SESSION_FLAGS
     r.origin = s.origin
     r.expiry_s = s.expiry_s
     r.floor = s.queue.floor
@@ -250,119 +195,6 @@ cdef void session_save(Saving* v, Session* s) noexcept nogil:
     v.h.counts.sessions += 1
     if c != NULL:
         client_save(v, c)
-
-
-# ---------------------------------------------------------------- connections
-
-cdef uint32_t descriptor_saved(Saving* v, int fd) noexcept nogil:
-    cdef uint32_t cap = v.fds_cap * 2 if v.fds_cap else 256
-    cdef int32_t* fds
-    if v.h.n_fds == v.fds_cap:
-        fds = <int32_t*>realloc(v.h.fds, <size_t>cap * sizeof(int32_t))
-        if fds == NULL:
-            v.w.error = ENOMEM
-            return 0
-        v.h.fds = fds
-        v.fds_cap = cap
-    v.h.fds[v.h.n_fds] = fd
-    v.h.n_fds += 1
-    return v.h.n_fds - 1
-
-
-cdef uint8_t* part_put(uint8_t* out, View view) noexcept nogil:
-    return bytes_put(out, view.p, view.n if view.p != NULL else 0)
-
-
-cdef void client_fill(Saving* v, Client* c, ImageClient* r) noexcept nogil:
-    memset(r, 0, sizeof(ImageClient))
-    r.will = message_saved(v, c.will.message) if c.will != NULL else 0
-    if c.will != NULL:
-        r.will_delay_s = c.will.delay_s
-        r.will_expiry_s = c.will.expiry_s
-        r.will_has_expiry = c.will.has_expiry
-    r.fd = descriptor_saved(v, c.conn.fd)
-    r.origin = c.listener.origin
-    r.rx_ms = c.conn.rx_ms
-    r.address = c.conn.address
-    r.packet_max = c.packet_max
-    r.keepalive_s = c.keepalive_s
-    r.alias_max_in = c.alias_max_in
-    r.alias_max_out = c.aliases.given.max if c.aliases != NULL else 0
-    r.window = c.window
-    r.receive_max = c.receive_max
-    r.version = c.version
-    r.flags = c.flags & <uint8_t>SAVED_FLAGS
-    if c.conn.web != NULL:
-        r.web = c.conn.web.stage
-        r.close_sent = c.conn.web.close_sent
-        if c.conn.web.stage == WEB_OPEN:
-            r.ws = c.conn.web.parser.ws
-            r.framed = c.conn.web.framed
-    r.in_need = c.conn.in_need
-    r.proxied_n = proxied_of(c).n
-    r.path_n = path_of(c).n
-    r.method_n = method_of(c).n
-
-
-cdef void alias_save(Saving* v, uint16_t alias, bint given, const uint8_t* topic, uint32_t n) noexcept nogil:
-    cdef ImageAlias r
-    cdef uint8_t* out
-    memset(&r, 0, sizeof(r))
-    r.alias = alias
-    r.given = given
-    out = <uint8_t*>struct_put(v, ITEM_ALIAS, sizeof(r), n)
-    if out != NULL:
-        bytes_put(bytes_put(out, &r, sizeof(r)), topic, n)
-
-
-cdef void aliases_save(Saving* v, Client* c) noexcept nogil:
-    cdef AliasOut* a
-    cdef uint32_t i
-    if c.aliases == NULL:
-        return
-    if c.aliases.taken != NULL:
-        for i in range(c.alias_max_in):
-            if c.aliases.taken[i].topic != NULL:
-                alias_save(v, <uint16_t>(i + 1), 0, c.aliases.taken[i].topic, c.aliases.taken[i].n)
-    a = &c.aliases.given
-    if a.slots != NULL:
-        for i in range(a.mask + 1):
-            if a.slots[i].topic != NULL:
-                alias_save(v, a.slots[i].alias, 1, a.slots[i].topic, a.slots[i].n)
-
-
-cdef void client_save(Saving* v, Client* c) noexcept nogil:
-    cdef ImageClient r
-    cdef View pending, unread
-    cdef uint8_t* out
-    cdef Seg* seg
-    pending.p = unread.p = NULL
-    pending.n = unread.n = 0
-    client_fill(v, c, &r)
-    if c.state == C_AUTHENTICATING:      # its CONNECT is handled again
-        pending.p = c.pending_packet.frame
-        pending.n = c.pending_packet.frame_n
-    if c.conn.in_buf != NULL:
-        unread.p = c.conn.in_buf + c.conn.in_off
-        unread.n = c.conn.in_len - c.conn.in_off
-    if pending.n:
-        r.in_need = 0
-    r.in_n = pending.n + unread.n
-    r.out_n = c.conn.out_bytes
-    out = <uint8_t*>struct_put(v, ITEM_CLIENT, sizeof(r), <uint64_t>r.proxied_n + r.path_n + r.method_n + r.in_n + r.out_n)
-    if out == NULL:
-        return
-    out = bytes_put(out, &r, sizeof(r))
-    out = part_put(out, proxied_of(c))
-    out = part_put(out, path_of(c))
-    out = part_put(out, method_of(c))
-    out = part_put(part_put(out, pending), unread)
-    seg = c.conn.out_head
-    while seg != NULL:
-        out = bytes_put(out, seg.p + seg.off, seg.len - seg.off)
-        seg = seg.next
-    aliases_save(v, c)
-    v.h.counts.connections += 1
 
 
 # ---------------------------------------------------------------- the whole broker
@@ -418,6 +250,7 @@ cdef void all_saved(Saving* v) noexcept nogil:
     cdef Session* s
     cdef Client* c
     broker_save(v)
+    secrets_save(v)
     for i in range(slab_end(&v.b.clients)):          # before any session: an item belongs to the session before it
         c = <Client*>slab_at(&v.b.clients, i)
         if c != NULL and c.session == NULL and connection_moves(c):

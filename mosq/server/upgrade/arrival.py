@@ -38,10 +38,10 @@ class Arrival:
         self._fds: list[int] = []
         self._listening: list[tuple[int, list[int]]] = []
 
-    def hello(self) -> None:
+    def hello(self, engine: "Engine") -> None:
         """Report that the configuration is read, and wait for the state. Raises OSError."""
         try:
-            send(self._channel, {"is": "hello", "protocol": PROTOCOL})
+            send(self._channel, {"is": "hello", "protocol": PROTOCOL, "sealing": engine.sealing_listeners()})
             self._receive_all()
         except (EOFError, ConnectionError):
             raise ArrivalError(0, "Upgrade: the old process ended before it had handed over everything") from None

@@ -68,14 +68,17 @@ class Upgrade:
     def serve(self) -> None:
         """Hand over, now that the new program has reported something. Raises UpgradeError; then the broker goes on."""
         try:
-            self._expect("hello")
+            sealing = [int(number) for number in self._expect("hello").get("sealing", ())]
+        except (TypeError, ValueError):
+            self.cancel()
+            raise UpgradeError("the new program sent something unexpected") from None
         except UpgradeError:
             self.cancel()
             raise
         if self._engine.rules_set != self._rules:
             self.cancel()
             raise UpgradeError("access rules changed while the new program started; try again")
-        self._hand_over()
+        self._hand_over(sealing)
 
     def cancel(self) -> None:
         """End the new program, before the loop is frozen or after it is known that it must thaw."""
@@ -103,9 +106,9 @@ class Upgrade:
                                f"{PROTOCOL}")
         return message
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, sealing: list[int]) -> None:
         try:
-            state_fd, fds, counts = self._engine.freeze()
+            state_fd, fds, counts = self._engine.freeze(sealing)
         except OSError as error:
             self.cancel()
             raise UpgradeError(error.strerror or str(error)) from None
