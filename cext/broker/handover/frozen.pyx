@@ -11,7 +11,7 @@ another process has opened it and was killed. So the messages that refer to reco
 Cost: nothing while the loop runs.
 """
 
-from libc.errno cimport EBUSY, EIO, ENOMEM, ENOSYS
+from libc.errno cimport EBUSY, EIO, ENOMEM
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
@@ -30,13 +30,18 @@ from cext.broker.core.turn cimport turn_begin
 from cext.broker.handover.restore cimport keepalives_shift
 from cext.broker.handover.save cimport connection_moves, state_save
 from cext.broker.lifecycle.session_lifecycle cimport client_end, end_doomed_clients
+from cext.broker.persist.accounts cimport accounts_flush
+from cext.broker.replay.cursor cimport cursor_next
+from cext.broker.replay.cursor_state cimport Cursor
 from cext.broker.routing.plugin_gate cimport plugin_gate_waiting
-from cext.broker.storage.commit cimport durable_close, durable_seal, durable_start, durable_turn
+from cext.broker.storage.commit cimport durable_seal, durable_start, durable_stop, durable_turn
+from cext.broker.storage.stream_files cimport STREAM_WHY_MAX, streams_pause, streams_resume
 from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
 from cext.net.conn_state cimport CONN_CLOSED, CONN_HELD
 from cext.net.reactor cimport reactor_flush
 from cext.net.system cimport c_read
-from cext.store.state cimport STORE_WHY_MAX, StoreLoss, StoreOptions, StoreRecord
+from cext.session.session cimport Session
+from cext.store.state cimport StoreLoss, StoreOptions, StoreRecord
 from cext.store.store cimport store_error, store_open, store_recover
 
 cdef extern from "<poll.h>" nogil:
@@ -73,13 +78,23 @@ cdef void connections_close(Broker* b, Handover* h) noexcept nogil:
             client_end(b, c, RC_SERVER_SHUTTING_DOWN)
 
 
-cdef bint client_is_busy(const Client* c) noexcept nogil:
+cdef bint has_jobs(Broker* b, const Session* s) noexcept nogil:
+    """Return whether something other than cursors, which move, points to the session."""
+    cdef uint32_t n = s.jobs
+    cdef Cursor* at = cursor_next(b, s, NULL) if n else NULL
+    while at != NULL:
+        n -= 1
+        at = cursor_next(b, s, at)
+    return n != 0
+
+
+cdef bint client_is_busy(Broker* b, const Client* c) noexcept nogil:
     """Return whether something of the client is under way that the state does not contain."""
     if c.conn.flags & CONN_HELD or c.jobs:
         return 1
     if c.pending_acks != NULL and c.pending_acks.head != c.pending_acks.tail:
         return 1
-    return c.session != NULL and (c.session.replay != NULL or c.session.jobs != 0 or plugin_gate_waiting(c.session) != 0)
+    return c.session != NULL and (c.session.replay != NULL or has_jobs(b, c.session) or plugin_gate_waiting(c.session) != 0)
 
 
 cdef Client* busy_client(Broker* b, Handover* h, bint closes) noexcept nogil:
@@ -89,7 +104,7 @@ cdef Client* busy_client(Broker* b, Handover* h, bint closes) noexcept nogil:
     cdef Client* found = NULL
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
-        if c == NULL or c.state != C_CONNECTED or not client_is_busy(c):
+        if c == NULL or c.state != C_CONNECTED or not client_is_busy(b, c):
             continue
         found = c
         if not closes:
@@ -159,7 +174,7 @@ cdef int store_reopened(Broker* b, const char* dir, const StoreOptions* options)
     """Open the store again, which another process may have opened in between. Return 0 or errno."""
     cdef Durable* t = durable_of(b)
     cdef StoreLoss loss
-    cdef char why[STORE_WHY_MAX]
+    cdef char why[STREAM_WHY_MAX]
     why[0] = 0
     if store_open(&t.store, dir, options, NULL, why, sizeof(why)) != 0 or store_recover(&t.store, record_skipped, NULL, &loss) != 0:
         if t.store.opened:
@@ -167,6 +182,10 @@ cdef int store_reopened(Broker* b, const char* dir, const StoreOptions* options)
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store cannot be opened again after a handover that failed: %s", why))
         return EIO
     t.closed = 0
+    if b.streams != NULL and streams_resume(b, why) != 0:
+        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: a stream cannot be opened again after a handover that failed: %s", why))
+        t.closed = 1             # the streams accept nothing, and the loop ends
+        return EIO
     return durable_start(b)
 
 
@@ -180,10 +199,9 @@ cdef int freeze_refused(Handover* h, int error, const char* why) noexcept nogil:
 
 cdef int freeze(Broker* b, Handover* h, jobs_fn jobs_run) noexcept nogil:
     """Bring the loop to rest, as far as possible without the store's end. Return 0, or -1 with h.error."""
-    if b.streams != NULL:
-        return freeze_refused(h, ENOSYS, "a broker with streams cannot hand over yet; restart it")
     if b.durable != NULL and durable_of(b).trouble:
         return freeze_refused(h, EIO, "the store accepts nothing: the disk is full or fails, or memory is missing")
+    accounts_flush(b)
     if not quiet_reached(b, h, jobs_run):
         return freeze_refused(h, EBUSY, "the broker did not come to rest: clients, plugins or the disk had too much to do")
     return 0
@@ -228,7 +246,9 @@ cdef bint frozen_run(Broker* b, jobs_fn jobs_run) noexcept nogil:
             dir = strdup(durable_of(b).store.dir)
             closed = dir != NULL
             if closed:
-                durable_close(b)
+                durable_stop(b)
+                if b.streams != NULL:
+                    streams_pause(b)
             else:
                 freeze_refused(&h, ENOMEM, "no memory")
         if not h.error:

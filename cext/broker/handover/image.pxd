@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.broker.core.client_state cimport CF_IDENTIFIED, CF_PROBLEM_INFO, CF_REMOTE_BRIDGE
+from cext.broker.replay.cursor_state cimport ReadPlace
 from cext.net.conn_state cimport Address
 from cext.net.websocket cimport WsDecoder
 from cext.session.session cimport (
@@ -22,11 +23,12 @@ cdef enum:
     ITEM_FILTER = 5             # ImageFilter, filter
     ITEM_DELIVERY = 6           # ImageDelivery, by rising position
     ITEM_INBOX = 7              # ImageInbox
-    ITEM_CLIENT = 8             # ImageClient, and its variable parts. Without a session before it: a connection that has not logged in
-    ITEM_ALIAS = 9              # ImageAlias, topic; belongs to the client before it
-    ITEM_RETAINED = 10          # ImageRetained
-    ITEM_SOURCE = 11            # ImageSource, id, user: the publisher of the retained message before it
-    ITEM_END = 12               # the last one; empty
+    ITEM_CURSOR = 8             # ImageCursor, filter: a subscription to a stream
+    ITEM_CLIENT = 9             # ImageClient, and its variable parts. Without a session before it: a connection that has not logged in
+    ITEM_ALIAS = 10             # ImageAlias, topic; belongs to the client before it
+    ITEM_RETAINED = 11          # ImageRetained
+    ITEM_SOURCE = 12            # ImageSource, id, user: the publisher of the retained message before it
+    ITEM_END = 13               # the last one; empty
 
 cdef enum:
     NO_USER_NAME = 0xFFFFFFFF        # size of a user name that does not exist
@@ -94,6 +96,11 @@ ctypedef struct ImageInbox:
     uint16_t copies_turn
     uint8_t copies
     uint8_t flags               # flags of its message, in the store too
+
+ctypedef struct ImageCursor:
+    ReadPlace where
+    uint32_t sub_id
+    uint8_t options
 
 ctypedef struct ImageClient:
     uint32_t fd                 # position among the descriptors

@@ -11,10 +11,13 @@ from cext.broker.core.access cimport origin_read, security_of_origin
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport TIMER_SESSION
 from cext.broker.core.durable cimport durable_of, session_at
-from cext.broker.handover.image cimport ImageDelivery, ImageFilter, ImageInbox, ImageSession, MOVED_SESSION_FLAGS, NO_USER_NAME, image_head, image_part
+from cext.broker.handover.image cimport ImageCursor, ImageDelivery, ImageFilter, ImageInbox, ImageSession, MOVED_SESSION_FLAGS, NO_USER_NAME, image_head, image_part
 from cext.broker.handover.restoring cimport Restoring, message_known, message_numbered, refused
 from cext.broker.lifecycle.session_lifecycle cimport session_watch
+from cext.broker.replay.cursor cimport cursor_restore, cursor_wanted
+from cext.broker.replay.cursor_state cimport PLACE_TIME
 from cext.broker.routing.share cimport share_restored
+from cext.journal.format cimport JOURNAL_SHARDS_MAX
 from cext.session.message cimport MESSAGE_AGAIN, message_unref
 from cext.session.queue cimport (
     DELIVERY_RETAIN, DELIVERY_SHARED, D_DONE, D_RELEASED, D_WAITING, Delivery, InboundQos2, Queue, delivery_bytes, delivery_release,
@@ -145,7 +148,7 @@ cdef int delivery_arrives(Restoring* l, View body) noexcept nogil:
         return refused(l, "no memory")
     l.place = r.position + 1
     l.n_deliveries += 1
-    if l.session.store_session_id and r.message == 0:
+    if l.session.store_session_id and r.message == 0 and (d.state != D_DONE or r.state != D_RELEASED):
         if d.state == D_DONE or d.pid != r.pid or (d.state == D_RELEASED) != (r.state == D_RELEASED):
             return refused(l, "the store does not have one of the deliveries")
         d.state = r.state
@@ -177,6 +180,17 @@ cdef int inbox_arrives(Restoring* l, View body) noexcept nogil:
     held.turn = r.turn
     held.copies_turn = r.copies_turn
     held.copies = r.copies
+    return 0
+
+
+cdef int cursor_arrives(Restoring* l, View body) noexcept nogil:
+    cdef ImageCursor r
+    cdef Filter f
+    if l.session == NULL or not image_head(&body, &r, sizeof(r)) or filter_parse(body.p, body.n, &f) != 0 or (
+            r.where.place > PLACE_TIME or r.where.shard >= JOURNAL_SHARDS_MAX):
+        return refused(l, "a subscription to a stream has an impossible value")
+    if cursor_wanted(l.b, f.filter):
+        cursor_restore(l.b, l.session, &f, r.options, r.sub_id, &r.where)
     return 0
 
 

@@ -2,7 +2,7 @@
 the reader of the file.
 
 With a store, what the store has is not written again: the new process reads it from the disk. A session is in the file if its client is
-connected, if the store does not have it, or if its queue has QoS 0 deliveries. Each delivery names its message in the file, or refers to
+connected, if the store does not have it, if its queue has QoS 0 deliveries, or if it reads a stream. Each delivery names its message in the file, or refers to
 the record in the store. The state of a broker does not change here.
 Cost: one copy of all messages without a record, and about 0.2 us for each session, subscription and delivery.
 """
@@ -18,15 +18,17 @@ from cext.broker.core.client_state cimport Client
 from cext.broker.core.handover_state cimport Handover
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.handover.image cimport (
-    ITEM_BROKER, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SESSION, ITEM_SOURCE, ImageBroker,
-    ImageDelivery, ImageFilter, ImageInbox, ImageMessage, ImageRetained, ImageSession, ImageSource, MOVED_SESSION_FLAGS, NO_USER_NAME, image_begin,
+    ITEM_BROKER, ITEM_CURSOR, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SESSION, ITEM_SOURCE, ImageBroker,
+    ImageCursor, ImageDelivery, ImageFilter, ImageInbox, ImageMessage, ImageRetained, ImageSession, ImageSource, MOVED_SESSION_FLAGS, NO_USER_NAME, image_begin,
     image_end,
 )
 from cext.broker.handover.save_clients cimport client_save, connection_moves, secrets_save
 from cext.broker.handover.saving cimport Saving, bytes_put, part_put, struct_put
+from cext.broker.replay.cursor cimport cursor_next
+from cext.broker.replay.cursor_state cimport Cursor
 from cext.broker.routing.retain cimport message_in, publisher_record_of
 from cext.session.message cimport Message
-from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, InboundQos2, queue_at
+from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, InboundQos2, is_paged, queue_at
 from cext.session.record cimport RecordFrom
 from cext.session.session cimport Session, session_sub_id, sessions_first, sessions_next
 from cext.topic.index cimport Subscription, subscription_read
@@ -76,7 +78,8 @@ cdef uint32_t message_saved(Saving* v, const Message* m) noexcept nogil:
 # ---------------------------------------------------------------- sessions
 
 cdef inline bint is_in_store(const Session* s, const Delivery* d) noexcept nogil:
-    return s.store_session_id != 0 and d.qos & 3
+    """Messages without durability, such as the records of a stream, are in no store."""
+    return s.store_session_id != 0 and d.qos & 3 and (d.message == NULL or is_paged(d) or d.message.lsn != 0)
 
 
 cdef uint32_t deliveries_of(const Session* s, bint* all_stored) noexcept nogil:
@@ -149,6 +152,21 @@ cdef void inbox_save(Saving* v, Session* s) noexcept nogil:
             bytes_put(out, &r, sizeof(r))
 
 
+cdef void cursors_save(Saving* v, Session* s) noexcept nogil:
+    cdef ImageCursor r
+    cdef uint8_t* out
+    cdef Cursor* c = cursor_next(v.b, s, NULL)
+    while c != NULL:
+        memset(&r, 0, sizeof(r))
+        r.where = c.read_request.where
+        r.sub_id = c.sub_id
+        r.options = c.options
+        out = <uint8_t*>struct_put(v, ITEM_CURSOR, sizeof(r), c.filter.n)
+        if out != NULL:
+            part_put(bytes_put(out, &r, sizeof(r)), c.filter)
+        c = cursor_next(v.b, s, c)
+
+
 cdef void session_head_save(Saving* v, Session* s, uint32_t n_deliveries) noexcept nogil:
     cdef ImageSession r
     cdef uint32_t user_n = <uint32_t>strlen(s.username) if s.username != NULL else 0
@@ -185,13 +203,14 @@ cdef void session_save(Saving* v, Session* s) noexcept nogil:
     cdef bint all_stored
     cdef uint32_t n = deliveries_of(s, &all_stored)
     cdef Client* c = session_client(s)
-    if s.store_session_id and c == NULL and all_stored:
+    if s.store_session_id and c == NULL and all_stored and cursor_next(v.b, s, NULL) == NULL:
         return
     session_head_save(v, s, n)
     if s.store_session_id == 0:
         filters_save(v, s)
     queue_save(v, s)
     inbox_save(v, s)
+    cursors_save(v, s)
     v.h.counts.sessions += 1
     if c != NULL:
         client_save(v, c)

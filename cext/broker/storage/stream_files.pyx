@@ -21,11 +21,11 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.durable cimport Durable, batch_opened, durable_of
 from cext.broker.core.settings cimport SHARE_STREAM
 from cext.broker.persist.streams cimport STREAM_NAME_MAX, Stream, Streams, stream_name, streams_of
-from cext.broker.replay.cursor cimport cursors_begin, cursors_fini, cursors_send_requests, cursors_take_requests
+from cext.broker.replay.cursor cimport cursors_begin, cursors_fini, cursors_pause, cursors_send_requests, cursors_take_requests, cursors_timer
 from cext.broker.replay.cursor_state cimport Cursors
 from cext.broker.replay.cursor_reading cimport cursors_serve
 from cext.journal.journal cimport (
-    JOURNAL_PATH_MAX, JOURNAL_WHY_MAX, Journal, JournalFound, JournalOptions, journal_back, journal_hand,
+    JOURNAL_PATH_MAX, JOURNAL_WHY_MAX, Journal, JournalFound, JournalOptions, JournalStats, journal_back, journal_hand,
 )
 from cext.journal.opening cimport journal_close, journal_open
 from cext.journal.retain cimport journal_retain
@@ -228,6 +228,12 @@ cdef void streams_open_done(Broker* b) noexcept nogil:
     d.streams.p = NULL
     d.streams.n = 0
     cursors_begin(streams_of(b))
+    extension_begin(b)
+
+
+cdef void extension_begin(Broker* b) noexcept nogil:
+    """Let the storage thread know the streams."""
+    cdef Durable* d = durable_of(b)
     d.store.extension.ctx = b.streams
     d.store.extension.hand = extension_hand
     d.store.extension.take = extension_take
@@ -236,6 +242,51 @@ cdef void streams_open_done(Broker* b) noexcept nogil:
     d.store.extension.tend = extension_tend
     streams_of(b).changed = 1            # the first batch records the position of each stream
     batch_opened(d, 0)
+
+
+cdef void streams_pause(Broker* b) noexcept nogil:
+    """Keep of each journal only what streams_resume needs: its folder, its options, the positions behind its records, and the numbers."""
+    cdef Streams* t = streams_of(b)
+    cdef JournalOptions options
+    cdef char dir[JOURNAL_PATH_MAX]
+    cdef JournalStats stats
+    cdef Journal* j
+    cdef uint32_t i
+    cursors_pause(b)
+    for i in range(t.n):
+        j = &t.at[i].journal
+        options = j.options
+        options.n_until = j.n_shards
+        memcpy(options.until, j.loop.next_seq, sizeof(options.until))
+        memcpy(dir, j.dir, sizeof(dir))
+        stats = j.writer.stats
+        journal_close(j)                 # zeroes all of it
+        j.options = options
+        memcpy(j.dir, dir, sizeof(dir))
+        j.writer.stats = stats
+
+
+cdef int streams_resume(Broker* b, char* why) noexcept nogil:
+    cdef Streams* t = streams_of(b)
+    cdef JournalOptions options
+    cdef JournalStats stats
+    cdef char dir[JOURNAL_PATH_MAX]
+    cdef Journal* j
+    cdef uint32_t i
+    for i in range(t.n):
+        j = &t.at[i].journal
+        options = j.options
+        memcpy(dir, j.dir, sizeof(dir))
+        stats = j.writer.stats
+        if journal_open(j, dir, &options, &durable_of(b).store.files, clock_wall_us(), NULL, why) != 0:
+            journal_close(j)
+            return -1
+        stats.total_bytes = j.writer.stats.total_bytes
+        stats.segments = j.writer.stats.segments
+        j.writer.stats = j.shared.stats = stats
+    extension_begin(b)
+    cursors_timer(b)
+    return 0
 
 
 cdef void streams_fini(Broker* b) noexcept nogil:
