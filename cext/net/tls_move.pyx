@@ -8,14 +8,14 @@ these keys: no nonce is used twice. The reader checks each length and number; ke
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
 from cext.base.buffer cimport buffer_take
 from cext.net.conn cimport conn_mark_dirty
 from cext.net.conn_state cimport CONN_DIRTY, Conn, Reactor, Transport, TransportContext
 from cext.net.openssl cimport (
-    ERR_clear_error, OPENSSL_cleanse, OPENSSL_free, OPENSSL_STACK, SSL_CTX_get0_certificate, X509, X509_free, d2i_X509, i2d_X509,
+    ERR_clear_error, OPENSSL_cleanse, OPENSSL_free, SSL_CTX_get0_certificate, X509, X509_free, d2i_X509, i2d_X509,
     sk_X509_new_null, sk_X509_num, sk_X509_push, sk_X509_value,
 )
 from cext.net.records cimport ENDED_NOT, Half, Records, suite_find

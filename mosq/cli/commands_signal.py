@@ -104,9 +104,10 @@ report within 10 seconds that it has everything, the old one goes on as if nothi
 The log has the numbers, or the reason.
 
 \b
-Connections with TLS, bridges and the HTTP API do not move: they are closed, 5.0 clients with
-the reason "server shutting down" (0x8B), and connect again. Brokers with streams refuse.
-docs/operations.md has all cases.
+Connections over TCP, unix sockets and WebSockets move, and those with TLS whose listener has
+tls_compact_records. Other connections with TLS, bridges and the HTTP API do not: they are
+closed, 5.0 clients with the reason "server shutting down" (0x8B), and connect again, with TLS
+by their session tickets. docs/operations.md has all cases.
 
 \b
 Examples:

@@ -41,6 +41,13 @@ sys.exit(main())
 """
 
 
+# What a process does to get a state of the next format: a copy in which one byte, the number of the format, is different
+NEXT_FORMAT = """
+    data = bytearray(os.pread(me._state_fd, os.fstat(me._state_fd).st_size, 0)); data[8] += 1
+    fd = os.memfd_create("x", os.MFD_ALLOW_SEALING); os.write(fd, data)
+    import fcntl; fcntl.fcntl(fd, 1033, 15); me._state_fd = fd""".strip()
+
+
 @pytest.fixture(params=[MEMORY, STORE], ids=["memory", "store"])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Upgraded]:
     program = tmp_path / "program.py"
@@ -117,14 +124,9 @@ def test_a_new_process_that_fails_at_a_step_changes_nothing(broker: Upgraded, st
 
 
 def test_a_state_of_the_next_format_is_refused(broker: Upgraded) -> None:
-    """The new process gets a copy of the state in which one byte, the number of the format, is different."""
-    other = """
-    data = bytearray(os.pread(me._state_fd, os.fstat(me._state_fd).st_size, 0)); data[8] += 1
-    fd = os.memfd_create("x", os.MFD_ALLOW_SEALING); os.write(fd, data)
-    import fcntl; fcntl.fcntl(fd, 1033, 15); me._state_fd = fd"""
     pair = Pair(broker)
     pair.step()
-    broker.program.write_text(STEPS.replace("{step}", "restore").replace("{act}", other.strip()))
+    broker.program.write_text(STEPS.replace("{step}", "restore").replace("{act}", NEXT_FORMAT))
     broker.fail()
     assert "the handed-over state has format 2, this version reads format 1" in broker.log()
     pair.finish()

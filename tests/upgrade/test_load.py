@@ -1,12 +1,13 @@
 """Test upgrades in a row under load, with an audit from outside: each client records what it sent, what was acknowledged, and what it received.
 
 No connection may end, no acknowledged message may be lost, and none may come twice, also if some of the new processes are killed at
-a random step. The longest wait for an acknowledgement is printed and not asserted, because machines differ.
+a random step or get a state of the next format, and if the others belong to two installations of this version in turn. The longest wait for an acknowledgement is printed and not asserted, because machines differ.
 """
 
 from __future__ import annotations
 
 import random
+import shutil
 import sys
 import threading
 import time
@@ -15,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
+import mosq
 from tests.harness.effort import tries
 from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe
 from tests.harness.properties import P
 from tests.upgrade.case import MEMORY, STORE, Upgraded
-from tests.upgrade.test_failures import PROGRAM, STEPS
+from tests.upgrade.test_failures import NEXT_FORMAT, PROGRAM, STEPS
 
 LISTENERS = "listener {port} 127.0.0.1\nallow_anonymous true\nlistener {web} 127.0.0.1\nprotocol websockets\nallow_anonymous true\n"
 WORKERS = 12
@@ -27,6 +29,7 @@ IDLE = 200
 WINDOW = 8
 EXPIRY = ((P.SESSION_EXPIRY, 3600),)
 ACTS = ("os.kill(os.getpid(), 9)", "sys.exit(1)", "raise MemoryError")
+FAILURES = [(step, act) for step in ("hello", "restore", "wait_go") for act in ACTS] + [("restore", NEXT_FORMAT)] * 3
 
 
 class Worker(threading.Thread):
@@ -95,6 +98,9 @@ class Worker(threading.Thread):
 def test_upgrades_under_load_lose_and_double_nothing(kind: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
+    other = tmp_path / "other"               # the same version, installed at another place
+    shutil.copytree(Path(mosq.__file__).parent, other / "mosq", ignore=shutil.ignore_patterns("__pycache__"))
+    builds = (PROGRAM, f"import sys\nsys.path.insert(0, {str(other)!r})\n" + PROGRAM)
     dice = random.Random(25)
     web = Upgraded(LISTENERS)
     web.close()
@@ -121,12 +127,13 @@ def test_upgrades_under_load_lose_and_double_nothing(kind: str, tmp_path: Path) 
         for n in range(tries(50, 5)):
             if n % 3 == 2:
                 failed += 1
-                step = dice.choice(("hello", "restore", "wait_go"))
-                program.write_text(STEPS.replace("{step}", step).replace("{act}", dice.choice(ACTS)))
+                step, act = dice.choice(FAILURES)
+                program.write_text(STEPS.replace("{step}", step).replace("{act}", act))
                 broker.fail()
-                program.write_text(PROGRAM)
             else:
-                broker.upgrade()
+                program.write_text(builds[n % 2])
+                pid = broker.upgrade()
+                assert (str(other) in Path(f"/proc/{pid}/maps").read_text()) == (n % 2)
         for worker in workers:
             worker.ends.set()
         for worker in workers:

@@ -5,6 +5,7 @@ from cext.base.slab cimport Slab
 from cext.base.wheel cimport Timer, Wheel
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.job_state cimport Job, Merge
+from cext.broker.core.handover_state cimport HandoverTotals
 from cext.broker.core.listener cimport Listener, Security
 from cext.broker.core.log cimport Log
 from cext.broker.core.settings cimport Settings
@@ -132,4 +133,5 @@ ctypedef struct Broker:
     void* log_rates                     # LogRates* of log_rate.pxd; NULL: no line was counted yet
     Timer log_rates_timer               # armed while lines are counted
     void* handover                      # Handover* of handover_state.pxd while the loop is frozen; NULL: it runs
-    uint64_t arrived_ms                 # monotonic time at which the process before froze; 0: this one has not taken over, or has begun
+    uint64_t arrived_us                 # monotonic time at which the process before froze; 0: this one has not taken over, or has begun
+    HandoverTotals handovers

@@ -23,12 +23,19 @@ ctypedef struct HandoverCounts:
     uint64_t bytes                      # size of the state
     uint64_t us                         # time from the end of the last turn on
 
+ctypedef struct HandoverTotals:         # of all processes since the start of the broker
+    uint64_t upgrades
+    uint64_t moved
+    uint64_t closed
+    uint64_t pause_us                   # pause of the last one
+
 ctypedef struct Handover:
     int32_t error                       # 0, or errno: the loop did not freeze and goes on
     int32_t state_fd                    # memory file with the state; the requesting thread closes it
     int32_t* fds                        # descriptor of each connection that moves; they still belong to the loop
     uint32_t n_fds
     uint32_t order                      # FROZEN_...
+    uint64_t begun_us                   # monotonic time of the end of the last turn
     uint8_t store_id[16]                # of the store, which is closed while the loop is frozen; zeros: it has no record
     HandoverCounts counts
     char why[256]                       # HANDOVER_WHY_MAX: reason for people, if `error`

@@ -229,15 +229,12 @@ cdef bint frozen_run(Broker* b, jobs_fn jobs_run) noexcept nogil:
     cdef Handover h
     cdef StoreOptions options
     cdef char* dir = NULL
-    cdef uint64_t begun_us
-    cdef uint64_t begun_ms
     cdef bint closed = 0
     memset(&h, 0, sizeof(h))
     h.state_fd = -1
     b.stopping = 0
     frozen_clock(b)
-    begun_us = b.reactor.now_us
-    begun_ms = b.reactor.now_ms
+    h.begun_us = b.reactor.now_us
     if freeze(b, &h, jobs_run) == 0:
         if b.durable != NULL:
             options = durable_of(b).store.options
@@ -255,14 +252,14 @@ cdef bint frozen_run(Broker* b, jobs_fn jobs_run) noexcept nogil:
             h.error = state_save(b, &h)
             if h.error:
                 freeze_refused(&h, h.error, strerror(h.error))
-        h.counts.us = clock_monotonic_us() - begun_us
+        h.counts.us = clock_monotonic_us() - h.begun_us
     order_wait(b, &h)
     free(h.fds)
     if h.order == FROZEN_LEAVES:
         free(dir)
         return 0
     frozen_clock(b)
-    keepalives_shift(b, b.reactor.now_ms - begun_ms)
+    keepalives_shift(b, (b.reactor.now_us - h.begun_us) // 1000)
     if closed and store_reopened(b, dir, &options) != 0:
         b.stopping = 1
     free(dir)

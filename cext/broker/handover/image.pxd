@@ -5,6 +5,7 @@ from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.broker.core.client_state cimport CF_IDENTIFIED, CF_PROBLEM_INFO, CF_REMOTE_BRIDGE
 from cext.broker.replay.cursor_state cimport ReadPlace
+from cext.broker.core.handover_state cimport HandoverTotals
 from cext.net.conn_state cimport Address
 from cext.net.websocket cimport WsDecoder
 from cext.session.session cimport (
@@ -41,7 +42,9 @@ ctypedef struct ImageBroker:
     uint8_t stored              # 1: the broker has a store, and store_id is its id; zeros: it has no record
     uint8_t store_id[16]
     uint32_t n_clients
-    uint64_t frozen_ms          # monotonic time: the machine is the same, so all monotonic times stay valid
+    uint64_t frozen_us          # monotonic time: the machine is the same, so all monotonic times stay valid
+    HandoverTotals totals       # without this upgrade
+    uint64_t closed             # connections that this one closed
 
 ctypedef struct ImageSecrets:
     uint32_t origin             # the listener

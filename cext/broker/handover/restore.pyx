@@ -11,6 +11,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
+from cext.base.clock cimport clock_monotonic_us
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.auth.tls_identity cimport recheck_begin
@@ -60,7 +61,11 @@ cdef int broker_arrives(Restoring* l, View body) noexcept nogil:
         return refused(l, "the number of descriptors is not that of the connections")
     if not r.stored:
         l.b.names_key = r.names_key
-    l.b.arrived_ms = r.frozen_ms if 0 < r.frozen_ms <= l.b.reactor.now_ms else l.b.reactor.now_ms
+    l.b.arrived_us = max(<uint64_t>1, min(r.frozen_us, clock_monotonic_us()))
+    l.b.handovers = r.totals
+    l.b.handovers.upgrades += 1
+    l.b.handovers.moved += r.n_clients
+    l.b.handovers.closed += r.closed
     return 0
 
 
@@ -210,11 +215,12 @@ cdef void keepalives_shift(Broker* b, uint64_t ms) noexcept nogil:
 cdef void arrived_begin(Broker* b) noexcept nogil:
     cdef uint32_t i
     cdef Client* c
-    if b.arrived_ms == 0:
+    if b.arrived_us == 0:
         return
-    keepalives_shift(b, b.reactor.now_ms - b.arrived_ms)
+    b.handovers.pause_us = clock_monotonic_us() - b.arrived_us
+    keepalives_shift(b, b.handovers.pause_us // 1000)
     recheck_begin(b)             # certificates and keys, by the configuration of this process
-    b.arrived_ms = 0
+    b.arrived_us = 0
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
         if c == NULL or c.session == NULL:

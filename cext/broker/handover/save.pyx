@@ -257,7 +257,9 @@ cdef void broker_save(Saving* v) noexcept nogil:
     for i in range(slab_end(&v.b.clients)):
         c = <Client*>slab_at(&v.b.clients, i)
         r.n_clients += c != NULL and connection_moves(c)
-    r.frozen_ms = v.b.reactor.now_ms
+    r.frozen_us = v.h.begun_us
+    r.totals = v.b.handovers
+    r.closed = v.h.counts.closed
     out = <uint8_t*>struct_put(v, ITEM_BROKER, sizeof(r), 0)
     if out != NULL:
         bytes_put(out, &r, sizeof(r))

@@ -49,8 +49,6 @@ cdef bint connection_moves(const Client* c) noexcept nogil:
     return c.state == C_CONNECTED or c.state == C_NEW
 
 
-
-
 # ---------------------------------------------------------------- what of them moves
 
 cdef uint32_t descriptor_saved(Saving* v, int fd) noexcept nogil:

@@ -25,7 +25,6 @@ from cext.broker.core.client cimport (
 from cext.broker.core.client_state cimport CF_PROBLEM_INFO, C_CONNECTED, C_NEW, Client
 from cext.broker.core.durable cimport changes_of
 from cext.broker.core.jobs cimport jobs_follow, jobs_unblock
-from cext.broker.core.listener cimport Security
 from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.log_rate cimport LINE_CONNECTED, LINE_PROTOCOL
