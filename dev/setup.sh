@@ -60,6 +60,9 @@ need_for_tests() {
     command -v mosquitto_pub >/dev/null || missing+=(mosquitto-clients)
     # tests/side runs mosquitto and mosquitto_passwd, not as a service
     PATH=$PATH:/usr/sbin command -v mosquitto >/dev/null || missing+=(mosquitto)
+    # tests/native compiles the example of docs/plugins-c.md
+    [ -e /usr/include/mosquitto_plugin.h ] || missing+=(mosquitto-dev)
+    [ -e /usr/include/mosquitto.h ] || missing+=(libmosquitto-dev)
     command -v node >/dev/null || missing+=(nodejs)
     command -v npm >/dev/null || missing+=(npm)
     # tests/report/test_page.py opens the report in a browser

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from _operator import itemgetter  # `operator` is slow to load
 
+from mosq.reason_codes import SERVER_BUSY
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, ClassVar, Self, dataclass_transform
@@ -25,6 +27,7 @@ else:
 # LoginAnswer.code: allow_anonymous decides for a client without a user name; one with a user name is refused
 NO_OPINION = -1
 NOT_CHECKED = -3                        # as if no component checked logins: a user name does not matter
+ASK_NATIVES = -4                        # LoginAnswer.code: the loop asks its native plugins
 END_SILENTLY = -2                       # LoginAnswer.code: the connection ends without an answer
 SECRET = ("password", "data")           # fields that a printed record leaves out
 
@@ -99,6 +102,7 @@ class LoginRequest(Record):
     data: bytes | None                  # authentication data [v5 3.1.2.11.10]
     identity: dict[str, str] | None     # of the TLS certificate: common_name, subject, certificate_pem, if present
     facts: bytes | None = None          # for native plugins: ClientFacts of cext/broker/auth/auth_requests.pxd
+    pause: bool = False                 # ask only whether the login is refused for earlier failures; else ASK_NATIVES
 
 
 class ExchangeRequest(Record):
@@ -223,6 +227,7 @@ class LoginAnswer(Record):
     username: str | None = None         # replaces the client's user name; at most 65535 bytes
     data: bytes | None = None           # authentication data for the client; at most 65535 bytes
     client_id: str | None = None        # replaces the client id
+    plugin: str | None = None           # refused: the plugin that refuses the login, for the log
 
 
 class LoginWait(Record):
@@ -231,6 +236,14 @@ class LoginWait(Record):
     kind: ClassVar[str] = "wait"
     handle: int
     seconds: int                        # 1 to 3600, from now
+
+
+class AskAgain(Record):
+    """Report that no component was asked, because the request is of a former configuration. The data plane asks again
+    under the one in force."""
+
+    kind: ClassVar[str] = "again"
+    handle: int
 
 
 class AccessAnswer(Record):
@@ -299,7 +312,13 @@ class KickCommand(Record):
 if TYPE_CHECKING:
     AuthRequest = LoginRequest | ExchangeRequest | AccessRequest | RolesRequest | MessageRequest | ClientNotice
     Request = AuthRequest | CommandRequest | BridgeEvent
-    Answer = LoginAnswer | LoginWait | AccessAnswer | MessageAnswer | CommandAnswer | PublishCommand | KickCommand
+    Answer = (LoginAnswer | LoginWait | AskAgain | AccessAnswer | MessageAnswer | CommandAnswer | PublishCommand
+              | KickCommand)
+
+
+def unasked(request: AuthRequest) -> Answer:
+    """Return the answer to a request of a former configuration. The HTTP API (handles below 0) does not ask again."""
+    return AskAgain(request.handle) if request.handle >= 0 else refused(request, SERVER_BUSY)
 
 
 def refused(request: AuthRequest, code: int) -> Answer:

@@ -6,7 +6,8 @@ from cext.base.view cimport View
 
 cdef enum:
     MESSAGE_RETAINED = 1        # the retained message of its topic
-    MESSAGE_AGAIN = 2           # recovered inbound QoS 2 message, which an earlier process may have routed without recording that
+    # Recovered inbound QoS 2 message or gated delivery, which an earlier process may have routed or sent without recording that.
+    MESSAGE_AGAIN = 2
     MESSAGE_SPREAD = 4          # the record at lsn does not contain all of its deliveries
     # Inbound QoS 2 message that is released and in its streams; a second release after a crash skips the streams.
     MESSAGE_JOURNALLED = 8

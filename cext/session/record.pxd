@@ -22,7 +22,10 @@ cdef enum:
     RECORD_STREAMS = 15         # position of each journal at this batch
     RECORD_CLIENT_WILL = 16     # the will of a connected client whose session is not stored; the latest record of its client id counts
     RECORD_CLIENT_WILL_GONE = 17        # it is sent or discarded
-    RECORD_KIND_MAX = 17
+    RECORD_PUBLISHER = 18       # publisher of the message in the record before it; cleaning drops it
+    RECORD_GATED = 19           # a message with its deliveries that wait for a plugin; the positions are those of the plugin gates
+    RECORD_GATED_DONE = 20      # session and position: all gated deliveries before it have left the gate
+    RECORD_KIND_MAX = 20
 
 cdef enum:
     # results of a *_read; 0 = the body is valid
@@ -126,6 +129,12 @@ ctypedef struct RecordFrom:
     View id
     View user                   # empty = none
 
+ctypedef struct RecordPublisher:
+    uint32_t security           # listener whose rules apply
+    uint16_t pid                # packet id of its PUBLISH
+    View id
+    View user                   # empty = none
+
 cdef enum:
     RECORD_ACK_BYTES = 8
     RECORD_RELEASED_BYTES = 10
@@ -186,6 +195,9 @@ cdef uint8_t* record_client_will_put(uint8_t* out, const RecordClientWill* w) no
 cdef int record_client_will_read(View body, RecordClientWill* out) noexcept nogil
 cdef int record_client_id_read(View body) noexcept nogil                        # CLIENT_WILL_GONE: the body is the client id
 
+cdef uint64_t record_publisher_size(const RecordPublisher* r) noexcept nogil
+cdef uint8_t* record_publisher_put(uint8_t* out, const RecordPublisher* r) noexcept nogil
+cdef int record_publisher_read(View body, RecordPublisher* out) noexcept nogil
 cdef uint64_t record_from_size(const RecordFrom* f) noexcept nogil
 cdef uint8_t* record_from_put(uint8_t* out, const RecordFrom* f) noexcept nogil
 cdef int record_from_read(View body, RecordFrom* out) noexcept nogil

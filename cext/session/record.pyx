@@ -512,6 +512,27 @@ cdef int record_from_read(View body, RecordFrom* out) noexcept nogil:
     return record_topic_read(out.topic) if out.user.n <= 65535 else RECORD_LONG
 
 
+cdef uint64_t record_publisher_size(const RecordPublisher* r) noexcept nogil:
+    return 8 + <uint64_t>r.id.n + r.user.n
+
+
+cdef uint8_t* record_publisher_put(uint8_t* out, const RecordPublisher* r) noexcept nogil:
+    out = put16(put32(out, r.security), r.pid)
+    return put_view(put_view(put16(out, <uint16_t>r.id.n), r.id), r.user)
+
+
+cdef int record_publisher_read(View body, RecordPublisher* out) noexcept nogil:
+    if body.n < 6:
+        return RECORD_SHORT
+    out.security = get32(body.p)
+    out.pid = get16(body.p + 4)
+    cut(&body, 6)
+    if text_read(&body, &out.id) != 0:
+        return RECORD_SHORT
+    out.user = body
+    return 0 if out.user.n <= 65535 else RECORD_LONG
+
+
 # -- streams
 
 cdef uint64_t record_stream_size(View name, uint32_t shards) noexcept nogil:
@@ -589,6 +610,7 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
     cdef RecordInbox inbox
     cdef RecordWill will
     cdef RecordFrom source
+    cdef RecordPublisher publisher
     cdef RecordClientWill client_will
     cdef uint32_t store_session_id
     if kind == RECORD_SESSION:
@@ -599,9 +621,9 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
         return record_unsub_read(body, &sub)
     if kind == RECORD_END or kind == RECORD_WILL_GONE:
         return record_end_read(body, &store_session_id)
-    if kind == RECORD_MSG:
+    if kind == RECORD_MSG or kind == RECORD_GATED:
         return record_msg_read(body, &msg)
-    if kind == RECORD_ACKS:
+    if kind == RECORD_ACKS or kind == RECORD_GATED_DONE:
         return record_acks_check(body)
     if kind == RECORD_RELEASED:
         return record_released_check(body)
@@ -615,6 +637,8 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
         return record_will_read(body, &will)
     if kind == RECORD_RETAINED_FROM:
         return record_from_read(body, &source)
+    if kind == RECORD_PUBLISHER:
+        return record_publisher_read(body, &publisher)
     if kind == RECORD_STREAMS:
         return record_streams_check(body)
     if kind == RECORD_CLIENT_WILL:

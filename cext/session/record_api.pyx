@@ -9,15 +9,15 @@ from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS,
-    RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LONG,
-    RECORD_META, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
+    RECORD_GATED, RECORD_GATED_DONE, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LONG,
+    RECORD_META, RECORD_MSG, RECORD_PUBLISHER, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
     RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL,
-    RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg,
+    RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg, RecordPublisher,
     RecordSession, RecordSub, RecordWill, record_ack_next, record_ack_put, record_check, record_client_will_put,
     record_client_will_read, record_client_will_size, record_end_put, record_end_read, record_entry_next, record_entry_put,
     record_entry_size, record_from_put, record_from_read, record_from_size, record_inbox_done_put, record_inbox_done_read,
     record_inbox_put, record_inbox_read, record_inbox_size, record_meta_find, record_msg_end_put, record_msg_put,
-    record_msg_read, record_msg_size, record_released_next, record_released_put, record_session_put, record_session_read,
+    record_msg_read, record_msg_size, record_publisher_put, record_publisher_read, record_publisher_size, record_released_next, record_released_put, record_session_put, record_session_read,
     record_session_size, record_stream_next, record_stream_put, record_sub_put, record_sub_read, record_sub_size,
     record_unsub_put, record_unsub_read, record_unsub_size, record_will_put, record_will_read, record_will_size,
 )
@@ -26,7 +26,8 @@ KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RE
          RECORD_ACKS: "acks", RECORD_RELEASED: "released", RECORD_INBOX: "inbox", RECORD_INBOX_DONE: "inbox_done",
          RECORD_RETAINED_GONE: "retained_gone", RECORD_WILL: "will", RECORD_WILL_GONE: "will_gone", RECORD_META: "meta",
          RECORD_RETAINED_FROM: "retained_from", RECORD_STREAMS: "streams", RECORD_CLIENT_WILL: "client_will",
-         RECORD_CLIENT_WILL_GONE: "client_will_gone"}
+         RECORD_CLIENT_WILL_GONE: "client_will_gone", RECORD_PUBLISHER: "publisher", RECORD_GATED: "gated",
+         RECORD_GATED_DONE: "gated_done"}
 RECORD_PROBLEMS = {RECORD_SHORT: "ends before its last field", RECORD_LONG: "has bytes after its last field",
                    RECORD_FLAGS: "has flags that this version does not know, or that contradict a field",
                    RECORD_VALUE: "has a field with an impossible value",
@@ -145,11 +146,11 @@ cdef bytes encode_msg(dict f):
 
 cdef bytes encode_acks(uint8_t kind, list acks):
     cdef RecordAck a
-    cdef Body body = Body(len(acks) * (8 if kind == RECORD_ACKS else 10))
+    cdef Body body = Body(len(acks) * (10 if kind == RECORD_RELEASED else 8))
     cdef uint8_t* p = body.p
     for fields in acks:
         a.store_session_id, a.position = fields[0], fields[1]
-        if kind == RECORD_ACKS:
+        if kind != RECORD_RELEASED:
             p = record_ack_put(p, a.store_session_id, a.position)
         else:
             a.pid = fields[2]
@@ -202,6 +203,16 @@ cdef bytes encode_from(dict f):
     return body.whole(record_from_put(body.p, &r))
 
 
+cdef bytes encode_publisher(dict f):
+    cdef RecordPublisher r
+    cdef Body body
+    id, user = short_name(f["id"], "a client id"), short_name(f["user"], "a user name")
+    r.security, r.pid = f["security"], f["pid"]
+    r.id, r.user = view_of(id), view_of(user)
+    body = Body(record_publisher_size(&r))
+    return body.whole(record_publisher_put(body.p, &r))
+
+
 cdef bytes encode_streams(list streams):
     cdef uint64_t seqs[64]
     cdef Body body = Body(sum(4 + len(s["name"]) + 8 * len(s["seqs"]) for s in streams))
@@ -226,9 +237,9 @@ def record_encode(uint8_t kind, dict fields):
     if kind == RECORD_END or kind == RECORD_WILL_GONE:
         body = Body(4)
         return body.whole(record_end_put(body.p, fields["sno"]))
-    if kind == RECORD_MSG:
+    if kind == RECORD_MSG or kind == RECORD_GATED:
         return encode_msg(fields)
-    if kind == RECORD_ACKS or kind == RECORD_RELEASED:
+    if kind == RECORD_ACKS or kind == RECORD_RELEASED or kind == RECORD_GATED_DONE:
         return encode_acks(kind, fields["acks"])
     if kind == RECORD_INBOX:
         return encode_inbox(fields)
@@ -241,6 +252,8 @@ def record_encode(uint8_t kind, dict fields):
         return encode_will(fields)
     if kind == RECORD_RETAINED_FROM:
         return encode_from(fields)
+    if kind == RECORD_PUBLISHER:
+        return encode_publisher(fields)
     if kind == RECORD_STREAMS:
         return encode_streams(fields["streams"])
     if kind == RECORD_CLIENT_WILL:
@@ -298,7 +311,7 @@ cdef dict decode_acks(uint8_t kind, View body):
     acks = []
     if record_check(kind, body):
         return None
-    if kind == RECORD_ACKS:
+    if kind != RECORD_RELEASED:
         while record_ack_next(&body, &a):
             acks.append((a.store_session_id, a.position))
     else:
@@ -346,6 +359,13 @@ cdef dict decode_from(View body):
     return {"security": r.security, "topic": bytes_of(r.topic), "id": bytes_of(r.id), "user": bytes_of(r.user)}
 
 
+cdef dict decode_publisher(View body):
+    cdef RecordPublisher r
+    if record_publisher_read(body, &r):
+        return None
+    return {"security": r.security, "pid": r.pid, "id": bytes_of(r.id), "user": bytes_of(r.user)}
+
+
 cdef dict decode_streams(View body):
     cdef View name, seqs
     streams = []
@@ -363,9 +383,9 @@ cdef dict decode(uint8_t kind, View body):
         return decode_sub(kind, body)
     if kind == RECORD_END or kind == RECORD_WILL_GONE:
         return None if record_end_read(body, &store_session_id) else {"sno": store_session_id}
-    if kind == RECORD_MSG:
+    if kind == RECORD_MSG or kind == RECORD_GATED:
         return decode_msg(body)
-    if kind == RECORD_ACKS or kind == RECORD_RELEASED:
+    if kind == RECORD_ACKS or kind == RECORD_RELEASED or kind == RECORD_GATED_DONE:
         return decode_acks(kind, body)
     if kind == RECORD_INBOX or kind == RECORD_INBOX_DONE:
         return decode_inbox(kind, body)
@@ -375,6 +395,8 @@ cdef dict decode(uint8_t kind, View body):
         return decode_will(body)
     if kind == RECORD_RETAINED_FROM:
         return decode_from(body)
+    if kind == RECORD_PUBLISHER:
+        return decode_publisher(body)
     if kind == RECORD_STREAMS:
         return decode_streams(body)
     if kind == RECORD_CLIENT_WILL:

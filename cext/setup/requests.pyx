@@ -8,8 +8,8 @@ from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
-    ASK_ACL, ASK_AUTH, ASK_BRIDGE, ASK_CONNECT, ASK_CONTROL, ASK_EVENT, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT,
-    ASK_PUBLISH, ASK_WAIT, AUTH_FIELD_NONE, AuthAnswer, AuthRequestHead, OFFLINE_BIT, answers_post, auth_requests_swap,
+    ASK_ACL, ASK_AGAIN, ASK_AUTH, ASK_BRIDGE, ASK_CONNECT, ASK_CONTROL, ASK_EVENT, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT,
+    ASK_PAUSE, ASK_PUBLISH, ASK_WAIT, AUTH_FIELD_NONE, AuthAnswer, AuthRequestHead, OFFLINE_BIT, answers_post, auth_requests_swap,
 )
 from cext.broker.core.broker cimport Broker
 from cext.topic.name cimport name_check
@@ -20,7 +20,7 @@ cdef extern from "<string.h>" nogil:
 BRIDGE_EVENTS = ("up", "down", "refused", "wanted", "idle")
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
 REQUEST_KINDS = {"publish": ASK_PUBLISH, "connect": ASK_CONNECT, "acl": ASK_ACL, "message_in": ASK_MESSAGE_IN, "message_out": ASK_MESSAGE_OUT,
-                 "wait": ASK_WAIT, "control": ASK_CONTROL, "kick": ASK_KICK_USERS}
+                 "wait": ASK_WAIT, "again": ASK_AGAIN, "control": ASK_CONTROL, "kick": ASK_KICK_USERS}
 REQUEST_TEXT_MAX = 65535
 WAIT_MAX_S = 3600
 LOG_EXPIRY_S = 20        # lifetime of log lines that are published to topics, as in Mosquitto
@@ -85,12 +85,12 @@ cdef facts_of(list f, int at):
 
 cdef request_of(records, const AuthRequestHead* head, list f):
     """Make the record of one request. `f`: its fields, in the order in which auth_requests.pyx and authorize.pyx write them."""
-    if head.kind == ASK_CONNECT:
+    if head.kind == ASK_CONNECT or head.kind == ASK_PAUSE:
         names = (("common_name", optional_text(f[6])), ("subject", optional_text(f[7])), ("certificate_pem", optional_text(f[8])))
         identity = {name: value for name, value in names if value is not None} or None
         return records.LoginRequest(
             head.handle, head.security, optional_text(f[0]), optional_text(f[1]), f[2], optional_text(f[3]), head.b << 8 | head.c,
-            head.a, optional_text(f[4]), f[5], identity, facts_of(f, 9))
+            head.a, optional_text(f[4]), f[5], identity, facts_of(f, 9), head.kind == ASK_PAUSE)
     if head.kind == ASK_AUTH:
         return records.ExchangeRequest(
             head.handle, head.security, optional_text(f[0]), f[1], bool(head.a), optional_text(f[2]), optional_text(f[3]),
@@ -152,6 +152,8 @@ cdef AuthAnswer* answer_of(given) except NULL:
         if not 1 <= given.seconds <= WAIT_MAX_S:
             raise ValueError(f"{given.seconds!r} is no time to wait: expected 1 to {WAIT_MAX_S} seconds")
         return answer_new("wait", given.handle, given.seconds)
+    if kind == "again":
+        return answer_new("again", given.handle, 0)
     if kind == "acl":
         return filter_answer(answer_new("acl", given.handle, -1 if given.allowed is None else bool(given.allowed),
                                         None if given.filter is None else given.filter.encode()), given)
@@ -174,7 +176,7 @@ cdef AuthAnswer* filter_answer(AuthAnswer* a, given) except NULL:
 
 
 cdef AuthAnswer* login_answer(given) except NULL:
-    name, data = given.username, given.data
+    name, data = given.username if given.plugin is None else given.plugin, given.data
     client_id = None if given.client_id is None else given.client_id.encode()
     encoded = None if name is None else name.encode()
     if (encoded is not None and (len(encoded) > REQUEST_TEXT_MAX or b"\0" in encoded)) or (data is not None and len(data) > REQUEST_TEXT_MAX):

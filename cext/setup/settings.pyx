@@ -78,6 +78,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.compat = setting_number(s, "compat", 0, 0, 1)
     t.takeover_will = choice(s, "takeover_will", "v5", TAKEOVER_WILLS)
     t.allow_duplicate_messages = setting_number(s, "allow_duplicate_messages", 1, 0, 1)
+    t.keep_publishers = setting_number(s, "keep_publishers", 0, 0, 1)
     t.check_retain_source = setting_number(s, "check_retain_source", 0, 0, 1)
     t.retain_available = setting_number(s, "retain_available", 1, 0, 1)
     t.connection_messages = setting_number(s, "connection_messages", 1, 0, 1)

@@ -26,10 +26,29 @@ enum { DENIED = 0, ALLOWED = 1, BY_RULES = -1, ASK_OTHERS = -2, DESCRIBE_CLIENT 
 
 int access_bytes(void) { return (int)sizeof(Asked); }
 
+/* Copies up to 64 bytes without a call: two loads that overlap for each size. */
+static inline void copy_text(char *to, const uint8_t *from, size_t n)
+{
+    if(n > 64){
+        memcpy(to, from, n);
+    }else if(n > 32){
+        memcpy(to, from, 32);
+        memcpy(to + n - 32, from + n - 32, 32);
+    }else if(n > 16){
+        memcpy(to, from, 16);
+        memcpy(to + n - 16, from + n - 16, 16);
+    }else if(n >= 8){
+        memcpy(to, from, 8);
+        memcpy(to + n - 8, from + n - 8, 8);
+    }else{
+        for(size_t i = 0; i < n; i++) to[i] = (char)from[i];
+    }
+}
+
 static inline char *put_text(char **p, View v)
 {
     char *text = *p;
-    if(v.n) memcpy(text, v.p, v.n);
+    copy_text(text, v.p, v.n);
     text[v.n] = 0;
     *p += v.n + (size_t)1;
     return text;
@@ -131,7 +150,9 @@ EXPORT int mosq_shim_access(Realm *realm, const Asked *asked)
     event.access = asked->access;
     event.qos = asked->qos;
     event.retain = asked->retain;
-    if(client != NULL){
+    if(asked->properties.n && event.properties == NULL){
+        verdict = DENIED;               /* no memory */
+    }else if(client != NULL){
         client->facts.subscriptions = asked->subscriptions;
         verdict = ask(realm, &event);
     }else{

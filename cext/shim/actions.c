@@ -13,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { WAITING_MAX = 100000, BYTES_MAX = 1 << 28 };
+enum { WAITING_MAX = 100000, BYTES_MAX = 1 << 28, SELDOM_MS = 60000 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Action *first, **last = &first;
@@ -124,6 +124,35 @@ static void line_given(int level, const char *format, va_list arguments)
     action_put(action);
 }
 
+static void seldom_given(Seldom *seldom, int level, const char *format, va_list arguments)
+{
+    static pthread_mutex_t seldom_lock = PTHREAD_MUTEX_INITIALIZER;
+    int64_t now = now_ms();
+    int left_out;
+    char *text;
+    pthread_mutex_lock(&seldom_lock);
+    left_out = seldom->logged_ms && now - seldom->logged_ms < SELDOM_MS ? -1 : seldom->left_out;
+    seldom->left_out = left_out < 0 ? seldom->left_out + 1 : 0;
+    if(left_out >= 0) seldom->logged_ms = now;
+    pthread_mutex_unlock(&seldom_lock);
+    if(left_out < 0) return;
+    if(vasprintf(&text, format, arguments) < 0){
+        seldom->logged_ms = 0;          /* the next one, perhaps */
+        return;
+    }
+    if(left_out) line_put(level, "%s (%d more since the last report).", text, left_out);
+    else line_put(level, "%s.", text);
+    free(text);
+}
+
+void line_seldom(Seldom *seldom, int level, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    seldom_given(seldom, level, format, arguments);
+    va_end(arguments);
+}
+
 void line_put(int level, const char *format, ...)
 {
     va_list arguments;
@@ -150,7 +179,9 @@ EXPORT void mosquitto_log_printf(int level, const char *format, ...)
 
 static int publish(const char *client_id, const char *topic, int n, const void *payload, int qos, bool retain, mosquitto_property *properties)
 {
+    static Seldom seldom;
     Action *action;
+    int left_out;
     if(topic == NULL || n < 0 || (n > 0 && payload == NULL) || qos < 0 || qos > 2) return ERR_INVAL;
     if(restoring()){                    /* a will, which the broker sends itself */
         mosquitto_property_free_all(&properties);
@@ -165,10 +196,11 @@ static int publish(const char *client_id, const char *topic, int n, const void *
     action->qos = qos;
     action->retain = retain;
     if(action->text == NULL || (client_id != NULL && action->client_id == NULL) || action->data == NULL
-            || properties_write(properties, true, &action->properties, &action->properties_n) != 0){
+            || properties_write(properties, &action->properties, &action->properties_n, &left_out) != 0){
         mosq_shim_action_free(action);
         return ERR_NOMEM;
     }
+    if(left_out) line_seldom(&seldom, LEVEL_WARNING, "Warning: A plugin publishes a message on %s with properties that MQTT forbids; they are left out", topic);
     if(n) memcpy(action->data, payload, (size_t)n);
     mosquitto_property_free_all(&properties);
     action_put(action);

@@ -2,7 +2,7 @@
  * its end, because a plugin may hold it a little longer.
  *
  * The struct repeats what the data plane sent with the last request about the client. Strings are replaced and not changed: a
- * callback in another thread may read the old one, which lives as long as its client.
+ * callback in another thread may read the old one, which stays for KEPT_S.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS_MIN = 256, KEPT_S = 30, LOGIN_S = 120, DELAYED_S = 3600, ALONE_S = 60, SWEEP = 4, LOGIN_BUCKETS = 4096 };
+enum { BUCKETS_MIN = 256, KEPT_S = 30, LOGIN_S = 120, DELAYED_S = 3600, ALONE_S = 60, SWEEP = 4, LOGIN_BUCKETS = 4096, OLD_MAX = 100 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mosquitto **by_connection, **by_name;
@@ -156,45 +156,101 @@ static void sweep(void)
     }
 }
 
-static void set_text(struct mosquitto *client, char **text, const char *value)
+/* Frees texts that were replaced long ago, unless another call than the caller's uses the client. */
+static void forget_old(struct mosquitto *client)
 {
-    Old *old;
-    char *copy = NULL;
-    if(value == NULL ? *text == NULL : *text != NULL && strcmp(*text, value) == 0) return;
-    if(value != NULL && (copy = strdup(value)) == NULL) return;
-    old = *text == NULL ? NULL : malloc(sizeof(Old));
-    if(old != NULL){
+    Old **slot = &client->old, *old;
+    long now = now_s();
+    if(client->pins > (within_event() >= 0)) return;
+    while((old = *slot) != NULL){
+        if(now - old->since_s <= KEPT_S){
+            slot = &old->next;
+            continue;
+        }
+        *slot = old->next;
+        client->n_old--;
+        free(old->text);
+        free(old);
+    }
+}
+
+/* Takes a text from the replaced ones, so that one that comes again and again takes no memory; NULL: it is not there. `place` gets its
+ * place, for the text that it replaces. */
+static char *take_old(struct mosquitto *client, const char *value, Old **place)
+{
+    Old **slot = &client->old, *old;
+    while((old = *slot) != NULL && strcmp(old->text, value) != 0) slot = &old->next;
+    if(old == NULL) return NULL;
+    *slot = old->next;
+    client->n_old--;
+    *place = old;
+    return old->text;
+}
+
+/* Replaces a text of a client. Returns false if there is no memory. */
+static bool set_text(struct mosquitto *client, char **text, const char *value)
+{
+    Old *old = NULL;
+    char *next = NULL;
+    if(value == NULL ? *text == NULL : *text != NULL && strcmp(*text, value) == 0) return true;
+    forget_old(client);
+    if(value != NULL){
+        next = take_old(client, value, &old);
+        if(next == NULL && (next = strdup(value)) == NULL) return false;
+    }
+    if(*text == NULL){
+        free(old);
+    }else if(old == NULL && (old = malloc(sizeof(Old))) == NULL){
+        free(next);
+        return false;
+    }else{
         old->text = *text;
+        old->since_s = now_s();
         old->next = client->old;
         client->old = old;
+        client->n_old++;
     }
-    __atomic_store_n(text, copy, __ATOMIC_RELEASE);
+    __atomic_store_n(text, next, __ATOMIC_RELEASE);
+    return true;
+}
+
+/* The same for a plugin. One that changes texts without an end must not fill the memory with the replaced ones. */
+static bool set_name(struct mosquitto *client, char **text, const char *value)
+{
+    static Seldom seldom;
+    if(client->n_old < OLD_MAX) return set_text(client, text, value);
+    forget_old(client);
+    if(client->n_old < OLD_MAX) return set_text(client, text, value);
+    line_seldom(&seldom, LEVEL_WARNING, "Warning: A plugin has changed the names of a client %d times within %d s, which is refused", OLD_MAX, KEPT_S);
+    return false;
 }
 
 static bool is_login(int event) { return event == EVENT_BASIC_AUTH || event == EVENT_EXT_AUTH_START || event == EVENT_EXT_AUTH_CONTINUE; }
 
-/* Takes over what the call knows about the client. Called with the lock held. */
-static void update(struct mosquitto *client, const Call *call, int event)
+/* Takes over what the call knows about the client. Called with the lock held. Returns false if there is no memory: a callback must not
+ * decide about another name than the client's. */
+static bool update(struct mosquitto *client, const Call *call, int event)
 {
     struct mosquitto **slot;
     uint8_t clean = client->facts.clean_start;
+    bool good = true;
     login_unlist(client);
     if(client->state == CLIENT_DELAYED) client->state = CLIENT_NEW;
     if(call->facts.version){
         client->facts = call->facts;
         if(call->facts.clean_start == 2) client->facts.clean_start = clean;
     }
-    if(call->client_id != NULL && call->client_id[0] && !client->id_set && client->state != CLIENT_CONNECTED) set_text(client, &client->id, call->client_id);
-    if(!client->user_set && (call->username != NULL || !is_login(event))) set_text(client, &client->username, call->username);
-    if(call->address != NULL && call->address[0]) set_text(client, &client->address, call->address);
-    if(call->certificate != NULL) set_text(client, &client->certificate, call->certificate);
-    if(call->method != NULL) set_text(client, &client->method, call->method);
+    if(call->client_id != NULL && call->client_id[0] && !client->id_set && client->state != CLIENT_CONNECTED) good = set_text(client, &client->id, call->client_id);
+    if(!client->user_set && (call->username != NULL || !is_login(event))) good = set_text(client, &client->username, call->username) && good;
+    if(call->address != NULL && call->address[0]) good = set_text(client, &client->address, call->address) && good;
+    if(call->certificate != NULL) good = set_text(client, &client->certificate, call->certificate) && good;
+    if(call->method != NULL) good = set_text(client, &client->method, call->method) && good;
     if(call->login) client->login = call->login;
     client->used_s = now_s();
     if(!is_login(event) && client->connection && client->state < CLIENT_CONNECTED){
         client->user_set = client->id_set = false;              /* the data plane knows them now */
-        if(call->client_id != NULL) set_text(client, &client->id, call->client_id);
-        set_text(client, &client->username, call->username);
+        if(call->client_id != NULL) good = set_text(client, &client->id, call->client_id) && good;
+        good = set_text(client, &client->username, call->username) && good;
         client->state = CLIENT_CONNECTED;
         if(client->id != NULL){
             slot = name_slot(client->id);
@@ -202,6 +258,7 @@ static void update(struct mosquitto *client, const Call *call, int event)
             *slot = client;
         }
     }
+    return good;
 }
 
 /* Returns the client of a call, for its duration; NULL: no memory. */
@@ -209,6 +266,7 @@ struct mosquitto *client_pin(const Call *call, int event)
 {
     uint64_t connection = call->facts.connection;
     struct mosquitto *client = NULL, **slot;
+    thread_watch();
     pthread_mutex_lock(&lock);
     if(n_clients >= n_buckets) grow();
     if(n_buckets == 0){
@@ -229,8 +287,11 @@ struct mosquitto *client_pin(const Call *call, int event)
             n_clients++;
         }
     }
+    if(client != NULL && !update(client, call, event)){
+        if(connection == 0) release(client);
+        client = NULL;
+    }
     if(client != NULL){
-        update(client, call, event);
         if(event == EVENT_BASIC_AUTH){
             client->completed = false;
             login_list(client);
@@ -289,6 +350,15 @@ void client_exchange(uint64_t connection, bool begun)
     client = find_connection(connection);
     if(client != NULL) client->exchanging = begun;
     pthread_mutex_unlock(&lock);
+}
+
+EXPORT int mosq_shim_client_is_known(uint64_t connection)
+{
+    struct mosquitto *client;
+    pthread_mutex_lock(&lock);
+    client = find_connection(connection);
+    pthread_mutex_unlock(&lock);
+    return client != NULL && client->state != CLIENT_GONE;
 }
 
 /* Notes the end of a connection of which no plugin wants the event. */
@@ -369,21 +439,24 @@ static bool in_login(void) { return is_login(within_event()); }
 
 EXPORT int mosquitto_set_username(struct mosquitto *client, const char *username)
 {
+    static Seldom seldom;
+    bool done;
     if(client == NULL) return ERR_INVAL;
     if(username != NULL && mosquitto_validate_utf8(username, (int)strlen(username)) != 0) return ERR_MALFORMED_UTF8;
     if(!in_login()){
-        line_put(LEVEL_WARNING, "Warning: mosquitto_set_username works only while a client logs in.");
+        line_seldom(&seldom, LEVEL_WARNING, "Warning: mosquitto_set_username works only while a client logs in");
         return ERR_NOT_SUPPORTED;
     }
     pthread_mutex_lock(&lock);
-    set_text(client, &client->username, username);
-    client->user_set = true;
+    done = set_name(client, &client->username, username);
+    client->user_set = client->user_set || done;
     pthread_mutex_unlock(&lock);
-    return ERR_SUCCESS;
+    return done ? ERR_SUCCESS : ERR_NOMEM;
 }
 
 EXPORT int mosquitto_set_clientid(struct mosquitto *client, const char *id)
 {
+    static Seldom seldom;
     int result = ERR_NOT_SUPPORTED;
     bool listed;
     if(client == NULL || id == NULL || id[0] == 0) return ERR_INVAL;
@@ -392,15 +465,14 @@ EXPORT int mosquitto_set_clientid(struct mosquitto *client, const char *id)
     if(in_login() && client->state == CLIENT_NEW){         /* the id of a connected client is its place in the table of names */
         listed = client->listed;
         login_unlist(client);
-        set_text(client, &client->id, id);
+        result = set_name(client, &client->id, id) ? ERR_SUCCESS : ERR_NOMEM;
         if(listed) login_list(client);
-        client->id_set = true;
-        result = ERR_SUCCESS;
+        client->id_set = client->id_set || result == ERR_SUCCESS;
     }
     pthread_mutex_unlock(&lock);
-    if(result == ERR_SUCCESS) return result;
+    if(result != ERR_NOT_SUPPORTED) return result;
     if(mosquitto_client(id) != NULL) return ERR_ALREADY_EXISTS;
-    line_put(LEVEL_WARNING, "Warning: mosquitto_set_clientid works only while a client logs in.");
+    line_seldom(&seldom, LEVEL_WARNING, "Warning: mosquitto_set_clientid works only while a client logs in");
     return result;
 }
 
@@ -492,6 +564,8 @@ EXPORT void mosquitto_complete_basic_auth(const char *id, int result)
         action->connection = one->connection;
         action->login = one->login;
         action->level = result;
+        action->text = one->username == NULL ? NULL : strdup(one->username);
+        action->client_id = one->address == NULL ? NULL : strdup(one->address);
     }
     pthread_mutex_unlock(&lock);
     if(one != NULL) action_put(action);

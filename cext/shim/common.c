@@ -62,8 +62,8 @@ EXPORT void mosquitto_time_ns(time_t *s, long *ns)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    *s = t.tv_sec;
-    *ns = t.tv_nsec;
+    if(s != NULL) *s = t.tv_sec;
+    if(ns != NULL) *ns = t.tv_nsec;
 }
 
 EXPORT long mosquitto_time_cmp(time_t a_s, long a_ns, time_t b_s, long b_ns)

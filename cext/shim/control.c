@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "shim.h"
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,12 +140,27 @@ uint8_t mosquitto_property_byte_value(const mosquitto_property *);
 uint16_t mosquitto_property_int16_value(const mosquitto_property *);
 uint32_t mosquitto_property_int32_value(const mosquitto_property *);
 uint32_t mosquitto_property_varint_value(const mosquitto_property *);
+const void *mosquitto_property_binary_value(const mosquitto_property *);
+uint16_t mosquitto_property_binary_value_length(const mosquitto_property *);
+
+/* The value of a binary property as hexadecimal digits, to be freed; NULL for another type, and without memory. */
+static char *in_hex(const mosquitto_property *one)
+{
+    const unsigned char *value = mosquitto_property_binary_value(one);
+    size_t i, n = mosquitto_property_binary_value_length(one);
+    char *text = value == NULL ? NULL : malloc(2 * n + 1);
+    if(text == NULL) return NULL;
+    for(i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02X", value[i]);
+    text[2 * n] = 0;
+    return text;
+}
 
 /* Returns a list of {"identifier": NAME, "value": VALUE}, and "name" of a user property. */
 EXPORT cJSON *mosquitto_properties_to_json(const mosquitto_property *first)
 {
     cJSON *list, *one;
     const char *text;
+    char *hex;
     if(first == NULL || !json_there() || (list = json.array()) == NULL) return NULL;
     for(; first != NULL; first = mosquitto_property_next(first)){
         if((one = json.object()) == NULL) break;
@@ -153,7 +169,10 @@ EXPORT cJSON *mosquitto_properties_to_json(const mosquitto_property *first)
         text = mosquitto_property_string_value(first);
         if(mosquitto_property_string_name(first) != NULL) json.put(one, "name", json.text(mosquitto_property_string_name(first)));
         if(text != NULL) json.put(one, "value", json.text(text));
-        else if(mosquitto_property_type(first) <= 4){
+        else if((hex = in_hex(first)) != NULL){
+            json.put(one, "value", json.text(hex));
+            free(hex);
+        }else if(mosquitto_property_type(first) <= 4){
             json.put(one, "value", json.number((double)mosquitto_property_byte_value(first) + mosquitto_property_int16_value(first)
                                                + mosquitto_property_int32_value(first) + mosquitto_property_varint_value(first)));
         }

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char *const EVENT_NAMES[EVENTS] = {
@@ -28,13 +29,14 @@ static const char *const EVENT_NAMES[EVENTS] = {
 
 const char *event_name(int event) { return event >= 0 && event < EVENTS ? EVENT_NAMES[event] : ""; }
 
-/* ---------------------------------------------------------------- crashes */
+/* ---------------------------------------------------------------- crashes, and calls of exit() */
 
 __thread Within within;
 static char crash_log[4096];
 enum { LOG_PAUSE_MS = 200 };
 static const int64_t TICK_MAX_S = 365 * 86400;     /* plugins say never with any large number */
 static struct sigaction before[NSIG];
+static pid_t broker;            /* a plugin may fork: the end of its child is not that of the broker */
 static const int CRASHES[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
 int within_event(void) { return within.plugin == NULL ? -1 : within.event; }
@@ -54,31 +56,60 @@ static size_t put_decimal(char *line, size_t at, unsigned long number)
     return at;
 }
 
-/* Writes the last line of the log: which plugin crashed, in which event. Only functions that a signal handler may call. */
-static void on_crash(int number)
+/* Writes the last line of the log: which plugin has ended the broker, in which event. Only functions that a signal handler may call. */
+static void last_line(const char *how, int signal)
 {
     char line[1024];
     size_t at;
     struct timespec now;
     int fd;
-    if(within.plugin != NULL){
-        poll(NULL, 0, LOG_PAUSE_MS);    /* the thread of the log writes the lines that came before */
-        clock_gettime(CLOCK_REALTIME, &now);
-        at = put_decimal(line, 0, (unsigned long)now.tv_sec);
-        at = put_text(line, at, ": Error: Plugin ");
-        at = put_text(line, at, within.plugin->shown);
-        at = put_text(line, at, " crashed with signal ");
-        at = put_decimal(line, at, (unsigned long)number);
-        at = put_text(line, at, " in ");
-        at = put_text(line, at, event_name(within.event));
-        at = put_text(line, at, "; the broker ends.\n");
-        if(write(2, line, at) < 0) at = at + 0;
-        fd = crash_log[0] ? open(crash_log, O_WRONLY | O_APPEND | O_CLOEXEC) : -1;
-        if(fd >= 0 && write(fd, line, at) < 0) at = at + 0;
-        within.plugin = NULL;
-    }
+    poll(NULL, 0, LOG_PAUSE_MS);        /* the thread of the log writes the lines that came before */
+    clock_gettime(CLOCK_REALTIME, &now);
+    at = put_decimal(line, 0, (unsigned long)now.tv_sec);
+    at = put_text(line, at, ": Error: ");
+    at = put_text(line, at, within.plugin == NULL ? "A thread of a plugin" : "Plugin ");
+    at = put_text(line, at, within.plugin == NULL ? "" : within.plugin->shown);
+    at = put_text(line, at, how);
+    if(signal) at = put_decimal(line, at, (unsigned long)signal);
+    at = put_text(line, at, within.plugin == NULL ? "" : " in ");
+    at = put_text(line, at, within.plugin == NULL ? "" : event_name(within.event));
+    at = put_text(line, at, "; the broker ends.\n");
+    if(write(2, line, at) < 0) at = at + 0;
+    fd = crash_log[0] ? open(crash_log, O_WRONLY | O_APPEND | O_CLOEXEC) : -1;
+    if(fd >= 0 && write(fd, line, at) < 0) at = at + 0;
+    within.plugin = NULL;
+}
+
+static void on_crash(int number)
+{
+    if(within.plugin != NULL && getpid() == broker) last_line(" crashed with signal ", number);
     sigaction(number, &before[number], NULL);
     raise(number);
+}
+
+/* The broker itself ends in the first thread, and in no call of a plugin. */
+static void on_exit_called(void)
+{
+    if(getpid() != broker || (within.plugin == NULL && syscall(SYS_gettid) == broker)) return;
+    last_line(" called exit()", 0);
+    _exit(EXIT_FAILURE);
+}
+
+static pthread_key_t end_key;
+static bool end_key_made;
+
+static void on_thread_end(void *unused)
+{
+    (void)unused;
+    if(within.plugin == NULL || getpid() != broker) return;
+    last_line(" called pthread_exit()", 0);
+    _exit(EXIT_FAILURE);
+}
+
+void thread_watch(void)
+{
+    static __thread bool watched;
+    if(!watched && end_key_made) watched = pthread_setspecific(end_key, &end_key) == 0;
 }
 
 EXPORT void mosq_shim_watch_crashes(const char *log_file)
@@ -88,9 +119,14 @@ EXPORT void mosq_shim_watch_crashes(const char *log_file)
     snprintf(crash_log, sizeof(crash_log), "%s", log_file == NULL ? "" : log_file);
     if(watching) return;
     watching = true;
+    setvbuf(stdout, NULL, _IOLBF, 0);   /* lines that a plugin prints come at once, and are there before a crash */
     memset(&action, 0, sizeof(action));
     action.sa_handler = on_crash;
     action.sa_flags = SA_ONSTACK;
+    broker = getpid();
+    end_key_made = pthread_key_create(&end_key, on_thread_end) == 0;
+    atexit(on_exit_called);
+    at_quick_exit(on_exit_called);
     for(size_t i = 0; i < sizeof(CRASHES) / sizeof(CRASHES[0]); i++) sigaction(CRASHES[i], &action, &before[CRASHES[i]]);
 }
 
@@ -101,8 +137,9 @@ static const char *shown_name(const Plugin *p) { return p->name != NULL ? p->nam
 EXPORT int mosquitto_plugin_set_info(Plugin *p, const char *name, const char *version)
 {
     if(p == NULL || name == NULL) return ERR_INVAL;
-    p->name = strdup(name);             /* another thread may read the old texts */
-    p->version_text = version == NULL ? NULL : strdup(version);
+    if(p->name == NULL || strcmp(p->name, name) != 0) p->name = strdup(name);      /* another thread may read the old texts */
+    if(version == NULL) p->version_text = NULL;
+    else if(p->version_text == NULL || strcmp(p->version_text, version) != 0) p->version_text = strdup(version);
     return ERR_SUCCESS;
 }
 
@@ -111,10 +148,10 @@ static bool same_topic(const Registered *one, const char *topic)
     return one->topic == NULL || topic == NULL || strcmp(one->topic, topic) == 0;
 }
 
-static Registered *find(Plugin *p, int event, Callback call, const char *topic)
+static Registered *find(Plugin *p, int event, Callback call, const char *topic, bool gone)
 {
     for(Registered *one = p->registered; one != NULL; one = one->next){
-        if(!one->gone && one->event == event && one->call == call && same_topic(one, topic)) return one;
+        if(one->gone == gone && one->event == event && one->call == call && same_topic(one, topic)) return one;
     }
     return NULL;
 }
@@ -142,8 +179,15 @@ static int register_one(Plugin *p, int event, Callback call, const char *topic, 
     if(event == EVENT_CONTROL){
         if(topic == NULL || strncmp(topic, "$CONTROL/", 9) != 0 || strncmp(topic, "$CONTROL/broker/", 16) == 0 || strlen(topic) > 65535) return ERR_INVAL;
         if(topic_taken(p, topic)) return ERR_ALREADY_EXISTS;
-    }else if(find(p, event, call, NULL) != NULL){
+    }else if(find(p, event, call, NULL, false) != NULL){
         return ERR_ALREADY_EXISTS;
+    }
+    made = find(p, event, call, topic, true);
+    if(made != NULL){                   /* stays in its place: at the end of the list the call that runs now would reach it again */
+        made->userdata = userdata;
+        made->gone = false;
+        note_events(p);
+        return ERR_SUCCESS;
     }
     made = calloc(1, sizeof(*made));
     if(made == NULL || (event == EVENT_CONTROL && (made->topic = strdup(topic)) == NULL)){
@@ -202,12 +246,16 @@ EXPORT int mosquitto_callback_unregister(Plugin *p, int event, Callback call, co
     if(event <= 0 || event >= EVENTS) return ERR_NOT_SUPPORTED;
     if(event == EVENT_CONTROL && data == NULL) return ERR_INVAL;
     pthread_mutex_lock(&p->list_lock);
-    one = find(p, event, call, event == EVENT_CONTROL ? data : NULL);
+    one = find(p, event, call, event == EVENT_CONTROL ? data : NULL, false);
     if(one != NULL){
         one->gone = p->any_gone = true;
         note_events(p);
     }
     pthread_mutex_unlock(&p->list_lock);
+    if(pthread_mutex_trylock(&p->lock) == 0){           /* else at the end of the call */
+        remove_gone(p);
+        pthread_mutex_unlock(&p->lock);
+    }
     return one == NULL ? ERR_NOT_FOUND : ERR_SUCCESS;
 }
 
@@ -232,51 +280,13 @@ static struct mosquitto_opt *options_copied(const struct mosquitto_opt *options,
     return copy;
 }
 
-static int version_of(Plugin *p)
-{
-    static const int SUPPORTED[] = {5, 4, 3, 2};
-    int (*newer)(int, const int *), (*older)(void);
-    *(void **)&newer = dlsym(p->library, "mosquitto_plugin_version");
-    if(newer != NULL) return newer(4, SUPPORTED);
-    *(void **)&older = dlsym(p->library, "mosquitto_auth_plugin_version");
-    if(older != NULL) return older();
-    line_put(LEVEL_ERROR, "Error: Unable to load auth plugin function mosquitto_auth_plugin_version() or mosquitto_plugin_version().");
-    line_put(LEVEL_ERROR, "Load error: %s", dlerror());
-    return 0;
-}
-
-static int load_5(Plugin *p)
-{
-    int (*init)(Plugin *, void **, struct mosquitto_opt *, int);
-    int result;
-    *(void **)&init = dlsym(p->library, "mosquitto_plugin_init");
-    if(init == NULL){
-        line_put(LEVEL_ERROR, "Error: Unable to load plugin function mosquitto_plugin_init().");
-        line_put(LEVEL_ERROR, "Load error: %s", dlerror());
-        return ERR_UNKNOWN;
-    }
-    result = init(p, &p->userdata, p->options, p->n_options);
-    if(result) line_put(LEVEL_ERROR, "Error: Plugin returned %d when initialising.", result);
-    return result;
-}
-
 static int load(Plugin *p)
 {
     int result;
     line_put(LEVEL_INFO, "Loading plugin: %s", p->path);
-    p->library = dlopen(p->path, RTLD_NOW | RTLD_GLOBAL);
-    if(p->library == NULL){
-        line_put(LEVEL_ERROR, "Error: Unable to load plugin \"%s\".", p->path);
-        line_put(LEVEL_ERROR, "Load error: %s", dlerror());
-        return ERR_UNKNOWN;
-    }
-    p->version = version_of(p);
-    if(p->version == 0) return ERR_UNKNOWN;
-    if(p->version < 2 || p->version > 5){
-        line_put(LEVEL_ERROR, "Error: Unsupported auth plugin version (got %d, expected 5).", p->version);
-        return ERR_UNKNOWN;
-    }
-    result = p->version == 5 ? load_5(p) : version_load(p);
+    result = library_open(p);
+    if(result) return result;
+    result = version_load(p);
     if(result) return result;
     if(p->name != NULL && p->version_text != NULL) line_put(LEVEL_INFO, "Plugin %s version %s loaded.", p->name, p->version_text);
     else if(p->name != NULL) line_put(LEVEL_INFO, "Plugin %s loaded.", p->name);
@@ -299,6 +309,7 @@ EXPORT Plugin *mosq_shim_load(const char *path, const char *shown, const struct 
     p->n_options = n;
     p->deny_special = deny_special;
     if(p->path == NULL || p->shown == NULL || p->options == NULL) return NULL;
+    thread_watch();
     pthread_mutex_lock(&p->lock);
     was = within_begin(p, 0);
     *status = load(p);
@@ -307,6 +318,8 @@ EXPORT Plugin *mosq_shim_load(const char *path, const char *shown, const struct 
     pthread_mutex_unlock(&p->lock);
     return p->running ? p : NULL;
 }
+
+EXPORT void mosq_shim_deny_special(Plugin *p, int denied) { __atomic_store_n(&p->deny_special, denied != 0, __ATOMIC_RELAXED); }
 
 EXPORT void mosq_shim_end(Plugin *p)
 {
@@ -330,6 +343,14 @@ EXPORT void mosq_shim_end(Plugin *p)
 EXPORT uint32_t mosq_shim_events(Plugin *p) { return __atomic_load_n(&p->events, __ATOMIC_ACQUIRE); }
 EXPORT const char *mosq_shim_name(Plugin *p) { return p->name; }
 EXPORT int mosq_shim_version(Plugin *p) { return p->version; }
+
+/* Returns whether a thread is in a call of the plugin. */
+EXPORT int mosq_shim_busy(Plugin *p)
+{
+    if(pthread_mutex_trylock(&p->lock) != 0) return 1;
+    pthread_mutex_unlock(&p->lock);
+    return 0;
+}
 
 /* Writes the control topics of a plugin, each with a line feed behind it, and returns their bytes. */
 EXPORT int mosq_shim_topics(Plugin *p, char *out, int room)
@@ -380,7 +401,12 @@ static void basic_auth(Plugin *p, Call *call, struct mosquitto *client)
 {
     char *password = NULL;
     int result;
-    if(call->data != NULL && (password = malloc((size_t)call->data_n + 1)) != NULL){
+    if(call->data != NULL){
+        password = malloc((size_t)call->data_n + 1);
+        if(password == NULL){
+            call->result = ERR_NOMEM;
+            return;
+        }
         memcpy(password, call->data, call->data_n);
         password[call->data_n] = 0;
     }
@@ -424,10 +450,20 @@ static void extended(Plugin *p, int event, Call *call, struct mosquitto *client)
     }
 }
 
+/* The properties of a call. Returns false, and sets the result of the call, if there is no memory. */
+static bool properties_of(Call *call, mosquitto_property **properties)
+{
+    *properties = call->properties_n ? properties_read(call->properties, call->properties_n) : NULL;
+    if(*properties != NULL || !call->properties_n) return true;
+    call->result = ERR_NOMEM;
+    return false;
+}
+
 static void acl_check(Plugin *p, Call *call, struct mosquitto *client)
 {
-    mosquitto_property *properties = call->properties_n ? properties_read(call->properties, call->properties_n) : NULL;
+    mosquitto_property *properties;
     struct mosquitto_evt_acl_check asked;
+    if(!properties_of(call, &properties)) return;
     memset(&asked, 0, sizeof(asked));
     asked.client = client;
     asked.topic = call->topic;
@@ -467,8 +503,9 @@ static void held_take(Held *held, struct mosquitto_evt_message *data)
     }
 }
 
-static void message_result(Call *call, Held *held, const struct mosquitto_evt_message *data, const uint8_t *were, uint32_t n_were)
+static void message_result(Plugin *p, int event, Call *call, Held *held, const struct mosquitto_evt_message *data, const uint8_t *were, uint32_t n_were)
 {
+    int left_out;
     if(held->topic != NULL && strcmp(held->topic, call->topic) != 0){
         call->new_topic = held->topic;
         held->topic = NULL;
@@ -480,35 +517,37 @@ static void message_result(Call *call, Held *held, const struct mosquitto_evt_me
         held->payload = NULL;
         call->changed = 2 | call->changed;
     }
-    if(properties_write(held->properties, true, &call->new_properties, &call->new_properties_n) == 0
-            && (call->new_properties_n != n_were || (n_were && memcmp(call->new_properties, were, n_were) != 0))){
-        call->properties_changed = 1;
+    if(properties_write(held->properties, &call->new_properties, &call->new_properties_n, &left_out) != 0){
+        call->result = ERR_NOMEM;
+        return;
+    }
+    if(call->new_properties_n != n_were || (n_were && memcmp(call->new_properties, were, n_were) != 0)) call->properties_changed = 1;
+    if(left_out){
+        line_seldom(&p->properties, LEVEL_WARNING, "Warning: Plugin %s gave a message on %s properties that MQTT forbids in %s; they are left out", shown_name(p),
+                    call->topic, event_name(event));
     }
     call->new_qos = data->qos;
     call->new_retain = data->retain;
 }
 
 /* The data plane takes no other messages. */
-static bool message_valid(int event, const Held *held, const struct mosquitto_evt_message *data)
+static bool message_valid(const Held *held, const struct mosquitto_evt_message *data)
 {
     const char *topic = held->topic;
-    if(topic == NULL) return true;
-    if(mosquitto_pub_topic_check(topic) != 0 || mosquitto_validate_utf8(topic, (int)strlen(topic)) != 0 || data->qos > 2){
-        line_put(LEVEL_WARNING, "Warning: A plugin gave a message an invalid topic or QoS in %s: the message is dropped.", event_name(event));
-        return false;
-    }
-    return true;
+    return topic == NULL || (mosquitto_pub_topic_check(topic) == 0 && mosquitto_validate_utf8(topic, (int)strlen(topic)) == 0 && data->qos <= 2);
 }
 
 static void message(Plugin *p, int event, Call *call, struct mosquitto *client)
 {
     struct mosquitto_evt_message data;
-    Held held = {strdup(call->topic), malloc((size_t)call->data_n + 1), properties_read(call->properties, call->properties_n), call->data_n};
+    Held held = {strdup(call->topic), malloc((size_t)call->data_n + 1), NULL, call->data_n};
+    Seldom *seldom = &p->dropped[event == EVENT_MESSAGE_OUT];
     mosquitto_property **outer;
     uint8_t *were = NULL;
     uint32_t n_were = 0;
+    const char *why = "no memory";
     call->result = ERR_NOMEM;
-    if(held.topic != NULL && held.payload != NULL && properties_write(held.properties, true, &were, &n_were) == 0){
+    if(held.topic != NULL && held.payload != NULL && properties_of(call, &held.properties) && properties_write(held.properties, &were, &n_were, NULL) == 0){
         if(call->data_n) memcpy(held.payload, call->data, call->data_n);
         ((uint8_t *)held.payload)[call->data_n] = 0;
         memset(&data, 0, sizeof(data));
@@ -528,10 +567,19 @@ static void message(Plugin *p, int event, Call *call, struct mosquitto *client)
             if(call->result != ERR_SUCCESS) break;
         }
         properties_hold(outer);
-        if(call->result == ERR_SUCCESS && !message_valid(event, &held, &data)) call->result = ERR_INVAL;
+        if(call->result != ERR_SUCCESS){
+            why = mosquitto_strerror(call->result);
+        }else if(!message_valid(&held, &data)){
+            call->result = ERR_INVAL;
+            why = "it gave the message an invalid topic or QoS";
+        }
         call->reason_code = data.reason_code;
         call->reason_string = data.reason_string;
-        if(call->result == ERR_SUCCESS) message_result(call, &held, &data, were, n_were);
+        if(call->result == ERR_SUCCESS) message_result(p, event, call, &held, &data, were, n_were);
+    }
+    if(call->result != ERR_SUCCESS){
+        line_seldom(seldom, LEVEL_NOTICE, "Plugin %s has dropped a message on %s in %s: result %d, %s", shown_name(p), call->topic, event_name(event),
+                    call->result, why);
     }
     free(were);
     free(held.topic);
@@ -541,9 +589,11 @@ static void message(Plugin *p, int event, Call *call, struct mosquitto *client)
 
 static void subscription(Plugin *p, int event, Call *call, struct mosquitto *client)
 {
-    mosquitto_property *properties = call->properties_n ? properties_read(call->properties, call->properties_n) : NULL;
-    char *filter = strdup(call->topic);
+    mosquitto_property *properties;
+    char *filter;
     struct mosquitto_evt_subscribe data;
+    if(!properties_of(call, &properties)) return;
+    filter = strdup(call->topic);
     memset(&data, 0, sizeof(data));
     data.client = client;
     data.data.topic_filter = filter;
@@ -575,7 +625,8 @@ static void subscription(Plugin *p, int event, Call *call, struct mosquitto *cli
 static void control(Plugin *p, Call *call, struct mosquitto *client)
 {
     struct mosquitto_evt_control data;
-    mosquitto_property *properties = call->properties_n ? properties_read(call->properties, call->properties_n) : NULL;
+    mosquitto_property *properties;
+    if(!properties_of(call, &properties)) return;
     call->result = ERR_NOT_FOUND;
     FOR_EACH(p, EVENT_CONTROL){
         if(strcmp(one->topic, call->topic) != 0) continue;
@@ -656,11 +707,17 @@ static void notice(Plugin *p, int event, Call *call, struct mosquitto *client)
 
 static void names_result(Call *call, const struct mosquitto *client)
 {
+    bool missing = false;
     if(client->user_set){
         call->user_set = 1;
         call->new_username = client->username == NULL ? NULL : strdup(client->username);
+        missing = client->username != NULL && call->new_username == NULL;
     }
-    if(client->id_set && client->id != NULL) call->new_client_id = strdup(client->id);
+    if(client->id_set && client->id != NULL){
+        call->new_client_id = strdup(client->id);
+        missing = missing || call->new_client_id == NULL;
+    }
+    if(missing) call->result = ERR_NOMEM;
 }
 
 static void dispatch(Plugin *p, int event, Call *call, struct mosquitto *client)
@@ -690,6 +747,8 @@ int plugin_call(Plugin *p, int event, Call *call)
     pthread_mutex_lock(&p->lock);
     if(p->running){
         if(event != EVENT_RELOAD && event != EVENT_TICK && (client = client_pin(call, event)) == NULL){
+            if(event == EVENT_DISCONNECT || event == EVENT_CLIENT_OFFLINE) mosq_shim_client_gone(call->facts.connection);
+            line_seldom(&p->unasked, LEVEL_WARNING, "Warning: Plugin %s is not asked in %s: no memory", shown_name(p), event_name(event));
             pthread_mutex_unlock(&p->lock);
             return call->result = ERR_NOMEM;
         }

@@ -3,6 +3,7 @@
  *   request of the loop (auth_requests.pyx) -> mosq_shim_ask -> callbacks -> the answer, or NULL: the control plane decides
  *
  * The structs repeat those of cext/broker/auth/auth_requests.pxd; mosq_shim_layout lets security_new compare their sizes.
+ * Without memory a request is refused, also if the plugins were not asked.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -20,7 +21,9 @@ typedef struct Answer {
 } Answer;
 
 enum { ASK_CONNECT = 1, ASK_AUTH = 2, ASK_ACL = 3, ASK_MESSAGE_IN = 4, ASK_MESSAGE_OUT = 5, ASK_EVENT = 6 };
-enum { CODE_CONTINUE = 0x18, CODE_NOT_AUTHORIZED = 0x87, END_SILENTLY = -2, NOT_CHECKED = -3, OFFLINE_BIT = 32, TEXTS = 6 };
+enum { NO_PAUSES, REPORT_OUTCOMES, ASK_PAUSES };                /* mosq_shim_pauses */
+enum { WAITS = 1, WAITS_FOR_PAUSE = 2, NO_PAUSE = 3 };          /* `waits`: NATIVE_WAITS ... */
+enum { CODE_CONTINUE = 0x18, CODE_NOT_AUTHORIZED = 0x87, CODE_SERVER_BUSY = 0x89, END_SILENTLY = -2, NOT_CHECKED = -3, NOT_ASKED = -1, OFFLINE_BIT = 32, TEXTS = 6 };
 
 EXPORT int mosq_shim_layout(int what)
 {
@@ -65,6 +68,9 @@ static void facts_take(Call *call, const Head *head, const View *fields, uint32_
 
 /* ---------------------------------------------------------------- answers */
 
+/* Stands for an answer that found no memory. It is never sent, and no answer would mean that others decide. */
+static Answer without_memory;
+
 static uint8_t *view_put(View *view, uint8_t *p, const void *bytes, size_t n)
 {
     if(bytes == NULL) return p;
@@ -80,7 +86,7 @@ static Answer *answer_new(const Head *head, int kind, int verdict, const char *t
 {
     Answer *answer = calloc(1, sizeof(Answer) + length(text) + n + extra_n + 1);
     uint8_t *p;
-    if(answer == NULL) return NULL;
+    if(answer == NULL) return &without_memory;
     answer->kind = (uint8_t)kind;
     answer->handle = head->handle;
     answer->verdict = verdict;
@@ -98,14 +104,22 @@ static int refusal(int result)
 }
 
 /* The answer to a login, or to a step of an exchange, that a plugin has decided. */
-static Answer *login_answer(const Head *head, const Call *call, bool extended)
+static Answer *login_answer(const Head *head, const Plugin *plugin, const Call *call, bool extended)
 {
     const char *name = call->user_set ? call->new_username == NULL ? "" : call->new_username : NULL;
     if(call->result == ERR_SUCCESS) return answer_new(head, ASK_CONNECT, 0, name, call->new_data, call->new_data_n, call->new_client_id, length(call->new_client_id));
     if(call->result == ERR_AUTH_CONTINUE && extended){
         return answer_new(head, ASK_CONNECT, CODE_CONTINUE, NULL, call->new_data == NULL ? (const void *)"" : call->new_data, call->new_data_n, NULL, 0);
     }
-    return answer_new(head, ASK_CONNECT, refusal(call->result), NULL, NULL, 0, NULL, 0);
+    return answer_new(head, ASK_CONNECT, refusal(call->result), plugin->shown, NULL, 0, NULL, 0);
+}
+
+static bool realm_wants(Realm *realm, int event)
+{
+    for(int i = 0; i < realm->n; i++){
+        if(plugin_wants(realm->plugins[i], event)) return true;
+    }
+    return false;
 }
 
 /* Asks the plugins about a login, or about a step of an exchange of AUTH packets. Returns NULL if none has decided, or if one `waits`. */
@@ -117,8 +131,8 @@ static Answer *ask_each(Realm *realm, const Head *head, int event, Call *call, i
         if(!plugin_wants(realm->plugins[i], event)) continue;
         plugin_call(realm->plugins[i], event, call);
         if(undecided(call->result) || (extended && call->result == ERR_NOT_SUPPORTED)) deferred = deferred || call->result != ERR_PLUGIN_IGNORE;
-        else if(call->result == ERR_AUTH_DELAYED && !extended) *waits = 1;
-        else answer = login_answer(head, call, extended);
+        else if(call->result == ERR_AUTH_DELAYED && !extended) *waits = WAITS;
+        else answer = login_answer(head, realm->plugins[i], call, extended);
         call_clear(call);
     }
     if(answer == NULL && !*waits && !extended && !deferred && realm->decides_logins) answer = answer_new(head, ASK_CONNECT, NOT_CHECKED, NULL, NULL, 0, NULL, 0);
@@ -127,6 +141,23 @@ static Answer *ask_each(Realm *realm, const Head *head, int event, Call *call, i
 
 /* ---------------------------------------------------------------- kinds of requests */
 
+static int pauses;
+
+/* Sets whether outcomes of logins are reported, and whether the control plane is asked about a pause before each login. */
+EXPORT void mosq_shim_pauses(int mode) { __atomic_store_n(&pauses, mode, __ATOMIC_RELAXED); }
+
+/* Reports that a plugin has allowed or refused a login: failures cause pauses (mosq/auth/backoff.py). */
+static void outcome_put(const char *username, const char *address, bool good)
+{
+    Action *action = action_new(DO_OUTCOME);
+    if(action == NULL) return;
+    action->level = good;
+    action->text = strdup(username);
+    action->client_id = strdup(address == NULL ? "" : address);
+    if(action->text != NULL && action->client_id != NULL) action_put(action);
+    else mosq_shim_action_free(action);
+}
+
 static Answer *ask_login(Realm *realm, const Head *head, const View *fields, int *waits)
 {
     Call call;
@@ -134,8 +165,14 @@ static Answer *ask_login(Realm *realm, const Head *head, const View *fields, int
     Answer *answer;
     bool extended = fields[4].p != NULL;
     View data = extended ? fields[5] : fields[2], named[6] = {fields[0], fields[1], fields[3], fields[4], fields[8], data};
+    int mode = extended || fields[1].p == NULL ? NO_PAUSES : __atomic_load_n(&pauses, __ATOMIC_RELAXED);
+    if(mode == ASK_PAUSES && *waits != NO_PAUSE && realm_wants(realm, EVENT_BASIC_AUTH)){
+        *waits = WAITS_FOR_PAUSE;
+        return NULL;
+    }
+    *waits = 0;
     memset(&call, 0, sizeof(call));
-    if(!texts_take(&texts, named, 6)) return NULL;
+    if(!texts_take(&texts, named, 6)) return &without_memory;
     call.client_id = texts.text[0];
     call.username = texts.text[1];
     call.address = texts.text[2];
@@ -146,6 +183,7 @@ static Answer *ask_login(Realm *realm, const Head *head, const View *fields, int
     facts_take(&call, head, fields, 9);
     call.login = head->handle;
     answer = ask_each(realm, head, extended ? EVENT_EXT_AUTH_START : EVENT_BASIC_AUTH, &call, waits);
+    if(mode != NO_PAUSES && answer != NULL && answer != &without_memory && answer->verdict != NOT_CHECKED) outcome_put(call.username, call.address, answer->verdict == 0);
     texts_wipe(&texts);
     return answer;
 }
@@ -158,7 +196,7 @@ static Answer *ask_auth(Realm *realm, const Head *head, const View *fields, int 
     int event;
     View named[5] = {fields[0], fields[2], fields[3], fields[4], fields[1]};
     memset(&call, 0, sizeof(call));
-    if(!texts_take(&texts, named, 5)) return NULL;
+    if(!texts_take(&texts, named, 5)) return &without_memory;
     call.method = texts.text[0];
     call.client_id = texts.text[1];
     call.username = texts.text[2];
@@ -202,7 +240,7 @@ static Answer *ask_acl(Realm *realm, const Head *head, const View *fields)
     char *filter = NULL;
     int result = ERR_PLUGIN_IGNORE, options = head->b, verdict = 1, event = head->a == ACCESS_SUBSCRIBE ? EVENT_SUBSCRIBE : EVENT_UNSUBSCRIBE;
     memset(&call, 0, sizeof(call));
-    if(!texts_take(&texts, fields, head->n_fields > 5 ? 5 : 4)) return NULL;
+    if(!texts_take(&texts, fields, head->n_fields > 5 ? 5 : 4)) return &without_memory;
     call.client_id = texts.text[0];
     call.username = texts.text[1];
     call.address = texts.text[2];
@@ -232,7 +270,7 @@ static Answer *ask_acl(Realm *realm, const Head *head, const View *fields)
         answer = answer_new(head, ASK_ACL, 0, NULL, NULL, 0, NULL, 0);
     }else{
         answer = answer_new(head, ASK_ACL, verdict, filter != NULL || options != head->b ? filter != NULL ? filter : texts.text[3] : NULL, NULL, 0, NULL, 0);
-        if(answer != NULL) answer->qos = (uint8_t)options;
+        answer->qos = (uint8_t)options;
     }
     free(filter);
     free(texts.bytes);
@@ -273,7 +311,7 @@ static Answer *ask_message(Realm *realm, const Head *head, const View *fields)
     Answer *answer = NULL;
     int event = head->kind == ASK_MESSAGE_IN ? EVENT_MESSAGE_IN : EVENT_MESSAGE_OUT, asked = 0, result = ERR_SUCCESS;
     memset(&call, 0, sizeof(call));
-    if(!texts_take(&texts, fields, 4)) return NULL;
+    if(!texts_take(&texts, fields, 4)) return &without_memory;
     call.client_id = texts.text[0];
     call.username = texts.text[1];
     call.address = texts.text[2];
@@ -302,10 +340,8 @@ static Answer *ask_message(Realm *realm, const Head *head, const View *fields)
         answer = answer_new(head, head->kind, 1, call.topic, call.data == NULL ? (const void *)"" : call.data, call.data_n,
                             !changed.has_properties ? NULL : changed.properties == NULL ? (const void *)"" : changed.properties,
                             changed.has_properties ? call.properties_n : 0);
-        if(answer != NULL){
-            answer->qos = (uint8_t)call.qos;
-            answer->retain = call.retain != 0;
-        }
+        answer->qos = (uint8_t)call.qos;
+        answer->retain = call.retain != 0;
     }
     free(changed.topic);
     free(changed.data);
@@ -323,22 +359,23 @@ static int reason_of(uint64_t about)
     return reason == 0x81 ? ERR_MALFORMED_PACKET : reason == 0x82 ? ERR_PROTOCOL : reason == 0x8D ? 19 : (int)reason;
 }
 
-void mosq_shim_client_known(const Call *call);
-void mosq_shim_client_gone(uint64_t connection);
-
-static void note_event(Realm *realm, const Head *head, const View *fields)
+/* Returns false if there is no memory. */
+static bool note_event(Realm *realm, const Head *head, const View *fields)
 {
     Call call;
     Texts texts;
     int event = head->a == 0 ? EVENT_CONNECT : head->handle >> OFFLINE_BIT ? EVENT_CLIENT_OFFLINE : EVENT_DISCONNECT, asked = 0;
-    if(head->a > 1) return;             /* SUBSCRIBE and UNSUBSCRIBE are asked before they happen */
+    if(head->a > 1) return true;        /* SUBSCRIBE and UNSUBSCRIBE are asked before they happen */
     memset(&call, 0, sizeof(call));
-    if(!texts_take(&texts, fields, 3)) return;
+    facts_take(&call, head, fields, 3);
+    if(!texts_take(&texts, fields, 3)){
+        if(head->a == 1) mosq_shim_client_gone(call.facts.connection);
+        return false;
+    }
     call.client_id = texts.text[0];
     call.username = texts.text[1];
     call.address = head->a == 0 ? texts.text[2] : NULL;
     call.reason = reason_of(head->handle);
-    facts_take(&call, head, fields, 3);
     for(int i = 0; i < realm->n; i++){
         if(!plugin_wants(realm->plugins[i], event)) continue;
         asked++;
@@ -347,18 +384,37 @@ static void note_event(Realm *realm, const Head *head, const View *fields)
     if(!asked && head->a == 0) mosq_shim_client_known(&call);
     else if(!asked) mosq_shim_client_gone(call.facts.connection);
     free(texts.bytes);
+    return true;
 }
 
-/* Asks the plugins of a realm. Returns an answer, which the caller frees with free(); NULL: none. `waits`: it comes later. */
+/* Refuses a request for which there was no memory. If there is none for this answer either, the request gets none, and the data plane
+ * refuses it after auth_timeout. */
+static Answer *refused(const Head *head, int *waits)
+{
+    bool login = head->kind == ASK_CONNECT || head->kind == ASK_AUTH;
+    int verdict = login ? CODE_SERVER_BUSY : head->kind == ASK_ACL ? 0 : NOT_ASKED;
+    Answer *answer = answer_new(head, login ? ASK_CONNECT : head->kind, verdict, NULL, NULL, 0, NULL, 0);
+    *waits = answer == &without_memory ? WAITS : 0;
+    return *waits ? NULL : answer;
+}
+
+/* Asks the plugins of a realm. Returns an answer, which the caller frees with free(); NULL: none. `waits`: see native_ask_fn. */
 EXPORT Answer *mosq_shim_ask(Realm *realm, const Head *head, const View *fields, int *waits)
 {
+    static Seldom seldom;
+    Answer *answer = NULL;
     switch(head->kind){
-        case ASK_CONNECT: return ask_login(realm, head, fields, waits);
-        case ASK_AUTH: return ask_auth(realm, head, fields, waits);
-        case ASK_ACL: return ask_acl(realm, head, fields);
+        case ASK_CONNECT: answer = ask_login(realm, head, fields, waits); break;
+        case ASK_AUTH: answer = ask_auth(realm, head, fields, waits); break;
+        case ASK_ACL: answer = ask_acl(realm, head, fields); break;
         case ASK_MESSAGE_IN:
-        case ASK_MESSAGE_OUT: return ask_message(realm, head, fields);
-        case ASK_EVENT: note_event(realm, head, fields);        /* fallthrough */
+        case ASK_MESSAGE_OUT: answer = ask_message(realm, head, fields); break;
+        case ASK_EVENT:
+            if(!note_event(realm, head, fields)) line_seldom(&seldom, LEVEL_WARNING, "Warning: Plugins get no event of a client: no memory");
+            return NULL;
         default: return NULL;
     }
+    if(answer != &without_memory) return answer;
+    line_seldom(&seldom, LEVEL_WARNING, "Warning: A request of a client is refused: no memory to ask a plugin");
+    return refused(head, waits);
 }

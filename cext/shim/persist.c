@@ -146,8 +146,9 @@ EXPORT int mosq_shim_restore(Plugin *p, Taker take)
 
 static int taken(const char *function, int event, const Stored *stored)
 {
+    static Seldom seldom;
     if(taker != NULL) return taker(event, stored);
-    line_put(LEVEL_WARNING, "Warning: A plugin calls %s outside of 'persist-restore' events, which mosq does not support.", function);
+    line_seldom(&seldom, LEVEL_WARNING, "Warning: A plugin calls %s outside of 'persist-restore' events, which mosq does not support", function);
     return ERR_NOT_SUPPORTED;
 }
 
@@ -256,7 +257,7 @@ EXPORT int mosquitto_persist_base_msg_add(struct mosquitto_base_msg *m)
     s.port = m->source_port;
     s.qos = m->qos;
     s.retain = m->retain;
-    if(properties_write(m->properties, true, &properties, &s.properties_n) != 0) result = ERR_NOMEM;
+    if(properties_write(m->properties, &properties, &s.properties_n, NULL) != 0) result = ERR_NOMEM;
     s.properties = properties;
     if(result != ERR_NOMEM && s.topic != NULL && (m->payload != NULL || m->payloadlen == 0)) result = TAKEN(EVENT_BASE_MSG_ADD, &s);
     free(properties);
@@ -312,7 +313,7 @@ EXPORT int mosquitto_client_will_set(const char *id, const char *topic, int n, c
     s.data_n = (uint32_t)n;
     s.qos = (uint8_t)qos;
     s.retain = retain;
-    if(properties_write(properties, true, &bytes, &s.properties_n) != 0) return ERR_NOMEM;
+    if(properties_write(properties, &bytes, &s.properties_n, NULL) != 0) return ERR_NOMEM;
     s.properties = bytes;
     result = TAKEN(EVENT_WILL_ADD, &s);
     free(bytes);

@@ -400,25 +400,42 @@ static uint8_t *put_one(uint8_t *p, const mosquitto_property *one)
 }
 
 /* A message's expiry, its alias and identifiers of subscriptions are the broker's own. */
-static bool is_passed_on(const mosquitto_property *one, bool publish)
+static bool is_passed_on(const mosquitto_property *one)
 {
-    return !publish || one->id == 1 || one->id == 3 || one->id == 8 || one->id == 9 || one->id == 38;
+    return one->id == 1 || one->id == 3 || one->id == 8 || one->id == 9 || one->id == 38;
 }
 
-int properties_write(const mosquitto_property *first, bool publish, uint8_t **bytes, uint32_t *n)
+/* Returns whether a receiver accepts it beside those before it, whose kinds are bits of `before` [v5 3.3.2.3]. */
+static bool is_accepted(const mosquitto_property *one, uint32_t *before)
 {
+    if(value_check(one) != 0) return false;
+    if(one->id == 38) return true;      /* the only one that a PUBLISH may have several times */
+    if(*before >> one->id & 1) return false;
+    *before |= 1u << one->id;
+    return true;
+}
+
+int properties_write(const mosquitto_property *first, uint8_t **bytes, uint32_t *n, int *left_out)
+{
+    size_t length = 0;
+    uint32_t before = 0;
+    int refused = 0;
     uint8_t *p;
     *bytes = NULL;
     *n = 0;
     for(const mosquitto_property *one = first; one != NULL; one = one->next){
-        if(is_passed_on(one, publish)) *n += mosquitto_property_get_length(one);
+        if(!is_passed_on(one)) continue;
+        if(is_accepted(one, &before)) length += mosquitto_property_get_length(one);
+        else refused++;
     }
-    if(*n == 0) return 0;
-    p = *bytes = malloc(*n);
-    if(p == NULL) return -1;
+    if(left_out != NULL) *left_out = refused;
+    if(length == 0) return 0;
+    if(length > VARINT_MAX || (p = *bytes = malloc(length)) == NULL) return -1;
+    before = 0;
     for(const mosquitto_property *one = first; one != NULL; one = one->next){
-        if(is_passed_on(one, publish)) p = put_one(p, one);
+        if(is_passed_on(one) && is_accepted(one, &before)) p = put_one(p, one);
     }
+    *n = (uint32_t)length;
     return 0;
 }
 
@@ -474,5 +491,6 @@ mosquitto_property *properties_read(const uint8_t *p, uint32_t length)
         good = good && append(last, KINDS[kind].id, (uint8_t)type, number, value, n, (const char *)name, name_n) == ERR_SUCCESS;
         if(good) last = &(*last)->next;
     }
+    if(!good) mosquitto_property_free_all(&first);      /* a callback must not decide without some of them */
     return first;
 }

@@ -10,6 +10,9 @@
 
 typedef struct { const uint8_t *p; uint32_t n; } View;
 
+/* When a line was logged that may come often, and how many have been left out since. */
+typedef struct { int64_t logged_ms; int left_out; } Seldom;
+
 /* ---- clients.c: what plugins see of a client */
 
 /* The broker's side of a client: 24 bytes that requests of the data plane bring along (client_facts_put in auth_requests.pyx). */
@@ -24,8 +27,8 @@ typedef struct {
     uint8_t unused[5];
 } Facts;
 
-/* A string that was replaced. A callback in another thread may still read it, so it lives as long as its client. */
-typedef struct Old { struct Old *next; char *text; } Old;
+/* A string that was replaced. A callback in another thread may still read it. */
+typedef struct Old { struct Old *next; char *text; long since_s; } Old;
 
 enum { CLIENT_NEW = 0, CLIENT_DELAYED, CLIENT_CONNECTED, CLIENT_GONE };
 
@@ -34,6 +37,7 @@ struct mosquitto {
     struct mosquitto *next_named;       /* in its bucket of the table of names, if it is connected */
     char *id, *username, *address, *certificate, *method;
     Old *old;
+    int n_old;
     Facts facts;
     uint64_t connection;
     int pins;                           /* calls that use it */
@@ -49,7 +53,7 @@ struct mosquitto {
 
 typedef struct Call Call;
 
-struct mosquitto *client_pin(const Call *call, int event);
+struct mosquitto *client_pin(const Call *call, int event);     /* NULL: no memory */
 void client_remember(struct mosquitto *client);         /* on the loop only, while the client is pinned */
 
 /* Connected clients, by the data plane's index of the connection, so that the loop finds one for each message without a lock. Only
@@ -59,6 +63,8 @@ typedef struct { uint64_t connection; struct mosquitto *client; } Recent;
 extern Recent recent_clients[RECENT];
 
 static inline Recent *recent_of(uint64_t connection) { return &recent_clients[connection >> 32 & (RECENT - 1)]; }
+void mosq_shim_client_known(const Call *call);
+void mosq_shim_client_gone(uint64_t connection);
 void client_unpin(struct mosquitto *client, int event, int result);
 bool client_waits_twice(const struct mosquitto *client);
 bool client_exchanging(uint64_t connection);            /* an exchange of AUTH packets has begun and not ended */
@@ -119,6 +125,7 @@ struct mosquitto_plugin_id_t {
     uint32_t events;            /* bits 1 << event, of the registered ones */
     pthread_mutex_t lock;       /* held during each call */
     pthread_mutex_t list_lock;  /* held while `registered` changes, also during a call */
+    Seldom dropped[2], properties, unasked;     /* lines about messages: dropped in and out, and their properties; about calls without memory */
     void *functions[16];        /* of versions 2 to 4, see versions.c */
 };
 
@@ -141,6 +148,7 @@ static inline Within within_begin(Plugin *plugin, int event)
 static inline void within_end(Within was) { within = was; }
 
 const char *event_name(int event);
+void thread_watch(void);        /* a callback that ends this thread ends the broker with a line, which would stand still else */
 int mosquitto_callback_register(Plugin *plugin, int event, Callback call, const void *data, void *userdata);
 int plugin_call(Plugin *plugin, int event, Call *call);
 void remove_gone(Plugin *plugin);
@@ -181,22 +189,26 @@ typedef int (*Taker)(int event, const Stored *stored);
 
 bool restoring(void);           /* this thread is in the callback of a restore */
 
+/* ---- library.c */
+int library_open(Plugin *plugin);
+
 /* ---- versions.c: interface versions 2 to 4 in terms of 5 */
+int version_functions(Plugin *plugin);
 int version_load(Plugin *plugin);
 int version_cleanup(Plugin *plugin);
 
 /* ---- actions.c: what plugins ask of the broker */
-enum { DO_LOG = 1, DO_PUBLISH, DO_KICK_ID, DO_KICK_USER, DO_COMPLETE };
+enum { DO_LOG = 1, DO_PUBLISH, DO_KICK_ID, DO_KICK_USER, DO_COMPLETE, DO_OUTCOME };
 
 typedef struct Action {
     struct Action *next;
     int kind;
-    int level;                  /* of a line; the result of a login; with the will or not */
+    int level;                  /* of a line; the result of a login; with the will or not; a login succeeded */
     int qos, retain;
     uint64_t connection;
     uint64_t login;             /* handle of a login that was asked about on the loop; 0: none */
     char *text;                 /* line, topic, client id or user name; NULL: none */
-    char *client_id;            /* publish: only to this client */
+    char *client_id;            /* publish: only to this client; of a login: its address */
     uint8_t *data;
     uint32_t data_n;
     uint8_t *properties;
@@ -207,12 +219,15 @@ Action *action_new(int kind);
 void action_put(Action *action);
 void mosq_shim_action_free(Action *action);
 void line_put(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Logs a line at most once a minute, with the number of those that were left out, and a full stop. */
+void line_seldom(Seldom *seldom, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int actions_wait(void);
 
 /* ---- properties.c */
-mosquitto_property *properties_read(const uint8_t *bytes, uint32_t n);
-/* as in a packet, without their length; publish: only what a PUBLISH passes on. NULL and n 0: none. -1: no memory */
-int properties_write(const mosquitto_property *first, bool publish, uint8_t **bytes, uint32_t *n);
+mosquitto_property *properties_read(const uint8_t *bytes, uint32_t n);      /* n is not 0. NULL: no memory */
+/* What a PUBLISH passes on, as in a packet, without the length. NULL and n 0: none. -1: no memory, or more than a packet can have.
+ * `left_out` gets the number of properties that no receiver would accept; it may be NULL. */
+int properties_write(const mosquitto_property *first, uint8_t **bytes, uint32_t *n, int *left_out);
 void mosquitto_property_free_all(mosquitto_property **first);
 /* Notes the list of a message while callbacks have it: it no longer begins with a property that they remove or free. Returns the list of before. */
 mosquitto_property **properties_hold(mosquitto_property **list);
@@ -220,6 +235,7 @@ mosquitto_property **properties_hold(mosquitto_property **list);
 /* ---- common.c */
 int mosquitto_validate_utf8(const char *text, int n);
 int mosquitto_pub_topic_check(const char *topic);       /* topics.c */
+const char *mosquitto_strerror(int result);
 long now_s(void);
 int64_t now_ms(void);
 

@@ -1,4 +1,5 @@
-/* Interface versions 2 to 4, in terms of version 5: a plugin exports fixed names, and a callback of ours for each event calls them.
+/* The functions of a plugin by its interface version. Versions 2 to 4 in terms of version 5: a plugin exports fixed names, and a
+ * callback of ours for each event calls them.
  *
  * Version 2 passes names instead of clients; 4 may leave functions out; UNSUBSCRIBE (and in 2 also SUBSCRIBE) is not checked.
  */
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef int (*Init5)(Plugin *, void **, struct mosquitto_opt *, int);
 typedef int (*Init)(void **, struct mosquitto_opt *, int);
 typedef int (*Cleanup)(void *, struct mosquitto_opt *, int);
 typedef int (*Security)(void *, struct mosquitto_opt *, int, bool);
@@ -83,10 +85,17 @@ static const char *const NAMES[] = {
     "mosquitto_auth_acl_check", "mosquitto_auth_unpwd_check", "mosquitto_auth_psk_key_get", "mosquitto_auth_start", "mosquitto_auth_continue",
 };
 
-/* Returns 0, or the exit status of the broker. */
-int version_load(Plugin *p)
+/* Finds the functions that a plugin of this version must have, without a call of them. Returns 0, or the exit status of the broker. */
+int version_functions(Plugin *p)
 {
-    int needed = p->version == 4 ? F_ACL : F_PSK, result;
+    int needed = p->version == 4 ? F_ACL : F_PSK;
+    if(p->version == 5){
+        p->functions[F_INIT] = dlsym(p->library, "mosquitto_plugin_init");
+        if(p->functions[F_INIT] != NULL) return ERR_SUCCESS;
+        line_put(LEVEL_ERROR, "Error: Unable to load plugin function mosquitto_plugin_init().");
+        line_put(LEVEL_ERROR, "Load error: %s", dlerror());
+        return ERR_UNKNOWN;
+    }
     for(int i = 0; i <= F_CONTINUE; i++){
         p->functions[i] = dlsym(p->library, NAMES[i]);
         if(p->functions[i] == NULL && i <= needed){
@@ -98,6 +107,18 @@ int version_load(Plugin *p)
     if(p->version == 4 && p->functions[F_START] != NULL && p->functions[F_CONTINUE] == NULL){
         line_put(LEVEL_ERROR, "Error: Plugin has missing mosquitto_auth_continue() function.");
         return ERR_UNKNOWN;
+    }
+    return ERR_SUCCESS;
+}
+
+/* Calls the initialization. Returns 0, or the exit status of the broker. */
+int version_load(Plugin *p)
+{
+    int result;
+    if(p->version == 5){
+        result = ((Init5)p->functions[F_INIT])(p, &p->userdata, p->options, p->n_options);
+        if(result) line_put(LEVEL_ERROR, "Error: Plugin returned %d when initialising.", result);
+        return result;
     }
     result = ((Init)p->functions[F_INIT])(&p->userdata, p->options, p->n_options);
     if(result){

@@ -67,6 +67,13 @@ class Backoff:
             _, _, until = self._places.get(subscriber_of(address), (0.0, 0.0, 0.0))
             return now < until and key not in self._trusted
 
+    def remembers(self) -> bool:
+        """Return whether there were failures of late, so that an attempt may be refused."""
+        with self._lock:
+            self._users.expire()
+            self._places.expire()
+            return bool(self._users) or bool(self._places)
+
     def refused(self) -> None:
         """Count a login that is refused because of a pause."""
         with self._lock:

@@ -27,7 +27,7 @@ from mosq.auth.plugin import (
     Verdict,
 )
 from mosq.auth.pool import Pool
-from mosq.auth.runner import WAITING_MAX, Login, PluginBroker, PluginFailedError, Runner
+from mosq.auth.runner import WAITING_MAX, Login, PluginBroker, PluginFailedError, Runner, connection_of
 from mosq.auth.turns import Turns, bytes_of
 from mosq.config.errors import ConfigError
 from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, NATIVE, PASSWORD_FILE, PERSIST_SQLITE, SPARKPLUG_AWARE
@@ -53,6 +53,7 @@ from mosq.records import (
     MessageRequest,
     PublishCommand,
     refused,
+    unasked,
 )
 
 TYPE_CHECKING = False
@@ -96,13 +97,13 @@ class Plugins:
         # connection -> the delayed login of a native plugin: access, request, deciders, its place among them
         self._delayed: TTLCache[int, tuple[Any, ...]] = (
             earlier._delayed if earlier else TTLCache(DELAYED_MAX, DELAYED_S + 5))
-        self._begun = False
+        self._begun = self._released = False
         self._listener: Any = None              # a native plugin
         self._exchanges_lock: threading.Lock
         self._runners: dict[object, Runner] = {}                # identity of a plugin line -> its runner
         self._is_reload, self._logged = earlier is not None, set[int]()
         self._kept = list(earlier._runners.values()) if earlier else []
-        self._to_reload: list[tuple[Runner, dict[str, str]]] = []
+        self._to_reload: list[tuple[Runner, Line]] = []
         # handle of an auth request -> the runner that answered its last step, and that step
         self._exchanges: TTLCache[int, tuple[Runner, AuthStep]] = (
             earlier._exchanges if earlier else TTLCache(EXCHANGES_MAX, EXCHANGE_S))
@@ -165,13 +166,13 @@ class Plugins:
         return self._runners[identity]
 
     def _earlier(self, line: "Line", options: dict[str, str]) -> Runner | None:
-        """Return an instance that continues over a reload, or None."""
+        """Return an instance that continues over a reload, or None. A native plugin always continues, in its thread: a
+        second instance would share the library's variables."""
         for i, runner in enumerate(self._kept):
-            if runner.path == line.path and (runner.options == options or "reload" in runner.does):
-                if runner.deny_special_chars != line.deny_special_chars or getattr(
-                        runner.plugin, "on_loop", False) != line.on_loop:
-                    continue
-                self._to_reload.append((runner, options))
+            if runner.path == line.path and (runner.raw or (
+                    runner.deny_special_chars == line.deny_special_chars
+                    and (runner.options == options or "reload" in runner.does))):
+                self._to_reload.append((runner, line))
                 if runner.raw:
                     runner.plugin.describe(line)    # type: ignore[attr-defined]
                 return self._kept.pop(i)
@@ -201,8 +202,11 @@ class Plugins:
                     lambda error: made[0].failed("a call", error) if made else None)
         try:
             instance = self._native(line, pool)
-        except BaseException:
+        except ConfigError:
             pool.close(FAILED_END_S)
+            raise
+        except BaseException:           # the broker stops while the plugin is initialized
+            pool.close(0)
             raise
         made.append(Runner(name, line.path, instance, options, line.deny_special_chars, self._flush,
                            partial(self._report, WARNING), pool))
@@ -221,12 +225,18 @@ class Plugins:
         """Return the runner of a native plugin."""
         return next(runner for runner in self._runners.values() if runner.plugin is plugin)
 
+    def forget(self, notice: ClientNotice) -> None:
+        """Note the end of a client whose plugins are gone."""
+        for plugin in self.natives()[:1]:       # all plugins share the clients
+            plugin.forget(connection_of(notice))
+
     def _publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         self._send(PublishCommand(topic, payload, qos, retain))
         self._flush()
 
     def release(self, within_s: float) -> None:
         """Release the plugins. A plugin without another holder ends within `within_s` seconds; 0: no wait."""
+        self._released = True               # requests that wait are asked again under the configuration in force
         for runner in self._runners.values():
             runner.holders -= 1
             if not runner.holders:
@@ -253,8 +263,10 @@ class Plugins:
         elif self._listener is not None and access is not None:
             self._listener.listen(access)       # a reload that failed has taken the requests
         if self._to_reload:
-            for runner, options in self._to_reload:
-                runner.reload(options)
+            for runner, line in self._to_reload:
+                if runner.raw:
+                    runner.plugin.deny_special_chars(line.deny_special_chars)       # type: ignore[attr-defined]
+                runner.reload(dict(line.options))
             self._to_reload = []
 
     # ------------------------------------------------------------ requests
@@ -277,23 +289,31 @@ class Plugins:
             self._transform(request, realm.plugins, 0, message, deadline)
 
     def _put(self, runner: Runner, request: "Request", deadline: float, work: "Callable[[], Answer | None]") -> None:
-        if not runner.put(partial(self._work, runner, request, deadline, work)):
-            runner.failed(request.kind, "too many requests wait")
-            self._send(refused(request, SERVER_BUSY))
+        refuse = partial(self._refuse, runner, request)
+        if not runner.put(partial(self._work, runner, request, deadline, work), refuse):
+            refuse()
 
     def _put_login(self, access: "Access", runner: Runner, request: "LoginRequest | ExchangeRequest", deadline: float,
                    work: "Callable[[], Answer | None]") -> None:
-        def refuse() -> None:
+        trusted = access.trusts(request) if isinstance(request, LoginRequest) else request.connected
+        login = Login(partial(self._work, runner, request, deadline, work), partial(self._refuse, runner, request),
+                      deadline)
+        runner.put_login(network_of(request.address), login, bytes_of(request), trusted)
+
+    def _refuse(self, runner: Runner, request: "Request") -> None:
+        """Answer a request that finds no room, or that waits while its plugin ends."""
+        if self._released:
+            self._send(unasked(request))
+        else:
             runner.failed(request.kind, "too many requests wait")
             self._send(refused(request, SERVER_BUSY))
-
-        trusted = access.trusts(request) if isinstance(request, LoginRequest) else request.connected
-        login = Login(partial(self._work, runner, request, deadline, work), refuse, deadline)
-        runner.put_login(network_of(request.address), login, bytes_of(request), trusted)
 
     def _work(self, runner: Runner, request: "Request", deadline: float, work: "Callable[[], Answer | None]") -> None:
         """Answer a request in a thread of the plugin. `work` returns the answer, or None if the next plugin gives
         it."""
+        if self._released:
+            self._send(unasked(request))
+            return
         if monotonic() > deadline:
             runner.failed(request.kind, "requests waited longer than auth_timeout")
             return
@@ -302,7 +322,7 @@ class Plugins:
         except PluginFailedError:
             answer = refused(request, NOT_AUTHORIZED)
         if answer is not None:
-            self._send(answer)
+            self._send(named(answer, runner))
 
     # ------------------------------------------------------------ logins
 
@@ -366,7 +386,7 @@ class Plugins:
         else:
             if request.username is not None:
                 access.note(request.address, request.username, code == SUCCESS)
-            self._send(LoginAnswer(request.handle, code))
+            self._send(named(LoginAnswer(request.handle, code), deciders[place]))
         self._flush()
 
     # ------------------------------------------------------------ exchanges [v5 4.12]
@@ -525,14 +545,16 @@ class Plugins:
         return None
 
 
-def connection_of(request: LoginRequest) -> int:
-    """Return the number of the client's connection; 0: not known."""
-    return 0 if request.facts is None else int.from_bytes(request.facts[:8], "little")
-
-
 def login_answer(handle: int, verdict: Verdict) -> "Answer":
     """Return the answer that accepts a login."""
     return LoginAnswer(handle, SUCCESS, verdict.username, verdict.data)
+
+
+def named(answer: "Answer", runner: Runner) -> "Answer":
+    """Return the answer, which names the plugin if it refuses a login."""
+    if isinstance(answer, LoginAnswer) and answer.code not in (SUCCESS, CONTINUE_AUTHENTICATION):
+        return answer._replace(plugin=runner.name)
+    return answer
 
 
 def without(runners: "list[Any]", place: int) -> "list[Any]":

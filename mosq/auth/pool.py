@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Work = Callable[[], None]
+    Queued = tuple[Work, Work | None]
 
 NICE = 10
 
@@ -27,8 +28,9 @@ class Pool:
         """A thread without further work calls `when_idle` before it waits. `failed` is called with the name of an
         exception that work raised, which is a defect of that work."""
         self._waiting_max, self._when_idle, self._failed = waiting_max, when_idle, failed
-        self._waiting: SimpleQueue[Work | None] = SimpleQueue()
+        self._waiting: SimpleQueue[Queued | None] = SimpleQueue()
         self._closing = False
+        self._putting = threading.Lock()
         self._began: dict[int, float] = {}      # running calls: thread -> time of their begin
         self._threads = [threading.Thread(target=self._run, name=f"mosq-{name}-{i}", daemon=True)
                          for i in range(threads)]
@@ -49,13 +51,15 @@ class Pool:
                     pass
             return self._threads[0].ident is not None
 
-    def put(self, work: "Work") -> bool:
-        """Queue work; return False if there is no room or no thread."""
-        if self._closing or self._waiting.qsize() >= self._waiting_max:
-            return False
+    def put(self, work: "Work", instead: "Work | None" = None, always: bool = False) -> bool:
+        """Queue work; return False if there is no room or no thread. `instead` is called if the pool closes before the
+        work has begun. `always`: there is room; the caller bounds such work."""
         if not self._started and not self._start():
             return False
-        self._waiting.put(work)
+        with self._putting:
+            if self._closing or (self._waiting.qsize() >= self._waiting_max and not always):
+                return False
+            self._waiting.put((work, instead))
         return True
 
     def waiting(self) -> int:
@@ -69,15 +73,18 @@ class Pool:
     def close(self, within_s: float, last: "Work | None" = None) -> bool:
         """Discard the queue, run `last`, and wait `within_s` seconds for running calls. Return whether all threads
         ended."""
-        self._closing = True
+        with self._putting:
+            self._closing = True
         try:
             while True:
-                self._waiting.get_nowait()
+                _, instead = self._waiting.get_nowait() or (None, None)
+                if instead is not None:
+                    instead()
         except Empty:
             pass
         if last is not None:
             self._start()
-            self._waiting.put(last)
+            self._waiting.put((last, None))
         begun = [thread for thread in self._threads if thread.ident is not None]
         for _ in begun:
             self._waiting.put(None)
@@ -94,12 +101,13 @@ class Pool:
             pass
         while True:
             try:
-                work = self._waiting.get_nowait()
+                queued = self._waiting.get_nowait()
             except Empty:
                 self._when_idle()
-                work = self._waiting.get()
-            if work is None:
+                queued = self._waiting.get()
+            if queued is None:
                 return
+            work = queued[0]
             self._began[me] = monotonic()
             try:
                 work()
@@ -107,4 +115,4 @@ class Pool:
                 self._failed(type(error).__name__)
             finally:
                 del self._began[me]
-            work = None                         # a waiting thread holds no reference to a password
+            del queued, work                    # a waiting thread holds no reference to a password

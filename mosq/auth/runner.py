@@ -38,8 +38,8 @@ class Login:
     __slots__ = ("work", "refuse", "deadline")
 
     def __init__(self, work: "Callable[[], None]", refuse: "Callable[[], None]", deadline: float) -> None:
-        """`refuse` is called if the login finds no room. After `deadline` nothing is called, because the data plane has
-        given it up."""
+        """`refuse` is called if the login finds no room, or if the plugin ends. After `deadline` nothing is called,
+        because the data plane has given it up."""
         self.work, self.refuse, self.deadline = work, refuse, deadline
 
 
@@ -67,6 +67,7 @@ class Runner:
         self._lock = threading.Lock()
         self._failures: dict[str, tuple[int, float]] = {}       # method -> (failures since the last log line, its time)
         self._ticking = False
+        self._beginning: set[int] = set()       # connections whose `connected` waits for a native plugin
         self.logins = Turns(WAITING_MAX)
         self._calls = 0                 # queued calls of `_next_login`: at least one for each waiting login
         self._calls_lock = threading.Lock()
@@ -80,9 +81,10 @@ class Runner:
         filters = self._in if kind == "message_in" else self._out
         return bool(filters) and any(matches(filter, topic) for filter in filters)
 
-    def put(self, work: "Callable[[], None]") -> bool:
-        """Run `work` in the plugin's threads. False: too many calls wait."""
-        return self._pool.put(work)
+    def put(self, work: "Callable[[], None]", instead: "Callable[[], None] | None" = None) -> bool:
+        """Run `work` in the plugin's threads. False: too many calls wait. `instead` is called if the plugin ends
+        first."""
+        return self._pool.put(work, instead)
 
     def put_login(self, network: bytes, login: Login, held_bytes: int, trusted: bool) -> None:
         """Run a login in the plugin's threads when it is its turn, or refuse one for which there is no room."""
@@ -113,14 +115,41 @@ class Runner:
 
     def event(self, kind: str, argument: "Any") -> None:
         """Call the method of an event, if the plugin defines it."""
-        if kind in self.does and not self._pool.put(partial(self._quietly, kind, argument)):
+        if kind not in self.does:
+            return
+        if self.raw:
+            self._native_event(kind, argument)
+        elif not self._pool.put(partial(self._quietly, kind, argument)):
             self.failed(kind, "too many of them wait")
+
+    def _native_event(self, kind: str, notice: "Any") -> None:
+        """Report an event to a native plugin. The end of a client that the plugin knows, or whose begin waits, always
+        finds room; so at most one of these waits for each known client."""
+        plugin: Any = self.plugin
+        connection = connection_of(notice)
+
+        def call() -> None:
+            self._quietly(kind, notice)
+            self._beginning.discard(connection)
+
+        forget = partial(plugin.forget, connection) if kind == "disconnected" else None
+        ends = forget is not None and (connection in self._beginning or plugin.knows(connection))
+        if kind == "connected":
+            self._beginning.add(connection)
+        if self._pool.put(call, forget, ends):
+            return
+        self._beginning.discard(connection)
+        self.failed(kind, "too many of them wait")
+        if forget is not None:
+            forget()
 
     def tick(self, now: float, timeout_s: float) -> None:
         """Queue the plugin's `tick` and report a stuck call. The control thread calls this."""
         stuck_s = self._pool.running_for(now)
         if stuck_s > timeout_s:
             self.failed("a call", f"no answer for {stuck_s:.0f} s")
+        if self.raw and (held_s := self.plugin.held_for(now)) > timeout_s:      # type: ignore[attr-defined]
+            self.failed("a call on the loop", f"no answer for {held_s:.0f} s, and all clients wait")
         if self.logins.take_late(lambda login: now > login.deadline):       # their memory is free, also if a call hangs
             self.failed("connect", "requests waited longer than auth_timeout")
         if "tick" in self.does and not self._ticking:
@@ -135,6 +164,11 @@ class Runner:
     def close(self, within_s: float) -> None:
         """End the plugin. `within_s`: seconds to wait for its calls; 0: no wait, and no warning."""
         ended = self._pool.close(within_s, self._close if "close" in self.does else None)
+        with self._calls_lock:
+            self._calls = 0             # they are discarded: a login that comes now finds that the pool is closed
+            waiting = self.logins.take_late(lambda login: True)
+        for login in waiting:
+            login.refuse()
         if within_s and not ended:
             self._warn(f"Warning: Plugin {self.name} did not stop in time.")
 
@@ -168,6 +202,11 @@ class Runner:
             self.call(method, argument)
         except PluginFailedError:
             pass
+
+
+def connection_of(request: "Any") -> int:
+    """Return the number of the client's connection; 0: not known."""
+    return 0 if request.facts is None else int.from_bytes(request.facts[:8], "little")
 
 
 class PluginBroker(Broker):

@@ -22,8 +22,8 @@ def check(config_file: str, overrides: tuple[str, ...] = ()) -> int:
         from mosq.server.unkept import must_stop, unkept_line, unusable
         from mosq.tools.doctor.rights import broker_account, troubles
 
-        acls = readable_acls(config)
-        with process.Acting(broker_account(config)):
+        acls, account = readable_acls(config), broker_account(config)
+        with process.Acting(account):
             readable_directory(config)
             wrong, unkept = must_stop(config), unusable(config)
     except ConfigError as error:
@@ -39,7 +39,7 @@ def check(config_file: str, overrides: tuple[str, ...] = ()) -> int:
     from mosq.tools.extras import missing_packages
 
     refused = [f"{why} ({plugin.origin})" for plugin in all_plugins(config)
-               if (why := unloadable(plugin) or unloadable_native(plugin)) is not None]
+               if (why := unloadable(plugin) or unloadable_native(plugin, account)) is not None]
     patterns = [line for rules in acls.values() for line in acl_warnings(rules)]
     store = [] if unkept is None else [unkept_line(config, unkept)]
     for _, notice in config.notices:

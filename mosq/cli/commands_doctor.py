@@ -20,7 +20,7 @@ Examples:
 Exit status:
   0  nothing needs attention
   1  something needs attention; see the list
-  3  the file cannot be read, or the broker would refuse it
+  3  the file cannot be read, or the broker will not start with it
 """
 
 
@@ -39,12 +39,13 @@ def doctor(context: click.Context, /, file: str, as_json: bool) -> int:
         _refused(file, error, as_json)
         context.exit(EXIT_CONFIG)
     attention = sum(finding.level == "attention" for finding in found)
+    stops = any(finding.stops for finding in found)
     if as_json:
-        _print_json({"file": file, "attention": attention, "findings": [
+        _print_json({"file": file, "attention": attention, "starts": not stops, "findings": [
             {"level": one.level, "text": one.text, "where": one.origin, "advice": one.advice} for one in found]})
     else:
         _print(file, found)
-    return EXIT_ATTENTION if attention else EXIT_OK
+    return EXIT_CONFIG if stops else EXIT_ATTENTION if attention else EXIT_OK
 
 
 def _refused(file: str, error: Exception, as_json: bool) -> None:
@@ -79,5 +80,8 @@ def _print(file: str, found: "list[Finding]") -> None:
                 click.echo(f"      {one.advice}")
         click.echo()
     attention = sum(one.level == "attention" for one in found)
-    click.echo("Nothing needs attention: start mosq with this file." if not attention else
-               f"{attention} {'thing needs' if attention == 1 else 'things need'} attention.")
+    if not attention:
+        click.echo("Nothing needs attention: start mosq with this file.")
+        return
+    stops = " The broker will not start with this file." if any(one.stops for one in found) else ""
+    click.echo(f"{attention} {'thing needs' if attention == 1 else 'things need'} attention.{stops}")

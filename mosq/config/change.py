@@ -122,6 +122,13 @@ def _of_listener(scope: str, old: Config, before: Listener, new: Config, after: 
 
 
 def _plugins(scope: str, old: list[Plugin], new: list[Plugin]) -> list[Change]:
+    before = {(plugin.path, plugin.name): plugin for plugin in old}
+    threads = [(before.get((plugin.path, plugin.name), plugin), plugin) for plugin in new]
+    return [Change("plugin_thread", f"plugin {was.path}", was.thread, now.thread, BY_KEYWORD["plugin_thread"].reload)
+            for was, now in threads if was.thread != now.thread] + _lines(scope, old, new)
+
+
+def _lines(scope: str, old: list[Plugin], new: list[Plugin]) -> list[Change]:
     if [plugin.key() for plugin in old] == [plugin.key() for plugin in new]:
         return []
     paths = [", ".join(plugin.path for plugin in plugins) or None for plugins in (old, new)]

@@ -6,6 +6,7 @@ from mosq.config.change import NO_ATTRIBUTE, SECRET, bridge_lines, written
 from mosq.config.errors import Origin
 from mosq.config.model import Config, Listener
 from mosq.config.options import BRIDGE, GLOBAL, OF_LISTENERS, OPTIONS, SECURITY, Option, find_option
+from mosq.config.plugin import NATIVE, Plugin
 
 WHOLE = "the broker"
 DEFAULT = "default"
@@ -44,7 +45,18 @@ def _of_broker(config: Config) -> list[Explanation]:
             found.append(Explanation(option.name, WHOLE, str(config.local_only).lower(), _implied(config), True))
         else:
             found.append(_one(option, WHOLE, value, origin))
-    return found + [Explanation("plugin", WHOLE, plugin.path, str(plugin.origin)) for plugin in config.plugins]
+    return found + _plugins(WHOLE, config.plugins)
+
+
+def _plugins(scope: str, plugins: list[Plugin]) -> list[Explanation]:
+    found = []
+    for plugin in plugins:
+        found.append(Explanation("plugin", scope, plugin.path, str(plugin.origin)))
+        if plugin.kind == NATIVE:
+            origin = plugin.thread_origin
+            found.append(Explanation("plugin_thread", f"plugin {plugin.path}", plugin.thread, str(origin or DEFAULT),
+                                     origin is None))
+    return found
 
 
 def _implied(config: Config) -> str:
@@ -70,7 +82,7 @@ def _of_listener(config: Config, listener: Listener) -> list[Explanation]:
                 found.append(Explanation(option.name, scope, str(config.local_only).lower(), _implied(config), True))
             else:
                 found.append(_one(option, scope, value, origin))
-    return found + [Explanation("plugin", scope, plugin.path, str(plugin.origin)) for plugin in listener.plugins]
+    return found + _plugins(scope, listener.plugins)
 
 
 def _of_listener_option(config: Config, listener: Listener, option: Option, scope: str) -> Explanation:

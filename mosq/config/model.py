@@ -106,6 +106,7 @@ class Config:
     origins: dict[str, Origin]          # the last line that set each global option
     warnings: list[str]                 # one line each, for the log
     notices: list[tuple[int, str]]      # (type of line, text) of lines without "Warning:", in Mosquitto's words
+    kept_by_plugin: bool                # a loaded native plugin keeps the broker's state
     without_store: str                  # why the broker runs without its store; "": it has one, or none is configured
     file: str | None                    # path of the file; None: defaults
     sources: list[tuple[str, Origin | None]]    # files and folders that were read, and the line that names each
@@ -202,6 +203,7 @@ class Config:
         self.origins, self.warnings, self.notices = {}, [], []
         self.sources = []
         self.without_store = ""
+        self.kept_by_plugin = False
         self.local_only, self.file, self.tls_keylog = False, None, None
 
     def security_of(self, listener: Listener, name: str) -> Value | None:

@@ -207,7 +207,7 @@ class Reader:
             self.plugin.deny_special_chars = bool(value)
         elif option.name == "plugin_thread":
             assert self.plugin is not None
-            self.plugin.on_loop = value == "loop"
+            self.plugin.on_loop, self.plugin.thread_origin = value == "loop", origin
         elif option.name in ("port", "bind_address"):
             self._take_default_listener(option, value, origin)
         elif option.scope in OF_LISTENERS:
@@ -225,7 +225,8 @@ class Reader:
             if option.prefix:
                 raise ValueError(f"The '{keyword}' option requires plugin/global_plugin/plugin_load to be defined "
                                  "first. Expected such a line above it.")
-            raise ValueError(f"An {keyword} option exists in the config file without a plugin. Expected a line "
+            article = "An" if keyword[0] in "aeiou" else "A"
+            raise ValueError(f"{article} {keyword} option exists in the config file without a plugin. Expected a line "
                              "`plugin` above it.")
         if option.name == "listener":
             return

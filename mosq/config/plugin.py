@@ -1,5 +1,7 @@
 """A plugin line with its options. Knows the built-in plugins by name; loads none."""
 
+import os
+
 from mosq.config.errors import ConfigError, Origin
 
 TYPE_CHECKING = False
@@ -16,8 +18,8 @@ PYTHON_PREFIX = "python:"
 class Plugin:
     """One `plugin`, `global_plugin` or `plugin_load` line. `options` may contain secrets, so they are never logged."""
 
-    __slots__ = ("path", "name", "options", "scope", "origin", "deny_special_chars", "on_loop", "shown",
-                 "control_topics")
+    __slots__ = ("path", "name", "options", "scope", "origin", "deny_special_chars", "on_loop", "thread_origin",
+                 "shown", "control_topics", "kind")
 
     def __init__(self, path: str, name: str | None, scope: str, origin: Origin) -> None:
         self.path = path
@@ -27,19 +29,20 @@ class Plugin:
         self.origin = origin
         self.deny_special_chars = True
         self.on_loop = False            # a native plugin is called on the data plane's loop
+        self.thread_origin: Origin | None = None        # of its plugin_thread line
         self.shown: str | None = None   # name that a loaded native plugin has given itself, and its control topics
         self.control_topics: list[str] = []
+        self.kind = kind_of(path)       # PYTHON, one of BUILT_IN, or NATIVE: a library for Mosquitto
 
     @property
-    def kind(self) -> str:
-        """The kind of plugin: PYTHON, one of BUILT_IN, or NATIVE: a library for Mosquitto."""
-        if self.path.startswith(PYTHON_PREFIX):
-            return PYTHON
-        stem = self.path.replace("\\", "/").rpartition("/")[2]
-        for suffix in (".so", ".dll", ".dylib"):
-            stem = stem.removesuffix(suffix)
-        stem = stem.removeprefix("mosquitto_").replace("_", "-")
-        return stem if stem in BUILT_IN else NATIVE
+    def is_sqlite(self) -> bool:
+        """True for persist-sqlite, built in or as Mosquitto's library."""
+        return _stem(self.path) == PERSIST_SQLITE
+
+    @property
+    def thread(self) -> str:
+        """The value of `plugin_thread`."""
+        return "loop" if self.on_loop else "own"
 
     def option(self, key: str) -> str | None:
         """Return the last value of an option, as Mosquitto's plugins do."""
@@ -60,8 +63,28 @@ class Plugin:
         return path, self.option("password_init_file")
 
     def key(self) -> tuple[object, ...]:
-        """Return all settings of the plugin, to find out at a reload whether they changed."""
-        return self.path, self.name, tuple(self.options), self.scope, self.deny_special_chars, self.on_loop
+        """Return all settings of the plugin, to find out at a reload whether they changed; not its thread, for which
+        the broker must restart."""
+        return self.path, self.name, tuple(self.options), self.scope, self.deny_special_chars
+
+
+def kind_of(path: str) -> str:
+    """Return the kind of plugin. persist-sqlite is built in only where Mosquitto's library of it is missing: the
+    built-in one reads its database, and the library keeps it current."""
+    if path.startswith(PYTHON_PREFIX):
+        return PYTHON
+    stem = _stem(path)
+    if stem == PERSIST_SQLITE and os.path.isfile(path):
+        return NATIVE
+    return stem if stem in BUILT_IN else NATIVE
+
+
+def _stem(path: str) -> str:
+    """Return the name of a plugin without Mosquitto's beginning and the endings of libraries."""
+    stem = path.replace("\\", "/").rpartition("/")[2]
+    for suffix in (".so", ".dll", ".dylib"):
+        stem = stem.removesuffix(suffix)
+    return stem.removeprefix("mosquitto_").replace("_", "-")
 
 
 def all_plugins(config: "Config") -> list[Plugin]:
@@ -89,15 +112,15 @@ def refuse(plugins: list[Plugin]) -> None:
 
 
 def has_store(config: "Config") -> bool:
-    """Return whether this configuration has a store. The plugin that asks for one counts as much as the option, if it
-    knows a place."""
-    return ((config.persistence or sqlite_keeps(config)) and config.durability != "none"
+    """Return whether this configuration has a store. A plugin that keeps the broker's state counts as much as the
+    option; persist-sqlite, if it knows a place."""
+    return ((config.persistence or sqlite_keeps(config) or config.kept_by_plugin) and config.durability != "none"
             and not config.without_store)
 
 
 def sqlite_keeps(config: "Config") -> bool:
     """Return whether persist-sqlite asks for a store and knows a place."""
-    return any(plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin) for plugin in all_plugins(config))
+    return any(plugin.is_sqlite and sqlite_place(config, plugin) for plugin in all_plugins(config))
 
 
 def sqlite_place(config: "Config", plugin: Plugin) -> str | None:
@@ -111,4 +134,9 @@ def sqlite_file(config: "Config") -> str | None:
     if config.persistence_location:
         return None
     return next((plugin.option("db_file") for plugin in all_plugins(config)
-                 if plugin.kind == PERSIST_SQLITE and plugin.option("db_file")), None)
+                 if plugin.is_sqlite and plugin.option("db_file")), None)
+
+
+def sqlite_imports(config: "Config") -> bool:
+    """Return whether the built-in persist-sqlite is used, which only reads its database."""
+    return any(plugin.kind == PERSIST_SQLITE for plugin in all_plugins(config))

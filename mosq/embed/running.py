@@ -60,6 +60,8 @@ class Running:
 
                 open_store(self.engine, config, self._report)
             self.engine.open()
+            if self._access is not None:
+                self._access.open(self._answer)
         except BaseException:
             self._close_access()
             raise
@@ -102,7 +104,7 @@ class Running:
             return engine_securities(config)
         from mosq.server.access import Access
 
-        self._access = Access(config, self._report, self._answer)
+        self._access = Access(config, self._report, None)       # there is no engine yet
         return self._access.securities()
 
     def _new_engine(self, config: "Config", securities: "list[Security]") -> "Engine":

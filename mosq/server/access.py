@@ -28,6 +28,7 @@ from mosq.config.security import SecuritySource, securities_of
 from mosq.log_types import NOTICE, WARNING
 from mosq.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED, SERVER_BUSY, SUCCESS
 from mosq.records import (
+    ASK_NATIVES,
     NO_OPINION,
     NOT_CHECKED,
     AccessAnswer,
@@ -38,12 +39,13 @@ from mosq.records import (
     LoginWait,
     PublishCommand,
     RolesRequest,
-    refused,
+    unasked,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Event
     from typing import Any
 
     from mosq.auth.dynsec.directory import Directory
@@ -64,6 +66,7 @@ BATCH = 32
 BATCH_S = 0.005
 CLOSE_WITHIN_S = 2.0
 LOG_PAUSES_EVERY_S = 10.0
+SLOW_S, REPEAT_S = 5.0, 60.0    # of a plugin's initialization that is reported; before the next report
 
 
 class Realm:
@@ -104,11 +107,13 @@ class Shared:
 class Access:
     """All securities of one configuration."""
 
-    def __init__(self, config: "Config", log: "Callable[[int, str], None]", answer: "Callable[[list[Answer]], None]",
-                 earlier: "Access | None" = None, acting: "Callable[[], Any] | None" = None) -> None:
-        """`log` is called only by the thread that calls `take` and `tick`. `acting()` returns a context in which files
-        are created with the rights of the broker's user. Raises ConfigError."""
-        self._log, self._answer = log, answer
+    def __init__(self, config: "Config", log: "Callable[[int, str], None]",
+                 answer: "Callable[[list[Answer]], None] | None", earlier: "Access | None" = None,
+                 acting: "Callable[[], Any] | None" = None, wait: "Callable[[Event, str], None] | None" = None) -> None:
+        """Any thread may call `log` and `answer`; None: answers wait for `open`. `acting()` returns a context in which
+        files are created with the rights of the broker's user. `wait(done, name)` waits until the plugin of this name
+        is initialized. Raises ConfigError."""
+        self._log, self._answer, self._wait = log, answer, wait
         self._outbox: deque[Answer] = earlier._outbox if earlier else deque()
         self._shared: Shared
         self._verdicts: Verdicts
@@ -129,6 +134,7 @@ class Access:
         self._earlier_directory = earlier.directory if earlier else None
         self.realms = self._make_realms(config, earlier)
         self._share(config, earlier)
+        self._watch_pauses()
         self._write_log()           # the lines about its files and plugins come before the broker's "running"
 
     # ------------------------------------------------------------ construction
@@ -281,10 +287,25 @@ class Access:
         """Return the native plugins that keep the broker's state."""
         return [] if self._plugins is None else self._plugins.persisting()
 
-    def reload(self, config: "Config") -> "Access":
+    def reload(self, config: "Config", wait: "Callable[[Event, str], None] | None" = None) -> "Access":
         """Return a new Access that shares threads and verdicts with this one. The caller closes the one that is not in
         force. Raises ConfigError."""
-        return Access(config, self._log, self._answer, self)
+        return Access(config, self._log, self._answer, self, wait=wait)
+
+    def open(self, answer: "Callable[[list[Answer]], None]") -> None:
+        """Send the answers, also those that waited: messages that plugins have published in their initialization."""
+        self._answer = answer
+        self._flush()
+
+    def wait(self, done: "Event", name: str) -> None:
+        """Wait until the plugin of this name is initialized."""
+        if self._wait is not None:
+            self._wait(done, name)
+            return
+        slow_s = SLOW_S
+        while not done.wait(slow_s):
+            self.log(WARNING, f"Warning: Plugin {name} has not returned from its initialization; the broker waits.")
+            slow_s = REPEAT_S
 
     def revoked(self, earlier: "Access") -> set[str]:
         """Return the users of earlier password files that now have another password or are in no password file."""
@@ -323,7 +344,12 @@ class Access:
         for request in requests:
             if request.security >= len(self.realms):  # sent before a reload, for a security that no longer exists
                 if not isinstance(request, ClientNotice):
-                    self._outbox.append(refusal(request))
+                    self._outbox.append(unasked(request))
+                elif self._plugins is not None and request.event == "disconnected":
+                    self._plugins.forget(request)
+            elif isinstance(request, LoginRequest) and request.pause:
+                code = CONNECTION_RATE_EXCEEDED if self.refuses(request) else ASK_NATIVES
+                self._outbox.append(LoginAnswer(request.handle, code))
             elif isinstance(request, LoginRequest) and request.method is None:
                 self.decide(request, self.realms[request.security].deciders, 0, deadline)
             elif isinstance(request, RolesRequest):       # from the HTTP API
@@ -331,7 +357,7 @@ class Access:
             elif self._plugins is not None:
                 self._plugins.take(self, request, self.realms[request.security], deadline)
             elif not isinstance(request, ClientNotice):       # the data plane should not have sent it
-                self._outbox.append(refusal(request))
+                self._outbox.append(unasked(request))
         if self._outbox:
             self._flush()
         if self._lines:
@@ -343,6 +369,7 @@ class Access:
         if self._plugins is not None:
             self._plugins.begin(self)
             self._plugins.tick(monotonic(), self._timeout_s)
+        self._watch_pauses()
         self._flush()
         self._write_log()
 
@@ -465,11 +492,20 @@ class Access:
         """Return whether a login is refused because of earlier failures of its user or address, and count it."""
         return request.username is not None and self._refuses(request.address, request.username)
 
+    def _watch_pauses(self) -> None:
+        """Let native plugins that the loop calls report the outcome of logins, and ask about pauses while there are
+        failures."""
+        if any(realm.loop for realm in self.realms):
+            from mosq.auth.native.sink import watch_pauses
+
+            watch_pauses(self._backs_off, self._backs_off and self._backoff.remembers())
+
     # ---- called for native plugins, in any thread
 
     def log(self, type_bit: int, text: str) -> None:
-        """Log a line."""
+        """Log a line at once."""
         self._report(type_bit, text)
+        self._write_log()
 
     def publish(self, topic: str, payload: bytes, qos: int, retain: bool,       # parameters: a message
                 properties: bytes | None, client_id: str | None) -> None:
@@ -489,12 +525,14 @@ class Access:
         self._send(KickCommand([username]))
         self._flush()
 
-    def complete(self, connection: int, login: int, result: int) -> None:
+    def complete(self, connection: int, login: int, result: int, address: str, user: str | None) -> None:
         """Answer a login that a native plugin has delayed. `login`: its handle, if the loop has asked."""
         from mosq.auth.native.plugin import refusal_code
 
         code = SUCCESS if result == 0 else refusal_code(result)
         if login:
+            if user is not None:
+                self.note(address, user, code == SUCCESS)
             self._send(LoginAnswer(login, code))
             self._flush()
         elif self._plugins is not None:
@@ -516,6 +554,7 @@ class Access:
             self._backoff.succeeded(address, user)
             return
         pause_s = self._backoff.failed(address, user)
+        self._watch_pauses()
         now = monotonic()
         if pause_s and now - self._logged_pause_at >= LOG_PAUSES_EVERY_S:
             self._logged_pause_at = now
@@ -535,6 +574,8 @@ class Access:
             self._flush()
 
     def _flush(self) -> None:
+        if self._answer is None:
+            return
         batch: list[Answer] = []
         try:
             while True:
@@ -553,6 +594,7 @@ class Access:
                     self._give(one)
 
     def _give(self, answer: "Answer") -> None:
+        assert self._answer is not None
         try:
             self._answer([answer])
         except Exception:                       # logged already
@@ -585,8 +627,3 @@ def native_parts(realm: Realm) -> dict[str, "Any"]:
             "filters": any(runner.decides_filters for runner in realm.plugins),
             "native_loop": loop_of(realm.loop, realm.undecided(), not realm.deciders) if realm.loop else None,
             "psk_native": psk_of(knowing) if knowing else None}
-
-
-def refusal(request: "Request") -> "Answer":
-    """Return the answer to a request that could not be worked on."""
-    return refused(request, SERVER_BUSY)

@@ -36,6 +36,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
+    from threading import Event
     from typing import Any
 
     from mosq.auth.runner import Runner
@@ -67,6 +68,7 @@ UPGRADE_EVENTS = 1               # select.POLLIN
 STOP_AGAIN_S = 0.05
 STOP_WITHIN_S = 0.8             # part of the one second that a stop may take
 SIGNALS_BYTES = 1024          # of one read from a signalfd
+INITIALIZED_WITHIN_S, INITIALIZED_LOOK_MS = 0.5, 20     # of a plugin at a reload: before clients are served; a look
 TICK_S = 1.0                    # period of time-outs, for example of plugins
 
 # in Mosquitto's wording and order
@@ -136,6 +138,7 @@ class Control:
         self.user: process.Account | None = None
         self._topics: ControlTopics | None = None
         self._hot: Hot | None = None
+        self.store: str | None = None   # folder of the store that the broker has begun with
         self.feeder: Feeder | None = None       # of persistence plugins; None if there was never one
         self.unkept: Unkept | None = None       # the broker runs without the store that it should have
         self.printer: Stream | None = None
@@ -146,6 +149,7 @@ class Control:
         self.upgrade: Upgrade | None = None     # another process is about to take over
         self.left = 0                   # id of the process that has taken over; 0: none
         self.starting = True            # until the bridges have started
+        self._tick_s = 0.0              # time of the next tick
 
     # ---- start
 
@@ -178,6 +182,8 @@ class Control:
                 self.access, self.securities = self.access_of(self.config)
             self.report_patterns(self.securities)
             self.engine = self._open(make_engine)
+            if self.access is not None:
+                self.access.open(self.answer)
         except ConfigError as error:
             raise CannotStartError(str(error), getattr(error, "exit_status", EXIT_CONFIG)) from None
         except ValueError as error:
@@ -237,9 +243,10 @@ class Control:
         feeder = self._feeder()         # its modules are loaded while the process may read them
         if not has_store(self.config):
             return
-        from mosq.server.storage import may_take_over, open_store
+        from mosq.server.storage import may_take_over, open_store, store_directory
         from mosq.server.unkept import Unkept, must_stop, unusable
 
+        self.store = store_directory(self.config)
         self.log.release()              # to read a large store takes long
         if may_take_over(self.config) or feeder is not None:
             process.load_now(process.LOADED_FOR_TAKE_OVER)
@@ -250,7 +257,8 @@ class Control:
             self.config.without_store = unusable(self.config) or ""
             if not self.config.without_store:
                 if feeder is not None:
-                    feeder.restore(self._persisting())
+                    with self.signals.reading:
+                        feeder.restore(self._persisting())
                 open_store(engine, self.config, self.log.report, feeder)
         if self.config.without_store:
             self.unkept = Unkept(self.config, self.log.report, time.monotonic())
@@ -280,9 +288,18 @@ class Control:
         feeder = self._feeder()
         if feeder is not None:
             from mosq.server.saving import ports_of
-            from mosq.server.storage import store_directory
 
-            feeder.feed(self._persisting(), store_directory(self.config), ports_of(self.config))
+            store = None if self.config.without_store else self.store
+            feeder.feed(self._persisting(), store, ports_of(self.config))
+
+    def _end_feeding(self) -> None:
+        """Settle what is left of the store when the data plane and the plugins have ended."""
+        from mosq.server.handover import database_kept
+
+        config = self.config
+        if self.feeder is not None and self.store is not None:
+            own = config.persistence or bool(config.stream) or bool(config.stream_events)
+            self.feeder.end(self.store, own, database_kept(config))
 
     def report_patterns(self, securities: "list[Security]") -> None:
         """Report patterns in ACL files that are the same for all clients."""
@@ -299,14 +316,20 @@ class Control:
             return None, engine_securities(config)
         self.log.release()              # plugins are foreign code
         if self.access is not None:
-            access = self.access.reload(config)
+            access = self.access.reload(config, self._serve_until)
         else:
             from mosq.server.access import Access
 
             is_root = os.geteuid() == 0        # false at a reload, when rights are already given up
-            access = Access(config, self.log.report, self.answer,
-                            acting=(lambda: process.Acting(self.user)) if is_root else None)
-        return access, access.securities()
+            access = Access(config, self.log.report, None if self.starting else self.answer,
+                            acting=(lambda: process.Acting(self.user)) if is_root else None,
+                            wait=None if self.starting else self._serve_until)
+        config.kept_by_plugin = bool(access.persisting())
+        try:
+            return access, access.securities()
+        except BaseException:           # also a stop: the plugins that both configurations have must end with the other
+            access.close()
+            raise
 
     def bridge_specs(self, config: Config) -> "tuple[list[BridgeSpec], ...]":
         """Return the engine's last argument if bridges are configured, or were before a reload."""
@@ -323,7 +346,6 @@ class Control:
         elif self.config.bridges:
             from mosq.server.bridge.bridges import Bridges
 
-            self.loop.wait_ready()              # until the data plane accepts commands to bridges
             self.bridges = Bridges(self.engine, self.log.report, self.signals.wake)
             if self.starting:
                 self.bridges.hold_clients()
@@ -427,6 +449,7 @@ class Control:
         """Return the settings of the engine for a configuration."""
         settings = engine_settings(config, self.mask(config))
         settings["memory_watch"] = 1            # the process has nothing but the broker
+        settings["keep_publishers"] = int(config.kept_by_plugin)
         settings["log_json"] = int(config.log_format == "json")
         settings["control_topics"] = topics.names() if topics is not None else ()
         return settings
@@ -484,10 +507,11 @@ class Control:
 
     def run(self, in_background: process.Background | None) -> int:
         """Start the loop, serve until the end, and stop; return the exit status."""
-        self.loop = DataPlane(self.engine, self.signals, bool(self.config.bridges))
+        self.loop = DataPlane(self.engine, self.signals)
         if self.config.bridges:
             self.engine.hold_connects(True)     # until Bridges.admit_clients: the first message must find the bridges
         self.loop.start()
+        self.loop.wait_ready()          # a SIGHUP may wait already, and bridges have commands
         # from here on clients are served
         from mosq.server import systemd
         from mosq.server.saving import Saver
@@ -535,18 +559,15 @@ class Control:
         """Serve until a signal asks the broker to stop (True) or the data plane has ended by itself (False)."""
         import select
 
-        from mosq.server import systemd
-        from mosq.server.serving import tick
-
         does = {signals.RELOAD: self._reload, signals.SAVE: self.saver.save, signals.PRINT_TREES: self._print_trees,
                 signals.REOPEN_LOG: self.log.reopen, signals.UPGRADE: self._upgrade_begin}
         self.poll = poll = select.poll()
         poll.register(self.engine.event_fd(), select.POLLIN)
         poll.register(self.signals.read_fd, select.POLLIN)
         poll.register(self.reload_fd, select.POLLIN)
-        tick_s = time.monotonic() + TICK_S
+        self._tick_s = time.monotonic() + TICK_S
         while not self.loop.ended:
-            readable = [fd for fd, _ in poll.poll(self._wait_ms(tick_s))]
+            readable = [fd for fd, _ in poll.poll(self._wait_ms())]
             taken = self.signals.taken()        # read first: a wake-up after this is served in the next turn
             if self.bridges is not None:
                 self.bridges.admit_clients()    # before a reload holds them again
@@ -554,14 +575,9 @@ class Control:
                 self.engine.hold_connects(True)         # before the kernel forgets the signal
                 os.read(self.reload_fd, SIGNALS_BYTES)
                 taken += bytes([signals.RELOAD])
-            self._drain()
-            self._serve_requests()
-            self.saver.serve()
+            self._work()
             if self.upgrade is not None and self._upgrade_over(readable):
                 return True
-            if self.access is not None and time.monotonic() >= tick_s:
-                tick(self.access, self.log.report)
-                tick_s = time.monotonic() + TICK_S
             if self.unkept is not None:
                 at_once = signals.SAVE in taken or signals.RELOAD in taken
                 if self.unkept.look(time.monotonic(), self.engine, at_once):
@@ -574,10 +590,41 @@ class Control:
                     does[number]()
                 if self.status:
                     return True
-            if self.alive:
-                self.alive = False
-                systemd.notify("WATCHDOG=1")
         return False
+
+    def _work(self) -> None:
+        """Do what is due: log lines, requests, files, ticks, the watchdog."""
+        from mosq.server.serving import tick
+
+        self._drain()
+        self._serve_requests()
+        self.saver.serve()
+        if self.access is not None and time.monotonic() >= self._tick_s:
+            tick(self.access, self.log.report)
+            self._tick_s = time.monotonic() + TICK_S
+        if self.alive:
+            from mosq.server import systemd
+
+            self.alive = False
+            systemd.notify("WATCHDOG=1")
+
+    def _serve_until(self, done: "Event", name: str) -> None:
+        """Wait at a reload until a plugin is initialized. If that lasts, serve under the configuration in force.
+        SIGTERM and SIGINT raise Stopped."""
+        import select
+
+        if done.wait(INITIALIZED_WITHIN_S):
+            return
+        self.log.report(WARNING, f"Warning: The initialization of plugin {name} lasts. Clients are served under the "
+                                 "old configuration until it ends.")
+        self.engine.hold_connects(False)
+        poll = select.poll()
+        poll.register(self.engine.event_fd(), select.POLLIN)
+        while not done.is_set():
+            if self.loop.ended:
+                raise RuntimeError("the data plane has ended")
+            poll.poll(INITIALIZED_LOOK_MS)
+            self.signals.reading.pause(self._work)
 
     def _loop_answered(self) -> None:
         self.alive = True
@@ -586,9 +633,9 @@ class Control:
     def _drain(self) -> None:
         self.log.write(self.engine.drain())
 
-    def _wait_ms(self, tick_s: float) -> float | None:
+    def _wait_ms(self) -> float | None:
         """Return the milliseconds until work is due that comes without a wake-up; None if there is none."""
-        waits = [] if self.access is None else [max(0.0, tick_s - time.monotonic())]
+        waits = [] if self.access is None else [max(0.0, self._tick_s - time.monotonic())]
         due_s = None if self.bridges is None else self.bridges.due_in_s()
         if due_s is not None:
             waits.append(due_s)
@@ -753,6 +800,7 @@ class Control:
             log.report(ERROR, "Error: The data plane did not stop in time.")
         else:
             self.saver.finish()
+            self._end_feeding()
         return self.status
 
 

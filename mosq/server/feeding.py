@@ -1,27 +1,29 @@
 """Feeds persistence plugins: lets them restore what they have kept, and reports to them what has changed in the store.
 
-    start: the plugins restore -> the store is empty: the first content becomes the store
-    then:  a thread for each plugin: records since the last look -> differences.py -> the plugin's thread
+    start: the plugins restore -> deciding.py: the store counts, or the plugin's content becomes the store
+    then:  a thread for each plugin: records since the last look -> differences.py -> its mark -> the plugin's thread
+    end:   the rest is sent; without `persistence true` the store is removed, because the plugin has everything
 
-The store is the truth: the events come after the records are written, in the order of differences.py. A change that
-the plugin has not got, because the broker was killed, is found at the next start, when its content is compared with the
-store's. The data plane knows nothing of this: the threads read the files of the store.
+While the broker runs the store is the truth: the events come after the records are written, in the order of
+differences.py. A change that the plugin has not got, because the broker was killed, is found at the next start, when
+its content is compared with the store's. The data plane knows nothing of this: the threads read the files of the store.
 Cost: a second of work for about 100,000 events, without the plugin's own; a look reads one segment (16 MiB) from the
-page cache.
+page cache, and each 256 events wait once for the disk.
 """
 
-import os
 import threading
 import time
+from array import array
 
-from mosq.log_types import INFORMATION, NOTICE, WARNING
+from mosq.log_types import INFORMATION, WARNING
 from mosq.server.handover import has_segments
-from mosq.tools.db import kinds
+from mosq.tools.db import deciding, kinds
+from mosq.tools.db.copy_mark import CLEAN, FAILED, LOSSY, MATCHED, WORTHLESS, CopyMark, remove_store
 from mosq.tools.db.differences import Differences
 from mosq.tools.db.followed import Changed, Followed
 from mosq.tools.db.kept import Kept
 from mosq.tools.db.read import decoded
-from mosq.tools.db.store import StoreError, StoreSource, write_store
+from mosq.tools.db.store import StoreError, StoreSource
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.5                    # period of the looks at the store, when it has changed
 BATCH = 256                     # events in one call of the plugin's thread: logins wait for no more
 FULL_S = 0.05                   # pause if too many calls wait for the plugin's thread
+DISK_S = 1.0                    # pause if the mark cannot be written
 TRIES = 10                      # of reading a store from the beginning while the broker drops segments
 FINISH_WITHIN_S = 5.0           # at the end of the broker
 BODIES = frozenset((kinds.MSG, kinds.INBOX, kinds.WILL, kinds.CLIENT_WILL))
@@ -48,15 +51,18 @@ class StoppedError(Exception):
 class Feed(threading.Thread):
     """The feeding of one plugin."""
 
-    def __init__(self, runner: "Runner", kept: Kept, store: str, ports: "Mapping[int, int]",
-                 commits: "Callable[[], int]") -> None:
+    def __init__(self, runner: "Runner", kept: Kept, mark: CopyMark, store: str, ports: "Mapping[int, int]",
+                 commits: "Callable[[], int]") -> None:  # parameters: the plugin, its content, the store, its changes
         """`commits` returns the number of batches that the store has written."""
         super().__init__(name=f"mosq-feed-{runner.name}"[:40], daemon=True)
         self.runner, self._kept, self._store, self._ports, self._commits = runner, kept, store, ports, commits
         self._source: StoreSource
         self._stopping, self._given_up = threading.Event(), False
+        self.mark = mark
         self._events: list[tuple[int, dict[str, Any]]] = []
+        self._contents = array("Q")     # fingerprint of what the plugin has after each of them
         self._at_lsn = 0
+        self.failed = False             # an event failed
         self._differences: Differences | None = None
         self.complete = False           # the plugin has everything
 
@@ -104,11 +110,16 @@ class Feed(threading.Thread):
 
     def _scan(self, each: "Each", after: "Callable[[], None]", from_lsn: int) -> "dict[str, Any]":
         def records(several: "list[tuple[int, int, int, bytes]]") -> None:
+            kind = 0
             for record in decoded(several):
                 each(*record)
-            after()
+                kind = record[1]
+            if kind != kinds.MSG:       # the next record may name its publisher
+                after()
 
-        return self._source.scan(records, from_lsn)
+        loss = self._source.scan(records, from_lsn)
+        after()
+        return loss
 
     def _begin(self) -> bool:
         """Read the store from the beginning; report what the plugin lacks. False: a segment was dropped unread."""
@@ -134,11 +145,19 @@ class Feed(threading.Thread):
             self._differences.rejoin(state)
         needs = self._differences.needs
 
+        held: list[tuple[int, int, dict[Any, Any]]] = []       # a message whose publisher may come next
+
         def bodies(lsn: int, kind: int, f: "dict[Any, Any]", _size: int) -> None:
+            if held:
+                if kind == kinds.PUBLISHER:
+                    held[0][2]["publisher"] = f
+                needs(*held.pop())
             if kind in BODIES and lsn < end_lsn:
-                needs(lsn, kind, f)
+                held.append((lsn, kind, f))
 
         again = self._scan(bodies, lambda: None, 0)
+        if held:
+            needs(*held.pop())
         if again["moved"] or again["tail_lsn"] > loss["tail_lsn"]:      # cleaning has moved records: the order would
             return False                                                # be that of their copies
         self._differences.changes(state.changed)
@@ -166,16 +185,19 @@ class Feed(threading.Thread):
 
     # -- sending
 
-    def _give(self, event: int, fields: "dict[str, Any]") -> None:
+    def _give(self, event: int, fields: "dict[str, Any]", content: int) -> None:
         self._events.append((event, fields))
+        self._contents.append(content)
         if len(self._events) >= BATCH:
             self._send()
 
     def _send(self) -> None:
         """Report the collected events in the plugin's thread; wait for it."""
         events, self._events = self._events, []
+        contents, self._contents = self._contents, array("Q")
         if not events:
             return
+        self._note(contents)
         done, failed = threading.Event(), dict[int, int]()
 
         def work() -> None:
@@ -192,7 +214,30 @@ class Feed(threading.Thread):
             if self._given_up:
                 raise StoppedError
         for event, result in failed.items():
+            self.failed = True
             self.runner.failed(f"event {event} of persistence", f"it returned {result}")
+
+    def _note(self, contents: "array[int]") -> None:
+        """Write the mark before the plugin gets the events. On a full disk the plugin waits."""
+        while True:
+            try:
+                self.mark.note(contents)
+                return
+            except OSError as error:
+                self.runner.failed("persist", f"{self.mark.path} cannot be written: {error}")
+                if self._given_up or self._stopping.wait(DISK_S):
+                    raise StoppedError from None
+
+    # -- the end
+
+    @property
+    def content(self) -> int:
+        """The fingerprint of what the plugin has."""
+        return 0 if self._differences is None else self._differences.fingerprint
+
+    def rows(self) -> tuple[int, ...]:
+        """Return how many sessions, subscriptions, deliveries and retained messages the plugin has."""
+        return (0, 0, 0, 0) if self._differences is None else self._differences.rows()
 
 
 class Feeder:
@@ -201,14 +246,17 @@ class Feeder:
     def __init__(self, report: "Report", commits: "Callable[[], int]") -> None:
         self._report, self._commits = report, commits
         self._kept: dict[Runner, Kept] = {}
+        self._marks: dict[Runner, CopyMark] = {}
         self._feeds: dict[Runner, Feed] = {}
+        self._ended: list[Feed] = []        # those that were fed until the end of the broker
 
     def restore(self, runners: "list[Runner]") -> None:
         """Let the plugins restore that have not been asked. Waits for them, as Mosquitto does."""
         for runner in runners:
             if runner not in self._kept and runner not in self._feeds:
-                kept = self._kept[runner] = Kept(runner.path)
+                kept = self._kept[runner] = Kept(runner.path, lambda line: self._report(WARNING, f"Warning: {line}"))
                 result = runner.plugin.restore(kept.take)       # type: ignore[attr-defined]
+                kept.report_rest()
                 if result:
                     self._report(WARNING, f"Warning: Plugin {runner.name} returned {result} for 'persist-restore'; "
                                           "the parts that it has restored count.")
@@ -216,24 +264,9 @@ class Feeder:
                     self._report(INFORMATION, f"Plugin {runner.name} has {len(kept.clients)} sessions and "
                                               f"{len(kept.retained)} retained messages.")
 
-    def take_over(self, store: str, bridges: "Collection[bytes]") -> None:
-        """Make the content of the first plugin that has one a store. Raises OSError."""
-        from mosq.tools.db.mosquitto_import import Import
-
-        kept = next((one for one in self._kept.values() if one), None)
-        if kept is None:
-            return
-        self._report(NOTICE, f"Taking over what plugin {kept.path} has kept.")
-        imported = Import(kept, time.time(), None, bridges)
-        try:
-            write_store(store, imported.records(), "a persistence plugin", False,
-                        os.path.dirname(os.path.abspath(store)))
-        except StoreError as error:
-            raise OSError(str(error)) from None
-        for line in imported.counts.refused[:20]:
-            self._report(WARNING, f"Warning: {line}")
-        for line in imported.counts.text(f"taken over from {kept.path}").splitlines():
-            self._report(NOTICE, line)
+    def settle(self, store: str, bridges: "Collection[bytes]") -> None:
+        """Decide whether the store counts, before it is opened. Raises OSError if that cannot be decided."""
+        self._marks.update(deciding.settle(store, self._kept, bridges, self._report))
 
     def feed(self, runners: "list[Runner]", store: str | None, ports: "Mapping[int, int]") -> None:
         """Feed these plugins from now on, and no others. None: there is no store."""
@@ -242,11 +275,23 @@ class Feeder:
         for runner in runners:
             if store is None:
                 self._report(WARNING, f"Warning: Plugin {runner.name} keeps nothing, because this broker has no store. "
-                                      "Expected `persistence true` and a durability other than none.")
-            elif runner not in self._feeds:
-                self.restore([runner])
-                feed = self._feeds[runner] = Feed(runner, self._kept.pop(runner), store, ports, self._commits)
+                                      "It gets one at the next start, if durability is not none.")
+            elif runner not in self._feeds and self._may_feed(runner, store):
+                feed = self._feeds[runner] = Feed(runner, self._kept.pop(runner), self._marks.pop(runner), store, ports,
+                                                  self._commits)
                 feed.start()
+
+    def _may_feed(self, runner: "Runner", store: str) -> bool:
+        """Prepare a plugin. One that a reload has added gets nothing if its content might be newer than the store."""
+        if runner in self._marks:
+            return True
+        self.restore([runner])
+        try:
+            self._marks[runner] = deciding.begin_or_refuse(store, runner.name, self._kept[runner])
+        except OSError as error:
+            self._report(WARNING, f"Warning: {error} Until then the plugin gets nothing.")
+            return False
+        return True
 
     def finish(self) -> None:
         """Send what is missing, after the data plane has ended."""
@@ -256,4 +301,30 @@ class Feeder:
             if not feed.complete:
                 self._report(WARNING, f"Warning: Plugin {runner.name} has not got all changes; it gets them at the "
                                       "next start.")
-        self._feeds = {}
+        self._ended, self._feeds = list(self._feeds.values()), {}
+
+    def end(self, store: str, own: bool, database: str | None) -> None:
+        """Mark what the plugins have, after their end. A store that only they have asked for is removed: they have
+        everything, so no second copy of it can become older than theirs. `own`: the configuration asks for the store
+        too. `database`: that of persist-sqlite, which reports no failed commit."""
+        if not self._ended:
+            return
+        failed = [feed for feed in self._ended if feed.failed]
+        whole = all(feed.complete and feed.runner.plugin.ended for feed in self._ended)     # type: ignore[attr-defined]
+        try:
+            if database is not None and whole and not deciding.has_rows(database, self._ended[0].rows()):
+                self._report(WARNING, f"Warning: {database} has not got everything. It gets it at the next start.")
+                failed = self._ended
+            for feed in failed:
+                feed.mark.add_flags(FAILED)
+            if failed or not whole:
+                return
+            for feed in self._ended:
+                if own:
+                    feed.mark.begin([feed.content], CLEAN | feed.mark.flags & (MATCHED | LOSSY))
+                else:
+                    feed.mark.add_flags(WORTHLESS)
+            if not own:
+                remove_store(store)
+        except OSError as error:
+            self._report(WARNING, f"Warning: {store}: {error.strerror}. It counts at the next start.")

@@ -16,7 +16,7 @@ Imported before the broker listens, so it imports almost nothing.
 
 import os
 
-from mosq.config.plugin import sqlite_file, sqlite_keeps
+from mosq.config.plugin import sqlite_file, sqlite_imports, sqlite_keeps
 from mosq.log_types import ERROR, NOTICE, WARNING
 from mosq.tools.db.mark import EXPORTED, former_line, identity, read_mark, remove_mark
 
@@ -41,7 +41,18 @@ def mosquitto_file(config: "Config") -> str | None:
 
 
 def sqlite_database(config: "Config") -> str | None:
-    """Return the path of the database of Mosquitto's plugin persist-sqlite; None if it would not use one."""
+    """Return the path of the database of Mosquitto's plugin persist-sqlite; None if it would not use one, or if the
+    plugin's library is there: it restores its content itself."""
+    return _database(config) if sqlite_imports(config) else None
+
+
+def database_kept(config: "Config") -> str | None:
+    """Return the path of the database that Mosquitto's library of persist-sqlite keeps current; None if there is
+    none."""
+    return None if sqlite_imports(config) else _database(config)
+
+
+def _database(config: "Config") -> str | None:
     if not sqlite_keeps(config):
         return None
     return os.path.abspath(sqlite_file(config) or os.path.join(config.persistence_location or "", SQLITE_NAME))

@@ -17,26 +17,23 @@ class DataPlane:
     """The thread of the loop. The main thread handles all signals; they must not interrupt the loop. The process does
     not wait for this thread when it ends."""
 
-    def __init__(self, engine: "Engine", taken: "Signals", reports_ready: bool = False) -> None:
-        """With `reports_ready`, `wait_ready` waits until the loop accepts control requests."""
+    def __init__(self, engine: "Engine", taken: "Signals") -> None:
         self.engine, self.signals = engine, taken
         self.ended = False              # set before the wake-up; is_alive() stays true for a moment after it
         self.failure: BaseException | None = None
         self._alive = _thread.allocate_lock()           # held from the start to the end of the thread
-        self._opening = _thread.allocate_lock() if reports_ready else None  # held until the loop is ready or has ended
+        self._opening = _thread.allocate_lock()         # held until the loop is ready or has ended
 
     def start(self) -> None:
         """Start the thread. Raises RuntimeError if the system refuses."""
         self._alive.acquire()
-        if self._opening is not None:
-            self._opening.acquire()
+        self._opening.acquire()
         _thread.start_new_thread(self._run, ())
 
     def wait_ready(self) -> None:
         """Wait until the loop accepts control requests, or has failed."""
-        if self._opening is not None:
-            with self._opening:
-                pass
+        with self._opening:
+            pass
 
     def is_alive(self) -> bool:
         """Return whether the thread runs."""
@@ -54,14 +51,10 @@ class DataPlane:
         def started() -> None:
             nonlocal ready
             ready = True
-            if self._opening is not None:
-                self._opening.release()
+            self._opening.release()
 
         try:
-            if self._opening is None:
-                self.engine.run()
-            else:
-                self.engine.run(started)
+            self.engine.run(started)
         except BaseException as failure:        # the main thread logs it and ends the process
             self.failure = failure
         self.ended = True

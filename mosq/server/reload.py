@@ -98,7 +98,7 @@ def _reload(control: "Control", load: "Callable[[], Config]") -> int:
 
 def _take(control: "Control", config: "Config", access: "Access | None", securities: "list[Security]") -> None:
     log, old, old_access, old_topics = control.log, control.config, control.access, control.topics
-    restart_options = [change.option for change in changes(old, config) if change.reload == RESTART]
+    restart_options = dict.fromkeys(change.option for change in changes(old, config) if change.reload == RESTART)
     files = log.prepare(config)
     http_listeners: list[HttpListener] = []
     try:

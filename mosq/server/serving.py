@@ -6,7 +6,7 @@ the broker listens, so it imports almost nothing.
 """
 
 from mosq.log_types import ERROR
-from mosq.records import BridgeEvent, ClientNotice, CommandRequest
+from mosq.records import BridgeEvent, ClientNotice, CommandRequest, unasked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def hand_out(requests: "Requests", engine: "Engine", report: "Report", bridges: 
         if access is not None and rest:
             access.take(rest)
         elif rest:              # sent before a reload, after which no security needs access
-            from mosq.server.access import refusal
-
-            engine.answer([refusal(request) for request in rest if not isinstance(request, ClientNotice)])
+            engine.answer([unasked(request) for request in rest if not isinstance(request, ClientNotice)])
     except Exception as error:      # auth_timeout refuses these clients; the broker continues
         report(ERROR, f"Error: {len(rest)} auth requests could not be handled: {type(error).__name__}.")
 

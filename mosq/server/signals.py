@@ -14,6 +14,7 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable
 else:
     import _signal as signal
 
@@ -60,6 +61,12 @@ class Reading:
 
     def __exit__(self, *exception: object) -> None:
         self.active = False
+
+    def pause(self, work: "Callable[[], None]") -> None:
+        """Do work that Stopped must not interrupt, between two parts of a long reading."""
+        self.active = False
+        work()
+        self.__enter__()
 
 
 class Signals:

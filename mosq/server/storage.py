@@ -38,15 +38,15 @@ def may_take_over(config: "Config") -> bool:
 
 def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str], None]",
                feeder: "Feeder | None" = None) -> None:
-    """Load the store's contents into the engine. An empty store gets what a persistence plugin has restored. Raises
+    """Load the store's contents into the engine, or what a persistence plugin has restored (deciding.py). Raises
     OSError with the path, the problem and what to do, and ValueError for a file of Mosquitto that cannot be taken
     over."""
     directory = store_directory(config)
     if directory is None:
         return
     handover.settle(config, directory, report)
-    if feeder is not None and not handover.has_segments(directory):
-        feeder.take_over(directory, handover.bridge_ids(config))
+    if feeder is not None:
+        feeder.settle(directory, handover.bridge_ids(config))
     found = engine.persist(directory, config.durability, config.durability_interval, streams=stream_specs(config))
     report(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
                         f"{found['messages']} queued and {found['retained']} retained messages "

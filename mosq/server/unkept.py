@@ -3,7 +3,8 @@ nothing is kept, and takes the store into use when the folder can be used. What 
 broker can read, is loaded from a copy, which ends with the broker.
 
 `persistence true` alone promises no more than Mosquitto does with such a folder: it runs, and cannot save. A durability
-that the configuration asks for, a stream, and persist-sqlite promise more: without the store the broker does not start.
+that the configuration asks for, a stream, and a plugin that keeps the state promise more: without the store the broker
+does not start.
 """
 
 import os
@@ -55,7 +56,9 @@ def promise(config: "Config") -> str | None:
     for listener in config.listeners:
         if "listener_durability" in listener.origins:
             return "listener_durability"
-    return PERSIST_SQLITE if sqlite_keeps(config) else None
+    if sqlite_keeps(config):
+        return PERSIST_SQLITE
+    return "plugin" if config.kept_by_plugin and not config.persistence else None
 
 
 def must_stop(config: "Config") -> str | None:

@@ -124,6 +124,19 @@ class Shout(Base):
         return message._replace(payload=b"<" + message.payload + b">", topic="changed/" + message.topic)
 
 
+class Passes(Base):
+    """Allow everything and change nothing, a moment later."""
+
+    topics_out = ("#",)
+
+    def authorize(self, request):
+        return ALLOW
+
+    def message_out(self, message):
+        time.sleep(0.001)
+        return message
+
+
 class Twice(Base):
     topics_in = ("in/both",)
 

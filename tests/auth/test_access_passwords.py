@@ -7,7 +7,7 @@ import pytest
 from mosq.server import access
 from mosq.auth.hashes import Hash
 from mosq.config.errors import ConfigError
-from mosq.records import AccessRequest, ClientNotice, LoginWait
+from mosq.records import AccessRequest, AskAgain, ClientNotice, LoginWait
 
 from .conftest import write_users
 from .engine import config_of
@@ -205,10 +205,11 @@ def test_changed_and_removed_users_are_revoked(engine, tmp_path):
     old.close()
 
 
-def test_a_request_for_a_removed_security_is_refused(engine, password_file):
+def test_a_request_for_a_removed_security_is_asked_again(engine, password_file):
     engine.start(config_of(password_file))
-    assert engine.login(security=3) == BUSY
-    assert engine.ask(AccessRequest(5, 9, "c", "ann", "", 1, "t", 0, False)).allowed is False
+    login = engine.connect(security=3)
+    assert engine.ask(login) == AskAgain(login.handle)
+    assert engine.ask(AccessRequest(5, 9, "c", "ann", "", 1, "t", 0, False)) == AskAgain(5)
     engine.access.take([ClientNotice(9, "connected", "c", "ann", "")])
 
 

@@ -116,6 +116,22 @@ def test_close_drops_queued_work_and_runs_the_last(pools):
     assert done == ["last"]
 
 
+def test_close_calls_what_comes_instead_of_queued_work(pools):
+    begun, go, done = threading.Event(), threading.Event(), []
+    pool = pools()
+
+    def block():
+        begun.set()
+        go.wait(TIMEOUT_S)
+
+    pool.put(block, lambda: done.append("instead of a running call"))
+    assert begun.wait(TIMEOUT_S)
+    pool.put(lambda: done.append("work"), lambda: done.append("instead"))
+    pool.close(0)
+    go.set()
+    assert done == ["instead"]
+
+
 def test_a_failed_thread_start_refuses_work_and_is_tried_again(pools, monkeypatch):
     start, left = threading.Thread.start, [1]
 

@@ -440,6 +440,19 @@ def test_message_in_drops_qos2() -> None:
         assert plane.stats()["store_messages"] == 0
 
 
+@pytest.mark.parametrize(("level", "qos"), [(5, 1), (5, 2), (4, 1), (4, 2)])
+def test_a_message_that_no_plugin_decides_about_is_not_accepted(level: int, qos: int) -> None:
+    with Plane({"transform_in": ("#",)}, settings={"auth_timeout": 1}, allow_anonymous=True) as plane:
+        wire = plane.user("c", level=level)
+        wire.send(Publish("t", b"x", qos, 1))
+        plane.ask()
+        if level == 5:
+            wire.expect_packet((Puback if qos == 1 else Pubrec)(1, 0x97))
+        else:
+            wire.expect_closed()        # the client sends it again
+        assert plane.stats()["drops_transform"] == 1
+
+
 def test_message_in_after_the_verdict() -> None:
     with Plane({"transform_in": ("#",), "authorize": True}, allow_anonymous=True) as plane:
         wire = plane.user("c", level=5)

@@ -45,6 +45,7 @@ queue_memory 100000
 log_type error
 """
 TICK_S = 0.01
+STATES_S = 5.0                  # time limit for retained messages after PINGRESP
 STOPPED = 0.05                  # share of the kills that are a SIGTERM
 KILLED_STARTING = 0.15          # share that is followed by a kill during the start
 
@@ -302,6 +303,11 @@ class Run:
             reader._out.append(b"\x82\x0c\x00\x01\x00\x07state/#\x00")
             reader.flush()
             await reader.ping()
+        expected = {f"state/{p.number}" for p in self.publishers if p.state_acked}
+        with contextlib.suppress(TimeoutError):                 # a plugin may still decide about them
+            async with asyncio.timeout(STATES_S):
+                while not expected <= states.keys():
+                    await asyncio.sleep(TICK_S)
         reader.wanted = False
         reader.drop()
         for p in self.publishers:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.chaos.article import Scene, play, random_leaves
-from tests.chaos.run import Plan, chaos
+from tests.chaos.run import DURABLE, Plan, chaos
 from tests.harness.effort import tries
 
 
@@ -16,6 +16,13 @@ def test_killed_many_times() -> None:
     print(report)
     assert ok, report
     assert "0 lost, 0 doubled, 0 no dup, 0 order" in report
+
+
+@pytest.mark.again("kills")
+def test_killed_while_deliveries_wait_for_a_plugin() -> None:
+    config = DURABLE + "plugin python:tests.auth.plugins_of_tests:Passes\n"
+    ok, report = asyncio.run(chaos(Plan(sessions=20, kills=tries(15, 4), rate=300, up_ms=(50, 300), seed=int(time.time()), quiet=True, config=config)))
+    assert ok and "0 lost, 0 doubled, 0 no dup, 0 order" in report, report
 
 
 @pytest.mark.parametrize(("consumers", "qos"), [(3, 2), *(pytest.param(*row, marks=pytest.mark.part("kills")) for row in ((1, 1), (10, 1)))])

@@ -39,7 +39,8 @@ class FakeEngine:
         if self.way in ("stopped", "parent"):
             os.kill(os.getpid() if self.way == "stopped" else os.getppid(), signal.SIGTERM)
 
-    def run(self):
+    def run(self, started):
+        started()
         if self.way == "late":
             self.asked.wait(5)
         self.began = True

@@ -29,12 +29,12 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @contextlib.contextmanager
-def started(*arguments: object):
-    """Start a broker; return when it logs that it runs."""
+def started(*arguments: object, line: str = "0.2.0 running"):
+    """Start a broker; return when it has logged the line."""
     command = [sys.executable, "-m", "mosq", *map(str, arguments)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert any("0.2.0 running" in line for line in process.stderr)
+            assert any(line in logged for logged in process.stderr)
             yield process
         finally:
             process.kill()
@@ -175,3 +175,15 @@ def test_subscription_trees_of_many_clients_are_printed():
         text = until(broker.log, lambda text: text.count("(c") == n)
         assert "            00099 (c00029, 1)\n" in text
 
+
+
+def test_a_reload_that_is_asked_for_during_the_start_is_done(tmp_path):
+    config = tmp_path / "m.conf"
+    config.write_text(f"listener {free_port()} 127.0.0.1\nallow_anonymous true\nuser root\n")
+    for _ in range(5):
+        with started("-c", config, line=" starting") as process:
+            process.send_signal(signal.SIGHUP)
+            assert any(line.endswith("Reloading config.\n") for line in process.stderr)
+            process.terminate()
+            assert not [line for line in process.stderr if "Error" in line]
+            assert process.wait(TIMEOUT_S) == 0

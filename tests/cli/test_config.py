@@ -112,7 +112,7 @@ def test_explain_mistakes(run, write):
 def findings(run, path, level="attention"):
     status, out, _ = run("doctor", "--json", path)
     found = json.loads(out)
-    assert (status == 1) == (found["attention"] > 0)
+    assert status == (0 if not found["attention"] else 1 if found["starts"] else 3)
     return [one["text"] for one in found["findings"] if one["level"] == level]
 
 
@@ -135,7 +135,8 @@ def test_a_healthy_file(run, write):
     (("listener 1883", "listener 1883"), "is configured twice"),
     (("listener 1883",), "No client can connect to"),
     (("listener 8883", "certfile /c", "keyfile /k", "tls_version tlsv1.1"), "tls_version tlsv1.1 is broken"),
-    (("listener 8883", "certfile /c", "keyfile /k", "tls_version tls12"), "tls_version tls12 is unknown"),
+    (("listener 8883", "certfile /c", "keyfile /k", "tls_version tls12"), "tls_version tls12 is unknown: the broker will not start"),
+    (("listener 8883", "tls_version tls12"), "tls_version tls12 is unknown: the listener has no TLS, so it has no effect"),
     (("listener 8883", "certfile /c", "keyfile /k", "ciphers HIGH:RC4-SHA:!MD5"), "name broken ones: RC4-SHA"),
     (("listener 8883", "certfile /c", "keyfile /k", "require_certificate true"), "trusts no authority"),
     (("connection b", "address h", "topic #", "bridge_certfile /c", "bridge_keyfile /k"), "The bridge 'b'"),
@@ -352,7 +353,7 @@ def test_a_python_plugin_that_the_start_refuses_is_found_before(run, write, path
     status, out, err = run("-c", conf, "--test-config")
     assert (status, out) == (3, "") and said in err and f"{conf}:2" in err
     status, out, err = run("doctor", conf)
-    assert status == 1 and said in " ".join((out + err).split())
+    assert status == 3 and said in " ".join((out + err).split())
     assert run("-c", conf)[0] == 3                      # the start
 
 
@@ -385,7 +386,7 @@ def test_a_missing_package_of_a_listener_is_found(write, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert out == "" and "http_metrics needs the package prometheus-client. To install it: " in err
     assert "pip install 'prometheus-client" in err and f"({conf}:4)" in err
-    assert main(["doctor", str(conf)]) == 1
+    assert main(["doctor", str(conf)]) == 3
     out = " ".join(capsys.readouterr().out.split())
     assert "http_metrics needs the package prometheus-client" in out and "pip install 'prometheus-client" in out
 

@@ -44,6 +44,13 @@ def test_security_by_listener(read):
         ("plugin", "listener port 1884", "python:a:B", None, LIVE)]
 
 
+def test_a_changed_thread_of_a_plugin_needs_a_restart(read):
+    old, new = ("plugin /a.so", "plugin_opt_key 1", "plugin /b.so"), ("plugin /a.so", "plugin_thread loop", "plugin_opt_key 2", "plugin /b.so")
+    assert changes_of(read, old, new) == [("plugin_thread", "plugin /a.so", "own", "loop", RESTART),
+                                          ("plugin_opt_*", "global", "(not shown)", "(not shown)", LIVE)]
+    assert changes_of(read, old[2:], ("plugin /b.so", "plugin_thread own")) == []
+
+
 def test_leaving_local_only_mode_changes_allow_anonymous(read):
     found = changes_of(read, ("max_qos 1",), ("listener 1883 127.0.0.1", "max_qos 1", "listener 1883 ::1", "max_qos 1"))
     assert [(option, old, new) for option, _, old, new, _ in found] == [("allow_anonymous", "true", "false")] * 2

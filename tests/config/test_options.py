@@ -240,9 +240,9 @@ def test_plugin_options_need_a_plugin(keyword, refuse):
     assert refuse("plugin python:a:B", f"{keyword[:-2]} x").startswith("Invalid 'plugin_opt_' config option.")
 
 
-def test_deny_special_chars_needs_a_plugin(refuse):
-    assert refuse("auth_plugin_deny_special_chars true").startswith(
-        "An auth_plugin_deny_special_chars option exists in the config file without a plugin.")
+@pytest.mark.parametrize(("line", "article"), [("auth_plugin_deny_special_chars true", "An"), ("plugin_thread loop", "A")])
+def test_options_that_need_a_plugin(line, article, refuse):
+    assert refuse(line).startswith(f"{article} {line.split()[0]} option exists in the config file without a plugin.")
 
 
 def test_prefixes_are_keywords():

@@ -1,6 +1,8 @@
 """Random histories of a store: a plugin that gets the events has what the store has, also after lost events and lost records.
 
-The plugin of the test deletes by the same keys as Mosquitto's persist-sqlite: a delivery by client, stored message and direction; with
+The fingerprint that comes with an event is that of what the plugin restores after it.
+
+The plugin of the test changes and deletes by the same keys as Mosquitto's persist-sqlite: a delivery by client, stored message and direction; with
 a client its subscriptions, its deliveries, and the stored messages that no other client and no retained message uses.
 """
 
@@ -11,7 +13,7 @@ import pytest
 
 from mosq.tools.db import kept as k
 from mosq.tools.db import kinds
-from mosq.tools.db.differences import Differences
+from mosq.tools.db.differences import Differences, fingerprint_of
 from mosq.tools.db.followed import Changed, Followed
 from mosq.tools.db.kept import Kept
 from mosq.tools.db.mosquitto_format import EXPIRY_NEVER, IN, OUT, QUEUED, WAIT_PUBACK, WAIT_PUBCOMP, WAIT_PUBREC, WAIT_PUBREL
@@ -50,11 +52,9 @@ class Plugin:
         elif event == k.RETAIN_DELETE:
             del self.retained[f["topic"]]
         elif event == k.CLIENT_ADD:
-            assert client not in self.clients
             self.clients[client] = f
         elif event == k.CLIENT_UPDATE:
-            assert client in self.clients
-            self.clients[client] = f
+            self.clients[client] = {**self.clients[client], "ends_s": f["ends_s"], "will_due_s": f["will_due_s"]}
         elif event == k.CLIENT_DELETE:
             del self.clients[client]
             self.subs = {key: one for key, one in self.subs.items() if key[0] != client}
@@ -271,7 +271,7 @@ def wanted(broker):
 
     def message(lsn):
         f = bodies[lsn]
-        return f["topic"], f["payload"], -(-f["expires_wall_ms"] // 1000)
+        return f["topic"], f["payload"], f["expires_wall_ms"] // 1000
 
     out = {"clients": {}, "subs": {}, "queues": {}, "retained": {t: message(place[0]) for t, place in state.retained.items()},
            "wills": {id: (bodies[lsn]["topic"], bodies[lsn]["payload"]) for id, lsn in state.client_wills.items()}}
@@ -306,9 +306,10 @@ class Feeding:
         self.broker, self.plugin, self.differences, self.at = broker, plugin, None, 0
         self.left = lose        # events after which all others are lost; 0: none is
 
-    def give(self, event, fields):
+    def give(self, event, fields, fingerprint):
         if self.left >= 0:
             self.plugin.take(event, dict(fields))
+            assert fingerprint == fingerprint_of(self.plugin.restored())
         if self.left > 0:
             self.left -= 1
             if not self.left:
@@ -397,7 +398,7 @@ def test_a_start_without_a_change_reports_nothing():
 
 def test_the_state_of_a_session_without_a_record_waits_for_it():
     state, events = Followed(), []
-    differences = Differences(state, lambda event, fields: events.append(event), {})
+    differences = Differences(state, lambda event, fields, fingerprint: events.append(event), {})
     message = Broker(1).message(entries=[(7, 0, 1, 1, 0)])
     state.apply(0, kinds.MSG, message, 40)
     differences.bodies[0] = message

@@ -5,6 +5,7 @@ import json
 import sqlite3
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner, Result
@@ -12,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mosq._core import record_encode
-from mosq.tools.db import commands, kinds
+from mosq.tools.db import commands, kinds, state as module
 from mosq.tools.db.dump import Choice, dump_to, matches
 from mosq.tools.db.export import Lines, export
 from mosq.tools.db.mosquitto_export import MosquittoExport
 from mosq.tools.db.read import state_of
 from mosq.tools.db.report import figures, problems, stats_text
-from mosq.tools.db.state import GAP_MAX, Places, State
+from mosq.tools.db.state import GAP_MAX, HALF, Places, State
 from mosq.tools.db.store import StoreError
 from tests.db.fake import FakeSource
 
@@ -98,6 +99,16 @@ def test_state() -> None:
     assert len(state.live) == 5         # first (for two), third, kept, inbound, will
 
 
+def test_deliveries_that_wait_for_a_plugin() -> None:
+    _, fields = message(b"m", (1, 4), (1, 5), (2, 9))
+    records = [session(1, b"one"), session(2, b"two"), (kinds.GATED, fields), (kinds.GATED, fields), (kinds.GATED_DONE, {"acks": [(1, 5), (3, 7)]})]
+    state, _, unreadable = state_of(FakeSource(records))
+    assert not state.problems and not unreadable.n
+    assert (list(state.sessions[1].gate), list(state.sessions[2].gate), len(state.live)) == ([5], [9], 1)
+    state, _, _ = state_of(FakeSource([*records, (kinds.END, {"sno": 2}), (kinds.GATED_DONE, {"acks": [(1, 6)]})]))
+    assert not state.live
+
+
 def test_a_copy_replaces_the_older_record() -> None:
     """Test records that cleaning writes again, and the older ones that it drops later."""
     state, _, _ = state_of(FakeSource([session(1, b"c"), message(b"m", (1, 5), (1, 6)), (kinds.ACKS, {"acks": [(1, 5)]}), message(b"m", (1, 6))]))
@@ -122,6 +133,35 @@ def test_places_against_a_dictionary(start: int, steps: list[tuple[str, int]]) -
         assert places.count == len(model)
         assert places.get(position) == model.get(position, 0)
     assert dict(places.places()) == model
+
+
+@given(st.integers(0, WRAP - 1), st.lists(st.sampled_from("pppttgb"), max_size=200), st.integers(1, 4))
+def test_places_of_a_queue_that_moves_on(start: int, steps: list[str], trim_min: int) -> None:
+    with patch.object(module, "TRIM_MIN", trim_min):
+        places, model, next_one = Places(), dict[int, int](), start
+        for lsn, what in enumerate(steps):
+            if what == "t" and model:           # the oldest
+                position = min(model, key=lambda one: (one - start) % WRAP)
+                assert places.take(position) == model.pop(position)
+            elif what == "b" and model:         # a copy of a record comes late, before the others
+                position = (min(model, key=lambda one: (one - start) % WRAP) - 1) % WRAP
+                if (position - start) % WRAP < HALF:
+                    assert places.put(position, lsn) == 0
+                    model[position] = lsn + 1
+            else:
+                next_one += 3 if what == "g" else 1
+                assert places.put(next_one % WRAP, lsn) == model.get(next_one % WRAP, 0)
+                model[next_one % WRAP] = lsn + 1
+            assert list(places.places()) == sorted(model.items(), key=lambda one: (one[0] - start) % WRAP)
+
+
+def test_a_queue_that_moves_on_takes_no_more_memory() -> None:
+    places = Places()
+    for position in range(100_000):
+        places.put(position, position)
+        if position >= 100:
+            assert places.take(position - 100) == position - 99
+    assert places.count == 100 and len(places._lsns) < 5000
 
 
 def test_live_bytes_count_all_needed_records() -> None:

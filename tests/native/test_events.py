@@ -100,6 +100,29 @@ def test_a_second_login_with_the_id_of_one_that_waits_is_refused(compiled, threa
             first.sock.recv(1)
 
 
+@pytest.mark.parametrize("user", ("pw", "late-no"))
+def test_refused_logins_cause_pauses(compiled, thread, user):
+    with Broker(config(compiled("events"), "basic,tick", thread, "password_file {dir}/passwd\n"), {"passwd": ""}) as broker:
+        connected(broker, "first", "ann").close()
+        codes = [refused(broker, user, password=b"wrong")]
+        while codes[-1] != 0x9F and len(codes) < 1000:      # the pause doubles with each failure, and is noticed a moment later
+            codes.append(refused(broker, user, password=b"wrong"))
+        assert set(codes) == {0x87, 0x9F} and len(codes) > 3
+        connected(broker, "other", "ann").close()
+        connected(broker, "third").close()
+        assert refused(broker, "defer") == 0x87
+
+
+def test_a_login_waits_for_the_end_of_its_pause(compiled, thread):
+    with Broker(config(compiled("events"), "basic", thread)) as broker:
+        for _ in range(3):
+            refused(broker, "pw", password=b"wrong")
+        give_up = time.monotonic() + WAIT_S
+        while refused(broker, "pw", password=b"a\0b"):
+            assert time.monotonic() < give_up
+        connected(broker, "pw", "pw", b"a\0b").close()
+
+
 def test_a_deferred_login_continues_with_the_password_file(compiled, thread, tmp_path):
     from mosq.auth.hashes import PBKDF2, new_hash
 
@@ -203,6 +226,15 @@ def test_subscriptions_are_changed_and_denied(compiled, thread, events):
         wire.expect_packet(Publish("sub/new", b"again"))
 
 
+def test_a_filter_that_becomes_no_utf_8_is_refused(compiled, thread):
+    with Broker(config(compiled("events"), "subscribe", thread)) as broker:
+        wire = connected(broker)
+        wire.send(Subscribe(1, (("sub/bytes", 0), ("sub/other", 0))))
+        wire.expect_packet(Suback(1, (0x87, 0)))
+        wire.send(Publish("sub/\ufffd", b"x"), Publish("sub/other", b"x"))
+        wire.expect_packet(Publish("sub/other", b"x"))
+
+
 def test_a_changed_filter_keeps_its_group(compiled, thread):
     with Broker(config(compiled("events"), "subscribe", thread)) as broker:
         wires = [connected(broker, f"c{i}") for i in range(2)]
@@ -267,7 +299,36 @@ def test_a_message_with_an_invalid_topic_is_dropped(compiled, thread):
         wire = connected(broker)
         wire.send(Publish("in/bad", b"x", 1, 1), Publish("in/same", b"x", 1, 2))
         assert [wire.read_packet().mid for _ in range(2)] == [1, 2]
-        logged(broker, "Warning: A plugin gave a message an invalid topic or QoS in message-in: the message is dropped.")
+        logged(broker, "events.so has dropped a message on in/bad in message-in: result 3, it gave the message an invalid topic or QoS.")
+
+
+def test_properties_that_no_client_accepts_are_left_out(compiled, thread):
+    with Broker(config(compiled("events"), "in", thread)) as broker:
+        wire = connected(broker)
+        wire.send(Subscribe(1, (("#", 0),)))
+        wire.expect_packet(Suback(1, (0,)))
+        wire.send(Publish("in/twice", b"x", props=((3, "first"),)))
+        wire.expect_packet(Publish("in/twice", b"x", props=((3, "first"), (8, "answer"))))
+        logged(broker, "Warning: Plugin events.so gave a message on in/twice properties that MQTT forbids in message-in; they are left out.")
+
+
+def test_a_message_that_a_plugin_drops_is_logged_at_most_once_a_minute(compiled, thread):
+    with Broker(config(compiled("events"), "in,out,tick", thread)) as broker:
+        wire = connected(broker)
+        wire.send(Subscribe(1, (("#", 0),)))
+        wire.expect_packet(Suback(1, (0,)))
+        wire.send(*[Publish("in/drop", b"x")] * 3, *[Publish("out/drop", b"x")] * 3, Publish("last", b"x"))
+        wire.expect_packet(Publish("last", b"x"))
+        for way in ("in", "out"):
+            line = f"Plugin events.so has dropped a message on {way}/drop in message-{way}: result 12, Access denied by ACL."
+            logged(broker, line)
+            assert broker.log().count(line) == 1
+
+
+def test_a_plugin_that_sets_names_without_an_end_is_refused(compiled, thread):
+    with Broker(config(compiled("events"), "basic", thread)) as broker:
+        assert refused(broker, "many") == 138
+        logged(broker, "Warning: A plugin has changed the names of a client 100 times within 30 s, which is refused.")
 
 
 def test_a_call_that_never_returns_delays_only_its_client(compiled):

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS = range(1, 16)
-CLIENT_WILL, CLIENT_WILL_GONE = 16, 17
+CLIENT_WILL, CLIENT_WILL_GONE, PUBLISHER, GATED, GATED_DONE = range(16, 21)
 
 MESSAGE = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": b"a/b",
            "props": b"", "payload": b"hi"}
@@ -53,6 +53,10 @@ ROWS = [
     Row(CLIENT_WILL, {"id": b"a", "user": b"", "security": 0, "mount": b"", "expiry_s": 0, **MESSAGE, "payload": b""},
         "03 00000000 00000000 0100 61 0000 0000 0100 0300 00000000 612f62"),
     Row(CLIENT_WILL_GONE, {"id": b"ab"}, "6162"),
+    Row(PUBLISHER, {"security": 1, "pid": 18, "id": b"me", "user": b"u"}, "01000000" "1200" "02006d65" "75"),
+    Row(PUBLISHER, {"security": 0, "pid": 0, "id": b"", "user": b""}, "00000000" "0000" "0000"),
+    Row(GATED, {**MESSAGE, "entries": [(1, 2, 0, 0x81, 0)]}, "0100 0300 00000000 01000000 01000000 02000000 0000 81 612f62 6869"),
+    Row(GATED_DONE, {"acks": [(1, 2), (3, 4)]}, "01000000 02000000 03000000 04000000"),
     Row(RETAINED_FROM, {"security": 1, "topic": b"a/b", "id": b"me", "user": b"u"}, "01000000" "0300612f62" "02006d65" "75"),
     Row(STREAMS, {"streams": [{"name": b"a", "seqs": [1, 0x0102030405060708]}, {"name": b"events", "seqs": [2]}]},
         "0100 61 0200 0100000000000000 0807060504030201" "0600 6576656e7473 0100 0200000000000000"),
@@ -149,6 +153,10 @@ WRONG = [
     (CLIENT_WILL, bytes.fromhex("00 00000000 0000 0000 0000 0100 0300 00000000 612f62"), VALUE),
     (CLIENT_WILL_GONE, b"", SHORT),
     (CLIENT_WILL_GONE, b"a" * 65536, LONG),
-    (18, b"", UNKNOWN),
+    (PUBLISHER, b"\0" * 7, SHORT),
+    (PUBLISHER, b"\0\0\0\0\1\0\2\0a", SHORT),
+    (PUBLISHER, b"\0" * 8 + b"u" * 65536, LONG),
+    (GATED, b"", SHORT), (GATED_DONE, b"1234567", LONG),
+    (21, b"", UNKNOWN),
     (255, b"abc", UNKNOWN),
 ]

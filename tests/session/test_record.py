@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mosq._core import KINDS, meta_value, record_decode, record_encode, record_verdict
 from tests.session.records import (
-    ACKS, CLIENT_WILL, CLIENT_WILL_GONE, END, INBOX, INBOX_DONE, META, MSG, RELEASED, RETAINED_FROM, RETAINED_GONE, ROWS, SESSION, STREAMS, SUB, UNSUB, WILL, WILL_GONE,
+    ACKS, CLIENT_WILL, CLIENT_WILL_GONE, END, GATED, GATED_DONE, INBOX, INBOX_DONE, META, MSG, PUBLISHER, RELEASED, RETAINED_FROM, RETAINED_GONE, ROWS, SESSION, STREAMS, SUB, UNSUB, WILL, WILL_GONE,
     WRONG, Row,
 )
 
@@ -36,6 +36,9 @@ FIELDS = {
     CLIENT_WILL: st.fixed_dictionaries({**MESSAGE, "id": NAME, "user": st.none() | st.binary(max_size=40), "security": U32,
                                         "mount": st.binary(max_size=40), "expiry_s": st.none() | U32}),
     CLIENT_WILL_GONE: st.fixed_dictionaries({"id": NAME}),
+    GATED: st.fixed_dictionaries({**MESSAGE, "entries": st.lists(ENTRY, max_size=8)}),
+    GATED_DONE: st.fixed_dictionaries({"acks": st.lists(st.tuples(U32, U32), max_size=8)}),
+    PUBLISHER: st.fixed_dictionaries({"security": U32, "pid": U16, "id": NAME, "user": st.binary(max_size=40)}),
     RETAINED_FROM: st.fixed_dictionaries({"security": U32, "topic": NAME, "id": NAME, "user": NAME}),
     STREAMS: st.fixed_dictionaries({"streams": st.lists(st.fixed_dictionaries({"name": NAME, "seqs": st.lists(U64, min_size=1, max_size=64)}), max_size=3)}),
     META: st.dictionaries(st.sampled_from([b"format", b"f", b"made"]), st.sampled_from([b"", b"1", b"a=b"])),
@@ -55,7 +58,7 @@ def test_invalid_bodies_are_refused(kind: int, body: bytes, said: str) -> None:
         record_decode(kind, body)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.kind not in (ACKS, RELEASED, META, RETAINED_FROM, STREAMS, UNSUB, SUB, RETAINED_GONE,
+@pytest.mark.parametrize("row", [row for row in ROWS if row.kind not in (ACKS, GATED_DONE, RELEASED, META, PUBLISHER, RETAINED_FROM, STREAMS, UNSUB, SUB, RETAINED_GONE,
                                                                        CLIENT_WILL_GONE)],
                          ids=lambda row: f"{KINDS[row.kind]}-{len(row.body)}")
 def test_every_cut(row: Row) -> None:

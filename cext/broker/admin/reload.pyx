@@ -15,6 +15,7 @@ from libc.string cimport memcmp, memcpy
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.admin.sys cimport sys_again
+from cext.broker.auth.auth_requests cimport NOWHERE, auth_requests_move
 from cext.broker.auth.tls_identity cimport recheck_begin
 from cext.broker.core.access cimport session_mounted_at
 from cext.broker.core.broker cimport Broker
@@ -25,10 +26,6 @@ from cext.broker.core.log cimport LOG_TRACE
 from cext.broker.core.settings cimport Settings
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.reactor cimport reactor_listen, reactor_unlisten
-
-
-cdef enum:
-    NOWHERE = 0xFFFFFFFFu        # place of a removed security: auth requests of its sessions may be pending
 
 
 cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
@@ -95,6 +92,7 @@ cdef void securities_swap(Broker* b, Reload* r) noexcept nogil:
     b.securities = r.securities_list
     b.n_securities = r.n_securities
     r.securities_list = old
+    auth_requests_move(b, r.securities_into, r.n_securities)
 
 
 cdef bint listeners_swap(Broker* b, Reload* r) noexcept nogil:

@@ -15,6 +15,7 @@ cdef enum:
     OFFLINE_BIT = 32            # EVENT_DISCONNECTED: bit of the record's handle; the session stays. Below it: the reason
     AUTH_FIELD_NONE = 0xFFFFFFFFu      # length of an absent field
     ANSWERS_PER_TURN = 200
+    NOWHERE = 0xFFFFFFFFu       # place of a removed security: auth requests of its sessions may be pending
 
 cdef enum:
     ASK_CONNECT = 1               # may this client log in? Also each further step of an exchange [v5 4.12]
@@ -25,8 +26,10 @@ cdef enum:
     ASK_EVENT = 6                 # no answer, no AuthRequest
     ASK_PUBLISH = 7               # answer without a request: the control plane publishes
     ASK_BRIDGE = 20                 # no answer, no AuthRequest: an event of a bridge
+    ASK_PAUSE = 12                # may this client try to log in now? Then the loop asks its native plugins. An AuthRequest is ASK_CONNECT
     ASK_KICK_USERS = 10                 # answer without a request: disconnects users, after the answers before it
     ASK_WAIT = 8                  # not yet an answer: the login is in the control plane's own queue and has this many seconds more
+    ASK_AGAIN = 11                # answer: the control plane has asked no component, because the configuration has changed
     ASK_CONTROL = 9               # PUBLISH to a topic of the control plane; the handle is the client's. As an AuthRequest: it waits for room
 
 cdef enum:
@@ -47,6 +50,7 @@ ctypedef struct AuthRequest:
     uint8_t is_open             # 1: sent and not answered
     uint8_t reauth              # ASK_AUTH: 1 = of a connected client
     uint8_t natives_asked       # ASK_ACL: 1 = native plugins on the loop have left the decision to others
+    uint8_t pause_checked       # ASK_CONNECT: 1 = the client's user and address have no pause
     uint32_t item               # which filter of the packet, or which gated delivery
     uint32_t turn               # turn of the session then, to recognise its client
     uint32_t epoch              # epoch of the rules then
@@ -83,13 +87,13 @@ ctypedef struct ClientFacts:            # what native plugins may know of a clie
 ctypedef struct AuthAnswer:         # one block of malloc, with its bytes behind it
     AuthAnswer* next
     uint64_t handle
-    uint8_t kind                # ASK_CONNECT, ASK_ACL, ASK_MESSAGE_IN, ASK_MESSAGE_OUT, ASK_PUBLISH, ASK_WAIT, ASK_CONTROL, ASK_KICK_USERS
+    uint8_t kind                # ASK_CONNECT, ASK_ACL, ASK_MESSAGE_IN, ASK_MESSAGE_OUT, ASK_PUBLISH, ASK_WAIT, ASK_AGAIN, ASK_CONTROL, ASK_KICK_USERS
     uint8_t qos
     uint8_t retain
-    # connect: reason code, or -1: allow_anonymous decides; publish: seconds until expiry, 0: never; wait: seconds;
-    # acl: 1 allow, 0 deny, -1 no opinion; message: 1 take, 0 drop
+    # connect: reason code, or -1: allow_anonymous decides, or ASK_NATIVES; publish: seconds until expiry, 0: never; wait: seconds;
+    # acl: 1 allow, 0 deny, -1 no opinion; message: 1 take, 0 drop, -1 could not be asked about
     int32_t verdict
-    View text                   # user name, topic; p NULL: none
+    View text                   # user name, topic; refusal of a login: the plugin that refuses it; p NULL: none
     View bytes                  # authentication data, payload
     View extra                  # correlation data; connect: client id; message, publish: properties
     View target                 # publish: only to the session with this client id
@@ -117,13 +121,19 @@ cdef enum:
 
 ctypedef int (*native_access_fn)(void* realm, const NativeAccess* asked) noexcept nogil
 
-# A native plugin that is called on the loop (cext/shim/loop.c). It returns an answer, allocated by malloc, or NULL; then `waits` is 1 if the
-# answer comes later.
+cdef enum:
+    # `waits` of native_ask_fn
+    NATIVE_WAITS = 1            # the answer comes later
+    NATIVE_PAUSE = 2            # the control plane has to check first whether user and address have a pause after failed logins
+    NATIVE_NO_PAUSE = 3         # given: it has, and there is none
+    ASK_NATIVES = -4            # AuthAnswer.verdict of ASK_PAUSE: there is none
+
+# A native plugin that is called on the loop (cext/shim/loop.c). It returns an answer, allocated by malloc, or NULL; then `waits` is 0 if the
+# control plane decides.
 ctypedef AuthAnswer* (*native_ask_fn)(void* realm, const AuthRequestHead* head, const View* fields, int* waits) noexcept nogil
 
 cdef int auth_requests_init(Broker* b) noexcept nogil
 cdef void auth_requests_fini(Broker* b) noexcept nogil             # all auth requests must have ended
-cdef void auth_requests_open(Broker* b) noexcept nogil
 cdef void auth_requests_close(Broker* b) noexcept nogil
 
 # The loop's side. An auth request without an answer in time is ended (TIMER_AUTH_REQUEST). NULL: no memory.
@@ -140,6 +150,9 @@ cdef AuthRequest* auth_request_of(Broker* b, uint64_t handle) noexcept nogil    
 cdef Client* auth_request_client(Broker* b, AuthRequest* q) noexcept nogil  # NULL: gone
 cdef void auth_requests_flush(Broker* b) noexcept nogil                  # sends those that found no room
 cdef uint32_t auth_requests_pending(Broker* b) noexcept nogil
+# After a reload: correct the securities of requests that the control plane has not read. `before[i]`: 1 + the former place of the security that is
+# now at place i; 0 = it is new.
+cdef void auth_requests_move(Broker* b, const uint32_t* before, uint32_t n) noexcept nogil
 cdef AuthRequest* auth_requests_at(Broker* b, uint32_t i) noexcept nogil    # for each i below auth_requests_end
 cdef uint32_t auth_requests_end(Broker* b) noexcept nogil
 # `c`: the client, if native plugins may want to know more of it. `clean`: Clean Start, 2: not known. `about`: see OFFLINE_BIT.

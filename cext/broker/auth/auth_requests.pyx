@@ -68,6 +68,7 @@ cdef int auth_requests_init(Broker* b) noexcept nogil:
     if a == NULL:
         return -1
     pthread_mutex_init(&a.lock, NULL)
+    a.open = 1                   # also before the loop runs: plugins publish in their initialization
     slab_init(&a.questions, sizeof(AuthRequest), BLOCK_QUESTIONS, IDLE_AUTH_REQUESTS_MAX)
     b.auth_requests = a
     return 0
@@ -84,12 +85,6 @@ cdef void auth_requests_fini(Broker* b) noexcept nogil:
     free(a.draining)
     free(a)
     b.auth_requests = NULL
-
-
-cdef void auth_requests_open(Broker* b) noexcept nogil:
-    pthread_mutex_lock(&auth_requests_of(b).lock)
-    auth_requests_of(b).open = 1
-    pthread_mutex_unlock(&auth_requests_of(b).lock)
 
 
 cdef void auth_requests_close(Broker* b) noexcept nogil:
@@ -124,16 +119,21 @@ cdef bint ring_room(AuthRequests* a, uint32_t need) noexcept nogil:
 
 
 cdef bint native_answers(Broker* b, AuthRequestHead* head, const View* fields) noexcept nogil:
-    """Ask the native plugins that are called on the loop. Return whether the request is done: it is answered, or the answer comes later."""
+    """Ask the native plugins that are called on the loop. Return whether the request is done: it is answered, or the answer comes later. If
+    not, the control plane gets it, perhaps as a request of another kind."""
     cdef Security* security = b.securities[head.security] if head.security < b.n_securities else NULL
     cdef AuthRequests* a = auth_requests_of(b)
     cdef AuthAnswer* answer
     cdef int waits = 0
     if security == NULL or security.native_realm == NULL or (head.kind == ASK_ACL and auth_request_of(b, head.handle).natives_asked):
         return 0
+    if head.kind == ASK_CONNECT and auth_request_of(b, head.handle).pause_checked:
+        waits = NATIVE_NO_PAUSE
     answer = (<native_ask_fn>security.native_ask)(security.native_realm, head, fields, &waits)
     if answer == NULL:
-        return waits
+        if waits == NATIVE_PAUSE:
+            head.kind = ASK_PAUSE
+        return waits == NATIVE_WAITS
     pthread_mutex_lock(&a.lock)
     if a.last != NULL:
         a.last.next = answer
@@ -200,6 +200,26 @@ cdef const uint8_t* auth_requests_swap(Broker* b, uint32_t* n) noexcept nogil:
     if starved:
         reactor_wake(&b.reactor)
     return half
+
+
+cdef inline uint32_t place_after(uint32_t place, const uint32_t* before, uint32_t n) noexcept nogil:
+    cdef uint32_t i
+    for i in range(n):
+        if before[i] == place + 1:
+            return i
+    return NOWHERE
+
+
+cdef void auth_requests_move(Broker* b, const uint32_t* before, uint32_t n) noexcept nogil:
+    cdef AuthRequests* a = auth_requests_of(b)
+    cdef AuthRequestHead* head
+    cdef uint32_t at = 0
+    pthread_mutex_lock(&a.lock)
+    while at < a.used:
+        head = <AuthRequestHead*>(a.filling + at)
+        head.security = place_after(head.security, before, n)
+        at += head.total
+    pthread_mutex_unlock(&a.lock)
 
 
 cdef void answers_post(Broker* b, AuthAnswer* first, AuthAnswer* last) noexcept nogil:

@@ -83,6 +83,7 @@ ctypedef struct PendingPacket:
     int8_t allowed                      # -1: not known
     uint8_t replaced                    # 1: a plugin has set text, bytes, qos and retain
     uint8_t dropped                     # 1: a plugin has dropped the message
+    uint8_t unanswered                  # 1: no plugin has decided about the message in time, or there is no memory: it is refused
     uint8_t qos
     uint8_t retain
     uint8_t* frame

@@ -33,6 +33,13 @@ ctypedef struct PendingDelivery:           # one delivery of a pending message
     uint16_t pid
     uint8_t qos
 
+ctypedef struct PendingGated:   # a delivery that has entered a plugin gate
+    Session* session            # counted in session.records
+    Message* message            # a reference: the message as it came, also if a plugin changes it
+    uint32_t position           # in the gate
+    uint32_t sub_id
+    uint8_t qos                 # with RECORD_ENTRY_RETAIN
+
 ctypedef struct Pending:        # a message whose record goes into the open batch, unless all its receivers acknowledge before
     Message* message            # a reference
     uint64_t lsn_before         # 0: without a record so far
@@ -42,6 +49,8 @@ ctypedef struct Pending:        # a message whose record goes into the open batc
     uint32_t live               # deliveries that are not done
     uint32_t owner_index        # client whose acknowledgement waits for it: slab handle
     uint32_t owner_generation
+    uint32_t publisher          # place of the body of its RECORD_PUBLISHER in Durable.publishers, plus 1; 0: none
+    uint32_t publisher_n
 
 ctypedef struct Waiter:         # a client or session that a committed batch releases
     uint32_t serial
@@ -92,9 +101,21 @@ ctypedef struct Durable:
     PendingDelivery* pending_deliveries
     uint32_t n_pending_deliveries
     uint32_t cap_pending_deliveries
+    const Session* publisher    # session whose message is being routed, with keep_publishers
+    uint16_t publisher_pid
+    uint8_t* publishers         # bodies of RECORD_PUBLISHER for the open batch
+    uint32_t n_publishers
+    uint32_t cap_publishers
     StoredAck* acks
     uint32_t n_acks
     uint32_t cap_acks
+    PendingGated* gated         # deliveries that entered gates in the open batch
+    uint32_t n_gated
+    uint32_t n_gated_recorded   # those whose record is written already, if memory for the batch was missing
+    uint32_t cap_gated
+    uint32_t n_gated_done
+    uint32_t cap_gated_done
+    StoredAck* gated_done       # gates that recorded deliveries have left: the position behind the last one
     Waiter* waiters             # ring, by serial
     uint32_t waiters_mask
     uint32_t waiters_head

@@ -74,6 +74,7 @@ ctypedef struct Settings:
     uint8_t compat                      # Mosquitto's way where the standard has another
     uint8_t takeover_will               # TAKEOVER_WILL_...: wills of sessions that a new connection continues
     uint8_t check_retain_source
+    uint8_t keep_publishers             # 1: the store notes the publisher of each message, for a persistence plugin
     uint8_t retain_available
     uint8_t connection_messages
     uint8_t acl_refuse_subscribe

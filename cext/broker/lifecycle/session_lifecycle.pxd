@@ -12,8 +12,8 @@ from cext.session.session cimport Session
 cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil
 cdef void end_doomed_clients(Broker* b) noexcept nogil                       # end clients that client_doom has marked, until the turn is over
 # Ask whether a session's will may be published. FOR_WILL: it is sent with the answer. FOR_LATER: the answer is remembered.
-cdef void will_request_verdict(Broker* b, Session* s, Message* m, int purpose) noexcept nogil
-cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept nogil
+cdef bint will_request_verdict(Broker* b, Session* s, Message* m, int purpose) noexcept nogil
+cdef void will_answered(Broker* b, Message* m, Session* s, uint32_t turn, bint allowed) noexcept nogil       # turn: access_turn of the request
 cdef void will_free(Broker* b, Will* w) noexcept nogil
 cdef void will_discard(Broker* b, Client* c) noexcept nogil         # as if its client had disconnected normally
 cdef void will_send_now(Broker* b, Client* c) noexcept nogil      # at shutdown: send the will regardless of its delay

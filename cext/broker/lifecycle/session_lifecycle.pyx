@@ -43,9 +43,10 @@ from cext.broker.persist.accounts cimport account_end, account_report
 from cext.broker.persist.events cimport event_disconnected, event_expired
 from cext.broker.persist.persist cimport persist_session, persist_session_end, persist_will, persist_will_end
 from cext.broker.persist.publication cimport drop_unlogged, publication_fini, publication_of
+from cext.broker.routing.deliver cimport deliver_gated
 from cext.broker.routing.pump cimport session_clear
 from cext.broker.routing.paged cimport memory_is_full, page_out_left
-from cext.broker.routing.plugin_gate cimport plugin_gate_clear, plugin_gate_verdict
+from cext.broker.routing.plugin_gate cimport plugin_gate_clear, plugin_gate_renew, plugin_gate_verdict
 from cext.broker.routing.retain cimport retain_store
 from cext.broker.routing.route cimport route
 from cext.broker.routing.session_release cimport session_release
@@ -59,7 +60,7 @@ from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, SESSION_WILL_STORED, Session, sessions_remove, sessions_scan,
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, SESSION_WILL_STORED, Session, sessions_find, sessions_remove, sessions_scan,
 )
 from cext.topic.index cimport index_remove_some
 
@@ -73,7 +74,8 @@ cdef void will_free(Broker* b, Will* w) noexcept nogil:
 
 
 cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
-    """Publish a will [v5 3.1.2-8, 3.1.2-14, 3.1.2-15]. The caller keeps its reference."""
+    """Publish a will [v5 3.1.2-8, 3.1.2-14, 3.1.2-15], and record that. If a plugin must decide about it first, its record stays until
+    then. The caller keeps its reference."""
     cdef Security* security = session_security(s)
     cdef int allowed = 1
     if security != NULL and topic_reserved(m.topic):
@@ -81,29 +83,51 @@ cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
     elif security != NULL and security.authorize:
         allowed = plugin_gate_verdict(b, s, m.topic, ACL_WRITE)
         if allowed < 0 and not b.stopping:
-            will_request_verdict(b, s, m, FOR_WILL)
+            if will_request_verdict(b, s, m, FOR_WILL):
+                s.will_turn = s.access_turn + 1
+                return
+            drop_unlogged(b, s, DROP_MEMORY, m.topic)
+            persist_will_end(b, s)
             return
     elif security != NULL:
         allowed = access_allows(b, s, m.topic, ACL_WRITE)
     will_decided(b, m, s, allowed == 1)
+    persist_will_end(b, s)
 
 
-cdef void will_request_verdict(Broker* b, Session* s, Message* m, int purpose) noexcept nogil:
+cdef bint will_request_verdict(Broker* b, Session* s, Message* m, int purpose) noexcept nogil:
+    """Ask plugins about a will. Returns 0 if no request was sent."""
     cdef AuthRequest* q
     if purpose == FOR_LATER and (topic_reserved(m.topic) or plugin_gate_verdict(b, s, m.topic, ACL_WRITE) >= 0):
-        return
+        return 0
     q = auth_request_new(b, ASK_ACL, NULL, s, m)
     if q == NULL or auth_request_bytes(q, m.topic) != 0:
         if q != NULL:
             auth_request_end(b, q)
-        if purpose == FOR_WILL:
-            drop_unlogged(b, s, DROP_MEMORY, m.topic)
-        return
+        return 0
     q.purpose = <uint8_t>purpose
     q.access = ACL_WRITE
     q.qos = m.qos
     q.retain = m.retain
     auth_request_send(b, q)
+    return 1
+
+
+cdef void will_answered(Broker* b, Message* m, Session* s, uint32_t turn, bint allowed) noexcept nogil:
+    cdef Session* other
+    cdef View id
+    will_decided(b, m, s, allowed)
+    if s.will_turn != turn + 1:
+        return                   # the record is that of a later will
+    s.will_turn = 0
+    if not s.flags & SESSION_ENDED:
+        persist_will_end(b, s)
+    elif s.store_session_id == 0:
+        id.p = s.client_id
+        id.n = s.id_len
+        other = sessions_find(&b.sessions, id)
+        if other == NULL or not other.flags & SESSION_WILL_STORED:       # otherwise that will has replaced it in the store
+            persist_will_end(b, s)
 
 
 cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept nogil:
@@ -128,12 +152,16 @@ cdef void session_will(Broker* b, Session* s) noexcept nogil:
     s.will = NULL
     s.will_due_ms = 0
     will_publish(b, m, s)
-    persist_will_end(b, s)
     message_unref(&b.messages, &b.reactor.buffers, m)
 
 
-cdef void restored_will_send(void* ctx, Session* s) noexcept nogil:
+cdef void restored_serve(void* ctx, Session* s) noexcept nogil:
+    """Send the will of a restored session if it is due, and ask plugins again about deliveries that wait for them."""
     cdef Broker* b = <Broker*>ctx
+    if s.plugin_gate != NULL and s.client == NULL and s.security != b.denied:      # otherwise when its client is there
+        b.work += WORK_END
+        plugin_gate_renew(b, s)
+        deliver_gated(b, s)
     if s.flags & SESSION_WILL_STORED and s.client == NULL:
         b.work += WORK_END
         session_end(b, s)        # it stands for a client that was connected, and sends its will
@@ -146,7 +174,7 @@ cdef bint restored_wills_slice(Broker* b) noexcept nogil:
     turn_begin(b)
     while b.wills_restored and b.jobs == NULL and not turn_is_over(b):       # one large fan-out after the other
         b.work += 1
-        b.wills_cursor = sessions_scan(&b.sessions, b.wills_cursor, restored_will_send, b)
+        b.wills_cursor = sessions_scan(&b.sessions, b.wills_cursor, restored_serve, b)
         b.wills_restored = b.wills_cursor != 0
     if not b.wills_restored:
         newcomers_resume(b)
@@ -161,7 +189,6 @@ cdef void will_send_now(Broker* b, Client* c) noexcept nogil:
     if w.has_expiry:
         w.message.expires_ms = b.reactor.now_ms + <uint64_t>w.expiry_s * 1000
     will_publish(b, w.message, c.session)
-    persist_will_end(b, c.session)
     will_free(b, w)
 
 
@@ -195,7 +222,8 @@ cdef void will_at_disconnect(Broker* b, Client* c, int reason) noexcept nogil:
         if w.has_expiry:
             w.message.expires_ms = start_ms + <uint64_t>w.expiry_s * 1000
         will_publish(b, w.message, s)
-    persist_will_end(b, s)
+    else:
+        persist_will_end(b, s)
     will_free(b, w)
 
 

@@ -17,7 +17,7 @@ from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
 from cext.broker.admin.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
 from cext.broker.admin.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
-from cext.broker.auth.auth_requests cimport auth_requests_close, auth_requests_fini, auth_requests_init, auth_requests_open
+from cext.broker.auth.auth_requests cimport auth_requests_close, auth_requests_fini, auth_requests_init
 from cext.broker.auth.proxy_info cimport client_proxied, client_upgraded
 from cext.broker.auth.tls_identity cimport listener_context, log_transport_error, recheck_slice
 from cext.broker.core.bounds cimport SHAPES_BYTES, TIMERS_PER_TURN
@@ -237,10 +237,12 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     accounts_begin(b)
     observe_begin(b)
     mailbox_open(b)
-    auth_requests_open(b)
     sys_begin(b)
     bridges_begin(b)
     b.wills_restored = b.sessions.count != 0
+    turn_begin(b)
+    while answers_serve(b):      # what plugins have published in their initialization comes before the first client
+        pass
     arrived_begin(b)
     if not err:
         err = turns_run(b, event_fd)

@@ -7,11 +7,12 @@ per turn is limited, so that other clients notice nothing when ten thousand clie
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
+from libc.string cimport memset
 
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add
 from cext.broker.auth.auth_requests cimport (
-    ANSWERS_PER_TURN, ASK_ACL, ASK_AUTH, ASK_CONNECT, ASK_CONTROL, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT,
+    ANSWERS_PER_TURN, ASK_ACL, ASK_AGAIN, ASK_AUTH, ASK_CONNECT, ASK_CONTROL, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT, ASK_NATIVES,
     ASK_PUBLISH, ASK_WAIT, AuthAnswer, AuthRequest, FOR_DELIVERY, FOR_PACKET, FOR_WILL, answers_next, auth_request_answered,
     auth_request_client, auth_request_end, auth_request_of, auth_request_send, auth_requests_at, auth_requests_end,
     auth_requests_flush,
@@ -19,27 +20,28 @@ from cext.broker.auth.auth_requests cimport (
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_text
-from cext.broker.core.client_state cimport CF_DOOMED, C_AUTHENTICATING, C_ENDED, Client
+from cext.broker.core.client_state cimport CF_DOOMED, C_AUTHENTICATING, C_ENDED, Client, PENDING_PUBLISH
 from cext.broker.core.jobs cimport jobs_unblock
 from cext.broker.core.log cimport LOG_ERROR
-from cext.broker.core.pending_packet cimport pending_packet_resume
+from cext.broker.core.pending_packet cimport pending_packet_free, pending_packet_resume
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.lifecycle.kick cimport kick_users
-from cext.broker.lifecycle.session_lifecycle cimport will_decided
-from cext.broker.packets.authorize cimport packet_answered, publish_changed
+from cext.broker.lifecycle.session_lifecycle cimport will_answered
+from cext.broker.packets.authorize cimport BY_RULES, packet_answered, publish_changed
+from cext.broker.packets.connect_state cimport NOT_CHECKED
 from cext.broker.packets.handle_auth cimport auth_answered, auth_timed_out
 from cext.broker.packets.handle_connect cimport connect_answered, connect_timed_out
 from cext.broker.packets.handle_control cimport control_answered
 from cext.broker.persist.publication cimport publication_fini, publication_init
 from cext.broker.routing.deliver cimport deliver, deliver_gated
 from cext.broker.routing.plugin_gate cimport (
-    ACL_SUBSCRIBE, plugin_gate_answered, plugin_gate_changed, plugin_gate_learn, plugin_gate_settled, plugin_gate_waiting,
+    ACL_SUBSCRIBE, plugin_gate_again, plugin_gate_answered, plugin_gate_changed, plugin_gate_learn, plugin_gate_settled, plugin_gate_waiting,
 )
 from cext.broker.routing.retain cimport retain_store
 from cext.broker.routing.route cimport route
 from cext.broker.routing.session_release cimport session_release
-from cext.session.message cimport Message, message_new, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, message_new, message_unref
 from cext.session.session cimport SESSION_ENDED, Session, sessions_find
 
 
@@ -76,10 +78,8 @@ cdef bint answer_take(Broker* b, const AuthAnswer* a) noexcept nogil:
         return 0
     if a.kind == ASK_WAIT:
         return auth_request_postpone(b, q, a.verdict)
-    if q.epoch != b.access_epoch and still_needed(b, q):
-        auth_request_answered(b, q)          # the answer is from before a reload and may be wrong now
-        q.natives_asked = 0
-        auth_request_send(b, q)
+    if a.kind == ASK_AGAIN or (q.epoch != b.access_epoch and (q.kind == ASK_CONNECT or q.kind == ASK_ACL)):
+        ask_again(b, q)                  # the answer is from before a reload and may be wrong now; what became of a message counts
         return 1
     if q.kind == ASK_CONNECT or q.kind == ASK_AUTH:
         return a.kind == ASK_CONNECT and client_answered(b, q, a)
@@ -90,14 +90,51 @@ cdef bint answer_take(Broker* b, const AuthAnswer* a) noexcept nogil:
     return 1
 
 
-cdef bint still_needed(Broker* b, AuthRequest* q) noexcept nogil:
-    """Return whether the auth request still has an authority to decide it after a reload. The steps of an extended authentication
+cdef void ask_again(Broker* b, AuthRequest* q) noexcept nogil:
+    """Ask again, under the configuration in force. If it has no plugin to ask, its rules decide. The steps of an extended authentication
     belong to the plugin that began it."""
+    cdef AuthAnswer no_opinion
+    auth_request_answered(b, q)
+    if q.epoch == b.access_epoch or q.kind == ASK_AUTH:
+        auth_request_unanswered(b, q)
+    elif q.kind == ASK_MESSAGE_OUT:
+        plugin_gate_again(b, q)
+        auth_request_over(b, q)
+    elif q.kind == ASK_MESSAGE_IN or is_about_publish(b, q):
+        publish_again(b, q)
+    elif still_needed(b, q):
+        q.natives_asked = 0
+        auth_request_send(b, q)
+    else:
+        memset(&no_opinion, 0, sizeof(no_opinion))
+        no_opinion.verdict = NOT_CHECKED if q.kind == ASK_CONNECT else -1
+        if q.kind == ASK_ACL:
+            auth_request_settle(b, q, &no_opinion)
+        else:
+            client_answered(b, q, &no_opinion)
+
+
+cdef bint is_about_publish(Broker* b, AuthRequest* q) noexcept nogil:
+    cdef Client* c = waiting_client(b, q)
+    return c != NULL and q.session == NULL and c.pending_packet.kind == PENDING_PUBLISH
+
+
+cdef void publish_again(Broker* b, AuthRequest* q) noexcept nogil:
+    """Handle a client's PUBLISH from the start: its rights, too, may have changed, and what plugins want to know of it."""
+    cdef Client* c = auth_request_client(b, q)
+    if is_about_publish(b, q):
+        pending_packet_resume(b, c)
+        pending_packet_free(b, c)
+    auth_request_end(b, q)
+
+
+cdef bint still_needed(Broker* b, AuthRequest* q) noexcept nogil:
+    """Return whether a login or an access still has an authority to decide it after a reload."""
     cdef Client* c = auth_request_client(b, q)
     cdef Session* s = q.session if q.session != NULL else c.session if c != NULL else NULL
     if q.kind == ASK_CONNECT:
         return c != NULL and (c.listener.security.authenticate or c.listener.security.extended)
-    return q.kind == ASK_ACL and s != NULL and s.security != NULL and session_security(s).authorize
+    return s != NULL and s.security != NULL and session_security(s).authorize
 
 
 cdef bint auth_request_postpone(Broker* b, AuthRequest* q, int seconds) noexcept nogil:
@@ -111,16 +148,23 @@ cdef bint auth_request_postpone(Broker* b, AuthRequest* q, int seconds) noexcept
 
 cdef void auth_request_settle(Broker* b, AuthRequest* q, const AuthAnswer* a) noexcept nogil:
     """Apply an answer to any auth request except a login; a NULL = no answer came. Ends the auth request."""
-    cdef Session* s = q.session
     cdef Client* c = waiting_client(b, q)
     if q.kind == ASK_ACL:
         verdict_apply(b, q, c, a)
     elif q.kind == ASK_MESSAGE_IN and c != NULL:
+        if q.epoch != b.access_epoch and c.session.security != NULL and not session_security(c.session).authorize:
+            c.pending_packet.allowed = BY_RULES      # the rules have changed since the message came; a plugin's verdict stays
         publish_changed(b, c, a)
     elif q.kind == ASK_MESSAGE_OUT:
         delivery_changed(b, q, a)
     elif q.kind == ASK_CONTROL and c != NULL:
         pending_packet_resume(b, c)       # the packet is handled again
+    auth_request_over(b, q)
+
+
+cdef void auth_request_over(Broker* b, AuthRequest* q) noexcept nogil:
+    """End an auth request. The deliveries that waited for it go on."""
+    cdef Session* s = q.session
     auth_request_end(b, q)
     if s != NULL:
         if plugin_gate_waiting(s) and not s.flags & SESSION_ENDED:
@@ -148,19 +192,20 @@ cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const AuthAnswer* 
     elif q.purpose == FOR_DELIVERY:
         plugin_gate_answered(b, q, allowed)
     elif q.purpose == FOR_WILL:
-        will_decided(b, q.message, s, allowed)
+        will_answered(b, q.message, s, q.turn, allowed)
 
 
 cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexcept nogil:
     cdef Message* m = NULL
-    if a != NULL and a.verdict:
+    if a != NULL and a.verdict > 0:
         m = message_new(&b.messages, a.text, a.extra if a.extra.p != NULL else q.message.props, a.bytes)
         if m != NULL:
             m.qos = a.qos
             m.retain = a.retain
             m.expires_ms = q.message.expires_ms
             m.source_hash = q.message.source_hash
-    plugin_gate_changed(b, q, m, a != NULL and a.verdict)
+            m.flags |= q.message.flags & MESSAGE_AGAIN
+    plugin_gate_changed(b, q, m, a != NULL and a.verdict > 0)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
 
@@ -201,6 +246,10 @@ cdef bint client_answered(Broker* b, AuthRequest* q, const AuthAnswer* a) noexce
     if c == NULL:
         return 0
     auth_request_answered(b, q)
+    if a.verdict == ASK_NATIVES:
+        q.pause_checked = 1
+        auth_request_send(b, q)
+        return 1
     b.log.client = c
     if c.state == C_AUTHENTICATING:
         connect_answered(b, c, a)
@@ -219,9 +268,14 @@ cdef inline AuthRequest* auth_request_of_timer(Timer* t) noexcept nogil:
 
 cdef void auth_request_timer(Broker* b, Timer* t) noexcept nogil:
     cdef AuthRequest* q = auth_request_of_timer(t)
-    cdef Client* c
     b.stats.auth_request_timeouts += 1
     auth_request_answered(b, q)
+    auth_request_unanswered(b, q)
+
+
+cdef void auth_request_unanswered(Broker* b, AuthRequest* q) noexcept nogil:
+    """Refuse, deny or drop, because there is no answer."""
+    cdef Client* c
     if q.kind == ASK_CONNECT or q.kind == ASK_AUTH:
         c = waiting_client(b, q)
         if c == NULL:

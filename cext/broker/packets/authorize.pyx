@@ -47,7 +47,7 @@ cdef bint is_transformed_in(const Security* security, View topic) noexcept nogil
     cdef View no_name
     no_name.p = NULL
     no_name.n = 0
-    return security.transform_in != NULL and acl_allows(security.transform_in, ACL_ANONYMOUS, no_name, no_name, topic, ACL_READ)
+    return acl_allows(security.transform_in, ACL_ANONYMOUS, no_name, no_name, topic, ACL_READ)
 
 
 cdef int publish_at_once(Broker* b, Client* c, const Publish* p, View topic) noexcept nogil:
@@ -77,9 +77,10 @@ cdef int publish_decide(Broker* b, Client* c, Publish* p, View topic, int* allow
     else:
         verdict = access_allows(b, c.session, topic, ACL_WRITE)
     allowed[0] = verdict
-    if verdict and not topic_reserved(topic) and is_transformed_in(security, topic):
+    if verdict and security.transform_in != NULL and is_transformed_in(security, topic) and not topic_reserved(topic):
         return publish_request_verdict(b, c, p, topic, verdict)
-    pending_packet_free(b, c)
+    if c.pending_packet != NULL:
+        pending_packet_free(b, c)
     return 0
 
 
@@ -119,9 +120,11 @@ cdef void publish_changed(Broker* b, Client* c, const AuthAnswer* a) noexcept no
     if k.kind != PENDING_PUBLISH:
         return
     k.answered = 1
-    if (a == NULL or a.verdict == 0 or owned_set(&k.text, a.text) != 0 or owned_set(&k.bytes, a.bytes) != 0
-            or owned_set(&k.props, a.extra) != 0):
+    if a != NULL and a.verdict == 0:
         k.dropped = 1
+    elif (a == NULL or a.verdict < 0 or owned_set(&k.text, a.text) != 0 or owned_set(&k.bytes, a.bytes) != 0
+            or owned_set(&k.props, a.extra) != 0):
+        k.unanswered = 1
     else:
         k.replaced = 1
         k.qos = a.qos

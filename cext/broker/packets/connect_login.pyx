@@ -3,10 +3,12 @@ the packet becomes a pending packet (C_AUTHENTICATING); AUTH packets [v5 4.12] c
 knows the settings of listeners and auth requests. It does not know passwords.
 """
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdio cimport snprintf
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
+from cext.base.view cimport View
 from cext.base.wheel cimport wheel_remove
 from cext.broker.auth.auth_requests cimport (
     ASK_CONNECT, AuthRequest, auth_request_end, auth_request_handle, auth_request_new, auth_request_send,
@@ -32,6 +34,9 @@ from cext.codec.reason cimport (
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void* p, size_t n, int flags)
     int MSG_PEEK, MSG_DONTWAIT
+
+cdef enum:
+    PLUGIN_SHOWN_MAX = 80       # bytes of a plugin's name in the log
 
 
 cdef int not_authorised(Broker* b, Client* c, const Connect* p) noexcept nogil:
@@ -124,6 +129,14 @@ cdef void log_name_of_pending(Broker* b, Client* c) noexcept nogil:
     cdef Connect p
     if frame_next(c.pending_packet.frame, c.pending_packet.frame_n, 0, &f) == 1 and decode_connect(&f, &p) == 0 and p.client_id.n:
         b.log.connecting = p.client_id
+
+
+cdef void log_refused_by(Broker* b, Client* c, View plugin) noexcept nogil:
+    cdef char why[PLUGIN_SHOWN_MAX + 40]
+    if plugin.p != NULL:
+        log_name_of_pending(b, c)
+        snprintf(why, sizeof(why), "the plugin %.*s refuses the login", <int>min(plugin.n, <uint32_t>PLUGIN_SHOWN_MAX), <const char*>plugin.p)
+        log_refusal_why(b, c, why)
 
 
 cdef void login_refuse(Broker* b, Client* c, int rc) noexcept nogil:

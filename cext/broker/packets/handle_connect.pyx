@@ -33,7 +33,7 @@ from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.stats cimport REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT
 from cext.broker.lifecycle.session_lifecycle cimport client_end, client_watch, will_request_verdict
 from cext.broker.packets.connack cimport connack_prepare, connack_send, connect_refuse, log_refusal
-from cext.broker.packets.connect_login cimport login_check, login_refuse, peer_has_closed
+from cext.broker.packets.connect_login cimport log_refused_by, login_check, login_refuse, peer_has_closed
 from cext.broker.packets.connect_session cimport check_keepalive, check_limits, expiry_announce, session_begin, session_take, will_take
 from cext.broker.packets.connect_state cimport Connecting, END_SILENTLY, LOGIN_ALLOWED, LOGIN_NO_OPINION, LOGIN_NOT_CHECKED, LOGIN_OPEN, NOT_CHECKED
 from cext.broker.packets.connect_validate cimport connect_validate
@@ -232,6 +232,8 @@ cdef void connect_answered(Broker* b, Client* c, const AuthAnswer* a) noexcept n
         pending_packet_resume(b, c)
         wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
         return
+    if a.verdict > 0 or a.verdict == END_SILENTLY:
+        log_refused_by(b, c, a.text)
     if a.verdict > 0:
         login_refuse(b, c, a.verdict)
         return

@@ -32,7 +32,7 @@ from cext.broker.core.stats cimport (
 from cext.broker.packets.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.packets.handle_control cimport control_handle, control_topic
 from cext.broker.persist.pending_acks cimport ack_after_all, ack_now, ack_when_committed
-from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end, persist_reserve
+from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end, persist_reserve, publisher_set
 from cext.broker.persist.publication cimport (
     dropped, memory_reserve, memory_short, publication_fini, publication_init, publication_of, publication_store,
 )
@@ -101,8 +101,8 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         unwanted = 1
     else:
         verdict = RC_QUOTA_EXCEEDED
-    if c.pending_packet != NULL and c.pending_packet.replaced:
-        replace_by_plugin(c, &out)
+    if c.pending_packet != NULL:
+        verdict = verdict_of_plugin(b, c, &out, verdict)
     if verdict < 0x80 and rc == 0 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:
@@ -112,7 +112,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         changes = changes_of(b)
         out.durability = durability_of(b, c, out.topic)
         if verdict < 0x80 and not is_taken_by_plugin(c) and not unwanted:
-            verdict = publish_accepted(b, c, &out)
+            verdict = publish_accepted(b, c, &out, p.pid)
         if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
             rc = RC_QUOTA_EXCEEDED               # 3.x has no code for it: end the connection, so that the client sends it again
         if p.qos and rc == 0:
@@ -153,6 +153,16 @@ cdef int decide_by_plugin(Broker* b, Client* c, Publish* p, int* allowed) noexce
 cdef inline bint is_taken_by_plugin(Client* c) noexcept nogil:
     """Return whether a plugin dropped the message: it is acknowledged and not routed."""
     return c.pending_packet != NULL and c.pending_packet.dropped
+
+
+cdef uint8_t verdict_of_plugin(Broker* b, Client* c, Publication* out, uint8_t verdict) noexcept nogil:
+    """Take over what a plugin has made of the message. If none has decided in time, it is refused: an acknowledgement would lose it."""
+    if c.pending_packet.replaced:
+        replace_by_plugin(c, out)
+    if not c.pending_packet.unanswered:
+        return verdict
+    dropped(b, c.session, DROP_TRANSFORM, out.topic)
+    return RC_QUOTA_EXCEEDED
 
 
 cdef void replace_by_plugin(Client* c, Publication* out) noexcept nogil:
@@ -218,7 +228,17 @@ cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogi
     return c.listener.durability
 
 
-cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
+cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p, uint16_t pid) noexcept nogil:
+    cdef uint8_t verdict
+    if not b.settings.keep_publishers:
+        return publish_routed(b, c, p)
+    publisher_set(b, c.session, pid)
+    verdict = publish_routed(b, c, p)
+    publisher_set(b, NULL, 0)
+    return verdict
+
+
+cdef inline uint8_t publish_routed(Broker* b, Client* c, Publication* p) noexcept nogil:
     cdef uint32_t matched
     if p.retain and p.qos and b.streams != NULL and not p.journalled and not route_journalled(b, p):
         matched = ROUTE_REFUSED  # refused before it replaces the retained message
@@ -338,7 +358,7 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
         p.source = c.session
         p.durability = durability = durability_of(b, c, p.topic)
         if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
-            verdict = publish_accepted(b, c, &p)
+            verdict = publish_accepted(b, c, &p, pid)
         journalled = p.journalled
         publication_fini(b, &p)
         if verdict == RC_QUOTA_EXCEEDED:

@@ -11,6 +11,9 @@ from cext.session.queue cimport Delivery
 from cext.session.record cimport RecordMessage
 from cext.session.session cimport Session
 
+# With keep_publishers: the messages that are recorded next come from this session; NULL: from none that is known.
+cdef void publisher_set(Broker* b, const Session* s, uint16_t pid) noexcept nogil
+
 # Make room for a few records with `bytes` of bodies in all; s NULL: of no particular session. 0: no memory, and the change must not happen.
 cdef bint persist_reserve(Broker* b, const Session* s, uint64_t bytes) noexcept nogil
 cdef bint store_session_id_reserve(Broker* b) noexcept nogil         # for one more session
@@ -24,6 +27,9 @@ cdef int pending_delivery_record(Broker* b, Session* s, Message* m, const Delive
 cdef int pending_delivery_wait(Broker* b, Session* s, const Delivery* d) noexcept nogil
 cdef void pending_delivery_done(Broker* b, Session* s, Message* m, uint32_t position) noexcept nogil     # m NULL: it was released before
 cdef void pending_delivery_release(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil      # PUBREC has come
+# The delivery has entered the session's plugin gate at this position. -1: no memory.
+cdef int persist_gated(Broker* b, Session* s, Message* m, uint32_t position, uint8_t qos, uint8_t retain, uint32_t sub_id) noexcept nogil
+cdef void persist_gated_done(Broker* b, Session* s, uint32_t position) noexcept nogil      # recorded deliveries before it have left the gate
 cdef void persist_retained(Broker* b, Message* m) noexcept nogil
 cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept nogil
 cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m) noexcept nogil     # m NULL: refused

@@ -4,6 +4,7 @@ or which clients wait for that.
     a message with durable subscribers -> Pending: one per message and batch, with its deliveries
         acknowledged by all of them while its batch is open -> no record, and the publisher is acknowledged at once (elided)
         else, when the batch is sealed -> RECORD_MSG
+    a delivery that waits in a plugin gate -> PendingGated; if it still waits when the batch is sealed -> RECORD_GATED
     an acknowledgement of a recorded message -> StoredAck -> RECORD_ACKS
     sessions, subscriptions, wills, inbound QoS 2, PUBRECs, removed retained messages -> their record, at once, into the open batch
 
@@ -20,7 +21,7 @@ from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, Will
-from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, batch_changed, durable_lacks_memory, durable_of, durable_refuses
+from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, PendingGated, batch_changed, batch_opened, durable_lacks_memory, durable_of, durable_refuses
 from cext.broker.persist.accounts cimport account_begin
 from cext.broker.persist.pending_acks cimport pending_acks_release, waiter_add
 from cext.session.message cimport (
@@ -28,11 +29,11 @@ from cext.session.message cimport (
 )
 from cext.session.queue cimport Delivery
 from cext.session.record cimport (
-    RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX,
+    RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_ENTRY_RETAIN, RECORD_INBOX,
     RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_LINK, RECORD_RELEASED, RECORD_RELEASED_BYTES,
     RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck,
-    RecordClientWill, RecordInbox, RecordMessage, RecordSession, RecordSub, RecordWill, record_client_will_put,
-    record_client_will_size, record_end_put, record_inbox_done_put, record_inbox_put, record_inbox_size, record_released_put,
+    RecordClientWill, RecordInbox, RecordMessage, RecordPublisher, RecordSession, RecordSub, RecordWill, record_client_will_put,
+    record_client_will_size, record_end_put, record_inbox_done_put, record_inbox_put, record_inbox_size, record_publisher_put, record_publisher_size, record_released_put,
     record_session_put, record_session_size, record_sub_put, record_sub_size, record_unsub_put, record_unsub_size,
     record_will_put, record_will_size,
 )
@@ -248,6 +249,39 @@ cdef void persist_subscription_end(Broker* b, Session* s, View filter) noexcept 
 
 # ---------------------------------------------------------------- deliveries
 
+cdef void publisher_set(Broker* b, const Session* s, uint16_t pid) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t != NULL:
+        t.publisher = s
+        t.publisher_pid = pid
+
+
+cdef void publisher_note(Durable* t, Pending* p) noexcept nogil:
+    """Keep the publisher until the batch is sealed. Without memory the message is stored without it."""
+    cdef RecordPublisher r
+    cdef uint64_t n
+    cdef uint8_t* publishers
+    r.security = t.publisher.origin
+    r.pid = t.publisher_pid
+    r.id.p = t.publisher.client_id
+    r.id.n = t.publisher.id_len
+    r.user.p = <const uint8_t*>t.publisher.username
+    r.user.n = <uint32_t>strlen(t.publisher.username) if t.publisher.username != NULL else 0
+    n = record_publisher_size(&r)
+    if t.n_publishers + n > t.cap_publishers:
+        if t.n_publishers + n > 1 << 30:
+            return
+        publishers = <uint8_t*>realloc(t.publishers, 2 * (t.n_publishers + n))
+        if publishers == NULL:
+            return
+        t.publishers = publishers
+        t.cap_publishers = <uint32_t>(2 * (t.n_publishers + n))
+    record_publisher_put(t.publishers + t.n_publishers, &r)
+    p.publisher = t.n_publishers + 1
+    p.publisher_n = <uint32_t>n
+    t.n_publishers += <uint32_t>n
+
+
 cdef Pending* pending_of(Durable* t, Message* m) noexcept nogil:
     """Return the message's place in the open batch; NULL without memory."""
     cdef Pending* pendings
@@ -263,6 +297,8 @@ cdef Pending* pending_of(Durable* t, Message* m) noexcept nogil:
     memset(p, 0, sizeof(Pending))
     p.message = message_ref(m)
     p.lsn_before = m.lsn
+    if t.publisher != NULL:
+        publisher_note(t, p)
     m.lsn = PENDING | t.n_pendings
     t.n_pendings += 1
     t.changes += MORE
@@ -362,6 +398,49 @@ cdef void pending_delivery_release(Broker* b, Session* s, const Delivery* d, uin
         record_released_put(out, &r)
 
 
+# ---------------------------------------------------------------- plugin gates
+
+cdef int persist_gated(Broker* b, Session* s, Message* m, uint32_t position, uint8_t qos, uint8_t retain,     # parameters: a delivery
+                       uint32_t sub_id) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef PendingGated* gated
+    if s.store_session_id == 0:
+        return 0
+    if t.n_gated == t.cap_gated:
+        gated = <PendingGated*>array_grown(t.gated, &t.cap_gated, sizeof(PendingGated))
+        if gated == NULL:
+            return -1
+        t.gated = gated
+    gated = &t.gated[t.n_gated]
+    gated.session = s
+    gated.message = message_ref(m)
+    gated.position = position
+    gated.sub_id = sub_id
+    gated.qos = qos | (RECORD_ENTRY_RETAIN if retain else 0)
+    t.n_gated += 1
+    t.changes += MORE            # no acknowledgement of a subscriber makes it unnecessary
+    s.records += 1
+    batch_changed(t, message_bytes(m) + RECORD_ROOM if t.n_gated == 1 or t.gated[t.n_gated - 2].message != m else 16)
+    return 0
+
+
+cdef void persist_gated_done(Broker* b, Session* s, uint32_t position) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef StoredAck* done
+    if t == NULL or s.store_session_id == 0 or s.flags & SESSION_ENDED:
+        return
+    if t.n_gated_done == 0 or t.gated_done[t.n_gated_done - 1].store_session_id != s.store_session_id:
+        if t.n_gated_done == t.cap_gated_done:
+            done = <StoredAck*>array_grown(t.gated_done, &t.cap_gated_done, sizeof(StoredAck))
+            if done == NULL:
+                return           # after a crash a plugin would be asked about it again
+            t.gated_done = done
+        t.gated_done[t.n_gated_done].store_session_id = s.store_session_id
+        t.n_gated_done += 1
+        batch_opened(t, sizeof(StoredAck))
+    t.gated_done[t.n_gated_done - 1].position = position
+
+
 # ---------------------------------------------------------------- retained messages
 
 cdef void persist_retained(Broker* b, Message* m) noexcept nogil:
@@ -423,6 +502,7 @@ cdef int persist_inbound_end(Broker* b, Session* s, uint16_t pid) noexcept nogil
 cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil:
     cdef RecordWill r
     cdef uint8_t* out
+    s.will_turn = 0              # the record replaces that of an earlier will
     if s.store_session_id == 0:
         return
     memset(&r, 0, sizeof(r))
@@ -445,6 +525,7 @@ cdef void persist_client_will(Broker* b, Session* s, const Will* w) noexcept nog
 cdef void client_will_recorded(Broker* b, Session* s, const Will* w) noexcept nogil:
     cdef RecordClientWill r
     cdef uint8_t* out
+    s.will_turn = 0
     memset(&r, 0, sizeof(r))
     r.security = s.origin
     r.has_expiry = w.has_expiry

@@ -168,7 +168,7 @@ cdef void deliver_readable(Broker* b, Session* s, Publication* p, uint8_t qos, u
 cdef void deliver_gated(Broker* b, Session* s) noexcept nogil:
     cdef GatedDelivery h
     cdef Publication p
-    while plugin_gate_next(s, &h):
+    while plugin_gate_next(b, s, &h):
         if h.state == GATED_READY:
             publication_of(&p, h.message)
             p.shaped = 0         # one client: an encoding for reuse would cost one more copy
@@ -176,4 +176,5 @@ cdef void deliver_gated(Broker* b, Session* s) noexcept nogil:
                 p.share = session_share(s, h.group, h.sub_id, 0)
             deliver_now(b, s, &p, h.qos, h.retain, &h.sub_id, 1 if h.sub_id else 0)
             publication_fini(b, &p)
-        message_unref(&b.messages, &b.reactor.buffers, h.message)
+        if h.message != NULL:
+            message_unref(&b.messages, &b.reactor.buffers, h.message)

@@ -50,6 +50,7 @@ ctypedef struct PluginGate:
     uint32_t mask
     uint32_t head
     uint32_t tail
+    uint32_t logged             # recorded deliveries have positions below it
     uint64_t bytes
 
 # Return the remembered verdict: 1 = allowed, 0 = denied, -1 = not known.
@@ -61,7 +62,7 @@ cdef int plugin_gate_known(Broker* b, Session* s, View topic, uint8_t access) no
 cdef int plugin_gate_may_read(Broker* b, Session* s, View topic) noexcept nogil
 cdef void plugin_gate_learn(Broker* b, Session* s, View topic, uint8_t access, bint allowed) noexcept nogil
 # Return the meaning of a plugin's answer. 1 = allowed, 0 = denied; for -1 (no opinion) the rules decide, and without rules it is
-# denied.
+# denied if there is a plugin.
 cdef bint plugin_gate_settled(Broker* b, Session* s, View topic, uint8_t access, int verdict) noexcept nogil
 # Ask native plugins on the loop about a message (is_native_at_once; native_access): 1, 0, or NATIVE_ASK_OTHERS. c NULL: offline.
 cdef int plugin_gate_at_once(Broker* b, Client* c, Session* s, NativeAccess* asked) noexcept nogil
@@ -71,10 +72,21 @@ cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, 
 cdef void plugin_gate_answered(Broker* b, AuthRequest* q, int allowed) noexcept nogil      # answer to an ASK_ACL about a delivery
 # answer to ASK_MESSAGE_OUT; keep 0 = the plugin drops the message
 cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) noexcept nogil
-# Take the first gated delivery out of the gate if its verdict is known. Returns 0 if there is none. The caller owns its message.
-cdef bint plugin_gate_next(Session* s, GatedDelivery* out) noexcept nogil
+# the delivery of an ASK_MESSAGE_OUT that no plugin was asked about: take its step again under the configuration in force
+cdef void plugin_gate_again(Broker* b, AuthRequest* q) noexcept nogil
+# Take the first gated delivery out of the gate if its verdict is known. Returns 0 if there is none. The caller owns its message;
+# NULL: a gap that a restart has left.
+cdef bint plugin_gate_next(Broker* b, Session* s, GatedDelivery* out) noexcept nogil
 # the session has another client, perhaps another user: send all auth requests again
 cdef void plugin_gate_renew(Broker* b, Session* s) noexcept nogil
+# For the store: note all deliveries that wait; is the delivery at this position still needed; it has a record.
+cdef void plugin_gate_record(Broker* b, Session* s) noexcept nogil
+cdef bint plugin_gate_needs(const Session* s, uint32_t position) noexcept nogil
+cdef void plugin_gate_logged(Session* s, uint32_t position) noexcept nogil
+# For recovery: put a delivery into the gate, which plugin_gate_renew asks about; 1 = an impossible position, -1 = no memory. Those before
+# a position have left.
+cdef int plugin_gate_restore(Broker* b, Session* s, uint32_t position, Message* m, uint8_t qos, uint8_t retain, uint32_t sub_id) noexcept nogil
+cdef void plugin_gate_left(Broker* b, Session* s, uint32_t position) noexcept nogil
 cdef void plugin_gate_clear(Broker* b, Session* s) noexcept nogil       # drop all gated deliveries
 cdef void plugin_gate_free(Broker* b, Session* s) noexcept nogil
 

@@ -27,11 +27,14 @@ from cext.broker.auth.auth_requests cimport (
 from cext.broker.core.access cimport access_allows, access_by_roles, access_may_subscribe
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
+from cext.broker.core.durable cimport durable_lacks_memory
 from cext.broker.core.listener cimport Security
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client, session_security
+from cext.broker.core.settings cimport DURABILITY_NONE
 from cext.broker.core.stats cimport DROP_ACL_READ, DROP_MEMORY, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_SESSION_ENDED
 from cext.broker.persist.accounts cimport ACCOUNT_DROPPED, ACCOUNT_GONE, account_turned_away
+from cext.broker.persist.persist cimport persist_gated, persist_gated_done
 from cext.broker.persist.publication cimport drop, drop_unlogged, publication_message
 from cext.broker.rules.acl cimport ACL_ANONYMOUS, ACL_READ, acl_allows
 from cext.session.message cimport Message, message_ref, message_unref
@@ -39,6 +42,7 @@ from cext.session.session cimport Session
 
 cdef enum:
     GATE_RING_MIN = 8
+    SPAN_MAX = 1 << 24           # largest distance of positions that a restart accepts
 
 
 # ---------------------------------------------------------------- verdicts
@@ -130,7 +134,8 @@ cdef bint plugin_gate_settled(Broker* b, Session* s, View topic, uint8_t access,
     if verdict >= 0:
         return verdict
     if security == NULL or (security.acl == NULL and security.roles == NULL):
-        return 0                 # a plugin was asked and had no opinion: denied, as in Mosquitto
+        # a plugin was asked and had no opinion: denied, as in Mosquitto; after a reload there may be no plugin
+        return security != NULL and not security.authorize
     if access == ACL_SUBSCRIBE:
         return access_may_subscribe(b, s, topic) and access_by_roles(b, s, topic, access)
     if access == ACL_UNSUBSCRIBE:
@@ -245,6 +250,8 @@ cdef bint gate_push(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t 
     h.state = GATED_ASKED
     g.tail += 1
     g.bytes += m.payload.n
+    if qos and p.durability != DURABILITY_NONE and persist_gated(b, s, m, g.tail - 1, qos, retain, h.sub_id) != 0:
+        durable_lacks_memory(b)          # the publisher gets no acknowledgement
     return 1
 
 
@@ -324,13 +331,25 @@ cdef void plugin_gate_answered(Broker* b, AuthRequest* q, int allowed) noexcept 
         i += 1
 
 
-cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) noexcept nogil:
+cdef GatedDelivery* transforming(AuthRequest* q) noexcept nogil:
+    """Return the gated delivery that a plugin is asked to change; NULL = the request is no longer valid."""
     cdef PluginGate* g = gate_of_request(q)
     cdef GatedDelivery* h
     if g == NULL or q.item - g.head >= g.tail - g.head:
-        return
+        return NULL
     h = gated_at(g, q.item)
-    if h.state != GATED_TRANSFORMING or h.message != q.message:
+    return h if h.state == GATED_TRANSFORMING and h.message == q.message else NULL
+
+
+cdef void plugin_gate_again(Broker* b, AuthRequest* q) noexcept nogil:
+    if transforming(q) != NULL:
+        gate_advance(b, q.session, session_plugin_gate(q.session), q.item, plugin_gate_may_read(b, q.session, q.message.topic))
+
+
+cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(q.session)
+    cdef GatedDelivery* h = transforming(q)
+    if h == NULL:
         return
     if not keep or m == NULL:
         h.state = GATED_DROPPED
@@ -347,21 +366,114 @@ cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) 
     h.state = GATED_READY
 
 
-cdef bint plugin_gate_next(Session* s, GatedDelivery* out) noexcept nogil:
+cdef bint plugin_gate_next(Broker* b, Session* s, GatedDelivery* out) noexcept nogil:
     cdef PluginGate* g = session_plugin_gate(s)
     if g == NULL or g.head == g.tail or gated_at(g, g.head).state < GATED_READY:
         return 0
     out[0] = gated_at(g, g.head)[0]
-    g.bytes -= out.message.payload.n
-    g.head += 1
+    gate_leave(g)
+    if <int>(g.head - g.logged) <= 0:
+        persist_gated_done(b, s, g.head)
     return 1
+
+
+cdef inline void gate_leave(PluginGate* g) noexcept nogil:
+    if gated_at(g, g.head).message != NULL:
+        g.bytes -= gated_at(g, g.head).message.payload.n
+    g.head += 1
+
+
+# ---------------------------------------------------------------- the store
+
+cdef bint plugin_gate_needs(const Session* s, uint32_t position) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(s)
+    return g != NULL and position - g.head < g.tail - g.head and gated_at(g, position).state != GATED_DROPPED
+
+
+cdef void plugin_gate_logged(Session* s, uint32_t position) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(s)
+    if <int>(position + 1 - g.logged) > 0:
+        g.logged = position + 1
+
+
+cdef void plugin_gate_record(Broker* b, Session* s) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(s)
+    cdef GatedDelivery* h
+    cdef uint32_t i
+    if g == NULL:
+        return
+    i = g.head
+    while i != g.tail:
+        h = gated_at(g, i)
+        if h.state != GATED_DROPPED and h.qos and persist_gated(b, s, h.message, i, h.qos, h.retain, h.sub_id) != 0:
+            durable_lacks_memory(b)
+        i += 1
+
+
+cdef inline void gap_make(PluginGate* g, uint32_t position) noexcept nogil:
+    cdef GatedDelivery* h = gated_at(g, position)
+    h.message = NULL
+    h.state = GATED_DROPPED
+
+
+cdef int gate_extend(PluginGate* g, uint32_t position) noexcept nogil:
+    """Extend the ring to this position, by gaps. Cleaning may have copied the record of an earlier delivery behind later ones."""
+    if g.head == g.tail:
+        g.head = g.tail = position
+    if position - g.head > SPAN_MAX and g.tail - position > SPAN_MAX:
+        return 1
+    while <int>(position - g.head) < 0 or <int>(position - g.tail) >= 0:
+        if (g.ring == NULL or g.tail - g.head > g.mask) and gate_ring_grow(g) != 0:
+            return -1
+        if <int>(position - g.head) < 0:
+            g.head -= 1
+            gap_make(g, g.head)
+        else:
+            gap_make(g, g.tail)
+            g.tail += 1
+    return 0
+
+
+cdef int plugin_gate_restore(Broker* b, Session* s, uint32_t position, Message* m,     # parameters: a recorded delivery
+                             uint8_t qos, uint8_t retain, uint32_t sub_id) noexcept nogil:
+    cdef PluginGate* g = plugin_gate_of(b, s)
+    cdef GatedDelivery* h
+    cdef int rc = gate_extend(g, position) if g != NULL else -1
+    if rc != 0:
+        return rc
+    h = gated_at(g, position)
+    if h.message != NULL:
+        g.bytes -= h.message.payload.n
+        message_unref(&b.messages, &b.reactor.buffers, h.message)
+    h.message = message_ref(m)
+    h.hash = hash_of(b, m.topic)
+    h.qos = qos
+    h.retain = retain
+    h.sub_id = sub_id
+    h.shared = 0                 # ids of groups are valid in one process only
+    h.group = 0
+    h.state = GATED_ASKED
+    g.bytes += m.payload.n
+    plugin_gate_logged(s, position)
+    return 0
+
+
+cdef void plugin_gate_left(Broker* b, Session* s, uint32_t position) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(s)
+    cdef Message* m
+    if g == NULL:
+        return
+    while g.head != g.tail and <int>(g.head - position) < 0:
+        m = gated_at(g, g.head).message
+        gate_leave(g)
+        if m != NULL:
+            message_unref(&b.messages, &b.reactor.buffers, m)
 
 
 # ---------------------------------------------------------------- renewal and end
 
 cdef void plugin_gate_renew(Broker* b, Session* s) noexcept nogil:
     cdef PluginGate* g = session_plugin_gate(s)
-    cdef Security* security = session_security(s)
     cdef GatedDelivery* h
     cdef uint32_t i
     if g == NULL:
@@ -371,8 +483,7 @@ cdef void plugin_gate_renew(Broker* b, Session* s) noexcept nogil:
     while i != g.tail:
         h = gated_at(g, i)
         if h.state != GATED_DROPPED:
-            gate_advance(b, s, g, i,
-                         -1 if security != NULL and security.authorize else access_allows(b, s, h.message.topic, ACL_READ))
+            gate_advance(b, s, g, i, plugin_gate_may_read(b, s, h.message.topic))
         i += 1
 
 
@@ -383,6 +494,9 @@ cdef void plugin_gate_clear(Broker* b, Session* s) noexcept nogil:
         return
     while g.head != g.tail:
         h = gated_at(g, g.head)
+        if h.message == NULL:
+            g.head += 1
+            continue
         if h.state != GATED_DROPPED:
             drop_unlogged(b, s, DROP_SESSION_ENDED, h.message.topic)
             account_turned_away(b, s, h.qos, ACCOUNT_GONE)

@@ -19,6 +19,7 @@ from cext.broker.persist.persist cimport (
     pending_delivery_record, pending_delivery_release, persist_client_will, persist_inbound, persist_retained, persist_session,
     persist_subscription, persist_will,
 )
+from cext.broker.routing.plugin_gate cimport plugin_gate_record
 from cext.broker.routing.retain cimport message_in
 from cext.broker.storage.commit cimport durable_forget, durable_seal, durable_start
 from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, Queue, queue_at
@@ -65,6 +66,7 @@ cdef void session_attach_store(Broker* b, Session* s) noexcept nogil:
     if s.store_session_id:
         subscriptions_attach(b, s)
         queue_attach(b, s)
+        plugin_gate_record(b, s)
         for i in range(s.inbox.mask + 1 if s.inbox.slots != NULL else 0):
             if s.inbox.slots[i].pid:
                 persist_inbound(b, s, s.inbox.slots[i].pid, s.inbox.slots[i].message)

@@ -25,12 +25,13 @@ from cext.broker.persist.persist cimport (
 )
 from cext.broker.persist.streams cimport streams_again
 from cext.broker.routing.retain cimport retained_from_bytes, retained_from_record, retained_message
+from cext.broker.storage.gated cimport gated_copy
 from cext.session.message cimport Message
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, Delivery, InboundQos2, delivery_message, delivery_moved, inbox_find, is_paged, paged_lsn, queue_at,
 )
 from cext.session.record cimport (
-    RECORD_CLIENT_WILL, RECORD_INBOX, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
+    RECORD_CLIENT_WILL, RECORD_GATED, RECORD_INBOX, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
     RECORD_SUB, RECORD_WILL, RecordAck, RecordClientWill, RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession,
     RecordSub, RecordWill, record_client_will_read, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
     record_msg_end_put, record_msg_put, record_msg_read, record_msg_size, record_released_check, record_released_next,
@@ -304,6 +305,8 @@ cdef void client_will_copy(Broker* b, Durable* t, View body) noexcept nogil:
 cdef void record_copy(Broker* b, Durable* t, const StoreRecord* r) noexcept nogil:
     if r.kind == RECORD_MSG:
         message_copy(b, t, r)
+    elif r.kind == RECORD_GATED:
+        gated_copy(b, t, r)
     elif r.kind == RECORD_RELEASED:
         released_copy(b, t, r.body)
     elif r.kind == RECORD_SESSION:

@@ -17,7 +17,7 @@ from libc.errno cimport EIO
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from cext.base.clock cimport clock_monotonic_us
 from cext.base.slab cimport slab_get
@@ -25,8 +25,8 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line, log_text
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport (
-    ACKS_PER_RECORD, Durable, DurableBatch, MEMORY_PAUSE_MS, PENDING, Pending, PendingDelivery, SEAL_EARLY_BYTES,
-    StoreGauges, TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter, durable_of,
+    ACKS_PER_RECORD, Durable, DurableBatch, MEMORY_PAUSE_MS, PENDING, Pending, PendingDelivery, SEAL_EARLY_BYTES, StoreGauges, StoredAck,
+    TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter, durable_of,
 )
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.core.observed cimport OBSERVED_COMMIT, observe
@@ -40,13 +40,14 @@ from cext.broker.routing.page_in cimport pages_receive
 from cext.broker.routing.retain cimport retained_from_bytes, retained_from_record
 from cext.broker.routing.session_release cimport session_record_done
 from cext.broker.storage.clean cimport clean_some
+from cext.broker.storage.gated cimport gated_forget, gated_record
 from cext.broker.storage.stream_files cimport streams_fini
 from cext.net.reactor cimport reactor_watch
 from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_ACK_BYTES, RECORD_ENTRY_SHARED, RECORD_MSG, RECORD_RETAINED_SET, RecordEntry, RecordMessage,
-    record_ack_put, record_entry_put, record_entry_size, record_msg_end_put, record_msg_put, record_msg_size,
+    RECORD_ACKS, RECORD_ACK_BYTES, RECORD_ENTRY_SHARED, RECORD_GATED_DONE, RECORD_MSG, RECORD_PUBLISHER, RECORD_RETAINED_SET, RecordEntry,
+    RecordMessage, record_ack_put, record_entry_put, record_entry_size, record_msg_end_put, record_msg_put, record_msg_size,
 )
 from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
 from cext.store.state cimport (
@@ -90,7 +91,7 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     cdef RecordMessage r
     cdef RecordEntry e
     cdef Message* m = p.message
-    cdef uint64_t bytes = 0
+    cdef uint64_t bytes = 0, lsn
     cdef uint32_t n = 0, i
     cdef uint8_t marks = 0
     cdef uint8_t* out
@@ -112,7 +113,7 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     if m.flags & MESSAGE_RETAINED or marks & RECORD_ENTRY_SHARED:
         r.source_hash = m.source_hash        # for No Local, and for shared groups that select by publisher
     bytes = record_msg_size(&r, bytes)
-    if not persist_reserve(b, NULL, bytes + (retained_from_bytes(b, r.topic) if m.flags & MESSAGE_RETAINED else 0)):
+    if not persist_reserve(b, NULL, bytes + p.publisher_n + (retained_from_bytes(b, r.topic) if m.flags & MESSAGE_RETAINED else 0)):
         return -1
     out = store_append(&t.store, RECORD_MSG, 0, <uint32_t>bytes, &m.lsn) if bytes <= 0x7FFFFFFF else NULL
     if out == NULL:
@@ -125,6 +126,10 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
             out = record_entry_put(out, &e)
         i = t.pending_deliveries[i - 1].next
     record_msg_end_put(out, &r)
+    if p.publisher:
+        out = store_append(&t.store, RECORD_PUBLISHER, 0, p.publisher_n, &lsn)
+        if out != NULL:
+            memcpy(out, t.publishers + p.publisher - 1, p.publisher_n)
     if m.flags & MESSAGE_RETAINED:
         retained_from_record(b, r.topic)
     if p.lsn_before:
@@ -150,19 +155,19 @@ cdef void seal_pending_deliveries(Broker* b, Durable* t) noexcept nogil:
     t.n_pending_deliveries = 0
 
 
-cdef int acks_record(Durable* t) noexcept nogil:
+cdef int acks_record(Durable* t, uint8_t kind, const StoredAck* acks, uint32_t* n_acks) noexcept nogil:
     cdef uint32_t i = 0, n
     cdef uint64_t lsn
     cdef uint8_t* out
-    while i < t.n_acks:
-        n = t.n_acks - i if t.n_acks - i < ACKS_PER_RECORD else <uint32_t>ACKS_PER_RECORD
-        out = store_append(&t.store, RECORD_ACKS, 0, n * RECORD_ACK_BYTES, &lsn)
+    while i < n_acks[0]:
+        n = n_acks[0] - i if n_acks[0] - i < ACKS_PER_RECORD else <uint32_t>ACKS_PER_RECORD
+        out = store_append(&t.store, kind, 0, n * RECORD_ACK_BYTES, &lsn)
         if out == NULL:
             return -1
         for i in range(i, i + n):
-            out = record_ack_put(out, t.acks[i].store_session_id, t.acks[i].position)
+            out = record_ack_put(out, acks[i].store_session_id, acks[i].position)
         i += 1
-    t.n_acks = 0
+    n_acks[0] = 0
     return 0
 
 
@@ -192,7 +197,8 @@ cdef bint batch_complete(Broker* b, Durable* t) noexcept nogil:
     for i in range(t.n_pendings):
         if t.pendings[i].message.lsn == (PENDING | i) and pending_record(b, t, &t.pendings[i]) != 0:
             return 0
-    return pending_ends_record(t) == 0 and acks_record(t) == 0 and streams_recorded(b)
+    return gated_record(b, t) == 0 and pending_ends_record(t) == 0 and acks_record(t, RECORD_ACKS, t.acks, &t.n_acks) == 0 \
+        and acks_record(t, RECORD_GATED_DONE, t.gated_done, &t.n_gated_done) == 0 and streams_recorded(b)
 
 
 cdef void log_memory_state(Broker* b, Durable* t, bint short) noexcept nogil:
@@ -252,9 +258,10 @@ cdef void durable_seal(Broker* b) noexcept nogil:
     t.serial += 1
     t.sealed += 1
     seal_pending_deliveries(b, t)
+    gated_forget(b, t)
     for i in range(t.n_pendings):
         message_unref(&b.messages, &b.reactor.buffers, t.pendings[i].message)
-    t.n_pendings = 0
+    t.n_pendings = t.n_publishers = 0
     t.n_freed = 0
     t.bytes = 0
     t.dirty = 0
@@ -460,6 +467,7 @@ cdef void durable_forget(Broker* b) noexcept nogil:
     cdef uint32_t i
     for i in range(t.n_pending_deliveries):
         session_record_done(b, t.pending_deliveries[i].session)
+    gated_forget(b, t)
     for i in range(t.n_pendings):
         t.pendings[i].message.lsn = 0
         message_unref(&b.messages, &b.reactor.buffers, t.pendings[i].message)
@@ -474,7 +482,10 @@ cdef void durable_forget(Broker* b) noexcept nogil:
     free(t.readers)
     free(t.pendings)
     free(t.pending_deliveries)
+    free(t.publishers)
     free(t.acks)
+    free(t.gated)
+    free(t.gated_done)
     free(t.waiters)
     free(t.sessions_by_store_id)
     free(t.free_store_ids)

@@ -29,6 +29,7 @@ from cext.broker.core.settings cimport OVERFLOW_LAST_VALUE
 from cext.broker.lifecycle.session_lifecycle cimport session_watch
 from cext.broker.persist.persist cimport array_grown, store_session_id_reserve
 from cext.broker.persist.publication cimport publication_fini, publication_of
+from cext.broker.routing.plugin_gate cimport plugin_gate_left, plugin_gate_restore
 from cext.broker.routing.pump cimport session_clear
 from cext.broker.routing.paged cimport message_of_record, monotonic_of
 from cext.broker.routing.retain cimport retain_store, retained_from
@@ -39,8 +40,8 @@ from cext.session.queue cimport (
     inbox_remove, queue_at, queue_pid_used, queue_place, queue_restored,
 )
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_SHARED,
-    RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_FROM,
+    RECORD_ACKS, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_RETAIN, RECORD_ENTRY_SHARED, RECORD_GATED,
+    RECORD_GATED_DONE, RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_FROM,
     RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_WILL,
     RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg,
     RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_client_id_read, record_client_will_read,
@@ -355,6 +356,42 @@ cdef int released_apply(Load* l, View body) noexcept nogil:
     return 0
 
 
+cdef int gated_apply(Load* l, View body) noexcept nogil:
+    cdef RecordMsg r
+    cdef RecordEntry e
+    cdef Session* s
+    cdef Message* m = NULL
+    cdef int rc = 0
+    if record_msg_read(body, &r) != 0:
+        return ODD
+    while rc >= 0 and record_entry_next(&r.entries, &e):
+        s = owner_of(l, e.store_session_id)
+        if s == NULL:
+            continue
+        if m == NULL:
+            m = message_of(l, &r.message, 0)
+            if m == NULL:
+                return -1
+            m.flags |= MESSAGE_AGAIN         # with QoS 1 it may have left the gate and been sent, without a committed record of that
+        rc = plugin_gate_restore(l.b, s, e.position, m, e.qos & 3, e.qos & RECORD_ENTRY_RETAIN != 0, e.sub_id)
+        l.out.odd += rc > 0
+    if m != NULL:
+        message_unref(&l.b.messages, &l.b.reactor.buffers, m)
+    return -1 if rc < 0 else 0
+
+
+cdef int gated_done_apply(Load* l, View body) noexcept nogil:
+    cdef RecordAck a
+    cdef Session* s
+    if record_acks_check(body) != 0:
+        return ODD
+    while record_ack_next(&body, &a):
+        s = owner_of(l, a.store_session_id)
+        if s != NULL:
+            plugin_gate_left(l.b, s, a.position)
+    return 0
+
+
 cdef int retained_gone_apply(Load* l, View body) noexcept nogil:
     cdef Publication p
     cdef View empty
@@ -519,6 +556,10 @@ cdef int record_apply(void* ctx, const StoreRecord* r) noexcept nogil:
         rc = msg_apply(l, r.body, r.lsn)
     elif r.kind == RECORD_ACKS:
         rc = acks_apply(l, r.body)
+    elif r.kind == RECORD_GATED:
+        rc = gated_apply(l, r.body)
+    elif r.kind == RECORD_GATED_DONE:
+        rc = gated_done_apply(l, r.body)
     elif r.kind == RECORD_SESSION or r.kind == RECORD_END:
         rc = owner_apply(l, r)
     elif r.kind == RECORD_SUB or r.kind == RECORD_UNSUB:

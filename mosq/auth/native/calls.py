@@ -22,7 +22,7 @@ PERSIST = frozenset((*range(14, 27), 29, 30))   # about the broker's state
 AUTH_DELAYED, AUTH_CONTINUE, SUCCESS, INVAL, NOT_SUPPORTED, AUTH, ACL_DENIED = -5, -4, 0, 3, 10, 11, 12
 PLUGIN_DEFER, PLUGIN_IGNORE = 17, 32
 # what a plugin asks of the broker
-DO_LOG, DO_PUBLISH, DO_KICK_ID, DO_KICK_USER, DO_COMPLETE = 1, 2, 3, 4, 5
+DO_LOG, DO_PUBLISH, DO_KICK_ID, DO_KICK_USER, DO_COMPLETE, DO_OUTCOME = 1, 2, 3, 4, 5, 6
 FACTS_BYTES = 24
 
 
@@ -127,11 +127,13 @@ def open_shim() -> "Any":
     for name, result, arguments in (
             ("load", c_void_p, [c_char_p, c_char_p, POINTER(Option), c_int, c_int, POINTER(c_int)]),
             ("end", None, [c_void_p]), ("events", c_uint32, [c_void_p]), ("name", c_char_p, [c_void_p]),
+            ("busy", c_int, [c_void_p]), ("check", c_int, [c_char_p]),
             ("topics", c_int, [c_void_p, c_char_p, c_int]), ("call", c_int, [c_void_p, c_int, POINTER(Call)]),
             ("call_clear", None, [POINTER(Call)]), ("watch_crashes", None, [c_char_p]), ("location", None, [c_char_p]),
             ("action_take", POINTER(Action), []), ("action_free", None, [POINTER(Action)]), ("actions_lost", c_int, []),
-            ("actions_waiting", c_int, []),
+            ("actions_waiting", c_int, []), ("pauses", None, [c_int]),
             ("wake_fd", c_int, []), ("client_gone", None, [c_uint64]), ("client_known", None, [POINTER(Call)]),
+            ("deny_special", None, [c_void_p, c_int]), ("client_is_known", c_int, [c_uint64]),
             ("realm", c_void_p, [POINTER(c_void_p), c_int, c_int, c_int]),
             ("persist", c_int, [c_void_p, c_int, POINTER(Stored)]), ("restore", c_int, [c_void_p, TAKER])):
         function = getattr(shim, f"mosq_shim_{name}", None)

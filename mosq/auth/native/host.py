@@ -25,10 +25,12 @@ if TYPE_CHECKING:
                     client_id: str | None) -> None: ...
         def kick_client(self, client_id: str | None) -> None: ...
         def kick_user(self, username: str | None) -> None: ...
-        def complete(self, connection: int, login: int, result: int) -> None: ...
+        def complete(self, connection: int, login: int, result: int, address: str, user: str | None) -> None: ...
+        def note(self, address: str, user: str, good: bool) -> None: ...
 
 LEVELS = {1: INFORMATION, 2: NOTICE, 4: WARNING, 8: ERROR, 16: DEBUG}
 PORTION, PAUSE_S = 256, 0.001    # of requests that the thread takes at once; before the next ones
+TAKE_S = 0.1                     # for requests at the end of a call, whose client waits
 
 
 class Host:
@@ -41,18 +43,19 @@ class Host:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, after the process is in the background."""
+        """Start the thread; the process is in the background by now."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="mosq-plugins", daemon=True)
             self._thread.start()
 
     def take(self, most: int | None = None) -> bool:
         """Do what plugins have asked for so far, in its order, at most `most` of it; return whether more waits. Any
-        thread may call this. Later requests are left: a plugin that asks without an end would hold the caller."""
+        thread may call this. Later requests are left, and those that take longer than TAKE_S: a plugin that asks
+        without an end would hold the caller."""
         with self._lock:
-            waiting = int(self.shim.mosq_shim_actions_waiting())
+            waiting, give_up_s = int(self.shim.mosq_shim_actions_waiting()), time.monotonic() + TAKE_S
             for _ in range(waiting if most is None else min(waiting, most)):
-                action = self.shim.mosq_shim_action_take()
+                action = self.shim.mosq_shim_action_take() if time.monotonic() < give_up_s else None
                 if not action:
                     break
                 try:
@@ -69,19 +72,21 @@ class Host:
         if sink is None:
             return
         text = None if action.text is None else action.text.decode("utf-8", "replace")
+        other = None if action.client_id is None else action.client_id.decode("utf-8", "replace")
         try:
             if action.kind == calls.DO_LOG:
                 sink.log(LEVELS.get(action.level, INFORMATION), text or "")
             elif action.kind == calls.DO_PUBLISH:
-                only = None if action.client_id is None else action.client_id.decode("utf-8", "replace")
                 sink.publish(text or "", action.given_data(), action.qos, bool(action.retain),
-                             action.given_properties(), only)
+                             action.given_properties(), other)
             elif action.kind == calls.DO_KICK_ID:
                 sink.kick_client(text)
             elif action.kind == calls.DO_KICK_USER:
                 sink.kick_user(text)
             elif action.kind == calls.DO_COMPLETE:
-                sink.complete(action.connection, action.login, action.level)
+                sink.complete(action.connection, action.login, action.level, other or "", text)
+            elif action.kind == calls.DO_OUTCOME:
+                sink.note(other or "", text or "", bool(action.level))
         except Exception as error:
             sink.log(WARNING, f"Warning: A request of a native plugin failed: {type(error).__name__}.")
 

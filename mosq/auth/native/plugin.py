@@ -36,6 +36,7 @@ REFUSALS = frozenset((128, 131, 133, 134, 136, 137, 138, 140, 159))     # of BAS
 DELAYED = "delayed"                     # returned by `authenticate`: the plugin completes the login later
 IGNORED = "ignored"                     # by `authenticate` and `authorize`: the plugin counts as none
 TICK_S = 1.0
+LOOKS_WITHIN_S = 3.0                    # two looks that are further apart are not about one call
 
 
 class LoadError(ConfigError):
@@ -51,8 +52,8 @@ class NativePlugin(Plugin):
 
     raw = True
 
-    def __init__(self, line: "Line", pool: "Pool") -> None:
-        """Load the library in the plugin's own thread. Raises LoadError."""
+    def __init__(self, line: "Line", pool: "Pool", wait: "Callable[[threading.Event, str], None]") -> None:
+        """Load the library in the plugin's own thread; `wait` waits for that. Raises LoadError."""
         self.path, self.on_loop = line.path, line.on_loop
         self.shown = line.name or line.path.rpartition("/")[2]
         self._host: Host = host()
@@ -61,13 +62,15 @@ class NativePlugin(Plugin):
         self._plugin: int | None = None
         self._status = ctypes.c_int(0)
         self._closed = threading.Event()
+        self.ended = False              # it has cleaned up
         self._ticker: threading.Thread | None = None
         self._next_tick_s = 0.0
-        self._load(line)
+        self._free_at = self._looked_at = monotonic()       # when the plugin was seen in no call, and the last look
+        self._load(line, wait)
         self._note_events()
         self.describe(line)
 
-    def _load(self, line: "Line") -> None:
+    def _load(self, line: "Line", wait: "Callable[[threading.Event, str], None]") -> None:
         done = threading.Event()
         array, n = calls.options_array(line.options)
 
@@ -81,12 +84,21 @@ class NativePlugin(Plugin):
 
         if not self._pool.put(load):
             raise LoadError(f"Unable to load plugin '{line.path}': no thread for it.", line.origin, 1)
-        done.wait()
-        self._host.take()
+        self._wait(lambda: wait(done, self.shown), "initialization")
         if not self._plugin:
             raise LoadError(f"Unable to load plugin '{line.path}': its library cannot be loaded, or its initialization "
                             f"returned {self._status.value}; the log has the reason.", line.origin,
                             self._status.value & 255 or 13)
+
+    def _wait(self, wait: "Callable[[], object]", event: str) -> None:
+        """Wait for the plugin's thread. If the broker stops first, log for which plugin it has waited."""
+        try:
+            wait()
+        except BaseException:
+            self.warn(f"Warning: Plugin {self.shown} has not ended its {event}; the broker does not wait for it.")
+            raise
+        finally:
+            self._host.take()
 
     def _note_events(self) -> None:
         events = self._shim.mosq_shim_events(self._plugin)
@@ -102,6 +114,10 @@ class NativePlugin(Plugin):
     def describe(self, line: "Line") -> None:
         """Note in a line of the configuration what the plugin is called and which control topics it has."""
         line.shown, line.control_topics = self.name, self.control_topics
+
+    def deny_special_chars(self, denied: bool) -> None:
+        """Set whether a plugin of interface version 2 to 4 is not asked about names with +, # or /."""
+        self._shim.mosq_shim_deny_special(self._plugin, denied)
 
     @property
     def knows_keys(self) -> bool:
@@ -126,6 +142,14 @@ class NativePlugin(Plugin):
     def address(self) -> int:
         """The address of the plugin in the shim."""
         return self._plugin or 0
+
+    def held_for(self, now: float) -> float:
+        """Return for how many seconds the plugin has been in a call at each look, if the loop may wait for it."""
+        busy = self.on_loop and self._shim.mosq_shim_busy(self._plugin)
+        if not busy or now > self._looked_at + LOOKS_WITHIN_S:
+            self._free_at = now
+        self._looked_at = now
+        return now - self._free_at
 
     # ------------------------------------------------------------ calls
 
@@ -235,8 +259,9 @@ class NativePlugin(Plugin):
         try:
             if result != SUCCESS:
                 return AccessAnswer(request.handle, False)
-            new = call.new_topic.decode("utf-8", "replace") if call.new_topic is not None else filter
-            return new, call.new_qos
+            return call.new_topic.decode() if call.new_topic is not None else filter, call.new_qos
+        except UnicodeDecodeError:          # another filter than the plugin meant must not count
+            return AccessAnswer(request.handle, False)
         finally:
             self._clear(call)
 
@@ -287,8 +312,17 @@ class NativePlugin(Plugin):
         if event in self.events:
             call.reason = 14 if notice.code >= 0x1000 else ENDS.get(notice.code, notice.code)
             self._call(event, call)
-        elif call.facts.connection:
-            self._shim.mosq_shim_client_gone(call.facts.connection)
+        else:
+            self.forget(call.facts.connection)
+
+    def knows(self, connection: int) -> bool:
+        """Return whether the shim has a client with this connection."""
+        return bool(self._shim.mosq_shim_client_is_known(connection))
+
+    def forget(self, connection: int) -> None:
+        """Note that a client is gone, without an event."""
+        if connection:
+            self._shim.mosq_shim_client_gone(connection)
 
     def control(self, asked: "CommandRequest | Any", topic: str, payload: bytes) -> None:
         """Pass a message on a control topic of the plugin."""
@@ -334,8 +368,7 @@ class NativePlugin(Plugin):
                 done.set()
 
         if calls.RESTORE in self.events and self._pool.put(work):
-            done.wait()
-            self._host.take()
+            self._wait(done.wait, "persist-restore")
         return results[0] if results else SUCCESS
 
     def report_stored(self, events: "list[tuple[int, dict[str, Any]]]") -> dict[int, int]:
@@ -353,9 +386,8 @@ class NativePlugin(Plugin):
     # ------------------------------------------------------------ ticks
 
     def begin(self, sink: "Any") -> None:
-        """Start the plugin's ticks and the taking of its requests, once its configuration is in force."""
+        """Start the plugin's ticks, once its configuration is in force."""
         self.listen(sink)
-        self._host.start()
         if calls.TICK in self.events and self._ticker is None:
             self._ticker = threading.Thread(target=self._tick_on, name=f"mosq-tick-{self.shown}"[:40], daemon=True)
             self._ticker.start()
@@ -378,7 +410,7 @@ class NativePlugin(Plugin):
         while not self._closed.is_set():
             done.clear()
             self._next_tick_s = monotonic() + TICK_S
-            if self._pool.put(tick):
+            if self._pool.put(tick, done.set):
                 done.wait()
             self._closed.wait(max(0.001, self._next_tick_s - monotonic()))
 
@@ -386,6 +418,7 @@ class NativePlugin(Plugin):
         """Let the plugin clean up."""
         self._closed.set()
         self._shim.mosq_shim_end(self._plugin)
+        self.ended = True
         self._host.take()
 
     def warn(self, text: str) -> None:

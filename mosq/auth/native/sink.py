@@ -26,10 +26,11 @@ def load_native(access: "Any", line: "Line", pool: "Pool") -> NativePlugin:
         raise ConfigError(f"Unable to load plugin '{line.path}': the shim of native plugins cannot be loaded: {error}",
                           line.origin) from None
     ours.sink = access
+    ours.start()
     log_file, location = access.places
     ours.shim.mosq_shim_watch_crashes(None if log_file is None else log_file.encode())
     ours.shim.mosq_shim_location(None if location is None else location.encode())
-    return NativePlugin(line, pool)
+    return NativePlugin(line, pool, access.wait)
 
 
 def loop_of(plugins: "list[NativePlugin]", undecided: int, decides_logins: bool
@@ -40,6 +41,12 @@ def loop_of(plugins: "list[NativePlugin]", undecided: int, decides_logins: bool
     shim = host().shim
     return (_realm(plugins, undecided, decides_logins), calls.address_of(shim, "ask"), calls.address_of(shim, "access"),
             tuple(shim.mosq_shim_layout(i) for i in range(5)))
+
+
+def watch_pauses(notes: bool, asks: bool) -> None:
+    """Let plugins on the loop report each outcome of a login, and ask the control plane about a pause before each
+    login."""
+    host().shim.mosq_shim_pauses(2 if asks else int(notes))
 
 
 def psk_of(plugins: "list[NativePlugin]") -> tuple[int, int]:

@@ -283,17 +283,17 @@ ACCESS = (
            "plugin dynamic-security. The plugin's options may follow", own=True),
     text("psk_file", S, "File with the identities and keys of TLS-PSK", "path", reload=NEW),
     text("plugin", S,
-         "Loads a plugin: a built-in one by its file name, or a Python class as python:package.module:Class; may be "
-         "repeated", "path", aliases=("auth_plugin",)),
+         "Loads a plugin: a built-in one by its file name, a library in C for Mosquitto by its path, or a Python class "
+         "as python:package.module:Class; may be repeated", "path", aliases=("auth_plugin",)),
     text("global_plugin", G, "Loads a plugin for all listeners, also with per_listener_settings true; may be repeated",
          "path"),
     text("plugin_load", G, "NAME PATH: loads a plugin under a name for plugin_use; may be repeated", "special"),
-    text("plugin_opt_", PLUGIN, "Passes an option to the plugin above; may be repeated", prefix=True,
-         aliases=("auth_opt_",)),
+    text("plugin_opt_", PLUGIN, "Passes the option KEY to the plugin above, whose page describes it; may be repeated",
+         prefix=True, aliases=("auth_opt_",)),
     flag("auth_plugin_deny_special_chars", True, PLUGIN,
          "Deny topics to clients whose user name or client id contains +, # or /, without a call of the plugin above"),
     choice("plugin_thread", "own", PLUGIN,
-           "Thread in which the native plugin above is called: own = one of its own, only the client concerned waits; "
+           "Thread in which the plugin in C above is called: own = one of its own, only the client concerned waits; "
            "loop = the broker's loop, in Mosquitto's order, all clients wait", ("own", "loop"), own=True,
            reload=RESTART),
 )

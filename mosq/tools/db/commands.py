@@ -1,4 +1,4 @@
-"""Define `mosq db`. Reading works while a broker runs; importing needs the broker stopped."""
+"""Define `mosq db`. Reading works while a broker runs; importing and preferring need the broker stopped."""
 
 import sys
 import time
@@ -285,6 +285,27 @@ def import_(
         if kept:
             click.echo(f"The old store is now in {kept}; remove it when you do not need it.", err=True)
         click.echo(counts.text("would be imported" if dry_run else "imported"))
+        return EXIT_OK
+
+    return guarded(run)
+
+
+@db.command(context_settings=HELP)
+@click.argument("what", metavar="store|plugin", type=click.Choice(["store", "plugin"]))
+@click.argument("directory", metavar="DIR", type=click.Path())
+def prefer(what: str, directory: str) -> int:
+    """Decide which one counts at the next start of a broker that refuses to start with a persistence plugin: the store
+    in DIR, or what the plugin has. The other one is set aside in a folder below DIR.
+    """
+
+    def run() -> int:
+        from mosq.tools.db import copy_mark
+        from mosq.tools.db.store import StoreError, segment_files
+
+        if not segment_files(directory):
+            raise StoreError(f"{directory}: no store; expected the folder that the broker's error names")
+        copy_mark.prefer(directory, what)
+        click.echo(f"The {what} counts at the next start of the broker.")
         return EXIT_OK
 
     return guarded(run)

@@ -13,6 +13,7 @@ Memory: about 0.7 kB for each queued delivery, with that of Followed.
 from typing import TYPE_CHECKING, Any
 
 from mosq.tools.db import kinds
+from mosq.tools.db.fingerprint import digest_of, of_client, of_message, of_retained, of_sub, of_will
 from mosq.tools.db.followed import Changed, Followed, digest
 from mosq.tools.db.kept import (
     BASE_ADD,
@@ -41,6 +42,7 @@ from mosq.tools.db.mosquitto_format import (
     WAIT_PUBREC,
     WAIT_PUBREL,
 )
+from mosq.tools.db.state import HALF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,10 +51,11 @@ if TYPE_CHECKING:
     from mosq.tools.db.mosquitto_file import ClientMessage, Message, Will
     from mosq.tools.db.state import Session
 
-    Give = Callable[[int, dict[str, Any]], None]
+    Give = Callable[[int, dict[str, Any], int], None]
     Fields = dict[Any, Any]  # of a record
 
 QOS = 3
+RELEASED = digest_of(RELEASED_TOPIC, b"", b"", 0)      # content of the stored message for a released delivery
 ID_MAX = 1 << 62  # numbers above it are not continued: SQLite's are signed
 
 
@@ -81,10 +84,12 @@ class Copy:
 
 
 class Differences:
-    """Hold what one plugin has. `give` gets the events; `bodies` are the records of messages that a call may need."""
+    """Hold what one plugin has. `give` gets the events, each with the fingerprint of what the plugin has afterwards;
+    `bodies` are the records of messages that a call may need."""
 
     def __init__(self, state: Followed, give: "Give", ports: "Mapping[int, int]") -> None:
-        self.state, self._give, self._ports = state, give, ports
+        self.state, self._to, self._ports = state, give, ports
+        self.fingerprint = 0
         self._clients: dict[bytes, Copy] = {}
         self._ids: dict[int, bytes] = {}  # client ids by session
         self._retained: dict[bytes, tuple[int, int]] = {}  # topic: number of the stored message, digest
@@ -97,11 +102,18 @@ class Differences:
         self.foreign = (0, 0)  # sessions and deliveries that the plugin had at the beginning, and the store had not
         self.bodies: dict[int, Fields] = {}
 
+    def _give(self, event: int, fields: dict[str, Any], *changed: int) -> None:
+        """Report an event. `changed`: the parts of the fingerprint that begin and end with it."""
+        for part in changed:
+            self.fingerprint ^= part
+        self._to(event, fields, self.fingerprint)
+
     # -- what the plugin has at the beginning
 
     def adopt(self, kept: "Kept") -> None:
         """Begin with what the plugin has restored. Deliveries are found again in the order of the queue, by content."""
         state = self.state
+        self.fingerprint = fingerprint_of(kept)
         self._last_id = max((id for id in kept.messages if id < ID_MAX), default=0)
         self._uses = dict.fromkeys(kept.messages, 0)
         self._unused = dict.fromkeys(kept.messages)
@@ -115,6 +127,9 @@ class Differences:
             self._clients[client_id] = copy
             if s is None:
                 self._gone.append(client_id)
+                for i, pair in enumerate(one.messages):
+                    queue = copy.out if pair[0].direction == OUT else copy.inbox
+                    queue[-1 - i] = self._used(pair, contents)
             else:
                 self._ids[s.sno] = client_id
                 self._adopt_queue(copy, s, one, contents)
@@ -135,18 +150,18 @@ class Differences:
         if len({message.id for message, _ in theirs}) < len(theirs):
             at = len(theirs)            # persist-sqlite cannot delete one of two deliveries of the same message
             for message, number in theirs:
-                self._drop(s, _item(message, number, 0), OUT)
+                self._drop(s, _item(message, number, contents[message.id]), OUT)
         for position in self.state.in_order(s, self._positions(s)):
             found = at
             while found < len(theirs) and not self._is_same(s, position, theirs[found][0], contents):
                 found += 1
             for message, number in theirs[at:found]:    # if none is the same: all others, so that the order stays
-                self._drop(s, _item(message, number, 0), OUT)
+                self._drop(s, _item(message, number, contents[message.id]), OUT)
             at = found + 1
             if found < len(theirs):
                 copy.out[position] = self._used(theirs[found], contents)
         for message, number in theirs[at:]:
-            self._drop(s, _item(message, number, 0), OUT)
+            self._drop(s, _item(message, number, contents[message.id]), OUT)
         for message, number in one.messages:
             if message.direction == IN:
                 lsn, refused = s.inbox.get(message.pid, (-1, True))
@@ -154,7 +169,7 @@ class Differences:
                 if message.pid not in copy.inbox and not refused and self.state.digests.get(lsn) == content:
                     copy.inbox[message.pid] = self._used((message, number), contents)
                 else:
-                    self._drop(s, _item(message, number, 0), IN)
+                    self._drop(s, _item(message, number, content), IN)
 
     def _is_same(self, s: "Session", position: int, message: "ClientMessage", contents: dict[int, int]) -> bool:
         released = s.released.get(position)
@@ -172,6 +187,12 @@ class Differences:
         self.foreign = 0, self.foreign[1] + 1
         self._use(item.id)
         self._delete(s.id, item, direction)
+
+    def rows(self) -> tuple[int, ...]:
+        """Return how many sessions, subscriptions, deliveries and retained messages the plugin has."""
+        copies = self._clients.values()
+        return (len(copies), sum(len(one.subs) for one in copies), sum(len(one.out) + len(one.inbox) for one in copies),
+                len(self._retained))
 
     def rejoin(self, state: Followed) -> None:
         """Continue with a state that was read from the beginning, because some of the log was dropped unread."""
@@ -304,16 +325,17 @@ class Differences:
         if copy is None:
             copy = self._clients[s.id] = Copy(s.sno, facts)
             self._ids[s.sno] = s.id
-            self._about(CLIENT_ADD, s.id, facts)
-        elif copy.facts != facts:
-            copy.facts = facts
-            self._about(CLIENT_UPDATE, s.id, facts)
+            self._about(CLIENT_ADD, s.id, facts, of_client(s.id, facts))
+        elif copy.facts != facts:       # as in Mosquitto: an update is about the times only, and a CONNECT adds again
+            event = CLIENT_UPDATE if _without_times(copy.facts) == _without_times(facts) else CLIENT_ADD
+            before, copy.facts = copy.facts, facts
+            self._about(event, s.id, facts, of_client(s.id, before), of_client(s.id, facts))
         self._will(s.id, s)
 
-    def _about(self, event: int, client_id: bytes, facts: tuple[Any, ...]) -> None:
+    def _about(self, event: int, client_id: bytes, facts: tuple[Any, ...], *changed: int) -> None:
         user, ends_s, expiry_s, due_s, delay_s, port = facts
         self._give(event, {"client_id": client_id, "username": user, "ends_s": ends_s, "expiry_s": expiry_s,
-                           "will_due_s": due_s, "will_delay_s": delay_s, "port": port, "qos": 2, "retain": 1})
+                           "will_due_s": due_s, "will_delay_s": delay_s, "port": port, "qos": 2, "retain": 1}, *changed)
 
     def _will(self, client_id: bytes, s: "Session | None" = None) -> None:
         """Report the will of a client: that of its session, or that of a connected client without one."""
@@ -325,23 +347,32 @@ class Differences:
         lsn = s.will[0] if s is not None and s.will is not None else self.state.client_wills.get(client_id, -1)
         content = self.state.digests.get(lsn)
         if content is not None and self._wills.get(client_id) != content and lsn in self.bodies:
-            f = self.bodies[lsn]
+            f, before = self.bodies[lsn], self._wills.get(client_id)
             self._wills[client_id] = content
-            self._give(WILL_ADD, {"client_id": client_id, "qos": f["qos"], "retain": f["retain"], **_content(f)})
-        elif content is None and self._wills.pop(client_id, None) is not None:
-            self._give(WILL_DELETE, {"client_id": client_id})
+            self._give(WILL_ADD, {"client_id": client_id, "qos": f["qos"], "retain": f["retain"], **_content(f)},
+                       of_will(client_id, content), *(() if before is None else (of_will(client_id, before),)))
+        elif content is None:
+            self._delete_will(client_id)
+
+    def _delete_will(self, client_id: bytes) -> None:
+        content = self._wills.pop(client_id, None)
+        if content is not None:
+            self._give(WILL_DELETE, {"client_id": client_id}, of_will(client_id, content))
 
     def _subs(self, s: "Session | None", filters: "dict[bytes, None]") -> None:
         copy = self._copy(s.sno) if s is not None else None
-        if s is None or copy is None:
+        if s is None or copy is None or s.sno in self.state.bridges:    # a bridge subscribes again at each start
             return
         for filter in filters:
-            new = s.subscriptions.get(filter)
-            if new is None and copy.subs.pop(filter, None) is not None:
-                self._give(SUB_DELETE, {"client_id": s.id, "topic": filter})
-            elif new is not None and copy.subs.get(filter) != new[:2]:
+            new, old = s.subscriptions.get(filter), copy.subs.get(filter)
+            ended = () if old is None else (of_sub(s.id, filter, old),)
+            if new is None and old is not None:
+                del copy.subs[filter]
+                self._give(SUB_DELETE, {"client_id": s.id, "topic": filter}, *ended)
+            elif new is not None and old != new[:2]:
                 copy.subs[filter] = new[:2]
-                self._give(SUB_ADD, {"client_id": s.id, "topic": filter, "options": new[0], "identifier": new[1]})
+                self._give(SUB_ADD, {"client_id": s.id, "topic": filter, "options": new[0], "identifier": new[1]},
+                           *ended, of_sub(s.id, filter, new[:2]))
 
     # -- queues
 
@@ -365,8 +396,8 @@ class Differences:
                 continue
             state = self._state_of(s, position, item.qos)
             if item.state != state:
-                item.state = state
-                self._message(MESSAGE_UPDATE, s.id, item, OUT)
+                before, item.state = of_message(s.id, OUT, item), state
+                self._message(MESSAGE_UPDATE, s.id, item, OUT, before)
 
     def _state_of(self, s: "Session", position: int, qos: int) -> int:
         if position in s.released:
@@ -377,7 +408,7 @@ class Differences:
 
     def _add(self, copy: Copy, s: "Session", position: int) -> None:
         if position in s.released:
-            pid, qos, sub_id, id, content = s.released[position][0], 2, 0, self._placeholder(), 0
+            pid, qos, sub_id, id, content = s.released[position][0], 2, 0, self._placeholder(), RELEASED
         else:
             pid, qos, sub_id, before = self.state.entries[s.sno][position]
             lsn = s.queue.get(position) - 1
@@ -385,7 +416,7 @@ class Differences:
             if found is None:           # cleaning has moved its record behind the ones that were read
                 return
             id = found
-        copy.number += 1
+        copy.number = max(copy.number, position if position < HALF else 0) + 1  # as if each one had been seen
         item = copy.out[position] = Item(id, copy.number, pid, qos, sub_id, self._state_of(s, position, qos), content)
         self._use(id)
         self._message(MESSAGE_ADD, s.id, item, OUT)
@@ -409,11 +440,11 @@ class Differences:
                 self._use(id)
                 self._message(MESSAGE_ADD, s.id, item, IN)
 
-    def _message(self, event: int, client_id: bytes, item: Item, direction: int) -> None:
+    def _message(self, event: int, client_id: bytes, item: Item, direction: int, *ended: int) -> None:
         self._give(event, {"client_id": client_id, "cmsg_id": item.number, "store_id": item.id, "pid": item.pid,
                            "qos": item.qos & QOS, "retain": int(bool(item.qos & ENTRY_RETAIN)), "state": item.state,
                            "dup": int(direction == OUT and item.state != QUEUED), "direction": direction,
-                           "identifier": item.sub_id})
+                           "identifier": item.sub_id}, of_message(client_id, direction, item), *ended)
 
     def _delete(self, client_id: bytes, item: Item, direction: int) -> None:
         self._message(MESSAGE_DELETE, client_id, item, direction)
@@ -423,9 +454,12 @@ class Differences:
         copy = self._clients.pop(client_id, None)
         if copy is None:
             return
-        if client_id not in self.state.client_wills and self._wills.pop(client_id, None) is not None:
-            self._give(WILL_DELETE, {"client_id": client_id})
-        self._give(CLIENT_DELETE, {"client_id": client_id})
+        if client_id not in self.state.client_wills:
+            self._delete_will(client_id)
+        self._give(CLIENT_DELETE, {"client_id": client_id}, of_client(client_id, copy.facts),
+                   *(of_sub(client_id, filter, options) for filter, options in copy.subs.items()),
+                   *(of_message(client_id, OUT, item) for item in copy.out.values()),
+                   *(of_message(client_id, IN, item) for item in copy.inbox.values()))
         for item in (*copy.out.values(), *copy.inbox.values()):
             self._unuse(item.id)
 
@@ -438,12 +472,22 @@ class Differences:
         f = self.bodies.get(lsn)
         if id is None and f is not None:
             id = self._made[lsn, before] = self._new_id()
-            s = self.state.sessions.get(f["sno"]) if "sno" in f else None       # INBOX: its publisher
             self._give(BASE_ADD, {
-                "store_id": id, "ends_s": -(-f["expires_wall_ms"] // 1000), "qos": f["qos"],
-                "retain": int(bool(f["retain"]) or f["retained_set"]), **_content(f),
-                **({} if s is None else {"client_id": s.id, "username": s.user, "pid": f["pid"]})})
+                "store_id": id, "ends_s": f["expires_wall_ms"] // 1000, "qos": f["qos"],
+                "retain": int(bool(f["retain"]) or f["retained_set"]), **_content(f), **self._publisher(f)})
         return id
+
+    def _publisher(self, f: "Fields") -> dict[str, Any]:
+        """Return the publisher of a message: that of a record behind it, or the session of an inbound message."""
+        if "publisher" in f:
+            one = f["publisher"]
+            return {"client_id": one["id"], "username": one["user"] or None, "pid": one["pid"],
+                    "port": kinds.port_of(one["security"], self._ports)}
+        s = self.state.sessions.get(f["sno"]) if "sno" in f else None
+        if s is None:
+            return {}
+        return {"client_id": s.id, "username": s.user, "pid": f["pid"],
+                "port": kinds.port_of(self.state.securities.get(s.sno, 0), self._ports)}
 
     def _placeholder(self) -> int:
         id = self._new_id()
@@ -478,7 +522,7 @@ class Differences:
         if place is None:
             if old is not None:
                 del self._retained[topic]
-                self._give(RETAIN_DELETE, {"topic": topic})
+                self._give(RETAIN_DELETE, {"topic": topic}, of_retained(topic, old[1]))
                 self._unuse(old[0])
             return
         content = self.state.digests.get(place[0], 0)
@@ -488,7 +532,8 @@ class Differences:
         if id is not None:
             self._retained[topic] = id, content
             self._use(id)
-            self._give(RETAIN_SET, {"topic": topic, "store_id": id})
+            self._give(RETAIN_SET, {"topic": topic, "store_id": id}, of_retained(topic, content),
+                       *(() if old is None else (of_retained(topic, old[1]),)))
             if old is not None:
                 self._unuse(old[0])
 
@@ -512,6 +557,27 @@ def _content(f: "Fields") -> dict[str, Any]:
 def _item(message: "ClientMessage", number: int, content: int) -> Item:
     qos = message.qos | (ENTRY_RETAIN if message.retain else 0)
     return Item(message.id, number, message.pid, qos, message.sub_id, message.state, content)
+
+
+def _without_times(facts: tuple[Any, ...]) -> tuple[Any, ...]:
+    user, _, expiry_s, _, delay_s, port = facts
+    return user, expiry_s, delay_s, port
+
+
+def fingerprint_of(kept: "Kept") -> int:
+    """Return the fingerprint of what a plugin has restored; 0 if it is nothing."""
+    found, contents = 0, {id: _digest_of(message) for id, message in kept.messages.items()}
+    for client_id, one in kept.clients.items():
+        found ^= of_client(client_id, one.facts)
+        for filter, options in one.subscriptions.items():
+            found ^= of_sub(client_id, filter, options)
+        for message, number in one.messages:
+            found ^= of_message(client_id, message.direction, _item(message, number, contents[message.id]))
+    for topic, id in kept.retained.items():
+        found ^= of_retained(topic, contents[id])
+    for client_id, will in kept.wills.items():
+        found ^= of_will(client_id, _digest_of_will(will))
+    return found
 
 
 def _digest_of(message: "Message") -> int:

@@ -6,6 +6,7 @@ Memory: that of State, and some 300 bytes for each queued delivery. Bodies are n
 
 from typing import TYPE_CHECKING, Any
 
+from mosq.tools.db.fingerprint import digest_of
 from mosq.tools.db.state import HALF, Session, State
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def digest(f: dict[Any, Any]) -> int:
     """Return a number that is the same for messages with the same content. A file has expiry times in seconds."""
-    return hash((f["topic"], f["payload"], f["props"], -(-f.get("expires_wall_ms", 0) // 1000)))
+    return digest_of(f["topic"], f["payload"], f["props"], f.get("expires_wall_ms", 0) // 1000)
 
 
 class Changed:
@@ -43,6 +44,8 @@ class Followed(State):
         self.entries: dict[int, dict[int, Entry]] = {}
         self.digests: dict[int, int] = {}  # of the records in `live`
         self.securities: dict[int, int] = {}
+        self.bridges: set[int] = set()  # sessions of bridges
+        self._last: dict[Any, Any] = {}  # the message of the record before
 
     def all_changed(self) -> Changed:
         """Return all parts."""
@@ -78,6 +81,8 @@ class Followed(State):
             self.changed.queues.add(sno)
         super()._session(lsn, f)
         self.securities[sno] = f.get("security", 0)
+        if f.get("link"):
+            self.bridges.add(sno)
         self.changed.sessions[sno] = None
 
     def _end(self, lsn: int, f: dict[Any, Any]) -> None:
@@ -85,6 +90,7 @@ class Followed(State):
         sno, changed = f["sno"], self.changed
         self.entries.pop(sno, None)
         self.securities.pop(sno, None)
+        self.bridges.discard(sno)
         for of_session in (changed.subs, changed.positions, changed.inbox):
             of_session.pop(sno, None)
         changed.queues.discard(sno)
@@ -99,8 +105,12 @@ class Followed(State):
         super()._unsub(lsn, f)
         self.changed.subs.setdefault(f["sno"], {})[f["filter"]] = None
 
+    def _publisher(self, _lsn: int, f: dict[Any, Any]) -> None:
+        self._last["publisher"] = f
+
     def _msg(self, lsn: int, f: dict[Any, Any]) -> None:
         super()._msg(lsn, f)
+        self._last = f
         if lsn in self.live:
             self.digests[lsn] = digest(f)
         before: dict[int, int] = {}

@@ -12,7 +12,7 @@ from mosq.tools.db.mosquitto_file import Client, ClientMessage, Message, Retain,
 from mosq.tools.db.mosquitto_format import IN, OUT, QOS0, QUEUED, SUB_ID_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mosq.tools.db.mosquitto_file import Chunk
 
@@ -28,6 +28,14 @@ ALL = 2  # both directions
 PAYLOAD_MAX = 268_435_455
 NAME_BYTES_MAX = 65_535
 TIME_MAX_S = 1 << 40
+REFUSED_LINES = 10  # lines about refused parts; the others are counted
+NAMES = {BASE_ADD: "a stored message", RETAIN_SET: "a retained message", CLIENT_ADD: "a session",
+         CLIENT_UPDATE: "a change of a session", SUB_ADD: "a subscription", MESSAGE_ADD: "a delivery",
+         MESSAGE_UPDATE: "a change of a delivery", WILL_ADD: "a will"}
+
+
+def shown(name: bytes) -> str:
+    return repr(name[:80].decode("utf-8", "backslashreplace"))
 
 
 class KeptClient:
@@ -47,8 +55,9 @@ class Kept:
 
     size = 1  # progress is not shown
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, report: "Callable[[str], None]" = lambda line: None) -> None:
         self.path, self.format, self.warnings = path, "plugin", list[str]()
+        self._report, self.refused = report, 0
         self.clients: dict[bytes, KeptClient] = {}
         self.messages: dict[int, Message] = {}
         self.retained: dict[bytes, int] = {}  # topic: id of the message
@@ -69,8 +78,27 @@ class Kept:
         does = self._does.get(event)
         names = (part.client_id, part.username, part.topic)
         if does is None or any(name is not None and len(name) > NAME_BYTES_MAX for name in names):
-            return INVALID
-        return does(part)
+            result = INVALID
+        else:
+            result = does(part)
+        if result != SUCCESS:
+            self._refuse(event, part, result)
+        return result
+
+    def _refuse(self, event: int, part: "Part", result: int) -> None:
+        self.refused += 1
+        if self.refused > REFUSED_LINES:
+            return
+        of = [f"{what} {shown(value)}" for what, value in (("client", part.client_id), ("topic", part.topic)) if value]
+        of += [f"store_id {part.store_id}"] if event in (BASE_ADD, RETAIN_SET, MESSAGE_ADD) else []
+        why = ("its client or stored message is not there" if result == NOT_FOUND
+               else "it is there already, or not valid")
+        self._report(f"{self.path}: {NAMES.get(event, 'a part')} was not taken ({', '.join(of)}): {why}")
+
+    def report_rest(self) -> None:
+        """Report how many more parts were refused than lines were logged."""
+        if self.refused > REFUSED_LINES:
+            self._report(f"{self.path}: {self.refused - REFUSED_LINES} more parts were not taken")
 
     # -- what an import reads
 

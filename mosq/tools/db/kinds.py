@@ -6,6 +6,7 @@ if TYPE_CHECKING:
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE = range(1, 10)
 RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS, CLIENT_WILL, CLIENT_WILL_GONE = range(10, 18)
+PUBLISHER, GATED, GATED_DONE = 18, 19, 20
 NAMES = {
     SESSION: "session",
     SUB: "sub",
@@ -24,6 +25,9 @@ NAMES = {
     STREAMS: "streams",
     CLIENT_WILL: "client_will",
     CLIENT_WILL_GONE: "client_will_gone",
+    PUBLISHER: "publisher",
+    GATED: "gated",
+    GATED_DONE: "gated_done",
 }
 
 # where a session or a message came from: ORIGIN_KNOWN, ORIGIN_SHARED and ORIGIN_PORT of cext/broker/core/listener.pxd

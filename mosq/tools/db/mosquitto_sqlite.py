@@ -95,6 +95,13 @@ def _string(value: bytes) -> bytes:
     return struct.pack(">H", len(value)) + value
 
 
+def rows(path: str) -> tuple[int, ...]:
+    """Return how many sessions, subscriptions, deliveries and retained messages a database has. Raises FormatError, and
+    OSError."""
+    with SqliteFile(path) as file:
+        return file.rows()
+
+
 class SqliteFile:
     """Hold an open database. Raises FormatError if it cannot be read, and OSError."""
 
@@ -126,6 +133,14 @@ class SqliteFile:
 
     def close(self) -> None:
         self._db.close()
+
+    def rows(self) -> tuple[int, ...]:
+        """Return how many sessions, subscriptions, deliveries and retained messages there are. Raises FormatError."""
+        try:
+            return tuple(int(self._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+                         for table in ("clients", "subscriptions", "client_msgs", "retains"))
+        except sqlite3.Error as error:
+            raise self._failed(str(error)) from None
 
     def where(self, place: int, text: str) -> str:
         """Return a text about a row, with its place."""

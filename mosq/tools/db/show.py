@@ -81,7 +81,7 @@ def record_json(kind: int, f: dict[Any, Any], with_payload: bool) -> dict[str, A
     """Return the fields of any record."""
     if kind == kinds.META:
         return {plain(key): plain(value) for key, value in f.items()}
-    if kind in (kinds.ACKS, kinds.RELEASED):
+    if kind in (kinds.ACKS, kinds.RELEASED, kinds.GATED_DONE):
         return {"acks": [dict(zip(("sno", "position", "pid"), ack, strict=False)) for ack in f["acks"]]}
     if kind == kinds.STREAMS:
         return {"streams": [{"name": plain(s["name"]), "seqs": s["seqs"]} for s in f["streams"]]}
@@ -159,7 +159,7 @@ def line(lsn: int, kind: int, f: dict[Any, Any], with_payload: bool) -> str:
 def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
     if kind == kinds.META:
         return meta(f)
-    if kind == kinds.ACKS:
+    if kind in (kinds.ACKS, kinds.GATED_DONE):
         return _several([f"{sno}:{position}" for sno, position in f["acks"]])
     if kind == kinds.RELEASED:
         return _several([f"{sno}:{position} pid {pid}" for sno, position, pid in f["acks"]])
@@ -167,6 +167,8 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
         return text(f["topic"])
     if kind == kinds.RETAINED_FROM:
         return f"{text(f['topic'])} of {text(f['id'])}" + (f" user {text(f['user'])}" if f["user"] else "")
+    if kind == kinds.PUBLISHER:
+        return f"{text(f['id'])} pid {f['pid']}" + (f" user {text(f['user'])}" if f["user"] else "")
     if kind == kinds.CLIENT_WILL:
         user = f" user {text(f['user'])}" if f["user"] is not None else ""
         mount = f" mount point {text(f['mount'])}" if f["mount"] else ""
@@ -175,7 +177,7 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
         return text(f["id"])
     if kind == kinds.STREAMS:
         return ", ".join(f"{text(s['name'])} up to {' '.join(map(str, s['seqs']))}" for s in f["streams"])
-    if kind == kinds.MSG:
+    if kind in (kinds.MSG, kinds.GATED):
         to = _several([_entry(entry) for entry in f["entries"]]) or "none"
         return f"{_message(f, with_payload)} -> {to}"
     return f"{f['sno']} {_of_session(kind, f, with_payload)}".rstrip()

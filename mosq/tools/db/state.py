@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 HALF = 1 << 31
 WRAP = 1 << 32
 GAP_MAX = 1 << 16  # most positions between two deliveries that are stored as a run of zeros
+TRIM_MIN = 1024  # zeros at the front of a queue that are kept
 
 
 def record_size(body_bytes: int) -> int:
@@ -30,11 +31,12 @@ def record_size(body_bytes: int) -> int:
 class Places:
     """Map positions of a queue (32 bits, which wrap) to lsn plus one; 0: no delivery there."""
 
-    __slots__ = ("_base", "_far", "_lsns", "count")
+    __slots__ = ("_base", "_far", "_first", "_lsns", "count")
 
     def __init__(self) -> None:
         self._base = 0
         self._lsns = array("Q")
+        self._first = 0  # index in `_lsns`: only zeros are before it
         self._far: dict[int, int] = {}  # entries far from the others, which no broker writes
         self.count = 0
 
@@ -48,6 +50,7 @@ class Places:
             more = max(-offset, len(self._lsns) // 2)  # so that falling positions cost no more than rising ones
             self._lsns = array("Q", bytes(8 * more)) + self._lsns
             self._base = (self._base - more) % WRAP
+            self._first += more
             return offset + more
         return offset if 0 <= offset <= len(self._lsns) + GAP_MAX else None
 
@@ -62,6 +65,7 @@ class Places:
                 self._lsns.frombytes(bytes(8 * (offset + 1 - len(self._lsns))))
             old = self._lsns[offset]
             self._lsns[offset] = lsn + 1
+            self._first = min(self._first, offset)
         self.count += not old
         return old
 
@@ -76,12 +80,28 @@ class Places:
         if old:
             self.count -= 1
             if not self._far.pop(position, 0):
-                self._lsns[(position - self._base + HALF) % WRAP - HALF] = 0
+                offset = (position - self._base + HALF) % WRAP - HALF
+                self._lsns[offset] = 0
+                if offset == self._first:
+                    self._trim()
         return old
+
+    def _trim(self) -> None:
+        """Forget the deliveries that are gone at the front, so that a session that lives long takes no more and more
+        memory."""
+        first, n = self._first, len(self._lsns)
+        while first < n and not self._lsns[first]:
+            first += 1
+        if first == n or first >= max(TRIM_MIN, n // 2):
+            del self._lsns[:first]
+            self._base = (self._base + first) % WRAP
+            first = 0
+        self._first = first
 
     def places(self) -> "Iterator[tuple[int, int]]":
         """Yield (position, lsn plus one) in the order of the queue."""
-        for offset, lsn in enumerate(self._lsns):
+        for offset in range(self._first, len(self._lsns)):
+            lsn = self._lsns[offset]
             if lsn:
                 yield (self._base + offset) % WRAP, lsn
         yield from self._far.items()
@@ -92,6 +112,7 @@ class Session:
         "connected",
         "ends_wall_ms",
         "expiry_s",
+        "gate",
         "inbox",
         "id",
         "lsn",
@@ -114,6 +135,7 @@ class Session:
         self.queue = Places()
         self.released: dict[int, tuple[int, int]] = {}  # position: packet id, lsn
         self.inbox: dict[int, tuple[int, bool]] = {}  # inbound QoS 2: packet id: lsn, refused
+        self.gate: dict[int, int] = {}  # deliveries that wait for a plugin: position in the gate: lsn
         self.will: tuple[int, int, int] | None = None  # lsn, due_wall_ms, delay_s
 
     def offset(self, position: int) -> int:
@@ -133,7 +155,7 @@ class State:
         self.problems: list[tuple[int, str]] = []  # the first problems as (lsn or -1, text)
         self.n_problems = 0
         self.client_wills: dict[bytes, int] = {}  # of connected clients without a stored session: client id: lsn
-        # of each MSG, INBOX, WILL and CLIENT_WILL: lsn: number of uses times 2 ** 32, plus the record's size
+        # of each MSG, GATED, INBOX, WILL and CLIENT_WILL: lsn: number of uses times 2 ** 32, plus the record's size
         self.live: dict[int, int] = {}
         self._size = 0  # size of the current record
 
@@ -213,6 +235,8 @@ class State:
                 self._unref(place - 1)
             for lsn, _refused in s.inbox.values():
                 self._unref(lsn)
+            for lsn in s.gate.values():
+                self._unref(lsn)
             if s.will is not None:
                 self._unref(s.will[0])
 
@@ -249,6 +273,9 @@ class State:
     def _retained_from(self, _lsn: int, _f: dict[Any, Any]) -> None:
         """Ignore the record: it belongs to the message before it."""
 
+    def _publisher(self, _lsn: int, _f: dict[Any, Any]) -> None:
+        """Ignore the record: it belongs to the message before it."""
+
     def _streams(self, _lsn: int, _f: dict[Any, Any]) -> None:
         """Ignore the record: it belongs to journals, which have their own files."""
 
@@ -268,6 +295,21 @@ class State:
             if old:
                 self._unref(old - 1)
             s.released[position] = (pid, lsn)
+
+    def _gated(self, lsn: int, f: dict[Any, Any]) -> None:
+        for sno, position, *_ in f["entries"]:
+            gate = self._session_of(sno).gate
+            if position in gate:
+                self._unref(gate[position])
+            gate[position] = lsn
+            self._ref(lsn)
+
+    def _gated_done(self, _lsn: int, f: dict[Any, Any]) -> None:
+        for sno, end in f["acks"]:
+            s = self.sessions.get(sno)
+            gate = s.gate if s is not None else {}
+            for position in [one for one in gate if 0 < (end - one) % WRAP < HALF]:
+                self._unref(gate.pop(position))
 
     def _inbox(self, lsn: int, f: dict[Any, Any]) -> None:
         self._inbox_done(lsn, f)

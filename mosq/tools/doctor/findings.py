@@ -4,6 +4,8 @@ This module reads the file as mosq does, and the files that it names. It changes
 secret.
 """
 
+import os
+
 from mosq.auth.dynsec.check import readable_directory
 from mosq.auth.loading import unloadable
 from mosq.auth.native.check import unloadable_native
@@ -30,9 +32,11 @@ from mosq.tools.doctor.tls import tls_findings
 from mosq.tools.extras import missing_packages
 
 SAME, BETTER, ATTENTION = "same", "better", "attention"
+WILL_NOT_START = "broker will not start"
 LOOPBACK = ("127.", "::1", "localhost")
 PASSWORD_BYTES_MAX = 64 << 20
 DIRECTORY = "plugin_opt_config_file"     # the file of dynamic security
+NO_CLIENT = "no client"
 NO_LOGIN = (ACL_FILE, PERSIST_SQLITE, SPARKPLUG_AWARE)   # plugins that check no password
 
 
@@ -44,6 +48,11 @@ class Finding:
     def __init__(self, level: str, text: str, origin: object = None, advice: str = "") -> None:
         self.level, self.text, self.advice = level, text, advice
         self.origin = None if origin is None else str(origin)
+
+    @property
+    def stops(self) -> bool:
+        """True if the broker does not start because of it. The words decide, so they agree with the exit status."""
+        return self.level == ATTENTION and WILL_NOT_START in f"{self.text} {self.advice}".lower()
 
 
 def examine(path: str) -> tuple[Config, list[Finding]]:
@@ -83,7 +92,7 @@ def _store(config: Config) -> list[Finding]:
 def _same(config: Config) -> list[Finding]:
     options = [name for owner in (config.origins, *(one.origins for one in config.listeners)) for name in owner]
     n = sum(not BY_KEYWORD[name].ignored for name in options)
-    found = [Finding(SAME, f"{n} options have the same meaning as in Mosquitto")] if n else []
+    found = [Finding(SAME, f"{n} option{' has' if n == 1 else 's have'} the same meaning as in Mosquitto")] if n else []
     for listener in config.listeners:
         tls = " over TLS" if listener.tls else ""
         found.append(Finding(SAME, f"listener {listener.where}: {listener.protocol}{tls}, lets in "
@@ -93,23 +102,42 @@ def _same(config: Config) -> list[Finding]:
 
 def _admitted(config: Config, listener: Listener) -> str:
     """Return which clients the listener lets in, for the report."""
+    natives = _native_names(config, listener)
     has_password = bool(config.security_of(listener, "password_file")
-                        or any(plugin.kind not in NO_LOGIN for plugin in config.plugins_of(listener)))
+                        or any(plugin.kind not in (*NO_LOGIN, NATIVE) for plugin in config.plugins_of(listener)))
     is_named = bool(listener.tls and (listener.use_identity_as_username or listener.use_subject_as_username))
     needs = []
     if listener.psk_hint:
         needs.append("a pre-shared key")
     elif listener.tls and (listener.require_certificate or is_named):
         needs.append("a certificate")
-    is_open = config.allows_anonymous(listener)
-    if is_open and has_password and not is_named:
+    others = _by_the_broker(needs, has_password and not is_named, config.allows_anonymous(listener), is_named)
+    if not natives:
+        return others
+    having = f" with {' and '.join(needs)}" if needs else ""
+    rest = "" if others == NO_CLIENT else f", and where it leaves the decision to the broker, {others}"
+    return f"the clients{having} that {natives} allows{rest}"
+
+
+def _by_the_broker(needs: list[str], has_password: bool, is_open: bool, is_named: bool) -> str:
+    """Return which clients a listener lets in if no native plugin decides. `needs`: what all of them need; `is_named`:
+    certificates name them."""
+    if is_open and has_password:
         return " and ".join(["clients with a password, and those without a user name",
                              *(f"all of them need {need}" for need in needs)])
-    if has_password and not is_named:
-        needs.append("a password")
+    if has_password:
+        needs = [*needs, "a password"]
     elif not is_open and not is_named:
-        return "no client"
+        return NO_CLIENT
     return f"clients with {' and '.join(needs)}" if needs else "all clients"
+
+
+def _native_names(config: Config, listener: Listener) -> str:
+    """Return the native plugins of a listener that may be asked about logins, for the report; "": none. Only their
+    initialization decides whether they are."""
+    names = [plugin.name or os.path.basename(plugin.path) for plugin in config.plugins_of(listener)
+             if plugin.kind == NATIVE and not plugin.is_sqlite]
+    return f"the plugin {' or '.join(names)}" if names else ""
 
 
 def _better(config: Config) -> list[Finding]:
@@ -145,16 +173,20 @@ def _ignored(config: Config) -> list[Finding]:
 
 
 def _plugins(config: Config) -> list[Finding]:
-    found = []
+    found, account = [], broker_account(config)
     for plugin in all_plugins(config):
-        why = unloadable(plugin) or unloadable_native(plugin)
+        if plugin.on_loop and plugin.kind != NATIVE:
+            found.append(Finding(ATTENTION, f"plugin_thread has no effect on plugin {plugin.path}, which is not in C",
+                                 plugin.origin, "Remove the line."))
+        why = unloadable(plugin) or unloadable_native(plugin, account)
         if why is not None:
             text, expected, advice = why.partition(". Expected ")
-            found.append(Finding(ATTENTION, text, plugin.origin,
+            found.append(Finding(ATTENTION, text.removesuffix("."), plugin.origin,
                                  f"{NO_START}{expected.removeprefix('.')}{advice}"))
         elif plugin.kind == NATIVE:
+            thread = "on the broker's loop" if plugin.on_loop else "in a thread of its own"
             found.append(Finding(SAME, f"native plugin {plugin.path}: its library loads, and all names that it needs "
-                                       "exist; see docs/plugins-c.md for its threads", plugin.origin))
+                                       f"exist. It is called {thread} (docs/plugins-c.md)", plugin.origin))
         elif plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin):
             found.append(Finding(BETTER, "persist-sqlite: mosq keeps durable sessions in a store of its own (see "
                                        "persistence, durability)", plugin.origin))
@@ -197,14 +229,24 @@ def _public_listeners(config: Config) -> list[Finding]:
         password_file = config.security_of(listener, "password_file")
         if (config.allows_anonymous(listener) and not listener.require_certificate and not listener.psk_hint
                 and listener.enable_proxy_protocol == 0):
-            found.append(Finding(ATTENTION, f"listener {listener.where} lets in all clients that reach this machine, "
-                                 "without a password", origin or listener.origin,
-                                 "Add a password_file and allow_anonymous false, or bind it: listener PORT 127.0.0.1."))
+            found.append(_open_to_all(config, listener, origin or listener.origin))
         if password_file and not listener.tls and listener.enable_proxy_protocol == 0:
             found.append(Finding(ATTENTION, f"listener {listener.where} accepts passwords without TLS: others on the "
                                  "path can read them", listener.origin, "Add certfile and keyfile, or bind it to "
                                                                        "127.0.0.1."))
     return found
+
+
+def _open_to_all(config: Config, listener: Listener, origin: object) -> Finding:
+    natives = _native_names(config, listener)
+    if natives:
+        return Finding(ATTENTION, f"listener {listener.where} has allow_anonymous true: only {natives} can refuse "
+                       "clients that reach this machine", origin,
+                       "Write allow_anonymous false if the plugin decides about logins; it is asked then too. Else add "
+                       "a password_file and allow_anonymous false, or bind it: listener PORT 127.0.0.1.")
+    return Finding(ATTENTION, f"listener {listener.where} lets in all clients that reach this machine, without a "
+                   "password", origin,
+                   "Add a password_file and allow_anonymous false, or bind it: listener PORT 127.0.0.1.")
 
 
 def _passwords(config: Config) -> list[Finding]:

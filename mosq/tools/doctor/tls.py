@@ -47,7 +47,8 @@ def _versions(listener: Listener) -> "Iterator[Found]":
     if version in WEAK_VERSIONS:
         yield f"tls_version {version} is broken, and OpenSSL refuses it", origin, "Write tlsv1.2 or remove the line."
     else:
-        yield f"tls_version {version} is unknown: the broker will not start", origin, "Write tlsv1.2 or tlsv1.3."
+        effect = "the broker will not start" if listener.tls else "the listener has no TLS, so it has no effect"
+        yield f"tls_version {version} is unknown: {effect}", origin, "Write tlsv1.2 or tlsv1.3."
 
 
 def _ciphers(listener: Listener) -> "Iterator[Found]":

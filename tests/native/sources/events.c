@@ -6,6 +6,15 @@ static char *late_id;
 static int ticks;
 static const char *first_option;
 
+/* Keeps the plugin's thread for as long as the topic says. */
+static void take_time(const char *topic)
+{
+    if(!strncmp(topic, "slow/", 5)) usleep(1000);
+    if(strncmp(topic, "hold/", 5)) return;
+    mosquitto_log_printf(LEVEL_INFO, "busy with %s", topic);
+    sleep(3);
+}
+
 static int on_basic_auth(int event, void *data, void *userdata)
 {
     struct mosquitto_evt_basic_auth *d = data;
@@ -23,6 +32,14 @@ static int on_basic_auth(int event, void *data, void *userdata)
     if(!strcmp(name, "slow")) sleep(1);
     if(!strcmp(name, "alias")) return mosquitto_set_username(d->client, "ann");
     if(!strcmp(name, "crash")) *(volatile int *)0 = 1;
+    if(!strcmp(name, "exit")) exit(0);
+    if(!strcmp(name, "many")){              /* names: the last one is refused */
+        char text[80];
+        for(int i = 0; i < 100000; i++){
+            snprintf(text, sizeof(text), "%s-%064d", i % 2 ? "a" : "b", i % 8 < 6 || i > 1000 ? 0 : i);
+            if(mosquitto_set_username(d->client, text)) return 138;
+        }
+    }
     if(!strcmp(id, "old-id")) return mosquitto_set_clientid(d->client, "new-id");
     if(!strcmp(name, "hold")) return ERR_AUTH_DELAYED;
     if(!strcmp(name, "early")){
@@ -59,6 +76,7 @@ static int on_acl(int event, void *data, void *userdata)
     int result = ERR_SUCCESS;
     (void)event;
     (void)userdata;
+    take_time(d->topic);
     if(!strncmp(d->topic, "ignore/", 7)) return ERR_PLUGIN_IGNORE;
     if(!strncmp(d->topic, "defer/", 6)){
         mosquitto_log_printf(LEVEL_INFO, "access %d to %s as %s, %d subscriptions: deferred", d->access, d->topic, shown(mosquitto_client_username(d->client)),
@@ -94,7 +112,15 @@ static int on_message_in(int event, void *data, void *userdata)
     struct mosquitto_evt_message *d = data;
     (void)event;
     (void)userdata;
-    if(!strcmp(d->topic, "in/drop")) return ERR_ACL_DENIED;
+    take_time(d->topic);
+    if(!strcmp(d->topic, "in/drop") || !strcmp(d->topic, "slow/drop")) return ERR_ACL_DENIED;
+    if(!strcmp(d->topic, "in/twice")){
+        mosquitto_property_add_byte(&d->properties, 1, 7);
+        mosquitto_property_add_string(&d->properties, 3, "second");
+        mosquitto_property_add_string(&d->properties, 8, "answer/#");
+        mosquitto_property_add_string(&d->properties, 8, "answer");
+        mosquitto_property_add_string(&d->properties, 8, "answer");
+    }
     if(!strcmp(d->topic, "in/strip")) mosquitto_property_free_all(&d->properties);
     if(!strcmp(d->topic, "in/longer")) d->payloadlen = 100000;
     if(!strcmp(d->topic, "in/bad")) d->topic = mosquitto_strdup("in/#/bad");
@@ -113,7 +139,8 @@ static int on_message_out(int event, void *data, void *userdata)
     mosquitto_property *one = d->properties;
     (void)event;
     (void)userdata;
-    if(!strcmp(d->topic, "out/drop")) return ERR_ACL_DENIED;
+    take_time(d->topic);
+    if(!strcmp(d->topic, "out/drop") || !strcmp(d->topic, "slow/drop")) return ERR_ACL_DENIED;
     if(!strcmp(d->topic, "out/remove") && mosquitto_property_remove(&d->properties, one) == 0) mosquitto_property_free(&one);
     if(!strcmp(d->topic, "out/change") && d->payloadlen) ((char *)d->payload)[0] = mosquitto_client_id(d->client)[0];
     return ERR_SUCCESS;
@@ -123,11 +150,13 @@ static int on_subscribe(int event, void *data, void *userdata)
 {
     struct mosquitto_evt_subscribe *d = data;
     (void)userdata;
+    take_time(d->data.topic_filter);
     if(!strcmp(d->data.topic_filter, "sub/no") || !strcmp(d->data.topic_filter, "defer/no")) return ERR_ACL_DENIED;
     if(!strcmp(d->data.topic_filter, "sub/old")){
         d->data.topic_filter = mosquitto_strdup(event == EVENT_SUBSCRIBE ? "sub/new" : "sub/none");
         d->data.options = 0;
     }
+    if(!strcmp(d->data.topic_filter, "sub/bytes")) d->data.topic_filter = mosquitto_strdup("sub/\xff");
     return ERR_SUCCESS;
 }
 
@@ -193,12 +222,37 @@ static int on_reload(int event, void *data, void *userdata)
     return ERR_SUCCESS;
 }
 
+static int on_restore(int event, void *data, void *userdata)
+{
+    (void)event;
+    (void)data;
+    (void)userdata;
+    mosquitto_log_printf(LEVEL_INFO, "blocks in restore");
+    for(;;) pause();
+}
+
+/* Publishes retained messages. */
+static void give_birth(int n)
+{
+    char topic[30];
+    for(int i = 0; i < n; i++){
+        snprintf(topic, sizeof(topic), "birth/%d", i);
+        mosquitto_broker_publish_copy(NULL, topic, 2, "hi", 1, true, NULL);
+    }
+}
+
+static void wait_for(const char *file)
+{
+    mosquitto_log_printf(LEVEL_INFO, "blocks in init");
+    while(access(file, F_OK) != 0) usleep(10000);
+}
+
 static const struct { const char *name; int event; Callback call; } EVENTS_OF[] = {
     {"basic", EVENT_BASIC_AUTH, on_basic_auth}, {"acl", EVENT_ACL_CHECK, on_acl}, {"extended", EVENT_EXT_AUTH_START, on_extended},
     {"extended", EVENT_EXT_AUTH_CONTINUE, on_extended}, {"in", EVENT_MESSAGE_IN, on_message_in}, {"out", EVENT_MESSAGE_OUT, on_message_out},
     {"subscribe", EVENT_SUBSCRIBE, on_subscribe}, {"subscribe", EVENT_UNSUBSCRIBE, on_subscribe}, {"clients", EVENT_CONNECT, on_client},
     {"clients", EVENT_DISCONNECT, on_client}, {"clients", EVENT_CLIENT_OFFLINE, on_client}, {"tick", EVENT_TICK, on_tick},
-    {"psk", EVENT_PSK_KEY, on_psk}, {"reload", EVENT_RELOAD, on_reload},
+    {"psk", EVENT_PSK_KEY, on_psk}, {"reload", EVENT_RELOAD, on_reload}, {"restore", EVENT_RESTORE, on_restore},
 };
 
 int mosquitto_plugin_version(int n, const int *supported)
@@ -217,6 +271,8 @@ int mosquitto_plugin_init(Plugin *identifier, void **userdata, struct mosquitto_
     for(int i = 0; i < n; i++){
         if(!strcmp(options[i].key, "events")) wanted = options[i].value;
         if(!strcmp(options[i].key, "info")) mosquitto_plugin_set_info(me, options[i].value, "1.2");
+        if(!strcmp(options[i].key, "birth")) give_birth(atoi(options[i].value));
+        if(!strcmp(options[i].key, "block")) wait_for(options[i].value);
         if(!strcmp(options[i].key, "fail")) return atoi(options[i].value);
     }
     for(size_t i = 0; i < sizeof(EVENTS_OF) / sizeof(EVENTS_OF[0]); i++){

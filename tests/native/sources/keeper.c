@@ -1,5 +1,5 @@
 /* A persistence plugin. It appends a line for each event to its file, and restores by doing again what the lines say.
- * plugin_opt_file: the file; plugin_opt_mode: errors, slow, nonsense or late (see below). */
+ * plugin_opt_file: the file; plugin_opt_mode: errors, slow, nonsense, lossy or late (see below). */
 #include "plugin.h"
 
 int mosquitto_persist_client_add(struct mosquitto_client *);
@@ -90,6 +90,22 @@ static int on_will(int event, void *data, void *userdata)
 static char *text_or_null(const char *text) { return strcmp(text, "-") ? strdup(text) : NULL; }
 static unsigned long number(const char *text) { return strtoul(text, NULL, 10); }
 
+/* Returns the place of a client id among those that are there; NULL: it is added now, because it was not. */
+static char *is_there(const char *id)
+{
+    static char ids[256][64];
+    for(size_t i = 0; i < 256; i++){
+        if(!strcmp(ids[i], id)) return ids[i];
+    }
+    for(size_t i = 0; i < 256; i++){
+        if(!ids[i][0]){
+            snprintf(ids[i], sizeof(ids[i]), "%s", id);
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
 static int again(char **f)
 {
     if(!strcmp(f[0], "client-add") || !strcmp(f[0], "client-update")){
@@ -100,14 +116,17 @@ static int again(char **f)
         c.session_expiry_time = (time_t)number(f[4]);
         c.will_delay_interval = (uint32_t)number(f[5]);
         c.will_delay_time = (time_t)number(f[6]);
-        if(!strcmp(f[0], "client-update")){
+        if(!strcmp(f[0], "client-update") || is_there(f[1])){
             c.clientid = f[1];
             return mosquitto_persist_client_update(&c);
         }
         c.clientid = strdup(f[1]);
         return mosquitto_persist_client_add(&c);
     }
-    if(!strcmp(f[0], "client-delete")) return mosquitto_persist_client_delete(f[1]);
+    if(!strcmp(f[0], "client-delete")){
+        is_there(f[1])[0] = 0;
+        return mosquitto_persist_client_delete(f[1]);
+    }
     if(!strcmp(f[0], "sub-add")){
         struct mosquitto_subscription s;
         memset(&s, 0, sizeof(s));
@@ -124,8 +143,8 @@ static int again(char **f)
         m.store_id = number(f[1]);
         m.expiry_time = (int64_t)number(f[2]);
         m.topic = strdup(f[3]);
-        m.payload = strdup(f[4]);
-        m.payloadlen = (uint32_t)strlen(f[4]);
+        m.payload = strdup(is_mode("lossy") ? "" : f[4]);
+        m.payloadlen = (uint32_t)strlen(m.payload);
         m.qos = (uint8_t)number(f[7]);
         m.retain = number(f[8]);
         if(strcmp(f[9], "-")) mosquitto_property_add_string_pair(&m.properties, 38, f[9], f[10]);

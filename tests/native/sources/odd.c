@@ -1,6 +1,6 @@
 /* Plugins that do what they should not. WHAT: 1 crashes in init, 2 calls from a thread of its own, 3 no plugin, 4 a name that does not
  * exist, 5 version 6, 6 no init, 7 waits in a callback for a thread of its own that registers a callback, 8 frees memory twice, 9 logs from a
- * thread of its own without an end, 10 wants its next tick never. */
+ * thread of its own without an end, 10 wants its next tick never, 11 never returns from a callback, 12 never returns from init. */
 #include "plugin.h"
 
 #if WHAT == 3
@@ -63,6 +63,7 @@ static int on_connect(int event, void *data, void *userdata)
 {
     pthread_t thread;
     char *volatile twice = malloc(4000);    /* else the compiler removes it */
+    while(WHAT == 11) pause();
     (void)event;
     (void)data;
     (void)userdata;
@@ -79,6 +80,7 @@ int mosquitto_plugin_init(Plugin *identifier, void **userdata, struct mosquitto_
     (void)options;
     (void)n;
     if(WHAT == 1) raise(11);
+    while(WHAT == 12) pause();
     if(WHAT == 2) return pthread_create(&thread, NULL, run, NULL);
     if(WHAT == 9) return pthread_create(&thread, NULL, flood, NULL);
     if(WHAT == 10) return mosquitto_callback_register(me, EVENT_TICK, on_tick, NULL, NULL);

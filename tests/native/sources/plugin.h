@@ -29,6 +29,8 @@ int mosquitto_kick_client_by_username(const char *, bool);
 int mosquitto_apply_on_all_clients(int (*)(const struct mosquitto *, void *), void *);
 int mosquitto_broker_publish_copy(const char *, const char *, int, const void *, int, bool, mosquitto_property *);
 int mosquitto_broker_publish(const char *, const char *, int, void *, int, bool, mosquitto_property *);
+int mosquitto_property_add_byte(mosquitto_property **, int, uint8_t);
+int mosquitto_property_add_string(mosquitto_property **, int, const char *);
 int mosquitto_property_add_string_pair(mosquitto_property **, int, const char *, const char *);
 const mosquitto_property *mosquitto_property_read_string_pair(const mosquitto_property *, int, char **, char **, bool);
 int mosquitto_property_remove(mosquitto_property **, const mosquitto_property *);
