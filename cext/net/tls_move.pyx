@@ -45,10 +45,6 @@ ctypedef struct MovedTls:
     uint32_t part_n
     uint32_t out_n
 
-ctypedef struct MovedKeys:
-    TicketKey current
-    TicketKey old
-
 
 # ---------------------------------------------------------------- saving
 
@@ -246,15 +242,15 @@ cdef uint32_t ticket_keys_save(TransportContext* context, uint8_t* out, uint32_t
     cdef TlsContext* x = <TlsContext*>context
     cdef X509* own = SSL_CTX_get0_certificate(x.ctx)
     cdef int size = i2d_X509(own, NULL) if own != NULL and x.tickets != NULL else 0
-    cdef uint32_t need = <uint32_t>sizeof(MovedKeys) + <uint32_t>size
+    cdef uint32_t keys_n = 2 * sizeof(TicketKey)         # the present key and the one before
+    cdef uint32_t need = keys_n + <uint32_t>size
     if size <= 0:
         return 0
     if need <= n:
         pthread_mutex_lock(&x.tickets.lock)
-        (<MovedKeys*>out).current = x.tickets.current
-        (<MovedKeys*>out).old = x.tickets.old
+        out = moved_put(out, &x.tickets.current, sizeof(TicketKey))
+        out = moved_put(out, &x.tickets.old, sizeof(TicketKey))
         pthread_mutex_unlock(&x.tickets.lock)
-        out += sizeof(MovedKeys)
         i2d_X509(own, &out)
     return need
 
@@ -263,11 +259,12 @@ cdef void ticket_keys_restore(TransportContext* context, const uint8_t* p, uint3
     cdef TlsContext* x = <TlsContext*>context
     cdef X509* own = SSL_CTX_get0_certificate(x.ctx)
     cdef unsigned char* bytes_ = NULL
+    cdef uint32_t keys_n = 2 * sizeof(TicketKey)
     cdef int size
-    if own == NULL or x.tickets == NULL or n < sizeof(MovedKeys):
+    if own == NULL or x.tickets == NULL or n < keys_n:
         return
     size = i2d_X509(own, &bytes_)        # allocates
-    if size > 0 and <uint32_t>size == n - sizeof(MovedKeys) and memcmp(bytes_, p + sizeof(MovedKeys), <size_t>size) == 0:
+    if size > 0 and <uint32_t>size == n - keys_n and memcmp(bytes_, p + keys_n, <size_t>size) == 0:
         pthread_mutex_lock(&x.tickets.lock)
         memcpy(&x.tickets.current, p, sizeof(TicketKey))
         memcpy(&x.tickets.old, p + sizeof(TicketKey), sizeof(TicketKey))

@@ -693,7 +693,7 @@ class Control:
             return
         self.log.flush()
         try:
-            self.upgrade = Upgrade(self.engine, self.log.report, signals.TAKEN)
+            self.upgrade = Upgrade(self.engine, self.log.report, signals.TAKEN, self._serve_requests)
         except OSError as error:
             failed(self.log.report, _reason_of(error))
             return

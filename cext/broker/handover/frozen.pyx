@@ -4,14 +4,15 @@
         FROZEN_THAWS   open the store again, and continue as if nothing had happened
         FROZEN_LEAVES  another process has everything
 
-It is quiet when no job, no doomed client and no batch is left, and no delivery waits for a plugin. Then all acknowledgements are released, and the store has
-everything that it is to have. A client that keeps it from that for QUIET_PATIENCE_MS, such as one that takes its retained messages slowly, is
-closed. The store is closed because only one process may have it open; the lsns of its records are the same when it is opened again, also after
+It is quiet when no job, no doomed client and no batch is left. Then all acknowledgements are released, and the store has everything that it is to
+have. A client that keeps it from that for QUIET_PATIENCE_MS, such as one that takes its retained messages slowly, is closed. What waits for a plugin
+moves, and the new process asks its plugins again: the packet of a client, which is still in its input, deliveries, and wills that the store has. Without
+a store, the loop waits for the verdicts about wills. It does not freeze while commands for the control plane are unread. The store is closed because only one process may have it open; the lsns of its records are the same when it is opened again, also after
 another process has opened it and was killed. So the messages that refer to records need no change.
 Cost: nothing while the loop runs.
 """
 
-from libc.errno cimport EBUSY, EIO, ENOMEM
+from libc.errno cimport EAGAIN, EBUSY, EIO, ENOMEM
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
@@ -20,6 +21,7 @@ from libc.string cimport memcpy, memset, strerror
 from cext.base.clock cimport clock_monotonic_us, clock_wall_s
 from cext.base.slab cimport slab_at, slab_end
 from cext.broker.admin.mailbox cimport mailbox_serve
+from cext.broker.auth.auth_requests cimport FOR_WILL, AuthRequest, auth_requests_at, auth_requests_end, commands_wait
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line
 from cext.broker.core.client_state cimport C_CONNECTED, C_ENDED, Client
@@ -30,10 +32,8 @@ from cext.broker.core.turn cimport turn_begin
 from cext.broker.handover.restore cimport keepalives_shift
 from cext.broker.handover.save cimport connection_moves, state_save
 from cext.broker.lifecycle.session_lifecycle cimport client_end, end_doomed_clients
+from cext.broker.packets.answer cimport answers_serve
 from cext.broker.persist.accounts cimport accounts_flush
-from cext.broker.replay.cursor cimport cursor_next
-from cext.broker.replay.cursor_state cimport Cursor
-from cext.broker.routing.plugin_gate cimport plugin_gate_waiting
 from cext.broker.storage.commit cimport durable_seal, durable_start, durable_stop, durable_turn
 from cext.broker.storage.stream_files cimport STREAM_WHY_MAX, streams_pause, streams_resume
 from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
@@ -78,23 +78,13 @@ cdef void connections_close(Broker* b, Handover* h) noexcept nogil:
             client_end(b, c, RC_SERVER_SHUTTING_DOWN)
 
 
-cdef bint has_jobs(Broker* b, const Session* s) noexcept nogil:
-    """Return whether something other than cursors, which move, points to the session."""
-    cdef uint32_t n = s.jobs
-    cdef Cursor* at = cursor_next(b, s, NULL) if n else NULL
-    while at != NULL:
-        n -= 1
-        at = cursor_next(b, s, at)
-    return n != 0
-
-
-cdef bint client_is_busy(Broker* b, const Client* c) noexcept nogil:
+cdef bint client_is_busy(const Client* c) noexcept nogil:
     """Return whether something of the client is under way that the state does not contain."""
     if c.conn.flags & CONN_HELD or c.jobs:
         return 1
     if c.pending_acks != NULL and c.pending_acks.head != c.pending_acks.tail:
         return 1
-    return c.session != NULL and (c.session.replay != NULL or has_jobs(b, c.session) or plugin_gate_waiting(c.session) != 0)
+    return c.session != NULL and c.session.replay != NULL
 
 
 cdef Client* busy_client(Broker* b, Handover* h, bint closes) noexcept nogil:
@@ -104,7 +94,7 @@ cdef Client* busy_client(Broker* b, Handover* h, bint closes) noexcept nogil:
     cdef Client* found = NULL
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
-        if c == NULL or c.state != C_CONNECTED or not client_is_busy(b, c):
+        if c == NULL or c.state != C_CONNECTED or not client_is_busy(c):
             continue
         found = c
         if not closes:
@@ -112,6 +102,17 @@ cdef Client* busy_client(Broker* b, Handover* h, bint closes) noexcept nogil:
         h.counts.closed += 1
         client_end(b, c, RC_SERVER_SHUTTING_DOWN)
     return found
+
+
+cdef bint will_waits(Broker* b) noexcept nogil:
+    """Return whether a will that no store has waits for the verdict of a plugin."""
+    cdef AuthRequest* q
+    cdef uint32_t i
+    for i in range(auth_requests_end(b) if b.durable == NULL else 0):
+        q = auth_requests_at(b, i)
+        if q != NULL and q.purpose == FOR_WILL:
+            return 1
+    return 0
 
 
 cdef bint store_is_quiet(Broker* b) noexcept nogil:
@@ -135,6 +136,7 @@ cdef void quiet_turn(Broker* b, jobs_fn jobs_run) noexcept nogil:
     """Do the work of a turn that needs no input."""
     frozen_clock(b)
     turn_begin(b)
+    answers_serve(b)
     end_doomed_clients(b)
     if b.jobs != NULL:
         jobs_run(b)
@@ -154,9 +156,11 @@ cdef bint quiet_reached(Broker* b, Handover* h, jobs_fn jobs_run) noexcept nogil
     connections_close(b, h)
     while b.reactor.now_ms - begun_ms < QUIET_WITHIN_MS:
         quiet_turn(b, jobs_run)
-        if b.jobs == NULL and b.doomed == NULL and b.reactor.dirty == NULL and store_is_quiet(b) and busy_client(b, h, 0) == NULL:
+        if b.jobs == NULL and b.doomed == NULL and b.reactor.dirty == NULL and store_is_quiet(b) and busy_client(b, h, 0) == NULL and not will_waits(b):
             return 1
         if not closed and b.reactor.now_ms - begun_ms > QUIET_PATIENCE_MS:
+            if will_waits(b):
+                return 0
             closed = 1
             busy_client(b, h, 1)
         if b.jobs == NULL and b.doomed == NULL and b.reactor.dirty == NULL:
@@ -201,6 +205,8 @@ cdef int freeze(Broker* b, Handover* h, jobs_fn jobs_run) noexcept nogil:
     """Bring the loop to rest, as far as possible without the store's end. Return 0, or -1 with h.error."""
     if b.durable != NULL and durable_of(b).trouble:
         return freeze_refused(h, EIO, "the store accepts nothing: the disk is full or fails, or memory is missing")
+    if commands_wait(b):
+        return freeze_refused(h, EAGAIN, "commands of clients wait")
     accounts_flush(b)
     if not quiet_reached(b, h, jobs_run):
         return freeze_refused(h, EBUSY, "the broker did not come to rest: clients, plugins or the disk had too much to do")

@@ -25,11 +25,12 @@ cdef enum:
     ITEM_DELIVERY = 6           # ImageDelivery, by rising position
     ITEM_INBOX = 7              # ImageInbox
     ITEM_CURSOR = 8             # ImageCursor, filter: a subscription to a stream
-    ITEM_CLIENT = 9             # ImageClient, and its variable parts. Without a session before it: a connection that has not logged in
-    ITEM_ALIAS = 10             # ImageAlias, topic; belongs to the client before it
-    ITEM_RETAINED = 11          # ImageRetained
-    ITEM_SOURCE = 12            # ImageSource, id, user: the publisher of the retained message before it
-    ITEM_END = 13               # the last one; empty
+    ITEM_GATED = 9              # ImageGated: a delivery that waits for a plugin, by rising position
+    ITEM_CLIENT = 10            # ImageClient, and its variable parts. Without a session before it: a connection that has not logged in
+    ITEM_ALIAS = 11             # ImageAlias, topic; belongs to the client before it
+    ITEM_RETAINED = 12          # ImageRetained
+    ITEM_SOURCE = 13            # ImageSource, id, user: the publisher of the retained message before it
+    ITEM_END = 14               # the last one; empty
 
 cdef enum:
     NO_USER_NAME = 0xFFFFFFFF        # size of a user name that does not exist
@@ -104,6 +105,13 @@ ctypedef struct ImageCursor:
     ReadPlace where
     uint32_t sub_id
     uint8_t options
+
+ctypedef struct ImageGated:
+    uint32_t position           # in the plugin gate
+    uint32_t sub_id
+    uint32_t message            # number
+    uint8_t qos
+    uint8_t retain
 
 ctypedef struct ImageClient:
     uint32_t fd                 # position among the descriptors

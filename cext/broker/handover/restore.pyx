@@ -21,17 +21,19 @@ from cext.broker.core.durable cimport durable_of
 from cext.broker.core.handover_state cimport HandoverCounts
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.handover.image cimport (
-    ITEM_ALIAS, ITEM_BROKER, ITEM_CLIENT, ITEM_CURSOR, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SECRETS, ITEM_SESSION,
+    ITEM_ALIAS, ITEM_BROKER, ITEM_CLIENT, ITEM_CURSOR, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_GATED, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SECRETS, ITEM_SESSION,
     ITEM_SOURCE, ImageBroker, ImageMessage, ImageRetained, ImageSource, image_close, image_head, image_next, image_open, image_part,
 )
 from cext.broker.handover.restore_clients cimport alias_arrives, client_arrives, secrets_arrive
-from cext.broker.handover.restore_sessions cimport cursor_arrives, delivery_arrives, filter_arrives, inbox_arrives, session_arrives, session_complete
+from cext.broker.handover.restore_sessions cimport cursor_arrives, delivery_arrives, filter_arrives, gated_arrives, inbox_arrives, session_arrives, session_complete
 from cext.broker.handover.restoring cimport Restoring, message_known, refused
 from cext.broker.lifecycle.session_lifecycle cimport client_watch
 from cext.broker.packets.handle_connect cimport arrived_notify
 from cext.broker.persist.accounts cimport subscriptions_report
 from cext.broker.persist.publication cimport publication_fini, publication_of
 from cext.broker.persist.streams cimport streams_want_events
+from cext.broker.routing.deliver cimport deliver_gated
+from cext.broker.routing.plugin_gate cimport plugin_gate_renew, plugin_gate_waiting
 from cext.broker.routing.pump cimport pump
 from cext.broker.routing.retain cimport retain_store, retained_from
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_JOURNALLED, Message, message_new, message_unref
@@ -132,9 +134,8 @@ cdef int source_arrives(Restoring* l, View body) noexcept nogil:
 cdef int item_arrives(Restoring* l, int kind, View body) noexcept nogil:
     if kind != ITEM_BROKER and not l.begun or l.ended:
         return refused(l, "its items have an impossible order")
-    if kind != ITEM_MESSAGE and kind != ITEM_FILTER and kind != ITEM_DELIVERY and kind != ITEM_INBOX and kind != ITEM_CURSOR and kind != ITEM_ALIAS and kind != ITEM_CLIENT:
-        if session_complete(l) != 0:
-            return -1
+    if kind != ITEM_MESSAGE and not ITEM_FILTER <= kind <= ITEM_ALIAS and session_complete(l) != 0:
+        return -1
     if kind == ITEM_MESSAGE:
         return message_arrives(l, body)
     if kind == ITEM_DELIVERY:
@@ -149,6 +150,8 @@ cdef int item_arrives(Restoring* l, int kind, View body) noexcept nogil:
         return inbox_arrives(l, body)
     if kind == ITEM_ALIAS:
         return alias_arrives(l, body)
+    if kind == ITEM_GATED:
+        return gated_arrives(l, body)
     if kind == ITEM_RETAINED:
         return retained_arrives(l, body)
     if kind == ITEM_SOURCE:
@@ -229,3 +232,6 @@ cdef void arrived_begin(Broker* b) noexcept nogil:
         if streams_want_events(b) and c.session.store_session_id == 0:       # the accounts report the others
             subscriptions_report(b, c.session)
         pump(b, c.session, NULL)
+        if plugin_gate_waiting(c.session):
+            plugin_gate_renew(b, c.session)
+            deliver_gated(b, c.session)

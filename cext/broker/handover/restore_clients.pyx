@@ -21,7 +21,6 @@ from cext.broker.core.pending_packet cimport names_take, owned_set
 from cext.broker.handover.image cimport ImageAlias, ImageClient, ImageSecrets, MOVED_CLIENT_FLAGS, image_head, image_part
 from cext.broker.handover.restoring cimport Restoring, message_known, message_numbered, refused
 from cext.broker.lifecycle.session_lifecycle cimport client_watch
-from cext.broker.routing.plugin_gate cimport plugin_gate_renew
 from cext.codec.frame cimport V5, V31
 from cext.net.conn cimport conn_open, conn_resume, conn_web
 from cext.net.conn_output cimport conn_room_new, conn_wrote
@@ -147,7 +146,6 @@ cdef void session_reattach(Broker* b, Session* s, Client* c) noexcept nogil:
     c.session = s
     c.state = C_CONNECTED
     c.kicks = <uint16_t>b.kicks
-    plugin_gate_renew(b, s)
     b.stats.clients_connected += 1
     client_watch(b, c)
 

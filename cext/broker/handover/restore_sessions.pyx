@@ -11,14 +11,15 @@ from cext.broker.core.access cimport origin_read, security_of_origin
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport TIMER_SESSION
 from cext.broker.core.durable cimport durable_of, session_at
-from cext.broker.handover.image cimport ImageCursor, ImageDelivery, ImageFilter, ImageInbox, ImageSession, MOVED_SESSION_FLAGS, NO_USER_NAME, image_head, image_part
+from cext.broker.handover.image cimport ImageCursor, ImageDelivery, ImageFilter, ImageGated, ImageInbox, ImageSession, MOVED_SESSION_FLAGS, NO_USER_NAME, image_head, image_part
 from cext.broker.handover.restoring cimport Restoring, message_known, message_numbered, refused
 from cext.broker.lifecycle.session_lifecycle cimport session_watch
 from cext.broker.replay.cursor cimport cursor_restore, cursor_wanted
 from cext.broker.replay.cursor_state cimport PLACE_TIME
+from cext.broker.routing.plugin_gate cimport gated_at, plugin_gate_needs, plugin_gate_restore, session_plugin_gate
 from cext.broker.routing.share cimport share_restored
 from cext.journal.format cimport JOURNAL_SHARDS_MAX
-from cext.session.message cimport MESSAGE_AGAIN, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, message_unref
 from cext.session.queue cimport (
     DELIVERY_RETAIN, DELIVERY_SHARED, D_DONE, D_RELEASED, D_WAITING, Delivery, InboundQos2, Queue, delivery_bytes, delivery_release,
     inbox_add, inbox_find, queue_at, queue_place, queue_restored,
@@ -191,6 +192,21 @@ cdef int cursor_arrives(Restoring* l, View body) noexcept nogil:
         return refused(l, "a subscription to a stream has an impossible value")
     if cursor_wanted(l.b, f.filter):
         cursor_restore(l.b, l.session, &f, r.options, r.sub_id, &r.where)
+    return 0
+
+
+cdef int gated_arrives(Restoring* l, View body) noexcept nogil:
+    """Put a delivery into the plugin gate, unless the store had it there. Its plugins are asked again when the loop begins."""
+    cdef ImageGated r
+    cdef Message* m
+    if l.session == NULL or not image_head(&body, &r, sizeof(r)) or body.n or r.message == 0 or not message_known(l, r.message) or r.qos > 2 or r.retain > 1:
+        return refused(l, "a delivery that waits for a plugin has an impossible value")
+    if plugin_gate_needs(l.session, r.position):
+        m = gated_at(session_plugin_gate(l.session), r.position).message
+        m.flags = m.flags & ~<uint8_t>MESSAGE_AGAIN | l.messages[r.message - 1].flags & <uint8_t>MESSAGE_AGAIN     # it was not sent
+        return 0
+    if plugin_gate_restore(l.b, l.session, r.position, l.messages[r.message - 1], r.qos, r.retain, r.sub_id) != 0:
+        return refused(l, "a delivery that waits for a plugin has an impossible position, or memory is missing")
     return 0
 
 

@@ -2,7 +2,7 @@
 the reader of the file.
 
 With a store, what the store has is not written again: the new process reads it from the disk. A session is in the file if its client is
-connected, if the store does not have it, if its queue has QoS 0 deliveries, or if it reads a stream. Each delivery names its message in the file, or refers to
+connected, if the store does not have it, if its queue has QoS 0 deliveries, if it reads a stream, or if a delivery waits for a plugin. Each delivery names its message in the file, or refers to
 the record in the store. The state of a broker does not change here.
 Cost: one copy of all messages without a record, and about 0.2 us for each session, subscription and delivery.
 """
@@ -18,14 +18,15 @@ from cext.broker.core.client_state cimport Client
 from cext.broker.core.handover_state cimport Handover
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.handover.image cimport (
-    ITEM_BROKER, ITEM_CURSOR, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SESSION, ITEM_SOURCE, ImageBroker,
-    ImageCursor, ImageDelivery, ImageFilter, ImageInbox, ImageMessage, ImageRetained, ImageSession, ImageSource, MOVED_SESSION_FLAGS, NO_USER_NAME, image_begin,
+    ITEM_BROKER, ITEM_CURSOR, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_GATED, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SESSION, ITEM_SOURCE,
+    ImageBroker, ImageCursor, ImageDelivery, ImageFilter, ImageGated, ImageInbox, ImageMessage, ImageRetained, ImageSession, ImageSource, MOVED_SESSION_FLAGS, NO_USER_NAME, image_begin,
     image_end,
 )
 from cext.broker.handover.save_clients cimport client_save, connection_moves, secrets_save
 from cext.broker.handover.saving cimport Saving, bytes_put, part_put, struct_put
 from cext.broker.replay.cursor cimport cursor_next
 from cext.broker.replay.cursor_state cimport Cursor
+from cext.broker.routing.plugin_gate cimport GATED_DROPPED, GatedDelivery, PluginGate, gated_at, plugin_gate_waiting, session_plugin_gate
 from cext.broker.routing.retain cimport message_in, publisher_record_of
 from cext.session.message cimport Message
 from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, InboundQos2, is_paged, queue_at
@@ -167,6 +168,27 @@ cdef void cursors_save(Saving* v, Session* s) noexcept nogil:
         c = cursor_next(v.b, s, c)
 
 
+cdef void gated_save(Saving* v, Session* s) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(s)
+    cdef GatedDelivery* h
+    cdef ImageGated r
+    cdef uint8_t* out
+    cdef uint32_t i
+    for i in range(plugin_gate_waiting(s)):
+        h = gated_at(g, g.head + i)
+        if h.state == GATED_DROPPED:
+            continue
+        memset(&r, 0, sizeof(r))
+        r.position = g.head + i
+        r.sub_id = h.sub_id
+        r.message = message_saved(v, h.message)
+        r.qos = h.qos
+        r.retain = h.retain
+        out = <uint8_t*>struct_put(v, ITEM_GATED, sizeof(r), 0)
+        if out != NULL:
+            bytes_put(out, &r, sizeof(r))
+
+
 cdef void session_head_save(Saving* v, Session* s, uint32_t n_deliveries) noexcept nogil:
     cdef ImageSession r
     cdef uint32_t user_n = <uint32_t>strlen(s.username) if s.username != NULL else 0
@@ -203,7 +225,7 @@ cdef void session_save(Saving* v, Session* s) noexcept nogil:
     cdef bint all_stored
     cdef uint32_t n = deliveries_of(s, &all_stored)
     cdef Client* c = session_client(s)
-    if s.store_session_id and c == NULL and all_stored and cursor_next(v.b, s, NULL) == NULL:
+    if s.store_session_id and c == NULL and all_stored and cursor_next(v.b, s, NULL) == NULL and plugin_gate_waiting(s) == 0:
         return
     session_head_save(v, s, n)
     if s.store_session_id == 0:
@@ -211,6 +233,7 @@ cdef void session_save(Saving* v, Session* s) noexcept nogil:
     queue_save(v, s)
     inbox_save(v, s)
     cursors_save(v, s)
+    gated_save(v, s)
     v.h.counts.sessions += 1
     if c != NULL:
         client_save(v, c)

@@ -95,28 +95,27 @@ cdef void log_unsafe_names(Broker* b, const Client* c, Session* s) noexcept nogi
                                          <int>id.n, <const char*>id.p))
 
 
-cdef void plugins_notify(Broker* b, Client* c, Session* s, bint clean) noexcept nogil:
+cdef void plugins_begin(Broker* b, Client* c, Session* s, bint clean) noexcept nogil:
     cdef View id, user, where
     cdef char text[ADDRESS_TEXT_MAX]
-    if not session_security(s).events:
-        return
-    session_names(s, &id, &user)
-    where.p = <const uint8_t*>text
-    where.n = <uint32_t>client_address(c, text, sizeof(text))
-    event_post(b, c, EVENT_CONNECTED, id, user, where, clean, 0)
+    if session_security(s).events:
+        session_names(s, &id, &user)
+        where.p = <const uint8_t*>text
+        where.n = <uint32_t>client_address(c, text, sizeof(text))
+        event_post(b, c, EVENT_CONNECTED, id, user, where, clean, 0)
+    if session_security(s).authorize and c.will != NULL:
+        will_request_verdict(b, s, c.will.message, FOR_LATER)    # so that the verdict is known when the broker stops
 
 
 cdef void arrived_notify(Broker* b, Client* c) noexcept nogil:
     event_connected(b, c, 0, 1)
     if c.session.security != NULL:
-        plugins_notify(b, c, c.session, 0)
+        plugins_begin(b, c, c.session, 0)
 
 
 cdef void security_begin(Broker* b, Client* c, Session* s, bint clean) noexcept nogil:
     log_unsafe_names(b, c, s)
-    plugins_notify(b, c, s, clean)
-    if session_security(s).authorize and c.will != NULL:
-        will_request_verdict(b, s, c.will.message, FOR_LATER)    # so that the verdict is known when the broker stops
+    plugins_begin(b, c, s, clean)
 
 
 cdef void log_will(Broker* b, Client* c) noexcept nogil:

@@ -42,11 +42,13 @@ def command() -> list[str]:
 class Upgrade:
     """One attempt. `fd` is readable when the new program has something to report; then call `serve`."""
 
-    def __init__(self, engine: "Engine", report: "Callable[[int, str], None]", taken: "tuple[int, ...]") -> None:
-        """Start the new program, in which the signals `taken` have their default effect at first. Raises OSError."""
+    def __init__(self, engine: "Engine", report: "Callable[[int, str], None]", taken: "tuple[int, ...]",
+                 serve_requests: "Callable[[], None]") -> None:
+        """Start the new program, in which the signals `taken` have their default effect at first. Raises OSError.
+        `serve_requests` answers what the data plane has asked."""
         if not os.access(os.__file__, os.R_OK) or not os.access(__file__, os.R_OK):
             raise OSError(0, "the broker's user cannot read Python or mosq, so it cannot start the new program")
-        self._engine, self._report = engine, report
+        self._engine, self._report, self._serve_requests = engine, report, serve_requests
         self._rules = engine.rules_set
         self.due_s = time.monotonic() + LIMIT_S
         self._channel, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
@@ -108,7 +110,7 @@ class Upgrade:
 
     def _hand_over(self, sealing: list[int]) -> None:
         try:
-            state_fd, fds, counts = self._engine.freeze(sealing)
+            state_fd, fds, counts = self._frozen(sealing)
         except OSError as error:
             self.cancel()
             raise UpgradeError(error.strerror or str(error)) from None
@@ -129,6 +131,17 @@ class Upgrade:
         self._report(NOTICE, f"Upgrade: process {self.pid} has taken over: {counts['connections']} connections moved, "
                              f"{counts['closed']} were closed; {counts['sessions']} sessions, {counts['messages']} "
                              f"messages, {counts['bytes']} bytes; {ms:.0f} ms.")
+
+    def _frozen(self, sealing: list[int]) -> "tuple[int, list[int], dict[str, int]]":
+        """Freeze the loop when no command of a client waits, since the client may have its acknowledgement. Raises
+        OSError."""
+        while True:
+            self._serve_requests()
+            try:
+                return self._engine.freeze(sealing)
+            except BlockingIOError:
+                if time.monotonic() > self.due_s:
+                    raise
 
     def _send_all(self, state_fd: int, fds: list[int]) -> None:
         """Send the listening sockets, the state, and the connections. Raises OSError."""
