@@ -151,7 +151,7 @@ cdef void mailbox_serve(void* broker) noexcept nogil:
 cdef inline bint changes_broker(int kind) noexcept nogil:
     """Return whether the request changes what a handover has written down."""
     return (kind == CONTROL_KICK or kind == CONTROL_ADOPT or kind == CONTROL_RELOAD or kind == CONTROL_BRIDGE or kind == CONTROL_ATTACH
-            or kind == CONTROL_ROLES or kind == CONTROL_TRACE or kind == CONTROL_STOP)
+            or kind == CONTROL_ROLES or kind == CONTROL_TRACE)
 
 
 cdef void answer_frozen(Broker* b, ControlRequest* a) noexcept nogil:

@@ -13,21 +13,21 @@ Cost: nothing while the loop runs.
 """
 
 from libc.errno cimport EAGAIN, EBUSY, EIO, ENOMEM
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memset, strerror
+from libc.string cimport memcmp, memcpy, memset, strerror
 
 from cext.base.clock cimport clock_monotonic_us, clock_wall_s
 from cext.base.slab cimport slab_at, slab_end
 from cext.broker.admin.mailbox cimport mailbox_serve
 from cext.broker.auth.auth_requests cimport FOR_WILL, AuthRequest, auth_requests_at, auth_requests_end, commands_wait
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport log_line
+from cext.broker.core.client cimport log_line, log_text
 from cext.broker.core.client_state cimport C_CONNECTED, C_ENDED, Client
 from cext.broker.core.durable cimport Durable, durable_of
 from cext.broker.core.handover_state cimport FROZEN_LEAVES, FROZEN_WAITS, HANDOVER_WHY_MAX, Handover
-from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX
+from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.core.turn cimport turn_begin
 from cext.broker.handover.restore cimport keepalives_shift
 from cext.broker.handover.save cimport connection_moves, state_save
@@ -39,10 +39,10 @@ from cext.broker.storage.stream_files cimport STREAM_WHY_MAX, streams_pause, str
 from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
 from cext.net.conn_state cimport CONN_CLOSED, CONN_HELD
 from cext.net.reactor cimport reactor_flush
-from cext.net.system cimport c_read
+from cext.net.system cimport c_read, c_write
 from cext.session.session cimport Session
 from cext.store.state cimport StoreLoss, StoreOptions, StoreRecord
-from cext.store.store cimport store_error, store_open, store_recover
+from cext.store.store cimport store_close, store_error, store_open, store_recover
 
 cdef extern from "<poll.h>" nogil:
     struct pollfd:
@@ -57,6 +57,13 @@ cdef extern from "<string.h>" nogil:
 cdef enum:
     QUIET_WITHIN_MS = 3000
     QUIET_PATIENCE_MS = 500
+    REOPEN_MS = 250              # pause before the next attempt to open the store again
+
+ctypedef struct Stored:         # the store, while it is closed
+    char* dir                   # NULL: there is none, or it is open
+    StoreOptions options
+    uint8_t id[16]
+    uint64_t next_lsn
 
 
 # ---------------------------------------------------------------- until it is quiet
@@ -168,29 +175,83 @@ cdef bint quiet_reached(Broker* b, Handover* h, jobs_fn jobs_run) noexcept nogil
     return 0
 
 
+cdef void requests_wait(Broker* b, int timeout_ms) noexcept nogil:
+    """Wait for control requests, and answer them."""
+    cdef pollfd p
+    cdef uint64_t count
+    memset(&p, 0, sizeof(p))
+    p.fd = b.reactor.wake_fd
+    p.events = POLLIN
+    if poll(&p, 1, timeout_ms) > 0:
+        c_read(b.reactor.wake_fd, &count, 8)
+        mailbox_serve(b)
+
+
 # ---------------------------------------------------------------- the store
+
+cdef void store_leave(Broker* b, Handover* h, Stored* before) noexcept nogil:
+    """Close the store and the streams."""
+    cdef Durable* t = durable_of(b)
+    before.dir = strdup(t.store.dir)
+    if before.dir == NULL:
+        freeze_refused(h, ENOMEM, "no memory")
+        return
+    before.options = t.store.options
+    before.next_lsn = t.store.loop.next_lsn
+    memcpy(before.id, t.store.store_id, sizeof(before.id))
+    if before.next_lsn:          # else it has no file yet, and each process that opens it gives it another id
+        memcpy(h.store_id, before.id, sizeof(h.store_id))
+    durable_stop(b)
+    if b.streams != NULL:
+        streams_pause(b)
+
 
 cdef int record_skipped(void* ctx, const StoreRecord* r) noexcept nogil:
     return 0                     # the state in memory is what the records describe
 
 
-cdef int store_reopened(Broker* b, const char* dir, const StoreOptions* options) noexcept nogil:
-    """Open the store again, which another process may have opened in between. Return 0 or errno."""
+cdef int store_reopened(Broker* b, Stored* before, char* why) noexcept nogil:
+    """Open the store and the streams again, which another process may have opened in between. Return 0; otherwise they are closed, and `why` has the
+    reason."""
     cdef Durable* t = durable_of(b)
     cdef StoreLoss loss
+    if store_open(&t.store, before.dir, &before.options, NULL, why, STREAM_WHY_MAX) != 0:
+        return -1
+    if store_recover(&t.store, record_skipped, NULL, &loss) != 0:
+        store_error(&t.store, why, STREAM_WHY_MAX)
+    elif t.store.loop.next_lsn != before.next_lsn or before.next_lsn and memcmp(t.store.store_id, before.id, sizeof(before.id)) != 0:
+        snprintf(why, STREAM_WHY_MAX, "%s does not have what this process has written there", before.dir)
+    elif b.streams == NULL or streams_resume(b, why) == 0:
+        t.closed = 0
+        if durable_start(b) == 0:
+            return 0
+        t.closed = 1
+        snprintf(why, STREAM_WHY_MAX, "the storage thread cannot be started")
+        if b.streams != NULL:
+            store_close(&t.store, NULL, 0)
+            streams_pause(b)
+    store_close(&t.store, NULL, 0)
+    return -1
+
+
+cdef void store_returns(Broker* b, Handover* h, Stored* before, int event_fd) noexcept nogil:
+    """Open the store again. While it cannot be opened, no client is served: without its records nothing can be acknowledged, and what the store has is
+    not in memory. Only a request to stop ends the wait earlier, with b.stopping."""
     cdef char why[STREAM_WHY_MAX]
+    cdef uint64_t one = 1
+    cdef bint waited = 0
     why[0] = 0
-    if store_open(&t.store, dir, options, NULL, why, sizeof(why)) != 0 or store_recover(&t.store, record_skipped, NULL, &loss) != 0:
-        if t.store.opened:
-            store_error(&t.store, why, sizeof(why))
-        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store cannot be opened again after a handover that failed: %s", why))
-        return EIO
-    t.closed = 0
-    if b.streams != NULL and streams_resume(b, why) != 0:
-        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: a stream cannot be opened again after a handover that failed: %s", why))
-        t.closed = 1             # the streams accept nothing, and the loop ends
-        return EIO
-    return durable_start(b)
+    b.handover = h               # refuse requests that change something
+    before.options.create = 0
+    while not b.stopping and store_reopened(b, before, why) != 0:
+        if not waited:
+            log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: Upgrade: no client is served until the store can be opened again: %s", why))
+            c_write(event_fd, &one, 8)
+        waited = 1
+        requests_wait(b, REOPEN_MS)
+    b.handover = NULL
+    if waited and not b.stopping:
+        log_text(b, LOG_NOTICE, "Upgrade: the store is open again, and clients are served.")
 
 
 # ---------------------------------------------------------------- frozen
@@ -215,45 +276,26 @@ cdef int freeze(Broker* b, Handover* h, jobs_fn jobs_run) noexcept nogil:
 
 cdef void order_wait(Broker* b, Handover* h) noexcept nogil:
     """Answer control requests until one of them is the order."""
-    cdef pollfd p
-    cdef uint64_t count
     b.handover = h
+    mailbox_serve(b)
     while h.order == FROZEN_WAITS:
-        mailbox_serve(b)
-        if h.order != FROZEN_WAITS:
-            break
-        memset(&p, 0, sizeof(p))
-        p.fd = b.reactor.wake_fd
-        p.events = POLLIN
-        poll(&p, 1, -1)
-        c_read(b.reactor.wake_fd, &count, 8)
+        requests_wait(b, -1)
     b.handover = NULL
     b.answers_due = 1            # their wake-ups were taken here
 
 
-cdef bint frozen_run(Broker* b, jobs_fn jobs_run) noexcept nogil:
+cdef bint frozen_run(Broker* b, jobs_fn jobs_run, int event_fd) noexcept nogil:
     cdef Handover h
-    cdef StoreOptions options
-    cdef char* dir = NULL
-    cdef bint closed = 0
+    cdef Stored before
     memset(&h, 0, sizeof(h))
+    memset(&before, 0, sizeof(before))
     h.state_fd = -1
     b.stopping = 0
     frozen_clock(b)
     h.begun_us = b.reactor.now_us
     if freeze(b, &h, jobs_run) == 0:
         if b.durable != NULL:
-            options = durable_of(b).store.options
-            if durable_of(b).store.loop.next_lsn:        # else it has no file yet, and each process that opens it gives it another id
-                memcpy(h.store_id, durable_of(b).store.store_id, sizeof(h.store_id))
-            dir = strdup(durable_of(b).store.dir)
-            closed = dir != NULL
-            if closed:
-                durable_stop(b)
-                if b.streams != NULL:
-                    streams_pause(b)
-            else:
-                freeze_refused(&h, ENOMEM, "no memory")
+            store_leave(b, &h, &before)
         if not h.error:
             h.error = state_save(b, &h)
             if h.error:
@@ -261,12 +303,10 @@ cdef bint frozen_run(Broker* b, jobs_fn jobs_run) noexcept nogil:
         h.counts.us = clock_monotonic_us() - h.begun_us
     order_wait(b, &h)
     free(h.fds)
-    if h.order == FROZEN_LEAVES:
-        free(dir)
-        return 0
-    frozen_clock(b)
-    keepalives_shift(b, (b.reactor.now_us - h.begun_us) // 1000)
-    if closed and store_reopened(b, dir, &options) != 0:
-        b.stopping = 1
-    free(dir)
-    return 1
+    if h.order != FROZEN_LEAVES:
+        if before.dir != NULL:
+            store_returns(b, &h, &before, event_fd)
+        frozen_clock(b)
+        keepalives_shift(b, (b.reactor.now_us - h.begun_us) // 1000)
+    free(before.dir)
+    return h.order != FROZEN_LEAVES

@@ -247,7 +247,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     if not err:
         err = turns_run(b, event_fd)
     while not err and b.stopping == STOP_FREEZES:
-        if not frozen_run(b, jobs_run):
+        if not frozen_run(b, jobs_run, event_fd):
             mailbox_close(b)
             c_write(event_fd, &one, 8)
             return 0             # another process has the clients and the store

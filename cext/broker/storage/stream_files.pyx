@@ -244,46 +244,58 @@ cdef void extension_begin(Broker* b) noexcept nogil:
     batch_opened(d, 0)
 
 
-cdef void streams_pause(Broker* b) noexcept nogil:
-    """Keep of each journal only what streams_resume needs: its folder, its options, the positions behind its records, and the numbers."""
-    cdef Streams* t = streams_of(b)
-    cdef JournalOptions options
+cdef void journal_keep(Journal* j, const JournalOptions* options, const JournalStats* stats, const char* dir) noexcept nogil:
+    """Close the journal, which zeroes it, and keep what journal_resume needs: its folder, its options with the positions behind its records, and its
+    numbers."""
+    cdef JournalOptions kept = options[0]
+    cdef JournalStats numbers = stats[0]
+    cdef char path[JOURNAL_PATH_MAX]
+    memcpy(path, dir, sizeof(path))
+    journal_close(j)
+    j.options = kept
+    j.writer.stats = numbers
+    memcpy(j.dir, path, sizeof(path))
+
+
+cdef int journal_resume(Broker* b, Journal* j, char* why) noexcept nogil:
+    cdef JournalOptions options = j.options
+    cdef JournalStats stats = j.writer.stats
     cdef char dir[JOURNAL_PATH_MAX]
-    cdef JournalStats stats
+    memcpy(dir, j.dir, sizeof(dir))
+    if journal_open(j, dir, &options, &durable_of(b).store.files, clock_wall_us(), NULL, why) != 0:
+        journal_keep(j, &options, &stats, dir)
+        return -1
+    stats.total_bytes = j.writer.stats.total_bytes
+    stats.segments = j.writer.stats.segments
+    j.writer.stats = j.shared.stats = stats
+    return 0
+
+
+cdef void journals_pause(Streams* t, uint32_t n) noexcept nogil:
+    """Close the first n journals."""
+    cdef JournalOptions options
     cdef Journal* j
     cdef uint32_t i
-    cursors_pause(b)
-    for i in range(t.n):
+    for i in range(n):
         j = &t.at[i].journal
         options = j.options
         options.n_until = j.n_shards
         memcpy(options.until, j.loop.next_seq, sizeof(options.until))
-        memcpy(dir, j.dir, sizeof(dir))
-        stats = j.writer.stats
-        journal_close(j)                 # zeroes all of it
-        j.options = options
-        memcpy(j.dir, dir, sizeof(dir))
-        j.writer.stats = stats
+        journal_keep(j, &options, &j.writer.stats, j.dir)
+
+
+cdef void streams_pause(Broker* b) noexcept nogil:
+    cursors_pause(b)
+    journals_pause(streams_of(b), streams_of(b).n)
 
 
 cdef int streams_resume(Broker* b, char* why) noexcept nogil:
     cdef Streams* t = streams_of(b)
-    cdef JournalOptions options
-    cdef JournalStats stats
-    cdef char dir[JOURNAL_PATH_MAX]
-    cdef Journal* j
     cdef uint32_t i
     for i in range(t.n):
-        j = &t.at[i].journal
-        options = j.options
-        memcpy(dir, j.dir, sizeof(dir))
-        stats = j.writer.stats
-        if journal_open(j, dir, &options, &durable_of(b).store.files, clock_wall_us(), NULL, why) != 0:
-            journal_close(j)
+        if journal_resume(b, &t.at[i].journal, why) != 0:
+            journals_pause(t, i)
             return -1
-        stats.total_bytes = j.writer.stats.total_bytes
-        stats.segments = j.writer.stats.segments
-        j.writer.stats = j.shared.stats = stats
     extension_begin(b)
     cursors_timer(b)
     return 0
