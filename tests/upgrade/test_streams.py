@@ -127,3 +127,34 @@ def test_the_events_of_the_new_process_begin_with_the_clients_that_moved(broker:
     later = [(record.client_id, record.topic) for record in found[start:]]
     assert json.loads(found[start].payload)["sessions"] == 2
     assert ("mover", "") in later and ("stored", "") in later and ("mover", "m") in later
+
+
+@pytest.mark.parametrize("part", ["", "streams/two"], ids=["store", "stream"])
+@pytest.mark.parametrize("ends", [False, True], ids=["returns", "stopped"])
+def test_no_client_is_served_until_the_store_can_be_opened_again(broker: Upgraded, part: str, ends: bool) -> None:
+    """The new process replaces a folder by a file, and fails."""
+    place, away = broker.dir / "mosquitto.db.store" / part, broker.dir / "away"
+    wire, reader = client(broker, "pub"), client(broker, "reader")
+    reader.send(Subscribe(1, (("$stream/two/first/t/#", 0),)))
+    assert reader.read_packet().codes == (0,)
+    publish(wire, 0, 20)
+    broker.program.write_text(STEPS.replace("{step}", "wait_go").replace(
+        "{act}", f"os.rename({str(place)!r}, {str(away)!r}); open({str(place)!r}, 'w').close(); sys.exit(1)"))
+    broker.fail()
+    broker.wait_log("Error: Upgrade: no client is served until the store can be opened again: ")
+    if ends:
+        os.kill(broker.pid(), signal.SIGTERM)
+        broker.wait_end(broker.pid())
+        assert "did not stop in time" not in broker.log()
+        return
+    wire.send(Publish("t/6", b"20", 1, 21))
+    place.unlink()
+    away.rename(place)
+    broker.wait_log("Upgrade: the store is open again, and clients are served.")
+    wire.expect_packet(Puback(21, 0x10))
+    broker.program.write_text(PROGRAM)
+    publish(wire, 21, 30)
+    broker.upgrade()
+    publish(wire, 30, 40)
+    assert sorted(int(reader.read_packet().payload) for _ in range(40)) == list(range(40))
+    assert sorted(int(record.payload) for record in all_records(broker, "two")) == list(range(40))

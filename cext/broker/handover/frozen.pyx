@@ -221,15 +221,16 @@ cdef int store_reopened(Broker* b, Stored* before, char* why) noexcept nogil:
         store_error(&t.store, why, STREAM_WHY_MAX)
     elif t.store.loop.next_lsn != before.next_lsn or before.next_lsn and memcmp(t.store.store_id, before.id, sizeof(before.id)) != 0:
         snprintf(why, STREAM_WHY_MAX, "%s does not have what this process has written there", before.dir)
-    elif b.streams == NULL or streams_resume(b, why) == 0:
-        t.closed = 0
-        if durable_start(b) == 0:
-            return 0
-        t.closed = 1
-        snprintf(why, STREAM_WHY_MAX, "the storage thread cannot be started")
-        if b.streams != NULL:
-            store_close(&t.store, NULL, 0)
-            streams_pause(b)
+    else:
+        t.closed = 0             # the subscriptions to streams ask it for records
+        if b.streams == NULL or streams_resume(b, why) == 0:
+            if durable_start(b) == 0:
+                return 0
+            snprintf(why, STREAM_WHY_MAX, "the storage thread cannot be started")
+            if b.streams != NULL:
+                store_close(&t.store, NULL, 0)           # it knows the streams
+                streams_pause(b)
+    t.closed = 1
     store_close(&t.store, NULL, 0)
     return -1
 

@@ -437,7 +437,7 @@ cdef int durable_start(Broker* b) noexcept nogil:
 cdef void durable_close(Broker* b) noexcept nogil:
     if b.durable != NULL and not durable_of(b).closed:
         durable_stop(b)
-        streams_fini(b)
+    streams_fini(b)
 
 
 cdef void durable_stop(Broker* b) noexcept nogil:
