@@ -41,7 +41,7 @@ class Arrival:
     def hello(self, engine: "Engine") -> None:
         """Report that the configuration is read, and wait for the state. Raises OSError."""
         try:
-            send(self._channel, {"is": "hello", "protocol": PROTOCOL, "sealing": engine.sealing_listeners()})
+            send(self._channel, {"is": "hello", "protocol": PROTOCOL, "sealing": ",".join(map(str, engine.sealing_listeners()))})
             self._receive_all()
         except (EOFError, ConnectionError):
             raise ArrivalError(0, "Upgrade: the old process ended before it had handed over everything") from None
@@ -50,14 +50,14 @@ class Arrival:
 
     def _receive_all(self) -> None:
         message, fds = receive(self._channel)
-        if message.get("is") != "state" or message.get("protocol") != PROTOCOL or len(fds) != 1:
+        if message.get("is") != "state" or message.get("protocol") != str(PROTOCOL) or len(fds) != 1:
             raise ValueError("it does not begin with the state")
         self._state_fd = fds[0]
         while True:
             message, fds = receive(self._channel)
             what = message.get("is")
             if what == "listener":
-                self._listening.append((int(message["number"]), fds))
+                self._listening.append((int(message.get("number", "")), fds))
             elif what == "connections":
                 self._fds.extend(fds)
             elif what == "end":

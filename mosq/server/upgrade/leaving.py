@@ -70,8 +70,8 @@ class Upgrade:
     def serve(self) -> None:
         """Hand over, now that the new program has reported something. Raises UpgradeError; then the broker goes on."""
         try:
-            sealing = [int(number) for number in self._expect("hello").get("sealing", ())]
-        except (TypeError, ValueError):
+            sealing = [int(number) for number in self._expect("hello").get("sealing", "").split(",") if number]
+        except ValueError:
             self.cancel()
             raise UpgradeError("the new program sent something unexpected") from None
         except UpgradeError:
@@ -90,7 +90,7 @@ class Upgrade:
         os.waitpid(self.pid, 0)         # only then is the lock of the store free
         self._channel.close()
 
-    def _expect(self, what: str) -> "dict[str, Any]":
+    def _expect(self, what: str) -> "dict[str, str]":
         """Return the next message, which must be `what`. Raises UpgradeError."""
         self._channel.settimeout(max(0.001, self.due_s - time.monotonic()))
         try:
@@ -103,7 +103,7 @@ class Upgrade:
             raise UpgradeError(f"the new program sent something unexpected: {error}") from None
         if message.get("is") == "error":
             raise UpgradeError(f"the new program reports: {message.get('text')}")
-        if message.get("is") != what or message.get("protocol") != PROTOCOL:
+        if message.get("is") != what or message.get("protocol") != str(PROTOCOL):
             raise UpgradeError(f"the new program speaks protocol {message.get('protocol')} of upgrades, this one "
                                f"{PROTOCOL}")
         return message
