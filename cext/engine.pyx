@@ -582,7 +582,7 @@ cdef class Engine:
 
     def freeze(self, sealing=()):
         """Freeze the running loop, and return its state for another process: the descriptor of a memory file, which the caller closes; the
-        descriptors of the connections, which still belong to the loop; and a dict of numbers. Then call thaw() or leave(). Raise OSError with a
+        descriptors of the connections, 4 bytes each, which still belong to the loop; and a dict of numbers. Then call thaw() or leave(). Raise OSError with a
         reason if it cannot be done; then the loop goes on. sealing: numbers of listeners, as sealing_listeners() of the other process."""
         from cext.takeover import counts_read
 
@@ -600,7 +600,7 @@ cdef class Engine:
         result, data = self._request_bytes(&a)
         if result:
             raise OSError(result, data.decode("utf-8", "replace") or os.strerror(result))
-        return a.fd, list(struct.unpack(f"={len(data) // 4}i", data)), counts_read(<size_t>&a.stats[0])
+        return a.fd, data, counts_read(<size_t>&a.stats[0])
 
     def thaw(self):
         """Let the frozen loop go on as if nothing had happened. No other process may have the store open any more."""
@@ -633,13 +633,13 @@ cdef class Engine:
         return [] if compact_refusal() else [origin_of(spec) & ~<uint32_t>ORIGIN_SHARED for spec in self.specs if spec.get("tls_compact_records")]
 
     def arrive(self, int state_fd, fds, listening):
-        """Take over the state of another process, before open() and after persist(). `fds` belong to this engine from now on. `listening`: as
+        """Take over the state of another process, before open() and after persist(). `fds`, 4 bytes each, belong to this engine from now on. `listening`: as
         listening() of the other engine, with descriptors of this process. Return a dict of numbers. Raise OSError with the reason; then the
         engine must not run."""
         from cext.takeover import state_arrives
         from cext.setup.listen import socket_of_fd
 
-        counts = state_arrives(<size_t>&self.b, state_fd, list(fds))
+        counts = state_arrives(<size_t>&self.b, state_fd, fds)
         self.given = [(origin, [socket_of_fd(fd) for fd in sockets]) for origin, sockets in listening]
         return counts
 

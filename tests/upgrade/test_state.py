@@ -69,10 +69,10 @@ def state() -> Iterator[tuple[bytes, int, int]]:
     half.send(Connect("half").encode(5)[:7])
     assert silent
     fd, fds, counts = engine.freeze()
-    assert counts["connections"] == len(fds)
+    assert counts["connections"] == len(fds) // 4
     data = os.pread(fd, counts["bytes"], 0)
     os.close(fd)
-    yield data, len(fds), port
+    yield data, len(fds) // 4, port
     engine.thaw()
     engine.stop()
     loop.join()
@@ -89,7 +89,7 @@ def arrive(data: bytes, n_fds: int, port: int) -> str:
     try:
         os.write(state_fd, data)
         fcntl.fcntl(state_fd, ADD_SEALS, ALL_SEALS)
-        engine.arrive(state_fd, [ours.fileno() for ours, _ in pairs], [])
+        engine.arrive(state_fd, struct.pack(f"={n_fds}i", *[ours.fileno() for ours, _ in pairs]), [])
         return ""
     except OSError as error:
         return error.strerror

@@ -7,7 +7,6 @@ from cext.broker.core.client_state cimport CF_IDENTIFIED, CF_PROBLEM_INFO, CF_RE
 from cext.broker.replay.cursor_state cimport ReadPlace
 from cext.broker.core.handover_state cimport HandoverTotals
 from cext.net.conn_state cimport Address
-from cext.net.websocket cimport WsDecoder
 from cext.session.session cimport (
     SESSION_BRIDGE, SESSION_DROPPING, SESSION_ORIGIN_UNKNOWN, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, SESSION_WILL_STORED,
 )
@@ -128,7 +127,7 @@ ctypedef struct ImageClient:
     uint8_t flags               # MOVED_CLIENT_FLAGS of them
     uint8_t web                 # WebStage; 0: none
     uint8_t close_sent
-    WsDecoder ws
+    uint8_t ws_n                # bytes of the WsDecoder that are in use; 0: none
     uint32_t framed             # bytes at the front of the unsent output that already have a frame header
     uint32_t in_need
     uint32_t will               # number of its will; 0: none

@@ -4,7 +4,7 @@
     item             : length of the body (4 bytes), kind (1), zeros (3), body, zeros up to a multiple of 8
 
 Both processes run on the same machine with the same layout of structs: IMAGE_FORMAT counts every change of a struct of image.pxd, and of
-what a struct of another room contains (Address, WsDecoder). The reader trusts nothing: it accepts a file only if it is sealed, so that it cannot
+what a struct of another room contains (Address), and of WsDecoder, whose bytes move too. The reader trusts nothing: it accepts a file only if it is sealed, so that it cannot
 change under the reader, and checks the length of each item before it looks at one. Cost: one copy of the state, and its checksum.
 """
 

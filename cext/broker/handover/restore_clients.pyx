@@ -26,7 +26,7 @@ from cext.net.conn cimport conn_open, conn_resume, conn_web
 from cext.net.conn_output cimport conn_room_new, conn_wrote
 from cext.net.conn_state cimport Conn
 from cext.net.web cimport WEB_OPEN, WEB_UPGRADE
-from cext.net.websocket cimport WS_CONTROL
+from cext.net.websocket cimport WS_CONTROL, WsDecoder
 from cext.session.message cimport message_unref
 from cext.session.session cimport Session
 from cext.topic.name cimport name_check
@@ -85,7 +85,7 @@ cdef int bytes_arrive(Broker* b, Conn* conn, const ImageClient* r, View unread, 
     return output_arrives(b, conn, unsent.p + framed, unsent.n - framed)
 
 
-cdef int web_arrives(Broker* b, Client* c, Listener* listener, const ImageClient* r) noexcept nogil:
+cdef int web_arrives(Broker* b, Client* c, Listener* listener, const ImageClient* r, const WsDecoder* ws) noexcept nogil:
     listener.upgrade.size_max = b.settings.packet_buffer_size
     listener.upgrade.compat = b.settings.compat
     if conn_web(&c.conn, 0, &listener.upgrade) != 0:
@@ -95,17 +95,17 @@ cdef int web_arrives(Broker* b, Client* c, Listener* listener, const ImageClient
     c.conn.web.stage = WEB_OPEN
     c.conn.web.close_sent = r.close_sent != 0
     memset(&c.conn.web.parser, 0, sizeof(c.conn.web.parser))
-    c.conn.web.parser.ws = r.ws
+    c.conn.web.parser.ws = ws[0]
     return 0
 
 
-cdef bint ws_is_possible(const ImageClient* r) noexcept nogil:
-    return (r.ws.state <= WS_CONTROL and r.ws.head_n <= sizeof(r.ws.head) and r.ws.head_size <= sizeof(r.ws.head)
-            and r.ws.control_n <= sizeof(r.ws.control) and r.ws.from_server == 0
-            and (r.ws.state != WS_CONTROL or r.ws.left <= sizeof(r.ws.control) - r.ws.control_n))
+cdef bint ws_is_possible(const WsDecoder* ws) noexcept nogil:
+    return (ws.state <= WS_CONTROL and ws.head_n <= sizeof(ws.head) and ws.head_size <= sizeof(ws.head)
+            and ws.control_n <= sizeof(ws.control) and ws.from_server == 0
+            and (ws.state != WS_CONTROL or ws.left <= sizeof(ws.control) - ws.control_n))
 
 
-cdef bint client_is_possible(const Restoring* l, const ImageClient* r, const Listener* listener) noexcept nogil:
+cdef bint client_is_possible(const Restoring* l, const ImageClient* r, const WsDecoder* ws, const Listener* listener) noexcept nogil:
     if r.fd != l.n_clients or r.fd >= l.n_fds or not V31 <= r.version <= V5 or not message_known(l, r.will):
         return 0
     if r.in_n > INPUT_BYTES_MAX or r.in_need > INPUT_BYTES_MAX or (l.session != NULL and (l.session.client != NULL or r.window == 0)):
@@ -113,7 +113,7 @@ cdef bint client_is_possible(const Restoring* l, const ImageClient* r, const Lis
     if r.framed > r.out_n or (r.framed and r.web != WEB_OPEN):
         return 0
     if r.web == WEB_OPEN:
-        return listener.websockets and ws_is_possible(r)
+        return listener.websockets and ws_is_possible(ws)
     return r.web == (WEB_UPGRADE if listener.websockets else 0)
 
 
@@ -175,18 +175,23 @@ cdef int secrets_arrive(Restoring* l, View body) noexcept nogil:
 
 cdef int client_arrives(Restoring* l, View body) noexcept nogil:
     cdef ImageClient r
-    cdef View proxied, path, method, transport, unread, unsent
+    cdef WsDecoder ws
+    cdef View decoder, proxied, path, method, transport, unread, unsent
     cdef Listener* listener
     cdef Client* c
-    if not image_head(&body, &r, sizeof(r)) or not image_part(&body, r.proxied_n, &proxied) or not image_part(&body, r.path_n, &path):
+    if not image_head(&body, &r, sizeof(r)) or r.ws_n > sizeof(ws) or not image_part(&body, r.ws_n, &decoder):
         return refused(l, "a connection is too short")
+    if not image_part(&body, r.proxied_n, &proxied) or not image_part(&body, r.path_n, &path):
+        return refused(l, "a connection is too short")
+    memset(&ws, 0, sizeof(ws))
+    memcpy(&ws, decoder.p, decoder.n)
     if not image_part(&body, r.method_n, &method) or not image_part(&body, r.transport_n, &transport) or not image_part(&body, r.in_n, &unread) or not image_part(
             &body, r.out_n, &unsent) or body.n:
         return refused(l, "a connection is too short")
     listener = listener_of_origin(l.b, r.origin)
     if listener == NULL or (listener.tls_context != NULL) != (transport.n != 0) or listener.proxy_version and r.web == WEB_UPGRADE:
         return refused(l, "the configuration does not have the listener of a connection any more, or with another protocol")
-    if not client_is_possible(l, &r, listener):
+    if not client_is_possible(l, &r, &ws, listener):
         return refused(l, "a connection has an impossible value, or its listener has another protocol now")
     c = client_take(l.b)
     if c == NULL or conn_open(&l.b.reactor, &c.conn, l.fds[r.fd], &r.address) != 0:
@@ -200,7 +205,7 @@ cdef int client_arrives(Restoring* l, View body) noexcept nogil:
     client_facts_arrive(c, &r)
     if transport.n and listener.tls_context.restore(listener.tls_context, &l.b.reactor, &c.conn, transport.p, transport.n) == NULL:
         return refused(l, "the TLS state of a connection has an impossible value, or memory is missing")
-    if r.web and web_arrives(l.b, c, listener, &r) != 0 or names_arrive(c, proxied, path, method) != 0 or will_arrives(l, c, &r) != 0:
+    if r.web and web_arrives(l.b, c, listener, &r, &ws) != 0 or names_arrive(c, proxied, path, method) != 0 or will_arrives(l, c, &r) != 0:
         return refused(l, "no memory")
     c.conn.in_need = r.in_need
     if bytes_arrive(l.b, &c.conn, &r, unread, unsent) != 0:

@@ -16,6 +16,7 @@ from cext.broker.handover.image cimport ITEM_ALIAS, ITEM_CLIENT, ITEM_SECRETS, I
 from cext.broker.handover.saving cimport Saving, bytes_put, message_saved, part_put, struct_put
 from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_CONNECTING, CONN_OPENING, CONN_SHUT, Seg, TransportContext
 from cext.net.web cimport WEB_OPEN, WEB_UPGRADE
+from cext.net.websocket cimport WsDecoder
 
 
 # ---------------------------------------------------------------- what moves
@@ -89,7 +90,7 @@ cdef void client_fill(Saving* v, Client* c, ImageClient* r) noexcept nogil:
         r.web = c.conn.web.stage
         r.close_sent = c.conn.web.close_sent
         if c.conn.web.stage == WEB_OPEN:
-            r.ws = c.conn.web.parser.ws
+            r.ws_n = <uint8_t>(<size_t>&(<WsDecoder*>NULL).control + c.conn.web.parser.ws.control_n)
             r.framed = c.conn.web.framed
     r.in_need = c.conn.in_need
     r.proxied_n = proxied_of(c).n
@@ -159,10 +160,12 @@ cdef void client_save(Saving* v, Client* c) noexcept nogil:
         r.in_need = 0
     r.in_n = pending.n + unread.n
     r.out_n = c.conn.out_bytes
-    out = <uint8_t*>struct_put(v, ITEM_CLIENT, sizeof(r), <uint64_t>r.proxied_n + r.path_n + r.method_n + r.transport_n + r.in_n + r.out_n)
+    out = <uint8_t*>struct_put(v, ITEM_CLIENT, sizeof(r), <uint64_t>r.ws_n + r.proxied_n + r.path_n + r.method_n + r.transport_n + r.in_n + r.out_n)
     if out == NULL:
         return
     out = bytes_put(out, &r, sizeof(r))
+    if r.ws_n:
+        out = bytes_put(out, &c.conn.web.parser.ws, r.ws_n)
     out = part_put(out, proxied_of(c))
     out = part_put(out, path_of(c))
     out = part_put(out, method_of(c))

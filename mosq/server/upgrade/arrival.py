@@ -9,7 +9,7 @@ import _socket
 import os
 
 from mosq.log_types import INFORMATION, NOTICE
-from mosq.server.upgrade.channel import FD_VARIABLE, LIMIT_S, PROTOCOL, receive, send
+from mosq.server.upgrade.channel import FD_BYTES, FD_VARIABLE, LIMIT_S, PROTOCOL, receive, send, unpacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ class Arrival:
         os.set_inheritable(self._channel.fileno(), False)
         os.environ.pop("WATCHDOG_PID", None)        # it names the old process
         self._state_fd = -1
-        self._fds: list[int] = []
+        self._fds = b""
         self._listening: list[tuple[int, list[int]]] = []
 
     def hello(self, engine: "Engine") -> None:
         """Report that the configuration is read, and wait for the state. Raises OSError."""
         try:
-            send(self._channel, {"is": "hello", "protocol": PROTOCOL, "sealing": ",".join(map(str, engine.sealing_listeners()))})
+            sealing = ",".join(map(str, engine.sealing_listeners()))
+            send(self._channel, {"is": "hello", "protocol": PROTOCOL, "sealing": sealing})
             self._receive_all()
         except (EOFError, ConnectionError):
             raise ArrivalError(0, "Upgrade: the old process ended before it had handed over everything") from None
@@ -50,16 +51,16 @@ class Arrival:
 
     def _receive_all(self) -> None:
         message, fds = receive(self._channel)
-        if message.get("is") != "state" or message.get("protocol") != str(PROTOCOL) or len(fds) != 1:
+        if message.get("is") != "state" or message.get("protocol") != str(PROTOCOL) or len(fds) != FD_BYTES:
             raise ValueError("it does not begin with the state")
-        self._state_fd = fds[0]
+        self._state_fd = unpacked(fds)[0]
         while True:
             message, fds = receive(self._channel)
             what = message.get("is")
             if what == "listener":
-                self._listening.append((int(message.get("number", "")), fds))
+                self._listening.append((int(message.get("number", "")), unpacked(fds)))
             elif what == "connections":
-                self._fds.extend(fds)
+                self._fds += fds
             elif what == "end":
                 return
             else:

@@ -22,25 +22,30 @@ FDS_MAX = 253                   # limit of the system for a message
 FD_BYTES = 4
 
 
-def send(channel: "_socket.socket", message: "dict[str, Any]", fds: "list[int] | tuple[()]" = ()) -> None:
-    """Send a message with descriptors. A line break in a value becomes a space. Raises OSError."""
+def packed(fds: list[int]) -> bytes:
+    """Return descriptors as the system has them: FD_BYTES each. Thousands of them stay in this form, which is small."""
+    return struct.pack(f"={len(fds)}i", *fds)
+
+
+def unpacked(fds: bytes) -> list[int]:
+    return list(struct.unpack(f"={len(fds) // FD_BYTES}i", fds))
+
+
+def send(channel: "_socket.socket", message: "dict[str, Any]", fds: bytes = b"") -> None:
+    """Send a message with packed descriptors. A line break in a value becomes a space. Raises OSError."""
     data = "\n".join(f"{name}={value}".replace("\n", " ") for name, value in message.items()).encode()
-    if fds:
-        packed = struct.pack(f"={len(fds)}i", *fds)
-        channel.sendmsg([data], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed)])
-    else:
-        channel.sendmsg([data])
+    channel.sendmsg([data], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)] if fds else [])
 
 
-def receive(channel: "_socket.socket") -> "tuple[dict[str, str], list[int]]":
-    """Receive a message with its descriptors. Raises OSError, EOFError if the other process is gone, ValueError for a
+def receive(channel: "_socket.socket") -> "tuple[dict[str, str], bytes]":
+    """Receive a message with its packed descriptors. Raises OSError, EOFError if the other process is gone, ValueError for a
     message that is none."""
     room = _socket.CMSG_SPACE(FDS_MAX * FD_BYTES)
     data, ancillary, flags, _ = channel.recvmsg(MESSAGE_BYTES, room, _socket.MSG_CMSG_CLOEXEC)
-    fds: list[int] = []
-    for level, kind, packed in ancillary:
+    fds = b""
+    for level, kind, content in ancillary:
         if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
-            fds.extend(struct.unpack(f"={len(packed) // FD_BYTES}i", packed[:len(packed) // FD_BYTES * FD_BYTES]))
+            fds += content[:len(content) // FD_BYTES * FD_BYTES]
     if not data:
         raise EOFError
     try:
@@ -48,6 +53,6 @@ def receive(channel: "_socket.socket") -> "tuple[dict[str, str], list[int]]":
             raise ValueError("a message is cut")
         return dict(line.split("=", 1) for line in data.decode().split("\n")), fds
     except ValueError:
-        for fd in fds:
+        for fd in unpacked(fds):
             os.close(fd)
         raise

@@ -17,7 +17,7 @@ import sys
 import time
 
 from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
-from mosq.server.upgrade.channel import FD_VARIABLE, LIMIT_S, PROTOCOL, receive, send
+from mosq.server.upgrade.channel import FD_BYTES, FD_VARIABLE, LIMIT_S, PROTOCOL, packed, receive, send
 from mosq.version import VERSION
 
 TYPE_CHECKING = False
@@ -132,7 +132,7 @@ class Upgrade:
                              f"{counts['closed']} were closed; {counts['sessions']} sessions, {counts['messages']} "
                              f"messages, {counts['bytes']} bytes; {ms:.0f} ms.")
 
-    def _frozen(self, sealing: list[int]) -> "tuple[int, list[int], dict[str, int]]":
+    def _frozen(self, sealing: list[int]) -> "tuple[int, bytes, dict[str, int]]":
         """Freeze the loop when no command of a client waits, since the client may have its acknowledgement. Raises
         OSError."""
         while True:
@@ -143,15 +143,15 @@ class Upgrade:
                 if time.monotonic() > self.due_s:
                     raise
 
-    def _send_all(self, state_fd: int, fds: list[int]) -> None:
+    def _send_all(self, state_fd: int, fds: bytes) -> None:
         """Send the listening sockets, the state, and the connections. Raises OSError."""
         self._channel.settimeout(max(0.001, self.due_s - time.monotonic()))
         listening = self._engine.listening()
-        send(self._channel, {"is": "state", "protocol": PROTOCOL, "version": VERSION}, [state_fd])
+        send(self._channel, {"is": "state", "protocol": PROTOCOL, "version": VERSION}, packed([state_fd]))
         for number, sockets in listening:
-            send(self._channel, {"is": "listener", "number": number}, sockets)
-        for first in range(0, len(fds), FDS_PER_MESSAGE):
-            send(self._channel, {"is": "connections"}, fds[first:first + FDS_PER_MESSAGE])
+            send(self._channel, {"is": "listener", "number": number}, packed(sockets))
+        for first in range(0, len(fds), FDS_PER_MESSAGE * FD_BYTES):
+            send(self._channel, {"is": "connections"}, fds[first:first + FDS_PER_MESSAGE * FD_BYTES])
         send(self._channel, {"is": "end"})
 
 
