@@ -5,9 +5,9 @@
         FROZEN_LEAVES  another process has everything
 
 It is quiet when no job, no doomed client and no batch is left. Then all acknowledgements are released, and the store has everything that it is to
-have. A client that keeps it from that for QUIET_PATIENCE_MS, such as one that takes its retained messages slowly, is closed. What waits for a plugin
-moves, and the new process asks its plugins again: the packet of a client, which is still in its input, deliveries, and wills that the store has. Without
-a store, the loop waits for the verdicts about wills. It does not freeze while commands for the control plane are unread. The store is closed because only one process may have it open; the lsns of its records are the same when it is opened again, also after
+have. A client that keeps it from that for QUIET_PATIENCE_MS, such as one that takes its retained messages slowly, is closed. Packets, deliveries, and
+wills in the store move if they wait for a plugin, and the new process asks its plugins again. Without a store, the loop waits for the verdicts about
+wills. It does not freeze while commands for the control plane are unread. The store is closed because only one process may have it open; the lsns of its records are the same when it is opened again, also after
 another process has opened it and was killed. So the messages that refer to records need no change.
 Cost: nothing while the loop runs.
 """
@@ -40,7 +40,6 @@ from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
 from cext.net.conn_state cimport CONN_CLOSED, CONN_HELD
 from cext.net.reactor cimport reactor_flush
 from cext.net.system cimport c_read, c_write
-from cext.session.session cimport Session
 from cext.store.state cimport StoreLoss, StoreOptions, StoreRecord
 from cext.store.store cimport store_close, store_error, store_open, store_recover
 

@@ -38,8 +38,8 @@ def send(channel: "_socket.socket", message: "dict[str, Any]", fds: bytes = b"")
 
 
 def receive(channel: "_socket.socket") -> "tuple[dict[str, str], bytes]":
-    """Receive a message with its packed descriptors. Raises OSError, EOFError if the other process is gone, ValueError for a
-    message that is none."""
+    """Receive a message with its packed descriptors. Raises OSError, EOFError if the other process is gone, ValueError
+    for a message that is none."""
     room = _socket.CMSG_SPACE(FDS_MAX * FD_BYTES)
     data, ancillary, flags, _ = channel.recvmsg(MESSAGE_BYTES, room, _socket.MSG_CMSG_CLOEXEC)
     fds = b""

@@ -23,7 +23,6 @@ from mosq.version import VERSION
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from mosq.engine import Engine
 
