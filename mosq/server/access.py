@@ -152,7 +152,8 @@ class Access:
             realms = [self._make_realm(source, passwords, rules) for source in sources]
         except BaseException:
             if self._plugins is not None:
-                self._plugins.release(0)
+                # a reload goes on without them; a start ends, and the process perhaps with it
+                self._plugins.release(0 if earlier else CLOSE_WITHIN_S)
             raise
         for one in passwords.values():
             for warning in one.warnings:
