@@ -10,12 +10,12 @@ from mosq.auth.runner import matches
 from mosq.config.errors import ConfigError
 from mosq.records import AccessRequest, ClientNotice, ExchangeRequest, MessageRequest, PublishCommand
 from mosq.server.signals import Reading, Stopped
+from tests.harness.effort import TIMEOUT_S as WAIT_S
 
 from . import plugins_of_tests as ours
 from .engine import config_of, plugin_line
 
 LET_IN, GO_ON, REFUSED, BUSY, BAD_METHOD, PAUSED = 0, 0x18, 0x87, 0x89, 0x8C, 0x9F
-WAIT_S = 20
 MODULE = ours.__name__
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from mosq.tools.db.copy_mark import WORTHLESS
 from tests.durable.test_restart import Kept, subscribe
+from tests.harness.effort import TIMEOUT_S as WAIT_S
 from tests.harness.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Unsubscribe, Will
 
-WAIT_S = 20
 USER, EXPIRY, MESSAGE_EXPIRY, SUBSCRIPTION_ID, WILL_DELAY = 38, 17, 2, 11, 24
 NEVER = 0xFFFFFFFF
 # names of the fields of the plugin's lines
