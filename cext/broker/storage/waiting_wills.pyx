@@ -1,4 +1,4 @@
-"""The wills that wait for a plugin, between two processes. This module knows their list and their requests, not who decides.
+"""The wills that wait for a plugin, between two processes. This module knows their list and their requests, not how plugins decide.
 
 A will that waits has a record of its own (persist_waiting_will), because its session may end, or get another will, before the plugin
 decides. At a start each such record becomes a RestoredWill. restored_wills_slice asks about it under the same number before any client
