@@ -25,7 +25,9 @@ cdef enum:
     RECORD_PUBLISHER = 18       # publisher of the message in the record before it; cleaning drops it
     RECORD_GATED = 19           # a message with its deliveries that wait for a plugin; the positions are those of the plugin gates
     RECORD_GATED_DONE = 20      # session and position: all gated deliveries before it have left the gate
-    RECORD_KIND_MAX = 20
+    RECORD_WAITING_WILL = 21    # a will that waits for a plugin; the latest record of its number counts
+    RECORD_WAITING_WILL_GONE = 22       # the plugin has decided
+    RECORD_KIND_MAX = 22
 
 cdef enum:
     # results of a *_read; 0 = the body is valid
@@ -123,6 +125,11 @@ ctypedef struct RecordClientWill:      # its session ends with its connection, s
     View mount                  # empty = none
     RecordMessage message
 
+ctypedef struct RecordWaitingWill:
+    uint64_t number             # no two waiting wills of a store have the same
+    uint64_t handle             # its auth request in the process that wrote the record
+    RecordClientWill will       # of any client; without has_expiry: the message has its time of expiry
+
 ctypedef struct RecordFrom:
     uint32_t security           # listener whose rules apply
     View topic
@@ -140,6 +147,7 @@ cdef enum:
     RECORD_RELEASED_BYTES = 10
     RECORD_END_BYTES = 4        # also WILL_GONE
     RECORD_INBOX_DONE_BYTES = 6
+    RECORD_WAITING_WILL_GONE_BYTES = 8
     RECORD_MSG_HEAD_BYTES = 12  # size of a MSG without expiry, source, entries, topic, properties and payload
     RECORD_ENTRY_BYTES_MAX = 15
 
@@ -194,6 +202,12 @@ cdef uint64_t record_client_will_size(const RecordClientWill* w) noexcept nogil
 cdef uint8_t* record_client_will_put(uint8_t* out, const RecordClientWill* w) noexcept nogil
 cdef int record_client_will_read(View body, RecordClientWill* out) noexcept nogil
 cdef int record_client_id_read(View body) noexcept nogil                        # CLIENT_WILL_GONE: the body is the client id
+
+cdef uint64_t record_waiting_will_size(const RecordWaitingWill* w) noexcept nogil
+cdef uint8_t* record_waiting_will_put(uint8_t* out, const RecordWaitingWill* w) noexcept nogil
+cdef int record_waiting_will_read(View body, RecordWaitingWill* out) noexcept nogil
+cdef uint8_t* record_waiting_will_gone_put(uint8_t* out, uint64_t number) noexcept nogil
+cdef int record_waiting_will_gone_read(View body, uint64_t* number) noexcept nogil
 
 cdef uint64_t record_publisher_size(const RecordPublisher* r) noexcept nogil
 cdef uint8_t* record_publisher_put(uint8_t* out, const RecordPublisher* r) noexcept nogil

@@ -315,19 +315,20 @@ class Control:
         if not needs_access(config):
             return None, engine_securities(config)
         self.log.release()              # plugins are foreign code
+        made = self.signals.reading.end         # plugins of an Access that a stop discards would never clean up
         if self.access is not None:
-            access = self.access.reload(config, self._serve_until)
+            access = self.access.reload(config, self._serve_until, made)
         else:
             from mosq.server.access import Access
 
             is_root = os.geteuid() == 0        # false at a reload, when rights are already given up
             access = Access(config, self.log.report, None if self.starting else self.answer,
                             acting=(lambda: process.Acting(self.user)) if is_root else None,
-                            wait=None if self.starting else self._serve_until)
+                            wait=None if self.starting else self._serve_until, made=made)
         config.kept_by_plugin = bool(access.persisting())
         try:
             return access, access.securities()
-        except BaseException:           # also a stop: the plugins that both configurations have must end with the other
+        except BaseException:           # the plugins that both configurations have must end with the other
             access.close()
             raise
 

@@ -60,6 +60,10 @@ class Reading:
         self.active = True
 
     def __exit__(self, *exception: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Let SIGTERM and SIGINT wait from now on: a result of the reading that Stopped discards is never closed."""
         self.active = False
 
     def pause(self, work: "Callable[[], None]") -> None:

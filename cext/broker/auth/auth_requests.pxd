@@ -57,6 +57,7 @@ ctypedef struct AuthRequest:
     uint32_t client_index       # client whose packet waits; generation 0: none
     uint32_t client_generation
     Session* session            # session of the delivery or will; counted in session.jobs
+    uint64_t waiting_will       # FOR_WILL: number of the will's record; 0 = none
     Message* message            # a reference, or NULL
     AuthRequest* prev
     AuthRequest* next

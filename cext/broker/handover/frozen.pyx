@@ -114,9 +114,9 @@ cdef bint will_waits(Broker* b) noexcept nogil:
     """Return whether a will that no store has waits for the verdict of a plugin."""
     cdef AuthRequest* q
     cdef uint32_t i
-    for i in range(auth_requests_end(b) if b.durable == NULL else 0):
+    for i in range(auth_requests_end(b)):
         q = auth_requests_at(b, i)
-        if q != NULL and q.purpose == FOR_WILL:
+        if q != NULL and q.purpose == FOR_WILL and q.waiting_will == 0:
             return 1
     return 0
 

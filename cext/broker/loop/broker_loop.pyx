@@ -239,7 +239,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     mailbox_open(b)
     sys_begin(b)
     bridges_begin(b)
-    b.wills_restored = b.sessions.count != 0
+    b.wills_restored = b.sessions.count != 0 or (b.durable != NULL and durable_of(b).restored_wills != NULL)
     turn_begin(b)
     while answers_serve(b):      # what plugins have published in their initialization comes before the first client
         pass

@@ -14,7 +14,7 @@ from libc.string cimport memset
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add
-from cext.broker.auth.auth_requests cimport AuthAnswer, EVENT_CONNECTED, FOR_LATER, client_auth_request_end, event_post
+from cext.broker.auth.auth_requests cimport AuthAnswer, EVENT_CONNECTED, client_auth_request_end, event_post
 from cext.broker.auth.tls_identity cimport log_negotiated_tls
 from cext.broker.core.access cimport session_names
 from cext.broker.core.bounds cimport WORK_CONNECT
@@ -31,7 +31,7 @@ from cext.broker.core.log_rate cimport LINE_CONNECTED, LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING, method_of, owned_set, pending_packet_free, pending_packet_resume
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.stats cimport REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT
-from cext.broker.lifecycle.session_lifecycle cimport client_end, client_watch, will_request_verdict
+from cext.broker.lifecycle.session_lifecycle cimport client_end, client_watch, will_ask_early
 from cext.broker.packets.connack cimport connack_prepare, connack_send, connect_refuse, log_refusal
 from cext.broker.packets.connect_login cimport log_refused_by, login_check, login_refuse, peer_has_closed
 from cext.broker.packets.connect_session cimport check_keepalive, check_limits, expiry_announce, session_begin, session_take, will_take
@@ -104,7 +104,7 @@ cdef void plugins_begin(Broker* b, Client* c, Session* s, bint clean) noexcept n
         where.n = <uint32_t>client_address(c, text, sizeof(text))
         event_post(b, c, EVENT_CONNECTED, id, user, where, clean, 0)
     if session_security(s).authorize and c.will != NULL:
-        will_request_verdict(b, s, c.will.message, FOR_LATER)    # so that the verdict is known when the broker stops
+        will_ask_early(b, c.will.message, s)     # so that the verdict is known when the broker stops
 
 
 cdef void arrived_notify(Broker* b, Client* c) noexcept nogil:

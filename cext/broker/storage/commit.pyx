@@ -41,6 +41,7 @@ from cext.broker.routing.retain cimport retained_from_bytes, retained_from_recor
 from cext.broker.routing.session_release cimport session_record_done
 from cext.broker.storage.clean cimport clean_some
 from cext.broker.storage.gated cimport gated_forget, gated_record
+from cext.broker.storage.waiting_wills cimport restored_wills_forget
 from cext.broker.storage.stream_files cimport streams_fini
 from cext.net.reactor cimport reactor_watch
 from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
@@ -477,6 +478,7 @@ cdef void durable_forget(Broker* b) noexcept nogil:
         t.waiters_head += 1
     for i in range(t.readers_head, t.n_readers):
         session_record_done(b, t.readers[i])
+    restored_wills_forget(b)
     b.durable = NULL
     free(<void*>t.streams.p)
     free(t.readers)

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE = range(1, 10)
 RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS, CLIENT_WILL, CLIENT_WILL_GONE = range(10, 18)
-PUBLISHER, GATED, GATED_DONE = 18, 19, 20
+PUBLISHER, GATED, GATED_DONE, WAITING_WILL, WAITING_WILL_GONE = range(18, 23)
 NAMES = {
     SESSION: "session",
     SUB: "sub",
@@ -28,6 +28,8 @@ NAMES = {
     PUBLISHER: "publisher",
     GATED: "gated",
     GATED_DONE: "gated_done",
+    WAITING_WILL: "waiting_will",
+    WAITING_WILL_GONE: "waiting_will_gone",
 }
 
 # where a session or a message came from: ORIGIN_KNOWN, ORIGIN_SHARED and ORIGIN_PORT of cext/broker/core/listener.pxd
