@@ -63,6 +63,9 @@ class Holds(Plugin):
 """
 
 
+BURST = 50
+
+
 class Held:
     """A broker whose plugin decides about nothing on hold/# until `release`."""
 
@@ -186,23 +189,22 @@ def test_a_will_that_waits_for_a_plugin_delays_an_upgrade_without_a_store(held: 
 
 
 def test_a_command_that_was_acknowledged_is_answered(tmp_path: Path) -> None:
-    """A client sends one command after the other while the broker is upgraded."""
-    config = "listener {port} 127.0.0.1\nallow_anonymous true\nacl_file {dir}/acl\n" + MEMORY
+    """A client sends commands, some at a time, while the broker is upgraded."""
+    config = "listener {port} 127.0.0.1\nallow_anonymous true\nenable_control_api true\nacl_file {dir}/acl\n" + MEMORY
     (tmp_path / "acl").write_text("topic readwrite #\ntopic readwrite $CONTROL/#\n")
     with Upgraded(config.replace("{dir}/acl", str(tmp_path / "acl"))) as broker:
         wire = broker.wire()
         wire.send(Connect("c"), Subscribe(1, (("$CONTROL/broker/v1/response", 1),)))
-        sent = answered = 0
+        sent = acknowledged = answered = 0
         for _ in range(3):
             before, running = broker.begin(), broker.log().count("has taken over")
             while broker.pid() == before or broker.log().count("has taken over") == running:
-                sent += 1
-                wire.send(Publish("$CONTROL/broker/v1", b'{"commands": [{"command": "listPlugins"}]}', 1, sent))
-                acknowledged = False
-                while not acknowledged or answered < sent:
+                sent += BURST
+                wire.send(*(Publish("$CONTROL/broker/v1", b'{"commands": [{"command": "listPlugins"}]}', 1, n + 1) for n in range(BURST)))
+                while acknowledged < sent or answered < sent:
                     got = wire.read_packet()
-                    acknowledged |= isinstance(got, Puback)
-                    answered += isinstance(got, Publish)
+                    acknowledged += isinstance(got, Puback)
+                    answered += isinstance(got, Publish) and b"plugins" in got.payload
             broker.wait_end(before)
 
 
