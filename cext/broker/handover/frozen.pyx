@@ -7,8 +7,10 @@
 It is quiet when no job, no doomed client and no batch is left. Then all acknowledgements are released, and the store has everything that it is to
 have. A client that keeps it from that for QUIET_PATIENCE_MS, such as one that takes its retained messages slowly, is closed. Packets, deliveries, and
 wills in the store move if they wait for a plugin, and the new process asks its plugins again. Without a store, the loop waits for the verdicts about
-wills. It does not freeze while commands for the control plane are unread. The store is closed because only one process may have it open; the lsns of its records are the same when it is opened again, also after
-another process has opened it and was killed. So the messages that refer to records need no change.
+wills. It does not freeze while commands for the control plane are unread.
+
+The store is closed because only one process may have it open. The lsns of its records are the same when it is opened again, also after another
+process has opened it and was killed. So the messages that refer to records need no change.
 Cost: nothing while the loop runs.
 """
 
