@@ -63,6 +63,21 @@ def twin_of(s: Socket) -> Socket:
     return twin
 
 
+def socket_of_fd(int fd) -> Socket:
+    """Return the listening socket that another process has handed over. The file of a unix socket comes with it."""
+    s = Socket(fileno=fd)
+    s.setblocking(False)
+    s.file = None
+    if s.family == _socket.AF_UNIX:
+        path = s.getsockname()
+        try:
+            found = os.lstat(path)
+            s.file = (path, found.st_dev, found.st_ino)
+        except OSError:             # its file was removed
+            pass
+    return s
+
+
 # ---------------------------------------------------------------- TCP
 
 

@@ -20,7 +20,8 @@ else:
 
 STOP = (int(signal.SIGTERM), int(signal.SIGINT))
 RELOAD, SAVE, PRINT_TREES, REOPEN_LOG = map(int, (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGRTMIN))
-TAKEN = (*STOP, RELOAD, SAVE, PRINT_TREES, REOPEN_LOG)
+UPGRADE = REOPEN_LOG + 1         # `mosq upgrade` sends it
+TAKEN = (*STOP, RELOAD, SAVE, PRINT_TREES, REOPEN_LOG, UPGRADE)
 
 
 def block_reload() -> "set[int]":

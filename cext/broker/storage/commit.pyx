@@ -436,10 +436,14 @@ cdef int durable_start(Broker* b) noexcept nogil:
 
 
 cdef void durable_close(Broker* b) noexcept nogil:
+    if b.durable != NULL and not durable_of(b).closed:
+        durable_stop(b)
+    streams_fini(b)
+
+
+cdef void durable_stop(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef char why[STORE_WHY_MAX]
-    if t == NULL or t.closed:
-        return
     if b.streams != NULL:
         streams_end(b)
     t.closed = 1
@@ -447,7 +451,6 @@ cdef void durable_close(Broker* b) noexcept nogil:
         durable_seal(b)
     if store_close(&t.store, why, sizeof(why)) != 0:
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
-    streams_fini(b)
 
 
 cdef void durable_fini(Broker* b) noexcept nogil:
