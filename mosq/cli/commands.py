@@ -45,7 +45,7 @@ Examples:
   mosq index explain site/7/temp                  show which filters a topic matches, and how
   mosq doctor /etc/mosquitto/mosquitto.conf       show what needs attention
   mosq config diff old.conf new.conf              show what a reload would change
-  mosq upgrade                                    replace a running broker without dropping a connection
+  mosq upgrade                                    replace the running broker, keep connections
   mosq init                                       write a first configuration
   mosq pub -t a -m hello                          publish, with the options of mosquitto_pub
   mosq sub -v -t 'site/#'                         subscribe, with the options of mosquitto_sub
