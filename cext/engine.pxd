@@ -2,6 +2,8 @@
 from libc.stdint cimport uint8_t, uint32_t
 from cext.broker.admin.control_request cimport ControlRequest
 from cext.broker.admin.reload cimport Reload
+from libc.stdint cimport uint64_t
+
 from cext.broker.core.broker cimport Broker
 
 cdef class Engine:
@@ -18,6 +20,8 @@ cdef class Engine:
     cdef list keep_before       # the bytes of the configuration before
     cdef list gone              # ListenSockets that are not watched any more: an event of their last turn may have pointed to them
     cdef bint nodelay
+    cdef list given             # listening sockets of the process before: (origin, [Socket]); None: none
+    cdef public uint64_t rules_set      # number of calls of set_roles
 
     cdef int _listeners_new(self, list securities) except -1
     cdef int _request(self, ControlRequest* a) except -2

@@ -8,17 +8,18 @@ not run.
 import os
 import struct
 
-from cext.setup.listen import close, socket_of_fd, sockets_of
+from cext.setup.listen import close, set_nodelay, shared_socket, sockets_of
 
-from libc.errno cimport E2BIG, errno
+from libc.errno cimport E2BIG, EINVAL, errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.broker.admin.control_request cimport (
-    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_HOT, CONTROL_KICK, CONTROL_LINK, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD,
+    CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_FREEZE, CONTROL_FROZEN, CONTROL_HOT, CONTROL_KICK, CONTROL_LEAVE,
+    CONTROL_LINK, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD,
     CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS,
-    CONTROL_SUBSCRIPTIONS, CONTROL_TRACE, CONTROL_TRACE_STOP, ControlRequest,
+    CONTROL_SUBSCRIPTIONS, CONTROL_THAW, CONTROL_TRACE, CONTROL_TRACE_STOP, ControlRequest,
 )
 from cext.broker.admin.mailbox cimport mailbox_open, mailbox_post
 from cext.broker.admin.reload cimport Reload
@@ -26,7 +27,7 @@ from cext.broker.core.bridge_state cimport bridges_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport Durable
-from cext.broker.core.listener cimport Listener, Security
+from cext.broker.core.listener cimport ORIGIN_SHARED, Listener, Security
 from cext.broker.core.trace_state cimport TraceSpec
 from cext.broker.core.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
 from cext.broker.lifecycle.reload_hold cimport reload_hold_put
@@ -34,7 +35,7 @@ from cext.broker.loop.broker_loop cimport broker_fini, broker_init, broker_run
 from cext.broker.rules.roles cimport Roles, roles_unref
 from cext.net.conn_state cimport ListenSocket
 from cext.net.reactor cimport reactor_listen
-from cext.setup.listeners cimport listen_sockets_new, listener_free, listener_new, lists_free
+from cext.setup.listeners cimport listen_sockets_new, listener_free, listener_new, lists_free, origin_of
 from cext.setup.persist cimport attachable, attachable_free, persist
 from cext.setup.requests cimport answers_give, records_of, requests_take
 from cext.setup.roles cimport roles_read
@@ -171,7 +172,10 @@ cdef class Engine:
         cdef int err
         try:
             for i, spec in enumerate(self.specs):
-                self.sockets[i] = sockets_of(spec, self.nodelay) if shared is None else [socket_of_fd(fd) for fd in shared[i]]
+                if shared is None:
+                    self.sockets[i] = self._sockets_given(spec) or sockets_of(spec, self.nodelay)
+                else:
+                    self.sockets[i] = [shared_socket(fd) for fd in shared[i]]
                 self.watched[i] = listen_sockets_new(self.sockets[i], self.b.listeners[i])
                 self.open_ports[i] = self.b.listeners[i].port
                 for address in self.watched[i]:
@@ -183,6 +187,16 @@ cdef class Engine:
         except BaseException:
             self._close()        # all or none
             raise
+
+    def _sockets_given(self, spec):
+        """Return the sockets that the process before had for this listener; an empty list if it had none."""
+        for place, (origin, sockets) in enumerate(self.given or ()):
+            if origin == origin_of(spec) & ~<uint32_t>ORIGIN_SHARED:
+                del self.given[place]
+                for s in sockets:
+                    set_nodelay(s, self.nodelay)
+                return sockets
+        return []
 
     def _close(self):
         for opened in self.sockets:
@@ -579,6 +593,7 @@ cdef class Engine:
         cdef int result
         cdef list wanted = [place for place in places]
         memset(&a, 0, sizeof(a))
+        self.rules_set += 1
         a.kind = CONTROL_ROLES
         a.n_swap = <uint32_t>max(wanted, default=-1) + 1
         a.swap = <Roles**>calloc(a.n_swap + 1, sizeof(Roles*))
@@ -599,6 +614,71 @@ cdef class Engine:
             free(a.swap)
         if result < 0:
             raise RuntimeError("the broker is not running")
+
+    # ------------------------------------------------------------ handover
+
+    def freeze(self, sealing=()):
+        """Freeze the running loop, and return its state for another process: the descriptor of a memory file, which the caller closes; the
+        descriptors of the connections, 4 bytes each, which still belong to the loop; and a dict of numbers. Then call thaw() or leave(). Raise OSError with a
+        reason if it cannot be done; then the loop goes on. sealing: numbers of listeners, as sealing_listeners() of the other process."""
+        from cext.takeover import counts_read
+
+        cdef ControlRequest a
+        cdef uint32_t i
+        for i in range(self.b.n_listeners):
+            self.b.listeners[i].moves_tls = self.b.listeners[i].origin & ~<uint32_t>ORIGIN_SHARED in sealing
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_FREEZE
+        result = self._request(&a)
+        if result:
+            raise OSError(result if result > 0 else EINVAL, "the broker does not run, or is frozen already")
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_FROZEN
+        result, data = self._request_bytes(&a)
+        if result:
+            raise OSError(result, data.decode("utf-8", "replace") or os.strerror(result))
+        return a.fd, data, counts_read(<size_t>&a.stats[0])
+
+    def thaw(self):
+        """Let the frozen loop go on as if nothing had happened. No other process may have the store open any more."""
+        cdef ControlRequest a
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_THAW
+        self._request(&a)
+
+    def leave(self):
+        """End the frozen loop without a word to its clients: another process has them."""
+        cdef ControlRequest a
+        for opened in self.sockets:
+            for s in opened:
+                s.file = None       # it belongs to the other process
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_LEAVE
+        self._request(&a)
+
+    def listening(self):
+        """Return (number that identifies the listener, descriptors of its sockets) for each listener."""
+        return [(origin_of(spec) & ~<uint32_t>ORIGIN_SHARED, [s.fileno() for s in opened])
+                for spec, opened in zip(self.specs, self.sockets, strict=True)]
+
+    def sealing_listeners(self):
+        """Return the numbers of the listeners whose TLS records this process seals itself, so that it can take over their connections."""
+        if not any(spec.get("tls_compact_records") for spec in self.specs):
+            return []
+        from cext.setup.tls import compact_refusal
+
+        return [] if compact_refusal() else [origin_of(spec) & ~<uint32_t>ORIGIN_SHARED for spec in self.specs if spec.get("tls_compact_records")]
+
+    def arrive(self, int state_fd, fds, listening):
+        """Take over the state of another process, before open() and after persist(). `fds`, 4 bytes each, belong to this engine from now on. `listening`: as
+        listening() of the other engine, with descriptors of this process. Return a dict of numbers. Raise OSError with the reason; then the
+        engine must not run."""
+        from cext.takeover import state_arrives
+        from cext.setup.listen import socket_of_fd
+
+        counts = state_arrives(<size_t>&self.b, state_fd, fds)
+        self.given = [(origin, [socket_of_fd(fd) for fd in sockets]) for origin, sockets in listening]
+        return counts
 
     def adopt(self, int fd):
         """Hand a connected, non-blocking stream socket over: the broker owns and trusts it."""

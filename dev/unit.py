@@ -19,7 +19,7 @@ from pathlib import Path
 PACKAGE = "cext"
 # What a wheel contains: the modules whose names Python uses. All that they cimport belongs to the unit too.
 UNITS = {
-    "mosq._core": ("cext.engine", "cext.renewal", "cext.bridge_control", "cext.setup.listen", "cext.workers_control", "cext.setup.inspection",
+    "mosq._core": ("cext.engine", "cext.renewal", "cext.bridge_control", "cext.setup.listen", "cext.takeover", "cext.workers_control", "cext.setup.inspection",
                    "cext.setup.pbkdf2", "cext.setup.sources", "cext.journal.journal_api", "cext.session.record_api", "cext.store.store_api",
                    "cext.matching.matcher"),
     # the first listener or bridge with TLS loads it, and with it libssl

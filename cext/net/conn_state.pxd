@@ -116,6 +116,9 @@ ctypedef struct TransportOps:
     int (*prepare)(Reactor* r, Conn* c, const char* host) noexcept nogil
     # Start the handshake once the socket is connected: the first bytes are `unsent`. Return 0 or errno.
     int (*start)(Reactor* r, Conn* c) noexcept nogil
+    # Write the state of the layer for another process to out, if it fits. Return its size; 0 = the connection cannot move. seals: whether the
+    # other process continues with connections whose handshake is complete.
+    uint32_t (*save)(const Conn* c, bint seals, uint8_t* out, uint32_t n) noexcept nogil
 
 ctypedef struct Transport:      # head of each layer's struct
     const TransportOps* ops
@@ -130,6 +133,11 @@ ctypedef struct TransportContext:
     Transport* (*begin)(TransportContext* x, Reactor* r, Conn* c) noexcept nogil     # NULL = no memory
     bint (*verifies)(TransportContext* x, const Conn* c) noexcept nogil  # whether c's certificate or key would still be accepted
     void (*release)(TransportContext* x) noexcept nogil     # may run in any thread
+    # Begin with the n bytes at p, which `save` of another process wrote. NULL: they are wrong, or there is no memory.
+    Transport* (*restore)(TransportContext* x, Reactor* r, Conn* c, const uint8_t* p, uint32_t n) noexcept nogil
+    # Write the secrets that all connections share for another process to out, if they fit, and return their size; 0: there are none; and use those of another process.
+    uint32_t (*secrets_save)(TransportContext* x, uint8_t* out, uint32_t n) noexcept nogil
+    void (*secrets_restore)(TransportContext* x, const uint8_t* p, uint32_t n) noexcept nogil
 
 cdef enum:
     CONN_DIRTY = 1              # in the flush list

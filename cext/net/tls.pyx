@@ -32,6 +32,7 @@ from cext.net.tls_context cimport context_accepts, tls_context_release
 from cext.net.tls_handshake cimport handshake_free, handshake_step, tls_prepare, tls_start
 from cext.net.tls_input cimport tls_part_drop, tls_receive
 from cext.net.tls_layer cimport tls_layer_free, tls_layer_new
+from cext.net.tls_move cimport ticket_keys_restore, ticket_keys_save, tls_restore, tls_save
 from cext.net.tls_output cimport tls_out_drop, tls_put_alert, tls_send
 from cext.net.tls_peer cimport peer_clear, peer_write
 from cext.net.tls_pool cimport Handshake, lane_leave, pool_cancel, pool_rest, pool_stop, pool_take, pool_threads
@@ -67,6 +68,7 @@ cdef TlsLayer* tls_layer_of(Reactor* r) noexcept nogil:
     y.ops.describe = tls_describe
     y.ops.prepare = tls_prepare
     y.ops.start = tls_start
+    y.ops.save = tls_save
     r.layer = y
     r.layer_free = tls_layer_end
     r.layer_next = tls_layer_next
@@ -155,7 +157,7 @@ cdef bint tls_verifies(TransportContext* context, const Conn* c) noexcept nogil:
     """Check the certificate or key by the settings of `context`, which may be newer than the connection's own."""
     cdef TlsContext* x = <TlsContext*>context
     cdef const Tls* t = <const Tls*>c.transport
-    return t == NULL or not t.done or context_accepts(x, t)      # the end of a handshake checks it too
+    return t == NULL or not t.done or not t.outdated and context_accepts(x, t)      # the end of a handshake checks it too
 
 
 # ---------------------------------------------------------------- contexts
@@ -167,6 +169,9 @@ cdef TlsContext* tls_context_new(bint outward) noexcept nogil:
     x.base.begin = tls_begin
     x.base.verifies = tls_verifies
     x.base.release = tls_context_release
+    x.base.restore = tls_restore
+    x.base.secrets_save = ticket_keys_save
+    x.base.secrets_restore = ticket_keys_restore
     x.refs = 1
     x.keylog_fd = -1
     ERR_clear_error()

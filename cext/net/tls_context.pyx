@@ -49,7 +49,7 @@ cdef void tls_context_release(TransportContext* context) noexcept nogil:
 
 # ---------------------------------------------------------------- pre-shared keys
 
-cdef const Psk* psk_find(const TlsContext* x, const char* identity) noexcept nogil:
+cdef const Psk* psk_of(const TlsContext* x, const char* identity) noexcept nogil:
     cdef size_t n = strlen(identity)
     cdef uint32_t low = 0, high = x.n_psks, mid
     cdef const Psk* k
@@ -79,7 +79,7 @@ cdef unsigned int psk_server(SSL* ssl, const char* identity, unsigned char* key,
     if t.x.psk_ask != NULL:
         given = (<psk_ask_fn>t.x.psk_ask)(t.x.psk_realm, t.x.psk_hint, identity, key, n)
     if given < 0:
-        k = psk_find(t.x, identity)
+        k = psk_of(t.x, identity)
         if k == NULL or k.key_n > n:
             return 0
         memcpy(key, k.key, k.key_n)
@@ -102,8 +102,8 @@ cdef bint context_accepts(const TlsContext* x, const Tls* t) noexcept nogil:
         return not x.wants_certificate or peer_verifies(&t.peer, x.ctx, x.any_date)
     if x.psk_ask != NULL:
         return 1                 # a reload does not ask plugins again
-    used = psk_find(t.x, t.peer.identity)
-    k = psk_find(x, t.peer.identity)
+    used = psk_of(t.x, t.peer.identity)
+    k = psk_of(x, t.peer.identity)
     return used != NULL and k != NULL and k.key_n == used.key_n and CRYPTO_memcmp(k.key, used.key, k.key_n) == 0
 
 

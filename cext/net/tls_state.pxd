@@ -52,6 +52,7 @@ ctypedef struct Tls:            # TLS state of a connection
     Peer peer
     Records records
     uint8_t done                # 1 = the handshake is complete
+    uint8_t outdated            # 1 = came from another process with a pre-shared key that is not valid here
     uint8_t late                # OpenSSL only: messages of handshakes after the end of the first one, in second `late_s`
     uint64_t late_s
 

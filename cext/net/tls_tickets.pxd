@@ -4,6 +4,8 @@ from libc.stdint cimport int64_t, uint8_t
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
         pass
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef enum:
     SESSION_LIFE_S = 7200       # longest lifetime of a ticket; also the age at which a new key seals new tickets

@@ -14,8 +14,6 @@ from cext.net.openssl cimport OPENSSL_cleanse, RAND_bytes
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
     int pthread_mutex_destroy(pthread_mutex_t* m)
 
 cdef extern from * nogil:

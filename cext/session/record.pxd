@@ -25,13 +25,15 @@ cdef enum:
     RECORD_PUBLISHER = 18       # publisher of the message in the record before it; cleaning drops it
     RECORD_GATED = 19           # a message with its deliveries that wait for a plugin; the positions are those of the plugin gates
     RECORD_GATED_DONE = 20      # session and position: all gated deliveries before it have left the gate
+    RECORD_WAITING_WILL = 21    # a will that waits for a plugin; the latest record of its number counts
+    RECORD_WAITING_WILL_GONE = 22       # the plugin has decided
     # Bodies of these are numbers of 64 bits. A broker that is alone has none of them.
-    RECORD_LINK_RUN = 21        # log and run of this worker
-    RECORD_LINK_MARK = 22       # worker, its log, its run, number: all up to that one are done, except those that follow
-    RECORD_LINK_IDENTITY = 23   # worker, its log, identity of a QoS 2 message of it that is delivered, part
-    RECORD_LINK_IDENTITY_GONE = 24      # log, identity: it will not come again
-    RECORD_LINK_CHOICE = 25     # identity of a QoS 2 message of this worker, part (a shared group), worker that was chosen for it
-    RECORD_KIND_MAX = 25
+    RECORD_LINK_RUN = 23        # log and run of this worker
+    RECORD_LINK_MARK = 24       # worker, its log, its run, number: all up to that one are done, except those that follow
+    RECORD_LINK_IDENTITY = 25   # worker, its log, identity of a QoS 2 message of it that is delivered, part
+    RECORD_LINK_IDENTITY_GONE = 26      # log, identity: it will not come again
+    RECORD_LINK_CHOICE = 27     # identity of a QoS 2 message of this worker, part (a shared group), worker that was chosen for it
+    RECORD_KIND_MAX = 27
 
 cdef enum:
     # results of a *_read; 0 = the body is valid
@@ -131,6 +133,11 @@ ctypedef struct RecordClientWill:      # its session ends with its connection, s
     View mount                  # empty = none
     RecordMessage message
 
+ctypedef struct RecordWaitingWill:
+    uint64_t number             # no two waiting wills of a store have the same
+    uint64_t handle             # its auth request in the process that wrote the record
+    RecordClientWill will       # of any client; without has_expiry: the message has its time of expiry
+
 ctypedef struct RecordFrom:
     uint32_t security           # listener whose rules apply
     View topic
@@ -148,6 +155,7 @@ cdef enum:
     RECORD_RELEASED_BYTES = 10
     RECORD_END_BYTES = 4        # also WILL_GONE
     RECORD_INBOX_DONE_BYTES = 6
+    RECORD_WAITING_WILL_GONE_BYTES = 8
     RECORD_MSG_HEAD_BYTES = 12  # size of a MSG without expiry, source, entries, topic, properties and payload
     RECORD_ENTRY_BYTES_MAX = 15
     RECORD_NUMBERS_MAX = 68     # of a RECORD_LINK_MARK with 64 holes
@@ -203,6 +211,12 @@ cdef uint64_t record_client_will_size(const RecordClientWill* w) noexcept nogil
 cdef uint8_t* record_client_will_put(uint8_t* out, const RecordClientWill* w) noexcept nogil
 cdef int record_client_will_read(View body, RecordClientWill* out) noexcept nogil
 cdef int record_client_id_read(View body) noexcept nogil                        # CLIENT_WILL_GONE: the body is the client id
+
+cdef uint64_t record_waiting_will_size(const RecordWaitingWill* w) noexcept nogil
+cdef uint8_t* record_waiting_will_put(uint8_t* out, const RecordWaitingWill* w) noexcept nogil
+cdef int record_waiting_will_read(View body, RecordWaitingWill* out) noexcept nogil
+cdef uint8_t* record_waiting_will_gone_put(uint8_t* out, uint64_t number) noexcept nogil
+cdef int record_waiting_will_gone_read(View body, uint64_t* number) noexcept nogil
 
 cdef uint64_t record_publisher_size(const RecordPublisher* r) noexcept nogil
 cdef uint8_t* record_publisher_put(uint8_t* out, const RecordPublisher* r) noexcept nogil

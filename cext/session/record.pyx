@@ -503,6 +503,34 @@ cdef int record_client_id_read(View body) noexcept nogil:
     return RECORD_LONG if body.n > 65535 else 0
 
 
+cdef uint64_t record_waiting_will_size(const RecordWaitingWill* w) noexcept nogil:
+    return 16 + record_client_will_size(&w.will)
+
+
+cdef uint8_t* record_waiting_will_put(uint8_t* out, const RecordWaitingWill* w) noexcept nogil:
+    return record_client_will_put(put64(put64(out, w.number), w.handle), &w.will)
+
+
+cdef int record_waiting_will_read(View body, RecordWaitingWill* out) noexcept nogil:
+    if body.n < 16:
+        return RECORD_SHORT
+    out.number = get64(body.p)
+    out.handle = get64(body.p + 8)
+    cut(&body, 16)
+    return record_client_will_read(body, &out.will) if out.number else <int>RECORD_VALUE
+
+
+cdef uint8_t* record_waiting_will_gone_put(uint8_t* out, uint64_t number) noexcept nogil:
+    return put64(out, number)
+
+
+cdef int record_waiting_will_gone_read(View body, uint64_t* number) noexcept nogil:
+    if body.n != RECORD_WAITING_WILL_GONE_BYTES:
+        return RECORD_SHORT if body.n < RECORD_WAITING_WILL_GONE_BYTES else RECORD_LONG
+    number[0] = get64(body.p)
+    return 0
+
+
 # -- publishers of retained messages
 
 cdef uint64_t record_from_size(const RecordFrom* f) noexcept nogil:
@@ -646,6 +674,8 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
     cdef RecordFrom source
     cdef RecordPublisher publisher
     cdef RecordClientWill client_will
+    cdef RecordWaitingWill waiting_will
+    cdef uint64_t number
     cdef uint32_t store_session_id
     cdef uint64_t numbers[RECORD_NUMBERS_MAX]
     cdef int found
@@ -681,6 +711,10 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
         return record_client_will_read(body, &client_will)
     if kind == RECORD_CLIENT_WILL_GONE:
         return record_client_id_read(body)
+    if kind == RECORD_WAITING_WILL:
+        return record_waiting_will_read(body, &waiting_will)
+    if kind == RECORD_WAITING_WILL_GONE:
+        return record_waiting_will_gone_read(body, &number)
     if RECORD_LINK_RUN <= kind <= RECORD_LINK_CHOICE:
         found = record_numbers_read(kind, body, numbers)
         return found if found < 0 else 0

@@ -15,14 +15,16 @@ from cext.session.record cimport (
     RECORD_LINK_IDENTITY_GONE, RECORD_LINK_MARK, RECORD_LINK_RUN, RECORD_LONG,
     RECORD_META, RECORD_MSG, RECORD_PUBLISHER, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
     RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL,
-    RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg, RecordPublisher,
-    RecordSession, RecordSub, RecordWill, record_ack_next, record_ack_put, record_check, record_client_will_put,
+    RECORD_WAITING_WILL, RECORD_WAITING_WILL_GONE, RECORD_WAITING_WILL_GONE_BYTES, RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg, RecordPublisher,
+    RecordSession, RecordSub, RecordWaitingWill, RecordWill, record_ack_next, record_ack_put, record_check, record_client_will_put,
     record_client_will_read, record_client_will_size, record_end_put, record_end_read, record_entry_next, record_entry_put,
     record_entry_size, record_from_put, record_from_read, record_from_size, record_inbox_done_put, record_inbox_done_read,
     record_inbox_put, record_inbox_read, record_inbox_size, record_meta_find, record_msg_end_put, record_msg_put,
     record_msg_read, record_msg_size, record_publisher_put, record_publisher_read, record_publisher_size, record_released_next, record_released_put, record_session_put, record_session_read,
     record_session_size, record_stream_next, record_stream_put, record_sub_put, record_sub_read, record_sub_size,
-    record_unsub_put, record_unsub_read, record_unsub_size, record_will_put, record_will_read, record_will_size,
+    record_unsub_put, record_unsub_read, record_unsub_size,
+    record_waiting_will_gone_put, record_waiting_will_gone_read, record_waiting_will_put, record_waiting_will_read, record_waiting_will_size,
+    record_will_put, record_will_read, record_will_size,
 )
 
 KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RECORD_END: "end", RECORD_MSG: "msg",
@@ -30,7 +32,8 @@ KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RE
          RECORD_RETAINED_GONE: "retained_gone", RECORD_WILL: "will", RECORD_WILL_GONE: "will_gone", RECORD_META: "meta",
          RECORD_RETAINED_FROM: "retained_from", RECORD_STREAMS: "streams", RECORD_CLIENT_WILL: "client_will",
          RECORD_CLIENT_WILL_GONE: "client_will_gone", RECORD_PUBLISHER: "publisher", RECORD_GATED: "gated",
-         RECORD_GATED_DONE: "gated_done", RECORD_LINK_RUN: "link_run", RECORD_LINK_MARK: "link_mark",
+         RECORD_GATED_DONE: "gated_done", RECORD_WAITING_WILL: "waiting_will", RECORD_WAITING_WILL_GONE: "waiting_will_gone",
+         RECORD_LINK_RUN: "link_run", RECORD_LINK_MARK: "link_mark",
          RECORD_LINK_IDENTITY: "link_identity", RECORD_LINK_IDENTITY_GONE: "link_identity_gone", RECORD_LINK_CHOICE: "link_choice"}
 # the numbers of the last five kinds, by name; a link_mark has any number of further ones
 LINK_FIELDS = {RECORD_LINK_RUN: ("log", "run"), RECORD_LINK_MARK: ("worker", "log", "run", "number"),
@@ -187,10 +190,9 @@ cdef bytes encode_will(dict f):
     return body.whole(record_will_put(body.p, &w))
 
 
-cdef bytes encode_client_will(dict f):
-    cdef RecordClientWill w
-    cdef Body body
-    memset(&w, 0, sizeof(w))
+cdef void client_will_of(RecordClientWill* w, dict f) except *:
+    """Set all fields. They are views into the values of `f`."""
+    memset(w, 0, sizeof(RecordClientWill))
     w.security, w.has_expiry = f["security"], f["expiry_s"] is not None
     if w.has_expiry:
         w.expiry_s = f["expiry_s"]
@@ -198,8 +200,23 @@ cdef bytes encode_client_will(dict f):
     if f["user"] is not None:
         w.user = view_of(short_name(f["user"], "a user name"))
     message_fill(&w.message, f)
+
+
+cdef bytes encode_client_will(dict f):
+    cdef RecordClientWill w
+    cdef Body body
+    client_will_of(&w, f)
     body = Body(record_client_will_size(&w))
     return body.whole(record_client_will_put(body.p, &w))
+
+
+cdef bytes encode_waiting_will(dict f):
+    cdef RecordWaitingWill w
+    cdef Body body
+    w.number, w.handle = f["number"], f["handle"]
+    client_will_of(&w.will, f)
+    body = Body(record_waiting_will_size(&w))
+    return body.whole(record_waiting_will_put(body.p, &w))
 
 
 cdef bytes encode_from(dict f):
@@ -269,6 +286,11 @@ def record_encode(uint8_t kind, dict fields):
         return encode_client_will(fields)
     if kind == RECORD_CLIENT_WILL_GONE:
         return short_name(fields["id"], "a client id")
+    if kind == RECORD_WAITING_WILL:
+        return encode_waiting_will(fields)
+    if kind == RECORD_WAITING_WILL_GONE:
+        body = Body(RECORD_WAITING_WILL_GONE_BYTES)
+        return body.whole(record_waiting_will_gone_put(body.p, fields["number"]))
     if kind in LINK_FIELDS:
         return struct.pack(f"<{len(LINK_FIELDS[kind]) + len(fields.get('holes', ()))}Q", *(fields[name] for name in LINK_FIELDS[kind]),
                            *fields.get("holes", ()))
@@ -356,13 +378,24 @@ cdef dict decode_will(View body):
     return fields
 
 
-cdef dict decode_client_will(View body):
-    cdef RecordClientWill w
-    if record_client_will_read(body, &w):
-        return None
+cdef dict client_will_fields(const RecordClientWill* w):
     fields = message_fields(&w.message)
     fields.update({"id": bytes_of(w.id), "user": None if w.user.p == NULL else bytes_of(w.user), "security": w.security,
                    "mount": bytes_of(w.mount), "expiry_s": w.expiry_s if w.has_expiry else None})
+    return fields
+
+
+cdef dict decode_client_will(View body):
+    cdef RecordClientWill w
+    return None if record_client_will_read(body, &w) else client_will_fields(&w)
+
+
+cdef dict decode_waiting_will(View body):
+    cdef RecordWaitingWill w
+    if record_waiting_will_read(body, &w):
+        return None
+    fields = client_will_fields(&w.will)
+    fields.update(number=w.number, handle=w.handle)
     return fields
 
 
@@ -391,6 +424,7 @@ cdef dict decode_streams(View body):
 
 cdef dict decode(uint8_t kind, View body):
     cdef uint32_t store_session_id = 0
+    cdef uint64_t number = 0
     if kind == RECORD_SESSION:
         return decode_session(body)
     if kind == RECORD_SUB or kind == RECORD_UNSUB:
@@ -417,6 +451,10 @@ cdef dict decode(uint8_t kind, View body):
         return decode_client_will(body)
     if kind == RECORD_CLIENT_WILL_GONE:
         return None if record_check(kind, body) else {"id": bytes_of(body)}
+    if kind == RECORD_WAITING_WILL:
+        return decode_waiting_will(body)
+    if kind == RECORD_WAITING_WILL_GONE:
+        return None if record_waiting_will_gone_read(body, &number) else {"number": number}
     if kind in LINK_FIELDS:
         numbers = struct.unpack(f"<{body.n // 8}Q", bytes_of(body))
         fields = dict(zip(LINK_FIELDS[kind], numbers))

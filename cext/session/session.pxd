@@ -64,7 +64,6 @@ ctypedef struct Session:
     uint32_t read_at            # positions from here up to read_end: deliveries whose messages are being read back
     uint32_t read_end
     uint32_t reads              # number of messages still to be read back
-    uint32_t will_turn          # access_turn of a will that waits for a plugin and has the session's record of a will, plus 1; 0 = none
     uint32_t unsent             # offline: deliveries before this position may have been sent
     uint16_t n_shares
     uint16_t shares_cap

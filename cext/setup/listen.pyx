@@ -64,7 +64,22 @@ def twin_of(s: Socket) -> Socket:
 
 
 def socket_of_fd(int fd) -> Socket:
-    """Return a listening socket that another process has bound, with a descriptor of its own. Its file belongs to that process."""
+    """Return the listening socket that another process has handed over. The file of a unix socket comes with it."""
+    s = Socket(fileno=fd)
+    s.setblocking(False)
+    s.file = None
+    if s.family == _socket.AF_UNIX:
+        path = s.getsockname()
+        try:
+            found = os.lstat(path)
+            s.file = (path, found.st_dev, found.st_ino)
+        except OSError:             # its file was removed
+            pass
+    return s
+
+
+def shared_socket(int fd) -> Socket:
+    """Return a listening socket that several processes share, with a descriptor of its own. Its file belongs to the process that has bound it."""
     s = Socket(fileno=os.dup(fd))
     s.file = None
     return s

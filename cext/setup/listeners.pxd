@@ -11,3 +11,5 @@ cdef void listener_free(Listener* d) noexcept nogil
 cdef list listen_sockets_new(list opened, Listener* d)
 # Free both arrays and their content; NULLs are skipped.
 cdef void lists_free(Security** securities, uint32_t n_securities, Listener** listeners, uint32_t n_listeners) noexcept
+# Return the listener as the store keeps it.
+cdef uint32_t origin_of(dict spec) except 0

@@ -9,7 +9,7 @@ from mosq.cli.commands_ctl import ctl
 from mosq.cli.commands_doctor import doctor
 from mosq.cli.commands_journal import journal
 from mosq.cli.commands_passwd import passwd
-from mosq.cli.commands_signal import signal_command
+from mosq.cli.commands_signal import signal_command, upgrade
 from mosq.cli.lazy_command import LazyCommand
 from mosq.cli.start import EXIT_CONFIG, Start, run
 from mosq.config.options import BY_KEYWORD, TUNING, Option
@@ -45,6 +45,7 @@ Examples:
   mosq index explain site/7/temp                  show which filters a topic matches, and how
   mosq doctor /etc/mosquitto/mosquitto.conf       show what needs attention
   mosq config diff old.conf new.conf              show what a reload would change
+  mosq upgrade                                    replace the running broker, keep connections
   mosq init                                       write a first configuration
   mosq pub -t a -m hello                          publish, with the options of mosquitto_pub
   mosq sub -v -t 'site/#'                         subscribe, with the options of mosquitto_sub
@@ -173,6 +174,7 @@ mosq.add_command(db)
 mosq.add_command(doctor)
 mosq.add_command(journal)
 mosq.add_command(signal_command)
+mosq.add_command(upgrade)
 
 
 @mosq.group(no_args_is_help=False)

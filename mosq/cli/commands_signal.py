@@ -1,10 +1,14 @@
-"""`mosq signal`: sends signals as mosquitto_signal does. The names describe the effect; this module maps them to
-signals."""
+"""`mosq signal` and `mosq upgrade`: send signals to running brokers, the first as mosquitto_signal does. The names
+describe the effect; this module maps them to signals."""
 
 import os
+import select
 import signal
+import time
 
 import click
+
+from mosq.server.signals import UPGRADE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +17,9 @@ if TYPE_CHECKING:
 SIGNALS = {"config-reload": signal.SIGHUP, "log-rotate": signal.SIGRTMIN, "shutdown": signal.SIGINT,
            "tree-print": signal.SIGUSR2, "xtreport": signal.SIGUSR2}
 EXIT_FAILED = 1
+WAIT_S = 15.0                   # the broker gives up after 10 s
+CHILD_S = 3.0                   # time in which the broker starts the new program
+LOOK_S = 0.02
 
 EPILOG = """\b
 Signals:
@@ -85,3 +92,117 @@ def is_broker(words: list[str], subcommands: "Container[str]") -> bool:
     if not words or os.path.basename(words[0]) not in ("mosq", "mosq-broker"):
         return False
     return not any(word in subcommands for word in words[1:])
+
+
+# ---- mosq upgrade
+
+UPGRADE_EPILOG = """\b
+The broker starts the program with which it was started, from the same files, with the same
+arguments. The new process reads the configuration, takes over the listening sockets, the
+connections, the sessions and the store, and the old one ends. If the new process does not
+report within 10 seconds that it has everything, the old one goes on as if nothing had happened.
+The log has the numbers, or the reason.
+
+\b
+Connections over TCP, unix sockets and WebSockets move, and those with TLS whose listener has
+tls_compact_records. Other connections with TLS, bridges and the HTTP API do not: they are
+closed, 5.0 clients with the reason "server shutting down" (0x8B), and connect again, with TLS
+by their session tickets. docs/operations.md has all cases.
+
+\b
+Examples:
+  mosq upgrade                                    the only broker on this machine
+  mosq upgrade -p "$(cat /run/mosquitto/mosquitto.pid)"
+  mosq upgrade || systemctl restart mosq          after the installation of a package
+
+\b
+Exit status:
+  0  a new process has taken over
+  1  the old process goes on, or there is no such broker; its log has the reason
+  3  error in the command line
+"""
+
+
+@click.command("upgrade", epilog=UPGRADE_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-p", "pid", type=click.IntRange(1), metavar="PID",
+              help="The broker with this process id.  [default: the only one]")
+def upgrade(pid: int | None) -> int:
+    """Replace a running broker by the installed version, without dropping a connection."""
+    if pid is None:
+        root = click.get_current_context().find_root().command
+        found = list(brokers(root.commands if isinstance(root, click.Group) else {}))
+        if len(found) != 1:
+            click.echo(f"Error: {len(found)} running brokers found. Expected one, or `-p PID`.", err=True)
+            return EXIT_FAILED
+        pid = found[0]
+    why = ask(pid)
+    if why:
+        click.echo(f"Error: Process {pid}: {why}.", err=True)
+        return EXIT_FAILED
+    new = wait(pid)
+    if not new:
+        click.echo(f"Error: Process {pid} goes on; its log has the reason.", err=True)
+        return EXIT_FAILED
+    click.echo(f"Process {new} has taken over from process {pid}.")
+    return 0
+
+
+def ask(pid: int) -> str:
+    """Send the signal; return why that is not possible, or "". It would end a process that does not handle it."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            handled = next((line.split()[1] for line in file if line.startswith("SigCgt:")), "0")
+        if not int(handled, 16) >> (UPGRADE - 1) & 1:
+            return "it is no broker that can be upgraded while it runs"
+        os.kill(pid, UPGRADE)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def wait(pid: int) -> int:
+    """Return the process that took over from `pid`, or 0 if that process goes on."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return 0
+    try:
+        return _wait(pid, handle)
+    finally:
+        os.close(handle)
+
+
+def _wait(pid: int, handle: int) -> int:
+    begun = time.monotonic()
+    new = 0
+    ended = select.poll()
+    ended.register(handle, select.POLLIN)
+    while time.monotonic() - begun < WAIT_S:
+        if ended.poll(1000 * LOOK_S):
+            return new
+        present = [child for child in children(pid) if is_successor(child)]
+        if new and new not in present:
+            return 0 if not ended.poll(1000 * LOOK_S) else new
+        if not new and present:
+            new = present[0]
+        if not new and time.monotonic() - begun > CHILD_S:
+            return 0
+    return 0
+
+
+def is_successor(pid: int) -> bool:
+    """Return whether the process was started to take over."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return b"\0MOSQ_UPGRADE_FD=" in b"\0" + file.read()
+    except OSError:
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """Return the child processes of a process."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []

@@ -109,10 +109,12 @@ class Access:
 
     def __init__(self, config: "Config", log: "Callable[[int, str], None]",
                  answer: "Callable[[list[Answer]], None] | None", earlier: "Access | None" = None,
-                 acting: "Callable[[], Any] | None" = None, wait: "Callable[[Event, str], None] | None" = None) -> None:
+                 acting: "Callable[[], Any] | None" = None, wait: "Callable[[Event, str], None] | None" = None,
+                 made: "Callable[[], None] | None" = None) -> None:     # parameters: one for each service of the broker
         """Any thread may call `log` and `answer`; None: answers wait for `open`. `acting()` returns a context in which
         files are created with the rights of the broker's user. `wait(done, name)` waits until the plugin of this name
-        is initialized. Raises ConfigError."""
+        is initialized. `made()` is called when nothing is waited for any more. Raises ConfigError, and
+        what `wait` and `made` raise; then the plugins are released."""
         self._log, self._answer, self._wait = log, answer, wait
         self._outbox: deque[Answer] = earlier._outbox if earlier else deque()
         self._shared: Shared
@@ -132,14 +134,15 @@ class Access:
         self.places = files[0] if files else None, config.persistence_location
         self._engine: Callable[[], Engine] | None = None
         self._earlier_directory = earlier.directory if earlier else None
-        self.realms = self._make_realms(config, earlier)
+        self.realms = self._make_realms(config, earlier, made)
         self._share(config, earlier)
         self._watch_pauses()
         self._write_log()           # the lines about its files and plugins come before the broker's "running"
 
     # ------------------------------------------------------------ construction
 
-    def _make_realms(self, config: "Config", earlier: "Access | None") -> list[Realm]:
+    def _make_realms(self, config: "Config", earlier: "Access | None", made: "Callable[[], None] | None"
+                     ) -> list[Realm]:
         passwords: dict[str, Passwords] = {}
         rules: dict[str, list[Any]] = {}
         sources = securities_of(config)
@@ -150,9 +153,13 @@ class Access:
                                     self._load_native)
         try:
             realms = [self._make_realm(source, passwords, rules) for source in sources]
-        except BaseException:
+            if made is not None:
+                made()
+        except BaseException as error:
             if self._plugins is not None:
-                self._plugins.release(0)
+                # the broker goes on after a wrong reload; otherwise it ends, and the process perhaps with it
+                goes_on = earlier is not None and isinstance(error, Exception)
+                self._plugins.release(0 if goes_on else CLOSE_WITHIN_S)
             raise
         for one in passwords.values():
             for warning in one.warnings:
@@ -287,10 +294,11 @@ class Access:
         """Return the native plugins that keep the broker's state."""
         return [] if self._plugins is None else self._plugins.persisting()
 
-    def reload(self, config: "Config", wait: "Callable[[Event, str], None] | None" = None) -> "Access":
+    def reload(self, config: "Config", wait: "Callable[[Event, str], None] | None" = None,
+               made: "Callable[[], None] | None" = None) -> "Access":
         """Return a new Access that shares threads and verdicts with this one. The caller closes the one that is not in
         force. Raises ConfigError."""
-        return Access(config, self._log, self._answer, self, wait=wait)
+        return Access(config, self._log, self._answer, self, wait=wait, made=made)
 
     def open(self, answer: "Callable[[list[Answer]], None]") -> None:
         """Send the answers, also those that waited: messages that plugins have published in their initialization."""

@@ -4,6 +4,7 @@ requests of the data plane. No message passes through here: a wait here (a slow 
     start -> open (bind) -> pid file -> drop rights -> run ... SIGTERM or SIGINT -> stop -> last log lines -> exit 0
                                                         |
                 SIGHUP: reload.py   SIGRTMIN: reopen log files   SIGUSR2: print trees   SIGUSR1: saving.py
+                SIGRTMIN+1: upgrade/leaving.py, and upgrade/arrival.py in the new process
 
 The loop begins to serve clients before the rest of the control plane is loaded: what a plain start does not need until
 then is imported in the functions that need it, and log lines are held (tests/cli/test_start.py counts the modules).
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from mosq.server.saving import Saver
     from mosq.server.signals import Signals
     from mosq.server.unkept import Unkept
+    from mosq.server.upgrade.arrival import Arrival
+    from mosq.server.upgrade.leaving import Upgrade
     from mosq.server.workers.worker import Worker
 
 EXIT_OK = 0
@@ -61,6 +64,8 @@ EXIT_CANNOT_START = 1
 EXIT_CONFIG = 3
 
 
+UPGRADE_VARIABLE = "MOSQ_UPGRADE_FD"      # FD_VARIABLE of upgrade/channel.py, which a plain start does not import
+UPGRADE_EVENTS = 1               # select.POLLIN
 STOP_AGAIN_S = 0.05
 STOP_WITHIN_S = 0.8             # part of the one second that a stop may take
 SIGNALS_BYTES = 1024          # of one read from a signalfd
@@ -91,7 +96,7 @@ def serve(                              # parameters: the command line, and what
     try:
         try:
             control.prepare()
-            in_background = process.Background() if background else None
+            in_background = process.Background() if background and control.arrival is None else None
             process.room_for_descriptors()
             taken.defer()
             control.start(make_engine)
@@ -99,6 +104,8 @@ def serve(                              # parameters: the command line, and what
         except signals.Stopped:
             return EXIT_OK              # nothing is open yet
         except CannotStartError as error:
+            if control.arrival is not None:
+                control.arrival.refuse(error.text)
             control.log.flush()
             # The log may be switched off, so the reason is printed too.
             os.write(2, f"{error.text}\n".encode("utf-8", "backslashreplace"))
@@ -142,6 +149,9 @@ class Control:
         self.alive = False              # whether the loop has answered the watchdog
         self.pid_file: str | None = None
         self.status = EXIT_OK
+        self.arrival: Arrival | None = None     # the clients of another process come to this one
+        self.upgrade: Upgrade | None = None     # another process is about to take over
+        self.left = 0                   # id of the process that has taken over; 0: none
         self.starting = True            # until the bridges have started
         self._tick_s = 0.0              # time of the next tick
 
@@ -153,6 +163,10 @@ class Control:
         if any(listener.certfile or listener.psk_hint for listener in self.config.listeners):
             import mosq._tls  # noqa: F401 - before hashlib and ssl: OpenSSL's memory is counted only from its first use on
         try:
+            if UPGRADE_VARIABLE in os.environ:
+                from mosq.server.upgrade.arrival import Arrival
+
+                self.arrival = Arrival()
             self.user = process.find_account(self.config.user)
             process.set_umask()
             with process.Acting(self.user):
@@ -199,12 +213,20 @@ class Control:
         for listener in self.config.listeners if self.worker is None else ():
             for line in opening_lines(listener):
                 self.log.report(INFORMATION, line)
-        self.http_listeners = self.open_http_listeners(self.config)
+        if self.arrival is None:
+            self.http_listeners = self.open_http_listeners(self.config)
+        else:
+            process.map_threads()       # before the other process stops to serve
+            self.log.release()
+            self.arrival.hello(engine)
         if self.worker is not None:
             self.worker.join(engine)        # the store has what its links must know
         self._open_store(engine)
+        if self.arrival is not None:
+            self.arrival.restore(engine, self.log.report)
         self.reload_fd = engine.watch_reload(signals.RELOAD)
-        process.map_threads()
+        if self.arrival is None:
+            process.map_threads()
         if self.worker is None:
             engine.open()
         else:
@@ -288,19 +310,20 @@ class Control:
         if not needs_access(config):
             return None, engine_securities(config)
         self.log.release()              # plugins are foreign code
+        made = self.signals.reading.end         # plugins of an Access that a stop discards would never clean up
         if self.access is not None:
-            access = self.access.reload(config, self._serve_until)
+            access = self.access.reload(config, self._serve_until, made)
         else:
             from mosq.server.access import Access
 
             is_root = os.geteuid() == 0        # false at a reload, when rights are already given up
             access = Access(config, self.log.report, None if self.starting else self.answer,
                             acting=(lambda: process.Acting(self.user)) if is_root else None,
-                            wait=None if self.starting else self._serve_until)
+                            wait=None if self.starting else self._serve_until, made=made)
         config.kept_by_plugin = bool(access.persisting())
         try:
             return access, access.securities()
-        except BaseException:           # also a stop: the plugins that both configurations have must end with the other
+        except BaseException:           # the plugins that both configurations have must end with the other
             access.close()
             raise
 
@@ -432,6 +455,8 @@ class Control:
         return log_mask(config, self.quiet, self.verbose)
 
     def _settle(self) -> None:
+        if self.arrival is not None:
+            self.arrival.wait_go(self.log.report)
         if self.config.pid_file is not None:
             try:
                 process.write_pid_file(self.config.pid_file)
@@ -488,6 +513,8 @@ class Control:
         self.saver = Saver(self.config, self.engine, self.log.report, self._wake)
         self._publish_log()
         self._feed()
+        if self.arrival is not None:
+            self._arrival_end(self.arrival)
         self.start_http()
         self.start_bridges()
         self.starting = False
@@ -502,6 +529,9 @@ class Control:
         else:
             self.worker.ready()
         by_signal = self._serve()
+        if self.left:
+            return self._leave()
+        self._upgrade_cancel("the broker stops")
         systemd.notify("STOPPING=1")
         if watchdog:
             watchdog.stop()
@@ -510,13 +540,25 @@ class Control:
                 http.stop()
         return self._stop(by_signal)
 
+    def _arrival_end(self, arrival: "Arrival") -> None:
+        """Open the HTTP listeners when the process before has ended, which has the same addresses."""
+        self.arrival = None
+        if http_listeners(self.config):
+            arrival.wait_end()
+            try:
+                self.http_listeners = self.open_http_listeners(self.config)
+            except OSError as error:
+                self.log.report(ERROR, "Error: Upgrade: the HTTP listeners cannot be opened, a restart is needed: "
+                                       f"{_reason_of(error)}.")
+        arrival.close()
+
     def _serve(self) -> bool:
         """Serve until a signal asks the broker to stop (True) or the data plane has ended by itself (False)."""
         import select
 
         does = {signals.RELOAD: self._reload, signals.SAVE: self.saver.save, signals.PRINT_TREES: self._print_trees,
-                signals.REOPEN_LOG: self.log.reopen}
-        poll = select.poll()
+                signals.REOPEN_LOG: self.log.reopen, signals.UPGRADE: self._upgrade_begin}
+        self.poll = poll = select.poll()
         poll.register(self.engine.event_fd(), select.POLLIN)
         poll.register(self.signals.read_fd, select.POLLIN)
         poll.register(self.reload_fd, select.POLLIN)
@@ -533,6 +575,8 @@ class Control:
                 os.read(self.reload_fd, SIGNALS_BYTES)
                 taken += bytes([signals.RELOAD])
             self._work()
+            if self.upgrade is not None and self._upgrade_over(readable):
+                return True
             if self.unkept is not None:
                 at_once = signals.SAVE in taken or signals.RELOAD in taken
                 if self.unkept.look(time.monotonic(), self.engine, at_once):
@@ -598,6 +642,8 @@ class Control:
             waits.append(due_s)
         if self.unkept is not None:
             waits.append(self.unkept.due_in_s(time.monotonic()))
+        if self.upgrade is not None:
+            waits.append(max(0.0, self.upgrade.due_s - time.monotonic()))
         save_s = self.saver.due_in_s()
         if save_s is not None:
             waits.append(max(0.0, save_s))
@@ -638,12 +684,59 @@ class Control:
 
         self.engine.answer([PublishCommand(topic, payload, qos=2)])
 
+    # ---- upgrade
+
+    def _upgrade_begin(self) -> None:
+        from mosq.server.upgrade.leaving import Upgrade, failed, refuse_second
+
+        if self.upgrade is not None:
+            refuse_second(self.log.report)
+            return
+        self.log.flush()
+        try:
+            self.upgrade = Upgrade(self.engine, self.log.report, signals.TAKEN, self._serve_requests)
+        except OSError as error:
+            failed(self.log.report, _reason_of(error))
+            return
+        self.poll.register(self.upgrade.fd, UPGRADE_EVENTS)
+
+    def _upgrade_over(self, readable: list[int]) -> bool:
+        """Hand over if the new program has reported something. Return True if it has taken over."""
+        from mosq.server import systemd
+        from mosq.server.upgrade.leaving import UpgradeError, failed
+
+        upgrade = self.upgrade
+        assert upgrade is not None
+        if upgrade.fd not in readable and time.monotonic() < upgrade.due_s:
+            return False
+        self.poll.unregister(upgrade.fd)
+        self.upgrade = None
+        try:
+            upgrade.serve()
+        except UpgradeError as error:
+            failed(self.log.report, str(error))
+            return False
+        systemd.notify(f"MAINPID={upgrade.pid}")
+        self.pid_file = None            # it is the new process's
+        self.left = upgrade.pid
+        return True
+
+    def _upgrade_cancel(self, why: str) -> None:
+        from mosq.server.upgrade.leaving import failed
+
+        if self.upgrade is not None:
+            self.poll.unregister(self.upgrade.fd)
+            self.upgrade.cancel()
+            self.upgrade = None
+            failed(self.log.report, why)
+
     # ---- signals
 
     def _reload(self) -> None:
         from mosq.server import systemd
         from mosq.server.reload import reload
 
+        self._upgrade_cancel("the configuration is read again")
         systemd.reloading()
         try:
             self.status = reload(self)
@@ -672,6 +765,21 @@ class Control:
             self.printer.put(block.encode("utf-8", "backslashreplace"), block.count("\n"))
 
     # ---- stop
+
+    def _leave(self) -> int:
+        """End the process: another one has the clients, the store and the pid file."""
+        for http in (self.http, self.earlier_http):
+            if http is not None:
+                http.stop()
+        if self.access is not None:
+            self.access.close()
+        self.loop.join(STOP_WITHIN_S)
+        self._drain()
+        for number in self.signals.taken():
+            if number in signals.STOP:
+                os.kill(self.left, number)          # it came too late for this process
+        self.log.flush()
+        os._exit(EXIT_OK)               # without the work of freeing the state
 
     def _stop(self, by_signal: bool) -> int:
         loop, log = self.loop, self.log

@@ -15,6 +15,7 @@ LOADED_LATER = ("mosq.log.destinations", "mosq.records", "mosq.server.systemd", 
                 "mosq.server.admin.broker", "mosq.server.admin.inspect", "mosq.server.admin.traces",
                 "mosq.server.admin.hot",
                 "mosq.tools.db.mosquitto_save", "mosq.server.saving", "mosq.server.unkept", "mosq.config.security",
+                "mosq.server.upgrade.leaving", "json", "array",
                 "mosq.server.bridge.bridges", "mosq.server.admin.bridges",
                 "encodings.idna")
 LOADED_FOR_TAKE_OVER = ("mosq.tools.db.mosquitto_import", "mosq.tools.db.mosquitto_sqlite", "mosq.tools.db.store",

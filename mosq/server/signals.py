@@ -20,7 +20,8 @@ else:
 
 STOP = (int(signal.SIGTERM), int(signal.SIGINT))
 RELOAD, SAVE, PRINT_TREES, REOPEN_LOG = map(int, (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGRTMIN))
-TAKEN = (*STOP, RELOAD, SAVE, PRINT_TREES, REOPEN_LOG)
+UPGRADE = REOPEN_LOG + 1         # `mosq upgrade` sends it
+TAKEN = (*STOP, RELOAD, SAVE, PRINT_TREES, REOPEN_LOG, UPGRADE)
 
 
 def block_reload() -> "set[int]":
@@ -59,6 +60,10 @@ class Reading:
         self.active = True
 
     def __exit__(self, *exception: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Let SIGTERM and SIGINT wait from now on: a result of the reading that Stopped discards is never closed."""
         self.active = False
 
     def pause(self, work: "Callable[[], None]") -> None:

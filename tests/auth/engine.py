@@ -7,8 +7,8 @@ from mosq.config.errors import Origin
 from mosq.config.plugin import Plugin
 from mosq.config.model import Config, Listener
 from mosq.records import LoginRequest, LoginWait
+from tests.harness.effort import TIMEOUT_S as WAIT_S
 
-WAIT_S = 20.0
 LOADING = ("Loading plugin: ", "Plugin ")       # lines about the plugins when they are loaded
 
 

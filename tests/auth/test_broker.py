@@ -10,10 +10,10 @@ import pytest
 
 from mosq.auth.hashes import PBKDF2, new_hash
 from tests.harness.broker import ROOT, Broker
+from tests.harness.effort import TIMEOUT_S as WAIT_S
 from tests.harness.packets import Connect, Publish, Subscribe
 from tests.harness.wire import Wire
 
-WAIT_S = 20
 LET_IN, REFUSED, REFUSED_5 = 0, 5, 0x87
 
 

@@ -9,12 +9,13 @@ from mosq.auth.plugin import READ, SUBSCRIBE, UNSUBSCRIBE, WRITE, ConnectRequest
 from mosq.auth.runner import matches
 from mosq.config.errors import ConfigError
 from mosq.records import AccessRequest, ClientNotice, ExchangeRequest, MessageRequest, PublishCommand
+from mosq.server.signals import Reading, Stopped
+from tests.harness.effort import TIMEOUT_S as WAIT_S
 
 from . import plugins_of_tests as ours
 from .engine import config_of, plugin_line
 
 LET_IN, GO_ON, REFUSED, BUSY, BAD_METHOD, PAUSED = 0, 0x18, 0x87, 0x89, 0x8C, 0x9F
-WAIT_S = 20
 MODULE = ours.__name__
 
 
@@ -424,6 +425,25 @@ def test_an_abandoned_reload_calls_no_plugin(engine):
     engine.access.reload(config_of(plugins=[plugin_line(f"python:{MODULE}:Reloads", word="two")])).close()
     assert engine.login("ann", b"one") == LET_IN
     assert ours.made[0].reloads == []
+
+
+def test_a_stop_within_a_reload_ends_both_plugins(engine):
+    kept, new = (plugin_line(f"python:{MODULE}:{name}") for name in ("Reloads", "AllowsAll"))
+    reading = Reading()
+
+    def stopped():
+        raise Stopped
+
+    engine.start(config_of(plugins=[kept]))
+    with pytest.raises(Stopped):
+        engine.access.reload(config_of(plugins=[kept, new]), made=stopped)
+    assert [plugin.closed for plugin in ours.made] == [0, 1]
+    with reading:
+        access = engine.access.reload(config_of(plugins=[kept, new]), made=reading.end)
+        assert not reading.active       # a stop waits from here on
+    engine.access.close()
+    access.close()                      # the last holder waits for the plugins
+    assert [plugin.closed for plugin in ours.made] == [1, 1, 1]
 
 
 def test_a_plugin_without_reload_is_replaced_if_its_options_change(engine):

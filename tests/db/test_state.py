@@ -109,6 +109,15 @@ def test_deliveries_that_wait_for_a_plugin() -> None:
     assert not state.live
 
 
+def test_wills_that_wait_for_a_plugin(cli: Any) -> None:
+    fields = {**client_will(b"client", b"last words")[1], "handle": 9}
+    records = [*((kinds.WAITING_WILL, {**fields, "number": number}) for number in (1, 2, 2)), (kinds.WAITING_WILL_GONE, {"number": 1}), (kinds.END, {"sno": 1})]
+    state, _, _ = state_of(FakeSource(records))
+    assert not state.problems and (list(state.waiting_wills), len(state.live)) == ([2], 1)
+    assert "wills            1" in cli(records, "stats").output
+    assert '2: "client" user "ann": "a/b" qos 1, 10 B "last words"' in cli(records, "dump", "--payload", "--client", "client").output
+
+
 def test_a_copy_replaces_the_older_record() -> None:
     """Test records that cleaning writes again, and the older ones that it drops later."""
     state, _, _ = state_of(FakeSource([session(1, b"c"), message(b"m", (1, 5), (1, 6)), (kinds.ACKS, {"acks": [(1, 5)]}), message(b"m", (1, 6))]))

@@ -246,21 +246,47 @@ def test_cleaning_keeps_deliveries_that_wait(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- wills
 
+def dying(plane: Plane, topic: str = "t/w", payload: bytes = b"last words", is_stored: bool = False) -> Wire:
+    """Connect a client with a will. The request of its CONNECT is not answered."""
+    will = Will(topic, payload, 1)
+    if is_stored:
+        wire = returning(plane, "dying", will=will)
+    else:
+        wire = plane.connect(Connect("dying", clean=True, will=will), 5)
+        assert isinstance(wire.read_packet(), Connack)
+    assert plane.ask("acl").topic == topic
+    return wire
+
+
+def dead(plane: Plane, wire: Wire) -> Any:
+    """Cut the connection; return the request about its will."""
+    n = plane.stats()["clients_connected"]
+    wire.close()
+    plane.until(lambda: plane.stats()["clients_connected"] < n)
+    return plane.ask("acl")
+
+
+def will_comes(kills: Kills, *wills: tuple[str, bytes]) -> None:
+    """Start the broker, allow the wills that it asks about, and check that they come, and that the start after that has nothing to ask."""
+    with kills.start() as plane:
+        answer(plane, *(("acl", topic, True) for topic, _ in wills))
+        answer(plane, *(("acl", topic, True) for topic in dict.fromkeys(topic for topic, _ in wills)))        # of the subscriber
+        plane.until(lambda: plane.stats()["asks_open"] == 0)
+        received(returning(plane, "sub"), *wills)
+        returning(plane, "other")                # a later batch: the acknowledgements are on record
+        kills.kill()
+    with kills.start() as plane:
+        received(returning(plane, "sub"))
+        plane.asks_nothing()
+
+
 @pytest.mark.parametrize("is_stored", [False, True])
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_will_that_waits_for_a_plugin_survives(tmp_path: Path, is_stored: bool, allowed: bool) -> None:
     kills = Kills(tmp_path, DECIDED)
-    will = Will("t/w", b"last words", 1)
     with kills.start() as plane:
         offline(plane)
-        dying = returning(plane, "dying", will=will) if is_stored else plane.connect(Connect("dying", clean=True, will=will), 5)
-        plane.ask("acl")                         # at CONNECT, not answered
-        if not is_stored:
-            assert isinstance(dying.read_packet(), Connack)
-        n = plane.stats()["clients_connected"]
-        dying.close()
-        plane.until(lambda: plane.stats()["clients_connected"] < n)
-        plane.ask("acl")
+        dead(plane, dying(plane, is_stored=is_stored))
         returning(plane, "other")                # a later batch
         kills.kill()
     with kills.start() as plane:
@@ -298,3 +324,85 @@ def test_the_answer_about_a_will_does_not_end_that_of_the_next_client(tmp_path: 
         answer(plane, ("acl", "t/1", True))
         plane.until(lambda: plane.stats()["asks_open"] == 0)
         received(returning(plane, "sub"), ("t/1", b"1"))
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_waiting_will_survives_the_end_of_its_session(tmp_path: Path, is_stored: bool) -> None:
+    kills = Kills(tmp_path, DECIDED)
+    with kills.start() as plane:
+        offline(plane)
+        dead(plane, dying(plane, is_stored=is_stored))
+        again = plane.connect(Connect("dying", clean=True), 5)
+        assert isinstance(again.read_packet(), Connack)
+        left(plane, again)
+        returning(plane, "other")
+        kills.kill()
+    will_comes(kills, ("t/w", b"last words"))
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_two_wills_of_a_client_wait(tmp_path: Path, is_stored: bool) -> None:
+    kills = Kills(tmp_path, DECIDED)
+    with kills.start() as plane:
+        offline(plane)
+        for payload in (b"first", b"second"):
+            dead(plane, dying(plane, payload=payload, is_stored=is_stored))
+        returning(plane, "other")
+        kills.kill()
+    assert len(kills.state().waiting_wills) == 2
+    with kills.start() as plane:                 # nothing is answered in this life, and a third will joins
+        plane.asks(2)
+        dead(plane, dying(plane, payload=b"third", is_stored=is_stored))
+        returning(plane, "other")
+        kills.kill()
+    will_comes(kills, *(("t/w", payload) for payload in (b"first", b"second", b"third")))
+
+
+def fill_with_sessions(plane: Plane) -> None:
+    """Fill segments with records of sessions, about which no plugin is asked: first some that stay, then some that replace each other."""
+    for name in [*map(str, range(SEGMENT_BYTES // 4000 + 1)), *["same"] * (3 * SEGMENT_BYTES // 4000)]:
+        left(plane, returning(plane, name.ljust(4000, "-")))
+
+
+def test_cleaning_keeps_waiting_wills(tmp_path: Path) -> None:
+    kills = Kills(tmp_path, DECIDED, SEGMENT_BYTES)
+    with kills.start() as plane:
+        offline(plane)
+        dead(plane, dying(plane, is_stored=True))
+        fill_with_sessions(plane)
+        kills.kill()
+    first = kills.state().waiting_wills[1]
+    assert first > SEGMENT_BYTES                 # a copy: cleaning has dropped the segment of the first record
+    with kills.start() as plane:                 # the will is restored and waits again
+        plane.ask("acl")
+        fill_with_sessions(plane)
+        kills.kill()
+    assert kills.state().waiting_wills[1] > first + SEGMENT_BYTES
+    will_comes(kills, ("t/w", b"last words"))
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("dies_before", [False, True])
+def test_a_stop_keeps_wills_about_which_a_plugin_must_decide(tmp_path: Path, is_stored: bool, dies_before: bool) -> None:
+    kills = Kills(tmp_path, DECIDED)
+    with kills.start() as plane:
+        offline(plane)
+        wire = dying(plane, is_stored=is_stored)
+        if dies_before:
+            dead(plane, wire)
+    will_comes(kills, ("t/w", b"last words"))
+
+
+def test_a_will_about_which_the_rules_decide_at_the_next_start(tmp_path: Path) -> None:
+    kills = Kills(tmp_path, DECIDED)
+    with kills.start() as plane:
+        offline(plane)
+        dead(plane, dying(plane))
+        returning(plane, "other")
+        kills.kill()
+    kills.security = {}                          # the plugin was removed
+    for wills in ([("t/w", b"last words")], []):
+        with kills.start() as plane:
+            plane.asks_nothing()
+            received(returning(plane, "sub"), *wills)
+            kills.kill()

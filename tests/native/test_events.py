@@ -9,12 +9,12 @@ import time
 import pytest
 
 from tests.harness.broker import Broker
+from tests.harness.effort import TIMEOUT_S as WAIT_S
 from tests.harness.packets import (
     Auth, Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe,
 )
 from tests.harness.wire import Wire
 
-WAIT_S = 20
 METHOD, DATA, USER = 21, 22, 38
 THREADS = ("own", "loop")
 

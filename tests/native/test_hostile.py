@@ -147,6 +147,6 @@ def test_functions_accept_null():
 
 @pytest.mark.again("kills")
 def test_no_acknowledged_message_is_lost_if_the_broker_is_killed(compiled, thread):     # noqa: F811
-    lines = f"plugin {compiled('events')}\nplugin_opt_events basic,acl,in,out,subscribe,clients\nplugin_thread {thread}\n"
+    lines = f"plugin {compiled('events')}\nplugin_opt_events basic,acl,in,out,subscribe,clients\nplugin_thread {thread}\nauth_timeout 300\n"     # on a slow machine a queue may take longer than 10 s
     ok, report = asyncio.run(chaos(Plan(sessions=20, kills=tries(15, 4), rate=300, up_ms=(50, 300), seed=int(time.time()), quiet=True, config=DURABLE + lines)))
     assert ok and "0 lost, 0 doubled, 0 no dup, 0 order" in report, report

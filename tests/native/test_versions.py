@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tests.harness.broker import Broker, command
+from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 from tests.native.test_events import closed_connections, config, connected, logged, opened, refused   # noqa: F401
 
@@ -149,7 +150,7 @@ def test_calls_from_a_thread_of_the_plugin(compiled):
     with Broker(config(compiled("odd", WHAT=2), "none")) as broker:
         wire = connected(broker)
         wire.send(Subscribe(1, (("from/thread", 0),)))
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + TIMEOUT_S
         while not isinstance(packet := wire.read_packet(), Publish):
             assert time.monotonic() < give_up
         assert packet.payload == b"hello"

@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS = range(1, 16)
-CLIENT_WILL, CLIENT_WILL_GONE, PUBLISHER, GATED, GATED_DONE = range(16, 21)
-LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE, LINK_CHOICE = range(21, 26)
+CLIENT_WILL, CLIENT_WILL_GONE, PUBLISHER, GATED, GATED_DONE, WAITING_WILL, WAITING_WILL_GONE = range(16, 23)
+LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE, LINK_CHOICE = range(23, 28)
 
 MESSAGE = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": b"a/b",
            "props": b"", "payload": b"hi"}
@@ -58,6 +58,9 @@ ROWS = [
     Row(PUBLISHER, {"security": 0, "pid": 0, "id": b"", "user": b""}, "00000000" "0000" "0000"),
     Row(GATED, {**MESSAGE, "entries": [(1, 2, 0, 0x81, 0)]}, "0100 0300 00000000 01000000 01000000 02000000 0000 81 612f62 6869"),
     Row(GATED_DONE, {"acks": [(1, 2), (3, 4)]}, "01000000 02000000 03000000 04000000"),
+    Row(WAITING_WILL, {"number": 5, "handle": 0x0102030405060708, "id": b"ab", "user": b"u", "security": 1, "mount": b"m/", "expiry_s": None, **MESSAGE},
+        "0500000000000000 0807060504030201 01 01000000 0200 6162 0100 75 0200 6d2f 0100 0300 00000000 612f62 6869"),
+    Row(WAITING_WILL_GONE, {"number": 5}, "0500000000000000"),
     Row(RETAINED_FROM, {"security": 1, "topic": b"a/b", "id": b"me", "user": b"u"}, "01000000" "0300612f62" "02006d65" "75"),
     Row(STREAMS, {"streams": [{"name": b"a", "seqs": [1, 0x0102030405060708]}, {"name": b"events", "seqs": [2]}]},
         "0100 61 0200 0100000000000000 0807060504030201" "0600 6576656e7473 0100 0200000000000000"),
@@ -165,6 +168,10 @@ WRONG = [
     (PUBLISHER, b"\0\0\0\0\1\0\2\0a", SHORT),
     (PUBLISHER, b"\0" * 8 + b"u" * 65536, LONG),
     (GATED, b"", SHORT), (GATED_DONE, b"1234567", LONG),
+    (WAITING_WILL, b"\1" * 15, SHORT),
+    (WAITING_WILL, bytes.fromhex("00" * 16 + "00 00000000 0100 61 0000 0000 0100 0300 00000000 612f62"), VALUE),        # no will has the number 0
+    (WAITING_WILL, bytes.fromhex("01" * 16 + "00 00000000 0000 0000 0000 0100 0300 00000000 612f62"), VALUE),
+    (WAITING_WILL_GONE, b"1234567", SHORT), (WAITING_WILL_GONE, b"123456789", LONG),
     (LINK_RUN, b"", SHORT),
     (LINK_RUN, b"\0" * 24, LONG),
     (LINK_MARK, b"\0" * 31, SHORT),
@@ -175,6 +182,6 @@ WRONG = [
     (LINK_CHOICE, b"\0" * 16, SHORT),
     (INBOX, bytes.fromhex("01000000 0200 10"), VALUE),
     (INBOX, bytes.fromhex("01000000 0200 04 00000000000000"), SHORT),
-    (26, b"", UNKNOWN),
+    (28, b"", UNKNOWN),
     (255, b"abc", UNKNOWN),
 ]

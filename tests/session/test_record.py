@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mosq._core import KINDS, meta_value, record_decode, record_encode, record_verdict
 from tests.session.records import (
-    ACKS, CLIENT_WILL, CLIENT_WILL_GONE, END, GATED, GATED_DONE, INBOX, INBOX_DONE, LINK_MARK, META, MSG, PUBLISHER, RELEASED, RETAINED_FROM, RETAINED_GONE, ROWS, SESSION, STREAMS, SUB, UNSUB, WILL, WILL_GONE,
+    ACKS, CLIENT_WILL, CLIENT_WILL_GONE, END, GATED, GATED_DONE, INBOX, INBOX_DONE, LINK_MARK, META, MSG, PUBLISHER, RELEASED, RETAINED_FROM, RETAINED_GONE, ROWS, SESSION, STREAMS, SUB, UNSUB, WAITING_WILL, WAITING_WILL_GONE, WILL, WILL_GONE,
     WRONG, Row,
 )
 
@@ -18,6 +18,8 @@ MESSAGE = {"qos": st.integers(0, 2), "retain": st.booleans(), "retained_set": st
 SUB_ID = st.integers(0, 0x0FFFFFFF)
 ENTRY = st.tuples(U32, U32, U16, st.sampled_from([q | r | s for q in (0, 1, 2) for r in (0, 0x80) for s in (0, 0x40)]), SUB_ID)
 NAME = st.binary(min_size=1, max_size=40)
+CLIENT_WILL_FIELDS = {**MESSAGE, "id": NAME, "user": st.none() | st.binary(max_size=40), "security": U32, "mount": st.binary(max_size=40),
+                      "expiry_s": st.none() | U32}
 FIELDS = {
     SESSION: st.fixed_dictionaries({"sno": U32, "connected": st.booleans(), "expiry_s": U32, "ends_wall_ms": U64, "next": U32,
                                     "id": st.binary(max_size=40), "user": st.none() | st.binary(max_size=40)}, optional={"security": st.integers(1, 2**32 - 1)}),
@@ -33,8 +35,9 @@ FIELDS = {
     RETAINED_GONE: st.fixed_dictionaries({"topic": NAME}),
     WILL: st.fixed_dictionaries({"sno": U32, "due_wall_ms": U64, "delay_s": U32, **MESSAGE}),
     WILL_GONE: st.fixed_dictionaries({"sno": U32}),
-    CLIENT_WILL: st.fixed_dictionaries({**MESSAGE, "id": NAME, "user": st.none() | st.binary(max_size=40), "security": U32,
-                                        "mount": st.binary(max_size=40), "expiry_s": st.none() | U32}),
+    CLIENT_WILL: st.fixed_dictionaries(CLIENT_WILL_FIELDS),
+    WAITING_WILL: st.fixed_dictionaries({**CLIENT_WILL_FIELDS, "number": st.integers(1, 2**64 - 1), "handle": U64}),
+    WAITING_WILL_GONE: st.fixed_dictionaries({"number": U64}),
     CLIENT_WILL_GONE: st.fixed_dictionaries({"id": NAME}),
     GATED: st.fixed_dictionaries({**MESSAGE, "entries": st.lists(ENTRY, max_size=8)}),
     GATED_DONE: st.fixed_dictionaries({"acks": st.lists(st.tuples(U32, U32), max_size=8)}),
@@ -65,7 +68,7 @@ def test_invalid_bodies_are_refused(kind: int, body: bytes, said: str) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.kind not in (ACKS, GATED_DONE, RELEASED, META, PUBLISHER, RETAINED_FROM, STREAMS, UNSUB, SUB, RETAINED_GONE,
-                                                                       CLIENT_WILL_GONE)],
+                                                                       CLIENT_WILL_GONE, WAITING_WILL_GONE)],
                          ids=lambda row: f"{KINDS[row.kind]}-{len(row.body)}")
 def test_every_cut(row: Row) -> None:
     # a cut of a payload at the end gives a shorter payload; all bytes before it are required

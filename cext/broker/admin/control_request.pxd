@@ -10,10 +10,16 @@ cdef enum:
     CONTROL_KICK = 4
     CONTROL_ADOPT = 5
     CONTROL_RELOAD = 6
-    CONTROL_LINK = 26                # the descriptors `fd` (out) and `cursor` (in) are a new link to the worker `from_index`
+    CONTROL_LINK = 30                # the descriptors `fd` (out) and `cursor` (in) are a new link to the worker `from_index`
     CONTROL_RELOAD_OVER = 22         # the clients that wait for a reload go on
     CONTROL_BRIDGE = 21               # reload of bridges: BridgeCommand* of bridge_state.pxd
     CONTROL_ROLES = 20              # `swap`: n_swap new Roles, one for each security, NULL = unchanged; the loop puts the old ones there
+    CONTROL_FREEZE = 26              # freeze the loop after this turn, for a handover
+    # wait until it is frozen: fd = the memory file, out gets the descriptors of the connections, stats gets HandoverCounts. With an error, out gets
+    # the reason, and the loop goes on
+    CONTROL_FROZEN = 27
+    CONTROL_THAW = 28                # the frozen loop goes on
+    CONTROL_LEAVE = 29               # another process has everything: the frozen loop ends
     CONTROL_ATTACH = 23              # take the store of the Durable* `reload` into use, with all that the broker has now
     # table of sessions from `cursor` on (0 = begin; afterwards 0 = complete): out gets records, left_out = subscriptions that are missing
     CONTROL_SUBSCRIPTIONS = 7

@@ -2,16 +2,17 @@
 so only this queue needs a lock. This module knows requests, not the meaning of their results.
 """
 
-from libc.errno cimport EINVAL, ENOENT, ENOMEM
+from libc.errno cimport EAGAIN, EALREADY, EBUSY, EINVAL, ENOENT, ENOMEM
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, strlen
 
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.admin.control_request cimport (
-    CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_HOT, CONTROL_KICK, CONTROL_LINK, CONTROL_LISTENER_DROPS,
-    CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS,
-    CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_TRACE, CONTROL_TRACE_STOP, ControlRequest, SUBSCRIPTIONS_BYTES, SUBSCRIPTIONS_OF_ONE, SUBSCRIPTIONS_SLICE,
+    CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_FREEZE, CONTROL_FROZEN, CONTROL_HOT, CONTROL_KICK,
+    CONTROL_LEAVE, CONTROL_LINK, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS,
+    CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_THAW, CONTROL_TRACE, CONTROL_TRACE_STOP, ControlRequest, SUBSCRIPTIONS_BYTES, SUBSCRIPTIONS_OF_ONE, SUBSCRIPTIONS_SLICE,
 )
 from cext.broker.admin.hot cimport answer_hot, answer_slow
 from cext.broker.admin.inspect cimport answer_session, answer_sessions, out_put, out_text
@@ -26,6 +27,7 @@ from cext.broker.core.log cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
 )
 from cext.broker.core.durable cimport Durable
+from cext.broker.core.handover_state cimport FROZEN_LEAVES, FROZEN_THAWS, Handover, HandoverCounts, STOP_ENDS, STOP_FREEZES
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.core.trace_state cimport TraceSpec
 from cext.broker.lifecycle.accept cimport client_adopt
@@ -141,13 +143,54 @@ cdef void mailbox_serve(void* broker) noexcept nogil:
         a.done = 1
         pthread_cond_broadcast(&m.answered)
         pthread_mutex_unlock(&m.lock)
+        if b.stopping == STOP_FREEZES:
+            return               # the frozen loop serves the others
 
 
 # ---------------------------------------------------------------- answers
 
+cdef inline bint changes_broker(int kind) noexcept nogil:
+    """Return whether the request changes what a handover has written down."""
+    return (kind == CONTROL_KICK or kind == CONTROL_ADOPT or kind == CONTROL_RELOAD or kind == CONTROL_BRIDGE or kind == CONTROL_ATTACH
+            or kind == CONTROL_ROLES or kind == CONTROL_TRACE)
+
+
+cdef void answer_frozen(Broker* b, ControlRequest* a) noexcept nogil:
+    cdef Handover* h = <Handover*>b.handover
+    if h == NULL:
+        a.result = EAGAIN
+    elif h.error:
+        a.result = h.error
+        out_put(a, h.why, <uint32_t>strlen(h.why))
+        h.order = FROZEN_THAWS
+    elif h.n_fds and out_put(a, h.fds, h.n_fds * <uint32_t>sizeof(h.fds[0])) != 0:
+        a.result = ENOMEM
+    else:
+        a.fd = h.state_fd
+        memcpy(a.stats, &h.counts, sizeof(HandoverCounts))
+
+
+cdef void order_frozen(Broker* b, ControlRequest* a) noexcept nogil:
+    if b.handover == NULL:
+        a.result = EAGAIN
+    else:
+        (<Handover*>b.handover).order = FROZEN_THAWS if a.kind == CONTROL_THAW else FROZEN_LEAVES
+
+
 cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:
-    if a.kind == CONTROL_STOP:
-        b.stopping = 1
+    if b.handover != NULL and changes_broker(a.kind):
+        a.result = EBUSY
+    elif a.kind == CONTROL_STOP:
+        b.stopping = STOP_ENDS
+    elif a.kind == CONTROL_FREEZE:
+        if b.handover != NULL or b.stopping:
+            a.result = EALREADY
+        else:
+            b.stopping = STOP_FREEZES
+    elif a.kind == CONTROL_FROZEN:
+        answer_frozen(b, a)
+    elif a.kind == CONTROL_THAW or a.kind == CONTROL_LEAVE:
+        order_frozen(b, a)
     elif a.kind == CONTROL_STATS:
         stats_collect(b, a.stats)
     elif a.kind == CONTROL_CLIENTS:

@@ -57,6 +57,7 @@ ctypedef struct AuthRequest:
     uint32_t client_index       # client whose packet waits; generation 0: none
     uint32_t client_generation
     Session* session            # session of the delivery or will; counted in session.jobs
+    uint64_t waiting_will       # FOR_WILL: number of the will's record; 0 = none
     Message* message            # a reference, or NULL
     AuthRequest* prev
     AuthRequest* next
@@ -160,6 +161,7 @@ cdef void event_post(Broker* b, Client* c, int event, View id, View user, View d
 cdef bint bridge_event_post(Broker* b, View name, int event, View detail) noexcept nogil      # 0: there is no room now
 # Report a client's PUBLISH to a topic of the control plane. 0: there is no room now; an AuthRequest of this kind waits until there is.
 cdef bint control_post(Broker* b, Client* c, View topic, View payload, View correlation) noexcept nogil
+cdef bint commands_wait(Broker* b) noexcept nogil        # the control plane has not read all of these PUBLISHes
 cdef inline uint64_t client_handle(const Client* c) noexcept nogil:
     return <uint64_t>c.slab.index << 32 | c.slab.generation
 

@@ -222,6 +222,20 @@ cdef void auth_requests_move(Broker* b, const uint32_t* before, uint32_t n) noex
     pthread_mutex_unlock(&a.lock)
 
 
+cdef bint commands_wait(Broker* b) noexcept nogil:
+    cdef AuthRequests* a = auth_requests_of(b)
+    cdef AuthRequestHead* head
+    cdef uint32_t at = 0
+    cdef bint found = 0
+    pthread_mutex_lock(&a.lock)
+    while at < a.used and not found:
+        head = <AuthRequestHead*>(a.filling + at)
+        found = head.kind == ASK_CONTROL
+        at += head.total
+    pthread_mutex_unlock(&a.lock)
+    return found
+
+
 cdef void answers_post(Broker* b, AuthAnswer* first, AuthAnswer* last) noexcept nogil:
     cdef AuthRequests* a = auth_requests_of(b)
     cdef AuthAnswer* answer

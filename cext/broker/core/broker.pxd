@@ -5,6 +5,7 @@ from cext.base.slab cimport Slab
 from cext.base.wheel cimport Timer, Wheel
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.job_state cimport Job, Merge
+from cext.broker.core.handover_state cimport HandoverTotals
 from cext.broker.core.listener cimport Listener, Security
 from cext.broker.core.log cimport Log
 from cext.broker.core.settings cimport Settings
@@ -100,7 +101,7 @@ ctypedef struct Broker:
     uint64_t trim_next_ms
     int64_t memory_warned_s
     int64_t newcomers_warned_s
-    uint32_t stopping
+    uint32_t stopping                   # 0: the loop runs; otherwise STOP_... of handover_state.pxd
     uint64_t started_ms
     int64_t started_s
     Timer sys_timer
@@ -133,3 +134,6 @@ ctypedef struct Broker:
     Timer log_rates_timer               # armed while lines are counted
     void* links                         # BrokerLinks* of link_state.pxd; NULL: the broker is alone
     void* workers                       # Workers* of workers.pxd; NULL: the broker is alone
+    void* handover                      # Handover* of handover_state.pxd while the loop is frozen; NULL: it runs
+    uint64_t arrived_us                 # monotonic time at which the process before froze; 0: this one has not taken over, or has begun
+    HandoverTotals handovers

@@ -69,6 +69,11 @@ ctypedef struct StoredAck:
     uint32_t store_session_id
     uint32_t position
 
+ctypedef struct RestoredWill:   # a will that waited for a plugin when the last process ended
+    RestoredWill* next
+    Session* session            # stands for its client; it is in no table, and has the will
+    uint64_t number
+
 ctypedef struct Durable:
     Store store
     uint8_t level               # DURABILITY_...
@@ -116,6 +121,8 @@ ctypedef struct Durable:
     uint32_t n_gated_done
     uint32_t cap_gated_done
     StoredAck* gated_done       # gates that recorded deliveries have left: the position behind the last one
+    RestoredWill* restored_wills        # plugins are asked about them at the start
+    uint64_t last_will          # number of the last waiting will
     Waiter* waiters             # ring, by serial
     uint32_t waiters_mask
     uint32_t waiters_head

@@ -66,6 +66,7 @@ ctypedef struct Listener:
     uint8_t use_identity_as_username
     uint8_t use_subject_as_username
     TransportContext* tls_context            # a reference; NULL: without TLS
+    uint8_t moves_tls                   # 1: the process that takes over seals the records of its connections, as this one does
     UpgradeRules upgrade                # the origins belong to this Listener
     Network* trusted_proxies            # peers whose X-Forwarded-For is believed; they belong to this Listener
     uint32_t n_trusted_proxies

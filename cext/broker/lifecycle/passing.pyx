@@ -110,7 +110,7 @@ cdef extern from * nogil:
     ssize_t mosq_passage_send(int passage, iovec* iov, int n_iov, const int* fds, int n_fds)
     ssize_t mosq_passage_receive(int passage, void* p, size_t n, int* fds)
     int memfd_create(const char* name, unsigned int flags)
-    unsigned int MFD_CLOEXEC
+    int MFD_CLOEXEC
     int ETOOMANYREFS
     ssize_t pread(int fd, void* p, size_t n, long offset)
     int socketpair(int family, int type, int protocol, int* ends)
@@ -462,14 +462,14 @@ cdef void client_received(Broker* b, const Move* m, size_t n, const int* fds) no
         client_welcome(b, c)
         return
     c.conn.flags |= CONN_MOVED
-    if client_fill(b, c, m, fds[1]) != 0:
+    if passed_fill(b, c, m, fds[1]) != 0:
         client_end(b, c, END_REFUSED)
         return
     newcomer_grew(b, &c.conn)
     conn_resume(&b.reactor, &c.conn)
 
 
-cdef int client_fill(Broker* b, Client* c, const Move* m, int file) noexcept nogil:
+cdef int passed_fill(Broker* b, Client* c, const Move* m, int file) noexcept nogil:
     """Give the client its names, its input and the state of its WebSocket. Returns -1 if that fails."""
     cdef const uint8_t* p = <const uint8_t*>m + sizeof(Move)
     cdef View v

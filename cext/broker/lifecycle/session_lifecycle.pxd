@@ -1,6 +1,6 @@
 # The lifecycle of clients and sessions: ends, wills, expiry.
-from libc.stdint cimport uint32_t
 from cext.base.wheel cimport Timer
+from cext.broker.auth.auth_requests cimport AuthRequest
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, Will
 from cext.broker.core.job_state cimport Job
@@ -11,9 +11,8 @@ from cext.session.session cimport Session
 # client_doom there.
 cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil
 cdef void end_doomed_clients(Broker* b) noexcept nogil                       # end clients that client_doom has marked, until the turn is over
-# Ask whether a session's will may be published. FOR_WILL: it is sent with the answer. FOR_LATER: the answer is remembered.
-cdef bint will_request_verdict(Broker* b, Session* s, Message* m, int purpose) noexcept nogil
-cdef void will_answered(Broker* b, Message* m, Session* s, uint32_t turn, bint allowed) noexcept nogil       # turn: access_turn of the request
+cdef void will_ask_early(Broker* b, Message* m, Session* s) noexcept nogil       # the answer is remembered until the will is sent
+cdef void will_answered(Broker* b, AuthRequest* q, bint allowed) noexcept nogil
 cdef void will_free(Broker* b, Will* w) noexcept nogil
 cdef void will_discard(Broker* b, Client* c) noexcept nogil         # as if its client had disconnected normally
 cdef void will_send_now(Broker* b, Client* c) noexcept nogil      # at shutdown: send the will regardless of its delay

@@ -18,8 +18,8 @@ from libc.string cimport strlen
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.auth.auth_requests cimport (
-    ASK_ACL, AuthRequest, EVENT_DISCONNECTED, FOR_LATER, FOR_WILL, OFFLINE_BIT, auth_request_bytes, auth_request_end, auth_request_new,
-    auth_request_send, client_auth_request_end, event_post,
+    ASK_ACL, AuthRequest, EVENT_DISCONNECTED, FOR_LATER, FOR_WILL, OFFLINE_BIT, auth_request_bytes, auth_request_end, auth_request_handle,
+    auth_request_new, auth_request_send, client_auth_request_end, event_post,
 )
 from cext.broker.core.access cimport access_allows, session_names
 from cext.broker.core.bounds cimport DROP_SLICE, LINGER_MS, WORK_END
@@ -29,6 +29,7 @@ from cext.broker.core.client cimport (
     END_ERRNO, END_LOST, END_NORMAL, END_REFUSED, END_WITH_WILL, client_disconnect, log_ended, log_line, reason_text,
 )
 from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_CONNECTED, C_ENDED, C_MOVING, C_NEW, C_RELAY, Client, Will
+from cext.broker.core.durable cimport Durable, RestoredWill, durable_of
 from cext.broker.core.job_state cimport JOB_DROP, Job
 from cext.broker.core.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.core.listener cimport Security
@@ -43,7 +44,9 @@ from cext.broker.core.workers cimport relay_part
 from cext.broker.links.own cimport own_online, own_routes_end
 from cext.broker.persist.accounts cimport account_end, account_report
 from cext.broker.persist.events cimport event_disconnected, event_expired
-from cext.broker.persist.persist cimport persist_session, persist_session_end, persist_will, persist_will_end
+from cext.broker.persist.persist cimport (
+    persist_session, persist_session_end, persist_waiting_will, persist_waiting_will_end, persist_will, persist_will_end,
+)
 from cext.broker.persist.publication cimport drop_unlogged, publication_fini, publication_of
 from cext.broker.routing.deliver cimport deliver_gated
 from cext.broker.routing.pump cimport session_clear
@@ -62,7 +65,7 @@ from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, SESSION_WILL_STORED, Session, sessions_find, sessions_remove, sessions_scan,
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, SESSION_WILL_STORED, Session, sessions_remove, sessions_scan,
 )
 from cext.topic.index cimport index_remove_some
 
@@ -76,60 +79,63 @@ cdef void will_free(Broker* b, Will* w) noexcept nogil:
 
 
 cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
-    """Publish a will [v5 3.1.2-8, 3.1.2-14, 3.1.2-15], and record that. If a plugin must decide about it first, its record stays until
-    then. The caller keeps its reference."""
-    cdef Security* security = session_security(s)
-    cdef int allowed = 1
-    if security != NULL and topic_reserved(m.topic):
-        allowed = 0
-    elif security != NULL and security.authorize:
-        allowed = plugin_gate_verdict(b, s, m.topic, ACL_WRITE)
-        if allowed < 0 and not b.stopping:
-            if will_request_verdict(b, s, m, FOR_WILL):
-                s.will_turn = s.access_turn + 1
-                return
-            drop_unlogged(b, s, DROP_MEMORY, m.topic)
-            persist_will_end(b, s)
-            return
-    elif security != NULL:
-        allowed = access_allows(b, s, m.topic, ACL_WRITE)
-    will_decided(b, m, s, allowed == 1)
+    """Publish a will [v5 3.1.2-8, 3.1.2-14, 3.1.2-15], and record that. If a plugin must decide about it first, it waits with a record of
+    its own: its session may end, or have another will, before the plugin decides. The caller keeps its reference."""
+    cdef int allowed = will_verdict(b, m, s)
+    if allowed >= 0:
+        will_decided(b, m, s, allowed)
+    elif not will_wait(b, m, s, 0):
+        drop_unlogged(b, s, DROP_ACL_WRITE if b.stopping else DROP_MEMORY, m.topic)
     persist_will_end(b, s)
 
 
-cdef bint will_request_verdict(Broker* b, Session* s, Message* m, int purpose) noexcept nogil:
-    """Ask plugins about a will. Returns 0 if no request was sent."""
-    cdef AuthRequest* q
-    if purpose == FOR_LATER and (topic_reserved(m.topic) or plugin_gate_verdict(b, s, m.topic, ACL_WRITE) >= 0):
+cdef int will_verdict(Broker* b, Message* m, Session* s) noexcept nogil:
+    """Return whether the session may publish its will; -1 = a plugin must decide."""
+    cdef Security* security = session_security(s)
+    if security == NULL:
+        return 1
+    if topic_reserved(m.topic):
         return 0
-    q = auth_request_new(b, ASK_ACL, NULL, s, m)
+    return plugin_gate_verdict(b, s, m.topic, ACL_WRITE) if security.authorize else access_allows(b, s, m.topic, ACL_WRITE)
+
+
+cdef AuthRequest* will_request(Broker* b, Message* m, Session* s, int purpose) noexcept nogil:
+    """Return a new request whether a will may be published; NULL = no memory."""
+    cdef AuthRequest* q = auth_request_new(b, ASK_ACL, NULL, s, m)
     if q == NULL or auth_request_bytes(q, m.topic) != 0:
         if q != NULL:
             auth_request_end(b, q)
-        return 0
+        return NULL
     q.purpose = <uint8_t>purpose
     q.access = ACL_WRITE
     q.qos = m.qos
     q.retain = m.retain
+    return q
+
+
+cdef bint will_wait(Broker* b, Message* m, Session* s, uint64_t number) noexcept nogil:
+    """Ask plugins about a will. While the broker stops, no plugin can answer: the next start asks. `number`: that of its record; 0 = it has
+    none. Returns 0 without memory for the request, or if nothing can keep the will until the next start."""
+    cdef AuthRequest* q
+    if b.stopping:
+        return persist_waiting_will(b, s, m, number, 0) != 0
+    q = will_request(b, m, s, FOR_WILL)
+    if q == NULL:
+        return 0
+    q.waiting_will = persist_waiting_will(b, s, m, number, auth_request_handle(q))
     auth_request_send(b, q)
     return 1
 
 
-cdef void will_answered(Broker* b, Message* m, Session* s, uint32_t turn, bint allowed) noexcept nogil:
-    cdef Session* other
-    cdef View id
-    will_decided(b, m, s, allowed)
-    if s.will_turn != turn + 1:
-        return                   # the record is that of a later will
-    s.will_turn = 0
-    if not s.flags & SESSION_ENDED:
-        persist_will_end(b, s)
-    elif s.store_session_id == 0:
-        id.p = s.client_id
-        id.n = s.id_len
-        other = sessions_find(&b.sessions, id)
-        if other == NULL or not other.flags & SESSION_WILL_STORED:       # otherwise that will has replaced it in the store
-            persist_will_end(b, s)
+cdef void will_ask_early(Broker* b, Message* m, Session* s) noexcept nogil:
+    cdef AuthRequest* q = will_request(b, m, s, FOR_LATER) if will_verdict(b, m, s) < 0 else NULL
+    if q != NULL:
+        auth_request_send(b, q)
+
+
+cdef void will_answered(Broker* b, AuthRequest* q, bint allowed) noexcept nogil:
+    will_decided(b, q.message, q.session, allowed)
+    persist_waiting_will_end(b, q.waiting_will)
 
 
 cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept nogil:
@@ -157,6 +163,22 @@ cdef void session_will(Broker* b, Session* s) noexcept nogil:
     message_unref(&b.messages, &b.reactor.buffers, m)
 
 
+cdef void restored_will_serve(Broker* b, RestoredWill* w) noexcept nogil:
+    """Decide about a will that waited for a plugin when the last process ended, under the rules in force."""
+    cdef Session* s = w.session
+    cdef Message* m = s.will
+    cdef int allowed = will_verdict(b, m, s)
+    s.will = NULL
+    if allowed >= 0:
+        will_decided(b, m, s, allowed)
+        persist_waiting_will_end(b, w.number)
+    elif not will_wait(b, m, s, w.number):
+        drop_unlogged(b, s, DROP_MEMORY, m.topic)
+    message_unref(&b.messages, &b.reactor.buffers, m)
+    session_release(b, s)
+    free(w)
+
+
 cdef void restored_serve(void* ctx, Session* s) noexcept nogil:
     """Send the will of a restored session if it is due, and ask plugins again about deliveries that wait for them."""
     cdef Broker* b = <Broker*>ctx
@@ -173,7 +195,16 @@ cdef void restored_serve(void* ctx, Session* s) noexcept nogil:
 
 
 cdef bint restored_wills_slice(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef RestoredWill* w
     turn_begin(b)
+    while t != NULL and t.restored_wills != NULL and b.jobs == NULL and not turn_is_over(b):
+        w = t.restored_wills
+        t.restored_wills = w.next
+        b.work += WORK_END
+        restored_will_serve(b, w)
+    if t != NULL and t.restored_wills != NULL:
+        return 1
     while b.wills_restored and b.jobs == NULL and not turn_is_over(b):       # one large fan-out after the other
         b.work += 1
         b.wills_cursor = sessions_scan(&b.sessions, b.wills_cursor, restored_serve, b)

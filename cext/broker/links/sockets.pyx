@@ -37,7 +37,7 @@ from cext.session.message cimport Message, message_ref
 
 cdef enum:
     LENGTH_BYTES = 4            # of a frame's length, which does not count itself
-    REOPEN_MS = 100             # from the end of a link to the next one; within that time the parent reports the end of a process
+    LINK_REOPEN_MS = 100        # from the end of a link to the next one; within that time the parent reports the end of a process
 
 
 # ---------------------------------------------------------------- connections
@@ -97,7 +97,7 @@ cdef void socket_close(void* broker, uint32_t slot, int way) noexcept nogil:
     conn_close(&b.reactor, &c.conn)
     if way == LINK_OUT and not b.stopping:
         links_of(b).closed |= <uint64_t>1 << slot
-        wheel_add(&b.wheel, &links_of(b).reopen, b.reactor.now_ms + REOPEN_MS)
+        wheel_add(&b.wheel, &links_of(b).reopen, b.reactor.now_ms + LINK_REOPEN_MS)
 
 
 cdef void socket_bind(void* broker, uint32_t slot, void* connection) noexcept nogil:

@@ -31,6 +31,7 @@ from cext.broker.core.client_state cimport (
     TIMER_RELOAD_HOLD, TIMER_RETAINED, TIMER_SESSION, TIMER_TRACE, client_of,
 )
 from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
+from cext.broker.core.handover_state cimport STOP_FREEZES
 from cext.broker.core.job_state cimport JOB_FANOUT, JOB_KICK, JOB_REPLAY, Job
 from cext.broker.core.jobs cimport job_append, job_free, job_owner, jobs_unblock
 from cext.broker.core.link_state cimport links_of
@@ -41,6 +42,8 @@ from cext.broker.core.pending_packet cimport names_free, pending_packet_free
 from cext.broker.core.resident cimport heap_bytes, resident_begin, resident_check, resident_end
 from cext.broker.core.session_refs cimport session_replay
 from cext.broker.core.turn cimport turn_begin, turn_is_over
+from cext.broker.handover.frozen cimport frozen_run
+from cext.broker.handover.restore cimport arrived_begin
 from cext.broker.lifecycle.accept cimport client_accept, descriptors_begin, newcomer_grew, no_descriptors
 from cext.broker.lifecycle.kick cimport kick_end, kick_slice
 from cext.broker.lifecycle.reload_hold cimport reload_hold_over
@@ -258,12 +261,9 @@ cdef bint jobs_run(Broker* b) noexcept nogil:
 
 # ---------------------------------------------------------------- the loop
 
-cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the parts of a turn in their order
-    cdef int timeout_ms = 0
+cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     cdef int err = durable_start(b)
-    cdef bint more, moves
     cdef uint64_t one = 1
-    cdef uint64_t work
     if b.links != NULL:
         b.reactor.on_input = dispatch_linked
         b.trace.input = dispatch_linked_traced
@@ -278,10 +278,38 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
     sys_begin(b)
     bridges_begin(b)
     err = err or links_start(b)
-    b.wills_restored = b.sessions.count != 0
+    b.wills_restored = b.sessions.count != 0 or (b.durable != NULL and durable_of(b).restored_wills != NULL)
     turn_begin(b)
     while answers_serve(b):      # what plugins have published in their initialization comes before the first client
         pass
+    arrived_begin(b)
+    if not err:
+        err = turns_run(b, event_fd)
+    while not err and b.stopping == STOP_FREEZES:
+        if not frozen_run(b, jobs_run, event_fd):
+            mailbox_close(b)
+            c_write(event_fd, &one, 8)
+            return 0             # another process has the clients and the store
+        err = turns_run(b, event_fd)
+    mailbox_close(b)
+    auth_requests_close(b)
+    stop_clients(b)
+    if b.links != NULL:
+        links_close(b)
+        reactor_flush(&b.reactor)
+    durable_close(b)
+    resident_end(b)
+    c_write(event_fd, &one, 8)
+    return err
+
+
+cdef int turns_run(Broker* b, int event_fd) noexcept nogil:      # long: the parts of a turn in their order
+    """Run turns until b.stopping is set, or the reactor fails. Return 0 or errno."""
+    cdef int timeout_ms = 0
+    cdef int err = 0
+    cdef bint more, moves
+    cdef uint64_t one = 1
+    cdef uint64_t work
     while not b.stopping and not err:
         work = b.work
         turn_begin(b)
@@ -332,15 +360,6 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:     # long: the par
             free(b.scratch)
             b.scratch = NULL
             b.scratch_cap = 0
-    mailbox_close(b)
-    auth_requests_close(b)
-    stop_clients(b)
-    if b.links != NULL:
-        links_close(b)
-        reactor_flush(&b.reactor)
-    durable_close(b)
-    resident_end(b)
-    c_write(event_fd, &one, 8)
     return err
 
 

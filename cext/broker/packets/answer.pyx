@@ -192,7 +192,7 @@ cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const AuthAnswer* 
     elif q.purpose == FOR_DELIVERY:
         plugin_gate_answered(b, q, allowed)
     elif q.purpose == FOR_WILL:
-        will_answered(b, q.message, s, q.turn, allowed)
+        will_answered(b, q, allowed)
 
 
 cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexcept nogil:

@@ -15,7 +15,7 @@ from libc.string cimport memset
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add
-from cext.broker.auth.auth_requests cimport AuthAnswer, EVENT_CONNECTED, FOR_LATER, client_auth_request_end, event_post
+from cext.broker.auth.auth_requests cimport AuthAnswer, EVENT_CONNECTED, client_auth_request_end, event_post
 from cext.broker.auth.tls_identity cimport log_negotiated_tls
 from cext.broker.core.access cimport session_names
 from cext.broker.core.bounds cimport WORK_CONNECT
@@ -26,14 +26,13 @@ from cext.broker.core.client cimport (
 from cext.broker.core.client_state cimport CF_PROBLEM_INFO, C_CONNECTED, C_NEW, Client
 from cext.broker.core.durable cimport changes_of
 from cext.broker.core.jobs cimport jobs_follow, jobs_unblock
-from cext.broker.core.listener cimport Security
 from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.core.log_rate cimport LINE_CONNECTED, LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING, method_of, owned_set, pending_packet_free, pending_packet_resume
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.stats cimport REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT
-from cext.broker.lifecycle.session_lifecycle cimport client_end, client_watch, will_request_verdict
+from cext.broker.lifecycle.session_lifecycle cimport client_end, client_watch, will_ask_early
 from cext.broker.lifecycle.passing cimport client_moves
 from cext.broker.packets.connack cimport connack_prepare, connack_send, connect_refuse, log_refusal
 from cext.broker.packets.connect_login cimport log_refused_by, login_check, login_refuse, peer_has_closed
@@ -98,18 +97,27 @@ cdef void log_unsafe_names(Broker* b, const Client* c, Session* s) noexcept nogi
                                          <int>id.n, <const char*>id.p))
 
 
-cdef void security_begin(Broker* b, Client* c, Session* s, bint clean) noexcept nogil:
-    cdef Security* security = session_security(s)
+cdef void plugins_begin(Broker* b, Client* c, Session* s, bint clean) noexcept nogil:
     cdef View id, user, where
     cdef char text[ADDRESS_TEXT_MAX]
-    log_unsafe_names(b, c, s)
-    if security.events:
+    if session_security(s).events:
         session_names(s, &id, &user)
         where.p = <const uint8_t*>text
         where.n = <uint32_t>client_address(c, text, sizeof(text))
         event_post(b, c, EVENT_CONNECTED, id, user, where, clean, 0)
-    if security.authorize and c.will != NULL:
-        will_request_verdict(b, s, c.will.message, FOR_LATER)    # so that the verdict is known when the broker stops
+    if session_security(s).authorize and c.will != NULL:
+        will_ask_early(b, c.will.message, s)     # so that the verdict is known when the broker stops
+
+
+cdef void arrived_notify(Broker* b, Client* c) noexcept nogil:
+    event_connected(b, c, 0, 1)
+    if c.session.security != NULL:
+        plugins_begin(b, c, c.session, 0)
+
+
+cdef void security_begin(Broker* b, Client* c, Session* s, bint clean) noexcept nogil:
+    log_unsafe_names(b, c, s)
+    plugins_begin(b, c, s, clean)
 
 
 cdef void log_will(Broker* b, Client* c) noexcept nogil:

@@ -110,5 +110,8 @@ cdef void account_end(Broker* b, const Session* s) noexcept nogil   # writes the
 # Report the start and the sessions of the store, if a stream has events. Called before the loop, after recovery.
 cdef void accounts_begin(Broker* b) noexcept nogil
 cdef void accounts_timer(Broker* b) noexcept nogil
+cdef void accounts_flush(Broker* b) noexcept nogil      # writes the changed accounts now
+# Report the subscriptions of a session that was here before, and return their number.
+cdef uint32_t subscriptions_report(Broker* b, Session* s) noexcept nogil
 cdef void accounts_close(Broker* b) noexcept nogil      # writes the last records, while the streams still accept them
 cdef void accounts_fini(Broker* b) noexcept nogil       # after the last session was freed

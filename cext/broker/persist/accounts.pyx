@@ -172,20 +172,24 @@ cdef void account_end(Broker* b, const Session* s) noexcept nogil:
 
 cdef uint32_t found_account_report(Broker* b, SessionAccount* a) noexcept nogil:
     """Return the number of written records."""
+    account_write(b, a, 0)
+    return subscriptions_report(b, a.session) + 1
+
+
+cdef uint32_t subscriptions_report(Broker* b, Session* s) noexcept nogil:
     cdef char filter[ACCOUNT_FILTER_ROOM]
     cdef View text
-    cdef Subscription* sub = a.session.owner.head
+    cdef Subscription* sub = s.owner.head
     cdef uint32_t n = 0, sub_id
     cdef unsigned char options
-    account_write(b, a, 0)
     text.p = <const unsigned char*>filter
     while sub != NULL and n < FOUND_SUBSCRIPTIONS_MAX:
         sub = subscription_read(sub, <unsigned char*>filter, &text.n, &options, &sub_id)
-        event_subscribed_write(b, a.session, text, options, sub_id, 1)
+        event_subscribed_write(b, s, text, options, sub_id, 1)
         n += 1
     if sub != NULL:
-        streams_events_lose(b, a.session.owner.n - n)
-    return n + 1
+        streams_events_lose(b, s.owner.n - n)
+    return n
 
 
 cdef void found_accounts_report(Broker* b, Accounts* t) noexcept nogil:
@@ -256,20 +260,25 @@ cdef void accounts_begin(Broker* b) noexcept nogil:
         wheel_add(&b.wheel, &t.timer, b.reactor.now_ms)
 
 
-cdef void accounts_close(Broker* b) noexcept nogil:
+cdef void accounts_flush(Broker* b) noexcept nogil:
     cdef Accounts* t = accounts_of(b)
     cdef SessionAccount* a
+    while t != NULL and t.first != NULL and streams_events_fit(b):
+        a = t.first
+        accounts_list_pop(t)
+        if a.session != NULL and a.changed:
+            account_write(b, a, 0)
+
+
+cdef void accounts_close(Broker* b) noexcept nogil:
+    cdef Accounts* t = accounts_of(b)
     if t == NULL:
         return
     wheel_remove(&b.wheel, &t.timer)
     while t.found_at < t.found_end and streams_events_fit(b):
         found_accounts_report(b, t)
     streams_events_lose(b, t.found_end - t.found_at)
-    while t.first != NULL and streams_events_fit(b):
-        a = t.first
-        accounts_list_pop(t)
-        if a.session != NULL and a.changed:
-            account_write(b, a, 0)
+    accounts_flush(b)
 
 
 cdef void accounts_fini(Broker* b) noexcept nogil:

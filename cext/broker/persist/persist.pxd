@@ -40,6 +40,10 @@ cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s
 # The will of a connected client. If the session is not stored, the will has a record of its own, unless the store accepts nothing.
 cdef void persist_client_will(Broker* b, Session* s, const Will* w) noexcept nogil
 cdef void persist_will_end(Broker* b, Session* s) noexcept nogil
+# A will waits for a plugin: the record that its session or client had may end in the same batch. `number`: that of the will, if it has waited before; 0 =
+# it waits now. `handle`: its auth request; 0 = none. Returns its number; 0 = it has no record, because it had none before.
+cdef uint64_t persist_waiting_will(Broker* b, const Session* s, const Message* m, uint64_t number, uint64_t handle) noexcept nogil
+cdef void persist_waiting_will_end(Broker* b, uint64_t number) noexcept nogil        # a plugin has decided; 0: it has no record
 # for clean.pyx and recover.pyx
 cdef void session_recorded(Broker* b, Session* s) noexcept nogil
 cdef void client_will_recorded(Broker* b, Session* s, const Will* w) noexcept nogil

@@ -32,10 +32,11 @@ from cext.session.record cimport (
     RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_ENTRY_RETAIN, RECORD_INBOX,
     RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_LINK, RECORD_RELEASED, RECORD_RELEASED_BYTES,
     RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck,
-    RecordClientWill, RecordInbox, RecordMessage, RecordPublisher, RecordSession, RecordSub, RecordWill, record_client_will_put,
+    RECORD_WAITING_WILL, RECORD_WAITING_WILL_GONE, RECORD_WAITING_WILL_GONE_BYTES,
+    RecordClientWill, RecordInbox, RecordMessage, RecordPublisher, RecordSession, RecordSub, RecordWaitingWill, RecordWill, record_client_will_put,
     record_client_will_size, record_end_put, record_inbox_done_put, record_inbox_put, record_inbox_size, record_publisher_put, record_publisher_size, record_released_put,
     record_session_put, record_session_size, record_sub_put, record_sub_size, record_unsub_put, record_unsub_size,
-    record_will_put, record_will_size,
+    record_waiting_will_gone_put, record_waiting_will_put, record_waiting_will_size, record_will_put, record_will_size,
 )
 from cext.session.session cimport (
     SESSION_BRIDGE, SESSION_ENDED, SESSION_ORIGIN_UNKNOWN, SESSION_WAITS, SESSION_WILL_STORED, Session, session_sub_id,
@@ -504,7 +505,6 @@ cdef int persist_inbound_end(Broker* b, Session* s, uint16_t pid) noexcept nogil
 cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil:
     cdef RecordWill r
     cdef uint8_t* out
-    s.will_turn = 0              # the record replaces that of an earlier will
     if s.store_session_id == 0:
         return
     memset(&r, 0, sizeof(r))
@@ -524,22 +524,25 @@ cdef void persist_client_will(Broker* b, Session* s, const Will* w) noexcept nog
         client_will_recorded(b, s, w)
 
 
+cdef void client_will_fill(Broker* b, const Session* s, const Message* m, RecordClientWill* out) noexcept nogil:
+    memset(out, 0, sizeof(RecordClientWill))
+    out.security = s.origin
+    out.id.p = s.client_id
+    out.id.n = s.id_len
+    if s.username != NULL:
+        out.user.p = <const uint8_t*>s.username
+        out.user.n = <uint32_t>strlen(s.username)
+    out.mount.p = <const uint8_t*>s.mount_point
+    out.mount.n = <uint32_t>strlen(s.mount_point) if s.mount_point != NULL else 0
+    message_recorded(b, m, &out.message)
+
+
 cdef void client_will_recorded(Broker* b, Session* s, const Will* w) noexcept nogil:
     cdef RecordClientWill r
     cdef uint8_t* out
-    s.will_turn = 0
-    memset(&r, 0, sizeof(r))
-    r.security = s.origin
+    client_will_fill(b, s, w.message, &r)
     r.has_expiry = w.has_expiry
     r.expiry_s = w.expiry_s
-    r.id.p = s.client_id
-    r.id.n = s.id_len
-    if s.username != NULL:
-        r.user.p = <const uint8_t*>s.username
-        r.user.n = <uint32_t>strlen(s.username)
-    r.mount.p = <const uint8_t*>s.mount_point
-    r.mount.n = <uint32_t>strlen(s.mount_point) if s.mount_point != NULL else 0
-    message_recorded(b, w.message, &r.message)
     out = record(b, RECORD_CLIENT_WILL, record_client_will_size(&r))
     if out != NULL:
         record_client_will_put(out, &r)
@@ -555,3 +558,31 @@ cdef void persist_will_end(Broker* b, Session* s) noexcept nogil:
         out = record(b, RECORD_CLIENT_WILL_GONE, s.id_len)
         if out != NULL:
             memcpy(out, s.client_id, s.id_len)
+
+
+cdef uint64_t persist_waiting_will(Broker* b, const Session* s, const Message* m, uint64_t number,       # parameters: a will and its request
+                                   uint64_t handle) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef RecordWaitingWill r
+    cdef uint8_t* out
+    if t == NULL or not (number or s.store_session_id or s.flags & SESSION_WILL_STORED):
+        return 0
+    r.number = number
+    if number == 0:
+        t.last_will += 1
+        r.number = t.last_will
+    r.handle = handle
+    client_will_fill(b, s, m, &r.will)
+    out = record(b, RECORD_WAITING_WILL, record_waiting_will_size(&r))
+    if out != NULL:
+        record_waiting_will_put(out, &r)
+    return r.number
+
+
+cdef void persist_waiting_will_end(Broker* b, uint64_t number) noexcept nogil:
+    cdef uint8_t* out
+    if number == 0 or b.durable == NULL:
+        return
+    out = record(b, RECORD_WAITING_WILL_GONE, RECORD_WAITING_WILL_GONE_BYTES)
+    if out != NULL:
+        record_waiting_will_gone_put(out, number)

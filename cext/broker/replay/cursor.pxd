@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.persist.streams cimport Streams
-from cext.broker.replay.cursor_state cimport Cursors
+from cext.broker.replay.cursor_state cimport Cursor, Cursors, ReadPlace
 from cext.session.session cimport Session
 from cext.topic.name cimport Filter
 
@@ -28,6 +28,12 @@ cdef void cursors_timer(Broker* b) noexcept nogil
 cdef void cursors_receive(Broker* b) noexcept nogil                                # the storage thread has returned requests
 cdef void cursors_begin(Streams* t) noexcept nogil                              # before the store is started
 cdef void cursors_fini(Broker* b, Streams* t) noexcept nogil                    # after the store is closed
+# Take all requests back from the storage thread, which has ended. cursors_timer sends them again.
+cdef void cursors_pause(Broker* b) noexcept nogil
+# Return the next cursor of a session behind `before`; NULL: the first one, or there is none.
+cdef Cursor* cursor_next(Broker* b, const Session* s, const Cursor* before) noexcept nogil
+# Subscribe a session of another process to a stream, with the place that the request of its cursor had there.
+cdef void cursor_restore(Broker* b, Session* s, const Filter* f, uint8_t options, uint32_t sub_id, const ReadPlace* place) noexcept nogil
 
 # ---- between the threads, under the store's lock
 

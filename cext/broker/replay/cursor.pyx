@@ -30,7 +30,7 @@ from cext.broker.persist.events cimport event_unsubscribed
 from cext.broker.persist.publication cimport memory_short, publication_fini, publication_init, publication_store
 from cext.broker.persist.streams cimport Stream, Streams, stream_name, streams_of
 from cext.broker.replay.cursor_place cimport level_take, place_take
-from cext.broker.replay.cursor_state cimport CURSORS_MAX, CURSORS_OF_SESSION_MAX, Cursor, Cursors, ReadRecord, ReadRequest
+from cext.broker.replay.cursor_state cimport CURSORS_MAX, CURSORS_OF_SESSION_MAX, Cursor, Cursors, ReadPlace, ReadRecord, ReadRequest
 from cext.broker.routing.deliver cimport deliver_readable
 from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED, qos_for
 from cext.broker.routing.retain cimport sending_congested
@@ -372,7 +372,7 @@ cdef void discard_records(Broker* b, Cursor* c) noexcept nogil:
     while c.at < request.n:
         e = <const ReadRecord*>(request.p + c.at)
         if not seen >> e.shard & 1:
-            request.seqs[e.shard] = e.seq
+            request.where.seqs[e.shard] = e.seq
         seen |= <uint64_t>1 << e.shard
         c.at += sizeof(ReadRecord) + e.n
     free(request.p)
@@ -528,6 +528,50 @@ cdef void cursors_unblock(Broker* b, Session* s) noexcept nogil:
             cursor_continue(b, k, c)
         if at[0] == c:           # it did not end
             at = &c.next
+
+
+# ---------------------------------------------------------------- while another process may have the files
+
+cdef void cursors_pause(Broker* b) noexcept nogil:
+    """Discard all records, so that each request is here and only has its place. The storage thread has ended, so all lists are the loop's."""
+    cdef Cursors* k = cursors_of(b)
+    cdef Cursor* c = k.first if k != NULL else NULL
+    cdef ReadRequest* request
+    cdef ReadRequest* following
+    if k == NULL:
+        return
+    k.read_requests = k.back = k.read_requests_taken = k.done = k.waiting = k.served = NULL
+    k.any_cancelled = k.cancelled = 0
+    while c != NULL:
+        if not c.arrived and not c.discarded:
+            c.at = 0             # what the request has read has not arrived yet; usually it has read nothing
+        if not c.discarded:
+            discard_records(b, c)
+        c = c.next
+    request = k.all
+    while request != NULL:
+        following = request.all_next
+        if request.cursor == NULL:
+            read_request_free(k, request)
+        request = following
+
+
+cdef Cursor* cursor_next(Broker* b, const Session* s, const Cursor* before) noexcept nogil:
+    cdef Cursors* k = cursors_of(b)
+    cdef Cursor* c = before.next if before != NULL else k.first if k != NULL else NULL
+    while c != NULL and c.session != s:
+        c = c.next
+    return c
+
+
+cdef void cursor_restore(Broker* b, Session* s, const Filter* f, uint8_t options, uint32_t sub_id, const ReadPlace* place) noexcept nogil:
+    """Subscribe before the loop begins, so the request is still here. The right is checked again, and the stream may be missing now."""
+    if cursor_open(b, s, f, options, sub_id) <= 2:
+        cursors_of(b).first.read_request.where = place[0]
+    else:
+        log_line(b, LOG_NOTICE, snprintf(
+            b.log.line, LOG_LINE_MAX, "Client %.*s gets no more records of %.*s: the configuration or the access rules do not allow it any more.",
+            <int>s.id_len, <const char*>s.client_id, <int>f.filter.n, <const char*>f.filter.p))
 
 
 cdef void cursors_begin(Streams* t) noexcept nogil:

@@ -83,7 +83,7 @@ cdef bint seqs_parse(View v, ReadRequest* request) noexcept nogil:
         i = at
         while i < v.n and v.p[i] != c'.':
             i += 1
-        if not digits_at(v, at, i - at, &request.seqs[n]) or request.seqs[n] >> 62:
+        if not digits_at(v, at, i - at, &request.where.seqs[n]) or request.where.seqs[n] >> 62:
             return 0
         n += 1
         at = i + 1
@@ -92,16 +92,16 @@ cdef bint seqs_parse(View v, ReadRequest* request) noexcept nogil:
     if at <= v.n or (n != 1 and n != shards):
         return 0
     for i in range(n, shards):
-        request.seqs[i] = request.seqs[0]
+        request.where.seqs[i] = request.where.seqs[0]
     return 1
 
 
 cdef bint place_take(View v, ReadRequest* request) noexcept nogil:
     if v.n == 5 and memcmp(v.p, b"first", 5) == 0:
-        request.place = PLACE_FIRST
+        request.where.place = PLACE_FIRST
         return 1
-    if time_parse(v, &request.time_us):
-        request.place = PLACE_TIME
+    if time_parse(v, &request.where.time_us):
+        request.where.place = PLACE_TIME
         return 1
-    request.found = ~<uint64_t>0
+    request.where.found = ~<uint64_t>0
     return seqs_parse(v, request)

@@ -30,7 +30,7 @@ cdef inline uint64_t committed_end(const Stream* s, uint32_t shard) noexcept nog
 
 
 cdef inline bint shard_has_records(const ReadRequest* request, uint32_t shard) noexcept nogil:
-    return not request.found >> shard & 1 or request.seqs[shard] < committed_end(request.stream, shard)
+    return not request.where.found >> shard & 1 or request.where.seqs[shard] < committed_end(request.stream, shard)
 
 
 cdef bint has_records(const ReadRequest* request) noexcept nogil:
@@ -62,30 +62,30 @@ cdef int entry_add(ReadRequest* request, uint32_t shard, const JournalRecord* r)
 
 
 cdef int shard_open(ReadRequest* request, Reader* r, uint32_t shard) noexcept nogil:
-    """Open the shard at request.seqs[shard]; finds that position first if it is not known. Returns 0 or -errno."""
+    """Open the shard at request.where.seqs[shard]; finds that position first if it is not known. Returns 0 or -errno."""
     cdef uint64_t end = committed_end(request.stream, shard)
     cdef int got = reader_open(r, request.stream.journal.dir, shard, &request.stream.journal.files)
     if got < 0:
         return got
     r.end = end
-    if not request.found >> shard & 1:
-        if request.place == PLACE_TIME:
-            got = reader_seek_time(r, request.time_us)
+    if not request.where.found >> shard & 1:
+        if request.where.place == PLACE_TIME:
+            got = reader_seek_time(r, request.where.time_us)
             if got == 0 and r.seq >= r.end:
-                request.ahead |= <uint64_t>1 << shard
+                request.where.ahead |= <uint64_t>1 << shard
             r.end = end
         if got < 0:
             return got
-        request.seqs[shard] = r.seq if request.place == PLACE_TIME else r.marks.shards[shard].first_seq
-        request.found |= <uint64_t>1 << shard
-    return reader_seek(r, request.seqs[shard])
+        request.where.seqs[shard] = r.seq if request.where.place == PLACE_TIME else r.marks.shards[shard].first_seq
+        request.where.found |= <uint64_t>1 << shard
+    return reader_seek(r, request.where.seqs[shard])
 
 
 cdef bint time_reached(ReadRequest* request, uint32_t shard, uint64_t time_us) noexcept nogil:
     """Return whether a cursor that waits for a future time has reached it: it begins with the first record that is not older."""
-    if request.ahead >> shard & 1 and time_us >= request.time_us:
-        request.ahead &= ~(<uint64_t>1 << shard)
-    return not request.ahead >> shard & 1
+    if request.where.ahead >> shard & 1 and time_us >= request.where.time_us:
+        request.where.ahead &= ~(<uint64_t>1 << shard)
+    return not request.where.ahead >> shard & 1
 
 
 cdef int shard_read(ReadRequest* request, Reader* r, uint32_t shard, uint64_t* left) noexcept nogil:
@@ -102,11 +102,11 @@ cdef int shard_read(ReadRequest* request, Reader* r, uint32_t shard, uint64_t* l
             got = entry_add(request, shard, &record)
             if got < 0:
                 break            # it is read again
-        request.seqs[shard] = record.seq + 1
+        request.where.seqs[shard] = record.seq + 1
     if got == 0:
-        request.seqs[shard] = max(request.seqs[shard], r.seq)
+        request.where.seqs[shard] = max(request.where.seqs[shard], r.seq)
     for i in range(min(r.loss.n, <uint32_t>16)):
-        if r.loss.ranges[i].hi <= request.seqs[shard]:
+        if r.loss.ranges[i].hi <= request.where.seqs[shard]:
             journal_loss_add(&request.loss, shard, r.loss.ranges[i].why, r.loss.ranges[i].lo, r.loss.ranges[i].hi)
     reader_close(r)
     return min(got, 0)
@@ -118,12 +118,12 @@ cdef int read_request_read(ReadRequest* request, Reader* r) noexcept nogil:
     cdef uint64_t left = READ_MAX_BYTES
     cdef int got = 0
     for i in range(n):
-        shard = (request.shard + i) % n
+        shard = (request.where.shard + i) % n
         if shard_has_records(request, shard):
             got = shard_read(request, r, shard, &left)
         if got < 0:
             return got
-    request.shard = (request.shard + 1) % n
+    request.where.shard = (request.where.shard + 1) % n
     return 0
 
 

@@ -16,6 +16,14 @@ cdef enum:
     PLACE_FIRST = 1             # the oldest record that is kept
     PLACE_TIME = 2              # the first record that is not older than time_us
 
+ctypedef struct ReadPlace:      # place in a stream from which on a request reads
+    uint64_t time_us
+    uint64_t found              # bit i: seqs[i] is valid; otherwise the place counts
+    uint64_t seqs[64]           # sequence numbers to read next, per shard (JOURNAL_SHARDS_MAX)
+    uint64_t ahead              # bit i: shard i had no record of that time yet; older records are skipped until one comes
+    uint32_t shard              # shard to begin with, so that no shard has to wait for the others
+    uint8_t place               # PLACE_*
+
 ctypedef struct ReadRequest:            # a read request; belongs to the storage thread while it is there, otherwise to the loop
     ReadRequest* next
     ReadRequest* all_next               # always the loop's
@@ -23,12 +31,7 @@ ctypedef struct ReadRequest:            # a read request; belongs to the storage
     Stream* stream
     uint8_t cancel          # the loop's: the cursor has ended
     uint8_t cancelled                # under the lock: the request must return
-    uint8_t place               # PLACE_*
-    uint64_t time_us
-    uint64_t found              # bit i: seqs[i] is valid; otherwise the place counts
-    uint64_t seqs[64]           # sequence numbers to read next, per shard (JOURNAL_SHARDS_MAX)
-    uint64_t ahead              # bit i: shard i had no record of that time yet; older records are skipped until one comes
-    uint32_t shard              # shard to begin with, so that no shard has to wait for the others
+    ReadPlace where             # from where the next read begins
     JournalLoss loss            # result: records that are missing
     int error                   # result of the last read: 0 or -errno
     uint8_t* p                  # result: entries of a ReadRecord and the record, as in a block

@@ -90,6 +90,9 @@ cdef void plugin_gate_left(Broker* b, Session* s, uint32_t position) noexcept no
 cdef void plugin_gate_clear(Broker* b, Session* s) noexcept nogil       # drop all gated deliveries
 cdef void plugin_gate_free(Broker* b, Session* s) noexcept nogil
 
+cdef inline GatedDelivery* gated_at(PluginGate* g, uint32_t position) noexcept nogil:
+    return &g.ring[position & g.mask]
+
 cdef inline PluginGate* session_plugin_gate(const Session* s) noexcept nogil:   # NULL = no delivery waits and no verdict is known
     return <PluginGate*>s.plugin_gate
 

@@ -161,10 +161,6 @@ cdef int delivery_at_once(Broker* b, Session* s, const Publication* p) noexcept 
 
 # ---------------------------------------------------------------- the ring of gated deliveries
 
-cdef inline GatedDelivery* gated_at(PluginGate* g, uint32_t position) noexcept nogil:
-    return &g.ring[position & g.mask]
-
-
 cdef int gate_ring_grow(PluginGate* g) noexcept nogil:
     cdef uint32_t capacity = (g.mask + 1) * 2 if g.ring != NULL else GATE_RING_MIN
     cdef uint32_t i = g.head

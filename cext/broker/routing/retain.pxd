@@ -28,6 +28,7 @@ cdef void retain_put(Broker* b, Publication* p) noexcept nogil
 cdef Message* retained_message(Broker* b, View topic) noexcept nogil     # NULL = the topic has none
 # The record of a retained message's publisher, which follows the message's record if check_retain_source is on. The first
 # function returns the bytes that the record takes; the second writes it into reserved room.
+cdef bint publisher_record_of(Broker* b, View topic, RecordFrom* out) noexcept nogil      # 0 = it is not stored
 cdef uint64_t retained_from_bytes(Broker* b, View topic) noexcept nogil
 cdef void retained_from_record(Broker* b, View topic) noexcept nogil
 # in recovery: sets the publisher of the topic's retained message

@@ -22,6 +22,7 @@ from cext.broker.persist.persist cimport (
 from cext.broker.routing.plugin_gate cimport plugin_gate_record
 from cext.broker.routing.retain cimport message_in
 from cext.broker.storage.commit cimport durable_forget, durable_seal, durable_start
+from cext.broker.storage.waiting_wills cimport waiting_wills_attach, waiting_wills_detach
 from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, Queue, queue_at
 from cext.session.session cimport SESSION_WAITS, SESSION_WILL_STORED, Session, sessions_first, sessions_next
 from cext.topic.index cimport Subscription, subscription_read
@@ -93,6 +94,7 @@ cdef void attach_undo(Broker* b) noexcept nogil:
     cdef uint64_t at = 0
     cdef Session* s = sessions_first(&b.sessions, &at)
     durable_forget(b)
+    waiting_wills_detach(b)
     while s != NULL:
         s.store_session_id = 0
         s.flags &= ~<uint32_t>(SESSION_WAITS | SESSION_WILL_STORED)
@@ -118,6 +120,7 @@ cdef int durable_attach(Broker* b, Durable* t) noexcept nogil:
         session_attach_store(b, s)
         s = sessions_next(&b.sessions, s, &at)
     fanouts_attach(b)
+    waiting_wills_attach(b)
     retained_visit(b.retained, retained_attach, b)
     if not lacks_since(b, changes) and t.dirty:
         durable_seal(b)

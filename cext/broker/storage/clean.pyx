@@ -15,15 +15,17 @@ from libc.string cimport memcmp, memcpy
 
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
+from cext.broker.auth.auth_requests cimport AuthRequest, auth_request_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
-from cext.broker.core.durable cimport Durable, MEMORY_PAUSE_MS, PENDING, Pending, changes_of, durable_of, lacks_since, session_at
+from cext.broker.core.durable cimport Durable, MEMORY_PAUSE_MS, PENDING, Pending, RestoredWill, changes_of, durable_of, lacks_since, session_at
 from cext.broker.core.job_state cimport JOB_FANOUT, Job
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.links.records cimport link_record_copy
 from cext.broker.arrivals.waits cimport routed_message
 from cext.broker.persist.persist cimport (
-    client_will_recorded, pending_delivery_release, persist_inbound, persist_reserve, persist_subscription, persist_will, record_room, session_recorded,
+    client_will_recorded, pending_delivery_release, persist_inbound, persist_reserve, persist_subscription, persist_waiting_will, persist_will,
+    record_room, session_recorded,
 )
 from cext.broker.persist.streams cimport streams_again
 from cext.broker.routing.retain cimport retained_from_bytes, retained_from_record, retained_message
@@ -34,10 +36,10 @@ from cext.session.queue cimport (
 )
 from cext.session.record cimport (
     RECORD_CLIENT_WILL, RECORD_GATED, RECORD_INBOX, RECORD_LINK_CHOICE, RECORD_LINK_RUN, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
-    RECORD_SUB, RECORD_WILL, RecordAck, RecordClientWill, RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession,
-    RecordSub, RecordWill, record_client_will_read, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
+    RECORD_SUB, RECORD_WAITING_WILL, RECORD_WILL, RecordAck, RecordClientWill, RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession,
+    RecordSub, RecordWaitingWill, RecordWill, record_client_will_read, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
     record_msg_end_put, record_msg_put, record_msg_read, record_msg_size, record_released_check, record_released_next,
-    record_session_read, record_sub_read, record_will_read,
+    record_session_read, record_sub_read, record_waiting_will_read, record_will_read,
 )
 from cext.session.session cimport SESSION_WILL_STORED, Session, sessions_find
 from cext.store.state cimport StoreRecord
@@ -104,10 +106,10 @@ cdef void delivery_relocate(Durable* t, Delivery* d, uint64_t before, uint64_t l
             p.lsn_before = lsn
 
 
-cdef inline View message_marker() noexcept nogil:
-    # is_first distinguishes messages from subscriptions by this name, which is no valid filter
+cdef inline View marker(const char* name) noexcept nogil:
+    # is_first distinguishes messages and waiting wills from subscriptions by a name that is no valid filter
     cdef View v
-    v.p = <const uint8_t*>"\0msg"
+    v.p = <const uint8_t*>name
     v.n = 4
     return v
 
@@ -143,7 +145,7 @@ cdef void message_copy(Broker* b, Durable* t, const StoreRecord* old) noexcept n
         return
     # A kill between a copy and the deletion of its segment leaves two copies. The live entries of one are live in the other, so
     # one is enough, unless a delivery refers to exactly this one.
-    if not retained and not exact and not is_first(b, t, first, message_marker()):
+    if not retained and not exact and not is_first(b, t, first, marker("\0msg")):
         return
     r.message.flags &= ~<uint32_t>RECORD_RETAINED_SET
     if retained:
@@ -311,6 +313,22 @@ cdef void client_will_copy(Broker* b, Durable* t, View body) noexcept nogil:
         client_will_recorded(b, s, c.will)
 
 
+cdef void waiting_will_copy(Broker* b, Durable* t, View body) noexcept nogil:
+    cdef RecordWaitingWill r
+    cdef AuthRequest* q
+    cdef RestoredWill* w = t.restored_wills
+    if record_waiting_will_read(body, &r) != 0 or not is_first(b, t, r.number, marker("\0wil")):
+        return
+    q = auth_request_of(b, r.handle)
+    if q != NULL and q.waiting_will == r.number:
+        persist_waiting_will(b, q.session, q.message, r.number, r.handle)
+        return
+    while w != NULL and w.number != r.number:
+        w = w.next
+    if w != NULL:
+        persist_waiting_will(b, w.session, w.session.will, r.number, 0)
+
+
 # ---------------------------------------------------------------- the walk over the segment
 
 cdef void record_copy(Broker* b, Durable* t, const StoreRecord* r) noexcept nogil:
@@ -330,6 +348,8 @@ cdef void record_copy(Broker* b, Durable* t, const StoreRecord* r) noexcept nogi
         will_copy(b, t, r.body)
     elif r.kind == RECORD_CLIENT_WILL:
         client_will_copy(b, t, r.body)
+    elif r.kind == RECORD_WAITING_WILL:
+        waiting_will_copy(b, t, r.body)
     elif RECORD_LINK_RUN <= r.kind <= RECORD_LINK_CHOICE:
         link_record_copy(b, r.kind, r.body)
     elif r.kind == RECORD_STREAMS and b.streams != NULL and not t.counting:

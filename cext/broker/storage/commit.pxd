@@ -11,6 +11,7 @@ cdef void durable_forget(Broker* b) noexcept nogil      # take the store from th
 cdef int durable_start(Broker* b) noexcept nogil
 # Write all records after the loop has ended, and end the storage thread.
 cdef void durable_close(Broker* b) noexcept nogil
+cdef void durable_stop(Broker* b) noexcept nogil         # the same of an open store, without the end of the streams
 # Seal what is due and release what is committed, at the end of a turn. Returns 1 if it must be called again at once.
 cdef bint durable_turn(Broker* b) noexcept nogil
 cdef int durable_timeout_ms(Broker* b, int timeout_ms) noexcept nogil

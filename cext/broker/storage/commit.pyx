@@ -42,6 +42,7 @@ from cext.broker.routing.retain cimport retained_from_bytes, retained_from_recor
 from cext.broker.routing.session_release cimport session_record_done
 from cext.broker.storage.clean cimport clean_some
 from cext.broker.storage.gated cimport gated_forget, gated_record
+from cext.broker.storage.waiting_wills cimport restored_wills_forget
 from cext.broker.storage.stream_files cimport streams_fini
 from cext.link.links cimport link_committed, link_seal
 from cext.net.reactor cimport reactor_watch
@@ -459,10 +460,14 @@ cdef int durable_start(Broker* b) noexcept nogil:
 
 
 cdef void durable_close(Broker* b) noexcept nogil:
+    if b.durable != NULL and not durable_of(b).closed:
+        durable_stop(b)
+    streams_fini(b)
+
+
+cdef void durable_stop(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef char why[STORE_WHY_MAX]
-    if t == NULL or t.closed:
-        return
     if b.streams != NULL:
         streams_end(b)
     t.closed = 1
@@ -470,7 +475,6 @@ cdef void durable_close(Broker* b) noexcept nogil:
         durable_seal(b)
     if store_close(&t.store, why, sizeof(why)) != 0:
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
-    streams_fini(b)
 
 
 cdef void durable_fini(Broker* b) noexcept nogil:
@@ -498,6 +502,7 @@ cdef void durable_forget(Broker* b) noexcept nogil:
         t.waiters_head += 1
     for i in range(t.readers_head, t.n_readers):
         session_record_done(b, t.readers[i])
+    restored_wills_forget(b)
     b.durable = NULL
     free(<void*>t.streams.p)
     free(t.readers)

@@ -14,7 +14,7 @@ Cost: linear in the records; about 0.2 us each.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from cext.base.clock cimport clock_wall_ms
@@ -23,7 +23,7 @@ from cext.base.view cimport View
 from cext.broker.core.access cimport origin_read, security_of_origin
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport TIMER_SESSION
-from cext.broker.core.durable cimport Durable, durable_of, session_at
+from cext.broker.core.durable cimport Durable, RestoredWill, durable_of, session_at
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport OVERFLOW_LAST_VALUE
 from cext.broker.lifecycle.session_lifecycle cimport session_watch
@@ -35,6 +35,7 @@ from cext.broker.routing.pump cimport session_clear
 from cext.broker.routing.paged cimport message_of_record, monotonic_of
 from cext.broker.routing.retain cimport retain_store, retained_from
 from cext.broker.routing.share cimport share_restored
+from cext.broker.storage.waiting_wills cimport restored_will_at, restored_will_drop
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_JOURNALLED, MESSAGE_LOCAL_DONE, Message, message_new, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, InboundQos2, Queue, delivery_page, delivery_release, inbox_add, inbox_find,
@@ -43,15 +44,15 @@ from cext.session.queue cimport (
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_RETAIN, RECORD_ENTRY_SHARED, RECORD_GATED,
     RECORD_GATED_DONE, RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_LINK_CHOICE, RECORD_LINK_RUN, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_FROM,
-    RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_WILL,
-    RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg,
-    RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_client_id_read, record_client_will_read,
+    RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_WAITING_WILL, RECORD_WAITING_WILL_GONE,
+    RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg,
+    RecordSession, RecordSub, RecordWaitingWill, RecordWill, record_ack_next, record_acks_check, record_client_id_read, record_client_will_read,
     record_end_read, record_entry_next, record_from_read, record_inbox_done_read, record_inbox_read, record_msg_read,
     record_released_check, record_released_next, record_session_read, record_streams_check, record_sub_read, record_topic_read,
-    record_unsub_read, record_will_read,
+    record_unsub_read, record_waiting_will_gone_read, record_waiting_will_read, record_will_read,
 )
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ORIGIN_UNKNOWN, SESSION_WILL_STORED, Session, session_free, session_new,
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, SESSION_ORIGIN_UNKNOWN, SESSION_WILL_STORED, Session, session_free, session_new,
     session_text, sessions_add, sessions_find, sessions_first, sessions_next, sessions_remove,
 )
 from cext.store.state cimport STORE_WHY_MAX, StoreLoss, StoreRecord
@@ -511,6 +512,39 @@ cdef int client_will_gone_apply(Load* l, View body) noexcept nogil:
     return 0
 
 
+cdef int waiting_will_apply(Load* l, View body) noexcept nogil:
+    """Keep a will that waited for a plugin. A session that has ended stands for its client: the client may be here again."""
+    cdef RecordWaitingWill r
+    cdef RestoredWill** at
+    cdef RestoredWill* w
+    if record_waiting_will_read(body, &r) != 0:
+        return ODD
+    l.t.last_will = max(l.t.last_will, r.number)
+    restored_will_drop(l.b, restored_will_at(l.t, r.number))     # an older copy
+    at = restored_will_at(l.t, r.number)
+    w = <RestoredWill*>calloc(1, sizeof(RestoredWill))
+    if w == NULL:
+        return -1
+    at[0] = w
+    w.number = r.number
+    w.session = session_new(&l.b.sessions, r.will.id)
+    if w.session == NULL:
+        return -1
+    w.session.flags |= SESSION_ENDED
+    w.session.access_epoch = l.b.access_epoch - 1
+    w.session.will = message_of(l, &r.will.message, 0)
+    return origin_restore(l, w.session, r.will.security, r.will.user, r.will.mount) if w.session.will != NULL else -1
+
+
+cdef int waiting_will_gone_apply(Load* l, View body) noexcept nogil:
+    cdef uint64_t number
+    if record_waiting_will_gone_read(body, &number) != 0:
+        return ODD
+    l.t.last_will = max(l.t.last_will, number)
+    restored_will_drop(l.b, restored_will_at(l.t, number))
+    return 0
+
+
 cdef int publisher_apply(Load* l, View body) noexcept nogil:
     cdef RecordFrom r
     if record_from_read(body, &r) != 0:
@@ -584,6 +618,10 @@ cdef int record_apply(void* ctx, const StoreRecord* r) noexcept nogil:
         rc = client_will_apply(l, r.body)
     elif r.kind == RECORD_CLIENT_WILL_GONE:
         rc = client_will_gone_apply(l, r.body)
+    elif r.kind == RECORD_WAITING_WILL:
+        rc = waiting_will_apply(l, r.body)
+    elif r.kind == RECORD_WAITING_WILL_GONE:
+        rc = waiting_will_gone_apply(l, r.body)
     elif RECORD_LINK_RUN <= r.kind <= RECORD_LINK_CHOICE:
         rc = link_record_apply(l.b, r.kind, r.body)
     if rc > 0:

@@ -17,3 +17,7 @@ cdef Stream* stream_open(Broker* b, const char* name, const JournalOptions* opti
 cdef int stream_filter(Broker* b, Stream* s, View filter) noexcept nogil
 cdef void streams_open_done(Broker* b) noexcept nogil       # from here on the storage thread knows the streams
 cdef void streams_fini(Broker* b) noexcept nogil            # after the store is closed
+# Close the files of all streams while another process may have them, after durable_stop; and open them again, after the store. The second function
+# returns 0; or -1 and the reason, and all are closed.
+cdef void streams_pause(Broker* b) noexcept nogil
+cdef int streams_resume(Broker* b, char* why) noexcept nogil

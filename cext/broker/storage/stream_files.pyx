@@ -21,11 +21,11 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.durable cimport Durable, batch_opened, durable_of
 from cext.broker.core.settings cimport SHARE_STREAM
 from cext.broker.persist.streams cimport STREAM_NAME_MAX, Stream, Streams, stream_name, streams_of
-from cext.broker.replay.cursor cimport cursors_begin, cursors_fini, cursors_send_requests, cursors_take_requests
+from cext.broker.replay.cursor cimport cursors_begin, cursors_fini, cursors_pause, cursors_send_requests, cursors_take_requests, cursors_timer
 from cext.broker.replay.cursor_state cimport Cursors
 from cext.broker.replay.cursor_reading cimport cursors_serve
 from cext.journal.journal cimport (
-    JOURNAL_PATH_MAX, JOURNAL_WHY_MAX, Journal, JournalFound, JournalOptions, journal_back, journal_hand,
+    JOURNAL_PATH_MAX, JOURNAL_WHY_MAX, Journal, JournalFound, JournalOptions, JournalStats, journal_back, journal_hand,
 )
 from cext.journal.opening cimport journal_close, journal_open
 from cext.journal.retain cimport journal_retain
@@ -228,6 +228,12 @@ cdef void streams_open_done(Broker* b) noexcept nogil:
     d.streams.p = NULL
     d.streams.n = 0
     cursors_begin(streams_of(b))
+    extension_begin(b)
+
+
+cdef void extension_begin(Broker* b) noexcept nogil:
+    """Let the storage thread know the streams."""
+    cdef Durable* d = durable_of(b)
     d.store.extension.ctx = b.streams
     d.store.extension.hand = extension_hand
     d.store.extension.take = extension_take
@@ -236,6 +242,63 @@ cdef void streams_open_done(Broker* b) noexcept nogil:
     d.store.extension.tend = extension_tend
     streams_of(b).changed = 1            # the first batch records the position of each stream
     batch_opened(d, 0)
+
+
+cdef void journal_keep(Journal* j, const JournalOptions* options, const JournalStats* stats, const char* dir) noexcept nogil:
+    """Close the journal, which zeroes it, and keep what journal_resume needs: its folder, its options with the positions behind its records, and its
+    numbers."""
+    cdef JournalOptions kept = options[0]
+    cdef JournalStats numbers = stats[0]
+    cdef char path[JOURNAL_PATH_MAX]
+    memcpy(path, dir, sizeof(path))
+    journal_close(j)
+    j.options = kept
+    j.writer.stats = numbers
+    memcpy(j.dir, path, sizeof(path))
+
+
+cdef int journal_resume(Broker* b, Journal* j, char* why) noexcept nogil:
+    cdef JournalOptions options = j.options
+    cdef JournalStats stats = j.writer.stats
+    cdef char dir[JOURNAL_PATH_MAX]
+    memcpy(dir, j.dir, sizeof(dir))
+    if journal_open(j, dir, &options, &durable_of(b).store.files, clock_wall_us(), NULL, why) != 0:
+        journal_keep(j, &options, &stats, dir)
+        return -1
+    stats.total_bytes = j.writer.stats.total_bytes
+    stats.segments = j.writer.stats.segments
+    j.writer.stats = j.shared.stats = stats
+    return 0
+
+
+cdef void journals_pause(Streams* t, uint32_t n) noexcept nogil:
+    """Close the first n journals."""
+    cdef JournalOptions options
+    cdef Journal* j
+    cdef uint32_t i
+    for i in range(n):
+        j = &t.at[i].journal
+        options = j.options
+        options.n_until = j.n_shards
+        memcpy(options.until, j.loop.next_seq, sizeof(options.until))
+        journal_keep(j, &options, &j.writer.stats, j.dir)
+
+
+cdef void streams_pause(Broker* b) noexcept nogil:
+    cursors_pause(b)
+    journals_pause(streams_of(b), streams_of(b).n)
+
+
+cdef int streams_resume(Broker* b, char* why) noexcept nogil:
+    cdef Streams* t = streams_of(b)
+    cdef uint32_t i
+    for i in range(t.n):
+        if journal_resume(b, &t.at[i].journal, why) != 0:
+            journals_pause(t, i)
+            return -1
+    extension_begin(b)
+    cursors_timer(b)
+    return 0
 
 
 cdef void streams_fini(Broker* b) noexcept nogil:

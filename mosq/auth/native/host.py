@@ -34,19 +34,42 @@ TAKE_S = 0.1                     # for requests at the end of a call, whose clie
 
 
 class Host:
-    """The shim of this process and the thread that takes what plugins ask for while no call ends."""
+    """The shim of this process, and the thread that takes what plugins ask for while no call ends. It runs while there
+    are plugins."""
 
     def __init__(self) -> None:
         self.shim = calls.open_shim()
         self.sink: Sink | None = None
         self._lock = threading.Lock()
+        self._counting = threading.Lock()
+        self._plugins = 0               # that are being loaded, are loaded, or hang
         self._thread: threading.Thread | None = None
+        self._ending = False
 
-    def start(self) -> None:
-        """Start the thread; the process is in the background by now."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="mosq-plugins", daemon=True)
-            self._thread.start()
+    def begin(self, sink: "Sink") -> None:
+        """Count one plugin more, whose requests `sink` gets. The thread starts with the first plugin; the process is in
+        the background by now."""
+        with self._counting:
+            self.sink = sink
+            if self._thread is None:
+                self._ending = False
+                thread = threading.Thread(target=self._run, name="mosq-plugins", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._plugins += 1
+
+    def end(self) -> None:
+        """Count one plugin less. With the last one the thread ends; wait for that, and drop what threads of plugins ask
+        for afterwards: the next broker must not get it."""
+        with self._counting:
+            self._plugins -= 1
+            if self._plugins or self._thread is None:
+                return
+            self._ending = True
+            os.write(self.shim.mosq_shim_wake_fd(), (1).to_bytes(8, "little"))
+            self._thread.join()
+            self._thread = self.sink = None
+            self.take()
 
     def take(self, most: int | None = None) -> bool:
         """Do what plugins have asked for so far, in its order, at most `most` of it; return whether more waits. Any
@@ -95,13 +118,15 @@ class Host:
         poll = select.poll()
         poll.register(wake_fd, select.POLLIN)
         while True:
+            while self.take(PORTION) and not self._ending:
+                time.sleep(PAUSE_S)         # the threads of plugins, whose callers wait, have their turn
+            if self._ending:
+                return
             poll.poll()
             try:
                 os.read(wake_fd, 8)
             except BlockingIOError:
-                continue
-            while self.take(PORTION):
-                time.sleep(PAUSE_S)         # the threads of plugins, whose callers wait, have their turn
+                pass
 
 
 _host: Host | None = None

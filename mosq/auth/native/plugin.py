@@ -415,11 +415,14 @@ class NativePlugin(Plugin):
             self._closed.wait(max(0.001, self._next_tick_s - monotonic()))
 
     def close(self) -> None:
-        """Let the plugin clean up."""
+        """Let the plugin clean up. No thread that it had from the broker runs any more, apart from the calling one."""
         self._closed.set()
+        if self._ticker is not None:
+            self._ticker.join()
         self._shim.mosq_shim_end(self._plugin)
         self.ended = True
         self._host.take()
+        self._host.end()
 
     def warn(self, text: str) -> None:
         """Log a warning."""

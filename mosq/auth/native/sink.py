@@ -25,12 +25,15 @@ def load_native(access: "Any", line: "Line", pool: "Pool") -> NativePlugin:
     except OSError as error:
         raise ConfigError(f"Unable to load plugin '{line.path}': the shim of native plugins cannot be loaded: {error}",
                           line.origin) from None
-    ours.sink = access
-    ours.start()
+    ours.begin(access)
     log_file, location = access.places
     ours.shim.mosq_shim_watch_crashes(None if log_file is None else log_file.encode())
     ours.shim.mosq_shim_location(None if location is None else location.encode())
-    return NativePlugin(line, pool, access.wait)
+    try:
+        return NativePlugin(line, pool, access.wait)
+    except ConfigError:
+        ours.end()
+        raise
 
 
 def loop_of(plugins: "list[NativePlugin]", undecided: int, decides_logins: bool

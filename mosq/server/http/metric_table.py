@@ -69,6 +69,12 @@ PLAIN = (
      "within auth_timeout. Their clients were refused."),
     ("answers_stale", COUNTER, "auth_answers_stale", 1, "Answers of checks that came late, or for a client that had "
      "left."),
+    ("upgrades", COUNTER, "upgrades", 1, "Processes that have taken over with mosq upgrade since the broker "
+     "was started."),
+    ("upgrades_moved", COUNTER, "upgrade_connections_moved", 1, "Connections that moved in upgrades."),
+    ("upgrades_closed", COUNTER, "upgrade_connections_closed", 1, "Connections that upgrades closed because they could "
+     "not move: TLS that OpenSSL seals, bridges, handshakes."),
+    ("upgrade_pause_us", GAUGE, "upgrade_pause_seconds", MICROSECONDS, "Pause of the last upgrade."),
     ("events_lost", COUNTER, "plugin_events_lost", 1, "Events for plugins that were lost, because plugins are too "
      "slow."),
 )

@@ -39,7 +39,7 @@ def figures(source: "Source", state: State, loss: dict[str, Any], now_s: float) 
         "awaiting_pubrel": sum(len(s.inbox) for s in sessions),
         "retained": len(state.retained),
         "retained_expired": sum(0 < expires < now_ms for _, expires, _ in state.retained.values()),
-        "wills": sum(s.will is not None for s in sessions) + len(state.client_wills),
+        "wills": sum(s.will is not None for s in sessions) + len(state.client_wills) + len(state.waiting_wills),
         "messages": len(state.live),
         "records": loss["records"],
         "live_bytes": state.live_bytes(),

@@ -169,12 +169,15 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
         return f"{text(f['topic'])} of {text(f['id'])}" + (f" user {text(f['user'])}" if f["user"] else "")
     if kind == kinds.PUBLISHER:
         return f"{text(f['id'])} pid {f['pid']}" + (f" user {text(f['user'])}" if f["user"] else "")
-    if kind == kinds.CLIENT_WILL:
+    if kind in (kinds.CLIENT_WILL, kinds.WAITING_WILL):
+        number = f"{f['number']}: " if kind == kinds.WAITING_WILL else ""
         user = f" user {text(f['user'])}" if f["user"] is not None else ""
         mount = f" mount point {text(f['mount'])}" if f["mount"] else ""
-        return f"{text(f['id'])}{user}{mount}: {_message(f, with_payload)}"
+        return f"{number}{text(f['id'])}{user}{mount}: {_message(f, with_payload)}"
     if kind == kinds.CLIENT_WILL_GONE:
         return text(f["id"])
+    if kind == kinds.WAITING_WILL_GONE:
+        return str(f["number"])
     if kind == kinds.STREAMS:
         return ", ".join(f"{text(s['name'])} up to {' '.join(map(str, s['seqs']))}" for s in f["streams"])
     if kind in (kinds.LINK_RUN, kinds.LINK_MARK, kinds.LINK_IDENTITY, kinds.LINK_IDENTITY_GONE, kinds.LINK_CHOICE):

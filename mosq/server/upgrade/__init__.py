@@ -1,0 +1,1 @@
+"""Upgrades of a running broker without dropping a connection."""

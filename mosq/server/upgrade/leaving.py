@@ -1,0 +1,164 @@
+"""Upgrades a running broker without dropping a connection: the old process's side. arrival.py is the new process's
+side.
+
+    signal -> start the new program -> it reports `hello` (its configuration is read) -> freeze the loop
+           -> send descriptors and state -> it reports `ready` (it has everything) -> `go` -> leave
+    any error, or LIMIT_S without `ready` -> kill the new program -> thaw the loop: the broker goes on as if nothing
+    had happened
+
+The sending of `go` is the point after which the new process owns everything. This process alone decides about it.
+Until `hello` the broker serves its clients as usual; only the time from the freezing to `go` is a pause. Knows
+processes and descriptors, not what the state contains.
+"""
+
+import _socket
+import os
+import sys
+import time
+
+from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
+from mosq.server.upgrade.channel import FD_BYTES, FD_VARIABLE, LIMIT_S, PROTOCOL, packed, receive, send
+from mosq.version import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mosq.engine import Engine
+
+FDS_PER_MESSAGE = 200
+
+
+class UpgradeError(Exception):
+    """The upgrade ends, and the old process goes on. The text is for people."""
+
+
+def command() -> list[str]:
+    """Return the command line with which this process was started."""
+    return [sys.executable, *sys.orig_argv[1:]]
+
+
+class Upgrade:
+    """One attempt. `fd` is readable when the new program has something to report; then call `serve`."""
+
+    def __init__(self, engine: "Engine", report: "Callable[[int, str], None]", taken: "tuple[int, ...]",
+                 serve_requests: "Callable[[], None]") -> None:
+        """Start the new program, in which the signals `taken` have their default effect at first. Raises OSError.
+        `serve_requests` answers what the data plane has asked."""
+        if not os.access(os.__file__, os.R_OK) or not os.access(__file__, os.R_OK):
+            raise OSError(0, "the broker's user cannot read Python or mosq, so it cannot start the new program")
+        self._engine, self._report, self._serve_requests = engine, report, serve_requests
+        self._rules = engine.rules_set
+        self.due_s = time.monotonic() + LIMIT_S
+        self._channel, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        report(INFORMATION, f"Upgrade: starting {' '.join(command())}")
+        try:
+            os.set_inheritable(other.fileno(), True)
+            self.pid = os.posix_spawn(command()[0], command(), {**os.environ, FD_VARIABLE: str(other.fileno())},
+                                      setsigmask=[], setsigdef=taken)
+        except OSError:
+            self._channel.close()
+            raise
+        finally:
+            other.close()
+
+    @property
+    def fd(self) -> int:
+        return self._channel.fileno()
+
+    def serve(self) -> None:
+        """Hand over, now that the new program has reported something. Raises UpgradeError; then the broker goes on."""
+        try:
+            sealing = [int(number) for number in self._expect("hello").get("sealing", "").split(",") if number]
+        except ValueError:
+            self.cancel()
+            raise UpgradeError("the new program sent something unexpected") from None
+        except UpgradeError:
+            self.cancel()
+            raise
+        if self._engine.rules_set != self._rules:
+            self.cancel()
+            raise UpgradeError("access rules changed while the new program started; try again")
+        self._hand_over(sealing)
+
+    def cancel(self) -> None:
+        """End the new program, before the loop is frozen or after it is known that it must thaw."""
+        import signal
+
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)         # only then is the lock of the store free
+        self._channel.close()
+
+    def _expect(self, what: str) -> "dict[str, str]":
+        """Return the next message, which must be `what`. Raises UpgradeError."""
+        self._channel.settimeout(max(0.001, self.due_s - time.monotonic()))
+        try:
+            message, _ = receive(self._channel)
+        except EOFError:
+            raise UpgradeError("the new program ended; its last lines say why") from None
+        except TimeoutError:
+            raise UpgradeError(f"the new program did not report in {LIMIT_S:.0f} s") from None
+        except (OSError, ValueError) as error:
+            raise UpgradeError(f"the new program sent something unexpected: {error}") from None
+        if message.get("is") == "error":
+            raise UpgradeError(f"the new program reports: {message.get('text')}")
+        if message.get("is") != what or message.get("protocol") != str(PROTOCOL):
+            raise UpgradeError(f"the new program speaks protocol {message.get('protocol')} of upgrades, this one "
+                               f"{PROTOCOL}")
+        return message
+
+    def _hand_over(self, sealing: list[int]) -> None:
+        try:
+            state_fd, fds, counts = self._frozen(sealing)
+        except OSError as error:
+            self.cancel()
+            raise UpgradeError(error.strerror or str(error)) from None
+        began_s = time.monotonic()
+        try:
+            try:
+                self._send_all(state_fd, fds)
+            finally:
+                os.close(state_fd)
+            self._expect("ready")
+            send(self._channel, {"is": "go", "protocol": PROTOCOL})
+        except (UpgradeError, OSError) as error:
+            self.cancel()
+            self._engine.thaw()
+            raise UpgradeError(str(error)) from None
+        self._engine.leave()
+        ms = counts["us"] / 1000 + (time.monotonic() - began_s) * 1000
+        self._report(NOTICE, f"Upgrade: process {self.pid} has taken over: {counts['connections']} connections moved, "
+                             f"{counts['closed']} were closed; {counts['sessions']} sessions, {counts['messages']} "
+                             f"messages, {counts['bytes']} bytes; {ms:.0f} ms.")
+
+    def _frozen(self, sealing: list[int]) -> "tuple[int, bytes, dict[str, int]]":
+        """Freeze the loop when no command of a client waits, since the client may have its acknowledgement. Raises
+        OSError."""
+        while True:
+            self._serve_requests()
+            try:
+                return self._engine.freeze(sealing)
+            except BlockingIOError:
+                if time.monotonic() > self.due_s:
+                    raise
+
+    def _send_all(self, state_fd: int, fds: bytes) -> None:
+        """Send the listening sockets, the state, and the connections. Raises OSError."""
+        self._channel.settimeout(max(0.001, self.due_s - time.monotonic()))
+        listening = self._engine.listening()
+        send(self._channel, {"is": "state", "protocol": PROTOCOL, "version": VERSION}, packed([state_fd]))
+        for number, sockets in listening:
+            send(self._channel, {"is": "listener", "number": number}, packed(sockets))
+        for first in range(0, len(fds), FDS_PER_MESSAGE * FD_BYTES):
+            send(self._channel, {"is": "connections"}, fds[first:first + FDS_PER_MESSAGE * FD_BYTES])
+        send(self._channel, {"is": "end"})
+
+
+def failed(report: "Callable[[int, str], None]", why: str) -> None:
+    """Log that the old process goes on."""
+    report(ERROR, f"Error: Upgrade: {why}. This process goes on.")
+
+
+def refuse_second(report: "Callable[[int, str], None]") -> None:
+    """Log that an upgrade is under way."""
+    report(WARNING, "Warning: Upgrade: one is under way already.")

@@ -1,0 +1,129 @@
+"""Test upgrades in bad surroundings: an older version, a full disk, clients that stall, and what is counted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.durable.test_disk import spare_written
+from tests.harness.faults import Faults, until
+from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
+from tests.harness.wire import Wire
+from tests.upgrade.case import MEMORY, STORE, Upgraded
+from tests.upgrade.test_failures import LISTENER, PROGRAM, STEPS, Pair
+
+# A version from before upgrades: it does not know the variable, and starts as usual.
+OLDER = "import os\nos.environ.pop('MOSQ_UPGRADE_FD', None)\n" + PROGRAM
+
+
+@pytest.fixture
+def faults() -> Iterator[Faults]:
+    faults = Faults()
+    yield faults
+    faults.close()
+
+
+@pytest.mark.parametrize("kind", [MEMORY, STORE], ids=["memory", "store"])
+def test_an_older_version_changes_nothing(kind: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    with Upgraded(LISTENER + kind, command=[sys.executable, str(program)]) as broker:
+        pair = Pair(broker)
+        pair.step()
+        program.write_text(OLDER)
+        broker.fail()
+        pair.step()
+        program.write_text(PROGRAM)
+        broker.upgrade()
+        pair.finish()
+
+
+def test_an_upgrade_is_refused_while_the_disk_is_full(faults: Faults, tmp_path: Path) -> None:
+    with Upgraded(LISTENER + STORE + "stream all t/#\n", env=faults.env) as broker:
+        spare_written(broker.dir)
+        wire = broker.wire()
+        wire.send(Connect("c"), Publish("t/1", b"1", 1, 1))
+        assert isinstance(wire.read_packet(), Connack)
+        wire.expect_packet(Puback(1, 0x10))
+        faults.set(full=1)
+        wire.send(Publish("t/2", b"2", 1, 2))                # it waits
+        broker.wait_log("Error: the disk is full")
+        broker.fail()
+        faults.set(full=0)
+        wire.expect_packet(Puback(2, 0x10))
+        broker.wait_log("The disk has room again")
+        broker.upgrade()
+        wire.send(Publish("t/4", b"4", 1, 4))
+        wire.expect_packet(Puback(4, 0x10))
+
+
+def test_a_disk_that_becomes_full_during_a_failing_upgrade_changes_nothing(faults: Faults, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    with Upgraded(LISTENER + STORE, command=[sys.executable, str(program)], env=faults.env) as broker:
+        pair = Pair(broker)
+        pair.step()
+        stop = tmp_path / "stop"
+        program.write_text(STEPS.replace("{step}", "wait_go").replace("{act}", f"open({str(stop)!r}, 'w').close(); time.sleep(0.5); sys.exit(1)"))
+        before = broker.begin()
+        until(stop.exists)
+        faults.set(full=1)
+        broker.wait_log("This process goes on.")
+        faults.set(full=0)
+        assert broker.pid() == before
+        program.write_text(PROGRAM)
+        pair.step()
+        broker.upgrade()
+        pair.finish()
+
+
+def test_a_client_with_a_slow_retained_replay_is_closed() -> None:
+    """All others move."""
+    with Upgraded(LISTENER + MEMORY) as broker:
+        sender, slow, idle = broker.wire(), broker.wire(), broker.wire()
+        for wire, name in ((sender, "sender"), (slow, "slow"), (idle, "idle")):
+            wire.send(Connect(name))
+            assert isinstance(wire.read_packet(), Connack)
+        for n in range(300):
+            sender.send(Publish(f"r/{n}", bytes(100_000), 1, n + 1, retain=True))
+            assert isinstance(sender.read_packet(), Puback)
+        slow.send(Subscribe(1, (("r/#", 1),)))
+        assert isinstance(slow.read_packet(), Suback)
+        sender.send(Pingreq())
+        sender.expect_packet(Pingresp())
+        broker.upgrade()
+        assert "2 connections moved, 1 were closed" in broker.log()
+        for wire in (sender, idle):
+            wire.send(Pingreq())
+            wire.expect_packet(Pingresp())
+
+
+def statistics(wire: Wire) -> dict[str, int]:
+    """Return the values below $SYS/broker/upgrades."""
+    wire.send(Subscribe(2, (("$SYS/broker/upgrades/#", 0),)))
+    assert isinstance(wire.read_packet(), Suback)
+    found: dict[str, int] = {}
+    while len(found) < 4 or not found["pause"]:              # the pause is known a moment later
+        packet = wire.read_packet()
+        found[packet.topic.removeprefix("$SYS/broker/upgrades/")] = int(packet.payload)
+    return found
+
+
+def test_upgrades_are_counted() -> None:
+    with Upgraded(LISTENER + MEMORY + "sys_interval 1\n") as broker:
+        wire = broker.wire()
+        wire.send(Connect("c"))
+        assert isinstance(wire.read_packet(), Connack)
+        for n in (1, 2):
+            broker.upgrade()
+            late = broker.wire()
+            late.send(Connect("late"))
+            assert isinstance(late.read_packet(), Connack)
+            found = statistics(late)
+            assert (found["count"], found["connections/moved"], found["connections/closed"]) == (n, n, 0)
+            assert 0 < found["pause"] < 60_000_000
+            late.send(Disconnect())
+            late.expect_closed()
