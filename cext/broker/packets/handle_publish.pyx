@@ -120,15 +120,19 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
             rc = RC_QUOTA_EXCEEDED               # 3.x has no code for it: end the connection, so that the client sends it again
         if p.qos and rc == 0:
-            verdict = verdict if c.version == V5 else 0
-            if waiter_is_left(b):
-                ack_when_linked(b, c, p.pid, verdict, changes, out.message)
-            else:
-                ack_when_committed(b, c, T_PUBACK, p.pid, verdict, changes, out.message, out.durability)
+            puback(b, c, p.pid, verdict if c.version == V5 else 0, changes, &out)
     if looped:
         dropped(b, c.session, DROP_LOOP, out.topic)
     publish_end(b, c, &out)
     return rc
+
+
+cdef inline void puback(Broker* b, Client* c, uint16_t pid, uint8_t verdict, uint64_t changes, Publication* out) noexcept nogil:
+    """Acknowledge a QoS 1 message when all workers that got it have committed it, or this one if no other did."""
+    if waiter_is_left(b):
+        ack_when_linked(b, c, pid, verdict, changes, out.message)
+    else:
+        ack_when_committed(b, c, T_PUBACK, pid, verdict, changes, out.message, out.durability)
 
 
 cdef inline void publish_end(Broker* b, Client* c, Publication* out) noexcept nogil:

@@ -70,7 +70,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     cdef uint8_t options = subscription_options(c, item.options)
     cdef int added, handling
     cdef Entry* before
-    cdef int old = ROUTE_NONE, wider
+    cdef int old = ROUTE_NONE
     cdef int rc = parse_mounted(c, item.filter, &f, &owned)
     if rc:
         free(owned)
@@ -108,21 +108,29 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
             handling == 0 or (handling == 1 and added == INDEX_ADDED)):
         code[0] |= REPLAY
     persist_subscription(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
-    wider = own_route(b, c.session, mounted_filter(item.filter, owned, c), options & QOS, old)
-    if wider < 0:
-        subscription_end(b, c, &f, mounted_filter(item.filter, owned, c), ROUTE_NONE)
+    if b.links != NULL and not subscription_announce(b, c, &f, mounted_filter(item.filter, owned, c), old, code, routes):
         free(owned)
-        code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED       # no memory to announce it
         return 0
-    if wider:
-        code[0] |= AWAITED
-    if b.links != NULL and code[0] & (AWAITED | REPLAY):
-        routes[0] = ROUTES_NEW
     event_subscribed(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
     free(owned)
     log_subscribe(b, c, item.filter, options & QOS)
     notify_subscription(b, c, EVENT_SUBSCRIBED, item.filter)
     return 0
+
+
+cdef bint subscription_announce(Broker* b, Client* c, const Filter* f, View whole, int old, uint8_t* code,     # parameters: two results
+                                uint8_t* routes) noexcept nogil:
+    """Announce a subscription that was granted with *code to other workers. `old`: the QoS of the one that it replaced. Returns 0 without memory for it: then it is refused."""
+    cdef int wider = own_route(b, c.session, whole, code[0] & QOS, old)
+    if wider < 0:
+        subscription_end(b, c, f, whole, ROUTE_NONE)
+        code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED
+        return 0
+    if wider:
+        code[0] |= AWAITED
+    if code[0] & (AWAITED | REPLAY):
+        routes[0] = ROUTES_NEW
+    return 1
 
 
 cdef bint subscription_end(Broker* b, Client* c, const Filter* f, View whole, int qos) noexcept nogil:
