@@ -20,6 +20,7 @@ EXIT_FAILED = 1
 WAIT_S = 15.0                   # the broker gives up after 10 s
 CHILD_S = 3.0                   # time in which the broker starts the new program
 LOOK_S = 0.02
+WORKER_NAME = "mosq: worker "   # workers/parent.py names them so
 
 EPILOG = """\b
 Signals:
@@ -136,6 +137,8 @@ def upgrade(pid: int | None) -> int:
             return EXIT_FAILED
         pid = found[0]
     why = ask(pid)
+    if not why and has_workers(pid):
+        why = "it has workers (cluster_local), which cannot be upgraded while they run; restart it"
     if why:
         click.echo(f"Error: Process {pid}: {why}.", err=True)
         return EXIT_FAILED
@@ -158,6 +161,20 @@ def ask(pid: int) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
+
+
+def has_workers(pid: int) -> bool:
+    """Return whether the process is the parent of workers, or one of them; its log has the refusal too."""
+    return any(name_of(one).startswith(WORKER_NAME) for one in (pid, *children(pid)))
+
+
+def name_of(pid: int) -> str:
+    """Return the name of a process, or "" if it has ended."""
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def wait(pid: int) -> int:

@@ -687,8 +687,11 @@ class Control:
     # ---- upgrade
 
     def _upgrade_begin(self) -> None:
-        from mosq.server.upgrade.leaving import Upgrade, failed, refuse_second
+        from mosq.server.upgrade.leaving import Upgrade, failed, refuse_second, refuse_workers
 
+        if self.worker is not None:
+            refuse_workers(self.log.report)
+            return
         if self.upgrade is not None:
             refuse_second(self.log.report)
             return

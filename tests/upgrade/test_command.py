@@ -121,3 +121,16 @@ def test_a_tls_client_is_closed_with_a_reason_and_its_session_moves() -> None:
             assert got.payload == b"gone"
             plain.send(Puback(got.mid))
         assert broker.log().count("1 connections moved, 1 were closed") == 2
+
+
+def test_a_new_configuration_with_workers_is_refused() -> None:
+    with Upgraded(LISTENER + MEMORY) as broker:
+        wire = broker.wire()
+        wire.send(Connect("c"))
+        assert isinstance(wire.read_packet(), Connack)
+        broker.config.write_text(broker.config.read_text() + "cluster_local 2\n")
+        done = run("-p", str(broker.pid()))
+        assert done.returncode == 1 and "goes on; its log has the reason." in done.stderr
+        broker.wait_log("the new program reports: the new configuration has workers (cluster_local), which cannot take over; restart mosq. This process goes on.")
+        wire.send(Pingreq())
+        wire.expect_packet(Pingresp())

@@ -54,6 +54,20 @@ def test_processes_have_names_and_one_pid_file() -> None:
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids.values())
 
 
+def test_an_upgrade_is_refused_with_the_reason() -> None:
+    with Workers(2) as broker:
+        assert broker.process is not None
+        client = broker.connect("c")
+        pids = broker.pids()
+        for times, pid in enumerate((broker.process.pid, *pids.values()), 1):
+            done = subprocess.run([*command(), "upgrade", "-p", str(pid)], capture_output=True, text=True, timeout=30, check=False)
+            assert (done.returncode, done.stderr) == (
+                1, f"Error: Process {pid}: it has workers (cluster_local), which cannot be upgraded while they run; restart it.\n")
+            broker.wait_log("Error: Upgrade: a broker with workers (cluster_local) cannot be upgraded while it runs; restart it. All processes go on.", times)
+        pinged(client)
+        assert broker.pids() == pids
+
+
 def test_there_may_be_more_workers_than_cores() -> None:
     with Workers(9) as broker:
         assert len(broker.pids()) == 9

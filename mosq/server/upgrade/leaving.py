@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
 
 FDS_PER_MESSAGE = 200
+WORKERS_REFUSED = "a broker with workers (cluster_local) cannot be upgraded while it runs; restart it"
 
 
 class UpgradeError(Exception):
@@ -157,6 +158,11 @@ class Upgrade:
 def failed(report: "Callable[[int, str], None]", why: str) -> None:
     """Log that the old process goes on."""
     report(ERROR, f"Error: Upgrade: {why}. This process goes on.")
+
+
+def refuse_workers(report: "Callable[[int, str], None]") -> None:
+    """Log that a broker with workers cannot be upgraded: their links and the parent's sockets do not move yet."""
+    report(ERROR, f"Error: Upgrade: {WORKERS_REFUSED}. All processes go on.")
 
 
 def refuse_second(report: "Callable[[int, str], None]") -> None:

@@ -31,6 +31,7 @@ from mosq.server.control import (
     EXIT_CANNOT_START,
     EXIT_CONFIG,
     EXIT_OK,
+    UPGRADE_VARIABLE,
     CannotStartError,
     report_start,
     report_user,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 TURN_S = 1.0                    # the longest wait
 STOP_S = 3.0                    # from SIGTERM to SIGKILL; a worker needs less than one second
 PARENT_NAME = "mosq"
+ARRIVAL_REFUSED = "the new configuration has workers (cluster_local), which cannot take over; restart mosq"
 
 
 def serve_workers(config: "Config", *, taken: "Signals", quiet: bool = False, verbose: bool = False,
@@ -80,6 +82,20 @@ def serve_workers(config: "Config", *, taken: "Signals", quiet: bool = False, ve
         return error.status
     finally:
         parent.close()
+
+
+def _refuse_arrival() -> None:
+    """Refuse the clients of another process: that is alone, and a reload has given the new one workers. Raises
+    CannotStartError."""
+    if UPGRADE_VARIABLE not in os.environ:
+        return
+    from mosq.server.upgrade.arrival import Arrival
+
+    try:
+        Arrival().refuse(ARRIVAL_REFUSED)
+    except (OSError, ValueError):
+        pass                            # the other process is gone
+    raise CannotStartError(f"Error: Upgrade: {ARRIVAL_REFUSED}")
 
 
 class Parent:
@@ -107,6 +123,7 @@ class Parent:
 
     def prepare(self) -> None:
         """Find the user and open the log. Raises CannotStartError."""
+        _refuse_arrival()
         try:
             self._user = process.find_account(self.config.user)
             process.set_umask()
@@ -333,6 +350,10 @@ class Parent:
                 return False
             if number == signals.RELOAD:
                 self._reload()
+            elif number == signals.UPGRADE:
+                from mosq.server.upgrade.leaving import refuse_workers
+
+                refuse_workers(self.log.report)
             elif number in (signals.SAVE, signals.PRINT_TREES, signals.REOPEN_LOG):
                 for slot in self.slots:
                     if slot.ready:      # before, the signals would have no effect
