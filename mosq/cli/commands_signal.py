@@ -114,12 +114,12 @@ by their session tickets. docs/operations.md has all cases.
 Examples:
   mosq upgrade                                    the only broker on this machine
   mosq upgrade -p "$(cat /run/mosquitto/mosquitto.pid)"
-  mosq upgrade || systemctl restart mosq          after the installation of a package
+  mosq upgrade || systemctl restart mosq          after an installation and --test-config
 
 \b
 Exit status:
   0  a new process has taken over
-  1  the old process goes on, or there is no such broker; its log has the reason
+  1  the old process goes on or was stopped, or there is no such broker; its log has the reason
   3  error in the command line
 """
 
@@ -143,8 +143,9 @@ def upgrade(pid: int | None) -> int:
         click.echo(f"Error: Process {pid}: {why}.", err=True)
         return EXIT_FAILED
     new = wait(pid)
-    if not new:
-        click.echo(f"Error: Process {pid} goes on; its log has the reason.", err=True)
+    if new <= 0:
+        what = "has ended, and no process that has taken over is known" if new else "goes on"
+        click.echo(f"Error: Process {pid} {what}; its log has the reason.", err=True)
         return EXIT_FAILED
     click.echo(f"Process {new} has taken over from process {pid}.")
     return 0
@@ -178,7 +179,8 @@ def name_of(pid: int) -> str:
 
 
 def wait(pid: int) -> int:
-    """Return the process that took over from `pid`, or 0 if that process goes on."""
+    """Return the process that took over from `pid`, 0 if that process goes on, or -1 if it has ended and this command
+    knows no other."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
@@ -195,13 +197,13 @@ def _wait(pid: int, handle: int) -> int:
     ended = select.poll()
     ended.register(handle, select.POLLIN)
     while time.monotonic() - begun < WAIT_S:
-        if ended.poll(1000 * LOOK_S):
-            return new
         present = [child for child in children(pid) if is_successor(child)]
-        if new and new not in present:
-            return 0 if not ended.poll(1000 * LOOK_S) else new
         if not new and present:
             new = present[0]
+        if ended.poll(1000 * LOOK_S):
+            return new if new and is_successor(new) else -1
+        if new and new not in present:
+            return 0 if not ended.poll(1000 * LOOK_S) else -1
         if not new and time.monotonic() - begun > CHILD_S:
             return 0
     return 0

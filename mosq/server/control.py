@@ -152,6 +152,7 @@ class Control:
         self.arrival: Arrival | None = None     # the clients of another process come to this one
         self.upgrade: Upgrade | None = None     # another process is about to take over
         self.left = 0                   # id of the process that has taken over; 0: none
+        self.for_successor: list[int] = []      # signals that the process that takes over must get, too
         self.starting = True            # until the bridges have started
         self._tick_s = 0.0              # time of the next tick
 
@@ -455,14 +456,8 @@ class Control:
         return log_mask(config, self.quiet, self.verbose)
 
     def _settle(self) -> None:
-        if self.arrival is not None:
-            self.arrival.wait_go(self.log.report)
-        if self.config.pid_file is not None:
-            try:
-                process.write_pid_file(self.config.pid_file)
-            except OSError as error:
-                raise OSError(f"Unable to write pid file {self.config.pid_file}: {error.strerror}") from None
-            self.pid_file = self.config.pid_file
+        if self.arrival is None:
+            self._write_pid_file()      # with root's rights, if the process has them
         if self.http_listeners:
             import mosq.server.http.server  # load it while root's rights may be needed to read it
             if any(one.config.http_dashboard for one in self.http_listeners):
@@ -476,6 +471,22 @@ class Control:
                                        and self.worker is None])
         if self.worker is None:
             report_user(self.log, self.user)
+        if self.arrival is not None:
+            self.arrival.wait_go(self.log.report)
+            try:
+                self._write_pid_file()
+            except OSError as error:        # no other process is left that could go on
+                self.log.report(WARNING, f"Warning: {error}. The file has the number of the old process; this one is "
+                                         f"{os.getpid()}. Give the folder of the file to the broker's user.")
+
+    def _write_pid_file(self) -> None:
+        if self.config.pid_file is None:
+            return
+        try:
+            process.write_pid_file(self.config.pid_file)
+        except OSError as error:
+            raise OSError(f"Unable to write pid file {self.config.pid_file}: {error.strerror}") from None
+        self.pid_file = self.config.pid_file
 
     def _report_unreadable(self, user: process.Account) -> None:
         """Report files that root read and that a reload could not read again."""
@@ -531,7 +542,7 @@ class Control:
         by_signal = self._serve()
         if self.left:
             return self._leave()
-        self._upgrade_cancel("the broker stops")
+        self._upgrade_cancel("the broker stops", False)
         systemd.notify("STOPPING=1")
         if watchdog:
             watchdog.stop()
@@ -587,6 +598,8 @@ class Control:
             for number in taken:
                 if number in signals.STOP:
                     return True
+                if number == signals.REOPEN_LOG and self.upgrade is not None:
+                    self.for_successor.append(number)       # it may have opened the log before
                 if number in does:
                     does[number]()
                 if self.status:
@@ -696,6 +709,7 @@ class Control:
             refuse_second(self.log.report)
             return
         self.log.flush()
+        self.for_successor.clear()
         try:
             self.upgrade = Upgrade(self.engine, self.log.report, signals.TAKEN, self._serve_requests)
         except OSError as error:
@@ -724,14 +738,14 @@ class Control:
         self.left = upgrade.pid
         return True
 
-    def _upgrade_cancel(self, why: str) -> None:
+    def _upgrade_cancel(self, why: str, goes_on: bool = True) -> None:
         from mosq.server.upgrade.leaving import failed
 
         if self.upgrade is not None:
             self.poll.unregister(self.upgrade.fd)
             self.upgrade.cancel()
             self.upgrade = None
-            failed(self.log.report, why)
+            failed(self.log.report, why, goes_on)
 
     # ---- signals
 
@@ -778,8 +792,13 @@ class Control:
             self.access.close()
         self.loop.join(STOP_WITHIN_S)
         self._drain()
-        for number in self.signals.taken():
-            if number in signals.STOP:
+        try:
+            os.read(self.reload_fd, SIGNALS_BYTES)
+            self.for_successor.append(signals.RELOAD)
+        except BlockingIOError:
+            pass                        # no SIGHUP waits
+        for number in (*self.for_successor, *self.signals.taken()):
+            if number != signals.UPGRADE:
                 os.kill(self.left, number)          # it came too late for this process
         self.log.flush()
         os._exit(EXIT_OK)               # without the work of freeing the state

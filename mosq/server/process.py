@@ -118,13 +118,24 @@ def _threads() -> int:
 
 
 def write_pid_file(path: str) -> None:
-    """Write the process id. Raises OSError. Symbolic links are not followed, because other users may write in the
-    folder while the process still has root's rights."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    """Write the process id. The file is never empty. Raises OSError. Symbolic links are not followed, because other
+    users may write in the folder while the process still has root's rights."""
+    number = b"%d" % os.getpid()
+    how = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    new = f"{path}.new"
     try:
-        os.write(fd, b"%d" % os.getpid())
+        fd = os.open(path, how, 0o644)
+    except PermissionError:             # a file that root has written, in a folder of the broker's user
+        fd = os.open(new, how | os.O_EXCL, 0o644)
+    else:
+        new = ""
+    try:
+        os.write(fd, number)
+        os.ftruncate(fd, len(number))
     finally:
         os.close(fd)
+    if new:
+        os.rename(new, path)
 
 
 def remove_pid_file(path: str) -> None:

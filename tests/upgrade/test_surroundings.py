@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from mosq.server import process
+from mosq.server.signals import REOPEN_LOG, UPGRADE
+from mosq.server.upgrade import leaving
 from tests.durable.test_disk import spare_written
+from tests.harness.broker import free_port
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
 from tests.harness.wire import Wire
@@ -127,3 +132,85 @@ def test_upgrades_are_counted() -> None:
             assert 0 < found["pause"] < 60_000_000
             late.send(Disconnect())
             late.expect_closed()
+
+
+def test_a_pid_file_that_cannot_be_written_again(tmp_path: Path) -> None:
+    """The old process is gone when the new one writes the file, so this must not end it."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    with Upgraded(LISTENER + MEMORY, command=[sys.executable, str(program)]) as broker:
+        pair = Pair(broker)
+        pair.step()
+        old = broker.pid()
+        program.write_text(STEPS.replace("{step}", "wait_go").replace("{act}", f"os.unlink({str(broker.dir / 'pid')!r}); os.mkdir({str(broker.dir / 'pid')!r})"))
+        os.kill(old, UPGRADE)
+        broker.wait_log("The file has the number of the old process")
+        broker.wait_log(" running\n", 2)
+        new = int(broker.log().rpartition("this one is ")[2].split(".")[0])
+        broker.wait_end(old)
+        (broker.dir / "pid").rmdir()
+        (broker.dir / "pid").write_text(str(new))
+        pair.finish()
+
+
+def test_a_file_of_root_is_replaced_in_a_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, right = tmp_path / "pid", os.open
+    path.write_text("1234567890")
+    inode = path.stat().st_ino
+
+    def refuses(name: str, *more: int) -> int:
+        if name == str(path):
+            raise PermissionError(13, "Permission denied")
+        return right(name, *more)
+
+    monkeypatch.setattr(process.os, "open", refuses)
+    process.write_pid_file(str(path))
+    assert path.read_text() == str(os.getpid()) and path.stat().st_ino != inode
+    assert [one.name for one in tmp_path.iterdir()] == ["pid"]
+
+
+def test_failed_upgrades_of_a_broker_that_ignores_sigchld(tmp_path: Path) -> None:
+    """A supervisor may pass that on. Then the kernel waits for the new process, and nobody else can."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    starter = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    with Upgraded(LISTENER + MEMORY, command=[sys.executable, "-c", starter, sys.executable, str(program)]) as broker:
+        pair = Pair(broker)
+        for broken in ("raise SystemExit(7)", "import os; os.kill(os.getpid(), 9)"):
+            program.write_text(broken)
+            broker.fail()
+            pair.step()
+        program.write_text(PROGRAM)
+        broker.upgrade()
+        pair.finish()
+
+
+def test_the_first_process_of_a_container_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with pytest.raises(OSError, match="container"):
+        leaving.Upgrade(None, lambda _level, _text: None, (), lambda: None)      # type: ignore[arg-type]
+
+
+def test_a_log_that_is_rotated_during_an_upgrade(tmp_path: Path) -> None:
+    """The new process has opened the log before: it must open it again."""
+    program, log = tmp_path / "program.py", tmp_path / "log"
+    program.write_text(PROGRAM)
+    with Upgraded(LISTENER + MEMORY + f"log_dest file {log}\nlog_dest stdout\n", command=[sys.executable, str(program)]) as broker:
+        rotates = f"os.rename({str(log)!r}, {str(log) + '.1'!r}); os.kill(os.getppid(), {REOPEN_LOG})\n    while not os.path.exists({str(log)!r}): time.sleep(0.01)"
+        program.write_text(STEPS.replace("{step}", "hello").replace("{act}", rotates))
+        broker.upgrade()
+        wire = broker.wire()
+        wire.send(Connect("after"))
+        assert isinstance(wire.read_packet(), Connack)
+        broker.wait_log("as after")
+        until(lambda: log.exists() and "as after" in log.read_text())
+
+
+def test_a_listener_that_the_new_configuration_lacks_is_closed() -> None:
+    other = free_port()
+    with Upgraded(LISTENER + f"listener {other} 127.0.0.1\n" + MEMORY) as broker:
+        Wire(other).close()
+        broker.config.write_text(broker.config.read_text().replace(f"listener {other} 127.0.0.1\n", ""))
+        broker.upgrade()
+        with pytest.raises(ConnectionRefusedError):
+            Wire(other)

@@ -30,7 +30,10 @@ class Arrival:
 
     def __init__(self) -> None:
         """Take the channel from the environment. Raises OSError if it is none."""
-        self._channel = _socket.socket(fileno=int(os.environ.pop(FD_VARIABLE)))
+        number = os.environ.pop(FD_VARIABLE)
+        if not number.isdecimal():
+            raise ArrivalError(0, f"the environment has {FD_VARIABLE}={number}, which only an upgrade sets")
+        self._channel = _socket.socket(fileno=int(number))
         self._channel.settimeout(LIMIT_S)
         os.set_inheritable(self._channel.fileno(), False)
         os.environ.pop("WATCHDOG_PID", None)        # it names the old process

@@ -46,6 +46,8 @@ class Upgrade:
                  serve_requests: "Callable[[], None]") -> None:
         """Start the new program, in which the signals `taken` have their default effect at first. Raises OSError.
         `serve_requests` answers what the data plane has asked."""
+        if os.getpid() == 1:
+            raise OSError(0, "this is the first process of its container, which ends with it; replace the container")
         if not os.access(os.__file__, os.R_OK) or not os.access(__file__, os.R_OK):
             raise OSError(0, "the broker's user cannot read Python or mosq, so it cannot start the new program")
         self._engine, self._report, self._serve_requests = engine, report, serve_requests
@@ -77,17 +79,17 @@ class Upgrade:
         except UpgradeError:
             self.cancel()
             raise
-        if self._engine.rules_set != self._rules:
-            self.cancel()
-            raise UpgradeError("access rules changed while the new program started; try again")
         self._hand_over(sealing)
 
     def cancel(self) -> None:
         """End the new program, before the loop is frozen or after it is known that it must thaw."""
         import signal
 
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)         # only then is the lock of the store free
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)     # only then is the lock of the store free
+        except (ProcessLookupError, ChildProcessError):
+            pass                        # whoever started the broker has let it ignore SIGCHLD: the kernel has no zombies
         self._channel.close()
 
     def _expect(self, what: str) -> "dict[str, str]":
@@ -133,10 +135,12 @@ class Upgrade:
                              f"messages, {counts['bytes']} bytes; {ms:.0f} ms.")
 
     def _frozen(self, sealing: list[int]) -> "tuple[int, bytes, dict[str, int]]":
-        """Freeze the loop when no command of a client waits, since the client may have its acknowledgement. Raises
-        OSError."""
+        """Freeze the loop when no command of a client waits, since the client may have its acknowledgement. The new
+        program may have read the files of such commands before. Raises OSError."""
         while True:
             self._serve_requests()
+            if self._engine.rules_set != self._rules:
+                raise OSError(0, "access rules changed while the new program started; try again")
             try:
                 return self._engine.freeze(sealing)
             except BlockingIOError:
@@ -155,9 +159,9 @@ class Upgrade:
         send(self._channel, {"is": "end"})
 
 
-def failed(report: "Callable[[int, str], None]", why: str) -> None:
-    """Log that the old process goes on."""
-    report(ERROR, f"Error: Upgrade: {why}. This process goes on.")
+def failed(report: "Callable[[int, str], None]", why: str, goes_on: bool = True) -> None:
+    """Log that the new process does not take over; the old one may end for another reason."""
+    report(ERROR, f"Error: Upgrade: {why.rstrip('.')}." + (" This process goes on." if goes_on else ""))
 
 
 def refuse_workers(report: "Callable[[int, str], None]") -> None:
