@@ -155,8 +155,11 @@ cdef void ack_when_committed(Broker* b, Client* c,          # parameters: an ack
     cdef Durable* t = durable_of(b)
     cdef uint32_t pending = NO_PENDING
     cdef PendingAck* p
+    if t == NULL and is_empty(c):        # without a further call: most messages of a broker without a store take this way
+        client_ack(b, c, packet_type, pid, rc)
+        return
     if t == NULL:
-        ack_now(b, c, packet_type, pid, rc)
+        ack_now(b, c, packet_type, pid, rc)      # behind those that wait for other workers
         return
     if t.lacks > changes:
         client_doom(b, c, RC_QUOTA_EXCEEDED)         # not recorded: the client gets no acknowledgement and publishes again
