@@ -85,16 +85,13 @@ def serve_workers(config: "Config", *, taken: "Signals", quiet: bool = False, ve
 
 
 def _refuse_arrival() -> None:
-    """Refuse the clients of another process: that is alone, and a reload has given the new one workers. Raises
-    CannotStartError."""
+    """Refuse the clients of another process, which has no workers. Raises CannotStartError, and OSError for a wrong
+    environment."""
     if UPGRADE_VARIABLE not in os.environ:
         return
     from mosq.server.upgrade.arrival import Arrival
 
-    try:
-        Arrival().refuse(ARRIVAL_REFUSED)
-    except (OSError, ValueError):
-        pass                            # the other process is gone
+    Arrival().refuse(ARRIVAL_REFUSED)
     raise CannotStartError(f"Error: Upgrade: {ARRIVAL_REFUSED}")
 
 
@@ -123,8 +120,8 @@ class Parent:
 
     def prepare(self) -> None:
         """Find the user and open the log. Raises CannotStartError."""
-        _refuse_arrival()
         try:
+            _refuse_arrival()
             self._user = process.find_account(self.config.user)
             process.set_umask()
             with process.Acting(self._user):
