@@ -18,7 +18,7 @@ from cext.broker.auth.bridge cimport bridge_accepts, bridge_seen, bridge_via
 from cext.broker.core.access cimport access_allows, access_ruled
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport aliases_of, denial_logged, log_line, peer_line_wanted
+from cext.broker.core.client cimport aliases_of, client_ack, denial_logged, log_line, peer_line_wanted
 from cext.broker.core.client_state cimport AliasIn, CF_BRIDGE, CF_TRUSTED, Client
 from cext.broker.core.durable cimport changes_of, durable_refuses
 from cext.broker.core.link_state cimport links_of, waiter_is_left, waiter_take
@@ -129,7 +129,9 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
 
 cdef inline void puback(Broker* b, Client* c, uint16_t pid, uint8_t verdict, uint64_t changes, Publication* out) noexcept nogil:
     """Acknowledge a QoS 1 message when all workers that got it have committed it, or this one if no other did."""
-    if waiter_is_left(b):
+    if b.durable == NULL and b.links == NULL:
+        client_ack(b, c, T_PUBACK, pid, verdict)         # nothing to wait for, and nothing waits
+    elif waiter_is_left(b):
         ack_when_linked(b, c, pid, verdict, changes, out.message)
     else:
         ack_when_committed(b, c, T_PUBACK, pid, verdict, changes, out.message, out.durability)
