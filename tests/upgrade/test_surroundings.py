@@ -170,7 +170,7 @@ def test_a_file_of_root_is_replaced_in_a_folder_of_the_user(tmp_path: Path, monk
 
 
 def test_failed_upgrades_of_a_broker_that_ignores_sigchld(tmp_path: Path) -> None:
-    """A supervisor may pass that on. Then the kernel waits for the new process, and nobody else can."""
+    """A supervisor may pass that on. Then the kernel waits for the new process, and the broker cannot."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     starter = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
