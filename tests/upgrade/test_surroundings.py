@@ -163,7 +163,7 @@ def test_a_file_of_root_is_replaced_in_a_folder_of_the_user(tmp_path: Path, monk
             raise PermissionError(13, "Permission denied")
         return right(name, *more)
 
-    monkeypatch.setattr(process.os, "open", refuses)
+    monkeypatch.setattr(os, "open", refuses)
     process.write_pid_file(str(path))
     assert path.read_text() == str(os.getpid()) and path.stat().st_ino != inode
     assert [one.name for one in tmp_path.iterdir()] == ["pid"]
