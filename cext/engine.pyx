@@ -184,7 +184,7 @@ cdef class Engine:
                     err = reactor_listen(&self.b.reactor, l)
                     if err:
                         raise OSError(err, os.strerror(err))
-            self.given = None    # the other process had more listeners: no process would accept their connections
+            self.given = None    # the other process may have had more listeners: their sockets close
         except BaseException:
             self._close()        # all or none
             raise

@@ -67,6 +67,7 @@ EXIT_CONFIG = 3
 UPGRADE_VARIABLE = "MOSQ_UPGRADE_FD"      # FD_VARIABLE of upgrade/channel.py, which a plain start does not import
 UPGRADE_EVENTS = 1               # select.POLLIN
 STOP_AGAIN_S = 0.05
+HTTP_OPENED_WITHIN_S, HTTP_AGAIN_S = 1.0, 0.02          # after the old process of an upgrade has ended
 STOP_WITHIN_S = 0.8             # part of the one second that a stop may take
 SIGNALS_BYTES = 1024          # of one read from a signalfd
 INITIALIZED_WITHIN_S, INITIALIZED_LOOK_MS = 0.5, 20     # of a plugin at a reload: before clients are served; a look
@@ -556,11 +557,18 @@ class Control:
         self.arrival = None
         if http_listeners(self.config):
             arrival.wait_end()
-            try:
-                self.http_listeners = self.open_http_listeners(self.config)
-            except OSError as error:
-                self.log.report(ERROR, "Error: Upgrade: the HTTP listeners cannot be opened, a restart is needed: "
-                                       f"{_reason_of(error)}.")
+            # the kernel closes the channel and the other sockets of the old process one after the other
+            give_up_s = time.monotonic() + HTTP_OPENED_WITHIN_S
+            while not self.http_listeners:
+                try:
+                    self.http_listeners = self.open_http_listeners(self.config)
+                except OSError as error:
+                    if time.monotonic() < give_up_s:
+                        time.sleep(HTTP_AGAIN_S)
+                        continue
+                    self.log.report(ERROR, "Error: Upgrade: the HTTP listeners cannot be opened, a restart is needed: "
+                                           f"{_reason_of(error)}.")
+                    break
         arrival.close()
 
     def _serve(self) -> bool:

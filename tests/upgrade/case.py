@@ -89,11 +89,3 @@ def is_running(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:
         return False
-
-
-def children(pid: int) -> list[int]:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return [int(one) for one in file.read().split()]
-    except OSError:
-        return []

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from mosq.cli.commands_signal import children
 from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Pubrec, Pubrel, Subscribe
 from tests.harness.properties import P
-from tests.upgrade.case import MEMORY, STORE, Upgraded, children, is_running
+from tests.upgrade.case import MEMORY, STORE, Upgraded, is_running
 
 LISTENER = "listener {port} 127.0.0.1\nallow_anonymous true\n"
 # The program of the broker, which a test replaces while the broker runs

@@ -89,7 +89,7 @@ class Upgrade:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)     # only then is the lock of the store free
         except (ProcessLookupError, ChildProcessError):
-            pass                        # the broker was started with SIGCHLD ignored: the kernel keeps no zombies
+            pass                        # SIGCHLD was ignored at the start: the kernel keeps no zombies
         self._channel.close()
 
     def _expect(self, what: str) -> "dict[str, str]":
