@@ -33,7 +33,8 @@ cdef enum:
     RECORD_LINK_IDENTITY = 25   # worker, its log, identity of a QoS 2 message of it that is delivered, part
     RECORD_LINK_IDENTITY_GONE = 26      # log, identity: it will not come again
     RECORD_LINK_CHOICE = 27     # identity of a QoS 2 message of this worker, part (a shared group), worker that was chosen for it
-    RECORD_KIND_MAX = 27
+    RECORD_LINK_WILL = 28       # a will that was sent to other workers; the body of a RECORD_WAITING_WILL, with its identity as the handle. RECORD_WAITING_WILL_GONE ends it
+    RECORD_KIND_MAX = 28
 
 cdef enum:
     # results of a *_read; 0 = the body is valid
@@ -135,7 +136,7 @@ ctypedef struct RecordClientWill:      # its session ends with its connection, s
 
 ctypedef struct RecordWaitingWill:
     uint64_t number             # no two waiting wills of a store have the same
-    uint64_t handle             # its auth request in the process that wrote the record
+    uint64_t handle             # its auth request in the process that wrote the record; RECORD_LINK_WILL: its identity, 0 = none
     RecordClientWill will       # of any client; without has_expiry: the message has its time of expiry
 
 ctypedef struct RecordFrom:

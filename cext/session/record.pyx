@@ -711,7 +711,7 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
         return record_client_will_read(body, &client_will)
     if kind == RECORD_CLIENT_WILL_GONE:
         return record_client_id_read(body)
-    if kind == RECORD_WAITING_WILL:
+    if kind == RECORD_WAITING_WILL or kind == RECORD_LINK_WILL:
         return record_waiting_will_read(body, &waiting_will)
     if kind == RECORD_WAITING_WILL_GONE:
         return record_waiting_will_gone_read(body, &number)

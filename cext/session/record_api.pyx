@@ -11,7 +11,7 @@ from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS,
-    RECORD_GATED, RECORD_GATED_DONE, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LINK_CHOICE, RECORD_LINK_IDENTITY,
+    RECORD_GATED, RECORD_GATED_DONE, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LINK_CHOICE, RECORD_LINK_WILL, RECORD_LINK_IDENTITY,
     RECORD_LINK_IDENTITY_GONE, RECORD_LINK_MARK, RECORD_LINK_RUN, RECORD_LONG,
     RECORD_META, RECORD_MSG, RECORD_PUBLISHER, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
     RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL,
@@ -34,8 +34,8 @@ KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RE
          RECORD_CLIENT_WILL_GONE: "client_will_gone", RECORD_PUBLISHER: "publisher", RECORD_GATED: "gated",
          RECORD_GATED_DONE: "gated_done", RECORD_WAITING_WILL: "waiting_will", RECORD_WAITING_WILL_GONE: "waiting_will_gone",
          RECORD_LINK_RUN: "link_run", RECORD_LINK_MARK: "link_mark",
-         RECORD_LINK_IDENTITY: "link_identity", RECORD_LINK_IDENTITY_GONE: "link_identity_gone", RECORD_LINK_CHOICE: "link_choice"}
-# the numbers of the last five kinds, by name; a link_mark has any number of further ones
+         RECORD_LINK_IDENTITY: "link_identity", RECORD_LINK_IDENTITY_GONE: "link_identity_gone", RECORD_LINK_CHOICE: "link_choice", RECORD_LINK_WILL: "link_will"}
+# the numbers of the kinds of links, by name; a link_mark has any number of further ones
 LINK_FIELDS = {RECORD_LINK_RUN: ("log", "run"), RECORD_LINK_MARK: ("worker", "log", "run", "number"),
                RECORD_LINK_IDENTITY: ("worker", "log", "identity", "part"), RECORD_LINK_IDENTITY_GONE: ("log", "identity"),
                RECORD_LINK_CHOICE: ("identity", "part", "worker")}
@@ -286,7 +286,7 @@ def record_encode(uint8_t kind, dict fields):
         return encode_client_will(fields)
     if kind == RECORD_CLIENT_WILL_GONE:
         return short_name(fields["id"], "a client id")
-    if kind == RECORD_WAITING_WILL:
+    if kind == RECORD_WAITING_WILL or kind == RECORD_LINK_WILL:
         return encode_waiting_will(fields)
     if kind == RECORD_WAITING_WILL_GONE:
         body = Body(RECORD_WAITING_WILL_GONE_BYTES)
@@ -451,7 +451,7 @@ cdef dict decode(uint8_t kind, View body):
         return decode_client_will(body)
     if kind == RECORD_CLIENT_WILL_GONE:
         return None if record_check(kind, body) else {"id": bytes_of(body)}
-    if kind == RECORD_WAITING_WILL:
+    if kind == RECORD_WAITING_WILL or kind == RECORD_LINK_WILL:
         return decode_waiting_will(body)
     if kind == RECORD_WAITING_WILL_GONE:
         return None if record_waiting_will_gone_read(body, &number) else {"number": number}

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS = range(1, 16)
 CLIENT_WILL, CLIENT_WILL_GONE, PUBLISHER, GATED, GATED_DONE, WAITING_WILL, WAITING_WILL_GONE = range(16, 23)
-LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE, LINK_CHOICE = range(23, 28)
+LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE, LINK_CHOICE, LINK_WILL = range(23, 29)
 
 MESSAGE = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": b"a/b",
            "props": b"", "payload": b"hi"}
@@ -61,6 +61,8 @@ ROWS = [
     Row(WAITING_WILL, {"number": 5, "handle": 0x0102030405060708, "id": b"ab", "user": b"u", "security": 1, "mount": b"m/", "expiry_s": None, **MESSAGE},
         "0500000000000000 0807060504030201 01 01000000 0200 6162 0100 75 0200 6d2f 0100 0300 00000000 612f62 6869"),
     Row(WAITING_WILL_GONE, {"number": 5}, "0500000000000000"),
+    Row(LINK_WILL, {"number": 5, "handle": 7, "id": b"ab", "user": None, "security": 1, "mount": b"", "expiry_s": None, **MESSAGE},
+        "0500000000000000 0700000000000000 00 01000000 0200 6162 0000 0000 0100 0300 00000000 612f62 6869"),
     Row(RETAINED_FROM, {"security": 1, "topic": b"a/b", "id": b"me", "user": b"u"}, "01000000" "0300612f62" "02006d65" "75"),
     Row(STREAMS, {"streams": [{"name": b"a", "seqs": [1, 0x0102030405060708]}, {"name": b"events", "seqs": [2]}]},
         "0100 61 0200 0100000000000000 0807060504030201" "0600 6576656e7473 0100 0200000000000000"),
@@ -180,8 +182,9 @@ WRONG = [
     (LINK_IDENTITY, b"\0" * 24, SHORT),
     (LINK_IDENTITY_GONE, b"\0" * 24, LONG),
     (LINK_CHOICE, b"\0" * 16, SHORT),
+    (LINK_WILL, b"\1" * 15, SHORT),
     (INBOX, bytes.fromhex("01000000 0200 10"), VALUE),
     (INBOX, bytes.fromhex("01000000 0200 04 00000000000000"), SHORT),
-    (28, b"", UNKNOWN),
+    (29, b"", UNKNOWN),
     (255, b"abc", UNKNOWN),
 ]

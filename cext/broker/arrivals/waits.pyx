@@ -11,11 +11,11 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom
 from cext.broker.core.client_state cimport Client, TIMER_LINK_WAIT
 from cext.broker.core.durable cimport Durable, durable_of
-from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_ROUTED, LinkWait, links_of, waiter_take
+from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_ROUTED, LINK_WAIT_WILL, LinkWait, links_of, waiter_take
 from cext.broker.core.pending_packet cimport pending_packet_resume
 from cext.broker.core.settings cimport DURABILITY_GROUP
 from cext.broker.persist.pending_acks cimport pending_ack_due, pending_ack_linked
-from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end
+from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end, persist_waiting_will_end
 from cext.broker.routing.session_release cimport session_release
 from cext.codec.frame cimport T_PUBACK, T_PUBCOMP
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
@@ -93,10 +93,7 @@ cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Mes
 
 cdef void routed(Broker* b, LinkWait* k, Client* c) noexcept nogil:
     """All workers have the message: its record ends, and PUBCOMP waits for the commit of that."""
-    cdef BrokerLinks* l = links_of(b)
     cdef Session* s = k.session
-    cdef Durable* t = durable_of(b)
-    cdef LinkWaiter* w = link_waiter_new(&l.links, k)
     cdef bint recorded = s.store_session_id != 0 and not s.flags & SESSION_ENDED
     if recorded:
         persist_inbound_end(b, s, k.pid)
@@ -104,12 +101,19 @@ cdef void routed(Broker* b, LinkWait* k, Client* c) noexcept nogil:
     message_unref(&b.messages, &b.reactor.buffers, k.message)
     k.session = NULL
     k.message = NULL
-    k.kind = LINK_WAIT_ENDED
     session_release(b, s)
+    end_committed(b, k, recorded and durable_of(b).level >= DURABILITY_GROUP, c)
+
+
+cdef void end_committed(Broker* b, LinkWait* k, bint recorded, Client* c) noexcept nogil:
+    """The end of a record is in the open batch, if `recorded`: when that is committed, the identity ends, and c (or NULL) gets what it waits for."""
+    cdef BrokerLinks* l = links_of(b)
+    cdef LinkWaiter* w = link_waiter_new(&l.links, k)
+    k.kind = LINK_WAIT_ENDED
     if w == NULL:
         wait_ended(b, k, c)
         return
-    if recorded and t.level >= DURABILITY_GROUP:
+    if recorded:
         link_wait_commit(&l.links, w, l.batch)
     link_waiter_close(&l.links, w)
 
@@ -181,6 +185,10 @@ cdef void wait_released(void* broker, void* context) noexcept nogil:
         return
     if k.kind == LINK_WAIT_ENDED:
         wait_ended(b, k, c)
+        return
+    if k.kind == LINK_WAIT_WILL:
+        persist_waiting_will_end(b, k.will)
+        end_committed(b, k, k.will != 0 and durable_of(b).level >= DURABILITY_GROUP, NULL)
         return
     if c != NULL and k.kind == LINK_WAIT_ACK:
         pending_ack_due(b, c, k.position)

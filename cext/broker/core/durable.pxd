@@ -69,10 +69,12 @@ ctypedef struct StoredAck:
     uint32_t store_session_id
     uint32_t position
 
-ctypedef struct RestoredWill:   # a will that waited for a plugin when the last process ended
+ctypedef struct RestoredWill:   # a will that waited for a plugin, or for other workers, when the last process ended
     RestoredWill* next
     Session* session            # stands for its client; it is in no table, and has the will
     uint64_t number
+    uint64_t identity           # of a will that other workers may have; 0 = none
+    uint8_t sent                # 1: it waited for other workers, and the subscribers of this one have it
 
 ctypedef struct Durable:
     Store store

@@ -33,6 +33,7 @@ cdef enum:
     LINK_WAIT_PACKET = 2        # the pending packet of its client: a SUBSCRIBE
     LINK_WAIT_ROUTED = 3        # the end of a QoS 2 message's inbox record, which PUBCOMP follows
     LINK_WAIT_ENDED = 4         # PUBCOMP: the end is committed
+    LINK_WAIT_WILL = 5          # the end of the record of a will
 
 ctypedef struct LinkWait:       # the context of a LinkWaiter
     SlabItem item
@@ -43,7 +44,8 @@ ctypedef struct LinkWait:       # the context of a LinkWaiter
     uint16_t pid                # LINK_WAIT_ROUTED
     Session* session            # the same; counted in session.jobs
     Message* message            # the same; a reference
-    uint64_t identity           # the same, and LINK_WAIT_ENDED
+    uint64_t identity           # the same, LINK_WAIT_ENDED and LINK_WAIT_WILL
+    uint64_t will               # LINK_WAIT_WILL: number of its record; 0 = it has none
     Timer timer                 # LINK_WAIT_PACKET: route_timeout
     LinkWaiter* waiter          # the same
     uint8_t current             # the same; 1: it waits for retained messages only

@@ -17,6 +17,7 @@ from libc.string cimport strlen
 
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
+from cext.broker.arrivals.wills cimport sent_will_again, sent_will_hold, sent_will_prepare
 from cext.broker.auth.auth_requests cimport (
     ASK_ACL, AuthRequest, EVENT_DISCONNECTED, FOR_LATER, FOR_WILL, OFFLINE_BIT, auth_request_bytes, auth_request_end, auth_request_handle,
     auth_request_new, auth_request_send, client_auth_request_end, event_post,
@@ -83,7 +84,7 @@ cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
     its own: its session may end, or have another will, before the plugin decides. The caller keeps its reference."""
     cdef int allowed = will_verdict(b, m, s)
     if allowed >= 0:
-        will_decided(b, m, s, allowed)
+        will_decided(b, m, s, allowed, s.store_session_id or s.flags & SESSION_WILL_STORED)
     elif not will_wait(b, m, s, 0):
         drop_unlogged(b, s, DROP_ACL_WRITE if b.stopping else DROP_MEMORY, m.topic)
     persist_will_end(b, s)
@@ -134,11 +135,12 @@ cdef void will_ask_early(Broker* b, Message* m, Session* s) noexcept nogil:
 
 
 cdef void will_answered(Broker* b, AuthRequest* q, bint allowed) noexcept nogil:
-    will_decided(b, q.message, q.session, allowed)
+    will_decided(b, q.message, q.session, allowed, q.waiting_will != 0)
     persist_waiting_will_end(b, q.waiting_will)
 
 
-cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept nogil:
+cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed, bint stored) noexcept nogil:
+    """stored: the will has a record, which the caller ends after this."""
     cdef Publication p
     if not allowed:
         drop_unlogged(b, s, DROP_ACL_WRITE, m.topic)
@@ -147,7 +149,9 @@ cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept
     p.source = s
     if m.retain and b.settings.retain_available:
         retain_put(b, &p)
+    sent_will_prepare(b, &p, stored)
     route(b, &p, NULL)
+    sent_will_hold(b, &p)
     publication_fini(b, &p)
 
 
@@ -167,10 +171,14 @@ cdef void restored_will_serve(Broker* b, RestoredWill* w) noexcept nogil:
     """Decide about a will that waited for a plugin when the last process ended, under the rules in force."""
     cdef Session* s = w.session
     cdef Message* m = s.will
-    cdef int allowed = will_verdict(b, m, s)
+    cdef int allowed = 0 if w.sent else will_verdict(b, m, s)
+    if w.sent:
+        sent_will_again(b, w)
     s.will = NULL
-    if allowed >= 0:
-        will_decided(b, m, s, allowed)
+    if w.sent:
+        pass
+    elif allowed >= 0:
+        will_decided(b, m, s, allowed, 1)
         persist_waiting_will_end(b, w.number)
     elif not will_wait(b, m, s, w.number):
         drop_unlogged(b, s, DROP_MEMORY, m.topic)

@@ -22,7 +22,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ENDED, LinkWait, PeerLog, links_of
 from cext.broker.core.durable cimport durable_of
-from cext.broker.core.publication_state cimport Publication, SCOPE_REMOTE
+from cext.broker.core.publication_state cimport Publication, SCOPE_REMOTE, SCOPE_WILL
 from cext.broker.core.settings cimport DURABILITY_GROUP, SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_STICKY, SHARE_STREAM
 from cext.broker.core.stats cimport DROP_MEMORY
 from cext.broker.links.publisher cimport publisher_of_session
@@ -116,7 +116,7 @@ cdef void numbered_send(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
     if publication_store(b, p) == NULL:
         dropped(b, p.source, DROP_MEMORY, p.topic)
         return
-    if waits and l.waiter == NULL:          # a message of the broker itself has its own, or none
+    if (waits or p.scope & SCOPE_WILL) and l.waiter == NULL:         # another message of the broker itself has its own, or none
         l.waiter = link_waiter_new(&l.links, NULL)
     memset(&s, 0, sizeof(s))
     s.flags = p.qos | (LINK_RETAIN if p.retain else 0)
@@ -127,9 +127,11 @@ cdef void numbered_send(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
         s.publisher = publisher_of_session(b, p.source)
     if group.n and l.identity:
         s.part = part_of(l, group)
-        if waits and p.source != NULL and p.source.store_session_id:
+        if p.scope & SCOPE_WILL or waits and p.source != NULL and p.source.store_session_id:
             record_choice(b, l.identity, s.part, slot)
             s.batch = l.batch if durable_of(b).level >= DURABILITY_GROUP else 0
+    if p.scope & SCOPE_WILL and not p.scope & SCOPE_REMOTE:
+        s.batch = l.batch                   # its record says that it is sent
     s.bytes = message_bytes(p.message)
     s.identity = l.identity
     if link_send(&l.links, slot, p.message, &s, l.waiter) != 0:
@@ -156,7 +158,7 @@ cdef void send_plain(Broker* b, BrokerLinks* l, Publication* p, bint waits) noex
             continue
         if p.qos and l.found_qos[slot]:
             numbered_send(b, l, p, slot, nothing, waits)
-        else:
+        elif not p.scope & SCOPE_REMOTE:     # again after a restart: QoS 0 is sent once
             link_send0(&l.links, slot, &f, p.message)
 
 
@@ -232,16 +234,17 @@ cdef bint group_leaves(Broker* b, Publication* p, Group* g, bint waits) noexcept
     frame_of(b, p, &f)
     f.group.p = text
     f.group.n = group_read(g, text)
-    if p.scope & SCOPE_REMOTE:               # again after a restart: without a recorded choice, a member of this worker has it
+    if p.scope & SCOPE_REMOTE and p.qos == 2:        # again after a restart: without a recorded choice, a member of this worker has it
         to = choice_stored(b, l.identity, part_of(l, f.group))
-    else:
-        to = group_worker(b, g, p.topic, publisher_id(p.source), 0, &qos)
+    else:                                    # a will with QoS 1 may come twice: the choice is not recorded, and the first one may have been another worker
+        to = group_worker(b, g, p.topic, publisher_id(p.source), <uint64_t>1 << l.links.self if p.scope & SCOPE_REMOTE else 0, &qos)
     if to < 0 or to == <int>l.links.self:
         return 0
     if p.source != NULL:
         f.publisher = publisher_of_session(b, p.source)
     if p.qos == 0 or qos == 0:
-        link_send0(&l.links, <uint32_t>to, &f, p.message)
+        if not p.scope & SCOPE_REMOTE:
+            link_send0(&l.links, <uint32_t>to, &f, p.message)
         return 1
     numbered_send(b, l, p, <uint32_t>to, f.group, waits)
     return 1
@@ -327,7 +330,7 @@ cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, Client* own
             m.groups[i] = m.groups[m.n_groups]
         else:
             i += 1
-    if not waits and l.waiter != NULL:
+    if not waits and l.waiter != NULL and not p.scope & SCOPE_WILL:
         link_waiter_close(&l.links, l.waiter)
         l.waiter = NULL
     l.identity = 0

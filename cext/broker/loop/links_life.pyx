@@ -13,6 +13,7 @@ from cext.broker.arrivals.waits cimport wait_released, waits_free
 from cext.broker.core.broker cimport Broker
 from cext.base.wheel cimport wheel_add
 from cext.broker.core.client cimport log_text
+from cext.broker.core.durable cimport RestoredWill, durable_of
 from cext.broker.core.link_state cimport BrokerLinks, LinkWait, PeerLog, StoredMark, links_of
 from cext.broker.core.log cimport LOG_ERROR
 from cext.broker.lifecycle.passing cimport link_pass
@@ -167,17 +168,22 @@ cdef int stored_restore(BrokerLinks* l) noexcept nogil:
     return 0
 
 
-cdef int inboxes_restore(Broker* b) noexcept nogil:
-    """Restore the identities of messages that wait for PUBREL. Returns -1 if there is no memory."""
+cdef int identities_restore(Broker* b) noexcept nogil:
+    """Restore the identities of messages that wait for PUBREL, and of wills that were sent. Returns -1 if there is no memory."""
     cdef uint64_t at = 0
     cdef uint32_t i
     cdef Session* s = sessions_first(&b.sessions, &at)
+    cdef RestoredWill* w = durable_of(b).restored_wills if b.durable != NULL else NULL
     while s != NULL:
         for i in range(s.inbox.mask + 1 if s.inbox.slots != NULL else 0):
             if s.inbox.slots[i].pid and s.inbox.slots[i].identity and link_identity_restore(
                     &links_of(b).links, s.inbox.slots[i].identity) != 0:
                 return -1
         s = sessions_next(&b.sessions, s, &at)
+    while w != NULL:
+        if w.identity and link_identity_restore(&links_of(b).links, w.identity) != 0:
+            return -1
+        w = w.next
     return 0
 
 
@@ -188,7 +194,7 @@ cdef int links_start(Broker* b) noexcept nogil:
     if l == NULL:
         return 0
     l.links.limits.bytes_max = b.settings.link_memory
-    if hash_key_init(&bits) != 0 or own_routes_restored(b) != 0 or stored_restore(l) != 0 or inboxes_restore(b) != 0:
+    if hash_key_init(&bits) != 0 or own_routes_restored(b) != 0 or stored_restore(l) != 0 or identities_restore(b) != 0:
         return ENOMEM
     log = l.stored_log if l.stored_log else bits.k0 | 1
     if b.durable != NULL:

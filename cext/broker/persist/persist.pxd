@@ -43,6 +43,8 @@ cdef void persist_will_end(Broker* b, Session* s) noexcept nogil
 # A will waits for a plugin: the record that its session or client had may end in the same batch. `number`: that of the will, if it has waited before; 0 =
 # it waits now. `handle`: its auth request; 0 = none. Returns its number; 0 = it has no record, because it had none before.
 cdef uint64_t persist_waiting_will(Broker* b, const Session* s, const Message* m, uint64_t number, uint64_t handle) noexcept nogil
+# Same for a will that other workers get; identity: that of a QoS 2 message, or 0. persist_waiting_will_end ends it, too.
+cdef uint64_t persist_sent_will(Broker* b, const Session* s, const Message* m, uint64_t identity) noexcept nogil
 cdef void persist_waiting_will_end(Broker* b, uint64_t number) noexcept nogil        # a plugin has decided; 0: it has no record
 # for clean.pyx and recover.pyx
 cdef void session_recorded(Broker* b, Session* s) noexcept nogil

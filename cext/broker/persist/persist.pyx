@@ -30,7 +30,7 @@ from cext.session.message cimport (
 from cext.session.queue cimport Delivery
 from cext.session.record cimport (
     RECORD_AGAIN, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_ENTRY_RETAIN, RECORD_INBOX,
-    RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_LINK, RECORD_RELEASED, RECORD_RELEASED_BYTES,
+    RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_LINK, RECORD_LINK_WILL, RECORD_RELEASED, RECORD_RELEASED_BYTES,
     RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck,
     RECORD_WAITING_WILL, RECORD_WAITING_WILL_GONE, RECORD_WAITING_WILL_GONE_BYTES,
     RecordClientWill, RecordInbox, RecordMessage, RecordPublisher, RecordSession, RecordSub, RecordWaitingWill, RecordWill, record_client_will_put,
@@ -562,18 +562,27 @@ cdef void persist_will_end(Broker* b, Session* s) noexcept nogil:
 
 cdef uint64_t persist_waiting_will(Broker* b, const Session* s, const Message* m, uint64_t number,       # parameters: a will and its request
                                    uint64_t handle) noexcept nogil:
+    if b.durable == NULL or not (number or s.store_session_id or s.flags & SESSION_WILL_STORED):
+        return 0
+    return numbered_will_recorded(b, RECORD_WAITING_WILL, s, m, number, handle)
+
+
+cdef uint64_t persist_sent_will(Broker* b, const Session* s, const Message* m, uint64_t identity) noexcept nogil:
+    return numbered_will_recorded(b, RECORD_LINK_WILL, s, m, 0, identity)
+
+
+cdef uint64_t numbered_will_recorded(Broker* b, int kind, const Session* s, const Message* m, uint64_t number,  # parameters: a will and what it waits for
+                                     uint64_t handle) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef RecordWaitingWill r
     cdef uint8_t* out
-    if t == NULL or not (number or s.store_session_id or s.flags & SESSION_WILL_STORED):
-        return 0
     r.number = number
     if number == 0:
         t.last_will += 1
         r.number = t.last_will
     r.handle = handle
     client_will_fill(b, s, m, &r.will)
-    out = record(b, RECORD_WAITING_WILL, record_waiting_will_size(&r))
+    out = record(b, kind, record_waiting_will_size(&r))
     if out != NULL:
         record_waiting_will_put(out, &r)
     return r.number

@@ -23,9 +23,10 @@ from cext.broker.core.job_state cimport JOB_FANOUT, Job
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.links.records cimport link_record_copy
 from cext.broker.arrivals.waits cimport routed_message
+from cext.broker.arrivals.wills cimport is_sent_will
 from cext.broker.persist.persist cimport (
     client_will_recorded, pending_delivery_release, persist_inbound, persist_reserve, persist_subscription, persist_waiting_will, persist_will,
-    record_room, session_recorded,
+    record, record_room, session_recorded,
 )
 from cext.broker.persist.streams cimport streams_again
 from cext.broker.routing.retain cimport retained_from_bytes, retained_from_record, retained_message
@@ -35,7 +36,7 @@ from cext.session.queue cimport (
     D_DONE, D_RELEASED, Delivery, InboundQos2, delivery_message, delivery_moved, inbox_find, is_paged, paged_lsn, queue_at,
 )
 from cext.session.record cimport (
-    RECORD_CLIENT_WILL, RECORD_GATED, RECORD_INBOX, RECORD_LINK_CHOICE, RECORD_LINK_RUN, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
+    RECORD_CLIENT_WILL, RECORD_GATED, RECORD_INBOX, RECORD_LINK_CHOICE, RECORD_LINK_RUN, RECORD_LINK_WILL, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
     RECORD_SUB, RECORD_WAITING_WILL, RECORD_WILL, RecordAck, RecordClientWill, RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession,
     RecordSub, RecordWaitingWill, RecordWill, record_client_will_read, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
     record_msg_end_put, record_msg_put, record_msg_read, record_msg_size, record_released_check, record_released_next,
@@ -329,6 +330,17 @@ cdef void waiting_will_copy(Broker* b, Durable* t, View body) noexcept nogil:
         persist_waiting_will(b, w.session, w.session.will, r.number, 0)
 
 
+cdef void sent_will_copy(Broker* b, Durable* t, View body) noexcept nogil:
+    cdef RecordWaitingWill r
+    cdef uint8_t* out
+    if record_waiting_will_read(body, &r) != 0 or not is_first(b, t, r.number, marker("\0wil")):
+        return
+    if restored_will_at(t, r.number)[0] != NULL or is_sent_will(b, r.number):
+        out = record(b, RECORD_LINK_WILL, body.n)
+        if out != NULL:
+            memcpy(out, body.p, body.n)
+
+
 # ---------------------------------------------------------------- the walk over the segment
 
 cdef void record_copy(Broker* b, Durable* t, const StoreRecord* r) noexcept nogil:
@@ -350,6 +362,8 @@ cdef void record_copy(Broker* b, Durable* t, const StoreRecord* r) noexcept nogi
         client_will_copy(b, t, r.body)
     elif r.kind == RECORD_WAITING_WILL:
         waiting_will_copy(b, t, r.body)
+    elif r.kind == RECORD_LINK_WILL:
+        sent_will_copy(b, t, r.body)
     elif RECORD_LINK_RUN <= r.kind <= RECORD_LINK_CHOICE:
         link_record_copy(b, r.kind, r.body)
     elif r.kind == RECORD_STREAMS and b.streams != NULL and not t.counting:

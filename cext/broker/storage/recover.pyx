@@ -43,7 +43,7 @@ from cext.session.queue cimport (
 )
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_RETAIN, RECORD_ENTRY_SHARED, RECORD_GATED,
-    RECORD_GATED_DONE, RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_LINK_CHOICE, RECORD_LINK_RUN, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_FROM,
+    RECORD_GATED_DONE, RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_LINK_CHOICE, RECORD_LINK_RUN, RECORD_LINK_WILL, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_FROM,
     RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_WAITING_WILL, RECORD_WAITING_WILL_GONE,
     RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg,
     RecordSession, RecordSub, RecordWaitingWill, RecordWill, record_ack_next, record_acks_check, record_client_id_read, record_client_will_read,
@@ -512,8 +512,8 @@ cdef int client_will_gone_apply(Load* l, View body) noexcept nogil:
     return 0
 
 
-cdef int waiting_will_apply(Load* l, View body) noexcept nogil:
-    """Keep a will that waited for a plugin. A session that has ended stands for its client: the client may be here again."""
+cdef int waiting_will_apply(Load* l, View body, bint sent) noexcept nogil:
+    """Keep a will that waited for a plugin, or for other workers (sent). A session that has ended stands for its client: the client may be here again."""
     cdef RecordWaitingWill r
     cdef RestoredWill** at
     cdef RestoredWill* w
@@ -527,6 +527,8 @@ cdef int waiting_will_apply(Load* l, View body) noexcept nogil:
         return -1
     at[0] = w
     w.number = r.number
+    w.sent = sent
+    w.identity = r.handle if sent else 0
     w.session = session_new(&l.b.sessions, r.will.id)
     if w.session == NULL:
         return -1
@@ -618,8 +620,8 @@ cdef int record_apply(void* ctx, const StoreRecord* r) noexcept nogil:
         rc = client_will_apply(l, r.body)
     elif r.kind == RECORD_CLIENT_WILL_GONE:
         rc = client_will_gone_apply(l, r.body)
-    elif r.kind == RECORD_WAITING_WILL:
-        rc = waiting_will_apply(l, r.body)
+    elif r.kind == RECORD_WAITING_WILL or r.kind == RECORD_LINK_WILL:
+        rc = waiting_will_apply(l, r.body, r.kind == RECORD_LINK_WILL)
     elif r.kind == RECORD_WAITING_WILL_GONE:
         rc = waiting_will_gone_apply(l, r.body)
     elif RECORD_LINK_RUN <= r.kind <= RECORD_LINK_CHOICE:

@@ -50,7 +50,7 @@ def numbers_of(source: "Source", client: bytes) -> set[int]:
 
 
 def belongs(kind: int, f: dict[Any, Any], numbers: set[int], client: bytes) -> bool:
-    if kind in (kinds.CLIENT_WILL, kinds.CLIENT_WILL_GONE, kinds.WAITING_WILL):
+    if kind in (kinds.CLIENT_WILL, kinds.CLIENT_WILL_GONE, kinds.WAITING_WILL, kinds.LINK_WILL):
         return bool(f["id"] == client)
     if "sno" in f:
         return f["sno"] in numbers

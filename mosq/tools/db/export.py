@@ -78,7 +78,7 @@ def _live(state: "State", sink: Sink, lsn: int, kind: int, f: dict[str, Any]) ->
         sink.inbox(lsn, f)
     elif kind == kinds.WILL:
         sink.will(lsn, f)
-    elif kind in (kinds.CLIENT_WILL, kinds.WAITING_WILL):
+    elif kind in (kinds.CLIENT_WILL, kinds.WAITING_WILL, kinds.LINK_WILL):
         sink.client_will(lsn, f)
 
 

@@ -169,8 +169,8 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
         return f"{text(f['topic'])} of {text(f['id'])}" + (f" user {text(f['user'])}" if f["user"] else "")
     if kind == kinds.PUBLISHER:
         return f"{text(f['id'])} pid {f['pid']}" + (f" user {text(f['user'])}" if f["user"] else "")
-    if kind in (kinds.CLIENT_WILL, kinds.WAITING_WILL):
-        number = f"{f['number']}: " if kind == kinds.WAITING_WILL else ""
+    if kind in (kinds.CLIENT_WILL, kinds.WAITING_WILL, kinds.LINK_WILL):
+        number = "" if kind == kinds.CLIENT_WILL else f"{f['number']}: "
         user = f" user {text(f['user'])}" if f["user"] is not None else ""
         mount = f" mount point {text(f['mount'])}" if f["mount"] else ""
         return f"{number}{text(f['id'])}{user}{mount}: {_message(f, with_payload)}"

@@ -155,7 +155,7 @@ class State:
         self.problems: list[tuple[int, str]] = []  # the first problems as (lsn or -1, text)
         self.n_problems = 0
         self.client_wills: dict[bytes, int] = {}  # of connected clients without a stored session: client id: lsn
-        self.waiting_wills: dict[int, int] = {}  # of any client, until a plugin has decided: number: lsn
+        self.waiting_wills: dict[int, int] = {}  # of any client, until a plugin has decided, or other workers have it: number: lsn
         # of each MSG, GATED, INBOX and each kind of will: lsn: number of uses times 2 ** 32, plus the record's size
         self.live: dict[int, int] = {}
         self._size = 0  # size of the current record
@@ -353,6 +353,8 @@ class State:
         self._waiting_will_gone(lsn, f)
         self.waiting_wills[f["number"]] = lsn
         self._ref(lsn)
+
+    _link_will = _waiting_will
 
     def _waiting_will_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
         lsn = self.waiting_wills.pop(f["number"], None)
