@@ -1,7 +1,7 @@
 # The side of a link that receives messages. `got` is the highest number that came, `marked` the highest one below which everything is
 # committed or needs no record. Between both, `batches` knows which number needs which batch. A message for a shared group without a
 # member here leaves a hole: the mark does not pass it until the sender has chosen another log (VOID), because an answer may be lost
-# with its connection.
+# with its connection. A message whose delivery takes several turns leaves one, too, until it is done.
 # This module does not know what a message means: LinkOps.message returns the batch with its record.
 # Invariant: acked <= marked <= got, and holes are between marked and got or in batches that are not committed.
 # Cost: O(1) for each message, without allocation; 16 bytes for each batch that is not committed; 80 bytes for each open identity.
@@ -17,12 +17,12 @@ from cext.link.identities cimport foreign_add, foreign_find, foreign_keep, forei
 from cext.link.out cimport out_answer_current, out_flush
 from cext.link.rules cimport (
     RULE_ACK_AFTER_COMMIT, RULE_CURRENT_BEHIND_RETAINED, RULE_DROP_IDENTITY, RULE_DROP_NUMBER, RULE_FLUSH,
-    RULE_IDENTITY_BATCH,
+    RULE_IDENTITY_BATCH, RULE_LATER,
     RULE_NUMBERS_OF_RUN, RULE_OPEN_SNAPSHOT, RULE_STALE_RUN, RULE_SWEEP_ROUTES, RULE_VOID, mosq_rule_off,
 )
 from cext.link.sending cimport frame_send, number_send
 from cext.link.state cimport (
-    ForeignIdentity, HOLE_OPEN, LINK_IN, LINK_NO_MEMBER, LinkHole, LinkIn, LinkOut, LinkPair, LinkWaiter, Links,
+    ForeignIdentity, HOLE_BUSY, HOLE_OPEN, LINK_IN, LINK_LATER, LINK_NO_MEMBER, LinkHole, LinkIn, LinkOut, LinkPair, LinkWaiter, Links,
 )
 from cext.link.waiting cimport ring_at, ring_push, ring_release, ring_take, waiter_done
 
@@ -79,7 +79,7 @@ cdef int hole_add(LinkIn* i, uint64_t number) noexcept nogil:
         if grown == NULL:
             return -1
         i.holes, i.holes_cap = grown, cap
-    i.holes[i.holes_n].number, i.holes[i.holes_n].batch = number, HOLE_OPEN
+    i.holes[i.holes_n].number, i.holes[i.holes_n].batch, i.holes[i.holes_n].identity = number, HOLE_OPEN, 0
     i.holes_n += 1
     return 0
 
@@ -198,11 +198,16 @@ cdef int next_number(Links* x, LinkIn* i, uint64_t number) noexcept nogil:
     return 0
 
 
+cdef inline int number_taken(Links* x, LinkIn* i, uint64_t number, uint64_t batch) noexcept nogil:
+    return 0 if number_done(x, i, number, batch) == 0 else wrong(c'L')
+
+
 cdef int in_message(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
     cdef LinkIn* i = &x.peers[slot].inward
     cdef ForeignIdentity* known = NULL
     cdef uint64_t batch = 0
     cdef int r = next_number(x, i, f.number)
+    cdef int answer
     if r <= 0:
         return r
     x.stats.received += 1
@@ -211,16 +216,54 @@ cdef int in_message(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
     if known != NULL:
         x.stats.identities += 1
         batch = 0 if mosq_rule_off(x.off, RULE_IDENTITY_BATCH) else known.batch
-    elif x.ops.message(x.owner, slot, f, &batch) == LINK_NO_MEMBER:
+        return number_busy(x, i, f.number, f.identity) if batch == HOLE_BUSY else number_taken(x, i, f.number, batch)
+    answer = x.ops.message(x.owner, slot, f, &batch)
+    if answer == LINK_NO_MEMBER:
         if f.number > i.got and number_done(x, i, f.number, 0) != 0:
             return wrong(c'L')
         if not mosq_rule_off(x.off, RULE_VOID) and hole_find(i, f.number) == NULL and hole_add(i, f.number) != 0:
             return wrong(c'L')
         number_send(x, slot, LINK_IN, LF_NO_MEMBER, f.number)
         return 0
-    elif f.identity and foreign_add(x, slot, i.log, f.identity, f.part, batch) == NULL:
+    if answer == LINK_LATER:
+        batch = 0 if mosq_rule_off(x.off, RULE_LATER) else HOLE_BUSY
+    if f.identity and foreign_add(x, slot, i.log, f.identity, f.part, batch) == NULL:
         return wrong(c'L')
-    return 0 if number_done(x, i, f.number, batch) == 0 else wrong(c'L')
+    return number_busy(x, i, f.number, f.identity) if batch == HOLE_BUSY else number_taken(x, i, f.number, batch)
+
+
+cdef int number_busy(Links* x, LinkIn* i, uint64_t number, uint64_t identity) noexcept nogil:
+    # The message of this number is being delivered: the mark does not pass it, and a copy that comes again is dropped.
+    cdef LinkHole* hole
+    if number > i.got and number_done(x, i, number, 0) != 0:
+        return wrong(c'L')
+    hole = hole_find(i, number)
+    if hole == NULL:
+        if hole_add(i, number) != 0:
+            return wrong(c'L')
+        hole = &i.holes[i.holes_n - 1]
+    hole.batch, hole.identity = HOLE_BUSY, identity
+    return 0
+
+
+cdef void in_arrived(Links* x, uint32_t slot, uint64_t log, uint64_t run, uint64_t number, uint64_t identity,  # parameters: a message and its batch
+                     uint64_t batch) noexcept nogil:
+    cdef LinkIn* i = &x.peers[slot].inward
+    cdef ForeignIdentity* known = foreign_find(x, log, identity, 0) if identity else NULL
+    cdef LinkHole* hole
+    cdef uint32_t k
+    if batch <= x.committed:
+        batch = 0
+    if known != NULL:
+        known.batch = batch
+    if log != i.log:
+        return
+    for k in range(i.holes_n):                  # a later run of the sender may have sent it with another number
+        hole = &i.holes[k]
+        if hole.batch == HOLE_BUSY and (run == i.run and hole.number == number or identity and hole.identity == identity):
+            hole.batch = batch
+            i.dirty |= batch != 0
+    holes_close(i, x.committed)
 
 
 cdef int in_void(Links* x, uint32_t slot, uint64_t number) noexcept nogil:

@@ -84,6 +84,10 @@ cdef bint link_send0(Links* x, uint32_t slot, LinkFrame* f, void* message) noexc
 # Return a worker by its share of the weights, 64 bits of a random number as `random`; -1 = all of those not tried weigh 0.
 cdef int link_choose(const uint32_t* weights, uint32_t n, uint64_t tried, uint64_t random) noexcept nogil
 
+# The delivery of a message for which ops.message has answered LINK_LATER is done: log and run of its sender when it came, its number (0 = it had none) and
+# identity; `batch`: with the last record of it, or 0.
+cdef void link_arrived(Links* x, uint32_t slot, uint64_t log, uint64_t run, uint64_t number, uint64_t identity, uint64_t batch) noexcept nogil
+
 # ---- commits: batches are numbered from 1 in each run
 cdef void link_seal(Links* x, uint64_t batch) noexcept nogil
 cdef void link_committed(Links* x, uint64_t batch) noexcept nogil

@@ -8,7 +8,7 @@ from cext.base.slab cimport slab_fini, slab_init, slab_take
 from cext.base.view cimport View
 from cext.link.frame cimport LF_HELLO, LF_MESSAGE0, LF_RELEASED, LF_RETAINED, LINK_WORKERS_MAX, LinkFrame, link_decode, wrong
 from cext.link.identities cimport foreign_add, identities_free, own_add, own_drop, own_find
-from cext.link.inward cimport in_acknowledge, in_committed, in_frame, in_hello, in_mark, in_restore, in_restore_hole
+from cext.link.inward cimport in_acknowledge, in_arrived, in_committed, in_frame, in_hello, in_mark, in_restore, in_restore_hole
 from cext.link.out cimport (
     out_ask_retained, out_ask_routes, out_close, out_connected, out_flush, out_frame, out_free, out_full, out_keep, out_work,
 )
@@ -239,6 +239,12 @@ cdef int link_choose(const uint32_t* weights, uint32_t n, uint64_t tried, uint64
             return <int>i
         at -= weights[i]
     return -1
+
+
+cdef void link_arrived(Links* x, uint32_t slot, uint64_t log, uint64_t run, uint64_t number, uint64_t identity,  # parameters: see inward.pxd
+                       uint64_t batch) noexcept nogil:
+    if number:
+        in_arrived(x, slot, log, run, number, identity, batch)
 
 
 # ---------------------------------------------------------------- commits

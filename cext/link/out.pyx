@@ -254,11 +254,17 @@ cdef bint out_snapshot(Links* x, uint32_t slot) noexcept nogil:
     elif o.state == LO_OPENS:
         if send_opens(x, slot) and number_send(x, slot, LINK_OUT, LF_SNAPSHOT_END, 0) == 0:
             o.state = LO_RETAINED
-            o.cursor = 0
+            o.cursor, o.walked = 0, 0
             out_ask_routes(x, slot)
             out_ask_retained(x, slot)
-    elif mosq_rule_off(x.off, RULE_RETAINED_SNAPSHOT) or x.ops.retained_walk(x.owner, slot, &o.cursor, x.limits.slice):
-        if o.state == LO_RETAINED and number_send(x, slot, LINK_OUT, LF_RETAINED_END, 0) == 0:
+    elif not o.walked and (mosq_rule_off(x.off, RULE_RETAINED_SNAPSHOT) or x.ops.retained_walk(x.owner, slot, &o.cursor, x.limits.slice)):
+        o.walked = 1
+        o.walked_batch = ring_at(&x.retained, x.retained.n - 1).number if x.retained.n else 0
+    if o.state == LO_RETAINED and o.walked:
+        # The walk has shown changes that are not committed. A kill takes them back, so nobody may rely on them before.
+        if o.walked_batch > x.committed and not mosq_rule_off(x.off, RULE_WALK_COMMITTED):
+            return 0
+        if number_send(x, slot, LINK_OUT, LF_RETAINED_END, 0) == 0:
             o.state = LO_LIVE
             o.asked_retained = o.current != 0       # a CURRENT on an earlier connection may be lost
             out_answer_current(x, slot)

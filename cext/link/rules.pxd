@@ -46,4 +46,6 @@ cdef enum:
     RULE_NOT_BEFORE_READY = 31      # nothing is published before the worker is ready
     RULE_OPEN_SNAPSHOT = 32         # a snapshot names the identities that are open, and ends the others
     RULE_FLUSH = 33                 # CONFIRM waits until the owners have the retained messages that were sent before
-    RULES = 34
+    RULE_LATER = 34                 # the mark does not pass a message whose delivery is not done
+    RULE_WALK_COMMITTED = 35        # a snapshot of retained messages ends when all that is in it is committed
+    RULES = 36

@@ -13,6 +13,7 @@ cdef enum:
 
     LINK_TAKEN = 0              # answers of LinkOps.message
     LINK_NO_MEMBER = 1
+    LINK_LATER = 2              # its delivery takes several turns; link_arrived reports the end
 
 cdef struct Links
 ctypedef struct OwnRoute
@@ -21,10 +22,12 @@ ctypedef struct ForeignIdentity
 
 ctypedef struct LinkHole:
     uint64_t number
-    uint64_t batch              # HOLE_OPEN, or the batch in which it was resolved
+    uint64_t batch              # HOLE_OPEN, HOLE_BUSY, or the batch in which it was resolved
+    uint64_t identity           # HOLE_BUSY: of its message, or 0
 
 cdef extern from *:
-    uint64_t HOLE_OPEN "UINT64_MAX"
+    uint64_t HOLE_OPEN "UINT64_MAX"             # the message must come again, or VOID
+    uint64_t HOLE_BUSY "INT64_MAX"        # it is being delivered, LINK_LATER
 
 ctypedef struct LinkWaiter:     # what a publisher or subscriber waits for; see link_waiter_new
     SlabItem item
@@ -143,6 +146,8 @@ ctypedef struct LinkOut:        # to one other worker
     OwnRoute* route_next        # next one of the snapshot
     OwnIdentity* open_next
     uint64_t cursor             # of the snapshot of retained messages
+    uint8_t walked              # 1 = all of it is sent
+    uint64_t walked_batch       # batch of the last change that is in it
     uint64_t current            # highest ASK_RETAINED of the other worker
     uint64_t current_log        # its log and run when it asked
     uint64_t current_run

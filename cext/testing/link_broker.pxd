@@ -12,6 +12,7 @@ cdef void worker_start(World* g, uint32_t w) noexcept nogil
 cdef void worker_kill(World* g, uint32_t w) noexcept nogil
 cdef void worker_seal(Worker* w) noexcept nogil
 cdef void worker_commit(Worker* w) noexcept nogil
+cdef void deliver_long(Worker* w) noexcept nogil                # go on with a delivery that takes several turns
 cdef void worker_wills(Worker* w) noexcept nogil                # publish the wills of clients that are gone
 cdef bint topic_matches(uint32_t filter, uint32_t topic) noexcept nogil
 # Packets of clients.

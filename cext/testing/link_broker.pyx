@@ -5,7 +5,7 @@ from libc.string cimport memcmp, memcpy, memmove, memset, strlen
 from cext.base.view cimport View
 from cext.link.frame cimport LINK_OWNER, LINK_PLAIN, LinkFrame
 from cext.link.links cimport (
-    link_choose, link_committed, link_full, link_identity_end, link_identity_known, link_identity_new, link_identity_restore, link_owner,
+    link_arrived, link_choose, link_committed, link_full, link_identity_end, link_identity_known, link_identity_new, link_identity_restore, link_owner,
     link_restore, link_restore_hole, link_retained, link_retained_to, link_seal, link_send, link_send0, link_start, link_wait_commit,
     link_wait_current, link_wait_routes, link_waiter_cancel, link_waiter_close, link_waiter_new, links_fini, links_init,
 )
@@ -14,13 +14,13 @@ from cext.link.rules cimport (
     RULE_CHOICE_RECORDED, RULE_CURRENT_AFTER_ROUTES, RULE_LOCAL_IDENTITY, RULE_MARK_IN_BATCH, RULE_NOT_BEFORE_READY,
     RULE_OPEN_AFTER_ACK, RULE_ORDER_OF_OWNER, RULE_RELEASE_LATE, RULE_RETAINED_AFTER_COMMIT, RULE_WAIT_ALL, RULE_WILL_RECORDED,
 )
-from cext.link.state cimport LINK_NO_MEMBER, LINK_TAKEN, LinkHole, LinkSend, LinkWaiter
+from cext.link.state cimport LINK_LATER, LINK_NO_MEMBER, LINK_TAKEN, LinkHole, LinkSend, LinkWaiter
 from cext.testing.link_clients cimport (
     client_connack, client_message, client_puback, client_pubrec, client_suback,
 )
 from cext.testing.link_net cimport net_bind, net_close, net_kill, net_send
 from cext.testing.link_world cimport (
-    CLIENTS, Copy, Due, FILTERS, GROUPS_FROM, HOLES, IDENTITIES, Inbound, KIND_GROUP, KIND_LIVE, KIND_RETAINED, Known, Mark,
+    CLIENTS, Copy, Due, FILTERS, GROUPS_FROM, HOLES, IDENTITIES, Inbound, KIND_GROUP, KIND_LIVE, KIND_RETAINED, Known, LONG, LongDelivery, Mark,
     NONE, PAYLOAD_MAX, PENDING, PIDS, QUEUE, Route, Sent, Session, SimMessage, State, TOPICS, WAIT_CONNACK, WAIT_CURRENT, WAIT_PUBACK,
     WAIT_PUBCOMP, WAIT_PUBREC, WAIT_ROUTED, WAIT_ROUTES, WAIT_SUBACK, WILL, WORKERS, Waiting, Worker, World, chance, fail, note, without,
 )
@@ -188,14 +188,14 @@ cdef void set_retained(Worker* w, uint16_t m) noexcept nogil:
         fail(w.world, b"no memory", 0, 0, 0)
 
 
-cdef void record_identity(Worker* w, uint32_t slot, const LinkFrame* f) noexcept nogil:
+cdef void record_identity(Worker* w, uint32_t slot, uint64_t log, uint64_t identity, uint16_t part) noexcept nogil:
     cdef Known* k
     if w.live.known_n == IDENTITIES:
         fail(w.world, b"worker %lld keeps too many identities", w.index, 0, 0)
         return
-    note(w.world, b"        worker %lld records identity %llx of %lld", w.index, <int64_t>f.identity, slot)
+    note(w.world, b"        worker %lld records identity %llx of %lld", w.index, <int64_t>identity, slot)
     k = &w.live.known[w.live.known_n]
-    k.log, k.identity, k.part, k.slot = w.links.peers[slot].inward.log, f.identity, f.part, <uint8_t>slot
+    k.log, k.identity, k.part, k.slot = log, identity, part, <uint8_t>slot
     w.live.known_n += 1
 
 
@@ -204,13 +204,16 @@ cdef int op_message(void* owner, uint32_t slot, const LinkFrame* f, uint64_t* ba
     cdef World* g = w.world
     cdef uint16_t m = message_of(g, f)
     cdef bint recorded = 0
+    cdef LongDelivery* later = NULL
     if m == 0:
         return LINK_TAKEN
     note(g, b"        worker %lld gets message %lld from %lld", w.index, m, slot)
     if f.group.n and deliver_group(w, m, f.flags & 3, filter_of(f.group), &recorded) == LINK_NO_MEMBER:
         note(g, b"        worker %lld has no member", w.index, 0, 0)
         return LINK_NO_MEMBER
-    if f.flags & LINK_PLAIN:
+    if f.flags & LINK_PLAIN and is_long(w, slot, m):
+        later = &w.long_[w.long_n]
+    elif f.flags & LINK_PLAIN:
         recorded |= deliver_plain(w, m, f.flags & 3)
     if f.flags & LINK_OWNER:
         if without(g, RULE_ORDER_OF_OWNER):
@@ -219,11 +222,47 @@ cdef int op_message(void* owner, uint32_t slot, const LinkFrame* f, uint64_t* ba
             set_retained(w, m)
         if not without(g, RULE_RETAINED_AFTER_COMMIT):
             recorded = 1
+    if later != NULL:
+        later.log, later.run = w.links.peers[slot].inward.log, w.links.peers[slot].inward.run
+        later.number, later.identity, later.message = f.number, f.identity, m
+        later.slot, later.qos, later.recorded = <uint8_t>slot, f.flags & 3, recorded
+        w.long_n += 1
+        return LINK_LATER
     if recorded:
         batch[0] = w.batch
         if f.identity:
-            record_identity(w, slot, f)
+            record_identity(w, slot, w.links.peers[slot].inward.log, f.identity, f.part)
     return LINK_TAKEN
+
+
+cdef bint is_long(Worker* w, uint32_t slot, uint16_t m) noexcept nogil:
+    # Messages of one worker and topic stay in order.
+    cdef World* g = w.world
+    cdef uint32_t i
+    if w.long_n == LONG:
+        fail(g, b"worker %lld has too many long deliveries", w.index, 0, 0)
+        return 0
+    for i in range(w.long_n):
+        if w.long_[i].slot == slot and g.sent[w.long_[i].message].topic == g.sent[m].topic:
+            return 1
+    return g.rate[12] != 0 and chance(g, 100) < g.rate[12]
+
+
+cdef void deliver_long(Worker* w) noexcept nogil:
+    # The oldest one, in one step: what a kill leaves of a half is a known limit.
+    cdef LongDelivery d
+    cdef bint recorded
+    if w.long_n == 0:
+        return
+    d = w.long_[0]
+    w.long_n -= 1
+    memmove(&w.long_[0], &w.long_[1], w.long_n * sizeof(LongDelivery))
+    note(w.world, b"        worker %lld delivers message %lld of %lld", w.index, d.message, d.slot)
+    w.world.moved += 1
+    recorded = deliver_plain(w, d.message, d.qos) or d.recorded
+    if recorded and d.identity:
+        record_identity(w, d.slot, d.log, d.identity, 0)
+    link_arrived(&w.links, d.slot, d.log, d.run, d.number, d.identity, w.batch if recorded else 0)
 
 
 cdef void op_route(void* owner, uint32_t slot, const LinkFrame* f, uint16_t generation) noexcept nogil:
@@ -784,7 +823,7 @@ cdef void store_read(World* g, Worker* w) noexcept nogil:
 cdef void worker_start(World* g, uint32_t w) noexcept nogil:
     cdef Worker* k = &g.worker[w]
     k.alive, k.ready, k.frozen, k.sealing = 1, 0, 0, 0
-    k.batch, k.sealed_batch, k.kept = 1, 0, 0
+    k.batch, k.sealed_batch, k.kept, k.long_n = 1, 0, 0, 0
     memset(k.routes, 0, sizeof(k.routes))
     memset(k.copies, 0, sizeof(k.copies))
     memset(k.waiting, 0, sizeof(k.waiting))

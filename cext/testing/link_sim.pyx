@@ -4,7 +4,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 from cext.link.links cimport link_down, link_turn
-from cext.testing.link_broker cimport broker_ops, deliver_next, worker_commit, worker_kill, worker_seal, worker_start, worker_wills
+from cext.testing.link_broker cimport broker_ops, deliver_long, deliver_next, worker_commit, worker_kill, worker_seal, worker_start, worker_wills
 from cext.testing.link_check cimport check_bounds, check_end
 from cext.testing.link_clients cimport client_act, client_lost, client_settle
 from cext.testing.link_net cimport net_connect, net_cut, net_flush, net_read
@@ -73,6 +73,8 @@ cdef void turn(World* g, uint32_t w) noexcept nogil:
         net_connect(g, w, i)
     link_turn(&g.worker[w].links)
     worker_wills(&g.worker[w])
+    if g.quiet or chance(g, 2):
+        deliver_long(&g.worker[w])
 
 
 cdef void store(World* g, uint32_t w) noexcept nogil:
@@ -216,6 +218,7 @@ cdef void world_begin(World* g, uint64_t seed, uint64_t off) noexcept nogil:
     g.rate[8] = <uint8_t>(5 + chance(g, 60))        # restarts
     g.rate[9] = <uint8_t>(1 + chance(g, 12))        # unsubscriptions
     g.rate[10] = <uint8_t>chance(g, 40)             # connections that are seldom read
+    g.rate[12] = <uint8_t>chance(g, 60) if chance(g, 2) else 0          # deliveries that take several turns
     g.rate[11] = <uint8_t>(20 + chance(g, 60)) if chance(g, 2) else 0     # steps in which everything moves
     for i in range(g.workers):
         g.slow[i] = chance(g, 4) == 0

@@ -18,7 +18,8 @@ cdef enum:
     PIDS = 4                    # packet ids of a client; the last one is its will
     WILL = 3
     IDENTITIES = 100
-    HOLES = 24
+    HOLES = 64
+    LONG = 300                  # deliveries that take several turns
     PENDING = 64
     CONNECTIONS = 64
     BYTES = 16384               # bytes of one direction of a connection
@@ -110,6 +111,16 @@ ctypedef struct Copy:           # a retained message of another owner
 ctypedef struct SimMessage:     # what a Message is in the broker; each start of a worker has its own
     uint32_t refs
 
+ctypedef struct LongDelivery:   # a message whose delivery takes several turns
+    uint64_t log                # of its sender
+    uint64_t run
+    uint64_t number             # 0 = it has none
+    uint64_t identity
+    uint16_t message
+    uint8_t slot
+    uint8_t qos
+    uint8_t recorded            # 1 = a part of it is in a batch
+
 ctypedef struct Worker:
     World* world
     uint8_t index
@@ -129,6 +140,8 @@ ctypedef struct Worker:
     Route routes[WORKERS][FILTERS]
     Copy copies[WORKERS][TOPICS]
     Waiting waiting[PENDING]
+    uint32_t long_n
+    LongDelivery long_[LONG]
     SimMessage message[MESSAGES]
     uint16_t number[MESSAGES]   # properties of the messages on the wire
     State live
@@ -208,7 +221,7 @@ ctypedef struct World:
     uint32_t order
     uint32_t faults
     uint8_t quiet               # 1 = no faults any more
-    uint8_t rate[12]            # of this schedule
+    uint8_t rate[13]            # of this schedule
     uint8_t slow[WORKERS]       # 1 = commits are late
     uint32_t stall[WORKERS]     # step after which this worker commits nothing; 0 = none
     uint8_t store_lost[WORKERS]

@@ -2,6 +2,7 @@
 
     python -m tests.chaos.run --kills 200                 the full run (`make chaos`)
     python -m tests.chaos.run --kills 20 --sessions 60    the short run of CI
+    python -m tests.chaos.run --workers 3 --kills 200     kills workers of a broker with `cluster_local 3`, and sometimes their parent
     python -m tests.chaos.run --drop --kills 20           drops connections instead of kills: for a broker without a store
 
 Publishers send at QoS 1 and 2, and send unacknowledged messages again, as the standard requires. Some subscribers stay, some come and
@@ -14,15 +15,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import random
 import signal
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.chaos.client import STATE_PUBLISHER, Chaos, Publisher, Subscriber
 from tests.chaos.guests import Member, Watcher, Willing
 from tests.harness.broker import Broker
+from tests.workers.case import Workers
 
 # queues without a limit, since a message dropped by a limit would count as lost
 PATIENCE_S = 30.0               # time limit for steps that must succeed, even on a slow machine
@@ -48,6 +52,9 @@ TICK_S = 0.01
 STATES_S = 5.0                  # time limit for retained messages after PINGRESP
 STOPPED = 0.05                  # share of the kills that are a SIGTERM
 KILLED_STARTING = 0.15          # share that is followed by a kill during the start
+# with workers: shares of the kills. A worker that is killed again and again starts after longer pauses; a new parent begins with short ones.
+PARENT_KILLED, PARENT_STOPPED, ALL_KILLED, FROZEN = 0.2, 0.05, 0.1, 0.3
+FROZEN_S = (0.02, 0.6)          # from SIGSTOP to SIGKILL
 
 
 @dataclass(slots=True)
@@ -62,12 +69,14 @@ class Plan:
     config: str = DURABLE
     settle_s: float = 30.0              # seconds without progress after which missing messages count as lost
     quiet: bool = False
+    workers: int = 0                    # kill workers, not the whole broker
 
 
 class Run:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.random = plan, random.Random(plan.seed)
-        self.broker = Broker(plan.config)
+        self.broker = Workers(plan.workers, plan.config) if plan.workers else Broker(plan.config)
+        self.frozen = self.parents = 0
         self.chaos = Chaos(self.broker.port)
         n_publishers = max(plan.sessions // 4, 2)
         n_willing, n_members = max(plan.sessions // 20, 2), max(plan.sessions // 20, 3)
@@ -157,6 +166,9 @@ class Run:
         assert self.broker.process is not None
         if self.broker.process.poll() is not None:
             raise RuntimeError(f"the broker ended by itself with status {self.broker.process.returncode}:\n{self.broker.log()[-3000:]}")
+        if isinstance(self.broker, Workers):
+            await self.kill_workers(self.broker)
+            return
         chance = self.random.random()
         if chance < STOPPED:
             self.stops += 1
@@ -171,6 +183,30 @@ class Run:
                 await starting
         if not self.broker.alive():     # a kill during the start ended it
             await self.start()
+
+    async def kill_workers(self, broker: Workers) -> None:
+        """Kill one worker or all, some of them after a SIGSTOP; or the parent, or stop it, and start the broker again."""
+        pids, chance = broker.pids(), self.random.random()
+        if chance < PARENT_KILLED + PARENT_STOPPED or not pids:
+            stopped = chance < PARENT_STOPPED
+            self.stops += stopped
+            self.parents += not stopped
+            await self.end(signal.SIGTERM if stopped else signal.SIGKILL)
+            while any(Path(f"/proc/{pid}").exists() for pid in pids.values()):         # they end by themselves
+                await asyncio.sleep(TICK_S)
+            await self.start()
+            return
+        doomed = list(pids.values()) if chance > 1 - ALL_KILLED else [self.random.choice(list(pids.values()))]
+        for pid in doomed:
+            if self.random.random() < FROZEN:
+                self.frozen += 1
+                os.kill(pid, signal.SIGSTOP)
+                await asyncio.sleep(self.random.uniform(*FROZEN_S))
+        for pid in doomed:
+            self.chaos.kills += 1
+            self.chaos.killed_at.append(time.monotonic())
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     async def end(self, number: signal.Signals) -> None:
         assert self.broker.process is not None
@@ -317,6 +353,8 @@ class Run:
 
     def report(self) -> str:
         what = "drops of all connections" if self.plan.drop else "kills"
+        if self.plan.workers:
+            what += f" of {self.plan.workers} workers ({self.frozen} after SIGSTOP, {self.parents} of the parent)"
         verdict = "nothing acknowledged was lost" if self.chaos.audit.ok else "SOMETHING IS WRONG"
         lies = sum(f.stat().st_size for f in self.broker.dir.rglob("segment.*")) >> 20
         return (f"{self.chaos.kills} {what}, {self.stops} stops, {self.chaos.connects:,} connections, {self.chaos.take_overs:,} take-overs, {self.chaos.wills:,} wills, "
@@ -340,12 +378,13 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=1000, help="messages a second (default: 1000)")
     parser.add_argument("--payload", type=int, default=100, help="bytes of most messages (default: 100); large ones make the store clean")
     parser.add_argument("--durability", choices=("group", "strict"), default="group")
+    parser.add_argument("--workers", type=int, default=0, help="a broker with so many workers, which are killed")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--drop", action="store_true", help="drop all connections instead of killing the broker")
     parser.add_argument("--memory", action="store_true", help="a broker without a store; for --drop")
     args = parser.parse_args()
     config = MEMORY if args.memory else DURABLE.replace("durability group", f"durability {args.durability}")
-    plan = Plan(args.sessions, args.kills, args.rate, args.payload, drop=args.drop, seed=args.seed, config=config)
+    plan = Plan(args.sessions, args.kills, args.rate, args.payload, drop=args.drop, seed=args.seed, config=config, workers=args.workers)
     began = time.monotonic()
     ok, report = asyncio.run(chaos(plan))
     print(f"\n{report}\n{time.monotonic() - began:.0f} s")

@@ -7,6 +7,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
+from cext.broker.arrivals.fanouts cimport fanout_arrived
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.durable cimport Durable, changes_of, durable_of
@@ -20,11 +21,10 @@ from cext.broker.links.records cimport record_identity
 from cext.broker.links.retained cimport retained_announce
 from cext.broker.persist.publication cimport dropped, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.routing.retain cimport retain_store, retained_from
-from cext.broker.routing.route cimport route
 from cext.broker.routing.share cimport share_deliver
 from cext.link.frame cimport LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LinkFrame
 from cext.link.links cimport link_send, link_wait_commit
-from cext.link.state cimport LINK_NO_MEMBER, LINK_TAKEN, LinkSend, LinkWaiter
+from cext.link.state cimport LINK_LATER, LINK_NO_MEMBER, LINK_TAKEN, LinkSend, LinkWaiter
 from cext.session.message cimport Message
 from cext.session.record cimport RecordFrom
 from cext.topic.index cimport Group, index_group
@@ -111,8 +111,9 @@ cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batc
             retained_from(b, &publisher)
         if publication_store(b, &p) != NULL:
             retained_announce(b, p.message)
-    if f.flags & LINK_PLAIN:
-        route(b, &p, NULL)
+    if f.flags & LINK_PLAIN and fanout_arrived(b, slot, f, &p, changes):
+        publication_fini(b, &p)
+        return LINK_LATER
     publication_fini(b, &p)
     if not taken:
         return LINK_NO_MEMBER

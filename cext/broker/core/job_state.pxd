@@ -35,6 +35,20 @@ cdef enum:
     MERGE_GATHERS = 3
     MERGE_DELIVERS = 4
 
+cdef enum:
+    MATCHING_LATER = 2
+
+ctypedef struct Job
+ctypedef struct Arrival:                # a message of another worker whose deliveries take several turns
+    Job* behind                         # fan-out of the next message of the same worker and topic: it begins when this one is done
+    uint64_t log                        # of the worker, as all further fields of the link; see link_arrived
+    uint64_t run
+    uint64_t number
+    uint64_t identity
+    uint32_t slot
+    uint32_t places                     # of BrokerLinks.fanout_places
+    uint8_t recorded                    # 1: a part of it is in the store
+
 ctypedef struct Job:
     Job* next
     uint8_t kind
@@ -57,7 +71,9 @@ ctypedef struct Job:
     uint16_t released_pid               # fan-out: id of the QoS 2 message that PUBREL released; 0: none
     uint8_t merging                     # fan-out: MERGE_...
     uint8_t durability                  # fan-out: durability of the publication
-    uint8_t matching                    # fan-out: 1 = the match is not complete; it continues at `place`
+    uint8_t matching                    # fan-out: 1 = the match is not complete; it continues at `place`; MATCHING_LATER = it has not begun
+    uint8_t scope                       # fan-out: of the publication, SCOPE_...
+    Arrival* arrival                    # fan-out: where its message came from, if another worker sent it; NULL = a client of this one
     MatchPlace place
     uint32_t merge_n                    # entries to gather, at most
     Merge merge

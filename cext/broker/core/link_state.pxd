@@ -29,6 +29,10 @@ ctypedef struct PeerLog:
     uint8_t walks               # 1: `walk` is open
 
 cdef enum:
+    FANOUT_PLACES = 64          # fan-outs of the messages of one worker, from which on its link is not read
+    FANOUT_PLACE_BYTES = 65536
+
+cdef enum:
     LINK_WAIT_ACK = 1           # an acknowledgement in the ring of its client
     LINK_WAIT_PACKET = 2        # the pending packet of its client: a SUBSCRIBE
     LINK_WAIT_ROUTED = 3        # the end of a QoS 2 message's inbox record, which PUBCOMP follows
@@ -79,6 +83,9 @@ ctypedef struct BrokerLinks:
     uint64_t closed             # mask of the workers to which this one must open its link again
     Timer reopen
     uint64_t identity           # of the QoS 2 message that is routed now; 0: none yet
+    void** fanouts              # Job*; FANOUT_PLACES for each worker: fan-outs of messages of other workers, the first one of each worker and topic
+    uint32_t fanouts_n
+    uint32_t fanout_places[LINK_WORKERS_MAX]    # of each worker: its fan-outs, and their bytes in units of FANOUT_PLACE_BYTES
     LinkWaiter* waiter          # what the publisher of the message that was routed last waits for; the publisher's handler takes it
     uint8_t* publisher          # the bytes of publisher.pyx
     uint32_t publisher_cap

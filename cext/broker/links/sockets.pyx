@@ -20,7 +20,7 @@ from cext.base.words cimport load32
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line
-from cext.broker.core.link_state cimport BrokerLinks, LinkConn, NO_SLOT, links_of
+from cext.broker.core.link_state cimport BrokerLinks, FANOUT_PLACES, LinkConn, NO_SLOT, links_of
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX
 from cext.broker.core.turn cimport turn_input_limit
 from cext.broker.links.outward cimport paused_resume
@@ -184,8 +184,8 @@ cdef size_t link_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexce
         if total > n - used and load32(p + used) <= l.links.limits.frame_max:
             conn.in_need = <uint32_t>total
             return used
-        if b.work >= limit:
-            conn_resume(&b.reactor, conn)    # the rest next turn: clients come first
+        if b.work >= limit or c.way == LINK_IN and l.fanout_places[c.slot] >= FANOUT_PLACES:
+            conn_resume(&b.reactor, conn)    # the rest next turn: clients and fan-outs come first
             return used
         if link_read(&l.links, c.slot, c.way, p + used, total if total < n - used else n - used) < 0:
             log_refused(b, c.slot)

@@ -54,6 +54,7 @@ from cext.broker.lifecycle.session_lifecycle cimport (
 from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.lifecycle.passing cimport relay_drained, workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
 from cext.broker.links.sockets cimport link_empty, link_freed, link_input, link_lost, links_close, links_turn
+from cext.broker.arrivals.fanouts cimport fanout_done
 from cext.broker.arrivals.waits cimport wait_of_job_done, wait_timed_out
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
 from cext.broker.packets.dispatch cimport dispatch, dispatch_traced
@@ -204,6 +205,8 @@ cdef bint job_slice(Broker* b, Job* j) noexcept nogil:
     cdef bint done
     if j.kind == JOB_FANOUT:
         done = fanout_slice(b, j)
+        if j.arrival != NULL:
+            j.arrival.recorded |= changes_of(b) != changes
         c = job_owner(b, j) if lacks_since(b, changes) else NULL
         if c != NULL:
             client_doom(b, c, RC_QUOTA_EXCEEDED)     # not all deliveries are recorded: the message is not acknowledged
@@ -220,8 +223,10 @@ cdef void job_end(Broker* b, Job* j) noexcept nogil:
     cdef Client* c = NULL
     if j.kind == JOB_FANOUT:
         fanout_end(b, j)
-        if j.waiter != NULL:
+        if j.waiter != NULL and b.links != NULL:         # otherwise the process ends
             wait_of_job_done(b, <LinkWaiter*>j.waiter)
+        if j.arrival != NULL:
+            fanout_done(b, j)
         c = job_owner(b, j)
     elif j.kind == JOB_REPLAY:
         replay_end(b, j)

@@ -14,7 +14,7 @@ from cext.broker.core.broker cimport Broker
 from cext.base.wheel cimport wheel_add
 from cext.broker.core.client cimport log_text
 from cext.broker.core.durable cimport RestoredWill, durable_of
-from cext.broker.core.link_state cimport BrokerLinks, LinkWait, PeerLog, StoredMark, links_of
+from cext.broker.core.link_state cimport BrokerLinks, FANOUT_PLACES, LinkWait, PeerLog, StoredMark, links_of
 from cext.broker.core.log cimport LOG_ERROR
 from cext.broker.lifecycle.passing cimport link_pass
 from cext.broker.core.newcomers cimport newcomers_resume
@@ -136,7 +136,9 @@ cdef int links_new(Broker* b, uint32_t slot, uint32_t n, const HashKey* key) noe
     ops_fill(&ops)
     l.peers = <PeerLog*>calloc(n, sizeof(PeerLog))
     l.stored = <StoredMark*>calloc(n, sizeof(StoredMark))
-    if l.peers == NULL or l.stored == NULL or links_init(&l.links, &ops, b, &limits, key, slot, n) != 0:
+    l.fanouts = <void**>calloc(n, FANOUT_PLACES * sizeof(void*))
+    if l.peers == NULL or l.stored == NULL or l.fanouts == NULL or links_init(&l.links, &ops, b, &limits, key, slot, n) != 0:
+        free(l.fanouts)
         free(l.stored)
         free(l.peers)
         free(l)
@@ -219,6 +221,7 @@ cdef void links_free(Broker* b) noexcept nogil:
     free(l.paused)
     free(l.choices)
     free(l.stored)
+    free(l.fanouts)
     slab_fini(&l.waits)
     free(l.peers)
     free(l)

@@ -16,6 +16,10 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil
 # Write p to the streams that match. The caller does this first for a publication that may be refused. Returns 0 if p is in no
 # stream. After success, route does not write it again.
 cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil
+# Return a new fan-out job that matches when it runs; the caller adds it (job_append). NULL = no memory.
+cdef Job* fanout_later(Broker* b, Publication* p) noexcept nogil
+# Return the job in which the message of p is delivered, right after route; NULL = it is delivered.
+cdef Job* fanout_of(Broker* b, const Publication* p) noexcept nogil
 # Run one slice of a fan-out job. 1 = done.
 cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil
 cdef void fanout_end(Broker* b, Job* j) noexcept nogil

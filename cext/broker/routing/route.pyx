@@ -20,7 +20,7 @@ from cext.base.view cimport View
 from cext.broker.core.bounds cimport MERGE_BYTES_MAX, MERGE_KEEP, MERGE_LISTS_MAX, WORK_SEND
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
-from cext.broker.core.job_state cimport JOB_FANOUT, Job, MERGE_COLLECTS, MERGE_DELIVERS, MERGE_GATHERS, MERGE_NOT, MERGE_WANTED
+from cext.broker.core.job_state cimport JOB_FANOUT, Job, MATCHING_LATER, MERGE_COLLECTS, MERGE_DELIVERS, MERGE_GATHERS, MERGE_NOT, MERGE_WANTED
 from cext.broker.core.jobs cimport job_add, job_new
 from cext.broker.core.publication_state cimport Publication, SCOPE_LOCAL, SCOPE_REMOTE
 from cext.broker.core.settings cimport SHARE_STREAM
@@ -147,11 +147,11 @@ cdef uint32_t route_match(Broker* b, Publication* p, Client* owner, int rc) noex
     matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF)
     for i in range(m.n_groups):
         matched += m.groups[i].strategy != SHARE_STREAM
-    if (part or is_long(b, m)) and not p.scope & SCOPE_LOCAL and fanout_begin(b, p, m, part, owner):
+    if (part or is_long(b, m)) and fanout_begin(b, p, m, part, owner):
         return matched | part
     if part:
         total = 0                # these lists are not all, so copies cannot be merged
-    while part:                  # no memory for a job, or another worker waits for the result: at once, which delays others but loses nothing
+    while part:                  # no memory for a job: at once, which delays others but loses nothing
         deliver_match(b, p, m, total)
         part = match_topic(b, p.topic, 1) == MATCH_PART
     deliver_match(b, p, m, total)
@@ -218,6 +218,7 @@ cdef bint fanout_begin(Broker* b, Publication* p, Match* m, bint part, Client* o
     j = job_new(b, JOB_FANOUT, owner)
     if j == NULL:
         return 0
+    j.scope = p.scope & SCOPE_LOCAL
     if not lists_take(b, j, m):
         free(j.lists)
         free(j)                  # it was not added: no client waits for it
@@ -235,9 +236,29 @@ cdef bint fanout_begin(Broker* b, Publication* p, Match* m, bint part, Client* o
     return 1
 
 
+cdef Job* fanout_later(Broker* b, Publication* p) noexcept nogil:
+    cdef Job* j = job_new(b, JOB_FANOUT, NULL)
+    if j == NULL or publication_store(b, p) == NULL:
+        free(j)
+        return NULL
+    j.message = message_ref(p.message)
+    j.scope = p.scope & SCOPE_LOCAL
+    j.durability = p.durability
+    j.matching = MATCHING_LATER
+    if not b.settings.allow_duplicate_messages:
+        j.merging = MERGE_COLLECTS
+    return j
+
+
+cdef Job* fanout_of(Broker* b, const Publication* p) noexcept nogil:
+    cdef Job* j = b.jobs_tail
+    return j if j != NULL and j.kind == JOB_FANOUT and p.message != NULL and j.message == p.message else NULL
+
+
 cdef bint lists_take(Broker* b, Job* j, Match* m) noexcept nogil:
     """Pin the lists and groups of the match and append them to the job's. Returns 0 if there is no memory; then nothing changed."""
-    cdef uint32_t n = m.n_lists + m.n_groups
+    cdef uint32_t n_groups = 0 if j.scope & SCOPE_LOCAL else m.n_groups
+    cdef uint32_t n = m.n_lists + n_groups
     cdef uint32_t i
     cdef void* grown
     if j.n_lists + n > j.cap_lists:
@@ -253,7 +274,7 @@ cdef bint lists_take(Broker* b, Job* j, Match* m) noexcept nogil:
         j.cap_lists = j.n_lists + n
     for i in range(m.n_lists):
         list_take(j, m.lists[i])
-    for i in range(m.n_groups):
+    for i in range(n_groups):
         if m.groups[i].strategy != SHARE_STREAM:
             list_take(j, &m.groups[i].members)
     b.work += 1 + n // PIN_WORK
@@ -274,8 +295,11 @@ cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
     publication_of(&p, j.message)
     p.source = j.session
     p.durability = j.durability
+    p.scope = j.scope
     while not done and b.work < limit:
-        if j.merging == MERGE_COLLECTS:
+        if j.matching == MATCHING_LATER:
+            match_more(b, j)
+        elif j.merging == MERGE_COLLECTS:
             collect(b, j)
         elif j.merging == MERGE_WANTED:
             if not merging_begin(b, j):
@@ -314,12 +338,13 @@ cdef void match_more(Broker* b, Job* j) noexcept nogil:
     cdef Match* m = &b.match
     cdef Publication p
     m.place = j.place
-    j.matching = match_topic(b, j.message.topic, 1) == MATCH_PART
+    j.matching = match_topic(b, j.message.topic, j.matching != MATCHING_LATER) == MATCH_PART
     j.place = m.place
     if not lists_take(b, j, m):
         publication_of(&p, j.message)
         p.source = j.session
         p.durability = j.durability
+        p.scope = j.scope
         deliver_match(b, &p, m, 0)               # no memory to remember them
         publication_fini(b, &p)
 
@@ -335,7 +360,7 @@ cdef void collect(Broker* b, Job* j) noexcept nogil:
     for i in range(j.n_lists):
         total += j.lists[i].live
     b.work += j.n_lists // PIN_WORK
-    j.merging = MERGE_NOT if j.matching or total >= UINT32_MAX else MERGE_WANTED
+    j.merging = MERGE_NOT if j.matching or j.n_lists < 2 or total >= UINT32_MAX else MERGE_WANTED
     j.merge_n = <uint32_t>total
 
 
@@ -399,7 +424,7 @@ cdef void fanout_end(Broker* b, Job* j) noexcept nogil:
     if j.merging == MERGE_GATHERS or j.merging == MERGE_DELIVERS:
         b.merging_bytes -= merge_bytes(j.merge_n)
         merge_end(&j.merge)
-    if j.matching:
+    if j.matching and j.matching != MATCHING_LATER:
         match_leave(b.index, &j.place)
     lists_leave(b, j)
     b.fanout_bytes -= j.cap_lists * LISTED_BYTES
