@@ -41,7 +41,8 @@ cdef enum:
     LINK_OWNER = 8              # B owns the topic: it sets the retained message
     LINK_PLAIN = 16             # B delivers to its subscribers that are not in shared groups
     LINK_EXPIRES = 32           # `expiry` is valid
-    LINK_FLAGS = 63
+    LINK_AGAIN = 64             # an earlier connection or process may have carried it, so subscribers may have got it: DUP
+    LINK_FLAGS = 127
 
 ctypedef struct LinkFrame:
     uint8_t type

@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 from cext.base.view cimport View
 from cext.link.frame cimport (
     LF_ACK, LF_ASK, LF_ASK_RETAINED, LF_CONFIRM, LF_CURRENT, LF_HELLO, LF_MESSAGE, LF_NO_MEMBER, LF_OPEN, LF_RETAINED_END,
-    LF_ROUTE, LF_SNAPSHOT_END, LF_VOID, LF_WELCOME, LINK_OWNER, LINK_VERSION, LinkFrame, wrong,
+    LF_ROUTE, LF_SNAPSHOT_END, LF_VOID, LF_WELCOME, LINK_AGAIN, LINK_OWNER, LINK_VERSION, LinkFrame, wrong,
 )
 from cext.link.rules cimport (
     RULE_ASK_BEHIND_ROUTES, RULE_BOUNDED, RULE_CHOICE_RECORDED, RULE_CHOOSE_AGAIN, RULE_CURRENT_BEHIND_RETAINED, RULE_RESEND, RULE_RESEND_FIRST,
@@ -146,13 +146,14 @@ cdef void kept_done(Links* x, LinkOut* o, uint64_t number) noexcept nogil:
 
 
 cdef int kept_send(Links* x, uint32_t slot, Kept* k, uint64_t number) noexcept nogil:
+    cdef LinkOut* o = &x.peers[slot].out
     cdef LinkFrame f
     if k.message == NULL:
         return number_send(x, slot, LINK_OUT, LF_VOID, number)
     memset(&f, 0, sizeof(f))
     x.ops.view(x.owner, k.message, &f)
     f.type = LF_MESSAGE
-    f.flags |= k.flags
+    f.flags |= k.flags | (LINK_AGAIN if number <= o.carried else 0)
     f.number, f.identity, f.part = number, k.identity, k.part
     f.group.p, f.group.n = k.group, k.group_n
     f.publisher.p, f.publisher.n = k.publisher, k.publisher_n
@@ -321,6 +322,8 @@ cdef int out_welcome(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil
     if o.log != 0 and f.log != o.log:
         log_lost(x, slot)
     o.log, o.run, o.down = f.log, f.run, 0
+    if o.carried < o.sent:
+        o.carried = o.sent
     kept_done(x, o, f.number)
     if not mosq_rule_off(x.off, RULE_RESEND):
         x.stats.resent += o.sent - (o.first - 1)

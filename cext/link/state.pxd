@@ -136,6 +136,7 @@ ctypedef struct LinkOut:        # to one other worker
     uint32_t n
     uint64_t first
     uint64_t sent               # last number that was sent on this connection
+    uint64_t carried            # ... on an earlier one
     uint64_t bytes              # bytes of the kept messages
     LinkRing routes             # waiters for CONFIRM, by Links.changes
     LinkRing currents           # waiters for CURRENT, by Links.asks

@@ -1,13 +1,15 @@
-"""Test API of the room of links: the codec of frames, and the memory of routes. The simulator is link_sim."""
+"""Test API of the room of links: the codec of frames, the memory of routes, and one side alone. The simulator is link_sim."""
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
-from cext.link.frame cimport LF_ACK, LinkFrame, link_decode, link_error_text, link_head_put, link_head_size
-from cext.link.links cimport link_accept, link_choose, link_committed, link_read, link_start, link_turn, links_fini, links_init
+from cext.link.frame cimport LF_ACK, LF_RETAINED_END, LF_WELCOME, LinkFrame, link_decode, link_error_text, link_head_put, link_head_size
+from cext.link.links cimport (
+    link_accept, link_choose, link_committed, link_connected, link_read, link_retained, link_start, link_turn, links_fini, links_init,
+)
 from cext.link.routes cimport route_count
-from cext.link.state cimport LINK_IN, LINK_TAKEN, LinkLimits, LinkOps, Links
+from cext.link.state cimport LINK_IN, LINK_OUT, LINK_TAKEN, LinkLimits, LinkOps, Links
 
 
 cdef bytes bytes_of(View v):
@@ -160,3 +162,55 @@ def receive(list steps, uint64_t off=0):
         out.append((link_error_text(x.error).decode() if answer < 0 else "", heard.acked, heard.delivered))
     links_fini(&x)
     return out
+
+
+# ---------------------------------------------------------------- the snapshot of retained messages alone
+
+cdef int64_t op_send_end(void* owner, uint32_t slot, int way, const uint8_t* head, uint32_t n, void* message, View payload) noexcept nogil:
+    if head[4] == LF_RETAINED_END:
+        (<uint32_t*>owner)[0] += 1
+    return 0
+
+
+cdef void op_message_kept(void* owner, void* message) noexcept nogil:
+    pass
+
+
+cdef void op_message_view(void* owner, void* message, LinkFrame* out) noexcept nogil:
+    out.text.p, out.text.n = <const uint8_t*>b"t", 1
+
+
+cdef int op_walk(void* owner, uint32_t slot, uint64_t* cursor, uint32_t bytes) noexcept nogil:
+    return 1                    # it has shown the message of batch 1
+
+
+def snapshot_ends(uint64_t off=0):
+    """Connect while a retained message waits for its batch. Return whether the snapshot has ended before the commit, and after it."""
+    cdef Links x
+    cdef LinkOps ops
+    cdef LinkLimits limits
+    cdef HashKey key
+    cdef uint32_t ends = 0
+    cdef uint32_t message = 0
+    cdef bytes welcome = encode({"type": LF_WELCOME, "version": 1, "slot": 1, "log": 5, "run": 1})
+    memset(&ops, 0, sizeof(ops))
+    memset(&limits, 0, sizeof(limits))
+    limits.frame_max = limits.output_max = limits.slice = 1000000
+    ops.send, ops.close, ops.ready, ops.keep, ops.drop, ops.view, ops.retained_walk = (
+        op_send_end, op_close, op_ready, op_message_kept, op_message_kept, op_message_view, op_walk)
+    hash_key_init(&key)
+    if links_init(&x, &ops, &ends, &limits, &key, 0, 2) != 0:
+        raise MemoryError
+    x.off = off
+    link_start(&x, 1, 1)
+    link_retained(&x, &message, 1)
+    link_connected(&x, 1)
+    link_read(&x, 1, LINK_OUT, <const uint8_t*><char*>welcome, len(welcome))
+    while link_turn(&x):
+        pass
+    before = ends
+    link_committed(&x, 1)
+    while link_turn(&x):
+        pass
+    links_fini(&x)
+    return before == 1, ends == 1

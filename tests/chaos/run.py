@@ -189,10 +189,11 @@ class Run:
         pids, chance = broker.pids(), self.random.random()
         if chance < PARENT_KILLED + PARENT_STOPPED or not pids:
             stopped = chance < PARENT_STOPPED
+            children = broker.children()
             self.stops += stopped
             self.parents += not stopped
             await self.end(signal.SIGTERM if stopped else signal.SIGKILL)
-            while any(Path(f"/proc/{pid}").exists() for pid in pids.values()):         # they end by themselves
+            while any(Path(f"/proc/{pid}").exists() for pid in children):         # they end by themselves
                 await asyncio.sleep(TICK_S)
             await self.start()
             return

@@ -25,6 +25,15 @@ def test_killed_while_deliveries_wait_for_a_plugin() -> None:
     assert ok and "0 lost, 0 doubled, 0 no dup, 0 order" in report, report
 
 
+@pytest.mark.again("kills")
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_killed_at_random(workers: int) -> None:
+    """One worker or all, some after SIGSTOP, and their parent."""
+    plan = Plan(sessions=40, kills=tries(20, 6), rate=300, up_ms=(30, 700), seed=int(time.time()), quiet=True, workers=workers)
+    ok, report = asyncio.run(chaos(plan))
+    assert ok and "0 lost, 0 doubled, 0 no dup, 0 order" in report, report
+
+
 @pytest.mark.parametrize(("consumers", "qos"), [(3, 2), *(pytest.param(*row, marks=pytest.mark.part("kills")) for row in ((1, 1), (10, 1)))])
 def test_the_offline_article_with_kills(consumers: int, qos: int) -> None:
     seed = int(time.time())

@@ -10,7 +10,7 @@ from tests.harness.effort import tries
 
 HELLO, ROUTE, UNROUTE, OPEN, SNAPSHOT_END, ASK, ASK_RETAINED, MESSAGE0, MESSAGE, VOID, RELEASED, RETAINED, RETAINED_END, CURRENT = range(1, 15)
 WELCOME, CONFIRM, ACK, NO_MEMBER = range(15, 19)
-RETAIN, OWNER, PLAIN, EXPIRES = 4, 8, 16, 32
+RETAIN, OWNER, PLAIN, EXPIRES, AGAIN = 4, 8, 16, 32, 64
 
 FRAMES: list[link_api.Fields] = [
     {"type": HELLO, "version": 1, "slot": 2, "workers": 3, "log": 2**63, "run": 7, "number": 0},
@@ -24,6 +24,7 @@ FRAMES: list[link_api.Fields] = [
     {"type": MESSAGE, "flags": 2 | RETAIN | OWNER | PLAIN | EXPIRES, "number": 9, "identity": 4, "part": 1, "expiry": 60,
      "group": b"$share/g/a/#", "publisher": b"\0\0\0\x80c\0u\0", "text": b"a/b", "props": b"\x26\x00\x01a\x00\x01b", "payload": b"p"},
     {"type": MESSAGE, "flags": OWNER, "number": 10, "text": b"a"},
+    {"type": MESSAGE, "flags": AGAIN | 1 | PLAIN, "number": 11, "text": b"a"},
     {"type": VOID, "number": 3},
     {"type": RELEASED, "identity": 5},
     {"type": RETAINED, "flags": RETAIN, "text": b"a", "payload": b""},
@@ -52,7 +53,7 @@ WRONG: list[tuple[link_api.Fields, str]] = [
     ({"type": MESSAGE0, "flags": 1 | PLAIN, "text": b"a"}, "flags, QoS or expiry"),
     ({"type": MESSAGE0, "flags": PLAIN, "text": b"a/+"}, "topic"),
     ({"type": MESSAGE0, "flags": PLAIN, "expiry": 1, "text": b"a"}, "flags, QoS or expiry"),
-    ({"type": MESSAGE, "flags": 64 | 1 | PLAIN, "number": 1, "text": b"a"}, "flags, QoS or expiry"),
+    ({"type": MESSAGE, "flags": 128 | 1 | PLAIN, "number": 1, "text": b"a"}, "flags, QoS or expiry"),
     ({"type": MESSAGE, "flags": 1, "number": 1, "text": b"a"}, "flags, QoS or expiry"),
     ({"type": MESSAGE, "flags": PLAIN, "number": 1, "text": b"a"}, "flags, QoS or expiry"),
     ({"type": MESSAGE, "flags": 1 | PLAIN, "number": 1, "identity": 1, "text": b"a"}, "identity"),

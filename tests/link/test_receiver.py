@@ -1,4 +1,4 @@
-"""Test two rules of the receiving side alone, because random schedules reach their scenarios too seldom."""
+"""Test rules of one side alone, because random schedules reach their scenarios too seldom."""
 
 from __future__ import annotations
 
@@ -31,3 +31,9 @@ def test_a_hello_of_an_older_run_is_refused() -> None:
     steps: list[tuple[str, link_api.Fields] | tuple[str, int]] = [hello(2), hello(1)]
     assert [error for error, _, _ in link_api.receive(steps)] == ["", "log or run"]
     assert [error for error, _, _ in link_api.receive(steps, 1 << RULES["stale_run"])] == ["", ""]
+
+
+def test_a_snapshot_of_retained_messages_ends_when_all_that_it_shows_is_committed() -> None:
+    """Otherwise a subscriber may get a message, or none, that the kill of the owner takes back."""
+    assert link_api.snapshot_ends() == (False, True)
+    assert link_api.snapshot_ends(1 << RULES["walk_committed"]) == (True, True)

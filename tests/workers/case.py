@@ -46,6 +46,11 @@ class Workers(Broker):
                 found[int(match[1])] = int(entry.name)
         return found
 
+    def children(self) -> list[int]:
+        """Return all processes of the parent, also those that have no name yet."""
+        assert self.process is not None
+        return [int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()]
+
     def holder(self, client: Wire) -> int:
         """Return the number of the worker that has the client's connection."""
         sock = client.sock

@@ -22,10 +22,10 @@ from cext.broker.links.retained cimport retained_announce
 from cext.broker.persist.publication cimport dropped, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.routing.retain cimport retain_store, retained_from
 from cext.broker.routing.share cimport share_deliver
-from cext.link.frame cimport LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LinkFrame
+from cext.link.frame cimport LINK_AGAIN, LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LinkFrame
 from cext.link.links cimport link_send, link_wait_commit
 from cext.link.state cimport LINK_LATER, LINK_NO_MEMBER, LINK_TAKEN, LinkSend, LinkWaiter
-from cext.session.message cimport Message
+from cext.session.message cimport MESSAGE_AGAIN, Message
 from cext.session.record cimport RecordFrom
 from cext.topic.index cimport Group, index_group
 from cext.topic.name cimport Filter, filter_parse
@@ -103,6 +103,8 @@ cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batc
     cdef bint taken = 1, known
     publication_of_frame(b, f, &p)
     known = arrival_from(b, f.publisher, &p, &publisher)
+    if f.flags & LINK_AGAIN and publication_store(b, &p) != NULL:
+        p.message.flags |= MESSAGE_AGAIN
     if f.group.n:
         taken = group_takes(b, &p, f.group)
     if f.flags & LINK_OWNER:

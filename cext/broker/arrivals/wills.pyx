@@ -23,6 +23,7 @@ from cext.broker.persist.publication cimport publication_fini, publication_of
 from cext.broker.routing.route cimport route
 from cext.link.links cimport link_identity_end, link_waiter_close
 from cext.link.state cimport LinkWaiter
+from cext.session.message cimport MESSAGE_AGAIN
 
 
 cdef void sent_will_prepare(Broker* b, Publication* p, bint stored) noexcept nogil:
@@ -57,6 +58,7 @@ cdef void record_hold(Broker* b, Publication* p, uint64_t number, uint64_t ident
 
 cdef void sent_will_again(Broker* b, RestoredWill* w) noexcept nogil:
     cdef Publication p
+    w.session.will.flags |= MESSAGE_AGAIN
     publication_of(&p, w.session.will)
     p.source = w.session
     if b.links == NULL:              # a store of workers, and a broker that is alone: who has it is not known

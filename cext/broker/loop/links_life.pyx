@@ -25,11 +25,11 @@ from cext.broker.links.records cimport identity_forget, mark_record, record_run
 from cext.broker.links.sockets cimport link_begin, socket_bind, socket_close, socket_send
 from cext.broker.routing.retain cimport retained_publisher
 from cext.broker.storage.commit cimport durable_commit
-from cext.link.frame cimport LF_RETAINED, LINK_RETAIN, LinkFrame
+from cext.link.frame cimport LF_RETAINED, LINK_AGAIN, LINK_RETAIN, LinkFrame
 from cext.link.links cimport link_identity_restore, link_restore, link_restore_hole, link_start, links_fini, links_init
 from cext.link.state cimport LINK_OUT, LinkLimits, LinkOps
 from cext.net.system cimport AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, c_close
-from cext.session.message cimport Message, message_ref, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, message_ref, message_unref
 from cext.session.session cimport SESSION_ENDED, SESSION_PEER, Session, sessions_first, sessions_next
 from cext.topic.index cimport index_remove_some
 
@@ -68,6 +68,8 @@ cdef void message_view(void* broker, void* message, LinkFrame* out) noexcept nog
     if out.type == LF_RETAINED:
         out.publisher = retained_publisher(<Broker*>broker, m)
         out.flags |= m.qos | LINK_RETAIN
+    elif m.flags & MESSAGE_AGAIN:
+        out.flags |= LINK_AGAIN
 
 
 cdef void peer_lost(void* broker, uint32_t slot) noexcept nogil:

@@ -197,15 +197,19 @@ cdef void ack_after_all(Broker* b, Client* c, int packet_type, uint16_t pid) noe
 
 cdef void hold_output(Broker* b, Client* c, uint64_t changes, bint soft) noexcept nogil:
     cdef Durable* t = durable_of(b)
+    cdef uint32_t serial
     if t == NULL or t.level < DURABILITY_GROUP or t.changes == changes or (soft and t.trouble):
+        return
+    serial = t.serial if t.dirty else t.serial - 1       # other workers may have answered later than the disk: no batch would follow
+    if is_committed(t, serial):
         return
     if c.pending_acks == NULL:
         c.pending_acks = <PendingAcks*>calloc(1, sizeof(PendingAcks))
-    if c.pending_acks == NULL or client_waits(b, c, t.serial) != 0:
+    if c.pending_acks == NULL or client_waits(b, c, serial) != 0:
         client_doom(b, c, RC_QUOTA_EXCEEDED)
         return
     c.pending_acks.soft = soft and (not c.conn.flags & CONN_HELD or c.pending_acks.soft)
-    c.pending_acks.held = t.serial
+    c.pending_acks.held = serial
     c.conn.flags |= CONN_HELD
 
 

@@ -1,0 +1,102 @@
+"""Test that a message of another worker for many subscribers is delivered in slices: turns stay short, other messages pass it, and the order of its topic
+stays. Turns are counted, not timed: the work of the largest turn, and the place of a message among those that were sent before it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.harness.packets import Connack, Connect, Puback, Publish, Suback, Subscribe
+from tests.harness.properties import P
+from tests.harness.wire import Wire
+from tests.workers.case import Workers, until
+
+BUDGET = 2000
+WORST = 3 * BUDGET + 1000       # see tests/broker/test_turn_budget.py
+CLIENTS = 300                   # about half of them are at worker 2, and stay; each of these costs 51 units of work for a message
+MESSAGES = 20
+CONFIG = f"turn_budget {BUDGET}\nsys_interval 1\nmax_keepalive 0\nmax_inflight_messages 100\nmax_queued_messages 0\n"
+STORE = "persistence true\npersistence_location {dir}/\n"
+SESSION = ((P.SESSION_EXPIRY, 600),)
+
+
+def subscribe(wire: Wire, *filters: str, qos: int) -> None:
+    wire.send(Subscribe(1, tuple((one, qos) for one in filters)))
+    wire.expect_packet(Suback(1, (qos,) * len(filters)))
+
+
+def crowd(broker: Workers, qos: int) -> list[Wire]:
+    """Subscribe clients of worker 2. At worker 1, the publisher would wait for its deliveries."""
+    found = [wire for wire in (broker.connect(f"crowd{n}") for n in range(CLIENTS)) if broker.holder(wire) == 2]
+    for wire in found:
+        subscribe(wire, "wide", qos=qos)
+    return found
+
+
+def numbers(wire: Wire, upto: bytes) -> list[bytes]:
+    found: list[bytes] = []
+    while upto not in found:
+        got = wire.read_packet()
+        assert isinstance(got, Publish), got
+        found.append(got.payload)
+        if got.qos:
+            wire.send(Puback(got.mid))
+    return found
+
+
+def longest_turn(wire: Wire) -> int:
+    """Return the work of the largest turn of the client's worker, after the interval in which everything was done."""
+    time.sleep(2.2)
+    wire.send(Subscribe(2, (("$SYS/broker/turn/work/maximum", 0),)))
+    wire.expect_packet(Suback(2, (0,)))
+    got = wire.read_packet()
+    assert isinstance(got, Publish)
+    return int(got.payload)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_other_messages_pass_a_wide_one_and_its_topic_stays_in_order(qos: int) -> None:
+    with Workers(2, CONFIG) as broker:
+        clients = crowd(broker, qos)
+        sender = broker.connect(broker.id_on(1))
+        reader = broker.connect(broker.id_on(2))
+        subscribe(reader, "wide", "honest", qos=qos)
+        sender.send(*(Publish("wide", b"%d" % n, qos, n + 1 if qos else 0) for n in range(MESSAGES)), Publish("honest", b"here", 0))
+        wanted = [b"%d" % n for n in range(MESSAGES)]
+        got = numbers(reader, wanted[-1])
+        rest = got + (numbers(reader, b"here") if b"here" not in got else [])
+        place = rest.index(b"here")
+        assert [one for one in rest if one != b"here"] == wanted
+        assert place < MESSAGES // 2, f"{place} of {MESSAGES} messages for {CLIENTS} clients came before another one"
+        for wire in clients:
+            assert numbers(wire, wanted[-1]) == wanted
+        if qos:
+            assert sorted(sender.read_packet().mid for _ in range(MESSAGES)) == list(range(1, MESSAGES + 1))     # type: ignore[union-attr]
+        longest = longest_turn(reader)
+        assert longest <= WORST, f"the longest turn took {longest} units of work"
+
+
+def test_a_worker_that_is_killed_in_a_wide_delivery_gets_the_message_again() -> None:
+    with Workers(2, CONFIG + STORE) as broker:
+        names = [f"crowd{n}" for n in range(CLIENTS)]
+        for name in names:
+            wire = broker.connect(name, clean=False, props=SESSION)
+            subscribe(wire, "wide", qos=1)
+            wire.close()
+        sender = broker.connect(broker.id_on(1))
+        for kill in range(4):
+            sender.send(*(Publish("wide", b"%d" % (kill * MESSAGES + n), 1, n + 1) for n in range(MESSAGES)))
+            time.sleep(0.002 * kill)
+            before = broker.kill(2)
+            until(lambda before=before: broker.pids().get(2, before) != before)       # type: ignore[misc]
+            assert sorted(sender.read_packet().mid for _ in range(MESSAGES)) == list(range(1, MESSAGES + 1))     # type: ignore[union-attr]
+        wanted = [b"%d" % n for n in range(4 * MESSAGES)]
+        for name in names:
+            wire = Wire(broker.port, 5)
+            broker.opened.append(wire)
+            wire.send(Connect(name, clean=False, props=SESSION))
+            assert isinstance(wire.read_packet(), Connack)
+            got = numbers(wire, wanted[-1])
+            first = [one for n, one in enumerate(got) if one not in got[:n]]
+            assert first == wanted, name
