@@ -54,6 +54,7 @@ STOPPED = 0.05                  # share of the kills that are a SIGTERM
 KILLED_STARTING = 0.15          # share that is followed by a kill during the start
 # with workers: shares of the kills. A worker that is killed again and again starts after longer pauses; a new parent begins with short ones.
 PARENT_KILLED, PARENT_STOPPED, ALL_KILLED, FROZEN = 0.2, 0.05, 0.1, 0.3
+STARTING_S = 3.0
 FROZEN_S = (0.02, 0.6)          # from SIGSTOP to SIGKILL
 
 
@@ -100,7 +101,7 @@ class Run:
         self.subscribers.append(self.watcher)
         self.over = False
         self.peace = asyncio.Event()        # set when the kills are over
-        self.slowest_start_s = 0.0
+        self.slowest_start_s = self.started_at = 0.0
         self.stops = 0
 
     def say(self, text: str, end: str = "\n") -> None:
@@ -154,6 +155,7 @@ class Run:
             await asyncio.get_running_loop().run_in_executor(None, self.broker.start)
         except RuntimeError as error:
             raise RuntimeError(str(error)[-2000:]) from None        # the log of a whole run is too long
+        self.started_at = time.monotonic()
         self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began)
 
     async def kill(self) -> None:
@@ -164,6 +166,9 @@ class Run:
                 session.drop()
             return
         assert self.broker.process is not None
+        if self.plan.workers and self.broker.process.poll() == 1 and time.monotonic() - self.started_at < STARTING_S:
+            await self.start()      # worker 1 was killed in its start, so the broker could not start
+            return
         if self.broker.process.poll() is not None:
             raise RuntimeError(f"the broker ended by itself with status {self.broker.process.returncode}:\n{self.broker.log()[-3000:]}")
         if isinstance(self.broker, Workers):

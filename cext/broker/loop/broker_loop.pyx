@@ -392,7 +392,8 @@ cdef void stop_clients(Broker* b) noexcept nogil:
         c = <Client*>slab_at(&b.clients, i)
         if c != NULL and c.state == C_CONNECTED:
             will_send_now(b, c)
-    s = sessions_first(&b.sessions, &at)
+    # Before a worker knows the routes of the others, nothing may be published: the records of these wills stay for the next start.
+    s = sessions_first(&b.sessions, &at) if b.links == NULL or links_of(b).ready else NULL
     while s != NULL:
         session_will(b, s)
         s = sessions_next(&b.sessions, s, &at)
