@@ -13,7 +13,7 @@ cdef enum:
     # which workers it is for; 0: all
     SCOPE_LOCAL = 1                     # subscribers of this one only: it came from another worker, or is about this one
     SCOPE_REMOTE = 2                    # other ones only: the subscribers of this one have it
-    SCOPE_WILL = 8                      # beside the others: it is a will with a record, which the batch that it is sent after has (links_wills)
+    SCOPE_WILL = 8                      # beside the others: it is a will; the links send it after the batch with its record (arrivals/wills.pyx)
     SCOPE_COPY = 4                      # no subscriber: it is a copy of a retained message of another worker
 
 ctypedef struct Publication:
