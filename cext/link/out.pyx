@@ -262,7 +262,7 @@ cdef bint out_snapshot(Links* x, uint32_t slot) noexcept nogil:
         o.walked = 1
         o.walked_batch = ring_at(&x.retained, x.retained.n - 1).number if x.retained.n else 0
     if o.state == LO_RETAINED and o.walked:
-        # The walk has shown changes that are not committed. A kill takes them back, so nobody may rely on them before.
+        # The walk has shown changes that are not committed. A kill takes them back, so no subscriber may get them as current before.
         if o.walked_batch > x.committed and not mosq_rule_off(x.off, RULE_WALK_COMMITTED):
             return 0
         if number_send(x, slot, LINK_OUT, LF_RETAINED_END, 0) == 0:

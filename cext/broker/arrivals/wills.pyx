@@ -1,5 +1,5 @@
 """Keep the record of a will until all workers that got it have committed it. This module knows the records of wills, and waiters of the links. It does
-not know when a will is due, or who may send it.
+not know when a will is due, or which client may send it.
 
     a will is due -> its record ends, RECORD_LINK_WILL begins, deliveries of this worker: one batch
                   -> committed: the links send it
@@ -61,7 +61,7 @@ cdef void sent_will_again(Broker* b, RestoredWill* w) noexcept nogil:
     w.session.will.flags |= MESSAGE_AGAIN
     publication_of(&p, w.session.will)
     p.source = w.session
-    if b.links == NULL:              # a store of workers, and a broker that is alone: who has it is not known
+    if b.links == NULL:              # a store of workers, and a broker that is alone: it is not known which sessions have it
         route(b, &p, NULL)
         persist_waiting_will_end(b, w.number)
         publication_fini(b, &p)

@@ -155,7 +155,7 @@ class State:
         self.problems: list[tuple[int, str]] = []  # the first problems as (lsn or -1, text)
         self.n_problems = 0
         self.client_wills: dict[bytes, int] = {}  # of connected clients without a stored session: client id: lsn
-        self.waiting_wills: dict[int, int] = {}  # of any client, until a plugin has decided, or other workers have it: number: lsn
+        self.waiting_wills: dict[int, int] = {}  # until a plugin has decided, or all workers have it: number: lsn
         # of each MSG, GATED, INBOX and each kind of will: lsn: number of uses times 2 ** 32, plus the record's size
         self.live: dict[int, int] = {}
         self._size = 0  # size of the current record
