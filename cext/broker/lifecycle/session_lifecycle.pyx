@@ -32,6 +32,7 @@ from cext.broker.core.client cimport (
 from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_CONNECTED, C_ENDED, C_MOVING, C_NEW, C_RELAY, Client, Will
 from cext.broker.core.durable cimport Durable, RestoredWill, durable_of
 from cext.broker.core.job_state cimport JOB_DROP, Job
+from cext.broker.core.link_state cimport links_of
 from cext.broker.core.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.core.listener cimport Security
 from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_TRACE, LOG_WARNING, log_wanted
@@ -69,6 +70,9 @@ from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, SESSION_WILL_STORED, Session, sessions_remove, sessions_scan,
 )
 from cext.topic.index cimport index_remove_some
+
+cdef enum:
+    READY_AGAIN_MS = 50         # pause of a session's timer while the worker is not ready
 
 
 # ---------------------------------------------------------------- wills
@@ -425,6 +429,9 @@ cdef void session_watch(Broker* b, Session* s) noexcept nogil:
 
 cdef void session_timer_fired(Broker* b, Timer* t) noexcept nogil:
     cdef Session* s = session_of_timer(t)
+    if b.links != NULL and not links_of(b).ready:        # it does not know yet which workers have subscribers of the will
+        wheel_add(&b.wheel, t, b.reactor.now_ms + READY_AGAIN_MS)
+        return
     if s.will != NULL and s.will_due_ms <= b.reactor.now_ms:
         session_will(b, s)
     if s.ends_ms and s.ends_ms <= b.reactor.now_ms:
