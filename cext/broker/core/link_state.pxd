@@ -73,6 +73,7 @@ ctypedef struct BrokerLinks:
     Links links
     uint32_t n                  # workers
     PeerLog* peers              # by slot; the own one is not used
+    uint64_t shared_routes      # routes of groups among those in the index
     uint8_t ready               # 1: clients are served
     uint8_t due                 # 1: a link has more to send at once
     uint8_t gone                # 1: a connection is gone
