@@ -131,7 +131,7 @@ def counts_bytes() -> int:
     """Return the bytes of the memory for the counts of all workers."""
     from mosq import _core
 
-    return int(_core.counts_bytes())
+    return _core.counts_bytes()
 
 
 def counts_ended(counts_fd: int, place: int) -> None:

@@ -411,7 +411,7 @@ class Control:
     @property
     def whole(self) -> "Engine":
         """The engine; of one of several workers, the engines of all."""
-        return self.engine if self.worker is None else self.worker.whole  # type: ignore[return-value] # it passes the rest on
+        return self.engine if self.worker is None else self.worker.whole
 
     def _dashboard(self) -> "Dashboard | None":
         if not any(one.config.http_dashboard for one in self.http_listeners):

@@ -2,7 +2,7 @@
 theirs.
 
 Each worker writes its figures into its own place every FIGURES_MS, and when it is asked. A reader adds up the places, without a lock and without a message; a
-worker that is stopped or starts again delays nobody. When a process has ended, the parent (cext/workers_control.pyx) keeps its counters: nobody has seen others
+worker that is stopped or starts again delays no reader. When a process has ended, the parent (cext/workers_control.pyx) keeps its counters: no reader has seen others
 than those that it wrote, so no sum falls.
 Cost: one pass over the statistics and 2,000 numbers, twice a second.
 """

@@ -79,7 +79,7 @@ class Inspection:
 
     def _away(self) -> "dict[str, Any]":
         """Return the numbers of the workers that the answer lacks, if there are any."""
-        away = getattr(self._engine(), "away", list)()
+        away: list[int] = getattr(self._engine(), "away", list)()
         return {"workersAway": away} if away else {}
 
     def get_client(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":

@@ -89,7 +89,8 @@ class Metrics:
     def read(self) -> Reading:
         """Read everything. Raises RuntimeError if the loop does not run."""
         stats = self._engine.stats()
-        return Reading([*of_process(self.version, self._started_s, self._process()), *of_workers(self._engine), *of_stats(stats, self.has_store()),
+        return Reading([*of_process(self.version, self._started_s, self._process()),
+                        *of_workers(self._engine), *of_stats(stats, self.has_store()),
                         *of_drops(self._engine.listener_drops()),
                         *of_observed(self._engine.observed()), *of_streams(self._engine.streams()),
                         *of_hot(self._hot.read()), *of_bridges(self._bridges()), *of_logins(self._logins())])
@@ -110,16 +111,16 @@ def of_process(version: str, started_s: float, process: "Mapping[str, Any]") -> 
                             resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def of_workers(engine: "Engine") -> "Iterator[Metric]":
+def of_workers(engine: "Any") -> "Iterator[Metric]":
     """Yield the metrics of several workers and of the links between them; none of a broker that is alone."""
     if not hasattr(engine, "away"):
         return
     figures, away = engine.whole(), engine.away()
     up = {str(number): int(number not in away) for number in range(1, len(figures.silent_ms) + 1)}
-    yield _labelled("gauge", "worker_up", "1 while the worker answers. Otherwise it is starting again: look at the log.",
-                    "worker", up)
+    yield _labelled("gauge", "worker_up", "1 while the worker answers. Otherwise look at the log.", "worker", up)
     for at, (name, help) in enumerate(LINK_COUNTERS):
-        yield _labelled(COUNTER, name, help, "worker", {number: link[at] for number, link in zip(up, figures.links, strict=True)})
+        yield _labelled(COUNTER, name, help, "worker",
+                        {number: link[at] for number, link in zip(up, figures.links, strict=True)})
     rows = engine.link_figures()
     for key, name, unit, help in LINK_GAUGES:
         family = GaugeMetricFamily(f"mosq_{name}", help, labels=("worker", "to"))

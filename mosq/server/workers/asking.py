@@ -4,8 +4,8 @@
     answering  a thread of the other worker  ->  the answer, on that stream; a notice needs none
 
 The parent keeps both ends of each socket for questions, so they outlive a worker. All workers are one program of one
-user; so a question is a pickle. The thread answers from its own engine only and asks nobody, so two workers never wait
-for each other. Whoever asks waits for ANSWER_S at most.
+user; so a question is a pickle. The thread answers from its own engine only and asks no other worker, so two workers
+never wait for each other. The asker waits for ANSWER_S at most.
 """
 
 import _socket
@@ -33,8 +33,8 @@ def asking_pair() -> tuple[int, int]:
 
 
 class Asking:
-    """What one worker uses to ask the others, and to answer them. `place`: its own, from 0; `ends`: for each worker the
-    end to write to; `receiving`: the own one to receive from."""
+    """Asks the other workers, and answers them. `place`: the own one, from 0; `ends`: for each worker the end to write
+    to; `receiving`: the own one to receive from."""
 
     def __init__(self, place: int, ends: list[int], receiving: int) -> None:
         self.place, self.n = place, len(ends)

@@ -115,7 +115,7 @@ class Parent:
         self._acting = process.Acting(None)
         self._sockets: list[list[_socket.socket]] = []
         self._receiving: list[int] = []     # for each worker: the half of its passage from which it receives
-        self._asked: list[int] = []         # for each worker: the end of its socket for questions from which it receives
+        self._asked: list[int] = []         # for each worker: the end for questions from which it receives
         self._http: list[Bound] = []        # the sockets of HTTP listeners, which worker 1 serves
         self._pid_file: str | None = None
         self._status = EXIT_OK

@@ -2,7 +2,7 @@
 together. Whichever worker is asked answers for all (docs/adr/0031).
 
 Statistics are sums in memory that all workers map, so they need no other worker. Lists and commands ask the others. A
-worker that is silent for AWAY_MS is not asked: nobody waits for one that is stopped.
+worker that is silent for AWAY_MS is not asked: no client waits for one that is stopped.
 """
 
 from mosq.records import HotName, HotNames, PublishCommand, SessionSlice, SlowSlice, SubscriptionListing
@@ -41,7 +41,7 @@ class Whole:
         if name in self._own:
             return self._own[name]()
         if name == "publish":
-            return self._engine.answer([PublishCommand(*args, qos=2)])
+            return self._engine.answer([PublishCommand(args[0], args[1], qos=2)])
         if name == "write":
             self._engine.whole()
             return None
@@ -91,8 +91,8 @@ class Whole:
         return self.whole().observed
 
     def process(self) -> "dict[str, Any]":
-        """Return the age of the broker in seconds, the processor time of all processes that it has had, and the memory of
-        those that it has."""
+        """Return the age of the broker in seconds, the processor time of all processes that it has had, and the memory
+        of those that it has."""
         figures = self._engine.whole()
         return {"uptime": figures.uptime_ms // 1000, "cpuSeconds": figures.cpu_us / 1e6,
                 "residentBytes": sum(one["residentBytes"] for one in self._each("process"))}
@@ -119,7 +119,8 @@ class Whole:
     def link_figures(self) -> list[dict[str, int]]:
         """Return the figures of all links, with the numbers of both workers."""
         answers = {self._asking.place: self._engine.link_figures(), **self._asking.ask(self._others(), "link_figures")}
-        return [{"from": place + 1, "to": link["place"] + 1, **link} for place in sorted(answers) for link in answers[place]]
+        return [{"from": place + 1, "to": link["place"] + 1, **link}
+                for place, links in sorted(answers.items()) for link in links]
 
     # ---- clients
 
@@ -129,7 +130,8 @@ class Whole:
     def session(self, client_id: str, skip: int = 0) -> "SessionDetail | None":
         found = self._engine.session(client_id, skip)
         if found is None:
-            found = next((one for one in self._asking.ask(self._others(), "session", client_id, skip).values() if one), None)
+            answers = self._asking.ask(self._others(), "session", client_id, skip)
+            found = next((one for one in answers.values() if one), None)
         return found
 
     def clients(self) -> "list[dict[str, Any]]":
@@ -178,10 +180,11 @@ def merged(found: list[HotNames], at_many: bool) -> HotNames | None:
     name that one of them lacks may have that one's least count more."""
     if not found:
         return None
-    windows = tuple([_window([one.windows[i] for one in found], [one.least[i] for one in found], at_many) for i in range(2)])
     join = sum if at_many else max
-    return HotNames(found[0].period, max(one.window_us for one in found),
-                    (join(one.least[0] for one in found), join(one.least[1] for one in found)), (windows[0], windows[1]))
+    first, before = ([one.least[i] for one in found] for i in range(2))
+    return HotNames(found[0].period, max(one.window_us for one in found), (join(first), join(before)),
+                    (_window([one.windows[0] for one in found], first, at_many),
+                     _window([one.windows[1] for one in found], before, at_many)))
 
 
 def _window(windows: list[list[HotName]], least: list[int], at_many: bool) -> list[HotName]:

@@ -38,8 +38,8 @@ class Given:
 
 
 class Worker:
-    """One of several workers. `place`: from 0; `receiving`: its own passage, to receive from; `asked`: its own socket for
-    questions."""
+    """One of several workers. `place`: from 0; `receiving`: its own passage, to receive from; `asked`: its own socket
+    for questions."""
 
     whole: Whole                    # all workers, as one engine
 

@@ -163,12 +163,15 @@ def drops(data: "Data") -> "Iterable[str]":
                   if "listeners" in one else one for one in data["drops"]])
 
 
+LINK_TIMES = (("latencyMs", "latencySeconds"), ("meanMs", "latencySecondsMean"), ("maxMs", "latencySecondsMax"))
+
+
 def links(data: "Data") -> "Iterable[str]":
     """Yield a table of the links between workers; times in milliseconds."""
     rows = []
     for one in data["links"]:
         row = {name: value for name, value in one.items() if not name.startswith("latency")}
-        for name, key in (("latencyMs", "latencySeconds"), ("meanMs", "latencySecondsMean"), ("maxMs", "latencySecondsMax")):
+        for name, key in LINK_TIMES:
             row[name] = None if one[key] is None else round(1e3 * one[key], 3)
         rows.append(row)
     if not rows:
