@@ -17,9 +17,9 @@ from libc.string cimport memcpy, memset
 
 from cext.broker.admin.control_request cimport (
     CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_FREEZE, CONTROL_FROZEN, CONTROL_HOT, CONTROL_KICK, CONTROL_LEAVE,
-    CONTROL_LINK, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD,
+    CONTROL_LINK, CONTROL_LINKS, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD,
     CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS,
-    CONTROL_SUBSCRIPTIONS, CONTROL_THAW, CONTROL_TRACE, CONTROL_TRACE_STOP, ControlRequest,
+    CONTROL_SUBSCRIPTIONS, CONTROL_THAW, CONTROL_TRACE, CONTROL_TRACE_STOP, CONTROL_WHOLE, ControlRequest,
 )
 from cext.broker.admin.mailbox cimport mailbox_open, mailbox_post
 from cext.broker.admin.reload cimport Reload
@@ -375,6 +375,18 @@ cdef class Engine:
         for alias, name in ALIASES.items():
             found[alias] = found[name]
         return found
+
+    def whole(self):
+        """Return the WholeFigures of all workers. Only for one of several workers."""
+        from cext.setup.inspection import whole_read
+
+        return whole_read(self._asked(CONTROL_WHOLE), self._asked(CONTROL_LISTENER_DROPS), records_of())
+
+    def link_figures(self):
+        """Return the figures of the link to each other worker, as dicts (cext/setup/inspection.pyx); none for a broker that is alone."""
+        from cext.setup.inspection import links_read
+
+        return links_read(self._asked(CONTROL_LINKS))
 
     def observed(self):
         """Return what is measured with `observe_messages`: the histograms by name, as (durations, sum in ns, number in each bucket), and the

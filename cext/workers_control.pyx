@@ -4,25 +4,57 @@ how a connection is passed on."""
 import os
 
 from libc.errno cimport errno
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from cext.base.hash cimport HashKey
+from cext.broker.admin.whole cimport figure_counts
 from cext.broker.loop.links_life cimport links_new
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.workers cimport WORKERS_MAX, WORKER_LISTENERS_MAX, WorkerCounts, Workers
+from cext.broker.core.workers cimport FIGURES_N, Figures, WORKERS_MAX, WORKER_LISTENERS_MAX, WorkerCounts, Workers
 from cext.broker.lifecycle.passing cimport workers_free
 
 cdef extern from "<sys/mman.h>":
     void* mmap(void* p, size_t n, int protection, int flags, int fd, long offset)
+    int munmap(void* p, size_t n)
     int PROT_READ, PROT_WRITE, MAP_SHARED
     void* MAP_FAILED
 
+cdef extern from *:
+    """
+    #include <stdint.h>
+    static inline void mosq_bank_put(uint64_t* p, uint64_t n) { __atomic_store_n(p, n, __ATOMIC_RELEASE); }
+    """
+    void mosq_bank_put(uint64_t* p, uint64_t n)
+
 
 def counts_bytes():
-    """Return (bytes of the memory for counts, bytes of the part of each worker in it)."""
-    return WORKERS_MAX * sizeof(WorkerCounts), sizeof(WorkerCounts)
+    """Return the bytes of the memory for counts."""
+    return WORKERS_MAX * sizeof(WorkerCounts)
+
+
+cdef WorkerCounts* counts_map(int counts_fd) except NULL:
+    cdef void* p = mmap(NULL, WORKERS_MAX * sizeof(WorkerCounts), PROT_READ | PROT_WRITE, MAP_SHARED, counts_fd, 0)
+    if p == MAP_FAILED:
+        raise OSError(errno, os.strerror(errno))
+    return <WorkerCounts*>p
+
+
+def counts_ended(int counts_fd, int place):
+    """The process of a worker has ended: its connections and gauges count no more, its counters stay. Raise OSError."""
+    cdef WorkerCounts* all = counts_map(counts_fd)
+    cdef WorkerCounts* c = &all[place]
+    cdef Figures* ended = &c.banks[c.bank & 1]
+    cdef Figures* next = &c.banks[(c.bank + 1) & 1]
+    cdef int i
+    for i in range(FIGURES_N):
+        next.now[i] = 0
+        next.before[i] = ended.before[i] + ended.now[i] if figure_counts(i) else 0
+    mosq_bank_put(&c.bank, c.bank + 1)
+    c.connections = c.sessions = c.told_ms = 0
+    memset(c.of_listener, 0, sizeof(c.of_listener))
+    munmap(all, WORKERS_MAX * sizeof(WorkerCounts))
 
 
 def workers_new(size_t broker, int place, bytes key, list passages, int counts_fd):
@@ -44,10 +76,7 @@ def workers_new(size_t broker, int place, bytes key, list passages, int counts_f
     for i in range(WORKERS_MAX):
         w.passages[i].fd = -1
     try:
-        w.counts = <WorkerCounts*>mmap(NULL, WORKERS_MAX * sizeof(WorkerCounts), PROT_READ | PROT_WRITE, MAP_SHARED, counts_fd, 0)
-        if w.counts == <WorkerCounts*>MAP_FAILED:
-            w.counts = NULL
-            raise OSError(errno, os.strerror(errno))
+        w.counts = counts_map(counts_fd)
         for i, fd in enumerate(passages):
             w.passages[i].fd = os.dup(fd)
         if links_new(b, w.place, w.n, &w.key) != 0:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         SlowSlice,
         SubscriptionListing,
         TraceEvent,
+        WholeFigures,
     )
 
     SettingValue = int | str | bytes | bool | tuple[str, ...]
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
         def streams(self) -> dict[str, dict[str, int]]: ...
         def drop_examples(self) -> dict[str, dict[str, Any]]: ...
         def listener_drops(self) -> dict[str, dict[str, int]]: ...
+        def whole(self) -> WholeFigures: ...
+        def link_figures(self) -> list[dict[str, int]]: ...
         def clients(self) -> "list[dict[str, Any]]": ...
         def subscriptions(self, most: int = 100_000) -> SubscriptionListing: ...
         def answer(self, answers: "Sequence[Answer]") -> None: ...
@@ -124,12 +127,18 @@ def password_lanes() -> "Lanes | None":
     return _core if _core.lanes() > 1 else None
 
 
-def counts_bytes() -> tuple[int, int]:
-    """Return (bytes of the memory for the counts of all workers, bytes of each worker's part of it)."""
+def counts_bytes() -> int:
+    """Return the bytes of the memory for the counts of all workers."""
     from mosq import _core
 
-    found: tuple[int, int] = _core.counts_bytes()
-    return found
+    return _core.counts_bytes()
+
+
+def counts_ended(counts_fd: int, place: int) -> None:
+    """Note in the memory for counts that the process of a worker has ended. Raises OSError."""
+    from mosq import _core
+
+    _core.counts_ended(counts_fd, place)
 
 
 def sockets_of(spec: "ListenerSpec", nodelay: bool) -> "list[_socket.socket]":

@@ -70,6 +70,9 @@ class Record(tuple, metaclass=RecordType):      # type: ignore[type-arg]
         """Return a copy with other values in some fields."""
         return type(self)(**{**dict(zip(self._fields, self, strict=True)), **named})
 
+    def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
+        return type(self), tuple(self)      # workers send records to each other
+
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and tuple.__eq__(self, other)
 
@@ -445,6 +448,18 @@ class HotNames(Record):
     window_us: int                      # time that both windows cover together
     least: tuple[int, int]              # count that a name may have that is not in the window: this one, the one before
     windows: tuple[list[HotName], list[HotName]]    # this one, the one before
+
+
+class WholeFigures(Record):
+    """The sums of all workers: Engine.whole()."""
+
+    stats: dict[str, int]               # as Engine.stats()
+    listener_drops: dict[str, dict[str, int]]   # as Engine.listener_drops()
+    observed: dict[str, Any] | None     # as Engine.observed()
+    cpu_us: int                         # processor time, also of processes that have ended
+    uptime_ms: int                      # since the broker began
+    silent_ms: list[int | None]         # for each worker: since it last wrote its figures; None: it is starting
+    links: list[tuple[int, int]]        # for each worker: numbered messages to it, and QoS 0 that links to it dropped
 
 
 class SubscriptionListing(Record):

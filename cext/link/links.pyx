@@ -217,6 +217,7 @@ cdef bint link_send0(Links* x, uint32_t slot, LinkFrame* f, void* message) noexc
     f.flags &= <uint8_t>~3u                 # the other worker may have a subscriber with a higher QoS by now, and no number for it
     if o.state < LO_RETAINED or o.pending > x.limits.output_max or frame_send(x, slot, LINK_OUT, f, message) != 0:
         x.stats.dropped0 += 1
+        o.dropped0 += 1
         return 0
     x.stats.sent0 += 1
     return 1

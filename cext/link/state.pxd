@@ -138,6 +138,7 @@ ctypedef struct LinkOut:        # to one other worker
     uint64_t sent               # last number that was sent on this connection
     uint64_t carried            # ... on an earlier one
     uint64_t bytes              # bytes of the kept messages
+    uint64_t dropped0           # QoS 0 that was dropped
     LinkRing routes             # waiters for CONFIRM, by Links.changes
     LinkRing currents           # waiters for CURRENT, by Links.asks
     LinkRing flushes            # waiters for the acknowledgement of a number

@@ -174,3 +174,46 @@ def listener_drops_read(data):
     before = found.get(OTHER, (0,) * len(DROPS))
     found[OTHER] = [one + more for one, more in zip(before, left, strict=True)]
     return {label: dict(zip(DROPS, counts, strict=True)) for label, counts in found.items()}
+
+
+# as FIGURE_... in cext/broker/core/workers.pxd, and the end of answer_whole in cext/broker/admin/whole.pyx
+WHOLE_LISTENERS_MAX = 64
+WHOLE_LINKS = struct.Struct("=128Q")
+WHOLE_END = struct.Struct("=3Q")
+
+
+def whole_read(data, own_drops, records):
+    """Return the WholeFigures. `own_drops`: what this worker answers about drops by listener, for the names of the listeners."""
+    from mosq.stat_names import ALIASES, DROPS, STATS
+
+    numbers = struct.Struct(f"={len(DROPS)}Q")
+    (cpu_us,) = struct.unpack_from("=Q", data, 8 * len(STATS))
+    at = 8 * (len(STATS) + 1)
+    first = STATS.index(f"drops_{DROPS[0]}")
+    drops = [data[8 * first:8 * first + numbers.size]]
+    i, place = numbers.size, 0
+    while i < len(own_drops) and place < WHOLE_LISTENERS_MAX:
+        head = 4 + struct.unpack_from("=HH", own_drops, i)[1]
+        drops += [own_drops[i:i + head], data[at + place * numbers.size:at + (place + 1) * numbers.size]]
+        i, place = i + head + numbers.size, place + 1
+    at += WHOLE_LISTENERS_MAX * numbers.size
+    links_at = at + PROBE_COUNTS.size + len(HISTOGRAMS) * HISTOGRAM.size
+    end = links_at + WHOLE_LINKS.size
+    is_observed, began_ms, now_ms = WHOLE_END.unpack_from(data, end)
+    told = struct.unpack_from(f"={(len(data) - end - WHOLE_END.size) // 8}Q", data, end + WHOLE_END.size)
+    values = struct.unpack_from(f"={len(STATS)}Q", data, 0)
+    stats = {name: value for name, value in zip(STATS, values, strict=True) if name is not None}
+    stats |= {alias: stats[name] for alias, name in ALIASES.items()}
+    return records.WholeFigures(stats, listener_drops_read(b"".join(drops)), observed_read(data[at:links_at]) if is_observed else None, cpu_us,
+                                now_ms - began_ms, [max(0, now_ms - one) if one else None for one in told],
+                                list(zip(*[iter(WHOLE_LINKS.unpack_from(data, links_at)[:2 * len(told)])] * 2, strict=True)))
+
+
+# as LinkFigures in cext/broker/admin/links.pxd
+LINK_NAMES = ("place", "connected", "routes", "sent", "unacknowledged", "unacknowledged_bytes", "queued", "queued_bytes", "dropped", "latency_us",
+              "latency_max_us", "latency_n", "latency_sum_us")
+LINK = struct.Struct(f"={len(LINK_NAMES)}Q")
+
+
+def links_read(data):
+    return [dict(zip(LINK_NAMES, one, strict=True)) for one in LINK.iter_unpack(data)]

@@ -48,9 +48,6 @@ def _not_with_workers(config: Config) -> "Iterator[tuple[str, Origin | None]]":
     for plugin in all_plugins(config):
         if plugin.kind not in (ACL_FILE, PASSWORD_FILE):        # these only read a file
             yield f"The plugin '{plugin.path}'", plugin.origin
-    for listener in config.listeners:
-        if listener.protocol == "http_api":
-            yield f"The listener {listener.where} with `protocol http_api`", listener.origin
     if len(config.listeners) > WORKER_LISTENERS_MAX:
         yield f"More than {WORKER_LISTENERS_MAX} listeners", None
 

@@ -356,7 +356,12 @@ class Control:
             return []
         from mosq.server.http.listeners import open_listeners
 
-        return open_listeners(listeners, self.http_listeners)
+        before = [one.bound for one in self.http_listeners]
+        if self.worker is not None:
+            if self.worker.http is None:
+                return []               # another worker serves them
+            before += self.worker.http
+        return open_listeners(listeners, before)
 
     def start_http(self) -> None:
         """Start the HTTP API if it has a listener."""
@@ -377,7 +382,7 @@ class Control:
         self.http = HttpApi(self.http_listeners)
         gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._request_access,
                           self.config.auth_timeout)
-        pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {VERSION})", self.engine.stats, self._metrics(),
+        pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {VERSION})", self.whole.stats, self._metrics(),
                       lambda: self.starting, self._dashboard())
         self.http.start(pages, gate, self.log.report)
 
@@ -388,8 +393,25 @@ class Control:
         from mosq.config.plugin import has_store
         from mosq.server.http.metrics import Metrics
 
-        return Metrics(VERSION, lambda: has_store(self.config), self.engine, self._bridge_states,
-                       lambda: {} if self.access is None else self.access.backoff_counts(), self.hot)
+        logins = self._logins if self.worker is None else self.worker.whole.logins
+        return Metrics(VERSION, lambda: has_store(self.config), self.whole, self._bridge_states, logins, self.hot,
+                       self._whole_process())
+
+    def _whole_process(self) -> "Callable[[], dict[str, Any]]":
+        return self._process if self.worker is None else self.worker.whole.process
+
+    def _logins(self) -> "dict[str, int]":
+        return {} if self.access is None else self.access.backoff_counts()
+
+    def _process(self) -> "dict[str, Any]":
+        from mosq.server.admin.inspect import own_process
+
+        return own_process()
+
+    @property
+    def whole(self) -> "Engine":
+        """The engine; of one of several workers, the engines of all."""
+        return self.engine if self.worker is None else self.worker.whole
 
     def _dashboard(self) -> "Dashboard | None":
         if not any(one.config.http_dashboard for one in self.http_listeners):
@@ -400,8 +422,9 @@ class Control:
 
         if self.log.recent is None:
             self.log.recent = Recent()
-        return Dashboard(Broker(self.config, self.engine, self.log.recent, self._bridge_states, signals.ask_reload,
-                                self.log.report), self.hot)
+        return Dashboard(Broker(self.config, self.whole, self.log.recent, self._bridge_states,
+                                signals.ask_reload if self.worker is None else self.worker.ask_reload,
+                                self.log.report), self.hot, None if self.worker is None else self.worker.whole.process)
 
     @property
     def topics(self) -> "ControlTopics":
@@ -418,8 +441,8 @@ class Control:
         """Return the control topics that this configuration answers."""
         from mosq.server.admin.topics import topics_of
 
-        topics = topics_of(config, lambda: self.engine, self.log.report, self._wake, self._bridge_states,
-                           lambda: self.hot)
+        topics = topics_of(config, lambda: self.whole, self.log.report, self._wake, self._bridge_states,
+                           lambda: self.hot, lambda: self._whole_process()())
         if access is not None:
             access.answer_on(topics, lambda: self.engine, lambda: self.access)
         return topics
@@ -430,7 +453,7 @@ class Control:
         if self._hot is None:
             from mosq.server.admin.hot import Hot
 
-            self._hot = Hot(lambda: self.engine)
+            self._hot = Hot(lambda: self.whole)
         return self._hot
 
     def _wake(self) -> None:
@@ -522,6 +545,8 @@ class Control:
         from mosq.server.saving import Saver
 
         self.log.release()
+        if self.worker is not None:
+            self.worker.begin(self.engine, self._process, self._logins)
         self.saver = Saver(self.config, self.engine, self.log.report, self._wake)
         self._publish_log()
         self._feed()
@@ -704,6 +729,8 @@ class Control:
         from mosq.records import PublishCommand
 
         self.engine.answer([PublishCommand(topic, payload, qos=2)])
+        if self.worker is not None:
+            self.worker.whole.publish_at_others(topic, payload)
 
     # ---- upgrade
 

@@ -35,6 +35,11 @@ def is_reference() -> bool:
     return "mosquitto" in Path(command()[0]).name
 
 
+def has_workers() -> bool:
+    """Return True if the broker under test has several workers (`cluster_local`)."""
+    return "--workers" in os.environ.get("MOSQ_BROKER", "")
+
+
 class Broker:
     """Run one broker process. `config` may hold {port} and {dir}; a `config` without `listener` gets one in front."""
 
@@ -88,6 +93,12 @@ class Broker:
 
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
+
+    def processes(self) -> list[int]:
+        """Return the broker's process, and its workers."""
+        assert self.process is not None
+        pid = self.process.pid
+        return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
     def send_signal(self, number: int) -> None:
         assert self.process is not None

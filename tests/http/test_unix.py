@@ -15,7 +15,7 @@ from tests.harness.effort import TIMEOUT_S
 
 
 def opened(path, before=()):
-    return open_listeners([Listener(0, path=str(path))], list(before))
+    return open_listeners([Listener(0, path=str(path))], [one.bound for one in before])
 
 
 def reach(path):

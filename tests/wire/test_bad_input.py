@@ -361,13 +361,11 @@ def test_noise(broker: Broker) -> None:
 
 
 def cpu_ns(broker: Broker) -> int:
-    assert broker.process is not None
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{broker.process.pid}/task").glob("*/schedstat"))
+    return sum(int(path.read_text().split()[0]) for pid in broker.processes() for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 
 def rss_bytes(broker: Broker) -> int:
-    assert broker.process is not None
-    return int(Path(f"/proc/{broker.process.pid}/statm").read_text().split()[1]) * 4096
+    return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in broker.processes()) * 4096
 
 
 def test_user_properties_cost_linear_time() -> None:

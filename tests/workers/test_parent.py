@@ -252,7 +252,6 @@ def started(config: str, *arguments: str, files: dict[str, str] | None = None) -
     ("persistence true\npersistence_location {dir}/\nstream a b/#\n", "'stream'"),
     ("connection far\naddress 127.0.0.1:9\ntopic #\n", "The bridge 'far'"),
     ("plugin mosquitto_dynamic_security.so\nplugin_opt_config_file {dir}/x.json\n", "The plugin 'mosquitto_dynamic_security.so'"),
-    ("listener 0 {dir}/http\nprotocol http_api\n", "with `protocol http_api`"),
 ])
 def test_what_workers_cannot_do_yet_is_refused(lines: str, what: str) -> None:
     done = started(f"listener {{port}} 127.0.0.1\nallow_anonymous true\ncluster_local 2\nuser root\n{lines}")

@@ -33,6 +33,8 @@ cdef enum:
     CONTROL_HOT = 12                # out gets the sketch HOT_... `from_index`, see hot.pyx; nothing if nothing is observed
     CONTROL_SLOW = 13               # sessions from `cursor` on: out gets the clients above the limits in `stats`, which gets sums; see hot.pyx
     CONTROL_DROPS = 14              # out gets the example of each reason of drops, see observations.pyx
+    CONTROL_WHOLE = 40              # of a worker: out gets the figures of all workers, see whole.pyx
+    CONTROL_LINKS = 41              # out gets a struct LinkFigures of each other worker, see links.pyx
     CONTROL_LISTENER_DROPS = 15     # out gets the drops of the broker and of each listener by reason, see observations.pyx
 
 cdef enum:

@@ -11,14 +11,16 @@ from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.admin.control_request cimport (
     CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_FREEZE, CONTROL_FROZEN, CONTROL_HOT, CONTROL_KICK,
-    CONTROL_LEAVE, CONTROL_LINK, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS,
-    CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_THAW, CONTROL_TRACE, CONTROL_TRACE_STOP, ControlRequest, SUBSCRIPTIONS_BYTES, SUBSCRIPTIONS_OF_ONE, SUBSCRIPTIONS_SLICE,
+    CONTROL_LEAVE, CONTROL_LINK, CONTROL_LINKS, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS,
+    CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_THAW, CONTROL_TRACE, CONTROL_TRACE_STOP, CONTROL_WHOLE, ControlRequest, SUBSCRIPTIONS_BYTES, SUBSCRIPTIONS_OF_ONE, SUBSCRIPTIONS_SLICE,
 )
 from cext.broker.admin.hot cimport answer_hot, answer_slow
 from cext.broker.admin.inspect cimport answer_session, answer_sessions, out_put, out_text
+from cext.broker.admin.links cimport answer_links
 from cext.broker.admin.observations cimport answer_drops, answer_listener_drops, answer_observed, answer_streams
 from cext.broker.admin.reload cimport Reload, reload_apply
 from cext.broker.admin.statistics cimport stats_collect
+from cext.broker.admin.whole cimport answer_whole
 from cext.broker.core.bridge_state cimport BridgeCommand, bridges_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport ADDRESS_TEXT_MAX, client_address, username_of
@@ -234,6 +236,10 @@ cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:
         answer_drops(b, a)
     elif a.kind == CONTROL_LISTENER_DROPS:
         answer_listener_drops(b, a)
+    elif a.kind == CONTROL_WHOLE and b.workers != NULL:
+        answer_whole(b, a)
+    elif a.kind == CONTROL_LINKS:
+        answer_links(b, a)
     else:
         a.result = EINVAL
 

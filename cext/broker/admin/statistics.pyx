@@ -9,6 +9,7 @@ from cext.broker.auth.auth_requests cimport auth_requests_pending
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport StoreGauges
+from cext.broker.core.link_state cimport links_of
 from cext.broker.core.resident cimport heap_bytes
 from cext.broker.core.stats cimport (
     DROP_REASONS, REFUSED_REASONS, STATS_N, STAT_ANSWERS_STALE, STAT_AUTH_REQUESTS, STAT_AUTH_REQUESTS_PENDING,
@@ -118,9 +119,15 @@ cdef void stats_of_messages(Broker* b, uint64_t* v) noexcept nogil:
 
 cdef void stats_of_index(Broker* b, uint64_t* v) noexcept nogil:
     cdef IndexStats index
+    cdef uint32_t slot
     index_stats(b.index, &index)
     v[STAT_SUBSCRIPTIONS] = index.subscriptions
     v[STAT_SHARED_SUBSCRIPTIONS] = index.shared - streams_filters(b)
+    if b.links != NULL:                 # routes of other workers count there
+        for slot in range(links_of(b).n):
+            v[STAT_SUBSCRIPTIONS] -= links_of(b).peers[slot].session.owner.n
+        v[STAT_SUBSCRIPTIONS] += links_of(b).shared_routes
+        v[STAT_SHARED_SUBSCRIPTIONS] -= links_of(b).shared_routes
     v[STAT_FILTERS] = index.filters
     v[STAT_INDEX_EXACT] = index.exact
     v[STAT_INDEX_NODES] = index.nodes

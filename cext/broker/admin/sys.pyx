@@ -12,10 +12,10 @@ from libc.string cimport strlen
 
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.admin.observations cimport stream_gauges
-from cext.broker.admin.statistics cimport stats_collect
 from cext.broker.admin.sys_topics cimport (
     SYS_ABOVE_ZERO, SYS_GAUGES, SYS_LOADS, SYS_TOPICS, SYS_WITH_STORE, SysTopic,
 )
+from cext.broker.admin.whole cimport whole_began_ms, whole_collect
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport TIMER_SYS
 from cext.broker.core.durable cimport TROUBLE_ERROR, TROUBLE_FULL
@@ -63,7 +63,7 @@ cdef void sys_publish(Broker* b, const char* name, const char* text, int n) noex
     p.qos = 2
     p.retain = 1
     p.shaped = 1
-    p.scope = SCOPE_LOCAL if b.links != NULL else 0      # each worker has its own
+    p.scope = SCOPE_LOCAL if b.links != NULL else 0      # each worker publishes the same tree for its subscribers
     retain_store(b, &p)
     route(b, &p, NULL)
     publication_fini(b, &p)
@@ -76,8 +76,19 @@ cdef void sys_begin(Broker* b) noexcept nogil:
     sys_publish(b, "version", <const char*>b.settings.version.p, <int>b.settings.version.n)
     b.sys_timer.kind = TIMER_SYS
     y.last_s = <uint64_t>b.reactor.now_s
+    if b.workers != NULL and not y.was_sent[0]:
+        loads_begin(b, y)
     sys_update(b, y, 1.0)
     sys_schedule(b)
+
+
+cdef void loads_begin(Broker* b, Sys* y) noexcept nogil:
+    """A worker that was started again finds the counts of the others, which are no load of its first second."""
+    cdef int i
+    whole_collect(b, y.values)
+    y.commits = y.values[STAT_DISK_COMMITS]
+    for i in range(SYS_LOADS_N):
+        b.loads[i].last = y.values[SYS_LOADS[i].stat]
 
 
 cdef void sys_again(Broker* b) noexcept nogil:
@@ -105,8 +116,8 @@ cdef void sys_update(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
     cdef char text[SYS_TEXT_MAX]
     cdef int i
     sys_publish(b, "uptime", text, snprintf(text, sizeof(text), "%llu seconds",
-                                            <unsigned long long>((b.reactor.now_ms - b.started_ms) // 1000)))
-    stats_collect(b, y.values)
+                                            <unsigned long long>((b.reactor.now_ms - whole_began_ms(b)) // 1000)))
+    whole_collect(b, y.values)
     if b.durable != NULL:
         store_rates(y, elapsed_s)
         publish_store_state(b, y)

@@ -68,6 +68,7 @@ cdef enum:
     TIMER_TRACE = 12
     TIMER_LINK_WAIT = 13
     TIMER_LINKS = 14
+    TIMER_FIGURES = 15
 
 cdef enum:
     PENDING_CONNECT = 1

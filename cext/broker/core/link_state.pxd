@@ -19,6 +19,14 @@ ctypedef struct LinkConn:       # a socket of a link
     uint8_t way                 # LINK_OUT, LINK_IN
     uint8_t gone                # 1: the socket has failed, or the other worker has closed it
 
+ctypedef struct LinkProbe:      # how long acknowledgements of another worker take: one message at a time is timed
+    uint64_t number             # of that message; 0: none
+    uint64_t sent_us
+    uint64_t last_us
+    uint64_t most_us
+    uint64_t sum_us
+    uint64_t n                  # messages that were timed
+
 # Another worker as a subscriber: its routes are entries of the index whose subscriber is this session. The session has ended, so each walk over
 # subscribers passes it over. Entry.options has the highest QoS of the route, Entry.share the generation; of a shared group, sub_id has the members online.
 ctypedef struct PeerLog:
@@ -27,6 +35,7 @@ ctypedef struct PeerLog:
     LinkConn* conns[2]          # by way; NULL: none
     RetainedCursor walk         # of the snapshot of retained messages for it
     uint8_t walks               # 1: `walk` is open
+    LinkProbe probe
 
 cdef enum:
     FANOUT_PLACES = 64          # fan-outs of the messages of one worker, from which on its link is not read
@@ -70,6 +79,7 @@ ctypedef struct BrokerLinks:
     Links links
     uint32_t n                  # workers
     PeerLog* peers              # by slot; the own one is not used
+    uint64_t shared_routes      # routes of groups among those in the index
     uint8_t ready               # 1: clients are served
     uint8_t due                 # 1: a link has more to send at once
     uint8_t gone                # 1: a connection is gone

@@ -3,20 +3,42 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.slab cimport SlabItem
 from cext.base.view cimport View
+from cext.base.wheel cimport Timer
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.listener cimport Listener
+from cext.broker.core.stats cimport STATS_N
 from cext.net.conn_state cimport input_fn
 
 cdef enum:
     WORKERS_MAX = 64
     WORKER_LISTENERS_MAX = 64           # listeners that are counted over all workers
+    # positions in Figures: the statistics; the processor time in microseconds; drops by listener and reason; what answer_observed
+    # writes; messages with a number to each worker, and QoS 0 that the links to it dropped
+    FIGURE_CPU_US = STATS_N
+    FIGURE_DROPS = STATS_N + 1
+    FIGURE_OBSERVED = STATS_N + 1 + WORKER_LISTENERS_MAX * 19           # DROP_REASONS
+    FIGURE_LINKS = STATS_N + 1 + WORKER_LISTENERS_MAX * 19 + 2 + 7 * 110        # behind lost, passed over, OBSERVED_N histograms
+    FIGURES_N = STATS_N + 1 + WORKER_LISTENERS_MAX * 19 + 2 + 7 * 110 + 2 * WORKERS_MAX
+
+ctypedef struct Figures:
+    # the statistics of the process that has the place, and the counters of those that had it before. Their sum never falls
+    uint64_t now[FIGURES_N]
+    uint64_t before[FIGURES_N]
 
 ctypedef struct WorkerCounts:
     # what a worker publishes for the limits that count over all workers. In memory that all workers map; each writes only its own place
     uint64_t connections
     uint64_t sessions
     uint64_t of_listener[WORKER_LISTENERS_MAX]
+    uint64_t told_ms                    # when it last wrote its figures; 0: the process has ended, and no other one has written yet
+    # of the place 0: start of the broker. The largest sums that this worker has seen: connected clients, memory
+    uint64_t began_ms
+    uint64_t clients_max
+    uint64_t heap_max
+    # the parent fills the other bank when a process has ended, and then names it here; so a reader meets the old or the new one as a whole
+    uint64_t bank
+    Figures banks[2]
 
 ctypedef struct Passage:
     # the way to another worker for connections that belong there. The passage of this worker receives
@@ -37,6 +59,8 @@ ctypedef struct Workers:
     uint32_t dealt                      # TLS connections that were dealt out to the workers
     input_fn input                      # what the reactor and traces call without workers
     input_fn traced
+    uint64_t bank                       # WorkerCounts.bank, as long as this process runs
+    Timer figures                       # when this worker writes its figures again
     uint8_t passage_due                 # 1: connections may wait at the own passage
 
 cdef inline Workers* workers_of(Broker* b) noexcept nogil:

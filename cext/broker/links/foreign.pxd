@@ -10,3 +10,5 @@ cdef void foreign_routes_end(void* broker, uint32_t slot, uint16_t generation) n
 
 # For index_explain: route number i of a list, and the number of its worker, as people count.
 cdef Entry* peer_route(void* broker, List* list, uint32_t i, uint32_t* worker) noexcept nogil
+# Remove all routes of a worker.
+cdef void foreign_lost(Broker* b, uint32_t slot) noexcept nogil

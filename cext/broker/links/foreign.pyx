@@ -5,7 +5,7 @@ Each walk over subscribers passes a PeerLog over, because it is an ended session
 Cost: as of a subscription; the end of a snapshot walks over all routes of its worker.
 """
 
-from libc.stdint cimport uint16_t, uint32_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
@@ -14,14 +14,23 @@ from cext.broker.core.link_state cimport PeerLog, links_of
 from cext.broker.core.log cimport LOG_ERROR
 from cext.link.frame cimport LinkFrame
 from cext.topic.index cimport (
-    Entry, List, Subscription, index_add, index_entry, index_remove, subscription_drop, subscription_entry, subscription_next,
+    Entry, IndexStats, List, Subscription, index_add, index_entry, index_remove, index_remove_some, index_stats, subscription_drop, subscription_entry, subscription_next,
     subscriber_entry,
 )
 from cext.topic.name cimport Filter, filter_parse
 
+cdef enum:
+    ROUTES_SLICE = 1000
+
 
 cdef inline PeerLog* peer_at(Broker* b, uint32_t slot) noexcept nogil:
     return &links_of(b).peers[slot]
+
+
+cdef uint64_t shared_in_index(Broker* b) noexcept nogil:
+    cdef IndexStats s
+    index_stats(b.index, &s)
+    return s.shared
 
 
 cdef void foreign_route(void* broker, uint32_t slot, const LinkFrame* f, uint16_t generation) noexcept nogil:
@@ -29,30 +38,43 @@ cdef void foreign_route(void* broker, uint32_t slot, const LinkFrame* f, uint16_
     cdef PeerLog* log = peer_at(b, slot)
     cdef Filter filter
     cdef Entry* e
+    cdef uint64_t shared = shared_in_index(b)
     filter_parse(f.text.p, f.text.n, &filter)            # the codec has parsed it before
     if index_add(b.index, &log.session.owner, &log.session, &filter, f.flags & 3, f.online) < 0:
         log_text(b, LOG_ERROR, "Error: no memory for a route to another worker: its subscribers do not get all messages.")
         return
     e = index_entry(b.index, &log.session.owner, &filter)
     e.share = generation
+    links_of(b).shared_routes += shared_in_index(b) - shared
 
 
 cdef void foreign_unroute(void* broker, uint32_t slot, View text) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     cdef Filter filter
+    cdef uint64_t shared = shared_in_index(b)
     filter_parse(text.p, text.n, &filter)
     index_remove(b.index, &peer_at(b, slot).session.owner, &filter)
+    links_of(b).shared_routes -= shared - shared_in_index(b)
 
 
 cdef void foreign_routes_end(void* broker, uint32_t slot, uint16_t generation) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     cdef Subscription* s = peer_at(b, slot).session.owner.head
     cdef Subscription* following
+    cdef uint64_t shared = shared_in_index(b)
     while s != NULL:
         following = subscription_next(s)
         if subscription_entry(s).share != generation:
             subscription_drop(b.index, s)
         s = following
+    links_of(b).shared_routes -= shared - shared_in_index(b)
+
+
+cdef void foreign_lost(Broker* b, uint32_t slot) noexcept nogil:
+    cdef uint64_t shared = shared_in_index(b)
+    while index_remove_some(b.index, &peer_at(b, slot).session.owner, ROUTES_SLICE):
+        pass
+    links_of(b).shared_routes -= shared - shared_in_index(b)
 
 
 cdef Entry* peer_route(void* broker, List* list, uint32_t i, uint32_t* worker) noexcept nogil:

@@ -14,13 +14,14 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from cext.base.clock cimport clock_monotonic_us
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add
 from cext.base.words cimport load32
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line
-from cext.broker.core.link_state cimport BrokerLinks, FANOUT_PLACES, LinkConn, NO_SLOT, links_of
+from cext.broker.core.link_state cimport BrokerLinks, FANOUT_PLACES, LinkConn, LinkProbe, NO_SLOT, links_of
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX
 from cext.broker.core.turn cimport turn_input_limit
 from cext.broker.links.outward cimport paused_resume
@@ -28,7 +29,7 @@ from cext.link.frame cimport LINK_HEAD, link_error_text
 from cext.link.links cimport (
     link_accept, link_broken, link_connected, link_down, link_drained, link_eased, link_read, link_turn,
 )
-from cext.link.state cimport LINK_IN, LINK_OUT
+from cext.link.state cimport LINK_IN, LINK_OUT, LinkOut
 from cext.net.conn cimport conn_close, conn_open, conn_resume
 from cext.net.conn_output cimport conn_flush, conn_lend, conn_room, conn_wrote
 from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_HUNGRY, CONN_PEER, Conn, FLUSH_EARLY_BYTES
@@ -92,6 +93,8 @@ cdef void socket_close(void* broker, uint32_t slot, int way) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     cdef LinkConn* c = links_of(b).peers[slot].conns[way]
     links_of(b).peers[slot].conns[way] = NULL
+    if way == LINK_OUT:
+        links_of(b).peers[slot].probe.number = 0         # it is sent again, at another time
     if c == NULL:
         return
     conn_close(&b.reactor, &c.conn)
@@ -129,11 +132,29 @@ cdef void gone_close(Broker* b, BrokerLinks* l) noexcept nogil:
                 socket_close(b, slot, way)
 
 
+cdef inline void probe_look(LinkProbe* probe, const LinkOut* o) noexcept nogil:
+    """Take the time of an acknowledgement, or begin with the message that was sent last."""
+    cdef uint64_t us
+    if probe.number and o.first > probe.number:
+        us = clock_monotonic_us() - probe.sent_us
+        probe.number = 0
+        probe.last_us = us
+        probe.most_us = us if us > probe.most_us else probe.most_us
+        probe.sum_us += us
+        probe.n += 1
+    if probe.number == 0 and o.sent >= o.first and o.n:
+        probe.number = o.sent
+        probe.sent_us = clock_monotonic_us()
+
+
 cdef bint links_turn(Broker* b) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
+    cdef uint32_t slot
     if l.gone:
         gone_close(b, l)
     l.due = link_turn(&l.links)
+    for slot in range(l.n):
+        probe_look(&l.peers[slot].probe, &l.links.peers[slot].out)
     if l.paused_n and link_eased(&l.links):
         paused_resume(b)
     return l.due

@@ -17,6 +17,7 @@ from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
 from cext.broker.admin.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
 from cext.broker.admin.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
+from cext.broker.admin.whole cimport figures_begin, figures_timer
 from cext.broker.loop.links_life cimport links_free, links_reopen, links_start
 from cext.broker.auth.auth_requests cimport auth_requests_close, auth_requests_fini, auth_requests_init
 from cext.broker.auth.proxy_info cimport client_proxied, client_upgraded
@@ -27,7 +28,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give, denials_sum, lines_sum
 from cext.broker.core.client_state cimport (
     C_CONNECTED, C_ENDED, Client, TIMER_ACCOUNTS, TIMER_AUTH_REQUEST, TIMER_BRIDGE, TIMER_CLIENT, TIMER_CURSORS, TIMER_DENIED,
-    TIMER_LINK_WAIT, TIMER_LINKS, TIMER_LOG_RATES,
+    TIMER_LINK_WAIT, TIMER_FIGURES, TIMER_LINKS, TIMER_LOG_RATES,
     TIMER_RELOAD_HOLD, TIMER_RETAINED, TIMER_SESSION, TIMER_TRACE, client_of,
 )
 from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
@@ -189,6 +190,8 @@ cdef void timer_fired(void* ctx, Timer* t) noexcept nogil:
         wait_timed_out(<Broker*>ctx, t)
     elif t.kind == TIMER_LINKS:
         links_reopen(<Broker*>ctx)
+    elif t.kind == TIMER_FIGURES:
+        figures_timer(<Broker*>ctx)
     elif t.kind == TIMER_ACCOUNTS:
         accounts_timer(<Broker*>ctx)
     elif t.kind == TIMER_CURSORS:
@@ -280,6 +283,8 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     accounts_begin(b)
     observe_begin(b)
     mailbox_open(b)
+    if b.workers != NULL:
+        figures_begin(b)
     sys_begin(b)
     bridges_begin(b)
     err = err or links_start(b)

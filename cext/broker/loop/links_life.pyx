@@ -18,7 +18,7 @@ from cext.broker.core.link_state cimport BrokerLinks, FANOUT_PLACES, LinkWait, P
 from cext.broker.core.log cimport LOG_ERROR
 from cext.broker.lifecycle.passing cimport link_pass
 from cext.broker.core.newcomers cimport newcomers_resume
-from cext.broker.links.foreign cimport foreign_route, foreign_routes_end, foreign_unroute
+from cext.broker.links.foreign cimport foreign_lost, foreign_route, foreign_routes_end, foreign_unroute
 from cext.broker.links.outward cimport expiry_put
 from cext.broker.links.own cimport own_routes_restored
 from cext.broker.links.records cimport identity_forget, mark_record, record_run
@@ -31,7 +31,6 @@ from cext.link.state cimport LINK_OUT, LinkLimits, LinkOps
 from cext.net.system cimport AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, c_close
 from cext.session.message cimport MESSAGE_AGAIN, Message, message_ref, message_unref
 from cext.session.session cimport SESSION_ENDED, SESSION_PEER, Session, sessions_first, sessions_next
-from cext.topic.index cimport index_remove_some
 
 cdef extern from "<sys/socket.h>" nogil:
     int socketpair(int family, int type, int protocol, int* ends)
@@ -43,7 +42,6 @@ cdef enum:
     RESERVE = 64 << 20
     SLICE = 256 * 1024
     WAITS_BLOCK = 256
-    ROUTES_SLICE = 1000
     COMMIT_WAIT_MS = 5000
     NO_GENERATION = 0           # the first one is 1
     REOPEN_AGAIN_MS = 1000
@@ -74,8 +72,7 @@ cdef void message_view(void* broker, void* message, LinkFrame* out) noexcept nog
 
 cdef void peer_lost(void* broker, uint32_t slot) noexcept nogil:
     cdef Broker* b = <Broker*>broker
-    while index_remove_some(b.index, &links_of(b).peers[slot].session.owner, ROUTES_SLICE):
-        pass
+    foreign_lost(b, slot)
     copies_end(broker, slot, NO_GENERATION)
 
 

@@ -26,7 +26,7 @@ CLIENTS_COUNT, CLIENTS_COUNT_MAX = 100, 1000
 PAGE_CHARACTERS_MAX = 1 << 20   # client ids and user names of a page, which ends early: each may have 65,535 bytes
 SLICES_MAX = 100                # slices of the engine that are searched for one page
 HOT_LIMIT = 20
-CURSOR_MAX = 0xFFFFFFFF
+CURSOR_MAX = 0xFFFFFFFF         # of one process; several workers have a larger one
 OFFSET_MAX = 100_000
 VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 NOT_FOUND, NOT_CONNECTED = "Client not found", "Client not connected"
@@ -42,13 +42,13 @@ GAUGES = ("drops", "refused", "disk")       # reported without this prefix
 
 
 def commands(engine: "Callable[[], Engine]", bridges: "BridgeStates | None", report: "Callable[[int, str], None]",
-             hot: "Hot | None" = None) -> Commands:
+             hot: "Hot | None" = None, process: "Callable[[], dict[str, Any]] | None" = None) -> Commands:
     """Return the handler of the topic. `hot`: shared with others that ask the same."""
-    do = Inspection(engine, bridges, hot)
+    do = Inspection(engine, bridges, hot, process)
     reads: dict[str, Function] = {
         "listClients": do.list_clients, "getClient": do.get_client, "listSubscriptions": do.list_subscriptions,
         "getStats": do.get_stats, "listBridges": do.list_bridges, "hot": do.hot,
-        "listDrops": do.list_drops,
+        "listDrops": do.list_drops, "listLinks": do.list_links,
     }
     return Commands("Broker", TOPIC, {**reads, "kickClient": do.kick_client}, report, frozenset(reads))
 
@@ -56,13 +56,14 @@ def commands(engine: "Callable[[], Engine]", bridges: "BridgeStates | None", rep
 class Inspection:
     """The functions of the commands."""
     def __init__(self, engine: "Callable[[], Engine]", bridges: "BridgeStates | None",
-                 hot: "Hot | None" = None) -> None:
+                 hot: "Hot | None" = None, process: "Callable[[], dict[str, Any]] | None" = None) -> None:
         self._engine, self._bridges = engine, bridges
+        self._process = process if process is not None else own_process
         self._hot = Hot(engine) if hot is None else hot
 
     def list_clients(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         count = fields.number("count", CLIENTS_COUNT, CLIENTS_COUNT_MAX, 1)
-        cursor = fields.number("cursor", 0, CURSOR_MAX)
+        cursor = fields.number("cursor", 0, getattr(self._engine(), "cursor_max", CURSOR_MAX))
         is_wanted = _filter(fields)
         found: list[dict[str, Any]] = []
         room = PAGE_CHARACTERS_MAX
@@ -74,7 +75,12 @@ class Inspection:
             room -= sum(len(row["clientid"]) + len(row["username"] or "") for row in new)
             if cursor == 0 or len(found) >= count or room <= 0:
                 break
-        return {"clients": found, "cursor": cursor}
+        return {"clients": found, "cursor": cursor, **self._away()}
+
+    def _away(self) -> "dict[str, Any]":
+        """Return the numbers of the workers that the answer lacks, if there are any."""
+        away: list[int] = getattr(self._engine(), "away", list)()
+        return {"workersAway": away} if away else {}
 
     def get_client(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return {"client": shown(self._session(fields.text("clientid"), 0).session)}
@@ -96,7 +102,7 @@ class Inspection:
             data[group] = {name.removeprefix(f"{group}_"): value for name, value in stats.items()
                            if name.startswith(f"{group}_")}
         data["disk"]["state"] = store_state(data["disk"].pop("trouble"))
-        return {"version": VERSION, "process": process(), **data}
+        return {"version": VERSION, "process": self._process(), **data, **self._away()}
 
     def list_bridges(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return {"bridges": [] if self._bridges is None else self._bridges()}
@@ -110,6 +116,9 @@ class Inspection:
                       examples.get(reason)) for reason in DROPS]
         return {"drops": sorted((one for one in rows if one["count"]), key=lambda one: -one["count"])}
 
+    def list_links(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
+        return {"links": [_link(one) for one in self._engine().link_figures()], **self._away()}
+
     def _session(self, client_id: str, skip: int) -> "SessionDetail":
         found = self._engine().session(client_id, skip)
         if found is None:
@@ -117,7 +126,7 @@ class Inspection:
         return found
 
 
-def process() -> "dict[str, Any]":
+def own_process() -> "dict[str, Any]":
     """Return the age of this process in seconds, its processor time, and its memory as the system counts it."""
     import os
     import resource
@@ -169,6 +178,18 @@ def _drop(reason: str, by_listener: "dict[str, int]", example: "dict[str, Any] |
         data |= {"lastTime": example["time"], "clientid": example["client_id"], "topic": example["topic"]}
         data |= {name: True for name, key in (("clientidCut", "id_cut"), ("topicCut", "topic_cut")) if example[key]}
     return data
+
+
+def _link(row: "dict[str, int]") -> "dict[str, Any]":
+    """Return the figures of a link between two workers in the words of the API."""
+    n = row["latency_n"]
+    return {"from": row["from"], "to": row["to"], "connected": bool(row["connected"]), "routes": row["routes"],
+            "sent": row["sent"], "unacknowledged": row["unacknowledged"],
+            "unacknowledgedBytes": row["unacknowledged_bytes"], "queued": row["queued"],
+            "queuedBytes": row["queued_bytes"], "dropped": row["dropped"],
+            "latencySeconds": row["latency_us"] / 1e6 if n else None,
+            "latencySecondsMean": row["latency_sum_us"] / n / 1e6 if n else None,
+            "latencySecondsMax": row["latency_max_us"] / 1e6 if n else None}
 
 
 def _subscription(row: "SessionSubscription") -> "dict[str, Any]":

@@ -12,22 +12,25 @@ if TYPE_CHECKING:
 
     from mosq.config.model import Listener
 
+    Address = tuple[int, str | None, str | None, str, str | None]
+
 NO_CHECK_TIME = 0x200000                # X509_V_FLAG_NO_CHECK_TIME of OpenSSL, for which Python has no name
 TLS_VERSIONS = {"tlsv1.3": "TLSv1_3"}    # with tlsv1.1, the listener begins with 1.2: Python has deprecated 1.1
 OLDEST_TLS = "TLSv1_2"
 
 
 class Bound:
-    """The sockets of one address. A reload passes them to the next configuration; the last holder closes them."""
+    """The sockets of one address. A reload passes them to the next configuration; the last holder closes them. The
+    parent of several workers is a holder too."""
 
-    def __init__(self, address: "tuple[object, ...]", sockets: "list[_socket.socket]") -> None:
-        self.address, self.sockets, self.holders = address, sockets, 0
+    def __init__(self, address: "Address", sockets: "list[_socket.socket]", holders: int = 0) -> None:
+        self.address, self.sockets, self.holders = address, sockets, holders
 
 
 class HttpListener:
     """A bound HTTP listener."""
 
-    def __init__(self, listener: "Listener", before: "list[HttpListener]") -> None:
+    def __init__(self, listener: "Listener", before: "list[Bound]") -> None:
         """Bind the listener. Sockets of `before` at the same address are reused. Raises OSError for a bad address or
         certificate."""
         self.config = listener
@@ -35,8 +38,8 @@ class HttpListener:
         if listener.http_metrics:
             _import_metrics(listener)
         self.tls = self._tls(listener)
-        address = (listener.port, listener.host, listener.path, listener.socket_domain, listener.bind_interface)
-        same: list[Bound] = [earlier.bound for earlier in before if earlier.bound.address == address]
+        address = address_of_http(listener)
+        same = [earlier for earlier in before if earlier.address == address]
         self.bound: Bound = same[0] if same else Bound(address, bind_sockets(*address))
         self.bound.holders += 1
         self.n = 0                              # open connections
@@ -74,8 +77,13 @@ def _import_metrics(listener: "Listener") -> None:
         raise OSError(0, without_metrics(listener)) from None
 
 
-def open_listeners(listeners: "list[Listener]", before: "list[HttpListener]") -> list[HttpListener]:
-    """Bind all listeners, or none: raises OSError. `before`: the listeners that these replace."""
+def address_of_http(listener: "Listener") -> "Address":
+    """Return what bind_sockets needs."""
+    return listener.port, listener.host, listener.path, listener.socket_domain, listener.bind_interface
+
+
+def open_listeners(listeners: "list[Listener]", before: "list[Bound]") -> list[HttpListener]:
+    """Bind all listeners, or none: raises OSError. `before`: the sockets of those that these replace."""
     opened: list[HttpListener] = []
     try:
         for listener in listeners:

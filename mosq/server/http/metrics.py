@@ -6,7 +6,6 @@ collected from the broker when a scrape asks for them, and its own registry of t
 Cost of a scrape: nine control requests to the loop, and one more for each bridge.
 """
 
-import os
 import resource
 import time
 
@@ -14,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 
 from mosq.server.admin.hot import Hot
+from mosq.server.admin.inspect import own_process
 from mosq.server.http.buckets import BUCKETS, PARTS, until_s
 from mosq.server.http.metric_table import (
     COUNTER,
@@ -21,6 +21,8 @@ from mosq.server.http.metric_table import (
     HISTOGRAMS,
     HOTTEST,
     LABELLED,
+    LINK_COUNTERS,
+    LINK_GAUGES,
     PLAIN,
     QUEUES,
     REASONS,
@@ -75,43 +77,56 @@ class Metrics:
 
     def __init__(self, version: str, has_store: "Callable[[], bool]", engine: "Engine",
                  bridges: "Callable[[], list[dict[str, Any]]]", logins: "Callable[[], dict[str, int]]",
-                 hot: "Hot | None" = None) -> None:
+                 hot: "Hot | None" = None, process: "Callable[[], dict[str, Any]]" = own_process) -> None:
         """`logins`: the counts of auth_backoff; empty if nothing checks passwords. `hot`: shared with others that ask
-        the same."""
+        the same. `process`: uptime, processor time and memory."""
         self._hot = Hot(lambda: engine) if hot is None else hot
         self.version, self.has_store = version, has_store
         self._engine, self._bridges, self._logins = engine, bridges, logins
-        self._started_s = time.time()
+        self._process = process
+        self._started_s = time.time() - process()["uptime"] if hasattr(engine, "away") else time.time()
 
     def read(self) -> Reading:
         """Read everything. Raises RuntimeError if the loop does not run."""
         stats = self._engine.stats()
-        return Reading([*of_process(self.version, self._started_s), *of_stats(stats, self.has_store()),
+        return Reading([*of_process(self.version, self._started_s, self._process()),
+                        *of_workers(self._engine), *of_stats(stats, self.has_store()),
                         *of_drops(self._engine.listener_drops()),
                         *of_observed(self._engine.observed()), *of_streams(self._engine.streams()),
                         *of_hot(self._hot.read()), *of_bridges(self._bridges()), *of_logins(self._logins())])
 
 
-def of_process(version: str, started_s: float) -> "Iterator[Metric]":
+def of_process(version: str, started_s: float, process: "Mapping[str, Any]") -> "Iterator[Metric]":
     """Yield the metrics that Prometheus' clients have for processes. Open descriptors are left out, because the system
     needs long to list a hundred thousand of them."""
     build = GaugeMetricFamily("mosq_build_info", "The version, as a label; the value is 1.", labels=("version",))
     build.add_metric((version,), 1)
     yield build
-    usage = resource.getrusage(resource.RUSAGE_SELF)
     yield CounterMetricFamily("process_cpu_seconds", "Processor time of the broker's process, of all its threads.",
-                              usage.ru_utime + usage.ru_stime)
+                              process["cpuSeconds"])
     yield GaugeMetricFamily("process_start_time_seconds", "Time at which the broker started, in Unix time.", started_s)
     yield GaugeMetricFamily("process_resident_memory_bytes", "Memory of the process, as the system counts it.",
-                            resident_bytes())
+                            process["residentBytes"])
     yield GaugeMetricFamily("process_max_fds", "Largest number of file descriptors.",
                             resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def resident_bytes() -> int:
-    """Return the resident memory of this process."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def of_workers(engine: "Any") -> "Iterator[Metric]":
+    """Yield the metrics of several workers and of the links between them; none of a broker that is alone."""
+    if not hasattr(engine, "away"):
+        return
+    figures, away = engine.whole(), engine.away()
+    up = {str(number): int(number not in away) for number in range(1, len(figures.silent_ms) + 1)}
+    yield _labelled("gauge", "worker_up", "1 while the worker answers. Otherwise look at the log.", "worker", up)
+    for at, (name, help) in enumerate(LINK_COUNTERS):
+        yield _labelled(COUNTER, name, help, "worker",
+                        {number: link[at] for number, link in zip(up, figures.links, strict=True)})
+    rows = engine.link_figures()
+    for key, name, unit, help in LINK_GAUGES:
+        family = GaugeMetricFamily(f"mosq_{name}", help, labels=("worker", "to"))
+        for row in rows:
+            family.add_metric((str(row["from"]), str(row["to"])), row[key] * unit)
+        yield family
 
 
 def of_stats(stats: "Stats", has_store: bool) -> "Iterator[Metric]":

@@ -2,7 +2,8 @@
 does not block.
 
     parent -> worker   check, then apply or drop (a reload); link PEER, with two descriptors
-    worker -> parent   ready; alive; checked STATUS ERROR (the answer to check)
+    worker -> parent   ready; alive; checked STATUS ERROR (the answer to check);
+                       reload (a user of the dashboard asks for it)
 """
 
 import _socket

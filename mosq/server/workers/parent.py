@@ -23,9 +23,9 @@ import traceback
 
 from mosq.config.check import check_workers
 from mosq.config.errors import ConfigError
-from mosq.engine import close_sockets, counts_bytes, sockets_of
+from mosq.engine import bind_sockets, close_sockets, counts_bytes, counts_ended, sockets_of
 from mosq.log.log import log_of
-from mosq.log_types import ERROR, INFORMATION, WARNING
+from mosq.log_types import ERROR, INFORMATION
 from mosq.server import process, signals, systemd
 from mosq.server.control import (
     EXIT_CANNOT_START,
@@ -39,13 +39,14 @@ from mosq.server.control import (
 )
 from mosq.server.opening import opening_lines, reachable
 from mosq.server.reload import address_of, reason_of, refuse, report_applied
-from mosq.server.settings import engine_listeners, log_mask
+from mosq.server.settings import engine_listeners, http_listeners, log_mask
+from mosq.server.workers.asking import asking_pair
 from mosq.server.workers.channel import channel_pair
 from mosq.server.workers.identity import name_process
 from mosq.server.workers.place import key_of
 from mosq.server.workers.round import Round
 from mosq.server.workers.slot import Slot
-from mosq.server.workers.terms import not_shared, of_worker
+from mosq.server.workers.terms import of_worker
 from mosq.server.workers.worker import Given, Worker
 from mosq.version import VERSION
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mosq.config.model import Config
+    from mosq.server.http.listeners import Bound
     from mosq.server.signals import Signals
     from mosq.server.workers.channel import Channel
 
@@ -113,6 +115,8 @@ class Parent:
         self._acting = process.Acting(None)
         self._sockets: list[list[_socket.socket]] = []
         self._receiving: list[int] = []     # for each worker: the half of its passage from which it receives
+        self._asked: list[int] = []         # for each worker: the end for questions from which it receives
+        self._http: list[Bound] = []        # the sockets of HTTP listeners, which worker 1 serves
         self._pid_file: str | None = None
         self._status = EXIT_OK
 
@@ -136,14 +140,13 @@ class Parent:
     def listen(self) -> None:
         """Open what all workers share, write the pid file, and give up root's rights. Raises CannotStartError."""
         report_start(self.log, self.config)
-        for text in not_shared():
-            self.log.report(WARNING, f"Warning: {text}")
         self.log.release()
         try:
             with process.Acting(self._user):
                 key = key_of(self.config)
             for spec in engine_listeners(reachable(self.config)):
                 self._sockets.append(sockets_of(spec, self.config.set_tcp_nodelay))
+            self._listen_http()
             for listener in self.config.listeners:
                 for line in opening_lines(listener):
                     self.log.report(INFORMATION, line)
@@ -152,15 +155,29 @@ class Parent:
         except OSError as error:
             raise CannotStartError(f"Error: {reason_of(error)}") from None
 
+    def _listen_http(self) -> None:
+        listeners = http_listeners(reachable(self.config))
+        if not listeners:
+            return
+        from mosq.server.http.listeners import Bound, address_of_http
+
+        for listener in listeners:
+            address = address_of_http(listener)
+            self._http.append(Bound(address, bind_sockets(*address), holders=1))
+
     def _shared(self, key: bytes) -> Given:
-        passages = []
+        passages, askings = [], []
         for _ in self.slots:
+            question, asked = asking_pair()
+            askings.append(question)
+            self._asked.append(asked)
             one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
             passages.append(one.detach())
             self._receiving.append(other.detach())
         counts_fd = os.memfd_create("mosq-counts", os.MFD_CLOEXEC)
-        os.ftruncate(counts_fd, counts_bytes()[0])
-        return Given(key, passages, counts_fd, [[one.fileno() for one in opened] for opened in self._sockets])
+        os.ftruncate(counts_fd, counts_bytes())
+        return Given(key, passages, counts_fd, [[one.fileno() for one in opened] for opened in self._sockets], askings,
+                     self._http)
 
     def _settle(self) -> None:
         if self.config.pid_file is not None:
@@ -228,7 +245,7 @@ class Parent:
             signals.unblock(before)
             return serve(of_worker(reachable(self.config), place + 1), taken=taken, quiet=self._quiet,
                          verbose=self._verbose, load=load,
-                         worker=Worker(place, channel, self.given, self._receiving[place]))
+                         worker=Worker(place, channel, self.given, self._receiving[place], self._asked[place]))
 
     # ---- run
 
@@ -297,6 +314,8 @@ class Parent:
                 slot.ready = True
             elif message["is"] == "checked" and self._round is not None:
                 self._round.answered(slot, message)
+            elif message["is"] == "reload":
+                self._reload()
 
     def _link(self, slot: Slot) -> None:
         """Connect a worker with each of those that are ready: one stream socket for each direction. A worker that was
@@ -324,7 +343,7 @@ class Parent:
         ended = slot.reap()
         if ended is None:
             return
-        self._clear_counts(slot)
+        counts_ended(self.given.counts_fd, slot.place)
         for other in self.slots:        # nothing waits for it until there is another one
             if other is not slot and other.ready and other.channel is not None:
                 other.channel.send({"do": "link", "peer": slot.place})
@@ -333,11 +352,6 @@ class Parent:
         if not starting:
             pause_s = slot.wait_s(now_s)
             self.log.report(ERROR, f"Error: {ended}. It is started again in {pause_s:g} seconds.")
-
-    def _clear_counts(self, slot: Slot) -> None:
-        """The connections of a worker that has ended count no more."""
-        size = counts_bytes()[1]
-        os.pwrite(self.given.counts_fd, bytes(size), slot.place * size)
 
     # ---- signals
 
@@ -442,7 +456,7 @@ class Parent:
         """Close the listening sockets, and remove the pid file if this process wrote it."""
         for slot in self.slots:
             slot.kill(signal.SIGKILL)   # only after an error of the parent itself
-        for opened in self._sockets:
+        for opened in (*self._sockets, *(one.sockets for one in self._http)):
             close_sockets(opened)
         if self._pid_file is not None:
             process.remove_pid_file(self._pid_file)

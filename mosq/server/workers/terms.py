@@ -1,4 +1,4 @@
-"""The part of each worker in a configuration, and the warnings about what it has for itself. Opens no file."""
+"""The part of each worker in a configuration. Opens no file."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +16,3 @@ def of_worker(config: "Config", number: int) -> "Config":
         if value > 0:
             setattr(config, name, max(1, value // config.cluster_local))
     return config
-
-
-def not_shared() -> list[str]:
-    """Return the warnings about what each worker still has for itself."""
-    return ["$SYS, `mosq ctl` and `mosq top` show the worker of the client that asks."]

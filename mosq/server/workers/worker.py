@@ -7,29 +7,45 @@ prepares everything that can fail, and reports the result. At `apply` it puts it
 
 import os
 
+from mosq.server.workers.asking import Asking
+from mosq.server.workers.whole import Whole
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from mosq.engine import Engine
     from mosq.server.control import Control
+    from mosq.server.http.listeners import Bound
     from mosq.server.reload import Prepared
     from mosq.server.workers.channel import Channel, Message
+
+HTTP_PLACE = 0                  # of the worker that serves the HTTP listeners
 
 
 class Given:
     """The descriptors and secrets that all workers get from the parent."""
 
-    def __init__(self, key: bytes, passages: list[int], counts_fd: int, sockets: list[list[int]]) -> None:
+    def __init__(self, key: bytes, passages: list[int], counts_fd: int, sockets: list[list[int]], askings: list[int],
+                 http: "list[Bound]") -> None:
         self.key = key                  # names the worker of a client id
         self.passages = passages              # sockets to each worker, to pass connections on
         self.counts_fd = counts_fd      # memory for counts
         self.sockets = sockets          # for each listener: descriptors that listen
+        self.askings = askings          # to each worker's control plane, for questions
+        self.http = http                # the sockets of HTTP listeners
 
 
 class Worker:
-    """One of several workers. `place`: from 0; `receiving`: its own passage, to receive from."""
+    """One of several workers. `place`: from 0; `receiving`: its own passage, to receive from; `asked`: its own socket
+    for questions."""
 
-    def __init__(self, place: int, channel: "Channel", given: Given, receiving: int) -> None:
-        self.channel = channel
+    whole: Whole                    # all workers, as one engine
+
+    def __init__(self, place: int, channel: "Channel", given: Given, receiving: int, asked: int) -> None:
+        self.channel, self.http = channel, given.http if place == HTTP_PLACE else None
+        self._asking = Asking(place, given.askings, asked)
         self._place, self._given, self._receiving = place, given, receiving
         self._prepared: Prepared | None = None
 
@@ -38,6 +54,17 @@ class Worker:
         passages = list(self._given.passages)
         passages[self._place] = self._receiving
         engine.join(self._place, self._given.key, passages, self._given.counts_fd)
+
+    def begin(self, engine: "Engine", process: "Callable[[], dict[str, Any]]",
+              logins: "Callable[[], dict[str, int]]") -> Whole:
+        """Answer the other workers' questions; return all workers as one engine."""
+        self.whole = Whole(engine, self._asking, process, logins)
+        self._asking.serve(self.whole.answer_question)
+        return self.whole
+
+    def ask_reload(self) -> None:
+        """Ask the parent for a reload of all workers. Any thread may call this."""
+        self.channel.send({"is": "reload"})
 
     def open(self, engine: "Engine") -> None:
         """Let the engine accept on the shared sockets. Raises OSError."""

@@ -41,6 +41,8 @@ SPECS = (
     Spec("hot", "Show hot topics and clients, and slow subscribers; at most 100 of each, 20 by default.",
          (Arg("limit", NUMBER, False),), show=hot.lines, section=OWN),
     Spec("listDrops", "List the reasons of drops, with count and last example.", show=show.drops, section=OWN),
+    Spec("listLinks", "List the links between the workers: routes, queued and dropped messages, latency.",
+         show=show.links, section=OWN),
 )
 
 MODULE = Module("broker", "Listeners and plugins of a broker; with mosq also clients, queues and bridges.", SPECS,

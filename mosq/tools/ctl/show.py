@@ -163,6 +163,22 @@ def drops(data: "Data") -> "Iterable[str]":
                   if "listeners" in one else one for one in data["drops"]])
 
 
+LINK_TIMES = (("latencyMs", "latencySeconds"), ("meanMs", "latencySecondsMean"), ("maxMs", "latencySecondsMax"))
+
+
+def links(data: "Data") -> "Iterable[str]":
+    """Yield a table of the links between workers; times in milliseconds."""
+    rows = []
+    for one in data["links"]:
+        row = {name: value for name, value in one.items() if not name.startswith("latency")}
+        for name, key in LINK_TIMES:
+            row[name] = None if one[key] is None else round(1e3 * one[key], 3)
+        rows.append(row)
+    if not rows:
+        yield "The broker has one process, so it has no links."
+    yield from _rows(rows)
+
+
 def _rows(rows: "list[Data]") -> "Iterable[str]":
     """Yield a table with a column for each field, in the order of the answer."""
     columns = list(dict.fromkeys(key for one in rows for key in one))

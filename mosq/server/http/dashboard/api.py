@@ -79,24 +79,28 @@ class Broker:
 class Dashboard:
     """The dashboard of one configuration of a broker."""
 
-    def __init__(self, broker: Broker, hot: "Hot") -> None:
-        """`hot`: shared with others that ask the same."""
-        self.broker = broker
+    def __init__(self, broker: Broker, hot: "Hot", process: "Callable[[], dict[str, Any]] | None" = None) -> None:
+        """`hot`: shared with others that ask the same. `process`: what to show instead of this process."""
+        self.broker, self._process = broker, process
         self.files, self.guard = Files(), Guard()
         self.thread = ThreadPoolExecutor(1, "mosq-http-dashboard")
         self.messages, self.turns, self.searches = Messages(broker.engine.adopt), Turns(), Turns(SEARCHES_WAITING_MAX)
-        self.inspection = Inspection(lambda: broker.engine, broker.bridges, hot)
+        self.inspection = Inspection(lambda: broker.engine, broker.bridges, hot, process)
         self.statistics: Statistics[dict[str, int]]
         self.hub: Hub
         self.listing: Listing
         self.figures = Figures(broker, self.inspection, self.thread)
+
+    async def _read_process(self) -> "dict[str, Any]":
+        assert self._process is not None
+        return await asyncio.get_running_loop().run_in_executor(self.thread, self._process)
 
     # ---- for pages.py
 
     def routes(self, statistics: "Statistics[dict[str, int]]", otherwise: "Handler") -> list[Route]:
         """Return the routes. `otherwise` answers on listeners without a dashboard."""
         self.statistics = statistics
-        self.hub = Hub(statistics.get)
+        self.hub = Hub(statistics.get, None if self._process is None else self._read_process)
         self.listing = Listing(self.broker.engine, self.thread)
         changes = Changes(self.broker, self.guard, self.inspection, self.thread, self.listing.forget)
         readings = {"session": self.session, "statistics": self.all_statistics, "clients": self.clients,

@@ -22,6 +22,7 @@ from mosq.stat_names import STATS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import Any
 
     from starlette.types import Receive, Scope, Send
 
@@ -57,8 +58,10 @@ def of_process() -> "Stats":
 class Hub:
     """Reads the statistics once for all pages."""
 
-    def __init__(self, stats: "Callable[[], Awaitable[Stats]]") -> None:
-        self._stats = stats
+    def __init__(self, stats: "Callable[[], Awaitable[Stats]]",
+                 process: "Callable[[], Awaitable[dict[str, Any]]] | None" = None) -> None:
+        """`process`: of several workers, processor time and memory of all."""
+        self._stats, self._process = stats, process
         self.pages = 0
         self._past: deque[bytes] = deque(maxlen=KEPT)
         self._last = b""                # event of the last second
@@ -94,7 +97,7 @@ class Hub:
         due_s = time.monotonic()
         while self.pages or time.monotonic() < self._left_s + LINGER_S:
             try:
-                stats = {**await self._stats(), **of_process()}
+                stats = {**await self._stats(), **await self._of_process()}
             except (RuntimeError, TimeoutError):
                 self._give(event("lost", None))
             else:
@@ -104,6 +107,12 @@ class Hub:
                 self._give(event("stats", [now_ms, *(stats[name] for name in NAMES)]))
             due_s = max(due_s + PERIOD_S, time.monotonic() + PERIOD_S / 2)
             await asyncio.sleep(due_s - time.monotonic())
+
+    async def _of_process(self) -> "Stats":
+        if self._process is None:
+            return of_process()
+        found = await self._process()
+        return dict(zip(OF_PROCESS, (round(found["cpuSeconds"] * 1e6), found["residentBytes"]), strict=True))
 
     def _give(self, encoded: bytes) -> None:
         self._last = encoded

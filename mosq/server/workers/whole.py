@@ -1,0 +1,203 @@
+"""All workers as one engine: what the control topics, the HTTP API and the dashboard ask an engine for, of the workers
+together. Whichever worker is asked answers for all (docs/adr/0031).
+
+Statistics are sums in memory that all workers map, so they need no other worker. Lists and commands ask the others. A
+worker that is silent for AWAY_MS is not asked: no client waits for one that is stopped.
+"""
+
+from mosq.records import HotName, HotNames, PublishCommand, SessionSlice, SlowSlice, SubscriptionListing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mosq.engine import Engine
+    from mosq.records import SessionDetail, WholeFigures
+    from mosq.server.workers.asking import Asking
+
+AWAY_MS = 2000                  # a worker writes its figures twice a second
+CURSOR_BITS = 32                # of one worker's cursor; the bits above name the worker
+
+
+class Whole:
+    """The engines of all workers. Everything that is not declared here is the own engine's."""
+
+    cursor_max = (1 << CURSOR_BITS + 8) - 1
+
+    def __init__(self, engine: "Engine", asking: "Asking", process: "Callable[[], dict[str, Any]]",
+                 logins: "Callable[[], dict[str, int]]") -> None:
+        """`process`, `logins`: the age, processor time and memory of this process, and its counts of logins."""
+        self._engine, self._asking = engine, asking
+        self._own = {"process": process, "logins": logins}
+
+    def __getattr__(self, name: str) -> "Any":
+        return getattr(self._engine, name)
+
+    # ---- this worker answers the others
+
+    def answer_question(self, name: str, args: "tuple[Any, ...]") -> "Any":
+        """Answer a question of another worker, from this one alone."""
+        if name in self._own:
+            return self._own[name]()
+        if name == "publish":
+            return self._engine.answer([PublishCommand(args[0], args[1], qos=2)])
+        if name == "write":
+            self._engine.whole()
+            return None
+        if name in QUESTIONS:
+            return getattr(self._engine, name)(*args)
+        raise ValueError(name)
+
+    # ---- this worker asks the others
+
+    def away(self) -> list[int]:
+        """Return the numbers of the workers that cannot be asked now."""
+        return [place + 1 for place, ms in enumerate(self._engine.whole().silent_ms) if ms is None or ms > AWAY_MS]
+
+    def _others(self) -> list[int]:
+        away = self.away()
+        return [place for place in range(self._asking.n) if place != self._asking.place and place + 1 not in away]
+
+    def _each(self, name: str, *args: "Any") -> "list[Any]":
+        """Return the answers of all workers that answer, beginning with this one's."""
+        own = self._own[name]() if name in self._own else getattr(self._engine, name)(*args)
+        return [own, *self._asking.ask(self._others(), name, *args).values()]
+
+    def _one(self, place: int, name: str, *args: "Any") -> "Any":
+        """Return the answer of one worker; None if there is none."""
+        if place == self._asking.place:
+            return getattr(self._engine, name)(*args)
+        return self._asking.ask([place], name, *args).get(place) if place in self._others() else None
+
+    def publish_at_others(self, topic: str, payload: bytes) -> None:
+        """Publish a message of the broker, such as a log line, for the subscribers of the other workers."""
+        self._asking.tell("publish", topic, payload)
+
+    # ---- statistics
+
+    def whole(self) -> "WholeFigures":
+        """Return the sums as of now."""
+        self._asking.ask(self._others(), "write")
+        return self._engine.whole()
+
+    def stats(self) -> dict[str, int]:
+        return self.whole().stats
+
+    def listener_drops(self) -> dict[str, dict[str, int]]:
+        return self.whole().listener_drops
+
+    def observed(self) -> "dict[str, Any] | None":
+        return self.whole().observed
+
+    def process(self) -> "dict[str, Any]":
+        """Return the age of the broker in seconds, the processor time of all processes that it has had, and the memory
+        of those that it has."""
+        figures = self._engine.whole()
+        return {"uptime": figures.uptime_ms // 1000, "cpuSeconds": figures.cpu_us / 1e6,
+                "residentBytes": sum(one["residentBytes"] for one in self._each("process"))}
+
+    def logins(self) -> dict[str, int]:
+        """Return the sums of the counts of logins."""
+        return _sums(self._each("logins"))
+
+    def streams(self) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for streams in self._each("streams"):
+            for name, gauges in streams.items():
+                found[name] = _sums([found.get(name, {}), gauges])
+        return found
+
+    def drop_examples(self) -> "dict[str, dict[str, Any]]":
+        found: dict[str, dict[str, Any]] = {}
+        for examples in self._each("drop_examples"):
+            for reason, example in examples.items():
+                if reason not in found or example["time"] > found[reason]["time"]:
+                    found[reason] = example
+        return found
+
+    def link_figures(self) -> list[dict[str, int]]:
+        """Return the figures of all links, with the numbers of both workers."""
+        answers = {self._asking.place: self._engine.link_figures(), **self._asking.ask(self._others(), "link_figures")}
+        return [{"from": place + 1, "to": link["place"] + 1, **link}
+                for place, links in sorted(answers.items()) for link in links]
+
+    # ---- clients
+
+    def kick(self, client_id: str) -> bool:
+        return self._engine.kick(client_id) or any(self._asking.ask(self._others(), "kick", client_id).values())
+
+    def session(self, client_id: str, skip: int = 0) -> "SessionDetail | None":
+        found = self._engine.session(client_id, skip)
+        if found is None:
+            answers = self._asking.ask(self._others(), "session", client_id, skip)
+            found = next((one for one in answers.values() if one), None)
+        return found
+
+    def clients(self) -> "list[dict[str, Any]]":
+        return [one for clients in self._each("clients") for one in clients]
+
+    def sessions(self, cursor: int = 0, most: int = 1000) -> SessionSlice:
+        place, cursor = divmod(cursor, 1 << CURSOR_BITS)
+        part = self._one(place, "sessions", cursor, most) or SessionSlice([], 0)
+        return SessionSlice(part.sessions, self._next(place, part.cursor))
+
+    def slow(self, position: int = 0, limits: tuple[int, int, int, int] = (0, 0, 0, 0)) -> SlowSlice:
+        place, position = divmod(position, 1 << CURSOR_BITS)
+        part = self._one(place, "slow", position, limits) or SlowSlice([], 0, 0, 0, 0)
+        return part._replace(cursor=self._next(place, part.cursor))
+
+    def _next(self, place: int, cursor: int) -> int:
+        """Return the cursor behind a slice: in the same worker, or the begin of the next one; 0: there is none."""
+        if cursor == 0:
+            place += 1
+        return (place << CURSOR_BITS) + cursor if place < self._asking.n else 0
+
+    def subscriptions(self, most: int = 100_000) -> SubscriptionListing:
+        listings = self._each("subscriptions", most)
+        rows = [row for listing in listings for row in listing.rows]
+        return SubscriptionListing(rows[:most], sum(one.left_out for one in listings) + max(0, len(rows) - most))
+
+    def hot(self, what: str) -> HotNames | None:
+        return merged([one for one in self._each("hot", what) if one is not None], what == "topics")
+
+
+# what a worker answers to the others from its engine
+QUESTIONS = frozenset(("clients", "drop_examples", "hot", "kick", "link_figures", "session", "sessions", "slow",
+                       "streams", "subscriptions"))
+
+
+def _sums(found: "list[dict[str, int]]") -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for one in found:
+        for name, value in one.items():
+            sums[name] = sums.get(name, 0) + value
+    return sums
+
+
+def merged(found: list[HotNames], at_many: bool) -> HotNames | None:
+    """Return the sketches of all workers as one. `at_many`: a name may be at several workers, as a topic may be. Then a
+    name that one of them lacks may have that one's least count more."""
+    if not found:
+        return None
+    join = sum if at_many else max
+    first, before = ([one.least[i] for one in found] for i in range(2))
+    return HotNames(found[0].period, max(one.window_us for one in found), (join(first), join(before)),
+                    (_window([one.windows[0] for one in found], first, at_many),
+                     _window([one.windows[1] for one in found], before, at_many)))
+
+
+def _window(windows: list[list[HotName]], least: list[int], at_many: bool) -> list[HotName]:
+    if not at_many:
+        return [one for window in windows for one in window]
+    found: dict[Any, HotName] = {}
+    missing: dict[Any, int] = {}
+    for window, fewest in zip(windows, least, strict=True):
+        for one in window:
+            before = found.get(one.key)
+            if before is not None:
+                one = one._replace(total=before.total + one.total, error=before.error + one.error,
+                                   bytes=before.bytes + one.bytes)
+            found[one.key] = one
+            missing[one.key] = missing.get(one.key, sum(least)) - fewest
+    return [one._replace(total=one.total + missing[key], error=one.error + missing[key]) for key, one in found.items()]

@@ -1,0 +1,269 @@
+"""Test that several workers are one broker to the outside: control topics, `$SYS`, the HTTP API, and what they show while a worker is away."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as families
+
+from tests.harness.broker import command, free_port
+from tests.harness.packets import Disconnect, Puback, Publish, Suback, Subscribe
+from tests.harness.wire import Wire
+from tests.workers.case import Workers, until
+
+TOPIC = "$CONTROL/mosq/broker/v1"
+HTTP = "listener {web} 127.0.0.1\nprotocol http_api\nhttp_dir {dir}\nhttp_metrics true\nhttp_dashboard true\n"
+ADMIN = "listener {port} 127.0.0.1\nallow_anonymous true\nacl_file {dir}/acl\n"
+ACL = "topic readwrite #\ntopic readwrite $CONTROL/#\ntopic read $SYS/#\n"
+
+
+class Scene:
+    """Two workers, with a client on each of them."""
+
+    def __init__(self, config: str = "", n: int = 2) -> None:
+        self.web = free_port()
+        self.broker = Workers(n, f"enable_control_api true\nsys_interval 1\n{config}{ADMIN}{HTTP.replace('{web}', str(self.web))}", {"acl": ACL})
+        self.broker.start()
+        self.ids = {number: self.broker.id_on(number) for number in range(1, n + 1)}
+        self.clients = {number: self.broker.connect(name) for number, name in self.ids.items()}
+        self.n = 10
+
+    def ask(self, number: int, name: str, **fields: Any) -> dict[str, Any]:
+        """Send a command from the client of a worker; return the response."""
+        client = self.clients[number]
+        self.n += 1
+        client.send(Publish(TOPIC, json.dumps({"commands": [{"command": name, **fields}]}).encode(), 1, self.n))
+        client.expect_packet(Puback(self.n))
+        got = client.read_packet()
+        assert isinstance(got, Publish), got
+        [response] = json.loads(got.payload)["responses"]
+        return response  # type: ignore[no-any-return]
+
+    def data(self, number: int, name: str, **fields: Any) -> dict[str, Any]:
+        return self.ask(number, name, **fields)["data"]  # type: ignore[no-any-return]
+
+    def listed(self, number: int, **fields: Any) -> list[str]:
+        """Return the client ids of all pages."""
+        found: list[str] = []
+        cursor = 0
+        while True:
+            page = self.data(number, "listClients", cursor=cursor, **fields)
+            found += [one["clientid"] for one in page["clients"]]
+            cursor = page["cursor"]
+            if cursor == 0:
+                return found
+
+    def get(self, path: str) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self.web, timeout=20)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            assert answer.status == 200, (answer.status, answer.read())
+            return answer.read()
+        finally:
+            connection.close()
+
+    def metrics(self) -> dict[tuple[str, ...], float]:
+        text = self.get("/metrics").decode()
+        return {(one.name, *one.labels.values()): one.value for family in families(text) for one in family.samples}
+
+    def close(self) -> None:
+        self.broker.close()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def subscribed(client: Wire, topic: str, qos: int = 0) -> None:
+    client.send(Subscribe(3, ((topic, qos),)))
+    answer = client.read_packet()
+    assert isinstance(answer, Suback)
+
+
+def published(client: Wire, topic: str, n: int, qos: int = 1) -> None:
+    for i in range(n):
+        client.send(Publish(topic, b"x", qos, i + 1 if qos else None))
+        if qos:
+            answer = client.read_packet()
+            assert isinstance(answer, Puback), answer
+
+
+def test_each_worker_lists_the_clients_of_all(scene: Scene) -> None:
+    more = [scene.broker.connect(f"more{i}") for i in range(20)]
+    expected = sorted([*scene.ids.values(), *(f"more{i}" for i in range(20))])
+    assert len({scene.broker.holder(one) for one in more}) == 2
+    for number in (1, 2):
+        assert sorted(one for one in scene.listed(number, state="connected", count=3) if one in expected) == expected
+        for name in scene.ids.values():
+            assert scene.data(number, "getClient", clientid=name)["client"]["connected"]
+    assert scene.ask(1, "getClient", clientid="nobody")["error"] == "Client not found"
+
+
+def test_a_command_reaches_the_client_of_another_worker(scene: Scene) -> None:
+    subscribed(scene.clients[2], "a/b")
+    found = scene.data(1, "listSubscriptions", clientid=scene.ids[2])
+    assert [one["topic"] for one in found["subscriptions"]] == ["a/b"]
+    assert "error" not in scene.ask(1, "kickClient", clientid=scene.ids[2])
+    assert isinstance(scene.clients[2].read_packet(), Disconnect)
+    assert scene.ask(1, "kickClient", clientid=scene.ids[2])["error"] == "Client not connected"
+
+
+def test_statistics_are_sums(scene: Scene) -> None:
+    subscribed(scene.clients[1], "sum/1")
+    subscribed(scene.clients[2], "sum/2")
+    before = scene.data(1, "getStats")
+    published(scene.clients[1], "none/1", 3)
+    published(scene.clients[2], "none/2", 4)
+    after = scene.data(2, "getStats")
+    assert after["clients"]["clients_connected"] == 2
+    # the questions of this test are messages too, with an answer each
+    assert 7 <= after["messages"]["publish_in"] - before["messages"]["publish_in"] <= 9
+    assert after["subscriptions"]["subscriptions"] == before["subscriptions"]["subscriptions"] == 2
+    assert after["process"]["cpuSeconds"] >= before["process"]["cpuSeconds"] > 0
+    assert after["process"]["residentBytes"] > 2e7
+    assert before["process"]["uptime"] <= after["process"]["uptime"] < 100
+
+
+def test_sys_is_the_same_on_each_worker(scene: Scene) -> None:
+    more = [scene.broker.connect(f"more{i}") for i in range(8)]
+    assert len({scene.broker.holder(one) for one in more}) == 2
+    for number in (1, 2):
+        subscribed(scene.clients[number], "$SYS/broker/clients/connected")
+        seen: list[bytes] = []
+        until_s = time.monotonic() + 10
+        while not seen or seen[-1] != b"10":
+            assert time.monotonic() < until_s, seen
+            message = scene.clients[number].read_packet()
+            assert isinstance(message, Publish)
+            seen.append(message.payload)
+
+
+def test_counters_do_not_fall_when_a_worker_is_killed() -> None:
+    scene = Scene()
+    try:
+        for number in (1, 2):
+            published(scene.clients[number], f"n/{number}", 20)
+        for number in (2, 1):
+            until(lambda: scene.metrics()["mosq_worker_up", "1"] == scene.metrics()["mosq_worker_up", "2"] == 1)
+            before = scene.metrics()
+            assert before["mosq_publish_received_total",] >= 40
+            pid = scene.broker.kill(number)
+            until(lambda: pid not in scene.broker.pids().values() and len(scene.broker.pids()) == 2)     # noqa: B023 - called at once
+            until(lambda: scene.metrics()["mosq_worker_up", "1"] == scene.metrics()["mosq_worker_up", "2"] == 1)
+            after = scene.metrics()
+            fell = {name: (value, after[name]) for name, value in before.items()
+                    if name[0].endswith(("_total", "_count", "_bucket", "_sum")) and after[name] < value}
+            assert not fell
+            assert after["mosq_clients_connected",] == 2 - (number == 2) - 2 * (number == 1)
+    finally:
+        scene.close()
+
+
+def test_a_stopped_worker_delays_no_answer_for_long(scene: Scene) -> None:
+    pid = scene.broker.kill(2, signal.SIGSTOP)
+    try:
+        time.sleep(2.5)
+        began = time.monotonic()
+        page = scene.data(1, "listClients")
+        assert page["workersAway"] == [2]
+        assert scene.ids[1] in [one["clientid"] for one in page["clients"]]
+        assert scene.data(1, "getStats")["workersAway"] == [2]
+        assert time.monotonic() - began < 1
+    finally:
+        scene.broker.kill(2, signal.SIGCONT)
+    until(lambda: "workersAway" not in scene.data(1, "getStats"))
+    assert scene.broker.pids()[2] == pid
+
+
+def test_the_http_api_is_served_by_worker_1_also_after_its_restart(scene: Scene) -> None:
+    systree = json.loads(scene.get("/api/v1/systree"))
+    assert int(systree["$SYS/broker/clients/connected"]) == 2
+    scene.broker.kill(1)
+    until(lambda: 1 in scene.broker.pids())
+    assert int(json.loads(scene.get("/api/v1/systree"))["$SYS/broker/clients/connected"]) == 1
+    rows = json.loads(scene.get("/dashboard/api/clients"))["clients"]
+    assert [one["clientid"] for one in rows] == [scene.ids[2]]
+
+
+def test_links_have_figures(scene: Scene) -> None:
+    subscribed(scene.clients[2], "to/2", 1)
+    published(scene.clients[1], "to/2", 5)
+    for _ in range(5):
+        assert isinstance(scene.clients[2].read_packet(), Publish)
+    rows = {(one["from"], one["to"]): one for one in scene.data(1, "listLinks")["links"]}
+    assert set(rows) == {(1, 2), (2, 1)}
+    link = rows[1, 2]
+    assert link["connected"] and link["routes"] == 1 and link["sent"] == 5
+    assert link["unacknowledged"] == link["queued"] == link["queuedBytes"] == link["dropped"] == 0
+    assert 0 < link["latencySeconds"] <= link["latencySecondsMax"] < 5
+    assert rows[2, 1]["routes"] == 0
+    done = subprocess.run([*command(), "ctl", "-p", str(scene.broker.port), "broker", "listLinks"],
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "UNACKNOWLEDGED" in done.stdout and "LATENCYMS" in done.stdout
+    metrics = scene.metrics()
+    assert metrics["mosq_link_messages_total", "2"] == 5
+    assert ("mosq_link_latency_seconds", "1", "2") in metrics
+
+
+def test_a_message_for_a_stopped_worker_is_counted_at_its_link(scene: Scene) -> None:
+    subscribed(scene.clients[2], "to/2", 1)
+    scene.broker.kill(2, signal.SIGSTOP)
+    try:
+        for i in range(3):
+            scene.clients[1].send(Publish("to/2", b"x", 1, i + 1))
+        time.sleep(2.5)             # until it is known as away
+        scene.clients[1].send(Publish(TOPIC, b'{"commands":[{"command":"listLinks"}]}', 0))
+        answer = scene.clients[1].read_packet()
+        assert isinstance(answer, Publish), answer
+        [response] = json.loads(answer.payload)["responses"]
+        [link] = response["data"]["links"]
+        assert (link["from"], link["to"], link["unacknowledged"]) == (1, 2, 3)
+    finally:
+        scene.broker.kill(2, signal.SIGCONT)
+    for i in range(3):
+        scene.clients[1].expect_packet(Puback(i + 1))
+
+
+def test_log_lines_on_topics_come_from_all_workers() -> None:
+    scene = Scene("log_dest topic\nlog_dest stderr\n")
+    try:
+        subscribed(scene.clients[1], "$SYS/broker/log/#")
+        seen = []
+        name = scene.broker.id_on(2, "late")
+        until_s = time.monotonic() + 10
+        while not any(f" as {name} " in line for line in seen):
+            assert time.monotonic() < until_s, seen
+            message = scene.clients[1].read_packet()
+            assert isinstance(message, Publish)
+            seen.append(message.payload.decode())
+    finally:
+        scene.close()
+
+
+def test_mosq_top_shows_all_workers(scene: Scene) -> None:
+    done = subprocess.run([*command(), "top", "-p", str(scene.broker.port), "--json"], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in scene.ids.values():
+        assert name in done.stdout
+
+
+def test_a_reload_of_the_dashboard_reloads_all_workers(scene: Scene) -> None:
+    scene.broker.send_signal(signal.SIGHUP)
+    scene.broker.wait_log("Reloading config.")
+    until(lambda: scene.get("/api/v1/version"))
+    assert scene.data(1, "getStats")["clients"]["clients_connected"] == 2
