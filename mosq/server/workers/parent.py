@@ -40,9 +40,9 @@ from mosq.server.control import (
 from mosq.server.opening import opening_lines, reachable
 from mosq.server.reload import address_of, reason_of, refuse, report_applied
 from mosq.server.settings import engine_listeners, log_mask
+from mosq.server.storage import key_of, may_divide
 from mosq.server.workers.channel import channel_pair
 from mosq.server.workers.identity import name_process
-from mosq.server.workers.place import key_of
 from mosq.server.workers.round import Round
 from mosq.server.workers.slot import Slot
 from mosq.server.workers.terms import not_shared, of_worker
@@ -140,8 +140,10 @@ class Parent:
             self.log.report(WARNING, f"Warning: {text}")
         self.log.release()
         try:
-            with process.Acting(self._user):
-                key = key_of(self.config)
+            if may_divide(self.config):
+                process.load_now(process.LOADED_FOR_TAKE_OVER)
+            with process.Acting(self._user), self.signals.reading:
+                key = key_of(self.config, self.log.report)
             for spec in engine_listeners(reachable(self.config)):
                 self._sockets.append(sockets_of(spec, self.config.set_tcp_nodelay))
             for listener in self.config.listeners:
@@ -149,6 +151,8 @@ class Parent:
                     self.log.report(INFORMATION, line)
             self.given = self._shared(key)
             self._settle()
+        except ValueError as error:
+            raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except OSError as error:
             raise CannotStartError(f"Error: {reason_of(error)}") from None
 
