@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mosq.config.model import Config
+    from mosq.embed.apart import Owner
     from mosq.server.signals import Signals
     from mosq.server.workers.channel import Channel
 
@@ -101,8 +102,9 @@ class Parent:
     given: Given
 
     def __init__(self, config: "Config", taken: "Signals", quiet: bool, verbose: bool,
-                 load: "Callable[[], Config]") -> None:
+                 load: "Callable[[], Config]", owner: "Owner | None" = None) -> None:
         self.config, self.signals, self._load = config, taken, load
+        self._owner = owner             # a program that has started this process; None: a command line
         self._quiet, self._verbose = quiet, verbose
         self.log = log_of(config, log_mask(config, quiet, verbose), threads=False)
         self.slots = [Slot(place) for place in range(config.cluster_local)]
@@ -245,6 +247,8 @@ class Parent:
         self.log.report(INFORMATION, f"mosq version {VERSION} running")
         if in_background is not None:
             in_background.ready()
+        if self._owner is not None:
+            self._owner.ready(self._sockets)
         systemd.notify("READY=1")
         ping_s = (systemd.watchdog_s() or 0.0) / 3
         pinged_s = 0.0
@@ -276,6 +280,8 @@ class Parent:
         for slot in self.slots:
             if slot.channel is not None:
                 poll.register(slot.channel.fileno(), select.POLLIN)
+        if self._owner is not None:
+            poll.register(self._owner.fileno(), select.POLLIN)
         before_s = time.monotonic()
         poll.poll(1000 * self._wait_s(before_s))
         now_s = time.monotonic()
@@ -287,7 +293,7 @@ class Parent:
         for slot in self.slots:
             self._look(slot, now_s, starting)
         self._decide(now_s)
-        return self._signals()
+        return (self._owner is None or self._owner.serve(self.slots, self.given.key)) and self._signals()
 
     def _wait_s(self, now_s: float) -> float:
         due = [slot.due_s for slot in self.slots if slot.due_s is not None and self._round is None]

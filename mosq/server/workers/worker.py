@@ -7,6 +7,8 @@ prepares everything that can fail, and reports the result. At `apply` it puts it
 
 import os
 
+from mosq.server.workers.program import serve_program
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.engine import Engine
@@ -64,6 +66,9 @@ class Worker:
                 control.engine.link(message["peer"], *(fds or (-1, -1)))
             except RuntimeError:
                 pass                    # the loop ends
+            return
+        if what in ("adopt", "call") and len(fds) == 1:
+            serve_program(control.engine, message, fds[0])
             return
         for fd in fds:
             os.close(fd)
