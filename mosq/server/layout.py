@@ -94,11 +94,11 @@ def arrange(config: "Config", root: str, report: "Report") -> bytes:
 
 def read_layout(root: str) -> Layout | None:
     """Return the layout of the stores in a folder; None if they are not those of workers. Raises OSError."""
-    import json
-
     path = os.path.join(root, FILE)
     try:
         with open(path, encoding="utf-8") as file:
+            import json             # not for one process
+
             found = json.load(file)
         layout = Layout(int(found["workers"]), bytes.fromhex(found["key"]), str(found["stores"]))
         if layout.workers < 2 or len(layout.key) != KEY_BYTES:

@@ -35,6 +35,7 @@ def test_messages_reach_subscribers_of_all_workers():
         assert broker.kick("outside") and not broker.kick("nobody")
         for subscription in subscriptions:
             subscription.close()
+        outside.socket.close()
 
 
 def test_two_brokers_with_workers_are_independent():
