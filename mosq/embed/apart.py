@@ -1,5 +1,5 @@
-"""The process that `mosq.Broker(workers=N)` starts: the parent of the workers, whose owner is a program at the other end
-of a channel. It ends with the channel.
+"""The process that `mosq.Broker(workers=N)` starts: the parent of the workers, whose owner is a program at the other
+end of a channel. It ends with the channel.
 
     program -> parent   adopt ID, with a socket of the program; call WORKER METHOD, with a socket for the answer
     parent -> program   ready PORTS, or failed TEXT STATUS

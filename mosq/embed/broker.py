@@ -33,13 +33,13 @@ class Broker:
 
     `config`: None (one listener on a free port of 127.0.0.1 that accepts all clients), the path of a mosquitto.conf, or
     the text of one (with at least one line break). `options`, by their names in mosquitto.conf, override it; `port=0`
-    selects a free port for each TCP listener. `workers`: the number of processes that serve the clients
-    (docs/workers.md); with more than one they are processes of their own, which end with this one. Raises ConfigError at once for an error in them.
+    selects a free port for each TCP listener. `workers` is another name of `cluster_local`: the number of processes
+    that serve the clients, which end with this one. Raises ConfigError at once for an error in them.
     """
 
-    def __init__(self, config: "Source" = None, *, workers: int | None = None, **options: "OptionValue") -> None:
-        if workers is not None:
-            options["cluster_local"] = workers
+    def __init__(self, config: "Source" = None, **options: "OptionValue") -> None:
+        if "workers" in options:
+            options["cluster_local"] = options.pop("workers")
         self._config = embedded_config(config, options)
         self._given = config, options
         self._running: Running | RunningWorkers | None = None

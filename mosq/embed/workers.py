@@ -4,7 +4,7 @@ channel to it, and a thread that passes on its log lines. Has the methods of `Ru
 A program may have threads, and a process with threads must not fork; so the parent is not a fork of the program but a
 new interpreter. The program's own connections go to a worker as descriptors, over the channel and the parent.
 
-  start: process -> configuration over its stdin -> ready, with the ports      stop: close the channel -> wait for its end
+  start: process -> configuration over its stdin -> ready, with the ports     stop: close the channel -> wait for it
 """
 
 import json
@@ -65,12 +65,12 @@ class RunningWorkers:
     def _wait_ready(self, channel: socket.socket) -> list[int]:
         channel.settimeout(START_S)
         data = channel.recv(MESSAGE_BYTES)
-        answer = json.loads(data) if data else {"is": "failed", "text": "the process of the workers has ended"}
+        answer: dict[str, Any] = json.loads(data) if data else {"is": "failed", "text": "the process of the workers has ended"}
         channel.settimeout(ANSWER_S)
         if answer["is"] == "ready":
             ports: list[int] = answer["ports"]
             return ports
-        text = answer["text"].removeprefix("Error: ")
+        text = str(answer["text"]).removeprefix("Error: ")
         raise ConfigError(text) if answer.get("status") == EXIT_CONFIG else OSError(text)
 
     def stop(self) -> None:
@@ -109,7 +109,8 @@ class RunningWorkers:
         with mine:
             with theirs:
                 try:
-                    self._send({"do": "call", "worker": worker, "method": method, "arguments": arguments}, theirs.fileno())
+                    self._send({"do": "call", "worker": worker, "method": method, "arguments": arguments},
+                               theirs.fileno())
                 except RuntimeError:
                     raise BrokerStopped("the broker is not running") from None
             until_s, data = time.monotonic() + ANSWER_S, b""

@@ -97,7 +97,7 @@ def read_layout(root: str) -> Layout | None:
     path = os.path.join(root, FILE)
     try:
         with open(path, encoding="utf-8") as file:
-            import json             # not for one process
+            import json  # not for one process
 
             found = json.load(file)
         layout = Layout(int(found["workers"]), bytes.fromhex(found["key"]), str(found["stores"]))
@@ -186,7 +186,7 @@ def _change(root: str, found: Layout | None, count: int, report: "Report") -> by
     locks = []
     try:
         for folder in dict.fromkeys([root, *folders]):
-            locks.append(open_store(folder))        # for its lock
+            locks += [open_store(folder)]   # for its lock
         _divide(root, [folder for folder in folders if handover.has_segments(folder)], found, layout, report)
     except StoreError as error:
         raise OSError(f"The stores in {root} cannot be changed from {_workers(old)} to {_workers(count)}: {error}"

@@ -83,7 +83,7 @@ def test_a_stop_leaves_no_process_and_no_descriptor():
 
 
 def test_errors_of_the_start(tmp_path: Path):
-    with pytest.raises(mosq.ConfigError, match="workers|cluster_local"):
+    with pytest.raises(mosq.ConfigError, match=r"workers|cluster_local"):
         mosq.Broker(workers=0)
     with pytest.raises(mosq.ConfigError, match="stream"):
         mosq.Broker(workers=2, persistence=True, persistence_location=f"{tmp_path}/", stream="s a/#")

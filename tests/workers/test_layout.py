@@ -70,7 +70,9 @@ def killed_at(step: int, what: Callable[[], object]) -> bool:
     if pid == 0:
         left = step
         for name, place in STEPS:
-            def call(*arguments: Any, real: Any = getattr(place, name), **named: Any) -> Any:
+            real = getattr(place, name)
+
+            def call(*arguments: Any, real: Any = real, **named: Any) -> Any:
                 nonlocal left
                 left -= 1
                 if left < 0:
@@ -144,7 +146,7 @@ def test_stores_that_another_process_uses_do_not_change(root: Path) -> None:
     before = content(root)
     lock = store.open_store(str(root / "worker.2"))
     try:
-        with pytest.raises(OSError, match="in use|used by|another"):
+        with pytest.raises(OSError, match=r"in use|used by|another"):
             lines_of(root, 3)
     finally:
         lock.close()
@@ -155,7 +157,7 @@ def test_a_missing_store_is_reported(root: Path) -> None:
     lines_of(root, 3)
     shutil.rmtree(root / "worker.2")
     for n in (3, 2, 1):
-        with pytest.raises(OSError, match="the folder worker.2 is missing"):
+        with pytest.raises(OSError, match=r"the folder worker\.2 is missing"):
             lines_of(root, n)
     (root / "worker.2").mkdir()
     assert lines_of(root, 3) == []

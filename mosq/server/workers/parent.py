@@ -137,9 +137,10 @@ class Parent:
 
     def listen(self) -> None:
         """Open what all workers share, write the pid file, and give up root's rights. Raises CannotStartError."""
-        report_start(self.log, self.config)
-        for text in not_shared():
-            self.log.report(WARNING, f"Warning: {text}")
+        if self._owner is None:
+            report_start(self.log, self.config)
+            for text in not_shared():
+                self.log.report(WARNING, f"Warning: {text}")
         self.log.release()
         try:
             if may_divide(self.config):
@@ -183,7 +184,8 @@ class Parent:
                     os.chown(listener.path, self._user.uid, self._user.gid, follow_symlinks=False)
         self._acting = process.Acting(self._user)
         self._acting.__enter__()
-        report_user(self.log, self._user)
+        if self._owner is None:         # a program knows its own user
+            report_user(self.log, self._user)
         gc.freeze()                     # objects of before the first fork stay in shared memory
 
     def _fork(self, slot: Slot) -> None:

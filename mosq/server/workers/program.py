@@ -1,5 +1,5 @@
-"""What a worker does for the program that has started it (`mosq.Broker(workers=N)`): it takes a connection of the program,
-or answers a question about its engine. Trusts the messages, which come over the channel of the parent only."""
+"""The part of a worker that serves the program that has started it (`mosq.Broker(workers=N)`): it takes a connection of
+the program, or answers a question about its engine. Trusts the messages: they come over the channel of the parent."""
 
 import _socket
 import os

@@ -255,7 +255,7 @@ class Division:
         made: list[NewStore] = []
         try:
             for path in self.targets:
-                made.append(NewStore(path, made_by))
+                made += [NewStore(path, made_by)]
             for store in self.stores:
                 self._copy(store, made)
             if self._waiting:

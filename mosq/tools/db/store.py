@@ -68,8 +68,8 @@ class StoreSource:
         self.path = path
         workers = [name for name in os.listdir(path) if name.startswith(WORKER)] if not files else []
         if workers:
-            raise StoreError(f"{path}: here are the stores of {len(workers)} workers; expected the folder of one of them, "
-                             f"such as {os.path.join(path, min(workers))}")
+            raise StoreError(f"{path}: here are the stores of {len(workers)} workers; expected the folder of one of "
+                             f"them, such as {os.path.join(path, min(workers))}")
         if not files:
             raise StoreError(f"{path}: no {SEGMENT}* files; expected a directory with a store of mosq in it")
 
