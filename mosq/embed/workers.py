@@ -65,7 +65,9 @@ class RunningWorkers:
     def _wait_ready(self, channel: socket.socket) -> list[int]:
         channel.settimeout(START_S)
         data = channel.recv(MESSAGE_BYTES)
-        answer: dict[str, Any] = json.loads(data) if data else {"is": "failed", "text": "the process of the workers has ended"}
+        answer: dict[str, Any] = {"is": "failed", "text": "the process of the workers has ended"}
+        if data:
+            answer = json.loads(data)
         channel.settimeout(ANSWER_S)
         if answer["is"] == "ready":
             ports: list[int] = answer["ports"]

@@ -129,7 +129,7 @@ def described(paths: list[Path], owner: Spread = ALONE) -> dict[str, Any]:
         content.end()
         assert not content.n_problems
 
-        def told(lsn: int, bodies: Any = bodies) -> Any:
+        def shown(lsn: int, bodies: Any = bodies) -> Any:
             f = bodies[lsn]
             return {name: f[name] for name in ("topic", "payload", "qos", "retain", "props")}
 
@@ -140,18 +140,18 @@ def described(paths: list[Path], owner: Spread = ALONE) -> dict[str, Any]:
             out[s.id] = {
                 "user": s.user, "connected": s.connected, "next": s.next, "pid": content.last_pids[s.sno],
                 "subs": {filter: options[:2] for filter, options in s.subscriptions.items()},
-                "queue": {position: (told(lsn - 1), entries[position]) for position, lsn in s.queue.places()},
+                "queue": {position: (shown(lsn - 1), entries[position]) for position, lsn in s.queue.places()},
                 "released": {position: pid for position, (pid, _) in s.released.items()},
-                "inbox": {pid: told(lsn) for pid, (lsn, _) in s.inbox.items()},
-                "will": s.will and (told(s.will[0]), s.will[1:]),
+                "inbox": {pid: shown(lsn) for pid, (lsn, _) in s.inbox.items()},
+                "will": s.will and (shown(s.will[0]), s.will[1:]),
             }
         for topic, (lsn, *_) in content.retained.items():
             assert owner.place(topic) == place
             source = content.publishers.get(topic)
-            out["retained", topic] = told(lsn), source is not None and bodies[source]["id"]
+            out["retained", topic] = shown(lsn), source is not None and bodies[source]["id"]
         for client_id, lsn in content.client_wills.items():
             assert owner.place(client_id) == place
-            out["will", client_id] = told(lsn)
+            out["will", client_id] = shown(lsn)
     return out
 
 

@@ -22,12 +22,13 @@ class Partly:
     __slots__ = ("again", "began", "identity", "local_done", "retain", "topic")
 
     def __init__(self, f: dict[Any, Any]) -> None:
-        self.identity, self.local_done, self.topic, self.retain = f["identity"], f["local_done"], f["topic"], f["retain"]
+        self.identity, self.local_done = f["identity"], f["local_done"]
+        self.topic, self.retain = f["topic"], f["retain"]
         self.again, self.began = True, False
 
 
 class Links:
-    """What a worker's store says about its links."""
+    """Hold the part of a worker's store that belongs to its links."""
 
     def __init__(self) -> None:
         self.log = 0
