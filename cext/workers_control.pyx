@@ -4,16 +4,18 @@ how a connection is passed on."""
 import os
 
 from libc.errno cimport errno
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy, memset
 
-from cext.base.hash cimport HashKey
+from cext.base.hash cimport HashKey, hash_bytes
+from cext.base.pybytes cimport view_of
 from cext.broker.admin.whole cimport figure_counts
 from cext.broker.loop.links_life cimport links_new
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.workers cimport FIGURES_N, Figures, WORKERS_MAX, WORKER_LISTENERS_MAX, WorkerCounts, Workers
 from cext.broker.lifecycle.passing cimport workers_free
+from cext.topic.name cimport filter_matches
 
 cdef extern from "<sys/mman.h>":
     void* mmap(void* p, size_t n, int protection, int flags, int fd, long offset)
@@ -55,6 +57,21 @@ def counts_ended(int counts_fd, int place):
     c.connections = c.sessions = c.told_ms = 0
     memset(c.of_listener, 0, sizeof(c.of_listener))
     munmap(all, WORKERS_MAX * sizeof(WorkerCounts))
+
+
+def worker_place(bytes key, bytes name, uint32_t n):
+    """Return the place, from 0, of the worker of `n` that a client id or a topic belongs to: worker_of_id, and the owner of a retained
+    message."""
+    cdef HashKey k
+    if len(key) != sizeof(HashKey) or n == 0:
+        raise ValueError(f"a key of {len(key)} bytes, and {n} workers")
+    memcpy(&k, <const char*>key, sizeof(HashKey))
+    return hash_bytes(&k, <const uint8_t*><const char*>name, len(name)) % n
+
+
+def filter_fits(bytes filter, bytes topic):
+    """Return whether a filter, without `$share/GROUP/`, matches a topic."""
+    return bool(filter_matches(view_of(filter), view_of(topic)))
 
 
 def workers_new(size_t broker, int place, bytes key, list passages, int counts_fd):

@@ -127,6 +127,14 @@ def password_lanes() -> "Lanes | None":
     return _core if _core.lanes() > 1 else None
 
 
+def worker_place(key: bytes, name: bytes, n: int) -> int:
+    """Return the place, from 0, of the worker of `n` that a client id or a topic belongs to."""
+    from mosq import _core
+
+    place: int = _core.worker_place(key, name, n)
+    return place
+
+
 def counts_bytes() -> int:
     """Return the bytes of the memory for the counts of all workers."""
     from mosq import _core

@@ -49,9 +49,6 @@ def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> C
             raise ConfigError(str(error)) from None
     if not config.listeners:
         raise ConfigError("There is no listener. Expected at least one.")
-    if config.cluster_local > 1:
-        raise ConfigError("'cluster_local' cannot be used here: an embedded broker is one process.",
-                          config.origins.get("cluster_local"))
     check(config)
     add_warnings(config)
     return config

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mosq.config.embedded import OptionValue, Source
     from mosq.embed.aio import AsyncBroker
     from mosq.embed.arguments import Payload, UserProperties
+    from mosq.embed.workers import RunningWorkers
 
 
 class Broker:
@@ -32,12 +33,16 @@ class Broker:
 
     `config`: None (one listener on a free port of 127.0.0.1 that accepts all clients), the path of a mosquitto.conf, or
     the text of one (with at least one line break). `options`, by their names in mosquitto.conf, override it; `port=0`
-    selects a free port for each TCP listener. Raises ConfigError at once for an error in them.
+    selects a free port for each TCP listener. `workers` is another name of `cluster_local`: the number of processes
+    that serve the clients, which end with this one. Raises ConfigError at once for an error in them.
     """
 
     def __init__(self, config: "Source" = None, **options: "OptionValue") -> None:
+        if "workers" in options:
+            options["cluster_local"] = options.pop("workers")
         self._config = embedded_config(config, options)
-        self._running: Running | None = None
+        self._given = config, options
+        self._running: Running | RunningWorkers | None = None
         self._finalizer: weakref.finalize[[], Broker] | None = None
         self._connection: Connection | None = None
         self._publishing = threading.Lock()
@@ -50,7 +55,7 @@ class Broker:
         if self._running is not None:
             raise RuntimeError("the broker was started before; make another one")
         try:
-            running = Running(self._config)
+            running = self._run()
         except ValueError as error:
             raise ConfigError(str(error)) from None
         self._running = running
@@ -58,6 +63,13 @@ class Broker:
         for warning in self._config.warnings:
             logger.warning("%s", warning)
         return self
+
+    def _run(self) -> "Running | RunningWorkers":
+        if self._config.cluster_local == 1:
+            return Running(self._config)
+        from mosq.embed.workers import RunningWorkers  # subprocess takes 10 ms to load
+
+        return RunningWorkers(self._config, *self._given)
 
     def stop(self) -> None:
         """Stop the broker: disconnect its clients and end subscriptions. Any thread may call this, any number of
@@ -193,16 +205,16 @@ class Broker:
         """Return a connection that is not open yet, for `mosq.embed.aio`."""
         if not 1 <= receive_maximum <= 65535:
             raise ValueError(f"receive_maximum is {receive_maximum}; it must be 1 to 65535")
-        return Connection(self._started().running_engine().adopt, receive_maximum)
+        return Connection(self._started().adopt, receive_maximum)
 
-    def _started(self) -> Running:
+    def _started(self) -> "Running | RunningWorkers":
         if self._running is None:
             raise BrokerStopped("the broker is not running; start it by `with` or start()")
         return self._running
 
     def _call(self, method: str, *arguments: str) -> "Any":
         try:
-            return getattr(self._started().running_engine(), method)(*arguments)
+            return self._started().call(method, *arguments)
         except RuntimeError:
             raise BrokerStopped("the broker is not running") from None
 

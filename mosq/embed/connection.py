@@ -28,8 +28,9 @@ RECEIVE_MAXIMUM = 100           # the broker's max_inflight_messages may be lowe
 class Connection:
     """A client of the broker inside its own process. Runs one conversation at a time."""
 
-    def __init__(self, adopt: "Callable[[int], None]", receive_maximum: int = RECEIVE_MAXIMUM) -> None:
-        """`adopt` passes a descriptor to the broker. Raises BrokerStopped if the broker is not running."""
+    def __init__(self, adopt: "Callable[[int, str], None]", receive_maximum: int = RECEIVE_MAXIMUM) -> None:
+        """`adopt` passes a descriptor and the client id to the broker, which owns the descriptor then. Raises
+        BrokerStopped if the broker is not running."""
         # random, so that no client outside can take the session over
         self.client_id = f"in-process-{os.urandom(12).hex()}"
         self.protocol = Protocol(self.client_id, receive_maximum)
@@ -38,7 +39,7 @@ class Connection:
         theirs.setblocking(False)
         self.closed = False
         try:
-            adopt(theirs.fileno())
+            adopt(theirs.fileno(), self.client_id)
         except BaseException as error:
             theirs.close()
             self.close()

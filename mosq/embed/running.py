@@ -99,6 +99,14 @@ class Running:
             raise BrokerStopped("the broker is not running")
         return engine
 
+    def adopt(self, fd: int, client_id: str) -> None:
+        """Hand a socket over to the loop, which trusts it. Raises BrokerStopped, and RuntimeError if the loop ends."""
+        self.running_engine().adopt(fd)
+
+    def call(self, method: str, *arguments: str) -> "Any":
+        """Call a method of the engine. Raises BrokerStopped, and RuntimeError if the loop ends."""
+        return getattr(self.running_engine(), method)(*arguments)
+
     def _securities(self, config: "Config") -> "list[Security]":
         if not needs_access(config):
             return engine_securities(config)

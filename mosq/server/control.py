@@ -240,12 +240,12 @@ class Control:
         feeder = self._feeder()         # its modules are loaded while the process may read them
         if not has_store(self.config):
             return
-        from mosq.server.storage import may_take_over, open_store, store_directory
+        from mosq.server.storage import may_divide, may_take_over, open_store, store_directory
         from mosq.server.unkept import Unkept, must_stop, unusable
 
         self.store = store_directory(self.config)
         self.log.release()              # to read a large store takes long
-        if may_take_over(self.config) or feeder is not None:
+        if may_take_over(self.config) or feeder is not None or may_divide(self.config):
             process.load_now(process.LOADED_FOR_TAKE_OVER)
         with process.Acting(self.user):
             wrong = must_stop(self.config)

@@ -19,7 +19,7 @@ LOADED_LATER = ("mosq.log.destinations", "mosq.records", "mosq.server.systemd", 
                 "mosq.server.bridge.bridges", "mosq.server.admin.bridges",
                 "encodings.idna")
 LOADED_FOR_TAKE_OVER = ("mosq.tools.db.mosquitto_import", "mosq.tools.db.mosquitto_sqlite", "mosq.tools.db.store",
-                        "mosq.config.security", "select", "shutil")
+                        "mosq.tools.db.divide", "mosq.config.security", "select", "shutil", "json")
 # The HTTP API is missing in LOADED_LATER because it takes 200 ms: if only root can read the Python installation, the
 # first HTTP listener needs a restart.
 MOST_ID = 2**31 - 1

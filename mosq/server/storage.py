@@ -5,7 +5,7 @@ import os
 
 from mosq.config.plugin import has_store, sqlite_file
 from mosq.log_types import INFORMATION, NOTICE, WARNING
-from mosq.server import handover
+from mosq.server import handover, layout
 from mosq.server.settings import stream_specs
 
 TYPE_CHECKING = False
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
     from mosq.server.feeding import Feeder
 
-WORKERS_FILE = "workers"        # in the folder of stores of several workers; see mosq/server/workers/place.py
 SUFFIX = ".store"       # beside Mosquitto's own file, which may still exist
 
 
@@ -43,6 +42,19 @@ def may_take_over(config: "Config") -> bool:
     return directory is not None and handover.may_take_over(config, directory)
 
 
+def may_divide(config: "Config") -> bool:
+    """Return whether `open_store` or `key_of` may change the number of stores. Raises OSError."""
+    return has_store(config) and not config.worker and layout.changes(config, store_root(config))
+
+
+def key_of(config: "Config", report: "Callable[[int, str], None]") -> bytes:
+    """Return the key that names the worker of a client id, and make the stores those of the configured number of
+    workers. Without a store it is a new one. Raises OSError and ValueError like `open_store`."""
+    if not has_store(config):
+        return os.urandom(layout.KEY_BYTES)
+    return layout.arrange(config, store_root(config), report)
+
+
 def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str], None]",
                feeder: "Feeder | None" = None) -> None:
     """Load the store's contents into the engine, or what a persistence plugin has restored (deciding.py). Raises
@@ -51,9 +63,8 @@ def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str],
     directory = store_directory(config)
     if directory is None:
         return
-    if not config.worker and os.path.exists(os.path.join(directory, WORKERS_FILE)):
-        raise OSError(f"The stores in {directory} are those of several workers, and this version cannot join them. "
-                      "Expected the `cluster_local` of the last start, or another persistence_location.")
+    if not config.worker:
+        layout.arrange(config, directory, report)
     handover.settle(config, directory, report)
     if feeder is not None:
         feeder.settle(directory, handover.bridge_ids(config))

@@ -13,8 +13,8 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "embedding.md").r
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def test_the_page_has_four_examples():
-    assert len(BLOCKS) == 4
+def test_the_page_has_five_examples():
+    assert len(BLOCKS) == 5
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.harness.broker import Broker, command
-from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe
+from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
-from tests.workers.case import Workers
+from tests.workers.case import Workers, until
 
 STORE = "persistence true\npersistence_location {dir}/\n"
 SESSION = ((P.SESSION_EXPIRY, 600),)
@@ -40,37 +42,134 @@ def test_sessions_are_there_after_a_restart_of_all() -> None:
         assert not (broker.dir / "mosquitto.db").exists()
 
 
-@pytest.mark.parametrize(("first", "then", "why"), [
-    (2, 3, "are those of 2 workers"),
-    (2, 1, "are those of several workers"),
-    (1, 2, "is that of a broker with `cluster_local 1`"),
-])
-def test_a_store_of_another_number_of_workers_is_refused(first: int, then: int, why: str) -> None:
-    broker = Broker("user root\nmosquitto_db false\n" + STORE)
-    text = broker.config.read_text()
-    broker.config.write_text(f"{text}cluster_local {first}\n")
-    with broker:
-        client = Wire(broker.port, 5)
-        client.send(Connect("kept", props=SESSION))
-        client.read_packet()
-        client.close()
-        broker.stop()
-        broker.config.write_text(f"{text}cluster_local {then}\n")
+def restarted(broker: Broker, n: int) -> str:
+    """Stop the broker, and start it with another number of workers; return the log of this start."""
+    broker.stop()
+    lines = [line for line in broker.config.read_text().splitlines() if not line.startswith("cluster_local")]
+    broker.config.write_text("\n".join([*lines, f"cluster_local {n}", ""]))
+    before = len(broker.log())
+    broker.start()
+    return broker.log()[before:]
+
+
+def kill(broker: Broker) -> None:
+    """Kill the broker; its workers end by themselves."""
+    assert broker.process is not None
+    children = Path(f"/proc/{broker.process.pid}/task/{broker.process.pid}/children").read_text().split()
+    broker.process.kill()
+    broker.process.wait()
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 1), (3, 2, 4)])
+@pytest.mark.parametrize("killed", [False, True])
+def test_sessions_survive_changes_of_the_number_of_workers(numbers: tuple[int, ...], killed: bool) -> None:
+    with Broker("user root\nmosquitto_db false\n" + STORE + f"cluster_local {numbers[0]}\n") as broker:
+        publisher = Wire(broker.port, 5)
+        publisher.send(Connect("publisher", props=SESSION))
+        publisher.read_packet()
+        for i in range(8):
+            client = Wire(broker.port, 5)
+            client.send(Connect(f"kept{i}", props=SESSION))
+            client.read_packet()
+            client.send(Subscribe(3, (("all", 2), (f"own/{i}", 1), (f"$share/g{i}/s/{i}", 1))))
+            assert isinstance(client.read_packet(), Suback)
+            client.close()
+            publisher.send(Publish(f"r/{i}", b"%d" % i, 1, 5, retain=True))
+            assert isinstance(publisher.read_packet(), Puback)
+            publisher.send(Publish(f"s/{i}", b"shared", 1, 6))
+            assert isinstance(publisher.read_packet(), Puback)
+        publisher.send(Publish("all", b"one", 1, 5), Publish("all", b"two", 2, 7))     # PUBREL is missing
+        assert {type(publisher.read_packet()) for _ in range(2)} == {Puback, Pubrec}
+        publisher.close()
+        for n in numbers[1:]:
+            if killed:
+                kill(broker)
+            log = restarted(broker, n)
+            assert "The stores are divided: 9 sessions and 8 retained messages" in log
+        publisher = Wire(broker.port, 5)
+        publisher.send(Connect("publisher", clean=False, props=SESSION))
+        assert publisher.read_packet().session      # type: ignore[union-attr]
+        publisher.send(Pubrel(7))
+        assert isinstance(publisher.read_packet(), Pubcomp)
+        for i in range(8):
+            client = Wire(broker.port, 5)
+            client.send(Connect(f"kept{i}", clean=False, props=SESSION))
+            assert client.read_packet().session      # type: ignore[union-attr]
+            got = [client.read_packet() for _ in range(3)]
+            assert [(p.topic, p.payload) for p in got] == [      # type: ignore[union-attr]
+                (f"s/{i}", b"shared"), ("all", b"one"), ("all", b"two")]
+            publisher.send(Publish(f"own/{i}", b"new", 1, 8))
+            assert isinstance(publisher.read_packet(), Puback)
+            assert client.read_packet().topic == f"own/{i}"      # type: ignore[union-attr]
+            client.close()
+        reader = Wire(broker.port, 5)
+        reader.send(Connect("reader"), Subscribe(1, (("r/#", 0),)))
+        got = [reader.read_packet() for _ in range(10)]
+        assert sorted(p.payload for p in got if isinstance(p, Publish)) == [b"%d" % i for i in range(8)]
+        reader.close()
+        publisher.close()
+
+
+def test_a_change_that_has_no_room_stops_the_start_and_changes_nothing() -> None:
+    """The parent reports a store that another process uses in the same way."""
+    with Broker("user root\nmosquitto_db false\n" + STORE + "cluster_local 2\n") as broker:
+        broker.config.write_text(broker.config.read_text().replace("cluster_local 2", "cluster_local 3").replace(
+            f"listener {broker.port}", "listener 0"))
         done = subprocess.run([*command(), "-c", str(broker.config)], capture_output=True, text=True, timeout=30, check=False)
         assert done.returncode == 1
-        assert why in done.stderr
+        assert "cannot be changed from 2 workers to 3 workers" in done.stderr and "They are as before." in done.stderr
+        Wire(broker.port, 5).close()
 
 
-def test_a_file_of_mosquitto_is_not_taken_over_in_silence() -> None:
+def test_a_file_of_mosquitto_is_taken_over_and_divided() -> None:
+    with Broker("user root\n" + STORE) as broker:
+        for i in range(6):
+            client = Wire(broker.port, 5)
+            client.send(Connect(f"kept{i}", props=SESSION), Subscribe(3, (("t", 1),)), Publish(f"r/{i}", b"r", 1, 5, retain=True))
+            assert {type(client.read_packet()) for _ in range(3)} == {Connack, Suback, Puback}
+            client.close()
+        broker.stop()
+        assert (broker.dir / "mosquitto.db").exists()
+        shutil.rmtree(broker.dir / "mosquitto.db.store")
+        before = (broker.dir / "mosquitto.db").read_bytes()
+        log = restarted(broker, 3)
+        assert "6 sessions" in log and "taken over from" in log
+        assert (broker.dir / "mosquitto.db").read_bytes() == before
+        for i in range(6):
+            client = Wire(broker.port, 5)
+            client.send(Connect(f"kept{i}", clean=False, props=SESSION))
+            assert client.read_packet().session      # type: ignore[union-attr]
+            client.close()
+        assert "taken over from" not in restarted(broker, 3)     # the stores count from now on
+        assert "taken over from" not in restarted(broker, 1)
+        client = Wire(broker.port, 5)
+        client.send(Connect("kept1", clean=False, props=SESSION))
+        assert client.read_packet().session      # type: ignore[union-attr]
+        client.close()
+
+
+def test_a_damaged_file_of_mosquitto_stops_the_start() -> None:
     broker = Broker("user root\n" + STORE)
     try:
         (broker.dir / "mosquitto.db").write_bytes(b"x" * 100)
         done = subprocess.run([*command(), "-c", str(broker.config), "--workers", "2"], capture_output=True, text=True, timeout=30,
                               check=False)
-        assert done.returncode == 1
-        assert "cannot be taken over by workers" in done.stderr
+        assert done.returncode == 3
+        assert "cannot be taken over, and nothing was changed" in done.stderr
+        assert not list((broker.dir / "mosquitto.db.store").glob("worker*"))
     finally:
         broker.close()
+
+
+def test_the_commands_for_stores_name_the_folders_of_workers() -> None:
+    with Workers(2, STORE) as broker:
+        folder = broker.dir / "mosquitto.db.store"
+        done = subprocess.run([*command(), "db", "stats", str(folder)], capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode != 0 and "here are the stores of 2 workers" in done.stderr
+        done = subprocess.run([*command(), "db", "check", "--live", str(folder / "worker.1")], capture_output=True, text=True, timeout=30,
+                              check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_backup_of_workers_is_refused() -> None:

@@ -40,10 +40,10 @@ from mosq.server.control import (
 from mosq.server.opening import opening_lines, reachable
 from mosq.server.reload import address_of, reason_of, refuse, report_applied
 from mosq.server.settings import engine_listeners, http_listeners, log_mask
+from mosq.server.storage import key_of, may_divide
 from mosq.server.workers.asking import asking_pair
 from mosq.server.workers.channel import channel_pair
 from mosq.server.workers.identity import name_process
-from mosq.server.workers.place import key_of
 from mosq.server.workers.round import Round
 from mosq.server.workers.slot import Slot
 from mosq.server.workers.terms import of_worker
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mosq.config.model import Config
+    from mosq.embed.apart import Owner
     from mosq.server.http.listeners import Bound
     from mosq.server.signals import Signals
     from mosq.server.workers.channel import Channel
@@ -103,8 +104,9 @@ class Parent:
     given: Given
 
     def __init__(self, config: "Config", taken: "Signals", quiet: bool, verbose: bool,
-                 load: "Callable[[], Config]") -> None:
+                 load: "Callable[[], Config]", owner: "Owner | None" = None) -> None:
         self.config, self.signals, self._load = config, taken, load
+        self._owner = owner             # a program that has started this process; None: a command line
         self._quiet, self._verbose = quiet, verbose
         self.log = log_of(config, log_mask(config, quiet, verbose), threads=False)
         self.slots = [Slot(place) for place in range(config.cluster_local)]
@@ -139,11 +141,14 @@ class Parent:
 
     def listen(self) -> None:
         """Open what all workers share, write the pid file, and give up root's rights. Raises CannotStartError."""
-        report_start(self.log, self.config)
+        if self._owner is None:
+            report_start(self.log, self.config)
         self.log.release()
         try:
-            with process.Acting(self._user):
-                key = key_of(self.config)
+            if may_divide(self.config):
+                process.load_now(process.LOADED_FOR_TAKE_OVER)
+            with process.Acting(self._user), self.signals.reading:
+                key = key_of(self.config, self.log.report)
             for spec in engine_listeners(reachable(self.config)):
                 self._sockets.append(sockets_of(spec, self.config.set_tcp_nodelay))
             self._listen_http()
@@ -152,6 +157,8 @@ class Parent:
                     self.log.report(INFORMATION, line)
             self.given = self._shared(key)
             self._settle()
+        except ValueError as error:
+            raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except OSError as error:
             raise CannotStartError(f"Error: {reason_of(error)}") from None
 
@@ -194,7 +201,8 @@ class Parent:
                     os.chown(listener.path, self._user.uid, self._user.gid, follow_symlinks=False)
         self._acting = process.Acting(self._user)
         self._acting.__enter__()
-        report_user(self.log, self._user)
+        if self._owner is None:         # a program knows its own user
+            report_user(self.log, self._user)
         gc.freeze()                     # objects of before the first fork stay in shared memory
 
     def _fork(self, slot: Slot) -> None:
@@ -258,6 +266,8 @@ class Parent:
         self.log.report(INFORMATION, f"mosq version {VERSION} running")
         if in_background is not None:
             in_background.ready()
+        if self._owner is not None:
+            self._owner.ready(self._sockets)
         systemd.notify("READY=1")
         ping_s = (systemd.watchdog_s() or 0.0) / 3
         pinged_s = 0.0
@@ -289,6 +299,8 @@ class Parent:
         for slot in self.slots:
             if slot.channel is not None:
                 poll.register(slot.channel.fileno(), select.POLLIN)
+        if self._owner is not None:
+            poll.register(self._owner.fileno(), select.POLLIN)
         before_s = time.monotonic()
         poll.poll(1000 * self._wait_s(before_s))
         now_s = time.monotonic()
@@ -300,7 +312,7 @@ class Parent:
         for slot in self.slots:
             self._look(slot, now_s, starting)
         self._decide(now_s)
-        return self._signals()
+        return (self._owner is None or self._owner.serve(self.slots, self.given.key)) and self._signals()
 
     def _wait_s(self, now_s: float) -> float:
         due = [slot.due_s for slot in self.slots if slot.due_s is not None and self._round is None]

@@ -8,6 +8,7 @@ prepares everything that can fail, and reports the result. At `apply` it puts it
 import os
 
 from mosq.server.workers.asking import Asking
+from mosq.server.workers.program import serve_program
 from mosq.server.workers.whole import Whole
 
 TYPE_CHECKING = False
@@ -91,6 +92,9 @@ class Worker:
                 control.engine.link(message["peer"], *(fds or (-1, -1)))
             except RuntimeError:
                 pass                    # the loop ends
+            return
+        if what in ("adopt", "call") and len(fds) == 1:
+            serve_program(control.engine, message, fds[0])
             return
         for fd in fds:
             os.close(fd)

@@ -283,7 +283,7 @@ class State:
     def _link(self, _lsn: int, _f: dict[Any, Any]) -> None:
         """Ignore the record: it belongs to the links between workers, not to a session."""
 
-    _link_run = _link_mark = _link_identity = _link_identity_gone = _link
+    _link_run = _link_mark = _link_identity = _link_identity_gone = _link_choice = _link
 
     def _acks(self, _lsn: int, f: dict[Any, Any]) -> None:
         for sno, position in f["acks"]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SEGMENT = "segment."
 LOCK = "lock"
 STORE = ".store"  # end of the name of the broker's store folder: mosq/server/storage.py
+WORKER = "worker."  # beginning of the names of the folders of workers: mosq/server/layout.py
 FORMAT = 1
 BATCH_BYTES = 1 << 20
 WAIT_S = 60
@@ -65,6 +66,10 @@ class StoreSource:
             path = os.path.join(path, inside[0])
             files = segment_files(path)
         self.path = path
+        workers = [name for name in os.listdir(path) if name.startswith(WORKER)] if not files else []
+        if workers:
+            raise StoreError(f"{path}: here are the stores of {len(workers)} workers; expected the folder of one of "
+                             f"them, such as {os.path.join(path, min(workers))}")
         if not files:
             raise StoreError(f"{path}: no {SEGMENT}* files; expected a directory with a store of mosq in it")
 
@@ -178,27 +183,52 @@ def _records_in(path: str) -> str:
     return "" if whole and not loss["records"] else f"{loss['records']:,} records"
 
 
-def _write(stage: str, records: "Iterable[tuple[int, bytes]]", made_by: str) -> None:
-    from mosq._core import record_encode
+class NewStore:
+    """A store that is being written. Call `close` in any case; before `finish` returns, nothing of it counts."""
 
-    store = open_store(stage)
-    try:
-        store.recover()
-        store.start()
+    def __init__(self, path: str, made_by: str) -> None:
+        from mosq._core import record_encode
+
+        self.path = path
+        self._store = open_store(path)
+        try:
+            self._store.recover()
+            self._store.start()
+        except BaseException:
+            self._store.close()
+            raise
         meta = {
             "format": str(FORMAT),
             "broker": f"mosq {VERSION}",
             "made_by": made_by,
             "made_at": time.strftime("%FT%TZ", time.gmtime()),
         }
-        store.append(kinds.META, record_encode(kinds.META, {k.encode(): v.encode() for k, v in meta.items()}))
+        self._store.append(kinds.META, record_encode(kinds.META, {k.encode(): v.encode() for k, v in meta.items()}))
+
+    def add(self, kind: int, body: bytes) -> None:
+        """Append a record. Raises StoreError."""
+        self._store.append(kind, body)
+        if self._store.open_bytes() >= BATCH_BYTES:
+            self._store.seal()
+            _wait(self._store, lambda: bool(self._store.room()))
+
+    def finish(self) -> None:
+        """Return when all is on the disk. Raises StoreError."""
+        end = self._store.seal(True)
+        _wait(self._store, lambda: self._store.synced() >= end)
+
+    def close(self) -> str | None:
+        """End the storage thread; return why something could not be written."""
+        why: str | None = self._store.close()
+        return why
+
+
+def _write(stage: str, records: "Iterable[tuple[int, bytes]]", made_by: str) -> None:
+    store = NewStore(stage, made_by)
+    try:
         for kind, body in records:
-            store.append(kind, body)
-            if store.open_bytes() >= BATCH_BYTES:
-                store.seal()
-                _wait(store, lambda: bool(store.room()))
-        end = store.seal(True)
-        _wait(store, lambda: store.synced() >= end)
+            store.add(kind, body)
+        store.finish()
     finally:
         why = store.close()
     if why:
