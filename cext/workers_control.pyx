@@ -4,11 +4,11 @@ how a connection is passed on."""
 import os
 
 from libc.errno cimport errno
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
-from cext.base.hash cimport HashKey
+from cext.base.hash cimport HashKey, hash_bytes
 from cext.broker.loop.links_life cimport links_new
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.workers cimport WORKERS_MAX, WORKER_LISTENERS_MAX, WorkerCounts, Workers
@@ -23,6 +23,15 @@ cdef extern from "<sys/mman.h>":
 def counts_bytes():
     """Return (bytes of the memory for counts, bytes of the part of each worker in it)."""
     return WORKERS_MAX * sizeof(WorkerCounts), sizeof(WorkerCounts)
+
+
+def worker_of(bytes key, uint32_t n, bytes client_id):
+    """Return the place, from 0, of the worker to which a client id belongs; worker_of_id of cext/broker/core/workers.pxd."""
+    cdef HashKey k
+    if len(key) != sizeof(HashKey):
+        raise ValueError("a key has 16 bytes")
+    memcpy(&k, <const char*>key, sizeof(HashKey))
+    return hash_bytes(&k, <const uint8_t*><const char*>client_id, len(client_id)) % n
 
 
 def workers_new(size_t broker, int place, bytes key, list passages, int counts_fd):

@@ -87,7 +87,7 @@ if TYPE_CHECKING:
         def reload(self, settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]",
                    securities: "list[Security]", bridges: "list[BridgeSpec]" = ...) -> None: ...
         def prepare_reload(self, settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]",
-                           securities: "list[Security]") -> Renewal: ...
+                           securities: "list[Security]", bridges: "list[BridgeSpec]" = ...) -> Renewal: ...
 
 
 def compact_records_refusal() -> str:
@@ -129,6 +129,14 @@ def counts_bytes() -> tuple[int, int]:
     from mosq import _core
 
     found: tuple[int, int] = _core.counts_bytes()
+    return found
+
+
+def worker_of(key: bytes, workers: int, client_id: bytes) -> int:
+    """Return the place, from 0, of the worker to which a client id belongs. `key`: that of the workers."""
+    from mosq import _core
+
+    found: int = _core.worker_of(key, workers, client_id)
     return found
 
 

@@ -1,5 +1,7 @@
 """Open streams, before the loop, after the store was opened and read. This module knows the control plane's description of streams, and errors."""
 
+import os
+
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
@@ -40,12 +42,14 @@ cdef dict stream_found(str name, const JournalFound* f, uint32_t shards):
 
 cdef list streams_open(Broker* b, list specs):
     """Open streams and return what was found, one entry per stream. Each spec is a dict: name, filters, options of the journal; events: it is the
-    stream of events. Raise OSError with a text for users."""
+    stream of events; folder: that of its journal, if it is not in the store's. Raise OSError with a text for users."""
     cdef char why[STREAM_WHY_MAX]
     cdef JournalOptions options
     cdef JournalFound found
     cdef Stream* s
     cdef const char* name
+    cdef const char* folder
+    cdef bytes place
     cdef bint events
     cdef int rc
     if len(specs) > STREAMS_MAX + 1:
@@ -62,10 +66,14 @@ cdef list streams_open(Broker* b, list specs):
         if not raw or len(raw) > STREAM_NAME_MAX or b"/" in raw or len(filters) > STREAM_FILTERS_MAX:
             raise ValueError(f"{spec['name']!r} is no name of a stream, or it has too many filters")
         name = raw
+        place = os.fsencode(spec.get("folder") or "")
+        folder = place
+        if not place:
+            folder = NULL
         journal_options_read(&options, spec)
         events = bool(spec.get("events"))
         with nogil:
-            s = stream_open(b, name, &options, events, &found, why)
+            s = stream_open(b, name, folder, &options, events, &found, why)
         if s == NULL:
             raise OSError((<bytes>why).decode("utf-8", "replace"))
         if spec.get("shards") and s.journal.n_shards > spec["shards"]:

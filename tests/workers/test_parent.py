@@ -250,7 +250,6 @@ def started(config: str, *arguments: str, files: dict[str, str] | None = None) -
 
 @pytest.mark.parametrize(("lines", "what"), [
     ("persistence true\npersistence_location {dir}/\nstream a b/#\n", "'stream'"),
-    ("connection far\naddress 127.0.0.1:9\ntopic #\n", "The bridge 'far'"),
     ("plugin mosquitto_dynamic_security.so\nplugin_opt_config_file {dir}/x.json\n", "The plugin 'mosquitto_dynamic_security.so'"),
     ("listener 0 {dir}/http\nprotocol http_api\n", "with `protocol http_api`"),
 ])
@@ -322,6 +321,6 @@ def test_each_worker_is_linked_with_each_other() -> None:
 
 
 def test_a_check_of_the_configuration_refuses_the_same() -> None:
-    done = started("cluster_local 2\nuser root\nconnection far\naddress 127.0.0.1:9\ntopic #\n", "--test-config")
+    done = started("cluster_local 2\nuser root\nlistener 0 {dir}/http\nprotocol http_api\n", "--test-config")
     assert done.returncode == 3
-    assert "The bridge 'far' cannot be used with `cluster_local 2` yet" in done.stderr
+    assert "with `protocol http_api` cannot be used with `cluster_local 2` yet" in done.stderr

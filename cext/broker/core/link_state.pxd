@@ -33,6 +33,7 @@ cdef enum:
     LINK_WAIT_PACKET = 2        # the pending packet of its client: a SUBSCRIBE
     LINK_WAIT_ROUTED = 3        # the end of a QoS 2 message's inbox record, which PUBCOMP follows
     LINK_WAIT_ENDED = 4         # PUBCOMP: the end is committed
+    LINK_WAIT_REPLAY = 5        # retained messages for a bridge that has connected
 
 ctypedef struct LinkWait:       # the context of a LinkWaiter
     SlabItem item
@@ -46,7 +47,7 @@ ctypedef struct LinkWait:       # the context of a LinkWaiter
     uint64_t identity           # the same, and LINK_WAIT_ENDED
     Timer timer                 # LINK_WAIT_PACKET: route_timeout
     LinkWaiter* waiter          # the same
-    uint8_t current             # the same; 1: it waits for retained messages only
+    uint8_t current             # the same, and LINK_WAIT_REPLAY; 1: it waits for retained messages only
 
 ctypedef struct StoredMark:     # of another worker, as the store had it at the start
     uint64_t log                # 0: none
