@@ -3,7 +3,7 @@
 import os
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from cext.base.pybytes cimport view_of
 from cext.broker.core.broker cimport Broker
@@ -19,6 +19,7 @@ LOSSES = {1: "damaged", 2: "missing", 3: "retired"}
 
 
 cdef int journal_options_read(JournalOptions* o, dict spec) except -1:
+    cdef bytes given
     memset(o, 0, sizeof(JournalOptions))
     o.create = 1
     o.shards = spec.get("shards") or 1
@@ -27,6 +28,9 @@ cdef int journal_options_read(JournalOptions* o, dict spec) except -1:
     o.retain_age_us = spec.get("retain_age_us") or 0
     o.retain_bytes = spec.get("retain_bytes") or 0
     o.waiting_max_bytes = spec.get("waiting_max_bytes") or 0
+    given = bytes.fromhex(spec.get("id") or "")
+    if len(given) == 16:
+        memcpy(o.stream_id, <const char*>given, 16)
     o.roll_age_us = o.retain_age_us // SEGMENTS
     o.segment_bytes = spec.get("segment_bytes") or (min(o.retain_bytes // SEGMENTS, 64 << 20) if o.retain_bytes else 0)
     return 0
@@ -42,7 +46,8 @@ cdef dict stream_found(str name, const JournalFound* f, uint32_t shards):
 
 cdef list streams_open(Broker* b, list specs):
     """Open streams and return what was found, one entry per stream. Each spec is a dict: name, filters, options of the journal; events: it is the
-    stream of events; folder: that of its journal, if it is not in the store's. Raise OSError with a text for users."""
+    stream of events; folder: that of its journal, if it is not in the store's; id: that of the
+    stream, if its journal begins now. Raise OSError with a text for users."""
     cdef char why[STREAM_WHY_MAX]
     cdef JournalOptions options
     cdef JournalFound found

@@ -57,16 +57,20 @@ def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str],
     handover.settle(config, directory, report)
     if feeder is not None:
         feeder.settle(directory, handover.bridge_ids(config))
-    found = engine.persist(directory, config.durability, config.durability_interval, streams=stream_specs(config))
+    streams = stream_specs(config)
+    if streams:
+        from mosq.server.stream_places import placed
+
+        streams = placed(config, streams)
+    found = engine.persist(directory, config.durability, config.durability_interval, streams=streams)
     report(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
                         f"{found['messages']} queued and {found['retained']} retained messages "
                         f"(durability {config.durability}).")
     for line in losses(directory, found):
         report(WARNING, f"Warning: {line}")
-    for stream in found["streams"]:
+    for stream, spec in zip(found["streams"], streams, strict=True):
         shards = "1 shard" if stream["shards"] == 1 else f"{stream['shards']} shards"
-        path = os.path.join(directory, "streams", stream["name"])
-        report(INFORMATION, f"Stream {stream['name']}: {shards} in {path}.")
+        report(INFORMATION, f"Stream {stream['name']}: {shards} in {spec['folder']}.")
         for line in stream_losses(stream):
             report(WARNING, f"Warning: {line}")
 

@@ -263,7 +263,7 @@ def test_a_loop_over_bridges_of_two_workers_is_found(world: World) -> None:
     subscribe(client, "loop/#", qos=1)
     client.send(Publish("loop/x", b"1", 1, 1))
     found = [client.read_packet() for _ in range(2)]
-    assert {type(one) for one in found} == {Puback, Publish}
+    assert {type(one) for one in found} == {Puback, Publish}, found
     client.send(Puback(next(one.mid for one in found if isinstance(one, Publish))))
     there = world.client(far, "there")
     there.publish("end", b"", 1)

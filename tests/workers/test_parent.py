@@ -184,7 +184,7 @@ def test_sighup_that_one_worker_does_not_answer_changes_none() -> None:
 
 
 @pytest.mark.parametrize(("lines", "why"), [
-    ("stream a b/#\npersistence true\npersistence_location {dir}\n", "'stream' cannot be used with `cluster_local 2` yet"),
+    ("plugin mosquitto_dynamic_security.so\nplugin_opt_config_file {dir}x.json\n", "cannot be used with `cluster_local 2` yet"),
     ("listener {other} 127.0.0.1\n", "a reload cannot add, remove or move a listener yet"),
     ("nonsense 1\n", "Unknown configuration variable 'nonsense'"),
 ])
@@ -249,7 +249,6 @@ def started(config: str, *arguments: str, files: dict[str, str] | None = None) -
 
 
 @pytest.mark.parametrize(("lines", "what"), [
-    ("persistence true\npersistence_location {dir}/\nstream a b/#\n", "'stream'"),
     ("plugin mosquitto_dynamic_security.so\nplugin_opt_config_file {dir}/x.json\n", "The plugin 'mosquitto_dynamic_security.so'"),
     ("listener 0 {dir}/http\nprotocol http_api\n", "with `protocol http_api`"),
 ])
