@@ -1,10 +1,11 @@
-"""A stream of a broker with several workers has a part for each worker: a journal of its own, in a folder of the stream's.
+"""A stream of a broker with several workers has a part for each worker: a journal of its own.
 
     streams/NAME/            the part of a broker that is one process, number 0
     streams/NAME/worker.2/   the part of worker 2
 
-Shard number S of part P is shard P * STRIDE + S of the stream, so each shard keeps its number when workers come and go, or when the
-shards of a part become more. Numbers between two parts have no shard: their marks are those of a shard without a record.
+Shard number S of part P is shard P * STRIDE + S of the stream, so each shard keeps its number when workers come and go,
+or when the shards of a part become more. Numbers between two parts have no shard: their marks are those of a shard
+without a record.
 Only reads, apart from put_consumer of stream.py.
 """
 
@@ -38,7 +39,8 @@ def later_parts(path: "str | os.PathLike[str]") -> list[int]:
 
 
 def marks_of(path: "str | os.PathLike[str]") -> "_core.Marks":
-    """Return the mark of a stream, with those of all its parts. Raises FileNotFoundError if there is none, or another OSError."""
+    """Return the mark of a stream, with those of all its parts. Raises FileNotFoundError if there is none, or another
+    OSError."""
     later = later_parts(path)
     if not later:
         return _core.marks(path)
@@ -81,8 +83,8 @@ def reader_of(path: "str | os.PathLike[str]", shard: int) -> "_core.PyReader":
 
 
 def consumers_of(path: "str | os.PathLike[str]") -> "dict[str, tuple[int, list[int]] | None]":
-    """Return name -> (time of the last change in microseconds, [sequence number of each shard]); None: a mark of the consumer
-    cannot be read. Raises OSError."""
+    """Return name -> (time of the last change in microseconds, [sequence number of each shard]); None: a mark of the
+    consumer cannot be read. Raises OSError."""
     out: dict[str, tuple[int, list[int]] | None] = {}
     for part in (0, *later_parts(path)):
         try:
@@ -103,7 +105,7 @@ def divided(path: "str | os.PathLike[str]", seqs: "Sequence[int]") -> "list[tupl
     """Return the folder of each part, and its numbers of a list with one for each shard."""
     if not later_parts(path):
         return [(Path(path), seqs)]
-    out = []
+    out: list[tuple[Path, Sequence[int]]] = []
     for part, count in parts_of(path).items():
         own = list(seqs[part * STRIDE:part * STRIDE + count])
         out.append((part_folder(path, part), own + [0] * (count - len(own))))

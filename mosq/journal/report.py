@@ -136,7 +136,8 @@ def shard_check(path: "Path", shard: int, progress: "Callable[[int], object]") -
     while True:
         before = reader.seq
         rows, _ = reader.columns(reader.end, ROWS)
-        lost += [found for found in (Range(*hole)._replace(shard=shard) for hole in reader.take_lost()) if found.why != "retired"]
+        holes = [Range(*hole)._replace(shard=shard) for hole in reader.take_lost()]
+        lost += [hole for hole in holes if hole.why != "retired"]
         progress(reader.seq - before)
         if rows == 0:
             return read, lost

@@ -194,7 +194,7 @@ def test_a_killed_worker_starts_its_bridge_again(world: World) -> None:
         assert isinstance(client.read_packet(), Puback)
         while there.got() != (f"up/{rounds}", b"x"):
             pass
-        until(lambda: broker.pids().get(owner, pid) != pid)
+        until(lambda: broker.pids().get(owner, pid) != pid)     # noqa: B023
         up(broker, times=rounds + 1)
         there.publish("down/x", b"%d" % rounds, 1)
         while take(client) != ("down/x", b"%d" % rounds):
@@ -249,7 +249,7 @@ def test_a_bad_file_of_a_bridge_is_refused_by_all(world: World) -> None:
 
 
 def test_a_loop_over_bridges_of_two_workers_is_found(world: World) -> None:
-    """All bridges belong to one broker, whichever workers have them: what comes back by one of them has gone out by another one."""
+    """All bridges belong to one broker, whichever workers have them. A message that comes back has left by another one."""
     far = world.mosquitto()
     lines = ("bridge_protocol_version mqttv50", "try_private false", "bridge_loop_guard true")
     topics = ("loop/# both 1",)

@@ -179,6 +179,7 @@ def test_retention_removes_segments_of_parts_without_a_worker() -> None:
         broker.config.write_text(broker.config.read_text().replace("cluster_local 2", "cluster_local 1").replace(limits, " retain_bytes 64K\n"))
         broker.start()
         assert "Stream all.2: 1 shard in" in broker.log()
+        publish(broker.connect("c"), "a/x", b"1", 1, 1)         # retention begins with the first record
         until(lambda: sum(size for _, size in Stream(folder(broker)).sizes(128)) <= 80 << 10, broker.log)
         assert Stream(folder(broker)).marks()[128].first_seq > 0
 

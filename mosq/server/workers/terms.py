@@ -29,8 +29,9 @@ def bridges_of(config: "Config", number: int, key: bytes) -> "tuple[int, list[Br
     from mosq.engine import worker_of
 
     host = gethostname()
-    own = [bridge for bridge in config.bridges
-           if worker_of(key, config.cluster_local, bridge.local_id(host).encode("utf-8", "surrogateescape")) == number - 1]
+    ids = [bridge.local_id(host).encode("utf-8", "surrogateescape") for bridge in config.bridges]
+    own = [bridge for bridge, local_id in zip(config.bridges, ids, strict=True)
+           if worker_of(key, config.cluster_local, local_id) == number - 1]
     return len(config.bridges) - len(own), own
 
 
