@@ -72,7 +72,8 @@ def specs_of(settings, listeners, securities):
 
 cdef class Engine:
     """One broker. `settings`: option name to value (see mosq/server/settings.py); `listeners`: dicts, whose `security` is a position in
-    `securities`, also dicts (cext/setup/security.pyx); without any, everything is allowed. `bridges`: dicts (cext/setup/bridges.pyx)."""
+    `securities`, also dicts (cext/setup/security.pyx); without any, everything is allowed. `bridges`: dicts (cext/setup/bridges.pyx); an empty list: another
+    worker has some."""
 
     def __cinit__(self, settings, listeners, securities=None, bridges=()):
         self.keep = []
@@ -95,7 +96,7 @@ cdef class Engine:
         self.b.log.json = bool(int(settings.get("log_json", 0)))
         self._listeners_new(list(securities or [{}]))
         self._keylog_logged(settings)
-        if bridges:
+        if bridges != ():
             from cext.bridge_control import bridges_start
             bridges_start(self, list(bridges))
         self.open_ports = [spec.get("port") or 0 for spec in self.specs]
@@ -211,22 +212,18 @@ cdef class Engine:
         A listener is the same if its address is: its sockets stay open, its settings change. The connections of removed listeners end. A bridge is
         the same if its name is.
         """
-        from cext.renewal import Renewal
+        self.prepare_reload(settings, listeners, securities, bridges).commit()
 
-        fresh = None
-        if bridges or self.b.bridges != NULL:
-            from cext.bridge_control import Fresh
-            fresh = Fresh(self, list(bridges))
-        Renewal(self, dict(settings), specs_of(settings, listeners, securities), list(securities or [{}])).run()
-        if fresh is not None:
-            fresh.apply(self)
-
-    def prepare_reload(self, settings, listeners, securities=None):
-        """Check a new configuration without bridges, and prepare it. Return an object whose commit() puts it into force. Raise ValueError, OSError and
+    def prepare_reload(self, settings, listeners, securities=None, bridges=()):
+        """Check a new configuration, and prepare it. Return an object whose commit() puts it into force. Raise ValueError, OSError and
         MemoryError. The listeners must be those of the present one: then commit() fails only if the broker does not run."""
         from cext.renewal import Renewal
 
-        renewal = Renewal(self, dict(settings), specs_of(settings, listeners, securities), list(securities or [{}]))
+        fresh = None
+        if bridges != () or self.b.bridges != NULL:
+            from cext.bridge_control import Fresh
+            fresh = Fresh(self, list(bridges))
+        renewal = Renewal(self, dict(settings), specs_of(settings, listeners, securities), list(securities or [{}]), fresh)
         renewal.prepare()
         return renewal
 

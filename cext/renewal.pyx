@@ -37,11 +37,12 @@ cdef class Renewal:
     cdef Reload r
     cdef dict settings
     cdef list specs, securities, keep, before, sockets, watched
+    cdef object fresh           # the bridges (bridge_control.Fresh), or None
     cdef dict heirs             # new listener -> ended one whose sockets it takes over: another protocol at the same address
 
-    def __cinit__(self, Engine e, dict settings, list specs, list securities):
+    def __cinit__(self, Engine e, dict settings, list specs, list securities, fresh=None):
         memset(&self.r, 0, sizeof(Reload))
-        self.e, self.settings, self.specs, self.securities = e, settings, specs, securities
+        self.e, self.settings, self.specs, self.securities, self.fresh = e, settings, specs, securities, fresh
         self.keep, self.sockets, self.watched = [], [[] for _ in specs], [[] for _ in specs]
         keys = {listener_key(spec): place for place, spec in enumerate(e.specs)}
         self.before = [keys.pop(listener_key(spec), None) for spec in specs]      # per new listener: its position before
@@ -60,10 +61,6 @@ cdef class Renewal:
         free(self.r.listeners_list)
         free(self.r.listen_sockets)
         free(self.r.ended)
-
-    def run(self):
-        self.prepare()
-        self.commit()
 
     def prepare(self):
         """Check and make all that does not disturb the running broker."""
@@ -85,6 +82,8 @@ cdef class Renewal:
             self._undo(closed)
             raise
         self._keep(ended)
+        if self.fresh is not None:
+            self.fresh.apply(self.e)
 
     cdef int _make_securities(self) except -1:
         cdef uint32_t i, n = <uint32_t>len(self.securities)

@@ -68,10 +68,11 @@ cdef void bridge_up(Broker* b, Bridge* l, Client* c, const ConnackIn* k) noexcep
     local_notice(b, l, b"1")
     remote_subscribe(b, l, c, present)
     # a broker that has lost the session may have lost more; what a full queue dropped was never sent
-    local_replay(b, l, not l.retained_sent or l.spec.local_clean or s.flags & SESSION_DROPPING or (
-        l.was_up and not present and not l.spec.clean_start))
+    if not l.retained_sent or l.spec.local_clean or s.flags & SESSION_DROPPING or (l.was_up and not present and not l.spec.clean_start):
+        l.replay_all = 1
     l.was_up = 1
     l.retained_sent = 1
+    local_replay(b, l, c)
     bridge_watch(b, l, c)
     if l.spec.idle_ms:
         wheel_add(&b.wheel, &l.timer, b.reactor.now_ms + l.spec.idle_ms)

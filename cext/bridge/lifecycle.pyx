@@ -8,26 +8,29 @@ opening (opening.pyx, connected.pyx), or when and where a bridge is tried again:
 Cost: nothing per message; one timer per open bridge.
 """
 
-from libc.errno cimport ENOENT
+from libc.errno cimport EAGAIN, ENOENT
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
+from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.base.wheel cimport timer_armed, wheel_add, wheel_remove
 from cext.bridge.connected cimport bridge_watch, handle_suback
-from cext.bridge.local cimport local_begin, local_clear, local_end, local_notice, local_subscribe
+from cext.bridge.local cimport local_begin, local_clear, local_end, local_notice, local_subscribe, replay_now
 from cext.bridge.opening cimport bridge_open, bridge_opened, handle_connack, text_view
 from cext.broker.auth.bridge cimport bridge_find, bridge_notify, bridge_queued, past_specs_free, spec_free
 from cext.broker.core.bridge_state cimport (
-    BRIDGE_CONNECT, BRIDGE_DOWN, BRIDGE_EVENT_DOWN, BRIDGE_EVENT_IDLE, BRIDGE_PAST_MAX, BRIDGE_RENEW, BRIDGE_STATES, BRIDGE_UP,
-    Bridge, BridgeCommand, BridgeOps, BridgeSpec, Bridges, NO_EVENT_WAITING, bridge_of, bridges_of,
+    BRIDGE_CONNECT, BRIDGE_DOWN, BRIDGE_EVENT_DOWN, BRIDGE_EVENT_IDLE, BRIDGE_EVENT_READY, BRIDGE_PAST_MAX, BRIDGE_RENEW, BRIDGE_STATES, BRIDGE_UP,
+    Bridge, BridgeCommand, BridgeOps, BridgeSpec, Bridges, NO_EVENT_WAITING, VIA_BYTES, bridge_of, bridges_of,
 )
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_LOST, END_NORMAL, client_room, client_wrote, log_line, log_packet, reason_text
 from cext.broker.core.client_state cimport C_OPENING, Client, TIMER_BRIDGE
+from cext.broker.core.link_state cimport links_of
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.workers cimport workers_of
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.packets.handle_disconnect cimport handle_pingreq
 from cext.codec.as_client cimport PINGREQ_SIZE, ServerDisconnect, decode_server_disconnect, encode_pingreq
@@ -39,6 +42,12 @@ from cext.codec.reason cimport (
     RC_SUCCESS, RC_TOPIC_ALIAS_INVALID, RC_TOPIC_NAME_INVALID,
 )
 from cext.net.conn_state cimport CONN_PAUSED, TransportContext
+
+
+cdef enum:
+    VIA_DIGITS = 16             # at the end of Bridges.via
+
+cdef const char* HEX_DIGITS = "0123456789abcdef"
 
 
 # ---------------------------------------------------------------- packets
@@ -163,6 +172,10 @@ cdef void bridge_timer(Broker* b, Bridge* l) noexcept nogil:
     if l.event_waiting != NO_EVENT_WAITING:
         bridge_notify(b, l, l.event_waiting, none)
         bridge_queued(b, l)
+    elif not l.ready and links_of(b).ready:
+        bridge_ready(b, l)
+        local_notice(b, l, b"0")
+        bridge_queued(b, l)
     if l.state != BRIDGE_UP or l.spec.idle_ms == 0 or l.idle_notified:
         return
     due_ms = l.active_ms + l.spec.idle_ms
@@ -180,8 +193,37 @@ cdef void bridge_timer(Broker* b, Bridge* l) noexcept nogil:
 cdef void bridges_begin_all(Broker* b) noexcept nogil:
     cdef Bridges* bridges = bridges_of(b)
     cdef uint32_t i
+    via_share(b)
     for i in range(bridges.n):
         bridge_begin(b, bridges.at[i])
+
+
+cdef void bridges_know_workers(Broker* b) noexcept nogil:
+    """Let the bridges connect. Their timers do it, because this call comes from the middle of a link's input."""
+    cdef Bridges* bridges = bridges_of(b)
+    cdef uint32_t i
+    for i in range(bridges.n):
+        if not bridges.at[i].ready and bridges.at[i].listener.bridge != NULL:
+            wheel_add(&b.wheel, &bridges.at[i].timer, b.reactor.now_ms)
+
+
+cdef void bridge_ready(Broker* b, Bridge* l) noexcept nogil:
+    cdef View none
+    none.p = NULL
+    none.n = 0
+    l.ready = 1
+    bridge_notify(b, l, BRIDGE_EVENT_READY, none)
+
+
+cdef void via_share(Broker* b) noexcept nogil:
+    """Give all workers the same random number: a message that has passed one of them has passed this broker."""
+    cdef uint64_t number
+    cdef uint32_t i
+    if b.workers == NULL:
+        return
+    number = hash_bytes(&workers_of(b).key, b"mosq-via", 8)
+    for i in range(VIA_DIGITS):
+        bridges_of(b).via[VIA_BYTES - 1 - i] = HEX_DIGITS[number >> 4 * i & 15]
 
 
 cdef void bridge_begin(Broker* b, Bridge* l) noexcept nogil:
@@ -194,7 +236,10 @@ cdef void bridge_begin(Broker* b, Bridge* l) noexcept nogil:
     l.begun_ms = b.reactor.now_ms
     l.will_qos = 1
     l.will_retain = l.spec.outgoing_retain
+    l.ready = b.links == NULL or links_of(b).ready
     local_begin(b, l)            # if it failed, it is tried again before the next connection, which reports why
+    if b.links != NULL and l.ready:
+        bridge_ready(b, l)
     bridge_queued(b, l)
 
 
@@ -209,6 +254,8 @@ cdef int bridge_command_run(Broker* b, BridgeCommand* a) noexcept nogil:
     l = bridge_find(b, a.name)
     if l == NULL:
         return ENOENT
+    if a.kind == BRIDGE_CONNECT and not l.ready:
+        return EAGAIN            # a reload while this worker starts; tried again after a pause
     if a.kind == BRIDGE_CONNECT:
         err = local_begin(b, l) if l.session == NULL else 0
         return err if err else bridge_open(b, l, a)
@@ -326,6 +373,7 @@ cdef int bridges_renew(Broker* b, BridgeCommand* a) noexcept nogil:
     cdef uint32_t n_before = bridges.n, i
     cdef Bridge** place
     cdef Bridge* l
+    via_share(b)
     for i in range(n_before):
         if bridge_slot_of(a.fresh, a.n, before[i].spec.name) == NULL:
             bridge_end(b, before[i])
@@ -435,4 +483,6 @@ cdef void bridges_prepare(Bridges* bridges) noexcept nogil:
     ops.begin = bridges_begin_all
     ops.command = bridge_command_run
     ops.opened = bridge_opened
+    ops.ready = bridges_know_workers
+    ops.replay = replay_now
     ops.free = bridges_free

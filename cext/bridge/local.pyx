@@ -17,14 +17,17 @@ from libc.stdio cimport snprintf
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_remove
 from cext.broker.auth.bridge cimport bridge_of_session
-from cext.broker.core.bridge_state cimport Bridge, NO_QOS
+from cext.broker.arrivals.waits cimport replay_when_routed
+from cext.broker.core.bridge_state cimport BRIDGE_UP, Bridge, NO_QOS, bridge_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line
-from cext.broker.core.client_state cimport TIMER_SESSION
+from cext.broker.core.client_state cimport Client, TIMER_SESSION
+from cext.broker.core.link_state cimport links_of
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
-from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.publication_state cimport Publication, SCOPE_REMOTE
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.lifecycle.session_lifecycle cimport client_end, session_end
+from cext.broker.links.own cimport ROUTE_NONE, own_route
 from cext.broker.persist.accounts cimport ACCOUNT_ACKNOWLEDGED, ACCOUNT_GONE, account_left, account_lowered
 from cext.broker.persist.events cimport event_subscribed, event_unsubscribed
 from cext.broker.persist.persist cimport (
@@ -34,22 +37,24 @@ from cext.broker.persist.persist cimport (
 from cext.broker.persist.publication cimport publication_fini, publication_of
 from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED
 from cext.broker.routing.pump cimport delivery_done
-from cext.broker.routing.retain cimport replay_begin, retain_store
+from cext.broker.routing.retain cimport replay_begin, retain_put
 from cext.broker.routing.route cimport route
 from cext.codec.reason cimport RC_SESSION_TAKEN_OVER
-from cext.session.message cimport Message, message_new, message_unref
+from cext.link.links cimport link_identity_end
+from cext.session.message cimport MESSAGE_LOCAL_DONE, Message, message_new, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_WAITING, Delivery, Queue, delivery_message, delivery_release, inbox_fini, queue_at,
 )
 from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_BRIDGE, SESSION_TRUSTED, Session, session_free, session_new, sessions_add, sessions_find,
 )
-from cext.topic.index cimport INDEX_REMOVED, index_add, index_remove, subscription_read
+from cext.topic.index cimport Entry, INDEX_REMOVED, index_add, index_entry, index_remove, subscription_read
 from cext.topic.lines cimport LINE_OUT, Line
 from cext.topic.name cimport Filter, filter_parse
 from cext.topic.retained cimport retained_count
 
 cdef enum:
+    LINE_QOS_BITS = 3
     BRIDGE_FILTER_ROOM = 66600          # size that subscription_read requires
 
 
@@ -156,6 +161,7 @@ cdef void subscriptions_remove(Broker* b, Bridge* l) noexcept nogil:
         subscription_read(s.owner.head, text, &n, &options, &sub_id)
         if filter_parse(text, n, &f) != 0 or index_remove(b.index, &s.owner, &f) != INDEX_REMOVED:
             return               # cannot happen: it was added
+        route_changes(b, s, f.whole, ROUTE_NONE, options & LINE_QOS_BITS)
         persist_subscription_end(b, s, f.whole)
         event_unsubscribed(b, s, f.whole)
 
@@ -165,6 +171,7 @@ cdef void local_subscribe(Broker* b, Bridge* l) noexcept nogil:
     cdef Filter f
     cdef uint32_t i
     cdef uint8_t options
+    lines_announce(b, l, 1)              # before they are removed: routes that stay must not end for a moment
     subscriptions_remove(b, l)
     l.local_qos = l.max_qos
     for i in range(l.spec.lines.n):
@@ -176,8 +183,7 @@ cdef void local_subscribe(Broker* b, Bridge* l) noexcept nogil:
             log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Bridge %.*s doing local SUBSCRIBE on topic %.*s",
                                             <int>l.spec.local_id.n, <const char*>l.spec.local_id.p, <int>line.local.n,
                                             <const char*>line.local.p))
-        if filter_parse(line.local.p, line.local.n, &f) == 0 and index_add(
-                b.index, &l.session.owner, l.session, &f, options, 0) >= 0:
+        if filter_parse(line.local.p, line.local.n, &f) == 0 and subscription_add(b, l.session, &f, options):
             persist_subscription(b, l.session, line.local, options, 0)
             event_subscribed(b, l.session, line.local, options, 0)
         else:
@@ -185,14 +191,61 @@ cdef void local_subscribe(Broker* b, Bridge* l) noexcept nogil:
                 log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s could not subscribe to %.*s here.",
                                                   <int>l.spec.name.n, <const char*>l.spec.name.p, <int>line.local.n,
                                                   <const char*>line.local.p))
+    lines_announce(b, l, 0)
 
 
-cdef void local_replay(Broker* b, Bridge* l, bint all) noexcept nogil:
+cdef inline void route_changes(Broker* b, Session* s, View filter, int now, int old) noexcept nogil:
+    """Count a subscription among those that other workers know; before the links start, own_routes_restored counts it."""
+    if b.links != NULL and links_of(b).links.run:
+        own_route(b, s, filter, now, old)
+
+
+cdef void lines_announce(Broker* b, Bridge* l, bint begins) noexcept nogil:
+    """Count each line once more, or no longer, while the subscriptions are exchanged."""
+    cdef const Line* line
+    cdef uint32_t i
+    cdef int qos
+    for i in range(l.spec.lines.n if b.links != NULL else 0):
+        line = &l.spec.lines.at[i]
+        qos = line.qos if line.qos < l.max_qos else l.max_qos
+        if line.ways & LINE_OUT:
+            route_changes(b, l.session, line.local, qos if begins else ROUTE_NONE, ROUTE_NONE if begins else qos)
+
+
+cdef bint subscription_add(Broker* b, Session* s, const Filter* f, uint8_t options) noexcept nogil:
+    cdef Entry* before = index_entry(b.index, &s.owner, f) if b.links != NULL else NULL
+    cdef int old = before.options & LINE_QOS_BITS if before != NULL else ROUTE_NONE
+    if index_add(b.index, &s.owner, s, f, options, 0) < 0:
+        return 0
+    route_changes(b, s, f.whole, options & LINE_QOS_BITS, old)
+    return 1
+
+
+cdef void local_replay(Broker* b, Bridge* l, Client* c) noexcept nogil:
+    """Send retained messages; with several workers, when the others know the subscriptions, so that none comes neither live nor as retained."""
+    cdef uint32_t i
+    cdef bint wanted = 0
+    if b.links == NULL:
+        replay_now(b, c)
+        return
+    for i in range(l.spec.lines.n):
+        if l.spec.lines.at[i].ways & LINE_OUT and (l.replay_all or l.spec.lines.at[i].qos == 0):
+            wanted = 1
+    if wanted:
+        replay_when_routed(b, c)
+
+
+cdef void replay_now(Broker* b, Client* c) noexcept nogil:
     """Send retained messages as for a new subscription [v5 3.8.4]. What the queue has kept is not sent twice: if the session exists at both ends,
     only lines of QoS 0, whose messages no side stored, get them again."""
+    cdef Bridge* l = bridge_of(c)
+    cdef bint all = l.replay_all
     cdef const Line* line
     cdef Filter f
     cdef uint32_t i
+    if l.client != c or l.state != BRIDGE_UP:
+        return                   # replay_all stays for the next connection
+    l.replay_all = 0
     for i in range(l.spec.lines.n):
         line = &l.spec.lines.at[i]
         if line.ways & LINE_OUT and (all or line.qos == 0) and filter_parse(line.local.p, line.local.n, &f) == 0:
@@ -205,16 +258,30 @@ cdef void local_publish(Broker* b, Session* source, Message* m) noexcept nogil:
     cdef Publication p
     publication_of(&p, m)
     p.source = source
+    if m.flags & MESSAGE_LOCAL_DONE:
+        p.scope = SCOPE_REMOTE
+        p.journalled = 1
     if p.retain and b.settings.retain_available:
-        retain_store(b, &p)
+        retain_put(b, &p)
     route(b, &p, NULL)
     publication_fini(b, &p)
+
+
+cdef void local_released(Broker* b, Session* s, Message* m, uint64_t identity) noexcept nogil:
+    """Publish a QoS 2 message. Other workers that have it already know it by its identity, which ends here, because no PUBREL will come."""
+    if b.links == NULL or identity == 0:
+        local_publish(b, s, m)
+        return
+    links_of(b).identity = identity
+    local_publish(b, s, m)
+    links_of(b).identity = 0
+    link_identity_end(&links_of(b).links, identity)
 
 
 cdef void local_notice(Broker* b, Bridge* l, const char* state) noexcept nogil:
     cdef View none, payload
     cdef Message* m
-    if not l.spec.notifications:
+    if not l.spec.notifications or not l.ready:
         return
     none.p = NULL
     none.n = 0
@@ -247,7 +314,7 @@ cdef void local_session_lost(Broker* b, Bridge* l) noexcept nogil:
             continue
         s.inbox.slots[i].message = NULL
         if m.expires_ms == 0 or m.expires_ms > b.reactor.now_ms:
-            local_publish(b, s, m)
+            local_released(b, s, m, s.inbox.slots[i].identity)
         message_unref(&b.messages, &b.reactor.buffers, m)
     s.jobs -= 1
     inbox_fini(&s.inbox)

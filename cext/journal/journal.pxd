@@ -54,6 +54,7 @@ ctypedef struct JournalOptions:     # 0 in any field = the default, or no limit
     uint64_t roll_age_us
     uint64_t retain_age_us
     uint64_t retain_bytes
+    uint8_t stream_id[16]       # id of a stream that begins; zeros = a random one
     uint8_t create              # create the folder if it is missing (not its parents)
     # Number of shards in `until`; 0 = none. Records found at the start behind the mark from `until` on were never committed.
     uint32_t n_until

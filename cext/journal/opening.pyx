@@ -9,7 +9,7 @@ from libc.errno cimport EAGAIN, EEXIST, EINVAL, ENOENT, ENOMEM
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memset, strlen
+from libc.string cimport memcmp, memcpy, memset, strlen
 
 from cext.journal.format cimport JOURNAL_FORMAT, JOURNAL_SHARDS_MAX, Marks, RECORD_BYTES_MIN, SegmentHead
 from cext.journal.journal cimport (
@@ -25,6 +25,8 @@ from cext.journal.restore cimport journal_refuse, restore_end, shard_restore
 from cext.journal.segment cimport journal_segment_close, segment_add, segment_forget
 from cext.store.crc cimport crc_hardware
 from cext.store.file cimport FILE_PATH_MAX, file_system
+
+cdef const char* NO_ID = "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR
@@ -167,7 +169,9 @@ cdef int segments_take(Journal* j, SegmentListing* l, JournalFound* found, char*
     j.writer.start_number = j.writer.next_number
     rows_settle(j, l, found)
     found.mark_lost = found.mark_lost and l.n
-    if not id_known and getrandom(j.stream_id, 16, 0) != 16:
+    if not id_known:
+        memcpy(j.stream_id, j.options.stream_id, 16)
+    if not id_known and memcmp(j.stream_id, NO_ID, 16) == 0 and getrandom(j.stream_id, 16, 0) != 16:
         return journal_refuse(why, b"Cannot get random numbers for", j.dir, -EINVAL)
     return 0
 

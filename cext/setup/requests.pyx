@@ -17,7 +17,7 @@ from cext.topic.name cimport name_check
 cdef extern from "<string.h>" nogil:
     void explicit_bzero(void* p, size_t n)
 
-BRIDGE_EVENTS = ("up", "down", "refused", "wanted", "idle")
+BRIDGE_EVENTS = ("up", "down", "refused", "wanted", "idle", "ready")
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
 REQUEST_KINDS = {"publish": ASK_PUBLISH, "connect": ASK_CONNECT, "acl": ASK_ACL, "message_in": ASK_MESSAGE_IN, "message_out": ASK_MESSAGE_OUT,
                  "wait": ASK_WAIT, "again": ASK_AGAIN, "control": ASK_CONTROL, "kick": ASK_KICK_USERS}

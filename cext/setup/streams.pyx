@@ -1,7 +1,9 @@
 """Open streams, before the loop, after the store was opened and read. This module knows the control plane's description of streams, and errors."""
 
+import os
+
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from cext.base.pybytes cimport view_of
 from cext.broker.core.broker cimport Broker
@@ -17,6 +19,7 @@ LOSSES = {1: "damaged", 2: "missing", 3: "retired"}
 
 
 cdef int journal_options_read(JournalOptions* o, dict spec) except -1:
+    cdef bytes given
     memset(o, 0, sizeof(JournalOptions))
     o.create = 1
     o.shards = spec.get("shards") or 1
@@ -25,6 +28,9 @@ cdef int journal_options_read(JournalOptions* o, dict spec) except -1:
     o.retain_age_us = spec.get("retain_age_us") or 0
     o.retain_bytes = spec.get("retain_bytes") or 0
     o.waiting_max_bytes = spec.get("waiting_max_bytes") or 0
+    given = bytes.fromhex(spec.get("id") or "")
+    if len(given) == 16:
+        memcpy(o.stream_id, <const char*>given, 16)
     o.roll_age_us = o.retain_age_us // SEGMENTS
     o.segment_bytes = spec.get("segment_bytes") or (min(o.retain_bytes // SEGMENTS, 64 << 20) if o.retain_bytes else 0)
     return 0
@@ -40,12 +46,15 @@ cdef dict stream_found(str name, const JournalFound* f, uint32_t shards):
 
 cdef list streams_open(Broker* b, list specs):
     """Open streams and return what was found, one entry per stream. Each spec is a dict: name, filters, options of the journal; events: it is the
-    stream of events. Raise OSError with a text for users."""
+    stream of events; folder: that of its journal, if it is not in the store's; id: that of the
+    stream, if its journal begins now. Raise OSError with a text for users."""
     cdef char why[STREAM_WHY_MAX]
     cdef JournalOptions options
     cdef JournalFound found
     cdef Stream* s
     cdef const char* name
+    cdef const char* folder
+    cdef bytes place
     cdef bint events
     cdef int rc
     if len(specs) > STREAMS_MAX + 1:
@@ -62,10 +71,14 @@ cdef list streams_open(Broker* b, list specs):
         if not raw or len(raw) > STREAM_NAME_MAX or b"/" in raw or len(filters) > STREAM_FILTERS_MAX:
             raise ValueError(f"{spec['name']!r} is no name of a stream, or it has too many filters")
         name = raw
+        place = os.fsencode(spec.get("folder") or "")
+        folder = place
+        if not place:
+            folder = NULL
         journal_options_read(&options, spec)
         events = bool(spec.get("events"))
         with nogil:
-            s = stream_open(b, name, &options, events, &found, why)
+            s = stream_open(b, name, folder, &options, events, &found, why)
         if s == NULL:
             raise OSError((<bytes>why).decode("utf-8", "replace"))
         if spec.get("shards") and s.journal.n_shards > spec["shards"]:

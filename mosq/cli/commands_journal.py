@@ -119,7 +119,7 @@ def check(directory: str, as_json: bool, quiet: bool) -> int:
 )
 @click.option("--to", "end", metavar="SEQ|TIME",
               help="End before this sequence number or time.  [default: the newest record]")
-@click.option("--shard", metavar="N", type=click.IntRange(0, 63),
+@click.option("--shard", metavar="N", type=click.IntRange(0, 65 * 64 - 1),
               help="Print only this shard.  [default: all, by time]")
 @click.option("--filter", "filter_", metavar="FILTER", help="Print only records whose topic this filter matches.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="Stop after this number of records.")

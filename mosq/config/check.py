@@ -40,11 +40,6 @@ def check_workers(config: Config) -> None:
 
 
 def _not_with_workers(config: Config) -> "Iterator[tuple[str, Origin | None]]":
-    for name in ("stream", "stream_events"):
-        if getattr(config, name):
-            yield f"'{name}'", config.origins.get(name)
-    for bridge in config.bridges:
-        yield f"The bridge '{bridge.name}'", bridge.origin
     for plugin in all_plugins(config):
         if plugin.kind not in (ACL_FILE, PASSWORD_FILE):        # these only read a file
             yield f"The plugin '{plugin.path}'", plugin.origin

@@ -112,6 +112,7 @@ class Config:
     sources: list[tuple[str, Origin | None]]    # files and folders that were read, and the line that names each
     tls_keylog: str | None              # --tls-keylog of the command line
     worker: int                         # number of the worker with this configuration, from 1; 0: the broker is alone
+    bridges_elsewhere: int              # bridges of other workers, which `bridges` does not have
 
     per_listener_settings: bool
     user: str
@@ -206,7 +207,7 @@ class Config:
             setattr(self, name, default)
         self.listeners, self.plugins, self.named_plugins, self.bridges = [], [], {}, []
         self.origins, self.warnings, self.notices = {}, [], []
-        self.sources, self.worker = [], 0
+        self.sources, self.worker, self.bridges_elsewhere = [], 0, 0
         self.without_store = ""
         self.kept_by_plugin = False
         self.local_only, self.file, self.tls_keylog = False, None, None

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mosq import _core
+from mosq.journal.parts import STRIDE, reader_of
 from mosq.journal.stream import Range, report_lost
 
 if TYPE_CHECKING:
@@ -47,14 +47,16 @@ def batches(
     """Yield RecordBatches of SCHEMA with at most `rows` rows and about `n_bytes` bytes of texts: the records from
     from_seq up to, not including, to_seq. Missing records are passed to `lost` before the batch that would contain
     them; without `lost` they raise `Lost`."""
-    reader = _core.PyReader(path, shard)
+    reader = reader_of(path, shard)
     reader.seek(from_seq)
     until = reader.end if to_seq is None else to_seq
     while True:
         n, columns = reader.columns(until, rows, n_bytes)
         for hole in reader.take_lost():
-            report_lost(Range(*hole), lost)
+            report_lost(Range(*hole)._replace(shard=shard), lost)
         if n == 0:
             return
         arrays = [_array(n, type, *columns[column]) for column, (_, type) in COLUMNS.items()]
+        if shard >= STRIDE:             # the decoder knows the number in its part
+            arrays[0] = pa.repeat(pa.scalar(shard, pa.int32()), n)
         yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

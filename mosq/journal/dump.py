@@ -83,12 +83,12 @@ class Dump:
     def __init__(
         self, stream: Stream, choice: Choice, out: "Callable[[str], object]", report_missing: "Callable[[str], object]"
     ) -> None:
-        marks = stream.marks()
-        if choice.shard is not None and choice.shard >= len(marks):
-            raise ValueError(f"{stream.path} has {len(marks)} shards, from 0 on")
+        marks, there = stream.marks(), stream.shards()
+        if choice.shard is not None and choice.shard not in there:
+            raise ValueError(f"{stream.path} has {len(there)} shards: {', '.join(map(str, there))}")
         self.stream, self.choice, self.out, self.report_missing = stream, choice, out, report_missing
         self.left = choice.limit
-        shards = range(len(marks)) if choice.shard is None else [choice.shard]
+        shards = there if choice.shard is None else [choice.shard]
         self.at = {shard: self._begin(choice.begin, shard, marks[shard].first_seq) for shard in shards}
 
     def _begin(self, place: Place | None, shard: int, otherwise: int) -> int:

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from mosq.journal.parts import STRIDE, later_parts, part_folder
+
 SEGMENT = re.compile(r"(\d{3})-(\d{20})-(\d{20})\.seg")
 MARKS = ("mark.a", "mark.b")
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -21,7 +23,11 @@ class Files(NamedTuple):
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether the folder is a stream: it has a mark or a segment."""
+    """Return whether the folder is a stream: it, or a part of it, has a mark or a segment."""
+    return _is_part(path) or any(_is_part(part_folder(path, part)) for part in later_parts(path))
+
+
+def _is_part(path: Path) -> bool:
     return any((path / name).exists() for name in MARKS) or any(SEGMENT.fullmatch(each.name) for each in path.iterdir())
 
 
@@ -64,12 +70,17 @@ def one_stream(path: "str | Path") -> Path:
 def files_of(path: Path) -> dict[int, Files]:
     """Return the files of each shard. Files that are removed during the call are not counted."""
     found: dict[int, Files] = {}
+    for part in (0, *later_parts(path)):
+        _count_files(part_folder(path, part), part * STRIDE, found)
+    return found
+
+
+def _count_files(path: Path, first: int, found: dict[int, Files]) -> None:
     for each in path.iterdir():
         if match := SEGMENT.fullmatch(each.name):
-            shard = int(match[1])
+            shard = first + int(match[1])
             had = found.get(shard, Files(0, 0))
             try:
                 found[shard] = Files(had.segments + 1, had.n_bytes + each.stat().st_size)
             except FileNotFoundError:
                 continue
-    return found

@@ -2,14 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mosq import _core
 from mosq.journal.folders import Files, files_of
+from mosq.journal.parts import STRIDE, consumers_of, marks_of, reader_of, shards_of
 from mosq.journal.stream import Range
 from mosq.tools.db.show import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from mosq import _core
 
 RECENT_US = 60_000_000
 ROWS = 1 << 16
@@ -30,7 +32,7 @@ def when(time_us: int) -> str | None:
 
 def shard_figures(path: "Path", shard: int, mark: "_core.ShardMark", files: Files) -> dict[str, Any]:
     """Return the figures of one shard."""
-    reader = _core.PyReader(path, shard)
+    reader = reader_of(path, shard)
     reader.seek(mark["first_seq"])
     first = reader.read(mark["seq"], 1)
     newest = mark["time_us"]
@@ -51,22 +53,22 @@ def shard_figures(path: "Path", shard: int, mark: "_core.ShardMark", files: File
 def consumer_figures(path: "Path", shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return name, lag in records and last update of each consumer."""
     out: list[dict[str, Any]] = []
-    for name, mark in sorted(_core.consumers(path).items()):
+    for name, mark in sorted(consumers_of(path).items()):
         if mark is None:
             out.append({"name": name, "damaged": True, "lag": None, "updated": None})
             continue
         updated_us, seqs = mark
-        done = [*seqs, *[0] * len(shards)]
-        lag = sum(max(0, shard["next_seq"] - max(done[i], shard["first_seq"])) for i, shard in enumerate(shards))
+        done = dict(enumerate(seqs))
+        lag = sum(max(0, shard["next_seq"] - max(done.get(shard["shard"], 0), shard["first_seq"])) for shard in shards)
         out.append({"name": name, "damaged": False, "lag": lag, "updated": when(updated_us), "seqs": list(seqs)})
     return out
 
 
 def figures(path: "Path") -> dict[str, Any]:
     """Return the figures of a stream. Raises FileNotFoundError if it has no mark."""
-    marks = _core.marks(path)
+    marks = marks_of(path)
     files = files_of(path)
-    shards = [shard_figures(path, i, mark, files.get(i, Files(0, 0))) for i, mark in enumerate(marks["shards"])]
+    shards = [shard_figures(path, i, marks["shards"][i], files.get(i, Files(0, 0))) for i in shards_of(path)]
     oldest = min((shard["oldest_us"] for shard in shards if shard["oldest_us"]), default=0)
     newest = max(shard["newest_us"] for shard in shards)
     total = {key: sum(shard[key] for shard in shards) for key in ("records", "segments", "bytes")}
@@ -122,19 +124,20 @@ def figures_text(counted: dict[str, Any]) -> str:
 
 def records_of(path: "Path") -> int:
     """Return the number of records in a stream."""
-    return sum(mark["seq"] - mark["first_seq"] for mark in _core.marks(path)["shards"])
+    return sum(mark["seq"] - mark["first_seq"] for mark in marks_of(path)["shards"])
 
 
 def shard_check(path: "Path", shard: int, progress: "Callable[[int], object]") -> tuple[int, list[Range]]:
     """Read all records and their checksums. Return (records, missing ranges). Records that retention deletes during the
     check are no loss."""
-    reader = _core.PyReader(path, shard)
-    reader.seek(reader.marks()["shards"][shard]["first_seq"])
+    reader = reader_of(path, shard)
+    reader.seek(reader.marks()["shards"][shard % STRIDE]["first_seq"])
     read, lost = 0, []
     while True:
         before = reader.seq
         rows, _ = reader.columns(reader.end, ROWS)
-        lost += [found for found in (Range(*hole) for hole in reader.take_lost()) if found.why != "retired"]
+        holes = [Range(*hole)._replace(shard=shard) for hole in reader.take_lost()]
+        lost += [hole for hole in holes if hole.why != "retired"]
         progress(reader.seq - before)
         if rows == 0:
             return read, lost
@@ -144,11 +147,11 @@ def shard_check(path: "Path", shard: int, progress: "Callable[[int], object]") -
 def check(path: "Path", progress: "Callable[[int], object]") -> dict[str, Any]:
     """Check a stream: its records and the marks of its consumers. `progress` gets numbers of records read."""
     records, lost = 0, []
-    for shard in range(len(_core.marks(path)["shards"])):
+    for shard in shards_of(path):
         read, holes = shard_check(path, shard, progress)
         records += read
         lost += holes
-    damaged = [name for name, mark in sorted(_core.consumers(path).items()) if mark is None]
+    damaged = [name for name, mark in sorted(consumers_of(path).items()) if mark is None]
     return {
         "stream": path.name,
         "path": str(path),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mosq import _core
+from mosq.journal.parts import STRIDE, consumers_of, divided, marks_of, part_folder, reader_of, shards_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -96,19 +97,27 @@ class Stream:
 
     def _reader(self, shard: int) -> _core.PyReader:
         try:
-            return _core.PyReader(self.path, shard)
+            return reader_of(self.path, shard)
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no stream in {self.path}") from None
 
     def marks(self) -> list[Mark]:
-        """Return the mark of each shard."""
-        marks = self._reader(0).marks()
+        """Return the mark of each shard. Numbers without a shard (parts.py) have an empty one."""
+        try:
+            marks = marks_of(self.path)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no stream in {self.path}") from None
         return [Mark(mark["first_seq"], mark["seq"], mark["time_us"]) for mark in marks["shards"]]
+
+    def shards(self) -> list[int]:
+        """Return the numbers of the shards: 0, 1, ...; with several workers, those of worker W from 64 * W on."""
+        return shards_of(self.path)
 
     def sizes(self, shard: int = 0) -> list[tuple[int, int]]:
         """Return (first sequence number, bytes of the file) of each segment, the oldest first."""
         found = {}
-        for file in sorted(self.path.glob(f"{shard:03d}-*.seg")):
+        part, number = divmod(shard, STRIDE)
+        for file in sorted(part_folder(self.path, part).glob(f"{number:03d}-*.seg")):
             if named := SEGMENT.fullmatch(file.name):
                 with suppress(FileNotFoundError):  # removed by retention during the loop
                     found[int(named[1])] = file.stat().st_size
@@ -128,7 +137,7 @@ class Stream:
         until = reader.end if to_seq is None else to_seq
         while True:
             records = reader.read(until, 256)
-            holes = [Range(*range) for range in reader.take_lost()]
+            holes = [Range(*range)._replace(shard=shard) for range in reader.take_lost()]
             for record in map(_record, records):
                 while holes and holes[0].lo < record.seq:
                     report_lost(holes.pop(0), lost)
@@ -141,14 +150,19 @@ class Stream:
     def seq_at(self, time_us: int, shard: int = 0) -> int:
         """Return the number of the first record with this time or a later one; without one, the next number to be
         written."""
-        return self._reader(shard).seek_time(time_us)
+        try:
+            return self._reader(shard).seek_time(time_us)
+        except FileNotFoundError:
+            if shard < STRIDE:
+                raise
+            return 0                    # a number without a shard
 
     # ---- consumers: retention keeps records that a consumer has not read
 
     def consumer(self, name: str) -> list[int] | None:
         """Return the first number that the consumer has not done, for each shard; None if there is no such consumer.
         Raises ValueError if its mark is damaged."""
-        found = _core.consumers(self.path)
+        found = consumers_of(self.path)
         if name not in found:
             return None
         mark = found[name]
@@ -161,7 +175,11 @@ class Stream:
         Raises ValueError for an invalid name, OSError."""
         if not CONSUMER.fullmatch(name):
             raise ValueError(f"{name!r} is not a consumer's name: 1 to 64 letters, digits, '-', '_', '.' (not first)")
-        folder = self.path / "consumers"
+        for place, own in divided(self.path, seqs):
+            self._put_mark(place / "consumers", name, own)
+
+    @staticmethod
+    def _put_mark(folder: Path, name: str, seqs: "Sequence[int]") -> None:
         new = folder / f".{name}.{os.getpid()}"
         with new.open("wb") as out:
             out.write(_core.consumer_mark(seqs, time.time_ns() // 1000))

@@ -330,8 +330,9 @@ class Control:
             raise
 
     def bridge_specs(self, config: Config) -> "tuple[list[BridgeSpec], ...]":
-        """Return the engine's last argument if bridges are configured, or were before a reload."""
-        if not config.bridges and self.bridges is None:
+        """Return the engine's last argument if bridges are configured, here or at another worker, or were before a
+        reload."""
+        if not config.bridges and not config.bridges_elsewhere and self.bridges is None:
             return ()
         from mosq.server.bridge.bridges import specs_of
 
@@ -344,7 +345,7 @@ class Control:
         elif self.config.bridges:
             from mosq.server.bridge.bridges import Bridges
 
-            self.bridges = Bridges(self.engine, self.log.report, self.signals.wake)
+            self.bridges = Bridges(self.engine, self.log.report, self.signals.wake, asked=self.worker is not None)
             if self.starting:
                 self.bridges.hold_clients()
             self.bridges.reload(self.config)

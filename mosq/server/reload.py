@@ -130,7 +130,8 @@ class Prepared:
                 import mosq.log.recent
                 import mosq.server.http.dashboard.api  # noqa: F401 - the same
         # a worker prepares all of it, because the others must not apply what this one then refuses
-        self._renewal = None if control.worker is None else control.engine.prepare_reload(*self._arguments())
+        self._renewal = None if control.worker is None else control.engine.prepare_reload(
+            *self._arguments(), *control.bridge_specs(self.config))
 
     def _arguments(self) -> "tuple[dict[str, SettingValue], list[ListenerSpec], list[Security]]":
         return (self.control.settings(self.config, self._topics), engine_listeners(self.config), self._securities)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mosq.server.feeding import Feeder
 
 SUFFIX = ".store"       # beside Mosquitto's own file, which may still exist
+STREAMS = "streams"
+STREAMS_MAX = 33        # STREAMS_MAX of cext/broker/persist/streams.pxd, and the stream of events
+NAME_MAX = 64           # STREAM_NAME_MAX there
 
 
 def store_directory(config: "Config") -> str | None:
@@ -68,16 +71,18 @@ def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str],
     handover.settle(config, directory, report)
     if feeder is not None:
         feeder.settle(directory, handover.bridge_ids(config))
-    found = engine.persist(directory, config.durability, config.durability_interval, streams=stream_specs(config))
+    streams = stream_specs(config)
+    if streams:
+        streams = _placed(config, streams)
+    found = engine.persist(directory, config.durability, config.durability_interval, streams=streams)
     report(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
                         f"{found['messages']} queued and {found['retained']} retained messages "
                         f"(durability {config.durability}).")
     for line in losses(directory, found):
         report(WARNING, f"Warning: {line}")
-    for stream in found["streams"]:
+    for stream, spec in zip(found["streams"], streams, strict=True):
         shards = "1 shard" if stream["shards"] == 1 else f"{stream['shards']} shards"
-        path = os.path.join(directory, "streams", stream["name"])
-        report(INFORMATION, f"Stream {stream['name']}: {shards} in {path}.")
+        report(INFORMATION, f"Stream {stream['name']}: {shards} in {spec['folder']}.")
         for line in stream_losses(stream):
             report(WARNING, f"Warning: {line}")
 
@@ -135,3 +140,55 @@ def losses(directory: str, found: "dict[str, Any]") -> list[str]:
         lines.append(f"{found['unreadable']} damaged and {found['foreign']} foreign files in {directory} were left "
                      "alone.")
     return lines
+
+
+# ---- the folders of streams (mosq/journal/parts.py)
+
+def _placed(config: "Config", specs: "list[dict[str, Any]]") -> "list[dict[str, Any]]":
+    """Return streams with their folders and with the id that all parts of a stream have, and the parts that are left of
+    another number of workers, which the first worker opens for retention. Makes the folders. Raises OSError.
+
+    A broker that is one process has a journal for each stream in the store's folder; each worker has a part of its own
+    beside the stores, so parts stay where they are when the number of workers changes."""
+    left: list[dict[str, Any]] = []
+    for spec in specs:
+        path = os.path.join(store_root(config), STREAMS, spec["name"])
+        if config.worker:
+            os.makedirs(path, 0o700, exist_ok=True)
+        there = _parts(path)
+        spec["folder"] = _part_folder(path, config.worker)
+        spec["id"] = next((found for found in map(_stream_id, there.values()) if found), None)
+        if config.worker <= 1:
+            left += [{"name": f"{spec['name']}.{part}", "filters": [], "folder": folder, "id": spec["id"],
+                      "retain_age_us": spec["retain_age_us"], "retain_bytes": spec["retain_bytes"]}
+                     for part, folder in there.items() if part not in _own_parts(config) and _stream_id(folder)]
+    left = [spec for spec in left if len(spec["name"]) <= NAME_MAX]
+    return [*specs, *left[:STREAMS_MAX - len(specs)]]
+
+
+def _own_parts(config: "Config") -> range:
+    """Return the numbers of the parts that the broker writes now."""
+    return range(1, config.cluster_local + 1) if config.worker else range(1)
+
+
+def _part_folder(path: str, part: int) -> str:
+    return os.path.join(path, f"worker.{part}") if part else path
+
+
+def _parts(path: str) -> dict[int, str]:
+    try:
+        names = os.listdir(path)
+    except FileNotFoundError:
+        return {}
+    numbers = sorted(int(name[7:]) for name in names if name.startswith("worker.") and name[7:].isdecimal())
+    return {part: _part_folder(path, part) for part in (0, *numbers)}
+
+
+def _stream_id(folder: str) -> str | None:
+    """Return the id of the stream in a folder; None if it has no mark."""
+    from mosq import _core
+
+    try:
+        return str(_core.marks(folder)["stream_id"])
+    except OSError:
+        return None

@@ -43,6 +43,7 @@ cdef void publication_of_frame(Broker* b, const LinkFrame* f, Publication* p) no
     p.retain = (f.flags & LINK_RETAIN) != 0
     p.shaped = f.payload.n < LEND_MIN_BYTES
     p.scope = SCOPE_LOCAL
+    p.journalled = 1             # in the streams of the worker that accepted it
     if f.flags & LINK_EXPIRES:
         p.expires_ms = b.reactor.now_ms + (<uint64_t>f.expiry * EXPIRY_SECOND_MS or 1)
 
@@ -86,6 +87,7 @@ cdef void group_again(void* broker, uint32_t slot, void* message, LinkSend* s, L
     elif to >= 0:
         publication_of(&p, <Message*>message)
         p.scope = SCOPE_LOCAL
+        p.journalled = 1
         share_deliver(b, &p, g)
         publication_fini(b, &p)
         if waiter != NULL and b.durable != NULL and durable_of(b).level >= DURABILITY_GROUP:

@@ -20,6 +20,8 @@ cdef Message* routed_message(Broker* b, const Session* s, uint16_t pid, uint64_t
 # The pending packet of the client waits until all workers know the routes of this one (retained: and the owners have the retained messages of before), or
 # (current) until this worker has the retained messages of all; then it is handled again. Return 0 without memory.
 cdef bint wait_for_routes(Broker* b, Client* c, bint retained, bint current) noexcept nogil
+# A bridge has connected: send it retained messages (BridgeOps.replay) when all workers know its subscriptions, and this one has the messages of all.
+cdef void replay_when_routed(Broker* b, Client* c) noexcept nogil
 cdef void wait_timed_out(Broker* b, Timer* t) noexcept nogil             # route_timeout
 cdef void wait_released(void* broker, void* context) noexcept nogil      # action of LinkOps
 cdef void waits_free(Broker* b) noexcept nogil               # what is left at the end

@@ -7,11 +7,14 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from cext.base.slab cimport slab_at, slab_end, slab_get, slab_give, slab_take
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
+from cext.broker.core.bridge_state cimport bridges_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom
 from cext.broker.core.client_state cimport Client, TIMER_LINK_WAIT
 from cext.broker.core.durable cimport Durable, durable_of
-from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_ROUTED, LINK_WAIT_WILL, LinkWait, links_of, waiter_take
+from cext.broker.core.link_state cimport (
+    BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_REPLAY, LINK_WAIT_ROUTED, LINK_WAIT_WILL, LinkWait, links_of, waiter_take,
+)
 from cext.broker.core.pending_packet cimport pending_packet_resume
 from cext.broker.core.settings cimport DURABILITY_GROUP
 from cext.broker.persist.pending_acks cimport pending_ack_due, pending_ack_linked
@@ -176,6 +179,32 @@ cdef bint wait_for_routes(Broker* b, Client* c, bint retained, bint current) noe
     return rc == 0
 
 
+cdef void replay_when_routed(Broker* b, Client* c) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    cdef LinkWait* k = wait_new(l, c, LINK_WAIT_REPLAY)
+    cdef LinkWaiter* w = link_waiter_new(&l.links, k) if k != NULL else NULL
+    if w == NULL:
+        if k != NULL:
+            slab_give(&l.waits, k)
+        bridges_of(b).ops.replay(b, c)       # no memory: those that are here
+        return
+    link_wait_routes(&l.links, w, 1)         # without memory it waits for fewer workers
+    link_waiter_close(&l.links, w)
+
+
+cdef void replay_routed(Broker* b, LinkWait* k, Client* c) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    cdef LinkWaiter* w = link_waiter_new(&l.links, k) if c != NULL and not k.current else NULL
+    if w != NULL:
+        k.current = 1
+        link_wait_current(&l.links, w)
+        link_waiter_close(&l.links, w)
+        return
+    slab_give(&l.waits, k)
+    if c != NULL:
+        bridges_of(b).ops.replay(b, c)
+
+
 cdef void wait_released(void* broker, void* context) noexcept nogil:
     cdef Broker* b = <Broker*>broker
     cdef LinkWait* k = <LinkWait*>context
@@ -189,6 +218,9 @@ cdef void wait_released(void* broker, void* context) noexcept nogil:
     if k.kind == LINK_WAIT_WILL:
         persist_waiting_will_end(b, k.will)
         end_committed(b, k, k.will != 0 and durable_of(b).level >= DURABILITY_GROUP, NULL)
+        return
+    if k.kind == LINK_WAIT_REPLAY:
+        replay_routed(b, k, c)
         return
     if c != NULL and k.kind == LINK_WAIT_ACK:
         pending_ack_due(b, c, k.position)

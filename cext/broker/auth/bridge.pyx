@@ -206,7 +206,7 @@ cdef void bridge_queued(Broker* b, Bridge* l) noexcept nogil:
     """Request a connection for a lazy bridge once `threshold` deliveries wait. The request is reported once, until the bridge was connected or has
     another configuration, and not before an earlier event is reported."""
     cdef View none
-    if (l.spec.threshold == 0 or l.wanted or l.client != NULL or l.session == NULL or l.event_waiting != NO_EVENT_WAITING
+    if (l.spec.threshold == 0 or l.wanted or not l.ready or l.client != NULL or l.session == NULL or l.event_waiting != NO_EVENT_WAITING
             or l.session.queue.pending < l.spec.threshold):
         return
     l.wanted = 1

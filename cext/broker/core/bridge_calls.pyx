@@ -14,6 +14,11 @@ cdef void bridges_begin(Broker* b) noexcept nogil:
         bridges_of(b).ops.begin(b)
 
 
+cdef void bridges_ready(Broker* b) noexcept nogil:
+    if b.bridges != NULL:
+        bridges_of(b).ops.ready(b)
+
+
 cdef void bridge_timer_fired(Broker* b, Timer* t) noexcept nogil:
     bridges_of(b).ops.bridge_timer(b, <Bridge*>(<uint8_t*>t - <size_t>&(<Bridge*>NULL).timer))
 

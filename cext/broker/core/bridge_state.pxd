@@ -71,6 +71,7 @@ cdef enum:
     BRIDGE_EVENT_REFUSED = 2
     BRIDGE_EVENT_WANTED = 3
     BRIDGE_EVENT_IDLE = 4
+    BRIDGE_EVENT_READY = 5      # of a worker: the bridge may connect, because the other workers are known
     NO_EVENT_WAITING = 0xFF
     NO_QOS = 0xFF
 
@@ -97,6 +98,8 @@ ctypedef struct Bridge:
     uint8_t wanted              # lazy bridge: 1 = the connection was requested
     uint8_t idle_notified
     uint8_t attempted           # 1: an attempt to connect has ended
+    uint8_t ready               # 1: it may publish and connect; 0: its worker does not know the other workers yet
+    uint8_t replay_all          # retained messages of all lines, not only of those with QoS 0, are sent when the other workers have confirmed the lines
     uint8_t will_qos            # QoS of a will that the remote broker accepts, as far as known
     uint8_t will_retain
     uint8_t max_qos             # Maximum QoS of this connection
@@ -145,6 +148,8 @@ ctypedef struct BridgeOps:
     void (*begin)(Broker* b) noexcept nogil                                 # called when the loop begins
     int (*command)(Broker* b, BridgeCommand* a) noexcept nogil                        # 0 or errno
     void (*opened)(Broker* b, Client* c, int err) noexcept nogil
+    void (*ready)(Broker* b) noexcept nogil                                 # this worker knows all others
+    void (*replay)(Broker* b, Client* c) noexcept nogil                     # the other workers know the subscriptions of a bridge, and this one has their retained messages
     void (*free)(Bridges* bridges) noexcept nogil                               # called after the loop has ended
 
 ctypedef struct Bridges:          # of Broker.bridges

@@ -47,6 +47,7 @@ cdef enum:
     LINK_WAIT_ROUTED = 3        # the end of a QoS 2 message's inbox record, which PUBCOMP follows
     LINK_WAIT_ENDED = 4         # PUBCOMP: the end is committed
     LINK_WAIT_WILL = 5          # the end of the record of a will
+    LINK_WAIT_REPLAY = 6        # retained messages for a bridge that has connected
 
 ctypedef struct LinkWait:       # the context of a LinkWaiter
     SlabItem item
@@ -61,7 +62,7 @@ ctypedef struct LinkWait:       # the context of a LinkWaiter
     uint64_t will               # LINK_WAIT_WILL: number of its record; 0 = it has none
     Timer timer                 # LINK_WAIT_PACKET: route_timeout
     LinkWaiter* waiter          # the same
-    uint8_t current             # the same; 1: it waits for retained messages only
+    uint8_t current             # the same, and LINK_WAIT_REPLAY; 1: it waits for retained messages only
 
 ctypedef struct StoredMark:     # of another worker, as the store had it at the start
     uint64_t log                # 0: none

@@ -28,6 +28,7 @@ from cext.broker.core.stats cimport DROP_MEMORY
 from cext.broker.links.publisher cimport publisher_of_session
 from cext.broker.links.records cimport choice_stored, record_choice
 from cext.broker.persist.publication cimport dropped, publication_store
+from cext.broker.persist.streams cimport stream_message
 from cext.codec.frame cimport V5
 from cext.link.frame cimport LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LINK_WORKERS_MAX, LinkFrame
 from cext.link.links cimport (
@@ -318,6 +319,8 @@ cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, Client* own
     if p.qos and waits and not has_room(b, p, m):
         if p.qos == 1 and owner.version == V5 or not owner_pause(b, owner):
             return 0             # a QoS 2 message was accepted with PUBREC, and 3.x has no code for a refusal: this one passes, and no other follows
+    if b.streams != NULL and (m.n_groups or part) and not p.journalled and not stream_message(b, p, NULL if part else m, waits and p.qos != 0):
+        return 0                 # before any worker gets it
     if p.qos == 2 and l.identity == 0:
         identity_take(l, p)
     if l.found or p.owner:

@@ -10,6 +10,7 @@ from cext.base.slab cimport slab_fini, slab_init
 from cext.broker.arrivals.arrival cimport arrival, group_again
 from cext.broker.arrivals.copies cimport copies_end, copies_walk, copy_arrived, walk_close
 from cext.broker.arrivals.waits cimport wait_released, waits_free
+from cext.broker.core.bridge_calls cimport bridges_ready
 from cext.broker.core.broker cimport Broker
 from cext.base.wheel cimport wheel_add
 from cext.broker.core.client cimport log_text
@@ -78,6 +79,7 @@ cdef void peer_lost(void* broker, uint32_t slot) noexcept nogil:
 
 cdef void links_ready(void* broker) noexcept nogil:
     links_of(<Broker*>broker).ready = 1
+    bridges_ready(<Broker*>broker)
     newcomers_resume(<Broker*>broker)
 
 

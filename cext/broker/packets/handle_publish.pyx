@@ -382,7 +382,9 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
             if h.identity == 0:
                 h.identity = link_identity_new(&links_of(b).links)       # a store of a broker that was alone has none
             links_of(b).identity = h.identity
-        p.scope = SCOPE_REMOTE if m.flags & MESSAGE_LOCAL_DONE else 0
+        if m.flags & MESSAGE_LOCAL_DONE:
+            p.scope = SCOPE_REMOTE
+            p.journalled = 1
         p.durability = durability = durability_of(b, c, p.topic)
         if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
             verdict = publish_accepted(b, c, &p, pid)

@@ -193,6 +193,8 @@ cdef uint8_t cursor_open(Broker* b, Session* s, const Filter* f, uint8_t options
         free_ended_requests(k)
     rest.p = f.filter.p + PREFIX_BYTES
     rest.n = f.filter.n - PREFIX_BYTES
+    if b.links != NULL:
+        return RC_TOPIC_FILTER_INVALID           # this worker has only its own part of the stream
     if f.group.n or not level_take(&rest, &name) or not level_take(&rest, &place):
         return RC_TOPIC_FILTER_INVALID
     topic.p = f.filter.p

@@ -10,9 +10,10 @@ cdef enum:
 
 # Allocate the streams and make their folder in the store's, once, before any stream is opened. Returns 0, or -1 and the reason.
 cdef int streams_begin(Broker* b, char* why) noexcept nogil
-# Open the stream's journal in a folder of its name; the store is open and recovered. Returns NULL and the reason on failure.
-cdef Stream* stream_open(Broker* b, const char* name, const JournalOptions* options, bint events, JournalFound* found,
-                         char* why) noexcept nogil
+# Open the stream's journal in `folder` (NULL: in a folder of its name in the store's); the store is open and recovered. Returns NULL and the reason on
+# failure.
+cdef Stream* stream_open(Broker* b, const char* name, const char* folder, const JournalOptions* options, bint events,      # parameters: two results
+                         JournalFound* found, char* why) noexcept nogil
 # 0; -1 = no memory, or the filter is not allowed for a stream
 cdef int stream_filter(Broker* b, Stream* s, View filter) noexcept nogil
 cdef void streams_open_done(Broker* b) noexcept nogil       # from here on the storage thread knows the streams

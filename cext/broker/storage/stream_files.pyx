@@ -178,13 +178,14 @@ cdef int streams_begin(Broker* b, char* why) noexcept nogil:
     return 0
 
 
-cdef Stream* stream_open(Broker* b, const char* name, const JournalOptions* options, bint events, JournalFound* found,
-                         char* why) noexcept nogil:
+cdef Stream* stream_open(Broker* b, const char* name, const char* folder, const JournalOptions* options, bint events,      # parameters: two results
+                         JournalFound* found, char* why) noexcept nogil:
     cdef Durable* d = durable_of(b)
     cdef Streams* t = streams_of(b)
     cdef Stream* s = <Stream*>calloc(1, sizeof(Stream))
     cdef JournalOptions o = options[0]
     cdef char path[JOURNAL_PATH_MAX]
+    cdef const char* place = path
     if s == NULL or strlen(name) > STREAM_NAME_MAX:
         snprintf(why, STREAM_WHY_MAX, "No memory for a stream")
         free(s)
@@ -195,7 +196,9 @@ cdef Stream* stream_open(Broker* b, const char* name, const JournalOptions* opti
         snprintf(why, STREAM_WHY_MAX, "The name of the directory is too long: %s", d.store.dir)
         free(s)
         return NULL
-    if journal_open(&s.journal, path, &o, &d.store.files, clock_wall_us(), found, why) != 0:
+    if folder != NULL:
+        place = folder
+    if journal_open(&s.journal, place, &o, &d.store.files, clock_wall_us(), found, why) != 0:
         journal_close(&s.journal)
         free(s)
         return NULL

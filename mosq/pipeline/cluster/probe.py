@@ -140,12 +140,12 @@ def here(wanted: "Mapping[str, Any]") -> Seen:
     import importlib.metadata
     from pathlib import Path
 
-    from mosq import _core
+    from mosq.journal.parts import marks_of
 
     seen: Seen = {"version": VERSION, "pyarrow": importlib.metadata.version("pyarrow"), "journal": "", "tables": ""}
     for name, (path, wanted_id) in wanted["streams"].items():
         try:
-            found = _core.marks(Path(path))["stream_id"]
+            found = marks_of(Path(path))["stream_id"]
         except OSError as error:
             seen["journal"] = f"the stream {name} cannot be read in {path} ({error.strerror})"
             break

@@ -167,10 +167,10 @@ def streams_of(settings: "Settings", source: "Source") -> dict[str, Stream]:
 
 
 def _stream(stream: Stream) -> dict[str, Any]:
-    from mosq import _core
+    from mosq.journal.parts import marks_of
 
     try:
-        marks = _core.marks(stream.path)
+        marks = marks_of(stream.path)
     except (OSError, ValueError) as error:
         raise MosqPipelineError(f"{stream.path} cannot be read: {error}") from None
     return {"id": marks["stream_id"], "shards": len(marks["shards"])}

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mosq import _core
 from mosq.journal.arrow import batches
 from mosq.journal.kinds import ACCOUNT, MESSAGE
+from mosq.journal.parts import marks_of
 from mosq.pipeline import MosqPipelineError, filters, sparkplug
 from mosq.pipeline.lake import lock as locks
 from mosq.pipeline.rows.positions import FROM, IS_GAP, at_place, place_names
@@ -267,7 +267,7 @@ class Verification:
             stream = self.streams.get((node, name))
             if stream is None:
                 continue
-            mark = _core.marks(stream.path)["shards"][shard]
+            mark = marks_of(stream.path)["shards"][shard]
             lo, hi = max(span.lo, mark["first_seq"]), min(span.hi, mark["seq"])
             present = one.of(one.journal, span)
             if hi < span.hi:

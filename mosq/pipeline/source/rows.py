@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mosq import _core
 from mosq.journal.arrow import SCHEMA as DECODED
 from mosq.journal.arrow import batches
 from mosq.journal.kinds import GAP
+from mosq.journal.parts import marks_of
 from mosq.journal.stream import Range
 from mosq.pipeline import MosqPipelineError
 
@@ -128,7 +128,7 @@ def read_range(
     def picked(batch: Any) -> Any:
         return batch if columns is None else batch.select(columns)
 
-    end = _core.marks(path)["shards"][shard]["seq"]
+    end = marks_of(path)["shards"][shard]["seq"]
     if end < hi:
         raise lost(stream, path, Range(shard, BEHIND, max(lo, end), hi))
     at = lo

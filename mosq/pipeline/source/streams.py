@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mosq import _core
 from mosq.journal import Stream
 from mosq.journal.folders import is_stream, streams_below
+from mosq.journal.parts import marks_of
 from mosq.pipeline import MosqPipelineError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Seen(NamedTuple):
 def look(key: str, path: "Path") -> Seen:
     """Return the state of a stream. Raises MosqPipelineError if it has no readable mark."""
     try:
-        marks = _core.marks(path)
+        marks = marks_of(path)
     except FileNotFoundError:
         raise MosqPipelineError(
             f"there is no stream in {path}: name another one, or configure `stream {path.name} FILTER`; if a broker "

@@ -10,7 +10,7 @@ from mosq.config.model import Config
 from mosq.records import BridgeEvent
 from mosq.server.bridge.backoff import Backoff
 from mosq.server.bridge.lookup import Lookups
-from mosq.server.bridge.policy import FINDING, NEVER, OPENING, PAUSE, BridgePolicy
+from mosq.server.bridge.policy import FINDING, NEVER, OPENING, PAUSE, REST, BridgePolicy
 from mosq.server.bridge.spec import bridge_specs
 
 TYPE_CHECKING = False
@@ -34,13 +34,15 @@ class Bridges:
     """The policies of all bridges, by name."""
     def __init__(self, engine: "Engine", report: "Callable[[int, str], None]", wake: "Callable[[], None]",
                  clock: "Callable[[], float]" = time.monotonic,
-                 getaddrinfo: "Callable[..., Any]" = socket.getaddrinfo) -> None:
+                 getaddrinfo: "Callable[..., Any]" = socket.getaddrinfo, asked: bool = False) -> None:
+        """`asked`: a bridge begins with the event "ready" of the data plane, when a worker knows all others."""
         self.engine, self.report, self.now_s = engine, report, clock
         self.lookups = Lookups(wake, getaddrinfo)
         self.find, self.try_one = self.lookups.find, self.lookups.try_one
         self.policies: dict[str, BridgePolicy] = {}
         self.failed: collections.deque[BridgeEvent] = collections.deque()
         self.held_s = NEVER             # time until which new clients wait; NEVER: they do not wait
+        self.asked, self.unasked = asked, set[str]()    # names of the bridges whose event has not come
 
     # ---- what the control plane calls
 
@@ -61,8 +63,9 @@ class Bridges:
 
     def _opening(self) -> bool:
         now_s = self.now_s()
-        return any(policy.state in (FINDING, OPENING) or (policy.state == PAUSE and policy.due_s <= now_s)
-                   for policy in self.policies.values())
+        return bool(self.unasked) or any(
+            policy.state in (FINDING, OPENING) or (policy.state == PAUSE and policy.due_s <= now_s)
+            for policy in self.policies.values())
 
     def reload(self, config: Config) -> None:
         """Apply a new configuration. The data plane has it already and has removed the bridges that are no longer in
@@ -70,6 +73,7 @@ class Bridges:
         names = {bridge.name for bridge in config.bridges}
         for name in [name for name in self.policies if name not in names]:
             self.policies.pop(name).removed = True
+            self.unasked.discard(name)
         for bridge in config.bridges:
             policy = self.policies.get(bridge.name)
             if policy is None:
@@ -91,6 +95,10 @@ class Bridges:
                 getattr(policy, each.event)(each.detail)
             elif each.event in ("up", "wanted", "idle"):
                 getattr(policy, each.event)()
+            elif each.event == "ready" and each.name in self.unasked:
+                self.unasked.discard(each.name)
+                if policy.state == REST:
+                    policy.start()
 
     def serve(self) -> None:
         """Handle the lookup answers that have arrived, and the waits that are over."""
@@ -115,7 +123,10 @@ class Bridges:
 
     def _add(self, bridge: Bridge) -> None:
         policy = self.policies[bridge.name] = BridgePolicy(bridge, self)
-        policy.start()
+        if self.asked:
+            self.unasked.add(bridge.name)
+        else:
+            policy.start()
 
     # ---- actions of the policies
 

@@ -245,13 +245,13 @@ class Parent:
         def load() -> "Config":
             config = self._load()
             config.cluster_local = count        # a change takes effect at the next start
-            return of_worker(config, place + 1)
+            return of_worker(config, place + 1, self.given.key)
 
         with signals.Signals() as taken:
             # a reload is decided by the parent: all workers, or none
             signal.signal(signals.RELOAD, signal.SIG_IGN)
             signals.unblock(before)
-            return serve(of_worker(reachable(self.config), place + 1), taken=taken, quiet=self._quiet,
+            return serve(of_worker(reachable(self.config), place + 1, self.given.key), taken=taken, quiet=self._quiet,
                          verbose=self._verbose, load=load,
                          worker=Worker(place, channel, self.given, self._receiving[place], self._asked[place]))
 

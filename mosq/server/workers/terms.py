@@ -2,17 +2,34 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from mosq.config.bridge import Bridge
     from mosq.config.model import Config
 
 DIVIDED = ("memory_limit", "login_memory", "queue_memory")      # 0: no limit
 
 
-def of_worker(config: "Config", number: int) -> "Config":
+def of_worker(config: "Config", number: int, key: bytes) -> "Config":
     """Return the same configuration as that of the worker `number`, from 1: it has its part of the limits that are
-    divided. The configuration itself changes."""
+    divided, and its bridges. The configuration itself changes. `key`: names the worker of a client id."""
     config.worker, config.pid_file = number, None
+    if config.bridges:
+        config.bridges_elsewhere, config.bridges = bridges_of(config, number, key)
     for name in DIVIDED:
         value = getattr(config, name)
         if value > 0:
             setattr(config, name, max(1, value // config.cluster_local))
     return config
+
+
+def bridges_of(config: "Config", number: int, key: bytes) -> "tuple[int, list[Bridge]]":
+    """Return how many bridges belong to other workers, and those of this one. A bridge belongs to the worker of its
+    local client id, because its session does, and because no client may have that id beside it."""
+    from socket import gethostname
+
+    from mosq.engine import worker_place
+
+    host = gethostname()
+    ids = [bridge.local_id(host).encode("utf-8", "surrogateescape") for bridge in config.bridges]
+    own = [bridge for bridge, local_id in zip(config.bridges, ids, strict=True)
+           if worker_place(key, local_id, config.cluster_local) == number - 1]
+    return len(config.bridges) - len(own), own
