@@ -421,7 +421,8 @@ class Control:
         topics = topics_of(config, lambda: self.engine, self.log.report, self._wake, self._bridge_states,
                            lambda: self.hot)
         if access is not None:
-            access.answer_on(topics, lambda: self.engine, lambda: self.access)
+            access.answer_on(topics, lambda: self.engine, lambda: self.access,
+                             None if self.worker is None else self.worker.together)
         return topics
 
     @property

@@ -42,6 +42,7 @@ from mosq.server.reload import address_of, reason_of, refuse, report_applied
 from mosq.server.settings import engine_listeners, log_mask
 from mosq.server.workers.channel import channel_pair
 from mosq.server.workers.identity import name_process
+from mosq.server.workers.order import Order
 from mosq.server.workers.place import key_of
 from mosq.server.workers.round import Round
 from mosq.server.workers.slot import Slot
@@ -106,6 +107,7 @@ class Parent:
         self._quiet, self._verbose = quiet, verbose
         self.log = log_of(config, log_mask(config, quiet, verbose), threads=False)
         self.slots = [Slot(place) for place in range(config.cluster_local)]
+        self._order = Order(self.slots, self.log.report)
         self._round: Round | None = None
         self._rounds = 0                # since the start
         self._again = False             # SIGHUP came during a round, or while a worker starts
@@ -283,6 +285,8 @@ class Parent:
         for slot in self.slots:
             self._look(slot, now_s, starting)
         self._decide(now_s)
+        # a worker prepares a reload with the rules of that moment, so no change comes between
+        self._order.look(now_s, self._round is None and not self._again)
         return self._signals()
 
     def _wait_s(self, now_s: float) -> float:
@@ -290,13 +294,14 @@ class Parent:
         return max(0.0, min([TURN_S, *(one - now_s for one in due)]))
 
     def _receive(self, slot: Slot, now_s: float) -> None:
-        for message, _ in slot.channel.receive() if slot.channel is not None else ():
+        for message, fds in slot.channel.receive() if slot.channel is not None else ():
             slot.seen_s = now_s
             if message["is"] == "ready":
                 self._link(slot)
                 slot.ready = True
             elif message["is"] == "checked" and self._round is not None:
                 self._round.answered(slot, message)
+            self._order.received(slot, message, fds, now_s)
 
     def _link(self, slot: Slot) -> None:
         """Connect a worker with each of those that are ready: one stream socket for each direction. A worker that was
@@ -330,6 +335,7 @@ class Parent:
                 other.channel.send({"do": "link", "peer": slot.place})
         if self._round is not None:
             self._round.lost(slot)
+        self._order.ended(slot, now_s)
         if not starting:
             pause_s = slot.wait_s(now_s)
             self.log.report(ERROR, f"Error: {ended}. It is started again in {pause_s:g} seconds.")
@@ -360,7 +366,7 @@ class Parent:
         return self._status == EXIT_OK
 
     def _reload(self) -> None:
-        if self._round is not None or any(slot.pid and not slot.ready for slot in self.slots):
+        if self._round is not None or self._order.busy or any(slot.pid and not slot.ready for slot in self.slots):
             self._again = True          # a worker that starts now has the configuration of before
             return
         self._again = False

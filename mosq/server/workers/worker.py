@@ -7,6 +7,8 @@ prepares everything that can fail, and reports the result. At `apply` it puts it
 
 import os
 
+from mosq.server.workers.together import Together
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.engine import Engine
@@ -29,7 +31,7 @@ class Worker:
     """One of several workers. `place`: from 0; `receiving`: its own passage, to receive from."""
 
     def __init__(self, place: int, channel: "Channel", given: Given, receiving: int) -> None:
-        self.channel = channel
+        self.channel, self.together = channel, Together(channel)
         self._place, self._given, self._receiving = place, given, receiving
         self._prepared: Prepared | None = None
 
@@ -55,6 +57,7 @@ class Worker:
         """Do what the parent asks for. Return False if the parent is gone: then the worker must end too."""
         for message, fds in self.channel.receive():
             self._do(control, message, fds)
+        self.together.pass_on(control.log.report)
         return not self.channel.closed
 
     def _do(self, control: "Control", message: "Message", fds: list[int]) -> None:
@@ -65,8 +68,11 @@ class Worker:
             except RuntimeError:
                 pass                    # the loop ends
             return
-        for fd in fds:
-            os.close(fd)
+        try:
+            self.together.serve(control, message, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
         if what == "hold" or what == "release":
             control.engine.hold_connects(what == "hold")
         elif what == "check":
