@@ -137,6 +137,7 @@ class Access:
         # for native plugins: the file of the log, in which a crash is reported, and the folder of the store
         files = [one.removeprefix("file ").strip() for one in config.log_dest if one.startswith("file ")]
         self.places = files[0] if files else None, config.persistence_location
+        self.is_worker = config.worker > 0      # one of several
         self._engine: Callable[[], Engine] | None = None
         self._earlier_directory = earlier.directory if earlier else None
         self.realms = self._make_realms(config, earlier, made)

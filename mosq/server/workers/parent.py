@@ -138,7 +138,7 @@ class Parent:
     def listen(self) -> None:
         """Open what all workers share, write the pid file, and give up root's rights. Raises CannotStartError."""
         report_start(self.log, self.config)
-        for text in not_shared():
+        for text in not_shared(self.config):
             self.log.report(WARNING, f"Warning: {text}")
         self.log.release()
         try:

@@ -1,5 +1,7 @@
 """The part of each worker in a configuration, and the warnings about what it has for itself. Opens no file."""
 
+from mosq.config.plugin import NATIVE, PYTHON, all_plugins
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.config.model import Config
@@ -18,6 +20,11 @@ def of_worker(config: "Config", number: int) -> "Config":
     return config
 
 
-def not_shared() -> list[str]:
+def not_shared(config: "Config") -> list[str]:
     """Return the warnings about what each worker still has for itself."""
-    return ["$SYS, `mosq ctl` and `mosq top` show the worker of the client that asks."]
+    found = ["$SYS, `mosq ctl` and `mosq top` show the worker of the client that asks."]
+    plugins = [plugin.path for plugin in all_plugins(config) if plugin.kind in (PYTHON, NATIVE)]
+    if plugins:
+        found.append(f"Each worker loads its own instance of {', '.join(dict.fromkeys(plugins))}: it has a state of its "
+                     "own, and sees the clients of its worker.")
+    return found
