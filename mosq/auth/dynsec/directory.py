@@ -36,6 +36,7 @@ class Directory:
         self.hashing = Hashing()
         self.role_names: tuple[str, ...] = ()       # of the last compiled rules, by number
         self.is_ahead = False       # whether the data plane's rules are older, because a change failed
+        self.is_lost = False        # the state has changes that could be neither saved nor forgotten
         self._writer = Writer(path)
         self._version = _version_of(path)       # of the file that was read or written last
         try:
@@ -78,12 +79,12 @@ class Directory:
             return None
         earlier = self.state.clients
         self.state, _ = load(self.path)
-        self._version = version
+        self._version, self.is_lost = version, False
         return {name for name, client in earlier.items() if _login(client) != _login(self.state.clients.get(name))}
 
     def forget(self) -> None:
         """Return to the file's contents, after changes that could not be saved."""
-        self._version = None
+        self._version, self.is_lost = None, True
         try:
             self.refresh()
         except (ConfigError, OSError):

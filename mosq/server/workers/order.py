@@ -85,7 +85,7 @@ class Order:
         self._limit_s = now_s + LIMIT_S
         self._open = {slot.place for slot in others if slot.ready}
         for slot in others:
-            _send(slot, {"do": "take", "number": self._number}, fds)
+            _send(slot, {"do": "take", "number": self._number, "sure": origin is self._holder}, fds)
         self._finish()
 
     def _taken(self, slot: "Slot") -> None:

@@ -116,7 +116,7 @@ class Together:
         elif what == "everywhere" and self._state == "changed":
             self._state = "everywhere"
         elif what == "take":
-            self._take(control, message["number"], fds)
+            self._take(control, message["number"], fds, message["sure"])
         elif what == "passed":
             self._do(control, _content(fds))
         elif what == "pass_again":
@@ -124,9 +124,10 @@ class Together:
         if what in ("turn", "everywhere") and self._wake is not None:
             self._wake()
 
-    def _take(self, control: "Control", number: int, fds: list[int]) -> None:
+    def _take(self, control: "Control", number: int, fds: list[int], sure: bool) -> None:
         """Put a change into force that another worker has saved. A worker that cannot ends, because it would go on with
-        other rules; the next process reads the file."""
+        other rules; the next process reads the file. `sure`: otherwise a worker has ended in its turn, and perhaps
+        nothing has changed."""
         try:
             access = control.access
             revoked = set() if access is None or access.commands is None else access.commands.take()
@@ -135,8 +136,9 @@ class Together:
                 control.engine.answer([KickCommand(list(kicks))])
         except Exception as error:
             control.log.report(ERROR, f"Error: A change of dynamic security cannot be taken: {error}.")
-            self._channel.close()
-            return
+            if sure:
+                self._channel.close()
+                return
         self._channel.send({"is": "taken", "number": number})
 
     def _do(self, control: "Control", calls: "list[Any]") -> None:
