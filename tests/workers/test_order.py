@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from typing import Any
 
 import pytest
 
-from mosq.server.workers.channel import Message, channel_pair
+from mosq.server.workers.channel import channel_pair
 from mosq.server.workers.order import LIMIT_S, Order
 from mosq.server.workers.slot import Slot
 
@@ -21,7 +22,7 @@ class Worker:
         slot.began(0, own, 0.0)
         slot.ready = True
 
-    def got(self) -> list[Message]:
+    def got(self) -> list[dict[str, Any]]:
         found = self.channel.receive()
         self.contents = [b"".join(os.pread(fd, 100, 0) for fd in fds) for _, fds in found]
         for _, fds in found:
