@@ -325,7 +325,7 @@ class Control:
         config.kept_by_plugin = bool(access.persisting())
         try:
             if self.worker is not None and config.kept_by_plugin:
-                raise ConfigError(f"The plugin '{access.persisting()[0].plugin.path}' keeps the broker's state, and "
+                raise ConfigError(f"The plugin '{access.persisting()[0].path}' keeps the broker's state, and "
                                   f"cannot be used with `cluster_local {config.cluster_local}`. Expected "
                                   "`cluster_local 1`, or a plugin without persistence.")
             return access, access.securities()

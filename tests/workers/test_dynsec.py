@@ -11,7 +11,6 @@ import threading
 
 import pytest
 
-from mosq.auth.hashes import PBKDF2, new_hash
 from tests.dynsec.admin import LET_IN, PASSWORD, Admin, lets_in, login, state
 from tests.dynsec.test_broker import KICKED, client
 from tests.harness.packets import Disconnect, Publish

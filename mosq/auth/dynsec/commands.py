@@ -5,9 +5,9 @@
 
     passwords hashed (hashing.py) -> commands, one per step (admin/control.py) -> rules, file -> answer -> kicks
 
-All commands of a message run before the answer is sent: by then the new rules are in force and the file is on disk. With
-workers (`together`), the worker waits for its turn, which comes after it has taken the changes of the others. It answers
-when the file is on disk and all workers have the rules; what cannot be saved is refused.
+All commands of a message run before the answer is sent: by then the new rules are in force and the file is on disk.
+With workers (`together`), the worker waits for its turn, which comes after it has taken the changes of the others. It
+answers when the file is on disk and all workers have the rules. A change that cannot be saved is refused.
 After the answer, clients whose rights changed are disconnected. The data plane decides which clients may send commands.
 A login between two steps sees the commands that have run; a new client has no rights before the rules are in force.
 Invariants: a command runs completely or not at all. Clients that must be disconnected are disconnected after any

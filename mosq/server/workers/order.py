@@ -4,10 +4,10 @@ concern all workers. Knows messages, not their contents.
     worker A   turn ->          take (each other worker) ->        everywhere -> A
                -> turn          changed ->          -> taken
 
-A worker changes the file only in its turn, and one worker has the turn. So the file is written by one process at a time,
-and a worker that is killed in its turn leaves the old file or the new one. After `changed`, every other worker takes the
-rules from the file. A worker that starts reads the file first and finds `take` in its channel before its first link, and
-it serves no client without links (docs/adr/0034-dynamic-security-and-plugins-with-workers.md).
+A worker changes the file only in its turn, and one worker has the turn. So the file is written by one process at a
+time, and a worker that is killed in its turn leaves the old file or the new one. After `changed`, every other worker
+takes the rules from the file. A worker that starts reads the file first and finds `take` in its channel before its
+first link, and it serves no client without links (docs/adr/0034-dynamic-security-and-plugins-with-workers.md).
 """
 
 import os
@@ -26,7 +26,7 @@ LIMIT_S = 30.0                  # of a turn, and of a worker that takes a change
 
 
 class Order:
-    """Whose turn it is, and which workers have not taken its change yet."""
+    """The worker that has the turn, those that wait for it, and those that have not taken its change yet."""
 
     def __init__(self, slots: "list[Slot]", report: "Callable[[int, str], None]") -> None:
         self._slots, self._report = slots, report
@@ -108,8 +108,8 @@ class Order:
 
         self._limit_s = now_s + LIMIT_S
         for slot in late:
-            self._report(ERROR, f"Error: {slot.name} (process {slot.pid}) has not finished a change of dynamic security "
-                                f"within {LIMIT_S:.0f} seconds, and is killed.")
+            self._report(ERROR, f"Error: {slot.name} (process {slot.pid}) has not finished a change of dynamic "
+                                f"security within {LIMIT_S:.0f} seconds, and is killed.")
             slot.kill(SIGKILL)
 
 

@@ -25,6 +25,6 @@ def not_shared(config: "Config") -> list[str]:
     found = ["$SYS, `mosq ctl` and `mosq top` show the worker of the client that asks."]
     plugins = [plugin.path for plugin in all_plugins(config) if plugin.kind in (PYTHON, NATIVE)]
     if plugins:
-        found.append(f"Each worker loads its own instance of {', '.join(dict.fromkeys(plugins))}: it has a state of its "
-                     "own, and sees the clients of its worker.")
+        found.append(f"Each worker loads its own instance of {', '.join(dict.fromkeys(plugins))}: it has a state of "
+                     "its own, and sees the clients of its worker.")
     return found

@@ -1,5 +1,5 @@
-"""A worker's part of what workers do together (order.py): its turn to change dynamic security, changes of the others, and
-calls of plugins that concern all workers. What the parent passes on is a memory file, because a message is short.
+"""A worker's part of what workers do together (order.py): its turn to change dynamic security, changes of the others,
+and calls of plugins that concern all workers. The parent passes on a memory file, because a message is short.
 
 Turns belong to the control thread; `kick`, `kick_users` and `publish` may be called by any thread.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
     from typing import Any
 
+    from mosq.engine import Engine
     from mosq.server.control import Control
     from mosq.server.workers.channel import Channel
 
@@ -25,7 +26,7 @@ ENTRY_BYTES = 64                # assumed memory of one without its texts
 
 
 class Together:
-    """What one worker asks the others for."""
+    """The turn of one worker, and its calls to the others."""
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
@@ -145,8 +146,7 @@ class Together:
         answers: list[Any] = []
         for kind, *rest in calls:
             if kind == "kick":
-                for name in ([rest[0]] if rest[0] is not None else [str(one["id"]) for one in control.engine.clients()]):
-                    control.engine.kick(name)
+                kick_at(control.engine, rest[0])
             elif kind == "user":
                 answers.append(KickCommand([rest[0]]))
             elif kind == "publish":
@@ -167,6 +167,12 @@ class Together:
             self._channel.send({"is": what}, [fd])
         finally:
             os.close(fd)
+
+
+def kick_at(engine: "Engine", client_id: str | None) -> None:
+    """End the connection of a client of this worker; None: of all of them."""
+    for name in ([client_id] if client_id is not None else [str(one["id"]) for one in engine.clients()]):
+        engine.kick(name)
 
 
 def _content(fds: list[int]) -> "list[Any]":
