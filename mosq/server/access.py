@@ -533,12 +533,16 @@ class Access:
             self._ask_others(lambda others: others.publish(command))
 
     def kick_client(self, client_id: str | None) -> None:
-        """End the connection of a client; None: of all."""
+        """End the connection of a client, at whichever worker; None: of all."""
+        self.kick_here(client_id)
+        self._ask_others(lambda others: others.kick(client_id))
+
+    def kick_here(self, client_id: str | None) -> None:
+        """Do that at this worker."""
         if self._engine is not None:
             engine = self._engine()
             for name in ([client_id] if client_id is not None else [str(one["id"]) for one in engine.clients()]):
                 engine.kick(name)
-        self._ask_others(lambda others: others.kick(client_id))
 
     def kick_user(self, username: str | None) -> None:
         """End the connections of a user; None: of clients without a user name."""

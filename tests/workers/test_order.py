@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from mosq.server.workers.channel import channel_pair
+from mosq.server.workers.channel import Channel, channel_pair
 from mosq.server.workers.order import LIMIT_S, Order
 from mosq.server.workers.slot import Slot
+
+
+OPEN: list[Channel] = []        # of the running test
+
+
+@pytest.fixture(autouse=True)
+def closed_channels() -> Iterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().close()
 
 
 class Worker:
@@ -18,6 +29,7 @@ class Worker:
 
     def __init__(self, slot: Slot) -> None:
         own, self.channel = channel_pair()
+        OPEN.extend((own, self.channel))
         self.slot = slot
         slot.began(0, own, 0.0)
         slot.ready = True
@@ -50,6 +62,8 @@ class Parent:
 
     def ends(self, place: int) -> None:
         worker = self.workers[place]
+        assert worker.slot.channel is not None
+        worker.slot.channel.close()
         worker.slot.channel, worker.slot.ready = None, False
         self.order.ended(worker.slot, 0.0)
         self.order.look(0.0, True)

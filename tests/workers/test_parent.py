@@ -251,7 +251,7 @@ def started(config: str, *arguments: str, files: dict[str, str] | None = None) -
 @pytest.mark.parametrize(("lines", "what"), [
     ("persistence true\npersistence_location {dir}/\nstream a b/#\n", "'stream'"),
     ("connection far\naddress 127.0.0.1:9\ntopic #\n", "The bridge 'far'"),
-    ("plugin mosquitto_dynamic_security.so\nplugin_opt_config_file {dir}/x.json\n", "The plugin 'mosquitto_dynamic_security.so'"),
+    ("plugin mosquitto_persist_sqlite.so\nplugin_opt_db_file {dir}/x.db\n", "The plugin 'mosquitto_persist_sqlite.so'"),
     ("listener 0 {dir}/http\nprotocol http_api\n", "with `protocol http_api`"),
 ])
 def test_what_workers_cannot_do_yet_is_refused(lines: str, what: str) -> None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
     from typing import Any
 
-    from mosq.engine import Engine
     from mosq.server.control import Control
     from mosq.server.workers.channel import Channel
 
@@ -146,7 +145,8 @@ class Together:
         answers: list[Any] = []
         for kind, *rest in calls:
             if kind == "kick":
-                kick_at(control.engine, rest[0])
+                if control.access is not None:
+                    control.access.kick_here(rest[0])
             elif kind == "user":
                 answers.append(KickCommand([rest[0]]))
             elif kind == "publish":
@@ -167,12 +167,6 @@ class Together:
             self._channel.send({"is": what}, [fd])
         finally:
             os.close(fd)
-
-
-def kick_at(engine: "Engine", client_id: str | None) -> None:
-    """End the connection of a client of this worker; None: of all of them."""
-    for name in ([client_id] if client_id is not None else [str(one["id"]) for one in engine.clients()]):
-        engine.kick(name)
 
 
 def _content(fds: list[int]) -> "list[Any]":
