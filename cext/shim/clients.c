@@ -515,9 +515,13 @@ static int kick(int kind, const char *name, bool with_will)
     return ERR_SUCCESS;
 }
 
+static bool workers;         /* other processes have clients, too */
+
+EXPORT void mosq_shim_workers(int there) { workers = there; }
+
 EXPORT int mosquitto_kick_client_by_clientid(const char *id, bool with_will)
 {
-    if(id != NULL && mosquitto_client(id) == NULL) return ERR_NOT_FOUND;
+    if(id != NULL && !workers && mosquitto_client(id) == NULL) return ERR_NOT_FOUND;
     return kick(DO_KICK_ID, id, with_will);
 }
 

@@ -2,7 +2,7 @@
 
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
-from mosq.config.plugin import ACL_FILE, PASSWORD_FILE, PERSIST_SQLITE, all_plugins, has_store, sqlite_place
+from mosq.config.plugin import PERSIST_SQLITE, all_plugins, has_store, sqlite_place
 from mosq.log_types import INFORMATION
 
 TYPE_CHECKING = False
@@ -41,7 +41,7 @@ def check_workers(config: Config) -> None:
 
 def _not_with_workers(config: Config) -> "Iterator[tuple[str, Origin | None]]":
     for plugin in all_plugins(config):
-        if plugin.kind not in (ACL_FILE, PASSWORD_FILE):        # these only read a file
+        if plugin.kind == PERSIST_SQLITE:       # one database would be the state of several workers
             yield f"The plugin '{plugin.path}'", plugin.origin
     if len(config.listeners) > WORKER_LISTENERS_MAX:
         yield f"More than {WORKER_LISTENERS_MAX} listeners", None

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from threading import Event
     from typing import Any
 
+    from mosq.auth.dynsec.commands import Commands
     from mosq.auth.dynsec.directory import Directory
     from mosq.auth.hashes import Hash
     from mosq.auth.plugins import Plugins
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from mosq.records import Answer
     from mosq.records import AuthRequest as Request
     from mosq.server.admin.control import ControlTopics
+    from mosq.server.workers.together import Together
 
 
 WAITING_MAX = 50_000            # logins that wait for a hash
@@ -128,10 +130,14 @@ class Access:
         self._plugins: Plugins | None = None
         self._closed = False
         self.directory: Directory | None = None
+        self.commands: Commands | None = None   # of dynamic security
+        self._together: Together | None = None  # None: this broker is the only worker
+        self._wake: Callable[[], None] | None = None
         self._acting = acting
         # for native plugins: the file of the log, in which a crash is reported, and the folder of the store
         files = [one.removeprefix("file ").strip() for one in config.log_dest if one.startswith("file ")]
         self.places = files[0] if files else None, config.persistence_location
+        self.is_worker = config.worker > 0      # one of several
         self._engine: Callable[[], Engine] | None = None
         self._earlier_directory = earlier.directory if earlier else None
         self.realms = self._make_realms(config, earlier, made)
@@ -224,9 +230,10 @@ class Access:
         return self.directory
 
     def answer_on(self, topics: "ControlTopics", engine: "Callable[[], Engine]",
-                  in_force: "Callable[[], Access | None]") -> None:
-        """Register the control topics that change the directory, for the securities that use it."""
-        self._engine = engine
+                  in_force: "Callable[[], Access | None]", together: "Together | None" = None) -> None:
+        """Register the control topics that change the directory, for the securities that use it. `together`: the
+        broker is one of several workers."""
+        self._engine, self._together, self._wake = engine, together, topics.wake
         if self._plugins is not None and self._plugins.natives():
             from mosq.auth.native.sink import answer_on
 
@@ -240,7 +247,8 @@ class Access:
                 return [] if access is None else [i for i, realm in enumerate(access.realms)
                                                   if realm.directory is directory]
 
-            Commands(directory, places, engine, self._log, topics.wake).add_to(topics)
+            self.commands = Commands(directory, places, engine, self._log, topics.wake, together)
+            self.commands.add_to(topics)
 
     def _share(self, config: "Config", earlier: "Access | None") -> None:
         threads = config.auth_threads or os.cpu_count() or 1
@@ -518,11 +526,19 @@ class Access:
     def publish(self, topic: str, payload: bytes, qos: int, retain: bool,       # parameters: a message
                 properties: bytes | None, client_id: str | None) -> None:
         """Publish a message; with a client id, to its session alone."""
-        self._send(PublishCommand(topic, payload, qos, retain, None, properties, client_id))
+        command = PublishCommand(topic, payload, qos, retain, None, properties, client_id)
+        self._send(command)
         self._flush()
+        if client_id is not None:       # its session may be that of another worker
+            self._ask_others(lambda others: others.publish(command))
 
     def kick_client(self, client_id: str | None) -> None:
-        """End the connection of a client; None: of all."""
+        """End the connection of a client, at whichever worker; None: of all."""
+        self.kick_here(client_id)
+        self._ask_others(lambda others: others.kick(client_id))
+
+    def kick_here(self, client_id: str | None) -> None:
+        """Do that at this worker."""
         if self._engine is not None:
             engine = self._engine()
             for name in ([client_id] if client_id is not None else [str(one["id"]) for one in engine.clients()]):
@@ -532,6 +548,12 @@ class Access:
         """End the connections of a user; None: of clients without a user name."""
         self._send(KickCommand([username]))
         self._flush()
+        self._ask_others(lambda others: others.kick_users(username))
+
+    def _ask_others(self, call: "Callable[[Together], None]") -> None:
+        if self._together is not None and self._wake is not None:
+            call(self._together)
+            self._wake()
 
     def complete(self, connection: int, login: int, result: int, address: str, user: str | None) -> None:
         """Answer a login that a native plugin has delayed. `login`: its handle, if the loop has asked."""

@@ -324,6 +324,10 @@ class Control:
                             wait=None if self.starting else self._serve_until, made=made)
         config.kept_by_plugin = bool(access.persisting())
         try:
+            if self.worker is not None and config.kept_by_plugin:
+                raise ConfigError(f"The plugin '{access.persisting()[0].path}' keeps the broker's state, and "
+                                  f"cannot be used with `cluster_local {config.cluster_local}`. Expected "
+                                  "`cluster_local 1`, or a plugin without persistence.")
             return access, access.securities()
         except BaseException:           # the plugins that both configurations have must end with the other
             access.close()
@@ -445,7 +449,8 @@ class Control:
         topics = topics_of(config, lambda: self.whole, self.log.report, self._wake, self._bridge_states,
                            lambda: self.hot, lambda: self._whole_process()())
         if access is not None:
-            access.answer_on(topics, lambda: self.engine, lambda: self.access)
+            access.answer_on(topics, lambda: self.engine, lambda: self.access,
+                             None if self.worker is None else self.worker.together)
         return topics
 
     @property

@@ -249,7 +249,7 @@ def started(config: str, *arguments: str, files: dict[str, str] | None = None) -
 
 
 @pytest.mark.parametrize(("lines", "what"), [
-    ("plugin mosquitto_dynamic_security.so\nplugin_opt_config_file {dir}/x.json\n", "The plugin 'mosquitto_dynamic_security.so'"),
+    ("plugin mosquitto_persist_sqlite.so\nplugin_opt_db_file {dir}/x.db\n", "The plugin 'mosquitto_persist_sqlite.so'"),
 ])
 def test_what_workers_cannot_do_yet_is_refused(lines: str, what: str) -> None:
     done = started(f"listener {{port}} 127.0.0.1\nallow_anonymous true\ncluster_local 2\nuser root\n{lines}")

@@ -179,7 +179,7 @@ cdef void order_frozen(Broker* b, ControlRequest* a) noexcept nogil:
         (<Handover*>b.handover).order = FROZEN_THAWS if a.kind == CONTROL_THAW else FROZEN_LEAVES
 
 
-cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:
+cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:    # long: one branch for each question
     if b.handover != NULL and changes_broker(a.kind):
         a.result = EBUSY
     elif a.kind == CONTROL_STOP:

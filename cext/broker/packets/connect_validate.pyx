@@ -21,7 +21,7 @@ from cext.codec.frame cimport V5, V31, V311
 from cext.codec.properties cimport P_MAXIMUM_PACKET_SIZE, props_has
 from cext.codec.reason cimport (
     CONNACK3_BAD_CREDENTIALS, CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
-    CONNACK3_SERVER_UNAVAILABLE, RC_BAD_USERNAME_OR_PASSWORD, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR,
+    CONNACK3_SERVER_UNAVAILABLE, RC_BAD_USERNAME_OR_PASSWORD, RC_CLIENTID_NOT_VALID, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR,
     RC_QOS_NOT_SUPPORTED, RC_RETAIN_NOT_SUPPORTED, RC_SERVER_UNAVAILABLE, RC_TOPIC_NAME_INVALID, RC_UNSPECIFIED,
     RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
@@ -123,6 +123,9 @@ cdef int check_id(Broker* b, Client* c, Connecting* k) noexcept nogil:
     cdef bint by_username = c.listener.use_username_as_clientid
     if k.login != LOGIN_OPEN and c.pending_packet.id_given:
         p.client_id = owned_view(&c.pending_packet.id)
+        if not id_is_own(b, p.client_id):       # its session would be at a worker where no other client finds it
+            log_refusal(b, c, "a plugin gave it a client identifier that belongs to another worker")
+            return connect_refuse(b, c, RC_CLIENTID_NOT_VALID, CONNACK3_IDENTIFIER_REJECTED)
         return 0
     if p.client_id.n == 0:
         if p.version == V31 or (p.version == V311 and not p.clean_start) or not c.listener.allow_zero_length_clientid:

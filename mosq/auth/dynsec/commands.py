@@ -6,6 +6,8 @@
     passwords hashed (hashing.py) -> commands, one per step (admin/control.py) -> rules, file -> answer -> kicks
 
 All commands of a message run before the answer is sent: by then the new rules are in force and the file is on disk.
+With workers (`together`), the worker waits for its turn, which comes after it has taken the changes of the others. It
+answers when the file is on disk and all workers have the rules. A change that cannot be saved is refused.
 After the answer, clients whose rights changed are disconnected. The data plane decides which clients may send commands.
 A login between two steps sees the commands that have run; a new client has no rights before the rules are in force.
 Invariants: a command runs completely or not at all. Clients that must be disconnected are disconnected after any
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
     from mosq.server.admin.control import ControlTopics, Requester, Work
     from mosq.server.admin.traces import Traces
+    from mosq.server.workers.together import Together
 
 TOPIC = "$CONTROL/dynamic-security/v1"
 INTERNAL = "Internal error"
@@ -83,7 +86,9 @@ class Commands:
     moment; empty if a reload has replaced the directory."""
 
     def __init__(self, directory: "Directory", places: "Callable[[], list[int]]", engine: "Callable[[], Engine]",
-                 report: "Callable[[int, str], None]", wake: "Callable[[], None]") -> None:
+                 report: "Callable[[int, str], None]", wake: "Callable[[], None]",      # parameters: services
+                 together: "Together | None" = None) -> None:
+        self._together = together
         self._directory, self._places, self._engine, self._report = directory, places, engine, report
         self._wake = wake
         self._traces: Traces | None = None
@@ -104,10 +109,37 @@ class Commands:
         batch = self._directory.hashing.begin(_passwords(commands), self._wake)
         while not batch.is_done:
             yield False
+        if self._together is None:
+            return (yield from self._run(message, commands, batch.hashes, requester))
+        try:
+            yield from self._together.begin(self._wake)
+            if self._directory.is_lost:
+                self.take()
+            message.state = self._directory.state       # another worker may have changed it since
+            answers = yield from self._run(message, commands, batch.hashes, requester)
+            if message.saved:
+                yield from self._together.spread(message.kicks)
+            return answers
+        finally:
+            self._together.end()
+
+    def take(self) -> "set[str | None]":
+        """Put the rules into force that another worker has written. Return the users that may not log in as before.
+        Raises ConfigError, OSError, and what the engine raises."""
+        revoked = self._directory.refresh()
+        if revoked is None or not self._places():
+            return set()
+        self._directory.is_ahead = True
+        self._put_in_force()
+        self._directory.is_ahead = False
+        return revoked
+
+    def _run(self, message: "_Message", commands: "list[Any]", hashes: "dict[int, Hash]", requester: "Requester"
+             ) -> "Work":
         for place, command in enumerate(commands):
             if not self._places():
                 return []           # a reload has replaced the directory
-            if not message.run(command, batch.hashes.get(place)):
+            if not message.run(command, hashes.get(place)):
                 break
             yield True
         self._end(message, requester)
@@ -122,6 +154,14 @@ class Commands:
             self._report(INFORMATION, line)
         if not message.changes and not self._directory.is_ahead:
             return
+        if self._together is not None:
+            why = self._directory.save()
+            if why is not None:
+                self._report(ERROR, f"Error saving Dynamic security plugin config: {why}")
+                message.not_in_force()
+                self._directory.forget()
+                return
+            message.saved = True
         try:
             self._directory.is_ahead = True
             self._put_in_force()
@@ -130,7 +170,7 @@ class Commands:
             self._report(ERROR, "Error: The rules of dynamic security could not be put in force; the old ones stay "
                                 f"until the next command: {type(error).__name__}.")
             message.not_in_force()
-        why = self._directory.save()
+        why = self._directory.save() if self._together is None else None
         if why is not None:
             self._report(ERROR, f"Error saving Dynamic security plugin config: {why}")
 
@@ -173,6 +213,7 @@ class _Message:
         self.errors: list[str] = []             # error lines for the log
         self.kicks: set[str | None] = set()
         self.changes: list[tuple[int, str, str | None]] = []    # place in the responses, command, correlation
+        self.saved = False          # the other workers must take the change
         self.correlation: str | None = None     # stays for entries without a command, as in Mosquitto
         self._find_connections = connections
         self._found: dict[str, list[tuple[str, str]]] | None = None

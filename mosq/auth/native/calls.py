@@ -131,7 +131,7 @@ def open_shim() -> "Any":
             ("topics", c_int, [c_void_p, c_char_p, c_int]), ("call", c_int, [c_void_p, c_int, POINTER(Call)]),
             ("call_clear", None, [POINTER(Call)]), ("watch_crashes", None, [c_char_p]), ("location", None, [c_char_p]),
             ("action_take", POINTER(Action), []), ("action_free", None, [POINTER(Action)]), ("actions_lost", c_int, []),
-            ("actions_waiting", c_int, []), ("pauses", None, [c_int]),
+            ("actions_waiting", c_int, []), ("pauses", None, [c_int]), ("workers", None, [c_int]),
             ("wake_fd", c_int, []), ("client_gone", None, [c_uint64]), ("client_known", None, [POINTER(Call)]),
             ("deny_special", None, [c_void_p, c_int]), ("client_is_known", c_int, [c_uint64]),
             ("realm", c_void_p, [POINTER(c_void_p), c_int, c_int, c_int]),

@@ -28,6 +28,7 @@ def load_native(access: "Any", line: "Line", pool: "Pool") -> NativePlugin:
     ours.begin(access)
     log_file, location = access.places
     ours.shim.mosq_shim_watch_crashes(None if log_file is None else log_file.encode())
+    ours.shim.mosq_shim_workers(int(access.is_worker))
     ours.shim.mosq_shim_location(None if location is None else location.encode())
     try:
         return NativePlugin(line, pool, access.wait)

@@ -1,8 +1,8 @@
 """The messages between the parent and a worker: JSON objects with descriptors, over a socket of sequenced packets that
 does not block.
 
-    parent -> worker   check, then apply or drop (a reload); link PEER, with two descriptors
-    worker -> parent   ready; alive; checked STATUS ERROR (the answer to check);
+    parent -> worker   check, then apply or drop (a reload); link PEER, with two descriptors; those of order.py
+    worker -> parent   ready; alive; checked STATUS ERROR (the answer to check); those of together.py;
                        reload (a user of the dashboard asks for it)
 """
 

@@ -25,7 +25,7 @@ from mosq.config.check import check_workers
 from mosq.config.errors import ConfigError
 from mosq.engine import bind_sockets, close_sockets, counts_bytes, counts_ended, sockets_of
 from mosq.log.log import log_of
-from mosq.log_types import ERROR, INFORMATION
+from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server import process, signals, systemd
 from mosq.server.control import (
     EXIT_CANNOT_START,
@@ -44,9 +44,10 @@ from mosq.server.storage import key_of, may_divide
 from mosq.server.workers.asking import asking_pair
 from mosq.server.workers.channel import channel_pair
 from mosq.server.workers.identity import name_process
+from mosq.server.workers.order import Order
 from mosq.server.workers.round import Round
 from mosq.server.workers.slot import Slot
-from mosq.server.workers.terms import of_worker
+from mosq.server.workers.terms import not_shared, of_worker
 from mosq.server.workers.worker import Given, Worker
 from mosq.version import VERSION
 
@@ -110,6 +111,7 @@ class Parent:
         self._quiet, self._verbose = quiet, verbose
         self.log = log_of(config, log_mask(config, quiet, verbose), threads=False)
         self.slots = [Slot(place) for place in range(config.cluster_local)]
+        self._order = Order(self.slots, self.log.report)
         self._round: Round | None = None
         self._rounds = 0                # since the start
         self._again = False             # SIGHUP came during a round, or while a worker starts
@@ -143,6 +145,8 @@ class Parent:
         """Open what all workers share, write the pid file, and give up root's rights. Raises CannotStartError."""
         if self._owner is None:
             report_start(self.log, self.config)
+            for text in not_shared(self.config):
+                self.log.report(WARNING, f"Warning: {text}")
         self.log.release()
         try:
             if may_divide(self.config):
@@ -312,6 +316,8 @@ class Parent:
         for slot in self.slots:
             self._look(slot, now_s, starting)
         self._decide(now_s)
+        # a worker prepares a reload with the rules of that moment, so no change comes between
+        self._order.look(now_s, self._round is None and not self._again)
         return (self._owner is None or self._owner.serve(self.slots, self.given.key)) and self._signals()
 
     def _wait_s(self, now_s: float) -> float:
@@ -319,7 +325,7 @@ class Parent:
         return max(0.0, min([TURN_S, *(one - now_s for one in due)]))
 
     def _receive(self, slot: Slot, now_s: float) -> None:
-        for message, _ in slot.channel.receive() if slot.channel is not None else ():
+        for message, fds in slot.channel.receive() if slot.channel is not None else ():
             slot.seen_s = now_s
             if message["is"] == "ready":
                 self._link(slot)
@@ -328,6 +334,7 @@ class Parent:
                 self._round.answered(slot, message)
             elif message["is"] == "reload":
                 self._reload()
+            self._order.received(slot, message, fds, now_s)
 
     def _link(self, slot: Slot) -> None:
         """Connect a worker with each of those that are ready: one stream socket for each direction. A worker that was
@@ -361,6 +368,7 @@ class Parent:
                 other.channel.send({"do": "link", "peer": slot.place})
         if self._round is not None:
             self._round.lost(slot)
+        self._order.ended(slot, now_s)
         if not starting:
             pause_s = slot.wait_s(now_s)
             self.log.report(ERROR, f"Error: {ended}. It is started again in {pause_s:g} seconds.")
@@ -386,7 +394,7 @@ class Parent:
         return self._status == EXIT_OK
 
     def _reload(self) -> None:
-        if self._round is not None or any(slot.pid and not slot.ready for slot in self.slots):
+        if self._round is not None or self._order.busy or any(slot.pid and not slot.ready for slot in self.slots):
             self._again = True          # a worker that starts now has the configuration of before
             return
         self._again = False

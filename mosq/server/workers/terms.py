@@ -1,5 +1,7 @@
 """The part of each worker in a configuration. Opens no file."""
 
+from mosq.config.plugin import NATIVE, PYTHON, all_plugins
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.config.bridge import Bridge
@@ -33,3 +35,12 @@ def bridges_of(config: "Config", number: int, key: bytes) -> "tuple[int, list[Br
     own = [bridge for bridge, local_id in zip(config.bridges, ids, strict=True)
            if worker_place(key, local_id, config.cluster_local) == number - 1]
     return len(config.bridges) - len(own), own
+
+
+def not_shared(config: "Config") -> list[str]:
+    """Return the warnings about what each worker still has for itself."""
+    plugins = [plugin.path for plugin in all_plugins(config) if plugin.kind in (PYTHON, NATIVE)]
+    if not plugins:
+        return []
+    return [f"Each worker loads its own instance of {', '.join(dict.fromkeys(plugins))}: it has a state of its own, and "
+            "sees the clients of its worker."]

@@ -9,6 +9,7 @@ import os
 
 from mosq.server.workers.asking import Asking
 from mosq.server.workers.program import serve_program
+from mosq.server.workers.together import Together
 from mosq.server.workers.whole import Whole
 
 TYPE_CHECKING = False
@@ -46,7 +47,7 @@ class Worker:
 
     def __init__(self, place: int, channel: "Channel", given: Given, receiving: int, asked: int) -> None:
         self.channel, self.http = channel, given.http if place == HTTP_PLACE else None
-        self._asking = Asking(place, given.askings, asked)
+        self._asking, self.together = Asking(place, given.askings, asked), Together(channel)
         self._place, self._given, self._receiving = place, given, receiving
         self._prepared: Prepared | None = None
 
@@ -83,6 +84,7 @@ class Worker:
         """Do what the parent asks for. Return False if the parent is gone: then the worker must end too."""
         for message, fds in self.channel.receive():
             self._do(control, message, fds)
+        self.together.pass_on(control.log.report)
         return not self.channel.closed
 
     def _do(self, control: "Control", message: "Message", fds: list[int]) -> None:
@@ -96,8 +98,11 @@ class Worker:
         if what in ("adopt", "call") and len(fds) == 1:
             serve_program(control.engine, message, fds[0])
             return
-        for fd in fds:
-            os.close(fd)
+        try:
+            self.together.serve(control, message, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
         if what == "hold" or what == "release":
             control.engine.hold_connects(what == "hold")
         elif what == "check":
