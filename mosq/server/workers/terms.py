@@ -42,5 +42,5 @@ def not_shared(config: "Config") -> list[str]:
     plugins = [plugin.path for plugin in all_plugins(config) if plugin.kind in (PYTHON, NATIVE)]
     if not plugins:
         return []
-    return [f"Each worker loads its own instance of {', '.join(dict.fromkeys(plugins))}: it has a state of its own, and "
-            "sees the clients of its worker."]
+    return [f"Each worker loads its own instance of {', '.join(dict.fromkeys(plugins))}: it has a state of its own, "
+            "and sees the clients of its worker."]
