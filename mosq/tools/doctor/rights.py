@@ -64,8 +64,8 @@ def troubles(config: Config) -> list[Trouble]:
 
 def _not_loadable(account: Account) -> Trouble:
     places = f"{os.path.dirname(os.__file__)} or {os.path.dirname(mosq.__file__)}"
-    return Trouble(False, f"the user {account.name} cannot read Python or mosq ({places}), so `mosq upgrade` fails, and "
-                   "each start loads more modules than it needs", None,
+    return Trouble(False, f"the user {account.name} cannot read Python or mosq ({places}), so `mosq upgrade` fails, "
+                   "and each start loads more modules than it needs", None,
                    "Install both where all users can read them, not below a closed folder such as /root.")
 
 
