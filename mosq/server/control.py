@@ -528,6 +528,7 @@ class Control:
         # from here on clients are served
         from mosq.server import systemd
         from mosq.server.saving import Saver
+        from mosq.server.upgrade import leaving  # noqa: F401 - the one of this engine: a package replaces the files
 
         self.log.release()
         self.saver = Saver(self.config, self.engine, self.log.report, self._wake)

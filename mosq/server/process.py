@@ -224,7 +224,8 @@ class Acting:
             os.setgroups(self.before[1])
 
 
-def _can_load(account: Account) -> bool:
+def can_load(account: Account) -> bool:
+    """Return whether an account may read Python and mosq, of which `mosq upgrade` starts the new process."""
     with Acting(account):
         return os.access(os.__file__, os.R_OK, effective_ids=True) and os.access(__file__, os.R_OK, effective_ids=True)
 
@@ -242,7 +243,7 @@ def load_now(names: tuple[str, ...] = LOADED_LATER) -> None:
 def become(account: Account, files: "list[str] | tuple[()]" = ()) -> None:
     """Give up root's rights for good and give the `files` to the new owner. Raises OSError if the system refuses. If
     only root can read the Python installation, import now the modules that are otherwise imported later."""
-    if not _can_load(account):
+    if not can_load(account):
         load_now()
     for path in files:
         os.chown(path, account.uid, account.gid, follow_symlinks=False)  # other users may write in the folder
