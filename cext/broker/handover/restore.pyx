@@ -16,7 +16,7 @@ from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.auth.tls_identity cimport recheck_begin
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client_state cimport C_CONNECTED, Client
+from cext.broker.core.client_state cimport CF_DOOMED, C_CONNECTED, Client
 from cext.broker.core.durable cimport durable_of
 from cext.broker.core.handover_state cimport HandoverCounts
 from cext.broker.core.publication_state cimport Publication
@@ -27,7 +27,7 @@ from cext.broker.handover.image cimport (
 from cext.broker.handover.restore_clients cimport alias_arrives, client_arrives, secrets_arrive
 from cext.broker.handover.restore_sessions cimport cursor_arrives, delivery_arrives, filter_arrives, gated_arrives, inbox_arrives, session_arrives, session_complete
 from cext.broker.handover.restoring cimport Restoring, message_known, refused
-from cext.broker.lifecycle.session_lifecycle cimport client_watch
+from cext.broker.lifecycle.session_lifecycle cimport client_watch, end_doomed_clients
 from cext.broker.packets.handle_connect cimport arrived_notify
 from cext.broker.persist.accounts cimport subscriptions_report
 from cext.broker.persist.publication cimport publication_fini, publication_of
@@ -224,6 +224,12 @@ cdef void arrived_begin(Broker* b) noexcept nogil:
     keepalives_shift(b, b.handovers.pause_us // 1000)
     recheck_begin(b)             # certificates and keys, by the configuration of this process
     b.arrived_us = 0
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL and c.flags & CF_DOOMED:        # its connection has not moved
+            arrived_notify(b, c)
+    while b.doomed != NULL:
+        end_doomed_clients(b)
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
         if c == NULL or c.session == NULL:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
 
 FDS_PER_MESSAGE = 200
+UNEXPECTED = "the new program sent something unexpected"
+ERRORS_BYTES, ERROR_LINES, ERROR_LINE_MAX = 4096, 4, 300        # of a new program that fails, for the log
 
 
 class UpgradeError(Exception):
@@ -54,6 +56,7 @@ class Upgrade:
         self.due_s = time.monotonic() + LIMIT_S
         self._channel, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         report(INFORMATION, f"Upgrade: starting {' '.join(command())}")
+        self._errors = os.memfd_create("mosq-upgrade-stderr")
         try:
             os.set_inheritable(other.fileno(), True)
             self.pid = os.posix_spawn(command()[0], command(), {**os.environ, FD_VARIABLE: str(other.fileno())},
@@ -72,13 +75,22 @@ class Upgrade:
         """Hand over, now that the new program has reported something. Raises UpgradeError; then the broker goes on."""
         try:
             sealing = [int(number) for number in self._expect("hello").get("sealing", "").split(",") if number]
-        except ValueError:
-            self.cancel()
-            raise UpgradeError("the new program sent something unexpected") from None
-        except UpgradeError:
-            self.cancel()
-            raise
+        except (ValueError, UpgradeError) as error:
+            raise self._cancelled(str(error) if isinstance(error, UpgradeError) else UNEXPECTED) from None
         self._hand_over(sealing)
+
+    def _cancelled(self, why: str) -> UpgradeError:
+        """End the new program. Return the error for this reason, with the last lines of that program."""
+        self.cancel()
+        return UpgradeError(why + self._last_lines())
+
+    def _last_lines(self) -> str:
+        """Return the last lines that the ended program has written to standard error, in one line; "" if there are none."""
+        size = os.fstat(self._errors).st_size
+        text = os.pread(self._errors, ERRORS_BYTES, max(0, size - ERRORS_BYTES)).decode("utf-8", "replace")
+        lines = [" ".join("".join(one if one.isprintable() else " " for one in line).split()) for line in text.splitlines()]
+        lines = [line for line in lines if line][-ERROR_LINES:]
+        return "; it wrote: " + " | ".join(line[:ERROR_LINE_MAX] for line in lines) if lines else ""
 
     def cancel(self) -> None:
         """End the new program, before the loop is frozen or after it is known that it must thaw."""
@@ -97,11 +109,11 @@ class Upgrade:
         try:
             message, _ = receive(self._channel)
         except EOFError:
-            raise UpgradeError("the new program ended; its last lines say why") from None
+            raise UpgradeError("the new program ended") from None
         except TimeoutError:
             raise UpgradeError(f"the new program did not report in {LIMIT_S:.0f} s") from None
         except (OSError, ValueError) as error:
-            raise UpgradeError(f"the new program sent something unexpected: {error}") from None
+            raise UpgradeError(f"{UNEXPECTED}: {error}") from None
         if message.get("is") == "error":
             raise UpgradeError(f"the new program reports: {message.get('text')}")
         if message.get("is") != what or message.get("protocol") != str(PROTOCOL):
@@ -113,8 +125,7 @@ class Upgrade:
         try:
             state_fd, fds, counts = self._frozen(sealing)
         except OSError as error:
-            self.cancel()
-            raise UpgradeError(error.strerror or str(error)) from None
+            raise self._cancelled(error.strerror or str(error)) from None
         began_s = time.monotonic()
         try:
             try:
@@ -124,10 +135,12 @@ class Upgrade:
             self._expect("ready")
             send(self._channel, {"is": "go", "protocol": PROTOCOL})
         except (UpgradeError, OSError) as error:
-            self.cancel()
+            failure = self._cancelled(str(error))
             self._engine.thaw()
-            raise UpgradeError(str(error)) from None
+            raise failure from None
         self._engine.leave()
+        for n, text in counts["reasons"]:
+            self._report(NOTICE, f"Upgrade: closed {n} connections {text}.")
         ms = counts["us"] / 1000 + (time.monotonic() - began_s) * 1000
         self._report(NOTICE, f"Upgrade: process {self.pid} has taken over: {counts['connections']} connections moved, "
                              f"{counts['closed']} were closed; {counts['sessions']} sessions, {counts['messages']} "
