@@ -36,6 +36,7 @@ from cext.broker.routing.deliver cimport deliver_gated
 from cext.broker.routing.plugin_gate cimport plugin_gate_renew, plugin_gate_waiting
 from cext.broker.routing.pump cimport pump
 from cext.broker.routing.retain cimport retain_store, retained_from
+from cext.broker.storage.commit cimport durable_start
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_JOURNALLED, Message, message_new, message_unref
 from cext.session.record cimport RecordFrom
 from cext.topic.name cimport name_check
@@ -202,6 +203,9 @@ cdef int state_restore(Broker* b, int state_fd, const int32_t* fds, uint32_t n_f
     image_close(&l.r)
     if rc != 0:
         snprintf(why, why_n, "the handed-over state does not fit: %s", l.wrong)
+    elif durable_start(b) != 0:      # now, while the process before can go on
+        snprintf(why, why_n, "the storage thread cannot be started")
+        rc = -1
     return rc
 
 

@@ -13,11 +13,24 @@ processes and descriptors, not what the state contains.
 
 import _socket
 import os
+import struct
 import sys
 import time
 
 from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
-from mosq.server.upgrade.channel import FD_BYTES, FD_VARIABLE, LIMIT_S, PROTOCOL, packed, receive, send
+from mosq.server.upgrade.channel import (
+    FD_BYTES,
+    FD_VARIABLE,
+    LIMIT_S,
+    PROTOCOL,
+    REASON_MAX,
+    REASON_NAME,
+    STDERR_VARIABLE,
+    packed,
+    receive,
+    send,
+    store_identity,
+)
 from mosq.version import VERSION
 
 TYPE_CHECKING = False
@@ -27,6 +40,8 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
 
 FDS_PER_MESSAGE = 200
+STDERR_FD = 2
+BEAT_S = 0.25
 UNEXPECTED = "the new program sent something unexpected"
 ERRORS_BYTES, ERROR_LINES, ERROR_LINE_MAX = 4096, 4, 300        # of a new program that fails, for the log
 
@@ -44,28 +59,40 @@ class Upgrade:
     """One attempt. `fd` is readable when the new program has something to report; then call `serve`."""
 
     def __init__(self, engine: "Engine", report: "Callable[[int, str], None]", taken: "tuple[int, ...]",
-                 serve_requests: "Callable[[], None]") -> None:
+                 serve_requests: "Callable[[], None]", beat: "Callable[[], None]", store: str | None) -> None:
         """Start the new program, in which the signals `taken` have their default effect at first. Raises OSError.
-        `serve_requests` answers what the data plane has asked."""
+        `serve_requests` answers what the data plane has asked. `beat` is called at least every BEAT_S while `serve` waits,
+        for the watchdog. `store`: the folder of the store in use, or None."""
         if os.getpid() == 1:
             raise OSError(0, "this is the first process of its container, which ends with it; replace the container")
         if not os.access(os.__file__, os.R_OK) or not os.access(__file__, os.R_OK):
             raise OSError(0, "the broker's user cannot read Python or mosq, so it cannot start the new program")
         self._engine, self._report, self._serve_requests = engine, report, serve_requests
+        self._beat, self._store = beat, store
         self._rules = engine.rules_set
         self.due_s = time.monotonic() + LIMIT_S
         self._channel, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         report(INFORMATION, f"Upgrade: starting {' '.join(command())}")
-        self._errors = os.memfd_create("mosq-upgrade-stderr")
         try:
-            os.set_inheritable(other.fileno(), True)
-            self.pid = os.posix_spawn(command()[0], command(), {**os.environ, FD_VARIABLE: str(other.fileno())},
-                                      setsigmask=[], setsigdef=taken)
+            self._errors = os.memfd_create("mosq-upgrade-stderr")
         except OSError:
             self._channel.close()
+            other.close()
+            raise
+        stderr_fd = stderr_copy()
+        try:
+            os.set_inheritable(other.fileno(), True)
+            os.set_inheritable(stderr_fd, True)
+            environment = {**os.environ, FD_VARIABLE: str(other.fileno()), STDERR_VARIABLE: str(stderr_fd)}
+            self.pid = os.posix_spawn(command()[0], command(), environment, setsigmask=[], setsigdef=taken,
+                                      file_actions=[(os.POSIX_SPAWN_DUP2, self._errors, STDERR_FD)])
+        except OSError:
+            self._channel.close()
+            os.close(self._errors)
             raise
         finally:
             other.close()
+            os.close(stderr_fd)
 
     @property
     def fd(self) -> int:
@@ -85,12 +112,24 @@ class Upgrade:
         return UpgradeError(why + self._last_lines())
 
     def _last_lines(self) -> str:
-        """Return the last lines that the ended program has written to standard error, in one line; "" if there are none."""
+        """Return the last lines that the ended program has written to standard error, in one line; "" if there are none.
+        Copy them to that of this process."""
         size = os.fstat(self._errors).st_size
-        text = os.pread(self._errors, ERRORS_BYTES, max(0, size - ERRORS_BYTES)).decode("utf-8", "replace")
+        written = os.pread(self._errors, ERRORS_BYTES, max(0, size - ERRORS_BYTES))
+        os.close(self._errors)
+        try:
+            os.write(STDERR_FD, written)
+        except OSError:
+            pass                        # nothing reads it
+        text = written.decode("utf-8", "replace")
         lines = [" ".join("".join(one if one.isprintable() else " " for one in line).split()) for line in text.splitlines()]
         lines = [line for line in lines if line][-ERROR_LINES:]
         return "; it wrote: " + " | ".join(line[:ERROR_LINE_MAX] for line in lines) if lines else ""
+
+    def give_up(self) -> None:
+        """End the new program for a reason of this process."""
+        self.cancel()
+        os.close(self._errors)
 
     def cancel(self) -> None:
         """End the new program, before the loop is frozen or after it is known that it must thaw."""
@@ -105,9 +144,8 @@ class Upgrade:
 
     def _expect(self, what: str) -> "dict[str, str]":
         """Return the next message, which must be `what`. Raises UpgradeError."""
-        self._channel.settimeout(max(0.001, self.due_s - time.monotonic()))
         try:
-            message, _ = receive(self._channel)
+            message = self._next()
         except EOFError:
             raise UpgradeError("the new program ended") from None
         except TimeoutError:
@@ -120,6 +158,18 @@ class Upgrade:
             raise UpgradeError(f"the new program speaks protocol {message.get('protocol')} of upgrades, this one "
                                f"{PROTOCOL}")
         return message
+
+    def _next(self) -> "dict[str, str]":
+        """Return the next message. Raises TimeoutError when the time is over, and as `receive`."""
+        while True:
+            left_s = self.due_s - time.monotonic()
+            self._channel.settimeout(max(0.001, min(BEAT_S, left_s)))
+            try:
+                return receive(self._channel)[0]
+            except TimeoutError:
+                if left_s <= BEAT_S:
+                    raise
+                self._beat()
 
     def _hand_over(self, sealing: list[int]) -> None:
         try:
@@ -150,6 +200,7 @@ class Upgrade:
         """Freeze the loop when no command of a client waits, since the client may have its acknowledgement. The new
         program may have read the files of such commands before. Raises OSError."""
         while True:
+            self._beat()
             self._serve_requests()
             if self._engine.rules_set != self._rules:
                 raise OSError(0, "access rules changed while the new program started; try again")
@@ -163,7 +214,8 @@ class Upgrade:
         """Send the listening sockets, the state, and the connections. Raises OSError."""
         self._channel.settimeout(max(0.001, self.due_s - time.monotonic()))
         listening = self._engine.listening()
-        send(self._channel, {"is": "state", "protocol": PROTOCOL, "version": VERSION}, packed([state_fd]))
+        send(self._channel, {"is": "state", "protocol": PROTOCOL, "version": VERSION,
+                             "store": store_identity(self._store)}, packed([state_fd]))
         for number, sockets in listening:
             send(self._channel, {"is": "listener", "number": number}, packed(sockets))
         for first in range(0, len(fds), FDS_PER_MESSAGE * FD_BYTES):
@@ -174,8 +226,32 @@ class Upgrade:
 def failed(report: "Callable[[int, str], None]", why: str, goes_on: bool = True) -> None:
     """Log that the new process does not take over; the old one may end for another reason."""
     report(ERROR, f"Error: Upgrade: {why.rstrip('.')}." + (" This process goes on." if goes_on else ""))
+    _send_reason(why.rstrip("."))
+
+
+def stderr_copy() -> int:
+    """Return another descriptor of standard error; of /dev/null if that is closed."""
+    try:
+        return os.dup(STDERR_FD)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _send_reason(why: str) -> None:
+    """Send the reason to a waiting `mosq upgrade` of root or of this user."""
+    listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
+    try:
+        listener.connect(REASON_NAME.format(os.getpid()))
+        peer = listener.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", peer)[1] in (0, os.geteuid()):
+            listener.send(why.encode("utf-8", "backslashreplace")[:REASON_MAX])
+    except OSError:
+        pass                            # no command waits
+    finally:
+        listener.close()
 
 
 def refuse_second(report: "Callable[[int, str], None]") -> None:
     """Log that an upgrade is under way."""
+    _send_reason("an upgrade is under way already")
     report(WARNING, "Warning: Upgrade: one is under way already.")
