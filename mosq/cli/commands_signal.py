@@ -180,8 +180,9 @@ class Reason:
             peer, _ = self._socket.accept()
             with peer:
                 peer.settimeout(REASON_S)
-                pid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]
-                text = peer.recv(REASON_MAX).decode("utf-8", "replace") if pid == self._pid else ""
+                sender = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+                is_broker = struct.unpack("3i", sender)[0] == self._pid
+                text = peer.recv(REASON_MAX).decode("utf-8", "replace") if is_broker else ""
         except OSError:
             return ""
         return "".join(one if one.isprintable() else " " for one in text)

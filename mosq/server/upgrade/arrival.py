@@ -155,9 +155,11 @@ class Arrival:
 
 
 def keep_name() -> None:
-    """Take the name that the old process has in `ps`, `pgrep` and `killall`. The system gave this one that of Python."""
+    """Take the name of the old process in `ps`, `pgrep` and `killall`. The system gave this one that of Python."""
     try:
-        with open(f"/proc/{os.getppid()}/comm", "rb", buffering=0) as old, open("/proc/self/comm", "wb", buffering=0) as mine:
-            mine.write(old.read(NAME_BYTES).rstrip(b"\n"))
+        with open(f"/proc/{os.getppid()}/comm", "rb", buffering=0) as old:
+            name = old.read(NAME_BYTES).rstrip(b"\n")
+        with open("/proc/self/comm", "wb", buffering=0) as mine:
+            mine.write(name)
     except OSError:
         pass                            # it has another name, and nothing else is wrong

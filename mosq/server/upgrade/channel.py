@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 FD_VARIABLE = "MOSQ_UPGRADE_FD"     # environment of the new process: the descriptor of its end
-STDERR_VARIABLE = "MOSQ_UPGRADE_STDERR"     # the standard error of the old process; that of the new one is a memory file at first
-REASON_NAME = "\0mosq-upgrade-{}"       # socket of `mosq upgrade`, which waits there for the reason of a failure of process {}
+STDERR_VARIABLE = "MOSQ_UPGRADE_STDERR"     # standard error of the old process; that of the new one is a file at first
+REASON_NAME = "\0mosq-upgrade-{}"       # socket of `mosq upgrade`, which gets the reason of a failure of process {}
 REASON_MAX = 4096
 PROTOCOL = 1                    # number of these messages
 LIMIT_S = 10.0                  # from the start of the new program to `ready`

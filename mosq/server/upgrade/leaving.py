@@ -36,6 +36,7 @@ from mosq.version import VERSION
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from mosq.engine import Engine
 
@@ -61,8 +62,8 @@ class Upgrade:
     def __init__(self, engine: "Engine", report: "Callable[[int, str], None]", taken: "tuple[int, ...]",
                  serve_requests: "Callable[[], None]", beat: "Callable[[], None]", store: str | None) -> None:
         """Start the new program, in which the signals `taken` have their default effect at first. Raises OSError.
-        `serve_requests` answers what the data plane has asked. `beat` is called at least every BEAT_S while `serve` waits,
-        for the watchdog. `store`: the folder of the store in use, or None."""
+        `serve_requests` answers what the data plane has asked. `beat` is called every BEAT_S while `serve` waits, for
+        the watchdog. `store`: the folder of the store in use, or None."""
         if os.getpid() == 1:
             raise OSError(0, "this is the first process of its container, which ends with it; replace the container")
         if not os.access(os.__file__, os.R_OK) or not os.access(__file__, os.R_OK):
@@ -112,8 +113,8 @@ class Upgrade:
         return UpgradeError(why + self._last_lines())
 
     def _last_lines(self) -> str:
-        """Return the last lines that the ended program has written to standard error, in one line; "" if there are none.
-        Copy them to that of this process."""
+        """Return the last lines of the ended program's standard error, in one line; "" if there are none. Copy them to
+        that of this process."""
         size = os.fstat(self._errors).st_size
         written = os.pread(self._errors, ERRORS_BYTES, max(0, size - ERRORS_BYTES))
         os.close(self._errors)
@@ -122,9 +123,8 @@ class Upgrade:
         except OSError:
             pass                        # nothing reads it
         text = written.decode("utf-8", "replace")
-        lines = [" ".join("".join(one if one.isprintable() else " " for one in line).split()) for line in text.splitlines()]
-        lines = [line for line in lines if line][-ERROR_LINES:]
-        return "; it wrote: " + " | ".join(line[:ERROR_LINE_MAX] for line in lines) if lines else ""
+        lines = [line[:ERROR_LINE_MAX] for line in map(_printable, text.splitlines()) if line][-ERROR_LINES:]
+        return "; it wrote: " + " | ".join(lines) if lines else ""
 
     def give_up(self) -> None:
         """End the new program for a reason of this process."""
@@ -196,7 +196,7 @@ class Upgrade:
                              f"{counts['closed']} were closed; {counts['sessions']} sessions, {counts['messages']} "
                              f"messages, {counts['bytes']} bytes; {ms:.0f} ms.")
 
-    def _frozen(self, sealing: list[int]) -> "tuple[int, bytes, dict[str, int]]":
+    def _frozen(self, sealing: list[int]) -> "tuple[int, bytes, dict[str, Any]]":
         """Freeze the loop when no command of a client waits, since the client may have its acknowledgement. The new
         program may have read the files of such commands before. Raises OSError."""
         while True:
@@ -227,6 +227,11 @@ def failed(report: "Callable[[int, str], None]", why: str, goes_on: bool = True)
     """Log that the new process does not take over; the old one may end for another reason."""
     report(ERROR, f"Error: Upgrade: {why.rstrip('.')}." + (" This process goes on." if goes_on else ""))
     _send_reason(why.rstrip("."))
+
+
+def _printable(line: str) -> str:
+    """Return the words of a line without control characters."""
+    return " ".join("".join(one if one.isprintable() else " " for one in line).split())
 
 
 def stderr_copy() -> int:
