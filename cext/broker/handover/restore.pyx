@@ -36,10 +36,14 @@ from cext.broker.routing.deliver cimport deliver_gated
 from cext.broker.routing.plugin_gate cimport plugin_gate_renew, plugin_gate_waiting
 from cext.broker.routing.pump cimport pump
 from cext.broker.routing.retain cimport retain_store, retained_from
-from cext.broker.storage.commit cimport durable_start
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_JOURNALLED, Message, message_new, message_unref
 from cext.session.record cimport RecordFrom
+from cext.store.state cimport pthread_t
 from cext.topic.name cimport name_check
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_create(pthread_t* t, void* attributes, void* (*main)(void*) noexcept nogil, void* arg)
+    int pthread_join(pthread_t t, void** result)
 
 
 # ---------------------------------------------------------------- broker, messages
@@ -169,6 +173,20 @@ cdef int item_arrives(Restoring* l, int kind, View body) noexcept nogil:
     return 0 if l.n_clients == l.n_fds else refused(l, "connections are missing")
 
 
+cdef void* thread_main(void* nothing) noexcept nogil:
+    return NULL
+
+
+cdef bint thread_starts() noexcept nogil:
+    """Return whether the system lets this process start a thread, while the process before can go on. The storage thread itself starts with the loop,
+    because a store that it has written to is not the one that the process before would open again."""
+    cdef pthread_t thread
+    if pthread_create(&thread, NULL, thread_main, NULL) != 0:
+        return 0
+    pthread_join(thread, NULL)
+    return 1
+
+
 cdef int state_restore(Broker* b, int state_fd, const int32_t* fds, uint32_t n_fds, HandoverCounts* counts, char* why, uint32_t why_n) noexcept nogil:
     cdef Restoring l
     cdef View body
@@ -203,7 +221,7 @@ cdef int state_restore(Broker* b, int state_fd, const int32_t* fds, uint32_t n_f
     image_close(&l.r)
     if rc != 0:
         snprintf(why, why_n, "the handed-over state does not fit: %s", l.wrong)
-    elif durable_start(b) != 0:      # now, while the process before can go on
+    elif b.durable != NULL and not thread_starts():
         snprintf(why, why_n, "the storage thread cannot be started")
         rc = -1
     return rc

@@ -426,7 +426,7 @@ cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil
 cdef int durable_start(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef char why[STORE_WHY_MAX]
-    if t == NULL or t.store.running:         # a handover has started it
+    if t == NULL:
         return 0
     if store_start(&t.store) == 0:
         return reactor_watch(&b.reactor, t.store.event_fd)
