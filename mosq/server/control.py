@@ -258,6 +258,8 @@ class Control:
                 raise OSError(wrong)
             self.config.without_store = unusable(self.config) or ""
             if not self.config.without_store:
+                if self.arrival is not None and self.store is not None:
+                    self.arrival.check_store(self.store)
                 if feeder is not None:
                     with self.signals.reading:
                         feeder.restore(self._persisting())
@@ -625,6 +627,10 @@ class Control:
         if self.access is not None and time.monotonic() >= self._tick_s:
             tick(self.access, self.log.report)
             self._tick_s = time.monotonic() + TICK_S
+        self._beat()
+
+    def _beat(self) -> None:
+        """Send the watchdog's ping if the loop has answered."""
         if self.alive:
             from mosq.server import systemd
 
@@ -717,7 +723,8 @@ class Control:
         self.log.flush()
         self.for_successor.clear()
         try:
-            self.upgrade = Upgrade(self.engine, self.log.report, signals.TAKEN, self._serve_requests)
+            self.upgrade = Upgrade(self.engine, self.log.report, signals.TAKEN, self._serve_requests, self._beat,
+                                   None if self.config.without_store else self.store)
         except OSError as error:
             failed(self.log.report, _reason_of(error))
             return
@@ -749,7 +756,7 @@ class Control:
 
         if self.upgrade is not None:
             self.poll.unregister(self.upgrade.fd)
-            self.upgrade.cancel()
+            self.upgrade.give_up()
             self.upgrade = None
             failed(self.log.report, why, goes_on)
 
@@ -794,16 +801,17 @@ class Control:
             self.access.close()
         self.loop.join(STOP_WITHIN_S)
         self._drain()
-        try:
-            os.read(self.reload_fd, SIGNALS_BYTES)
-            self.for_successor.append(signals.RELOAD)
-        except BlockingIOError:
-            pass                        # no SIGHUP waits
-        for number in (*self.for_successor, *self.signals.taken()):
-            if number != signals.UPGRADE:
-                os.kill(self.left, number)          # it came too late for this process
+        signals.block_all()             # from here on `signals.blocked` finds them
+        self._pass_on(self.for_successor)
         self.log.flush()
+        self._pass_on([])
         os._exit(EXIT_OK)               # without the work of freeing the state
+
+    def _pass_on(self, numbers: list[int]) -> None:
+        """Send the process that has taken over the signals that came too late for this one."""
+        for number in (*numbers, *self.signals.taken(), *signals.blocked()):
+            if number != signals.UPGRADE:
+                os.kill(self.left, number)
 
     def _stop(self, by_signal: bool) -> int:
         loop, log = self.loop, self.log
