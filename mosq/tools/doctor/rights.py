@@ -9,12 +9,12 @@ import grp
 import os
 import stat
 
-import mosq
 from mosq.auth.dynsec.check import why_not_made
 from mosq.config.errors import ConfigError, Origin
 from mosq.config.files import FOLDER, Pointer, not_reloadable
 from mosq.config.model import Config
 from mosq.config.plugin import DYNAMIC_SECURITY, all_plugins
+from mosq.server import process
 from mosq.server.handover import has_segments, mosquitto_file, sqlite_database
 from mosq.server.process import Account, Acting, can_load, find_account, running_as
 from mosq.server.storage import store_directory
@@ -63,7 +63,7 @@ def troubles(config: Config) -> list[Trouble]:
 
 
 def _not_loadable(account: Account) -> Trouble:
-    places = f"{os.path.dirname(os.__file__)} or {os.path.dirname(mosq.__file__)}"
+    places = f"{os.path.dirname(os.__file__)} or {os.path.dirname(os.path.dirname(process.__file__))}"
     return Trouble(False, f"the user {account.name} cannot read Python or mosq ({places}), so `mosq upgrade` fails, "
                    "and each start loads more modules than it needs", None,
                    "Install both where all users can read them, not below a closed folder such as /root.")
