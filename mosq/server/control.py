@@ -530,7 +530,6 @@ class Control:
         # from here on clients are served
         from mosq.server import systemd
         from mosq.server.saving import Saver
-        from mosq.server.upgrade import leaving  # noqa: F401 - the one of this engine: a package replaces the files
 
         self.log.release()
         self.saver = Saver(self.config, self.engine, self.log.report, self._wake)
@@ -547,6 +546,7 @@ class Control:
         within_s = systemd.watchdog_s()
         watchdog = systemd.Watchdog(self.engine, within_s, self._loop_answered) if within_s else None
         systemd.notify("READY=1")
+        process.load_now(process.LOADED_WHILE_SERVING + (process.LOADED_FOR_SAVING if self.saver.saves() else ()))
         by_signal = self._serve()
         if self.left:
             return self._leave()

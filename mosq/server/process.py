@@ -15,11 +15,15 @@ LOADED_LATER = ("mosq.log.destinations", "mosq.records", "mosq.server.systemd", 
                 "mosq.server.admin.broker", "mosq.server.admin.inspect", "mosq.server.admin.traces",
                 "mosq.server.admin.hot",
                 "mosq.tools.db.mosquitto_save", "mosq.server.saving", "mosq.server.unkept", "mosq.config.security",
-                "mosq.server.upgrade.leaving", "json", "array",
+                "mosq.server.upgrade.leaving", "mosq.stat_names", "json", "array",
                 "mosq.server.bridge.bridges", "mosq.server.admin.bridges",
                 "encodings.idna")
 LOADED_FOR_TAKE_OVER = ("mosq.tools.db.mosquitto_import", "mosq.tools.db.mosquitto_sqlite", "mosq.tools.db.store",
                         "mosq.config.security", "select", "shutil")
+# Signals need these. A package replaces the files while the process runs, and a module of the new version does not fit
+# to the others.
+LOADED_WHILE_SERVING = ("mosq.server.upgrade.leaving", "mosq.server.reload", "mosq.server.tree", "mosq.stat_names")
+LOADED_FOR_SAVING = ("mosq.tools.db.mosquitto_save",)
 # The HTTP API is missing in LOADED_LATER because it takes 200 ms: if only root can read the Python installation, the
 # first HTTP listener needs a restart.
 MOST_ID = 2**31 - 1
