@@ -41,7 +41,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def readable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the Python of the tests is open to all users differs between machines; the last test examines that."""
+    """Pretend that all users can read Python: that differs between machines, and the last test examines it."""
     monkeypatch.setattr("mosq.tools.doctor.rights.can_load", lambda account: True)
 
 

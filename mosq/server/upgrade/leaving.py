@@ -66,6 +66,8 @@ class Upgrade:
         the watchdog. `store`: the folder of the store in use, or None."""
         if os.getpid() == 1:
             raise OSError(0, "this is the first process of its container, which ends with it; replace the container")
+        if os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid()) and "NOTIFY_SOCKET" not in os.environ:
+            raise OSError(0, "systemd would end the new process with this one; its unit needs Type=notify")
         if not os.access(os.__file__, os.R_OK) or not os.access(__file__, os.R_OK):
             raise OSError(0, "the broker's user cannot read Python or mosq, so it cannot start the new program")
         self._engine, self._report, self._serve_requests = engine, report, serve_requests
