@@ -17,7 +17,7 @@ from mosq.config.errors import ConfigError
 from mosq.config.model import Config
 from mosq.config.plugin import has_store
 from mosq.engine import new_engine
-from mosq.log.log import Log, log_of
+from mosq.log.log import STDERR_FD, STDOUT_FD, Log, log_of
 from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server import process, signals
 from mosq.server.loop import DataPlane
@@ -142,7 +142,7 @@ class Control:
         self.store: str | None = None   # folder of the store that the broker has begun with
         self.feeder: Feeder | None = None       # of persistence plugins; None if there was never one
         self.unkept: Unkept | None = None       # the broker runs without the store that it should have
-        self.printer: Stream | None = None
+        self.printers: dict[int, Stream] = {}   # of standard output and standard error, by descriptor
         self.alive = False              # whether the loop has answered the watchdog
         self.pid_file: str | None = None
         self.status = EXIT_OK
@@ -599,8 +599,7 @@ class Control:
                 os.read(self.reload_fd, SIGNALS_BYTES)
                 taken += bytes([signals.RELOAD])
             self._work()
-            if self.upgrade is not None and self._upgrade_over(readable):
-                return True
+            upgrade = self.upgrade
             if self.unkept is not None:
                 at_once = signals.SAVE in taken or signals.RELOAD in taken
                 if self.unkept.look(time.monotonic(), self.engine, at_once):
@@ -615,6 +614,9 @@ class Control:
                     does[number]()
                 if self.status:
                     return True
+            # after the signals, which may end it: the process that takes over would not get them
+            if upgrade is not None and upgrade is self.upgrade and self._upgrade_over(readable):
+                return True
         return False
 
     def _work(self) -> None:
@@ -744,6 +746,7 @@ class Control:
         try:
             upgrade.serve()
         except UpgradeError as error:
+            self._print(STDERR_FD, error.written)
             failed(self.log.report, str(error))
             return False
         systemd.notify(f"MAINPID={upgrade.pid}")
@@ -777,18 +780,22 @@ class Control:
         self._feed()
         systemd.notify("READY=1")
 
-    def _print_trees(self) -> None:
+    def _print(self, fd: int, block: bytes) -> None:
+        """Write to standard output or standard error, without waiting for its reader."""
         from mosq.log.destinations import Stream
+
+        if block:
+            self.printers.setdefault(fd, Stream(fd)).put(block, block.count(b"\n"))
+
+    def _print_trees(self) -> None:
         from mosq.server.tree import tree_lines
 
-        if self.printer is None:
-            self.printer = Stream(1)
         try:
             listing = self.engine.subscriptions()
         except RuntimeError:
             return
         for block in tree_lines(listing.rows, listing.left_out):
-            self.printer.put(block.encode("utf-8", "backslashreplace"), block.count("\n"))
+            self._print(STDOUT_FD, block.encode("utf-8", "backslashreplace"))
 
     # ---- stop
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -13,11 +14,13 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from mosq.cli import commands_signal
+from mosq.server.upgrade import leaving
 from tests.harness.broker import free_port
 from tests.harness.certificates import TLS_LINES, client_context, server_files
 from tests.harness.effort import TIMEOUT_S
@@ -37,6 +40,24 @@ def flush(self):
         os.kill(os.getpid(), {number})
     return right(self)
 Log.flush = flush
+sys.exit(main())
+"""
+
+# A process that gets a signal together with the first message of the new program
+TOGETHER = """import os, select, sys
+from mosq.cli import main
+from mosq.server.control import Control
+right = Control._wait_ms
+sent = []
+def wait_ms(self):
+    if self.upgrade is not None and not sent:
+        poll = select.poll()
+        poll.register(self.upgrade.fd, select.POLLIN)
+        poll.poll()
+        sent.append(1)
+        os.kill(os.getpid(), {number})
+    return right(self)
+Control._wait_ms = wait_ms
 sys.exit(main())
 """
 
@@ -127,6 +148,61 @@ def test_a_signal_in_the_last_instant_reaches_the_new_process(number: signal.Sig
         broker.begin()
         broker.wait_log({signal.SIGTERM: "terminating", signal.SIGHUP: "Reloading config.", signal.SIGUSR2: "trees"}[number])
         broker.wait_end(old)
+
+
+@pytest.mark.parametrize(("number", "why"), [(signal.SIGTERM, "the broker stops."), (signal.SIGHUP, "the configuration is read again.")])
+def test_a_signal_together_with_a_message_ends_the_upgrade(number: signal.Signals, why: str, tmp_path: Path) -> None:
+    """One call of `poll` reports both."""
+    program = tmp_path / "program.py"
+    program.write_text(TOGETHER.replace("{number}", str(int(number))))
+    with Upgraded(LISTENER + MEMORY, command=[sys.executable, str(program)]) as broker:
+        old = broker.pid()
+        program.write_text(PROGRAM)
+        broker.begin()
+        broker.wait_log(f"Error: Upgrade: {why}", unless="has taken over")
+        if number == signal.SIGTERM:
+            broker.wait_end(old)
+            broker.wait_log(" terminating")
+        else:
+            broker.wait_log("Reloading config.")
+            assert broker.pid() == old and is_running(old)
+
+
+def test_a_failure_does_not_wait_for_the_reader_of_standard_error(tmp_path: Path) -> None:
+    """Standard error is a full pipe. The new program has written to its own, which the old process copies."""
+    program, log, pid_file = tmp_path / "program.py", tmp_path / "log", tmp_path / "pid"
+    program.write_text(PROGRAM)
+    config = tmp_path / "conf"
+    config.write_text(f"listener {free_port()} 127.0.0.1\nuser root\npid_file {pid_file}\nlog_dest file {log}\n")
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, bytes(4096))
+    os.set_blocking(writer, True)
+    process = subprocess.Popen([sys.executable, str(program), "-c", str(config)], stderr=writer)
+    try:
+        until(lambda: log.exists() and " running\n" in log.read_text())
+        program.write_text("import nothing_of_this_name")
+        assert "No module named 'nothing_of_this_name'" in run("-p", str(process.pid)).stderr
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_start_without_descriptors_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_descriptor() -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(leaving, "stderr_copy", no_descriptor)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="Too many open files"):
+        leaving.Upgrade(SimpleNamespace(rules_set=0), lambda *_: None, (), lambda: None, lambda: None, None)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_systemd_gets_pings_while_a_handover_hangs(tmp_path: Path) -> None:

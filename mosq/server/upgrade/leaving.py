@@ -48,7 +48,12 @@ ERRORS_BYTES, ERROR_LINES, ERROR_LINE_MAX = 4096, 4, 300        # of a new progr
 
 
 class UpgradeError(Exception):
-    """The upgrade ends, and the old process goes on. The text is for people."""
+    """The upgrade ends, and the old process goes on. The text is for people. `written`: the end of what the new program
+    has written to its standard error."""
+
+    def __init__(self, text: str, written: bytes = b"") -> None:
+        super().__init__(text)
+        self.written = written
 
 
 def command() -> list[str]:
@@ -82,8 +87,9 @@ class Upgrade:
             self._channel.close()
             other.close()
             raise
-        stderr_fd = stderr_copy()
+        stderr_fd = -1
         try:
+            stderr_fd = stderr_copy()
             os.set_inheritable(other.fileno(), True)
             os.set_inheritable(stderr_fd, True)
             environment = {**os.environ, FD_VARIABLE: str(other.fileno()), STDERR_VARIABLE: str(stderr_fd)}
@@ -95,7 +101,8 @@ class Upgrade:
             raise
         finally:
             other.close()
-            os.close(stderr_fd)
+            if stderr_fd >= 0:
+                os.close(stderr_fd)
 
     @property
     def fd(self) -> int:
@@ -110,23 +117,14 @@ class Upgrade:
         self._hand_over(sealing)
 
     def _cancelled(self, why: str) -> UpgradeError:
-        """End the new program. Return the error for this reason, with the last lines of that program."""
+        """End the new program. Return the error for this reason, with what that program wrote last."""
         self.cancel()
-        return UpgradeError(why + self._last_lines())
-
-    def _last_lines(self) -> str:
-        """Return the last lines of the ended program's standard error, in one line; "" if there are none. Copy them to
-        that of this process."""
         size = os.fstat(self._errors).st_size
         written = os.pread(self._errors, ERRORS_BYTES, max(0, size - ERRORS_BYTES))
         os.close(self._errors)
-        try:
-            os.write(STDERR_FD, written)
-        except OSError:
-            pass                        # nothing reads it
         text = written.decode("utf-8", "replace")
-        lines = [line[:ERROR_LINE_MAX] for line in map(_printable, text.splitlines()) if line][-ERROR_LINES:]
-        return "; it wrote: " + " | ".join(lines) if lines else ""
+        lines = [line[:ERROR_LINE_MAX] for line in map(_printable, text.splitlines()) if line]
+        return UpgradeError(f"{why}; it wrote: {' | '.join(lines[-ERROR_LINES:])}" if lines else why, written)
 
     def give_up(self) -> None:
         """End the new program for a reason of this process."""
