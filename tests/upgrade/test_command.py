@@ -91,6 +91,21 @@ def test_the_command_reports_that_the_old_process_goes_on(tmp_path: Path) -> Non
         broker.wait_log("Error: Upgrade: the new program ended; it wrote: no such thing. This process goes on.")
 
 
+def test_a_second_upgrade_does_not_hide_the_reason_of_the_first(tmp_path: Path) -> None:
+    program, going = tmp_path / "program.py", tmp_path / "going"
+    program.write_text(PROGRAM)
+    with Upgraded(LISTENER + MEMORY, command=[sys.executable, str(program)]) as broker:
+        program.write_text(f"import os, time\nwhile not os.path.exists({str(going)!r}): time.sleep(0.01)\nraise SystemExit('no such thing')")
+        command = [sys.executable, "-m", "mosq", "upgrade", "-p", str(broker.pid())]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
+            broker.wait_log("Upgrade: starting")
+            broker.begin()
+            broker.wait_log("Warning: Upgrade: one is under way already.")
+            going.touch()
+            assert first.stderr is not None
+            assert "goes on: the new program ended; it wrote: no such thing." in first.stderr.read()
+
+
 def test_the_output_of_a_new_program_is_quoted_within_bounds(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

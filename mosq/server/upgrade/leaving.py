@@ -257,6 +257,5 @@ def _send_reason(why: str) -> None:
 
 
 def refuse_second(report: "Callable[[int, str], None]") -> None:
-    """Log that an upgrade is under way."""
-    _send_reason("an upgrade is under way already")
+    """Log that an upgrade is under way. A waiting command gets nothing: it reports how that upgrade ends."""
     report(WARNING, "Warning: Upgrade: one is under way already.")
