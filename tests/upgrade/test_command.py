@@ -116,6 +116,16 @@ def test_the_output_of_a_new_program_is_quoted_within_bounds(tmp_path: Path) -> 
         assert " | [31mlast. This" in line and "998 xxx" in line and "990 xxx" not in line and len(line) < 2000
 
 
+def test_a_program_that_writes_without_an_end_takes_little_memory(tmp_path: Path) -> None:
+    program, full = tmp_path / "program.py", tmp_path / "full"
+    program.write_text(PROGRAM)
+    with Upgraded(LISTENER + MEMORY, command=[sys.executable, str(program)]) as broker:
+        program.write_text("import os\nos.write(2, b'begun\\n')\ntry:\n    for _ in range(1000): os.write(2, b'x' * 65536)\n"
+                           f"except OSError: open({str(full)!r}, 'w').write(str(os.fstat(2).st_blocks * 512))")
+        broker.fail()
+        assert int(full.read_text()) == leaving.ERRORS_MAX
+
+
 def test_a_broker_in_the_background_quotes_the_output(tmp_path: Path) -> None:
     """Its standard error is closed. A process that has taken over writes to the same place as the old one."""
     program, log, port = tmp_path / "program.py", tmp_path / "log", free_port()

@@ -198,6 +198,7 @@ def test_a_log_that_is_rotated_during_an_upgrade(tmp_path: Path) -> None:
     with Upgraded(LISTENER + MEMORY + f"log_dest file {log}\nlog_dest stdout\n", command=[sys.executable, str(program)]) as broker:
         rotates = f"os.rename({str(log)!r}, {str(log) + '.1'!r}); os.kill(os.getppid(), {REOPEN_LOG})\n    while not os.path.exists({str(log)!r}): time.sleep(0.01)"
         program.write_text(STEPS.replace("{step}", "hello").replace("{act}", rotates))
+        broker.wait_log(" running\n")           # else the old process's line counts as that of the new one
         broker.upgrade()
 
         def logged() -> bool:

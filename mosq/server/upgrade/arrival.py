@@ -64,8 +64,9 @@ class Arrival:
         if self._stderr_fd < 0:
             return
         try:
-            written = os.pread(STDERR_FD, ERRORS_BYTES, 0)
-            os.ftruncate(STDERR_FD, 0)
+            size = os.lseek(STDERR_FD, 0, os.SEEK_CUR)
+            written = os.pread(STDERR_FD, min(size, ERRORS_BYTES), 0)
+            os.lseek(STDERR_FD, 0, os.SEEK_SET)         # the old process need not quote it
             os.write(self._stderr_fd, written)
         except OSError:
             pass                        # nothing reads it

@@ -44,6 +44,7 @@ FDS_PER_MESSAGE = 200
 STDERR_FD = 2
 BEAT_S = 0.25
 UNEXPECTED = "the new program sent something unexpected"
+ERRORS_MAX = 4 << 20            # memory for the standard error of the new program
 ERRORS_BYTES, ERROR_LINES, ERROR_LINE_MAX = 4096, 4, 300        # of a new program that fails, for the log
 
 
@@ -82,7 +83,7 @@ class Upgrade:
         self._channel, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         report(INFORMATION, f"Upgrade: starting {' '.join(command())}")
         try:
-            self._errors = os.memfd_create("mosq-upgrade-stderr")
+            self._errors = errors_file()
         except OSError:
             self._channel.close()
             other.close()
@@ -119,7 +120,7 @@ class Upgrade:
     def _cancelled(self, why: str) -> UpgradeError:
         """End the new program. Return the error for this reason, with what that program wrote last."""
         self.cancel()
-        size = os.fstat(self._errors).st_size
+        size = os.lseek(self._errors, 0, os.SEEK_CUR)       # both processes have the same position
         written = os.pread(self._errors, ERRORS_BYTES, max(0, size - ERRORS_BYTES))
         os.close(self._errors)
         text = written.decode("utf-8", "replace")
@@ -232,6 +233,21 @@ def failed(report: "Callable[[int, str], None]", why: str, goes_on: bool = True)
 def _printable(line: str) -> str:
     """Return the words of a line without control characters."""
     return " ".join("".join(one if one.isprintable() else " " for one in line).split())
+
+
+def errors_file() -> int:
+    """Return a memory file for the standard error of the new program. It cannot grow: a program that writes without an
+    end would take gigabytes until LIMIT_S. Raises OSError."""
+    import fcntl
+
+    fd = os.memfd_create("mosq-upgrade-stderr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, ERRORS_MAX)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def stderr_copy() -> int:
