@@ -191,6 +191,18 @@ def test_the_first_process_of_a_container_refuses(monkeypatch: pytest.MonkeyPatc
         leaving.Upgrade(None, lambda _level, _text: None, (), lambda: None, lambda: None, None)      # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("notifies", [False, True])
+def test_a_service_whose_systemd_does_not_hear_of_the_new_process_refuses(monkeypatch: pytest.MonkeyPatch, notifies: bool) -> None:
+    monkeypatch.setenv("SYSTEMD_EXEC_PID", str(os.getpid()))
+    if notifies:
+        monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
+        monkeypatch.setattr(os, "access", lambda _path, _mode: False)      # the next check
+    else:
+        monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    with pytest.raises(OSError, match="cannot read Python" if notifies else "Type=notify"):
+        leaving.Upgrade(None, lambda _level, _text: None, (), lambda: None, lambda: None, None)      # type: ignore[arg-type]
+
+
 def test_a_log_that_is_rotated_during_an_upgrade(tmp_path: Path) -> None:
     """The new process has opened the log before: it must open it again."""
     program, log = tmp_path / "program.py", tmp_path / "log"
