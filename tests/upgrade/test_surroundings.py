@@ -203,6 +203,22 @@ def test_a_service_whose_systemd_does_not_hear_of_the_new_process_refuses(monkey
         leaving.Upgrade(None, lambda _level, _text: None, (), lambda: None, lambda: None, None)      # type: ignore[arg-type]
 
 
+def test_a_store_whose_folder_is_gone_is_kept_open() -> None:
+    """The old process could not open it again after a failed upgrade."""
+    with Upgraded(LISTENER + STORE) as broker:
+        pair = Pair(broker)
+        pair.step()
+        store = broker.dir / "mosquitto.db.store"
+        store.rename(broker.dir / "away")
+        before = broker.begin()
+        broker.wait_log("does not exist any more")
+        assert broker.pid() == before
+        (broker.dir / "away").rename(store)
+        pair.step()
+        broker.upgrade()
+        pair.finish()
+
+
 def test_a_log_that_is_rotated_during_an_upgrade(tmp_path: Path) -> None:
     """The new process has opened the log before: it must open it again."""
     program, log = tmp_path / "program.py", tmp_path / "log"

@@ -76,6 +76,8 @@ class Upgrade:
             raise OSError(0, "systemd would end the new process with this one; its unit needs Type=notify")
         if not os.access(os.__file__, os.R_OK) or not os.access(__file__, os.R_OK):
             raise OSError(0, "the broker's user cannot read Python or mosq, so it cannot start the new program")
+        if not store_identity(store):
+            raise OSError(0, f"the folder of the store, {store}, does not exist any more, so no process could open it")
         self._engine, self._report, self._serve_requests = engine, report, serve_requests
         self._beat, self._store = beat, store
         self._rules = engine.rules_set
