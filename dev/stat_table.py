@@ -229,7 +229,8 @@ mosquitto_sub -v -t '$SYS/broker/clients/#'
 ```
 
 The broker publishes the topics retained every `sys_interval` seconds, and only if the value changed. `sys_interval 0`
-disables `$SYS`. Each counter begins with 0 when the broker starts.
+disables `$SYS`. Each counter begins with 0 when the broker starts, also after `mosq upgrade`,
+except those of upgrades.
 
 ## Topics below `$SYS/broker/`
 

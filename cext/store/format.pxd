@@ -36,6 +36,7 @@ ctypedef struct Header:
     uint64_t base_lsn
     uint64_t tail_lsn           # beginning of the log; written to the newest header before a segment is dropped
     uint64_t capacity           # size of the file in bytes
+    uint8_t sync_failed         # a sync of this file failed: the disk may not have its content
     uint32_t seed               # seed of the checksums of the records; not stored
 
 cdef inline uint64_t record_bytes(uint32_t body_n) noexcept nogil:

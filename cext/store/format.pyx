@@ -1,4 +1,4 @@
-"""Encode and decode the header of a segment. One copy: magic, format, bytes used, store id, number, base, tail, capacity, crc."""
+"""Encode and decode the header of a segment. One copy: magic, format, bytes used, store id, number, base, tail, capacity, sync_failed, crc."""
 
 from libc.stdint cimport uint8_t
 from libc.string cimport memcmp, memcpy, memset
@@ -26,6 +26,7 @@ cdef void header_copy_write(bint hardware, uint8_t* p, const Header* h) noexcept
     store64(p + 40, h.base_lsn)
     store64(p + 48, h.tail_lsn)
     store64(p + 56, h.capacity)
+    p[64] = h.sync_failed
     store32(p + HEADER_USED - 4, crc_bytes(hardware, 0, p, HEADER_USED - 4))
 
 
@@ -44,6 +45,7 @@ cdef int header_copy_read(bint hardware, const uint8_t* p, Header* h) noexcept n
     h.base_lsn = load64(p + 40)
     h.tail_lsn = load64(p + 48)
     h.capacity = load64(p + 56)
+    h.sync_failed = p[64] != 0
     header_seed(hardware, h)
     return 0
 

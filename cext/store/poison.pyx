@@ -3,7 +3,7 @@ so the store never syncs that descriptor again. It writes the unsynced part to a
 there (a batch stays in memory until it is synced), otherwise from those records that can be read and have valid checksums.
 
 Invariant: the header of the new segment is written last, so the new segment is complete or does not exist. Until then the
-poisoned segment stays unchanged.
+records of the poisoned segment stay, and its header says that its sync failed.
 """
 
 from libc.errno cimport ENOMEM

@@ -17,6 +17,7 @@ cdef int segment_open(Store* s, StoreSegment* g) noexcept nogil                 
 cdef void segment_close(Store* s, StoreSegment* g) noexcept nogil
 # Write the header to g.fd, and sync it if the store was ever asked to sync. Return 0 or -errno.
 cdef int header_put(Store* s, StoreSegment* g) noexcept nogil
+cdef void segment_sync_failed(Store* s, StoreSegment* g) noexcept nogil
 cdef void header_seed_of(Store* s, StoreSegment* g) noexcept nogil               # sets g.seed
 # Compute w.segments_bytes. Call it after the list of segments changed.
 cdef void segments_measure(Store* s) noexcept nogil

@@ -98,6 +98,7 @@ cdef int segments_begin(Store* s, StoreListing* l, const StoreLoss* loss) noexce
             g.number = found.h.number
             g.base_lsn = found.h.base_lsn
             g.capacity = max(found.size, found.h.capacity)
+            g.sync_failed = found.h.sync_failed
             g.allocated = found.size if found.size <= found.h.capacity else 0
             g.seed = found.h.seed
             g.slot = found.slot
@@ -110,6 +111,7 @@ cdef int segments_begin(Store* s, StoreListing* l, const StoreLoss* loss) noexce
     # the last segment may be empty; its header may know the beginning of the log better than the others
     for i in range(w.n):
         w.segments[i].dirty = w.segments[i].end_lsn > loss.synced_lsn
+        w.segments[i].poisoned = w.segments[i].dirty and w.segments[i].sync_failed
     for i in range(min(loss.n, <uint32_t>STORE_RANGES_REPORTED)):
         # the last segment says that a missing one follows: that is reported as long as it says so
         w.follower_missing |= loss.ranges[i].hi == UINT64_MAX
@@ -177,6 +179,7 @@ cdef void header_of(Store* s, const StoreSegment* g, Header* h) noexcept nogil:
     h.base_lsn = g.base_lsn
     h.tail_lsn = s.writer.tail_lsn
     h.capacity = g.capacity
+    h.sync_failed = g.sync_failed
     header_seed(s.hardware, h)
 
 
@@ -186,19 +189,30 @@ cdef void header_seed_of(Store* s, StoreSegment* g) noexcept nogil:
     g.seed = h.seed
 
 
-cdef int header_put(Store* s, StoreSegment* g) noexcept nogil:
+cdef int header_put_unsynced(Store* s, const StoreSegment* g) noexcept nogil:
     cdef uint8_t page[4096]
     cdef Header h
-    cdef int got
     header_of(s, g, &h)
     header_write(s.hardware, page, &h)
-    got = file_write(&s.files, g.fd, page, HEADER_BYTES, 0)
+    return file_write(&s.files, g.fd, page, HEADER_BYTES, 0)
+
+
+cdef int header_put(Store* s, StoreSegment* g) noexcept nogil:
+    cdef int got = header_put_unsynced(s, g)
     if got == 0 and s.writer.sync_wanted:
         got = s.files.datasync(s.files.ctx, g.fd)
     if got == 0 and s.writer.sync_wanted and s.writer.dir_dirty:        # the directory entry, too
         got = s.files.sync_dir(s.files.ctx, s.dir)
         s.writer.dir_dirty = got < 0
     return got
+
+
+cdef void segment_sync_failed(Store* s, StoreSegment* g) noexcept nogil:
+    """Poison a dirty segment, so that it is written again (poison.pyx). Its header says so to the next process: after a kill the
+    page cache still has what the disk has lost, and a sync by that process would succeed. This write needs no space. If it
+    fails, a kill before the rewrite is not covered."""
+    g.poisoned = g.sync_failed = 1
+    header_put_unsynced(s, g)
 
 
 cdef void segment_end(Store* s, StoreSegment* g) noexcept nogil:
@@ -214,7 +228,7 @@ cdef void segment_end(Store* s, StoreSegment* g) noexcept nogil:
         if s.files.datasync(s.files.ctx, g.fd) == 0:
             g.dirty = 0
         else:
-            g.poisoned = 1          # it stays dirty, so it is written again (poison.pyx)
+            segment_sync_failed(s, g)
             s.writer.stats.errors += 1
 
 
@@ -292,7 +306,8 @@ cdef int segment_drop(Store* s, const char** action) noexcept nogil:
     action[0] = "write a segment's header in"
     got = header_put(s, last)
     if got < 0:
-        last.poisoned = last.dirty = 1
+        last.dirty = 1
+        segment_sync_failed(s, last)
         return got
     if segment_open(s, g) != 0 or not file_keep(s, g):
         file_discard(s, g)

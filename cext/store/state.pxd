@@ -127,7 +127,8 @@ ctypedef struct StoreSegment:
     uint32_t slot               # number in the name of its file
     int fd                      # -1 = not open
     uint8_t dirty               # written since it was last synced
-    uint8_t poisoned            # a sync or write failed: the segment is never written again
+    uint8_t poisoned            # a sync or write failed: no record is written to the segment again
+    uint8_t sync_failed         # its header says so, too: the next process must not trust a sync of this file either
 
 ctypedef struct StoreBatch:
     StoreBatch* next

@@ -17,7 +17,7 @@ from cext.store.file cimport file_write
 from cext.store.format cimport HEADER_BYTES
 from cext.store.poison cimport segment_rewrite
 from cext.store.reading cimport reading_fini, reading_step
-from cext.store.segment cimport batch_check, error_text, segment_close, segment_for, segment_open
+from cext.store.segment cimport batch_check, error_text, segment_close, segment_for, segment_open, segment_sync_failed
 from cext.store.spare cimport spare_prepare
 from cext.store.state cimport (
     STORE_CLEAN, STORE_COMMITTED, STORE_ERROR, STORE_ERROR_OVER, STORE_EXTENSION, STORE_FULL, STORE_FULL_OVER, STORE_READ,
@@ -267,7 +267,7 @@ cdef int segment_sync(Store* s, uint32_t i, const char** action) noexcept nogil:
     action[0] = "sync a segment in"
     got = s.files.datasync(s.files.ctx, g.fd)
     if got < 0:
-        g.poisoned = 1          # it stays dirty: the next try writes it again, through another descriptor
+        segment_sync_failed(s, g)
         return got
     g.dirty = 0
     if i + 1 < s.writer.n or not s.writer.active:

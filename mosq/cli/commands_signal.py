@@ -4,11 +4,14 @@ describe the effect; this module maps them to signals."""
 import os
 import select
 import signal
+import socket
+import struct
 import time
 
 import click
 
 from mosq.server.signals import UPGRADE
+from mosq.server.upgrade.channel import REASON_MAX, REASON_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ EXIT_FAILED = 1
 WAIT_S = 15.0                   # the broker gives up after 10 s
 CHILD_S = 3.0                   # time in which the broker starts the new program
 LOOK_S = 0.02
+REASON_S = 0.5                  # from the end of the new program to the reason
 WORKER_NAME = "mosq: worker "   # workers/parent.py names them so
 
 EPILOG = """\b
@@ -102,7 +106,7 @@ The broker starts the program with which it was started, from the same files, wi
 arguments. The new process reads the configuration, takes over the listening sockets, the
 connections, the sessions and the store, and the old one ends. If the new process does not
 report within 10 seconds that it has everything, the old one goes on as if nothing had happened.
-The log has the numbers, or the reason.
+The log has the numbers, or the reason, which this command prints, too.
 
 \b
 Connections over TCP, unix sockets and WebSockets move, and those with TLS whose listener has
@@ -133,22 +137,58 @@ def upgrade(pid: int | None) -> int:
         root = click.get_current_context().find_root().command
         found = list(brokers(root.commands if isinstance(root, click.Group) else {}))
         if len(found) != 1:
-            click.echo(f"Error: {len(found)} running brokers found. Expected one, or `-p PID`.", err=True)
+            which = f" ({', '.join(map(str, sorted(found)))})" if found else ""
+            click.echo(f"Error: {len(found)} running brokers found{which}. Expected one, or `-p PID`.", err=True)
             return EXIT_FAILED
         pid = found[0]
-    why = ask(pid)
-    if not why and has_workers(pid):
-        why = "it has workers (cluster_local), which cannot be upgraded while they run; restart it"
-    if why:
-        click.echo(f"Error: Process {pid}: {why}.", err=True)
-        return EXIT_FAILED
-    new = wait(pid)
-    if new <= 0:
-        what = "has ended, and no process that has taken over is known" if new else "goes on"
-        click.echo(f"Error: Process {pid} {what}; its log has the reason.", err=True)
-        return EXIT_FAILED
+    with Reason(pid) as reason:
+        why = ask(pid)
+        if not why and has_workers(pid):
+            why = "it has workers (cluster_local), which cannot be upgraded while they run; restart it"
+        if why:
+            click.echo(f"Error: Process {pid}: {why}.", err=True)
+            return EXIT_FAILED
+        new = wait(pid)
+        if new <= 0:
+            what = "has ended, and no process that has taken over is known" if new else "goes on"
+            text = reason.text()
+            click.echo(f"Error: Process {pid} {what}{f': {text}' if text else '; its log has the reason'}.", err=True)
+            return EXIT_FAILED
     click.echo(f"Process {new} has taken over from process {pid}.")
     return 0
+
+
+class Reason:
+    """`with Reason(pid) as reason:` receives the reason from a broker whose upgrade fails."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def __enter__(self) -> "Reason":
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(REASON_S)
+        try:
+            self._socket.bind(REASON_NAME.format(self._pid))
+            self._socket.listen(1)
+        except OSError:
+            pass                        # another command has the name: `text` finds nothing
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._socket.close()
+
+    def text(self) -> str:
+        """Return the reason; "" if the broker has sent none."""
+        try:
+            peer, _ = self._socket.accept()
+            with peer:
+                peer.settimeout(REASON_S)
+                sender = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+                is_broker = struct.unpack("3i", sender)[0] == self._pid
+                text = peer.recv(REASON_MAX).decode("utf-8", "replace") if is_broker else ""
+        except OSError:
+            return ""
+        return "".join(one if one.isprintable() else " " for one in text)
 
 
 def ask(pid: int) -> str:

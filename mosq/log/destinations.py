@@ -59,8 +59,12 @@ class Stream:
             self._waiting.append((block, lines))
             self._waiting_bytes += len(block)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="mosq-log", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="mosq-log", daemon=True)
+                try:
+                    thread.start()
+                    self._thread = thread
+                except RuntimeError:
+                    pass                # no more threads are allowed: the block waits for the next try
             self._changed.notify_all()
 
     def reopen(self) -> None:

@@ -17,7 +17,7 @@ from mosq.config.errors import ConfigError
 from mosq.config.model import Config
 from mosq.config.plugin import has_store
 from mosq.engine import new_engine
-from mosq.log.log import Log, log_of
+from mosq.log.log import STDERR_FD, STDOUT_FD, Log, log_of
 from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server import process, signals
 from mosq.server.loop import DataPlane
@@ -146,7 +146,7 @@ class Control:
         self.store: str | None = None   # folder of the store that the broker has begun with
         self.feeder: Feeder | None = None       # of persistence plugins; None if there was never one
         self.unkept: Unkept | None = None       # the broker runs without the store that it should have
-        self.printer: Stream | None = None
+        self.printers: dict[int, Stream] = {}   # of standard output and standard error, by descriptor
         self.alive = False              # whether the loop has answered the watchdog
         self.pid_file: str | None = None
         self.status = EXIT_OK
@@ -253,6 +253,8 @@ class Control:
                 raise OSError(wrong)
             self.config.without_store = unusable(self.config) or ""
             if not self.config.without_store:
+                if self.arrival is not None and self.store is not None:
+                    self.arrival.check_store(self.store)
                 if feeder is not None:
                     with self.signals.reading:
                         feeder.restore(self._persisting())
@@ -571,6 +573,7 @@ class Control:
             systemd.notify("READY=1")
         else:
             self.worker.ready()
+        process.load_now(process.LOADED_WHILE_SERVING + (process.LOADED_FOR_SAVING if self.saver.saves() else ()))
         by_signal = self._serve()
         if self.left:
             return self._leave()
@@ -625,8 +628,7 @@ class Control:
                 os.read(self.reload_fd, SIGNALS_BYTES)
                 taken += bytes([signals.RELOAD])
             self._work()
-            if self.upgrade is not None and self._upgrade_over(readable):
-                return True
+            upgrade = self.upgrade
             if self.unkept is not None:
                 at_once = signals.SAVE in taken or signals.RELOAD in taken
                 if self.unkept.look(time.monotonic(), self.engine, at_once):
@@ -643,6 +645,9 @@ class Control:
                     does[number]()
                 if self.status:
                     return True
+            # after the signals, which may end it: the process that takes over would not get them
+            if upgrade is not None and upgrade is self.upgrade and self._upgrade_over(readable):
+                return True
         return False
 
     def _work(self) -> None:
@@ -655,6 +660,10 @@ class Control:
         if self.access is not None and time.monotonic() >= self._tick_s:
             tick(self.access, self.log.report)
             self._tick_s = time.monotonic() + TICK_S
+        self._beat()
+
+    def _beat(self) -> None:
+        """Send the watchdog's ping if the loop has answered."""
         if self.alive:
             from mosq.server import systemd
 
@@ -752,7 +761,8 @@ class Control:
         self.log.flush()
         self.for_successor.clear()
         try:
-            self.upgrade = Upgrade(self.engine, self.log.report, signals.TAKEN, self._serve_requests)
+            self.upgrade = Upgrade(self.engine, self.log.report, signals.TAKEN, self._serve_requests, self._beat,
+                                   None if self.config.without_store else self.store)
         except OSError as error:
             failed(self.log.report, _reason_of(error))
             return
@@ -772,6 +782,7 @@ class Control:
         try:
             upgrade.serve()
         except UpgradeError as error:
+            self._print(STDERR_FD, error.written)
             failed(self.log.report, str(error))
             return False
         systemd.notify(f"MAINPID={upgrade.pid}")
@@ -784,7 +795,7 @@ class Control:
 
         if self.upgrade is not None:
             self.poll.unregister(self.upgrade.fd)
-            self.upgrade.cancel()
+            self.upgrade.give_up()
             self.upgrade = None
             failed(self.log.report, why, goes_on)
 
@@ -809,18 +820,22 @@ class Control:
         self._publish_log()
         self._feed()
 
-    def _print_trees(self) -> None:
+    def _print(self, fd: int, block: bytes) -> None:
+        """Write to standard output or standard error, without waiting for its reader."""
         from mosq.log.destinations import Stream
+
+        if block:
+            self.printers.setdefault(fd, Stream(fd)).put(block, block.count(b"\n"))
+
+    def _print_trees(self) -> None:
         from mosq.server.tree import tree_lines
 
-        if self.printer is None:
-            self.printer = Stream(1)
         try:
             listing = self.engine.subscriptions()
         except RuntimeError:
             return
         for block in tree_lines(listing.rows, listing.left_out):
-            self.printer.put(block.encode("utf-8", "backslashreplace"), block.count("\n"))
+            self._print(STDOUT_FD, block.encode("utf-8", "backslashreplace"))
 
     # ---- stop
 
@@ -833,16 +848,17 @@ class Control:
             self.access.close()
         self.loop.join(STOP_WITHIN_S)
         self._drain()
-        try:
-            os.read(self.reload_fd, SIGNALS_BYTES)
-            self.for_successor.append(signals.RELOAD)
-        except BlockingIOError:
-            pass                        # no SIGHUP waits
-        for number in (*self.for_successor, *self.signals.taken()):
-            if number != signals.UPGRADE:
-                os.kill(self.left, number)          # it came too late for this process
+        signals.block_all()             # from here on `signals.blocked` finds them
+        self._pass_on(self.for_successor)
         self.log.flush()
+        self._pass_on([])
         os._exit(EXIT_OK)               # without the work of freeing the state
+
+    def _pass_on(self, numbers: list[int]) -> None:
+        """Send the process that has taken over the signals that came too late for this one."""
+        for number in (*numbers, *self.signals.taken(), *signals.blocked()):
+            if number != signals.UPGRADE:
+                os.kill(self.left, number)
 
     def _stop(self, by_signal: bool) -> int:
         loop, log = self.loop, self.log

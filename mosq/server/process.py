@@ -15,11 +15,15 @@ LOADED_LATER = ("mosq.log.destinations", "mosq.records", "mosq.server.systemd", 
                 "mosq.server.admin.broker", "mosq.server.admin.inspect", "mosq.server.admin.traces",
                 "mosq.server.admin.hot",
                 "mosq.tools.db.mosquitto_save", "mosq.server.saving", "mosq.server.unkept", "mosq.config.security",
-                "mosq.server.upgrade.leaving", "json", "array",
+                "mosq.server.upgrade.leaving", "mosq.stat_names", "json", "array",
                 "mosq.server.bridge.bridges", "mosq.server.admin.bridges",
                 "encodings.idna")
 LOADED_FOR_TAKE_OVER = ("mosq.tools.db.mosquitto_import", "mosq.tools.db.mosquitto_sqlite", "mosq.tools.db.store",
                         "mosq.tools.db.divide", "mosq.config.security", "select", "shutil", "json")
+# Signals need these. A package replaces the files while the process runs, and a module of the new version does not fit
+# to the others.
+LOADED_WHILE_SERVING = ("mosq.server.upgrade.leaving", "mosq.server.reload", "mosq.server.tree", "mosq.stat_names")
+LOADED_FOR_SAVING = ("mosq.tools.db.mosquitto_save",)
 # The HTTP API is missing in LOADED_LATER because it takes 200 ms: if only root can read the Python installation, the
 # first HTTP listener needs a restart.
 MOST_ID = 2**31 - 1
@@ -224,7 +228,8 @@ class Acting:
             os.setgroups(self.before[1])
 
 
-def _can_load(account: Account) -> bool:
+def can_load(account: Account) -> bool:
+    """Return whether an account may read Python and mosq, of which `mosq upgrade` starts the new process."""
     with Acting(account):
         return os.access(os.__file__, os.R_OK, effective_ids=True) and os.access(__file__, os.R_OK, effective_ids=True)
 
@@ -241,7 +246,7 @@ def load_now(names: tuple[str, ...] = LOADED_LATER) -> None:
 
 def load_for(account: Account) -> None:
     """If only root can read the Python installation, import now the modules that are otherwise imported later."""
-    if not _can_load(account):
+    if not can_load(account):
         load_now()
 
 

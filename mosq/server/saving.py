@@ -69,6 +69,10 @@ class Saver:
         elif not self.config.autosave_on_changes:
             self._saved_s = time.monotonic()    # nothing has changed
 
+    def saves(self) -> bool:
+        """Return whether the configuration in force has a file to write."""
+        return self._path() is not None
+
     def save(self) -> None:
         """Begin a save, for SIGUSR1."""
         path = self._path()

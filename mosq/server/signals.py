@@ -35,6 +35,14 @@ def block_all() -> "set[int]":
     return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)}
 
 
+def blocked() -> "list[int]":
+    """Return the signals of the broker that are blocked and have arrived, each once, and take them."""
+    found = [number for number in TAKEN if number in signal.sigpending()]
+    for number in found:
+        signal.sigtimedwait((number,), 0)
+    return found
+
+
 def unblock(before: "set[int]") -> None:
     """Restore the mask that `block_reload` or `block_all` returned."""
     signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -20,7 +20,7 @@ import pytest
 from mosq.auth.hashes import SHA512, new_hash
 from mosq.cli.commands import main
 from mosq.config.parser import load_config
-from mosq.server.process import find_account
+from mosq.server.process import can_load, find_account
 from tests.cli.test_drop_in import ended, logged
 from tests.harness.broker import Broker, free_port
 
@@ -37,6 +37,12 @@ def folder() -> Iterator[Path]:
     made.chmod(0o755)
     yield made
     shutil.rmtree(made)
+
+
+@pytest.fixture(autouse=True)
+def readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend that all users can read Python: that differs between machines, and the last test examines it."""
+    monkeypatch.setattr("mosq.tools.doctor.rights.can_load", lambda account: True)
 
 
 def file(path: Path, content: str, mode: int = 0o644) -> Path:
@@ -175,3 +181,19 @@ def test_a_reload_works_after_the_advice() -> None:
         broker.config.write_text(f"{broker.config.read_text()}user nobody\n")
         broker.send_signal(signal.SIGHUP)
         logged(broker, "Warning: 'user' has changed")
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "closed"])
+def test_a_python_that_only_root_can_read_is_reported(folder: Path, is_open: bool, capsys: pytest.CaptureFixture[str],
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mosq upgrade` starts the new process without root's rights."""
+    module = file(folder / "module.py", "", 0o644 if is_open else CLOSED)
+    monkeypatch.setattr("mosq.tools.doctor.rights.can_load", can_load)
+    monkeypatch.setattr("mosq.server.process.os.__file__", str(module))
+    monkeypatch.setattr("mosq.server.process.__file__", str(module))
+    found = [one for one in report(configuration(folder), capsys) if "mosq upgrade" in one[0]]
+    if is_open or not IS_ROOT:          # without root the broker keeps the user that runs doctor, which can read both
+        assert found == []
+    else:
+        [(text, advice)] = found
+        assert "cannot read Python or mosq" in text and "where all users can read them" in advice

@@ -56,8 +56,12 @@ def no_options_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def started(*words: str, **more: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "mosq", *words], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,  # type: ignore[call-overload,no-any-return]
-                            stderr=subprocess.PIPE, **more)
+    return subprocess.Popen([sys.executable, "-m", "mosq", *words], **{"cwd": ROOT, "stdin": subprocess.DEVNULL,  # type: ignore[call-overload,no-any-return]
+                            "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more})
+
+
+def ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def at(port: int) -> tuple[str, ...]:
@@ -155,6 +159,30 @@ def test_a_signal_ends_sub_quietly(kinds: Kinds, number: int) -> None:
         process.send_signal(number)
         _, err = process.communicate(timeout=TIMEOUT_S)
         assert (process.returncode, err) == (0, b"")
+
+
+@pytest.mark.parametrize("has_broker", [True, False], ids=["served", "retrying"])
+def test_sigterm_ends_sub_in_the_background_of_a_script(has_broker: bool) -> None:
+    """A shell without job control starts `mosq sub &` with SIGINT ignored."""
+    with Broker("") as broker, started("sub", *at(broker.port), "-t", "a", "-d", preexec_fn=ignore_interrupts) as process:
+        try:
+            subscribed(process)
+            if not has_broker:
+                broker.stop()
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=TIMEOUT_S)
+            assert (process.returncode, err) == (0, b"")
+        finally:
+            process.kill()
+
+
+def test_sigterm_ends_pub_that_waits_for_input(kinds: Kinds) -> None:
+    with started("pub", *at(kinds.broker.port), "-t", "a", "-l", "-d", stdin=subprocess.PIPE, preexec_fn=ignore_interrupts) as process:
+        assert process.stdout is not None
+        while b"CONNACK" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0
 
 
 def test_a_closed_pipe_ends_sub_quietly(kinds: Kinds) -> None:

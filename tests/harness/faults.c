@@ -29,6 +29,7 @@ struct door {
     uint32_t sends;                 /* sends to sockets wait until this is 0 */
     uint32_t read_errno;            /* errno of opening a stream's segment for reading; 0 = success */
     uint32_t denied;                /* number of failed reallocs */
+    uint32_t threads_refused;       /* no thread can be started: EAGAIN */
 };
 
 static volatile struct door* door;
@@ -152,6 +153,14 @@ int fdatasync(int fd)
         return -1;
     }
     return next(fd);
+}
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*main_function)(void*), void* argument)
+{
+    static int (*next)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+    if (!next)
+        next = dlsym(RTLD_NEXT, "pthread_create");
+    return door && door->threads_refused ? EAGAIN : next(thread, attributes, main_function, argument);
 }
 
 /* Times that a thread waits for are read from the moved clock, but the kernel compares them with its own. */

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from tests.harness.effort import TIMEOUT_S
 
-LAYOUT = struct.Struct("=QqIIIIIIIIII")
+LAYOUT = struct.Struct("=QqIIIIIIIIIII")
 NAMES = ("realloc_from", "wall_ms", "write_errno", "sync_errno", "full", "stalled", "waiting", "open_errno", "later_s", "sends",
-         "read_errno", "denied")
+         "read_errno", "denied", "threads_refused")
 
 
 @functools.cache
@@ -61,7 +61,7 @@ class Faults:
 
     def heal(self) -> None:
         """Turn all faults off, except the offsets of the clocks."""
-        self.set(realloc_from=0, write_errno=0, sync_errno=0, full=0, stalled=0, open_errno=0, sends=0, read_errno=0)
+        self.set(realloc_from=0, write_errno=0, sync_errno=0, full=0, stalled=0, open_errno=0, sends=0, read_errno=0, threads_refused=0)
 
     def close(self) -> None:
         self.heal()

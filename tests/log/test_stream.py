@@ -128,3 +128,16 @@ def test_close_waits_for_a_limited_time(pipe):
     os.close(pipe[0])                                # ends its thread
     stream._thread.join(5)
     assert not stream._thread.is_alive()
+
+
+def test_a_block_waits_while_the_system_allows_no_thread(pipe, monkeypatch):
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    stream = Stream(pipe[1])
+    with monkeypatch.context() as no_threads:
+        no_threads.setattr(threading.Thread, "start", refused)
+        stream.put(b"one\n", 1)
+    stream.put(b"two\n", 1)
+    closed(stream)
+    assert os.read(pipe[0], 100) == b"one\ntwo\n"

@@ -64,7 +64,7 @@ ALERTS = {
     "MosqClientsLost": (series("mosq_clients_connected", "100 100 100 10+0x20"), "5m"),
     "MosqBridgeDown": (series("mosq_bridge_connected", "0+0x20", bridge="b"), "7m"),
     "MosqSubscriberBehind": (series("mosq_oldest_queued_seconds", "0 0 61+60x20"), "8m"),
-    "MosqRestarted": (series("process_start_time_seconds", "100 100 100 200+0x20"), "4m"),
+    "MosqRestarted": (series("process_start_time_seconds", "100 100 100 200+0x20") + series("mosq_upgrades_total", "2 2 2 0+0x20"), "4m"),
     "MosqStoreSlow": (series("mosq_store_waiting_bytes", "0+4000000x20"), "12m"),
     "MosqRefusals": (series("mosq_refusals_total", "0+600x20", reason="descriptors"), "12m"),
     "MosqConnectionsNearlyFull": (series("mosq_clients_connected", "0 950+0x20") + series("mosq_connections_room", "1000+0x20"), "8m"),
@@ -85,15 +85,32 @@ def test_each_alert_has_a_row_above():
     assert set(re.findall(r"alert: (\w+)", (CONF / "mosq-rules.yml").read_text())) == set(ALERTS)
 
 
+def fires(tmp_path, alert, given, when, expected):
+    """Check with promtool whether an alert fires at a time."""
+    test = tmp_path / "test.yml"
+    test.write_text(f"rule_files: ['{CONF}/mosq-rules.yml']\nevaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n{given}"
+                    f"    promql_expr_test:\n      - expr: count(ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}})\n"
+                    f"        eval_time: {when}\n        exp_samples: {'[{value: 1}]' if expected else '[]'}\n")
+    promtool("test", "rules", test)
+
+
 @pytest.mark.parametrize("alert", sorted(ALERTS))
 def test_an_alert_fires_after_its_time_and_not_at_once(alert, tmp_path):
     given, at = ALERTS[alert]
-    for when, fires in ((at, True), ("0m", False)):
-        test = tmp_path / "test.yml"
-        test.write_text(f"rule_files: ['{CONF}/mosq-rules.yml']\nevaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n{given}"
-                        f"    promql_expr_test:\n      - expr: count(ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}})\n"
-                        f"        eval_time: {when}\n        exp_samples: {'[{value: 1}]' if fires else '[]'}\n")
-        promtool("test", "rules", test)
+    fires(tmp_path, alert, given, at, True)
+    fires(tmp_path, alert, given, "0m", False)
+
+
+@pytest.mark.parametrize(("started", "upgrades", "expected"), [
+    ("100 100 200+0x9", "0 0 1+0x9", False),
+    ("100 100 200 300+0x9", "4 4 5 6+0x9", False),
+    ("100 100 200 300+0x9", "4 4 5 0+0x9", True),
+    ("100 100 200+0x9", "0+0x12", True),
+], ids=["upgrade", "two upgrades", "upgrade and restart", "restart without upgrades"])
+def test_an_upgrade_is_no_restart(started, upgrades, expected, tmp_path):
+    given = series("process_start_time_seconds", started) + series("mosq_upgrades_total", upgrades)
+    fires(tmp_path, "MosqRestarted", given, "5m", expected)
+
 
 
 class Prometheus:

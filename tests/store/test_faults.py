@@ -296,6 +296,26 @@ def test_a_failed_sync_poisons_its_segment(batches_before: int) -> None:
     assert owner.loss["n"] == 0
 
 
+def test_a_sync_that_failed_before_a_kill_still_poisons_its_segment() -> None:
+    """The page cache shows the data to the next process, and the system counts it as written."""
+    disk = Disk()
+    owner = Owner(disk)
+    batches(owner, 1, sync=True)
+    disk.faults["datasync"] = [errno.EIO] * 100         # also the sync of another file fails
+    written = batches(owner, 1, sync=True)[-1]
+    assert owner.store.synced() < written == owner.store.written()
+    owner.store.abandon()
+    owner = again(disk)
+    assert owner.loss["end_lsn"] == written
+    end = batches(owner, 1, sync=True)[-1]
+    assert owner.store.synced() == end and owner.store.stats()["poisoned"] == 1
+    table = dict(owner.table)
+    owner.store.abandon()
+    disk.power_cut(lambda: False)
+    owner = Owner(disk)
+    assert owner.table == table and owner.loss["n"] == 0
+
+
 def test_repeated_sync_failures_commit_nothing() -> None:
     disk = Disk()
     owner = Owner(disk)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mosq.cli.commands_signal import children
+from tests.harness.faults import until
 from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Pubrec, Pubrel, Subscribe
 from tests.harness.properties import P
 from tests.upgrade.case import MEMORY, STORE, Upgraded, is_running
@@ -200,6 +201,7 @@ def test_sighup_ends_an_upgrade_and_sigterm_ends_the_broker(broker: Upgraded) ->
     pair.finish()
     broker.begin()
     broker.wait_log("Upgrade: starting", 2)
+    until(lambda: children(before))         # the line comes before the process
     new = children(before)
     os.kill(before, signal.SIGTERM)
     broker.wait_end(before)

@@ -38,6 +38,8 @@ class Notes(Plugin):
         self.note(f"connected {event.client_id} {event.username}")
     def disconnected(self, event):
         self.note(f"disconnected {event.client_id}")
+    def close(self):
+        self.note("close")
 """
 
 
@@ -230,6 +232,44 @@ def test_a_python_plugin_hears_of_clients_that_moved(tmp_path: Path) -> None:
         wire.send(Publish("u", b"x", 1, 1))
         wire.expect_packet(Puback(1, 0x10))
         assert f"{new} authorize c u" in notes.read_text().splitlines()
+
+
+def noted(notes: Path, pid: int) -> list[str]:
+    """Return what the plugin of one process has noted."""
+    return [text for number, _, text in (line.partition(" ") for line in notes.read_text().splitlines()) if number == str(pid)]
+
+
+def test_the_order_of_the_first_and_last_calls_of_a_plugin(tmp_path: Path) -> None:
+    """The instance of the new process begins before the old one closes. One whose process does not take over closes nothing."""
+    (tmp_path / "notes_of_test.py").write_text(NOTES)
+    notes = tmp_path / "notes"
+    config = "listener {port} 127.0.0.1\n" + MEMORY + f"plugin python:notes_of_test:Notes\nplugin_opt_file {notes}\n"
+    program = tmp_path / "program.py"
+    program.write_text(STEPS.replace("{step}", "wait_go").replace("{act}", "sys.exit(1)"))
+    with Upgraded(config, command=[sys.executable, str(program)]) as broker:
+        broker.fail()
+        first = broker.pid()
+        failed = {int(line.split()[0]) for line in notes.read_text().splitlines()} - {first}
+        assert [noted(notes, pid) for pid in (first, *failed)] == [["begin"], ["begin"]]
+        program.write_text(PROGRAM)
+        second = broker.upgrade()
+        broker.wait_end(first)
+        lines = notes.read_text().splitlines()
+        assert lines.index(f"{second} begin") < lines.index(f"{first} close")
+        assert noted(notes, second) == ["begin"]
+    assert noted(notes, second) == ["begin", "close"]
+
+
+@pytest.mark.parametrize("thread", ["own", "loop"])
+def test_a_native_plugin_is_cleaned_up_in_the_process_that_ends(compiled, thread: str) -> None:
+    config = ("listener {port} 127.0.0.1\nallow_anonymous true\n" + MEMORY + f"plugin {compiled('turns')}\nplugin_thread {thread}\n")
+    with Upgraded(config) as broker:
+        first = broker.pid()
+        second = broker.upgrade()
+        broker.wait_log(f"turns: cleanup in {first}")
+        log = broker.log()
+        assert log.index(f"turns: init in {first}") < log.index(f"turns: init in {second}") < log.index(f"turns: cleanup in {first}")
+        assert f"turns: cleanup in {second}" not in log
 
 
 @pytest.mark.parametrize("thread", ["own", "loop"])

@@ -188,7 +188,35 @@ def test_failed_upgrades_of_a_broker_that_ignores_sigchld(tmp_path: Path) -> Non
 def test_the_first_process_of_a_container_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with pytest.raises(OSError, match="container"):
-        leaving.Upgrade(None, lambda _level, _text: None, (), lambda: None)      # type: ignore[arg-type]
+        leaving.Upgrade(None, lambda _level, _text: None, (), lambda: None, lambda: None, None)      # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("notifies", [False, True])
+def test_a_service_whose_systemd_does_not_hear_of_the_new_process_refuses(monkeypatch: pytest.MonkeyPatch, notifies: bool) -> None:
+    monkeypatch.setenv("SYSTEMD_EXEC_PID", str(os.getpid()))
+    if notifies:
+        monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
+        monkeypatch.setattr(os, "access", lambda _path, _mode: False)      # the next check
+    else:
+        monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    with pytest.raises(OSError, match="cannot read Python" if notifies else "Type=notify"):
+        leaving.Upgrade(None, lambda _level, _text: None, (), lambda: None, lambda: None, None)      # type: ignore[arg-type]
+
+
+def test_a_store_whose_folder_is_gone_is_kept_open() -> None:
+    """The old process could not open it again after a failed upgrade."""
+    with Upgraded(LISTENER + STORE) as broker:
+        pair = Pair(broker)
+        pair.step()
+        store = broker.dir / "mosquitto.db.store"
+        store.rename(broker.dir / "away")
+        before = broker.begin()
+        broker.wait_log("does not exist any more")
+        assert broker.pid() == before
+        (broker.dir / "away").rename(store)
+        pair.step()
+        broker.upgrade()
+        pair.finish()
 
 
 def test_a_log_that_is_rotated_during_an_upgrade(tmp_path: Path) -> None:
@@ -198,6 +226,7 @@ def test_a_log_that_is_rotated_during_an_upgrade(tmp_path: Path) -> None:
     with Upgraded(LISTENER + MEMORY + f"log_dest file {log}\nlog_dest stdout\n", command=[sys.executable, str(program)]) as broker:
         rotates = f"os.rename({str(log)!r}, {str(log) + '.1'!r}); os.kill(os.getppid(), {REOPEN_LOG})\n    while not os.path.exists({str(log)!r}): time.sleep(0.01)"
         program.write_text(STEPS.replace("{step}", "hello").replace("{act}", rotates))
+        broker.wait_log(" running\n")           # else the old process's line counts as that of the new one
         broker.upgrade()
 
         def logged() -> bool:
@@ -217,3 +246,75 @@ def test_a_listener_that_the_new_configuration_lacks_is_closed() -> None:
         broker.upgrade()
         with pytest.raises(ConnectionRefusedError):
             Wire(other)
+
+
+@pytest.mark.parametrize("kind", [MEMORY, STORE], ids=["memory", "store"])
+def test_an_upgrade_to_another_store_is_refused_and_makes_none(kind: str, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with Upgraded(LISTENER + kind) as broker:
+        pair = Pair(broker)
+        pair.step()
+        text = broker.config.read_text()
+        place = f"persistence true\npersistence_location {other}/\n"
+        broker.config.write_text(text.replace(f"persistence true\npersistence_location {broker.dir}/\n", "") + place)
+        broker.fail()
+        assert "the broker before had no store" in broker.log() or "is not that of the broker before" in broker.log()
+        assert not list(other.iterdir())
+        broker.config.write_text(text)
+        broker.upgrade()
+        pair.finish()
+
+
+def test_a_change_of_the_rules_before_the_freezing_ends_the_upgrade(tmp_path: Path) -> None:
+    """The new program has read the file of dynamic security before the command changed it."""
+    program, late, go = tmp_path / "program.py", tmp_path / "late", tmp_path / "go"
+    program.write_text(PROGRAM)
+    config = LISTENER + MEMORY + "allow_anonymous false\nplugin mosquitto_dynamic_security.so\nplugin_opt_config_file {dir}/dynsec.json\n"
+    config = config.replace("allow_anonymous true\n", "")
+    with Upgraded(config, command=[sys.executable, str(program)], env={"MOSQUITTO_DYNSEC_PASSWORD": "a-secret-word"}) as broker:
+        admin = broker.wire()
+        admin.send(Connect("a", username="admin", password=b"a-secret-word"), Subscribe(1, (("$CONTROL/dynamic-security/v1/response", 1),)))
+        assert isinstance(admin.read_packet(), Connack) and isinstance(admin.read_packet(), Suback)
+        wait = f"open({str(late)!r}, 'w').close()\n    while not os.path.exists({str(go)!r}): time.sleep(0.01)"
+        program.write_text(STEPS.replace("{step}", "hello").replace("{act}", wait))
+        before = broker.begin()
+        until(late.exists)
+        command = b'{"commands":[{"command":"createRole","rolename":"r"},{"command":"addGroupRole","groupname":"none","rolename":"r"},' \
+                  b'{"command":"createClient","username":"joe","password":"long-enough","roles":[{"rolename":"r"}]}]}'
+        admin.send(Publish("$CONTROL/dynamic-security/v1", command, 1, 2))
+        got = [admin.read_packet() for _ in range(2)]
+        assert any(isinstance(one, Publish) and b"createClient" in one.payload for one in got)
+        go.touch()
+        broker.wait_log("access rules changed while the new program started; try again. This process goes on.")
+        assert broker.pid() == before
+        program.write_text(PROGRAM)
+        broker.upgrade()
+        joe = broker.wire()
+        joe.send(Connect("j", username="joe", password=b"long-enough"))
+        answer = joe.read_packet()
+        assert isinstance(answer, Connack) and answer.rc == 0
+
+
+def test_a_new_process_whose_storage_thread_cannot_start_is_refused(faults: Faults, tmp_path: Path) -> None:
+    """The old process cannot start its own again either, until the system allows it; then clients are served."""
+    program, late, go = tmp_path / "program.py", tmp_path / "late", tmp_path / "go"
+    program.write_text(PROGRAM)
+    with Upgraded(LISTENER + STORE, command=[sys.executable, str(program)], env=faults.env) as broker:
+        pair = Pair(broker)
+        pair.step()
+        wait = f"open({str(late)!r}, 'w').close()\n    while not os.path.exists({str(go)!r}): time.sleep(0.01)"
+        program.write_text(STEPS.replace("{step}", "restore").replace("{act}", wait))
+        before = broker.begin()
+        until(late.exists)
+        faults.set(threads_refused=1)
+        go.touch()
+        broker.wait_log("the storage thread cannot be started. This process goes on.")
+        broker.wait_log("no client is served until the store can be opened again")
+        faults.set(threads_refused=0)
+        broker.wait_log("the store is open again, and clients are served")
+        assert broker.pid() == before
+        pair.step()
+        program.write_text(PROGRAM)
+        broker.upgrade()
+        pair.finish()

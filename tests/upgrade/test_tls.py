@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +14,11 @@ import pytest
 from tests.harness import packets
 from tests.harness.broker import free_port
 from tests.harness.certificates import TLS_LINES, Authority, authority, client_by_hand, client_context, server_files
-from tests.harness.packets import Connack, Connect, Disconnect, Packet, Pingreq, Pingresp, Puback, Publish, Pubcomp, Pubrec, Pubrel, Received, Subscribe
+from tests.harness.packets import Connack, Connect, Disconnect, Packet, Pingreq, Pingresp, Puback, Publish, Pubcomp, Pubrec, Pubrel, Received, Subscribe, Will
+from tests.harness.properties import P
 from tests.harness.wire import client_hello, frame_from
 from tests.upgrade.case import MEMORY, STORE, Upgraded
+from tests.upgrade.test_failures import PROGRAM, STEPS
 
 LISTENER = "listener {port} 127.0.0.1\nallow_anonymous true\n"
 COMPACT = "tls_compact_records true\n"
@@ -273,3 +276,45 @@ def test_a_pre_shared_key_that_changed_ends_its_connection(key: str) -> None:
             else:
                 assert client.stdout.read() == b""
             client.terminate()
+
+
+@pytest.mark.parametrize("kind", [MEMORY, STORE], ids=["memory", "store"])
+@pytest.mark.parametrize("step", ["restore", "wait_go"])
+def test_a_failed_upgrade_closes_no_connection_that_cannot_move(kind: str, step: str, tmp_path: Path) -> None:
+    """The upgrade after it closes them; each will is sent once, and the sessions are there."""
+    port, program = free_port(), tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    with Upgraded(tls_config(port, "", kind), files=server_files(), command=[sys.executable, str(program)]) as broker:
+        watcher = broker.wire()
+        watcher.send(Connect("w"), Subscribe(1, (("will", 1),)))
+        assert isinstance(watcher.read_packet(), Connack) and watcher.read_packet()
+        wires = [broker.wire(port=port, tls=client_context()) for _ in range(3)]
+        for n, wire in enumerate(wires):
+            wire.send(Connect(f"c{n}", clean=False, props=((P.SESSION_EXPIRY, 3600),), will=Will("will", b"%d" % n, 1)), Subscribe(1, (("t", 1),)))
+            assert isinstance(wire.read_packet(), Connack) and wire.read_packet()
+        program.write_text(STEPS.replace("{step}", step).replace("{act}", "sys.exit(1)"))
+        broker.fail()
+        for wire in wires:
+            wire.send(Pingreq())
+            wire.expect_packet(Pingresp())
+        watcher.expect_nothing()
+        program.write_text(PROGRAM)
+        broker.upgrade()
+        assert "1 connections moved, 3 were closed" in broker.log()
+        assert "Upgrade: closed 3 connections with TLS whose records the broker or the new process does not seal" in broker.log()
+        for wire in wires:
+            assert wire.read_packet() == Disconnect(0x8B)
+            wire.expect_closed()
+        wills = []
+        for _ in wires:
+            got = watcher.read_packet()
+            watcher.send(Puback(got.mid))
+            wills.append(got.payload)
+        assert sorted(wills) == [b"0", b"1", b"2"]
+        watcher.expect_nothing()
+        late = broker.wire(port=port, tls=client_context())
+        late.send(Connect("c1", clean=False, props=((P.SESSION_EXPIRY, 3600),)))
+        answer = late.read_packet()
+        assert isinstance(answer, Connack) and answer.session
+        watcher.send(Publish("t", b"kept", 1, 7))
+        assert late.read_packet().payload == b"kept"

@@ -13,6 +13,18 @@ cdef enum:
     FROZEN_LEAVES = 2                   # another process has everything: end without a word to the clients
 
 cdef enum:
+    # why a connection does not move: HandoverCounts.reasons, and its texts in cext/takeover.pyx
+    MOVES = 0
+    STAYS_TLS = 1                       # the broker or the new process does not seal its records
+    STAYS_HANDSHAKE = 2                 # its TLS handshake or its first packet is under way
+    STAYS_AUTH = 3                      # an exchange of AUTH packets is under way
+    STAYS_BEGUN = 4                     # it has sent a part of a PROXY header, an HTTP request or a SUBSCRIBE
+    STAYS_BRIDGE = 5                    # a connection to another broker
+    STAYS_BUSY = 6                      # it kept the broker from coming to rest
+    STAYS_ENDING = 7                    # it is about to end, or belongs to this process
+    STAYS_REASONS = 8
+
+cdef enum:
     HANDOVER_WHY_MAX = 256
 
 ctypedef struct HandoverCounts:
@@ -22,6 +34,7 @@ ctypedef struct HandoverCounts:
     uint64_t messages
     uint64_t bytes                      # size of the state
     uint64_t us                         # time from the end of the last turn on
+    uint64_t reasons[8]                 # STAYS_REASONS: connections that do not move, by STAYS_...
 
 ctypedef struct HandoverTotals:         # of all processes since the start of the broker
     uint64_t upgrades

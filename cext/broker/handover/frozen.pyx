@@ -1,9 +1,11 @@
 """Freeze the loop for a handover. The loop has ended its turn and reads no socket any more.
 
-    close what cannot move -> work until it is quiet -> close the store -> save.pyx -> wait for the order of the control plane
+    close bridges -> work until it is quiet -> close the store -> save.pyx -> wait for the order of the control plane
         FROZEN_THAWS   open the store again, and continue as if nothing had happened
-        FROZEN_LEAVES  another process has everything
+        FROZEN_LEAVES  another process has everything: close the connections that stay
 
+A connection that cannot move is not closed before, so an upgrade that fails closes no client. Its client is in the state as one whose connection has
+ended: the new process sends its will and keeps its session. Nothing that it sends is read after the freezing.
 It is quiet when no job, no doomed client and no batch is left. Then all acknowledgements are released, and the store has everything that it is to
 have. A client that keeps it from that for QUIET_PATIENCE_MS, such as one that takes its retained messages slowly, is closed. Packets, deliveries, and
 wills in the store move if they wait for a plugin, and the new process asks its plugins again. Without a store, the loop waits for the verdicts about
@@ -25,20 +27,22 @@ from cext.base.slab cimport slab_at, slab_end
 from cext.broker.admin.mailbox cimport mailbox_serve
 from cext.broker.auth.auth_requests cimport FOR_WILL, AuthRequest, auth_requests_at, auth_requests_end, commands_wait
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport log_line, log_text
-from cext.broker.core.client_state cimport C_CONNECTED, C_ENDED, Client
+from cext.broker.core.client cimport client_disconnect, log_line, log_text
+from cext.broker.core.client_state cimport CF_BRIDGE, C_CONNECTED, C_ENDED, Client
 from cext.broker.core.durable cimport Durable, durable_of
-from cext.broker.core.handover_state cimport FROZEN_LEAVES, FROZEN_WAITS, HANDOVER_WHY_MAX, Handover
+from cext.broker.core.handover_state cimport FROZEN_LEAVES, FROZEN_WAITS, HANDOVER_WHY_MAX, Handover, STAYS_BRIDGE, STAYS_BUSY
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.core.turn cimport turn_begin
 from cext.broker.handover.restore cimport keepalives_shift
-from cext.broker.handover.save cimport connection_moves, state_save
+from cext.broker.handover.save cimport state_save
+from cext.broker.handover.save_clients cimport client_stays
 from cext.broker.lifecycle.session_lifecycle cimport client_end, end_doomed_clients
 from cext.broker.packets.answer cimport answers_serve
 from cext.broker.persist.accounts cimport accounts_flush
 from cext.broker.storage.commit cimport durable_seal, durable_start, durable_stop, durable_turn
 from cext.broker.storage.stream_files cimport STREAM_WHY_MAX, streams_pause, streams_resume
 from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
+from cext.net.conn cimport conn_finish
 from cext.net.conn_state cimport CONN_CLOSED, CONN_HELD
 from cext.net.reactor cimport reactor_flush
 from cext.net.system cimport c_read, c_write
@@ -75,15 +79,36 @@ cdef void frozen_clock(Broker* b) noexcept nogil:
     b.reactor.now_s = clock_wall_s()
 
 
-cdef void connections_close(Broker* b, Handover* h) noexcept nogil:
-    """End the clients whose connections cannot move. Their sessions go on, and their wills are sent as usual."""
+cdef void client_give_up(Broker* b, Handover* h, Client* c, int why) noexcept nogil:
+    """End a client before the handover. Its session goes on, and its will is sent as usual."""
+    h.counts.closed += 1
+    h.counts.reasons[why] += 1
+    client_end(b, c, RC_SERVER_SHUTTING_DOWN)
+
+
+cdef void bridges_close(Broker* b, Handover* h) noexcept nogil:
+    """End the connections to other brokers, which the control plane of the process that goes on opens again."""
     cdef uint32_t i
     cdef Client* c
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
-        if c != NULL and c.state != C_ENDED and not c.conn.flags & CONN_CLOSED and not connection_moves(c):
-            h.counts.closed += 1
-            client_end(b, c, RC_SERVER_SHUTTING_DOWN)
+        if c != NULL and c.state != C_ENDED and not c.conn.flags & CONN_CLOSED and c.flags & CF_BRIDGE:
+            client_give_up(b, h, c, STAYS_BRIDGE)
+
+
+cdef void connections_close(Broker* b) noexcept nogil:
+    """Close the connections that stay, when another process has their sessions: nothing of these may change here."""
+    cdef uint32_t i
+    cdef Client* c
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c == NULL or not client_stays(c):
+            continue
+        if c.state == C_CONNECTED:
+            client_disconnect(b, c, RC_SERVER_SHUTTING_DOWN)
+        c.state = C_ENDED
+        conn_finish(&b.reactor, &c.conn)
+    reactor_flush(&b.reactor)
 
 
 cdef bint client_is_busy(const Client* c) noexcept nogil:
@@ -107,8 +132,7 @@ cdef Client* busy_client(Broker* b, Handover* h, bint closes) noexcept nogil:
         found = c
         if not closes:
             return found
-        h.counts.closed += 1
-        client_end(b, c, RC_SERVER_SHUTTING_DOWN)
+        client_give_up(b, h, c, STAYS_BUSY)
     return found
 
 
@@ -161,7 +185,7 @@ cdef void quiet_turn(Broker* b, jobs_fn jobs_run) noexcept nogil:
 cdef bint quiet_reached(Broker* b, Handover* h, jobs_fn jobs_run) noexcept nogil:
     cdef uint64_t begun_ms = b.reactor.now_ms
     cdef bint closed = 0
-    connections_close(b, h)
+    bridges_close(b, h)
     while b.reactor.now_ms - begun_ms < QUIET_WITHIN_MS:
         quiet_turn(b, jobs_run)
         if b.jobs == NULL and b.doomed == NULL and b.reactor.dirty == NULL and store_is_quiet(b) and busy_client(b, h, 0) == NULL and not will_waits(b):
@@ -310,5 +334,7 @@ cdef bint frozen_run(Broker* b, jobs_fn jobs_run, int event_fd) noexcept nogil:
             store_returns(b, &h, &before, event_fd)
         frozen_clock(b)
         keepalives_shift(b, (b.reactor.now_us - h.begun_us) // 1000)
+    else:
+        connections_close(b)
     free(before.dir)
     return h.order != FROZEN_LEAVES

@@ -33,6 +33,7 @@ cdef enum:
 
 cdef enum:
     NO_USER_NAME = 0xFFFFFFFF        # size of a user name that does not exist
+    NO_DESCRIPTOR = 0xFFFFFFFF       # ImageClient.fd: the connection stays in the process before, and the new one ends the client
     MOVED_CLIENT_FLAGS = CF_REMOTE_BRIDGE | CF_PROBLEM_INFO | CF_IDENTIFIED
     MOVED_SESSION_FLAGS = (SESSION_DROPPING | SESSION_RECHECK | SESSION_STRANGER | SESSION_BRIDGE | SESSION_TRUSTED | SESSION_WILL_STORED
                            | SESSION_ORIGIN_UNKNOWN)
@@ -44,7 +45,7 @@ ctypedef struct ImageBroker:
     uint32_t n_clients
     uint64_t frozen_us          # monotonic time: the machine is the same, so all monotonic times stay valid
     HandoverTotals totals       # without this upgrade
-    uint64_t closed             # connections that this one closed
+    uint64_t closed             # connections that do not move
 
 ctypedef struct ImageSecrets:
     uint32_t origin             # the listener
@@ -113,7 +114,7 @@ ctypedef struct ImageGated:
     uint8_t retain
 
 ctypedef struct ImageClient:
-    uint32_t fd                 # position among the descriptors
+    uint32_t fd                 # position among the descriptors; NO_DESCRIPTOR: none, and nothing follows
     uint32_t origin             # its listener
     uint64_t rx_ms
     Address address

@@ -16,7 +16,7 @@ from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.auth.tls_identity cimport recheck_begin
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client_state cimport C_CONNECTED, Client
+from cext.broker.core.client_state cimport CF_DOOMED, C_CONNECTED, Client
 from cext.broker.core.durable cimport durable_of
 from cext.broker.core.handover_state cimport HandoverCounts
 from cext.broker.core.publication_state cimport Publication
@@ -27,7 +27,7 @@ from cext.broker.handover.image cimport (
 from cext.broker.handover.restore_clients cimport alias_arrives, client_arrives, secrets_arrive
 from cext.broker.handover.restore_sessions cimport cursor_arrives, delivery_arrives, filter_arrives, gated_arrives, inbox_arrives, session_arrives, session_complete
 from cext.broker.handover.restoring cimport Restoring, message_known, refused
-from cext.broker.lifecycle.session_lifecycle cimport client_watch
+from cext.broker.lifecycle.session_lifecycle cimport client_watch, end_doomed_clients
 from cext.broker.packets.handle_connect cimport arrived_notify
 from cext.broker.persist.accounts cimport subscriptions_report
 from cext.broker.persist.publication cimport publication_fini, publication_of
@@ -38,7 +38,12 @@ from cext.broker.routing.pump cimport pump
 from cext.broker.routing.retain cimport retain_store, retained_from
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_JOURNALLED, Message, message_new, message_unref
 from cext.session.record cimport RecordFrom
+from cext.store.state cimport pthread_t
 from cext.topic.name cimport name_check
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_create(pthread_t* t, void* attributes, void* (*main)(void*) noexcept nogil, void* arg)
+    int pthread_join(pthread_t t, void** result)
 
 
 # ---------------------------------------------------------------- broker, messages
@@ -168,6 +173,20 @@ cdef int item_arrives(Restoring* l, int kind, View body) noexcept nogil:
     return 0 if l.n_clients == l.n_fds else refused(l, "connections are missing")
 
 
+cdef void* thread_main(void* nothing) noexcept nogil:
+    return NULL
+
+
+cdef bint thread_starts() noexcept nogil:
+    """Return whether the system lets this process start a thread, while the process before can go on. The storage thread itself starts with the loop,
+    because a store that it has written to is not the one that the process before would open again."""
+    cdef pthread_t thread
+    if pthread_create(&thread, NULL, thread_main, NULL) != 0:
+        return 0
+    pthread_join(thread, NULL)
+    return 1
+
+
 cdef int state_restore(Broker* b, int state_fd, const int32_t* fds, uint32_t n_fds, HandoverCounts* counts, char* why, uint32_t why_n) noexcept nogil:
     cdef Restoring l
     cdef View body
@@ -202,6 +221,9 @@ cdef int state_restore(Broker* b, int state_fd, const int32_t* fds, uint32_t n_f
     image_close(&l.r)
     if rc != 0:
         snprintf(why, why_n, "the handed-over state does not fit: %s", l.wrong)
+    elif b.durable != NULL and not thread_starts():
+        snprintf(why, why_n, "the storage thread cannot be started")
+        rc = -1
     return rc
 
 
@@ -224,6 +246,12 @@ cdef void arrived_begin(Broker* b) noexcept nogil:
     keepalives_shift(b, b.handovers.pause_us // 1000)
     recheck_begin(b)             # certificates and keys, by the configuration of this process
     b.arrived_us = 0
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL and c.flags & CF_DOOMED:        # its connection has not moved
+            arrived_notify(b, c)
+    while b.doomed != NULL:
+        end_doomed_clients(b)
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
         if c == NULL or c.session == NULL:

@@ -9,25 +9,26 @@ from libc.string cimport memcpy, memset
 from cext.base.buffer cimport buffer_take
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
-from cext.base.wheel cimport wheel_add, wheel_remove
+from cext.base.wheel cimport wheel_add
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport aliases_begin, aliases_of, client_give, client_take
+from cext.broker.core.client cimport aliases_begin, aliases_of, client_doom, client_give, client_take
 from cext.broker.core.client_state cimport (
     AliasIn, AliasOut, AliasSlot, C_CONNECTED, C_NEW, Client, Will,
 )
 from cext.broker.core.listener cimport ORIGIN_ADDRESS, ORIGIN_PORT, Listener
 from cext.broker.core.newcomers cimport newcomer_add
 from cext.broker.core.pending_packet cimport names_take, owned_set
-from cext.broker.handover.image cimport ImageAlias, ImageClient, ImageSecrets, MOVED_CLIENT_FLAGS, image_head, image_part
+from cext.broker.handover.image cimport ImageAlias, ImageClient, ImageSecrets, MOVED_CLIENT_FLAGS, NO_DESCRIPTOR, image_head, image_part
 from cext.broker.handover.restoring cimport Restoring, message_known, message_numbered, refused
-from cext.broker.lifecycle.session_lifecycle cimport client_watch
+from cext.broker.lifecycle.session_lifecycle cimport client_watch, session_connect
 from cext.codec.frame cimport V5, V31
+from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
 from cext.net.conn cimport conn_open, conn_resume, conn_web
 from cext.net.conn_output cimport conn_room_new, conn_wrote
 from cext.net.conn_state cimport Conn
+from cext.net.system cimport AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, c_close, socket
 from cext.net.web cimport WEB_OPEN, WEB_UPGRADE
 from cext.net.websocket cimport WS_CONTROL, WsDecoder
-from cext.session.message cimport message_unref
 from cext.session.session cimport Session
 from cext.topic.name cimport name_check
 
@@ -106,6 +107,8 @@ cdef bint ws_is_possible(const WsDecoder* ws) noexcept nogil:
 
 
 cdef bint client_is_possible(const Restoring* l, const ImageClient* r, const WsDecoder* ws, const Listener* listener) noexcept nogil:
+    if r.fd == NO_DESCRIPTOR:
+        return V31 <= r.version <= V5 and message_known(l, r.will) and l.session != NULL and l.session.client == NULL
     if r.fd != l.n_clients or r.fd >= l.n_fds or not V31 <= r.version <= V5 or not message_known(l, r.will):
         return 0
     if r.in_n > INPUT_BYTES_MAX or r.in_need > INPUT_BYTES_MAX or (l.session != NULL and (l.session.client != NULL or r.window == 0)):
@@ -132,18 +135,12 @@ cdef int will_arrives(Restoring* l, Client* c, const ImageClient* r) noexcept no
 
 cdef void session_reattach(Broker* b, Session* s, Client* c) noexcept nogil:
     """Connect the session. Unlike after a restart, no record changes: the store has it as connected, with the will of its client."""
-    wheel_remove(&b.wheel, &s.timer)
-    s.ends_ms = 0
-    if s.will != NULL:
-        message_unref(&b.messages, &b.reactor.buffers, s.will)
-        s.will = NULL
-        s.will_due_ms = 0
-    s.security = c.listener.security
-    s.origin = c.listener.origin
+    session_connect(b, s, c)
+    if c.listener != b.adopted:      # else the configuration has no listener for it
+        s.security = c.listener.security
+        s.origin = c.listener.origin
     s.access_epoch = b.access_epoch - 1
     s.access_turn += 1
-    s.client = c
-    c.session = s
     c.state = C_CONNECTED
     c.kicks = <uint16_t>b.kicks
     b.stats.clients_connected += 1
@@ -173,6 +170,37 @@ cdef int secrets_arrive(Restoring* l, View body) noexcept nogil:
     return 0
 
 
+cdef int client_left_arrives(Restoring* l, const ImageClient* r) noexcept nogil:
+    """Make the client of a connection that stays in the process before, on a socket that is not connected. It ends when the loop begins."""
+    cdef Listener* listener = listener_of_origin(l.b, r.origin)
+    cdef int fd
+    if not client_is_possible(l, r, NULL, NULL):
+        return refused(l, "a connection has an impossible value")
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
+    if fd < 0 or client_opens(l, r, listener if listener != NULL else l.b.adopted, fd) != 0:
+        if fd >= 0:
+            c_close(fd)
+        return refused(l, "a descriptor cannot be watched")
+    if will_arrives(l, l.client, r) != 0:
+        return refused(l, "no memory")
+    session_reattach(l.b, l.session, l.client)
+    client_doom(l.b, l.client, RC_SERVER_SHUTTING_DOWN)
+    return 0
+
+
+cdef int client_opens(Restoring* l, const ImageClient* r, Listener* listener, int fd) noexcept nogil:
+    cdef Client* c = client_take(l.b)
+    if c == NULL or conn_open(&l.b.reactor, &c.conn, fd, &r.address) != 0:
+        if c != NULL:
+            client_give(l.b, c)
+        return -1
+    l.client = c
+    c.listener = listener
+    listener.n_connections += 1
+    client_facts_arrive(c, r)
+    return 0
+
+
 cdef int client_arrives(Restoring* l, View body) noexcept nogil:
     cdef ImageClient r
     cdef WsDecoder ws
@@ -188,21 +216,17 @@ cdef int client_arrives(Restoring* l, View body) noexcept nogil:
     if not image_part(&body, r.method_n, &method) or not image_part(&body, r.transport_n, &transport) or not image_part(&body, r.in_n, &unread) or not image_part(
             &body, r.out_n, &unsent) or body.n:
         return refused(l, "a connection is too short")
+    if r.fd == NO_DESCRIPTOR:
+        return client_left_arrives(l, &r)
     listener = listener_of_origin(l.b, r.origin)
     if listener == NULL or (listener.tls_context != NULL) != (transport.n != 0) or listener.proxy_version and r.web == WEB_UPGRADE:
         return refused(l, "the configuration does not have the listener of a connection any more, or with another protocol")
     if not client_is_possible(l, &r, &ws, listener):
         return refused(l, "a connection has an impossible value, or its listener has another protocol now")
-    c = client_take(l.b)
-    if c == NULL or conn_open(&l.b.reactor, &c.conn, l.fds[r.fd], &r.address) != 0:
-        if c != NULL:
-            client_give(l.b, c)
+    if client_opens(l, &r, listener, l.fds[r.fd]) != 0:
         return refused(l, "a descriptor cannot be watched")
     l.n_clients += 1
-    l.client = c
-    c.listener = listener
-    listener.n_connections += 1
-    client_facts_arrive(c, &r)
+    c = l.client
     if transport.n and listener.tls_context.restore(listener.tls_context, &l.b.reactor, &c.conn, transport.p, transport.n) == NULL:
         return refused(l, "the TLS state of a connection has an impossible value, or memory is missing")
     if r.web and web_arrives(l.b, c, listener, &r, &ws) != 0 or names_arrive(c, proxied, path, method) != 0 or will_arrives(l, c, &r) != 0:

@@ -15,14 +15,14 @@ from libc.string cimport memcmp, memcpy, memset, strlen
 from cext.base.slab cimport slab_at, slab_end
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
-from cext.broker.core.handover_state cimport Handover
+from cext.broker.core.handover_state cimport Handover, MOVES
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.handover.image cimport (
     ITEM_BROKER, ITEM_CURSOR, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_GATED, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SESSION, ITEM_SOURCE,
     ImageBroker, ImageCursor, ImageDelivery, ImageFilter, ImageGated, ImageInbox, ImageMessage, ImageRetained, ImageSession, ImageSource, MOVED_SESSION_FLAGS, NO_USER_NAME, image_begin,
     image_end,
 )
-from cext.broker.handover.save_clients cimport client_save, connection_moves, secrets_save
+from cext.broker.handover.save_clients cimport client_left_save, client_save, client_stays, connection_stays, secrets_save
 from cext.broker.handover.saving cimport Saving, bytes_put, part_put, struct_put
 from cext.broker.replay.cursor cimport cursor_next
 from cext.broker.replay.cursor_state cimport Cursor
@@ -235,8 +235,10 @@ cdef void session_save(Saving* v, Session* s) noexcept nogil:
     cursors_save(v, s)
     gated_save(v, s)
     v.h.counts.sessions += 1
-    if c != NULL:
+    if c != NULL and connection_stays(c) == MOVES:
         client_save(v, c)
+    elif c != NULL:
+        client_left_save(v, c)
 
 
 # ---------------------------------------------------------------- the whole broker
@@ -279,7 +281,11 @@ cdef void broker_save(Saving* v) noexcept nogil:
         memcpy(r.store_id, v.h.store_id, sizeof(r.store_id))
     for i in range(slab_end(&v.b.clients)):
         c = <Client*>slab_at(&v.b.clients, i)
-        r.n_clients += c != NULL and connection_moves(c)
+        if c != NULL and client_stays(c):
+            v.h.counts.closed += 1
+            v.h.counts.reasons[connection_stays(c)] += 1
+        elif c != NULL:
+            r.n_clients += connection_stays(c) == MOVES
     r.frozen_us = v.h.begun_us
     r.totals = v.b.handovers
     r.closed = v.h.counts.closed
@@ -297,7 +303,7 @@ cdef void all_saved(Saving* v) noexcept nogil:
     secrets_save(v)
     for i in range(slab_end(&v.b.clients)):          # before any session: an item belongs to the session before it
         c = <Client*>slab_at(&v.b.clients, i)
-        if c != NULL and c.session == NULL and connection_moves(c):
+        if c != NULL and c.session == NULL and connection_stays(c) == MOVES:
             client_save(v, c)
     s = sessions_first(&v.b.sessions, &at)
     while s != NULL:

@@ -9,10 +9,11 @@ from libc.string cimport memset
 
 from cext.base.view cimport View
 from cext.broker.core.client_state cimport (
-    AliasOut, CF_BRIDGE, CF_REAUTH, CF_TRUSTED, C_AUTHENTICATING, C_CONNECTED, C_NEW, Client, PENDING_CONNECT, PENDING_FILTERS,
+    AliasOut, CF_BRIDGE, CF_REAUTH, CF_TRUSTED, C_AUTHENTICATING, C_CONNECTED, C_ENDED, C_NEW, Client, PENDING_CONNECT, PENDING_FILTERS,
 )
+from cext.broker.core.handover_state cimport MOVES, STAYS_AUTH, STAYS_BEGUN, STAYS_BRIDGE, STAYS_ENDING, STAYS_HANDSHAKE, STAYS_TLS
 from cext.broker.core.pending_packet cimport method_of, path_of, proxied_of
-from cext.broker.handover.image cimport ITEM_ALIAS, ITEM_CLIENT, ITEM_SECRETS, ImageAlias, ImageClient, ImageSecrets, MOVED_CLIENT_FLAGS
+from cext.broker.handover.image cimport ITEM_ALIAS, ITEM_CLIENT, ITEM_SECRETS, ImageAlias, ImageClient, ImageSecrets, MOVED_CLIENT_FLAGS, NO_DESCRIPTOR
 from cext.broker.handover.saving cimport Saving, bytes_put, message_saved, part_put, struct_put
 from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING, CONN_CONNECTING, CONN_OPENING, CONN_SHUT, Seg, TransportContext
 from cext.net.web cimport WEB_OPEN, WEB_UPGRADE
@@ -38,16 +39,28 @@ cdef bint transport_moves(const Client* c) noexcept nogil:
     return c.conn.transport == NULL or transport_save(c, NULL, 0) != 0
 
 
-cdef bint connection_moves(const Client* c) noexcept nogil:
-    if c.conn.flags & (CONN_CLOSED | CONN_CLOSING | CONN_SHUT | CONN_CONNECTING | CONN_OPENING):
-        return 0
-    if c.flags & (CF_BRIDGE | CF_TRUSTED | CF_REAUTH) or not web_moves(c) or not transport_moves(c):
-        return 0
+cdef int connection_stays(const Client* c) noexcept nogil:
+    cdef bint begins = c.state == C_NEW or c.state == C_AUTHENTICATING
+    if c.flags & CF_BRIDGE:
+        return STAYS_BRIDGE
+    if c.conn.flags & (CONN_CLOSED | CONN_CLOSING | CONN_SHUT | CONN_CONNECTING | CONN_OPENING) or c.flags & CF_TRUSTED:
+        return STAYS_ENDING
+    if not transport_moves(c):
+        return STAYS_HANDSHAKE if c.state == C_NEW else STAYS_TLS
+    if not web_moves(c):
+        return STAYS_BEGUN if begins else STAYS_ENDING
+    if c.flags & CF_REAUTH:
+        return STAYS_AUTH
     if c.state == C_AUTHENTICATING:      # CONNECT is handled again; an exchange of AUTH packets cannot be
-        return c.pending_packet != NULL and c.pending_packet.kind == PENDING_CONNECT and (c.names == NULL or c.names.method.p == NULL)
+        return MOVES if c.pending_packet != NULL and c.pending_packet.kind == PENDING_CONNECT and (c.names == NULL or c.names.method.p == NULL) else STAYS_AUTH
     if c.state == C_CONNECTED and c.pending_packet != NULL and c.pending_packet.kind == PENDING_FILTERS:
-        return c.pending_packet.n_done == 0 and not c.pending_packet.acknowledged        # it is handled again from its begin
-    return c.state == C_CONNECTED or c.state == C_NEW
+        # it is handled again from its begin
+        return MOVES if c.pending_packet.n_done == 0 and not c.pending_packet.acknowledged else STAYS_BEGUN
+    return MOVES if begins or c.state == C_CONNECTED else STAYS_ENDING
+
+
+cdef bint client_stays(const Client* c) noexcept nogil:
+    return c.state != C_ENDED and not c.conn.flags & CONN_CLOSED and connection_stays(c) != MOVES
 
 
 # ---------------------------------------------------------------- what of them moves
@@ -67,14 +80,13 @@ cdef uint32_t descriptor_saved(Saving* v, int fd) noexcept nogil:
     return v.h.n_fds - 1
 
 
-cdef void client_fill(Saving* v, Client* c, ImageClient* r) noexcept nogil:
+cdef void facts_fill(Saving* v, const Client* c, ImageClient* r) noexcept nogil:
     memset(r, 0, sizeof(ImageClient))
     r.will = message_saved(v, c.will.message) if c.will != NULL else 0
     if c.will != NULL:
         r.will_delay_s = c.will.delay_s
         r.will_expiry_s = c.will.expiry_s
         r.will_has_expiry = c.will.has_expiry
-    r.fd = descriptor_saved(v, c.conn.fd)
     r.origin = c.listener.origin
     r.rx_ms = c.conn.rx_ms
     r.address = c.conn.address
@@ -86,6 +98,11 @@ cdef void client_fill(Saving* v, Client* c, ImageClient* r) noexcept nogil:
     r.receive_max = c.receive_max
     r.version = c.version
     r.flags = c.flags & <uint8_t>MOVED_CLIENT_FLAGS
+
+
+cdef void client_fill(Saving* v, Client* c, ImageClient* r) noexcept nogil:
+    facts_fill(v, c, r)
+    r.fd = descriptor_saved(v, c.conn.fd)
     if c.conn.web != NULL:
         r.web = c.conn.web.stage
         r.close_sent = c.conn.web.close_sent
@@ -179,3 +196,13 @@ cdef void client_save(Saving* v, Client* c) noexcept nogil:
         seg = seg.next
     aliases_save(v, c)
     v.h.counts.connections += 1
+
+
+cdef void client_left_save(Saving* v, Client* c) noexcept nogil:
+    cdef ImageClient r
+    cdef uint8_t* out
+    facts_fill(v, c, &r)
+    r.fd = NO_DESCRIPTOR
+    out = <uint8_t*>struct_put(v, ITEM_CLIENT, sizeof(r), 0)
+    if out != NULL:
+        bytes_put(out, &r, sizeof(r))

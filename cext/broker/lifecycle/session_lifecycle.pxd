@@ -26,6 +26,8 @@ cdef void session_timer_fired(Broker* b, Timer* t) noexcept nogil
 cdef void client_timer_fired(Broker* b, Timer* t) noexcept nogil
 cdef void client_watch(Broker* b, Client* c) noexcept nogil          # (re)start the keepalive timer
 cdef bint drop_slice(Broker* b, Job* j) noexcept nogil               # JOB_DROP; 1 = done
+# Connect a session, without a record: its end and its delayed will are off. Return whether there was such a will.
+cdef bint session_connect(Broker* b, Session* s, Client* c) noexcept nogil
 # Attach the session to a new connection: ends its offline timers, and removes the will after a reconnect within its delay [v5
 # 3.1.3-9].
 cdef void session_attach(Broker* b, Session* s, Client* c) noexcept nogil

@@ -450,16 +450,22 @@ cdef void session_timer_fired(Broker* b, Timer* t) noexcept nogil:
         session_watch(b, s)
 
 
-cdef void session_attach(Broker* b, Session* s, Client* c) noexcept nogil:
+cdef bint session_connect(Broker* b, Session* s, Client* c) noexcept nogil:
+    cdef bint had_will = s.will != NULL
     wheel_remove(&b.wheel, &s.timer)
     s.ends_ms = 0
-    if s.will != NULL:
+    if had_will:
         message_unref(&b.messages, &b.reactor.buffers, s.will)
         s.will = NULL
         s.will_due_ms = 0
-        persist_will_end(b, s)
     s.client = c
     c.session = s
+    return had_will
+
+
+cdef void session_attach(Broker* b, Session* s, Client* c) noexcept nogil:
+    if session_connect(b, s, c):
+        persist_will_end(b, s)
     own_online(b, s, 1)
 
 

@@ -51,15 +51,22 @@ cdef inline AuthRequest* waiting_will_at(Broker* b, uint32_t i) noexcept nogil:
     return q if q != NULL and q.kind == ASK_ACL and q.purpose == FOR_WILL else NULL
 
 
-cdef void waiting_wills_attach(Broker* b) noexcept nogil:
+cdef void waiting_wills_walk(Broker* b, bint stored) noexcept nogil:
+    """Give each will that waits a record, or forget that it has one."""
     cdef AuthRequest* q
     cdef uint32_t i
     sent_wills_detach(b)
     for i in range(auth_requests_end(b) if b.auth_requests != NULL else 0):
         q = waiting_will_at(b, i)
-        if q != NULL:
+        if q != NULL and stored:
             durable_of(b).last_will += 1
             q.waiting_will = persist_waiting_will(b, q.session, q.message, durable_of(b).last_will, auth_request_handle(q))
+        elif q != NULL:
+            q.waiting_will = 0
+
+
+cdef void waiting_wills_attach(Broker* b) noexcept nogil:
+    waiting_wills_walk(b, 1)
 
 
 cdef void sent_wills_detach(Broker* b) noexcept nogil:
@@ -73,9 +80,4 @@ cdef void sent_wills_detach(Broker* b) noexcept nogil:
 
 
 cdef void waiting_wills_detach(Broker* b) noexcept nogil:
-    cdef AuthRequest* q
-    cdef uint32_t i
-    for i in range(auth_requests_end(b) if b.auth_requests != NULL else 0):
-        q = waiting_will_at(b, i)
-        if q != NULL:
-            q.waiting_will = 0
+    waiting_wills_walk(b, 0)

@@ -9,7 +9,17 @@ import _socket
 import os
 
 from mosq.log_types import INFORMATION, NOTICE
-from mosq.server.upgrade.channel import FD_BYTES, FD_VARIABLE, LIMIT_S, PROTOCOL, receive, send, unpacked
+from mosq.server.upgrade.channel import (
+    FD_BYTES,
+    FD_VARIABLE,
+    LIMIT_S,
+    PROTOCOL,
+    STDERR_VARIABLE,
+    receive,
+    send,
+    store_identity,
+    unpacked,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +28,9 @@ if TYPE_CHECKING:
 
     from mosq.engine import Engine
 
+STDERR_FD = 2
+ERRORS_BYTES = 1 << 16          # of what the new program has written before this
+NAME_BYTES = 64
 END_S = 5.0                     # time that the old process may take to end
 
 
@@ -37,9 +50,36 @@ class Arrival:
         self._channel.settimeout(LIMIT_S)
         os.set_inheritable(self._channel.fileno(), False)
         os.environ.pop("WATCHDOG_PID", None)        # it names the old process
+        self._stderr_fd = int(os.environ.pop(STDERR_VARIABLE, "-1"))
+        if self._stderr_fd >= 0 and os.fstat(self._stderr_fd).st_rdev != os.stat(os.devnull).st_rdev:
+            self._stderr_returns()      # else its last lines are needed for the log
+        self._store = ""
+        keep_name()
         self._state_fd = -1
         self._fds = b""
         self._listening: list[tuple[int, list[int]]] = []
+
+    def _stderr_returns(self) -> None:
+        """Give this process the standard error of the old one, with what it has written so far."""
+        if self._stderr_fd < 0:
+            return
+        try:
+            size = os.lseek(STDERR_FD, 0, os.SEEK_CUR)
+            written = os.pread(STDERR_FD, min(size, ERRORS_BYTES), 0)
+            os.lseek(STDERR_FD, 0, os.SEEK_SET)         # the old process need not quote it
+            os.write(self._stderr_fd, written)
+        except OSError:
+            pass                        # nothing reads it
+        os.dup2(self._stderr_fd, STDERR_FD)
+        os.close(self._stderr_fd)
+        self._stderr_fd = -1
+
+    def check_store(self, path: str) -> None:
+        """Refuse a store that is not that of the old process, before it is made. Raises OSError."""
+        if self._store == "none":
+            raise ArrivalError(0, "the broker before had no store, and this configuration has one")
+        if self._store and self._store != store_identity(path):
+            raise ArrivalError(0, f"the store of this configuration, {path}, is not that of the broker before")
 
     def hello(self, engine: "Engine") -> None:
         """Report that the configuration is read, and wait for the state. Raises OSError."""
@@ -57,6 +97,7 @@ class Arrival:
         if message.get("is") != "state" or message.get("protocol") != str(PROTOCOL) or len(fds) != FD_BYTES:
             raise ValueError("it does not begin with the state")
         self._state_fd = unpacked(fds)[0]
+        self._store = message.get("store", "")
         while True:
             message, fds = receive(self._channel)
             what = message.get("is")
@@ -92,12 +133,14 @@ class Arrival:
             send(self._channel, {"is": "ready", "protocol": PROTOCOL})
             message, _ = receive(self._channel)
         except (EOFError, ConnectionResetError, BrokenPipeError):
+            self._stderr_returns()
             report(NOTICE, "Upgrade: the old process ended without a word. This one has everything, and goes on.")
             return
         except ValueError as error:
             raise ArrivalError(0, f"Upgrade: the old process sent something unexpected: {error}") from None
         if message.get("is") != "go":
             raise ArrivalError(0, "Upgrade: the old process goes on")
+        self._stderr_returns()
 
     def wait_end(self) -> None:
         """Wait for the end of the old process, but not longer than END_S."""
@@ -110,3 +153,14 @@ class Arrival:
 
     def close(self) -> None:
         self._channel.close()
+
+
+def keep_name() -> None:
+    """Take the name of the old process in `ps`, `pgrep` and `killall`. The system gave this one that of Python."""
+    try:
+        with open(f"/proc/{os.getppid()}/comm", "rb", buffering=0) as old:
+            name = old.read(NAME_BYTES).rstrip(b"\n")
+        with open("/proc/self/comm", "wb", buffering=0) as mine:
+            mine.write(name)
+    except OSError:
+        pass                            # it has another name, and nothing else is wrong

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 FD_VARIABLE = "MOSQ_UPGRADE_FD"     # environment of the new process: the descriptor of its end
+STDERR_VARIABLE = "MOSQ_UPGRADE_STDERR"     # standard error of the old process; that of the new one is a file at first
+REASON_NAME = "\0mosq-upgrade-{}"       # socket of `mosq upgrade`, which gets the reason of a failure of process {}
+REASON_MAX = 4096
 PROTOCOL = 1                    # number of these messages
 LIMIT_S = 10.0                  # from the start of the new program to `ready`
 MESSAGE_BYTES = 65536
@@ -29,6 +32,17 @@ def packed(fds: list[int]) -> bytes:
 
 def unpacked(fds: bytes) -> list[int]:
     return list(struct.unpack(f"={len(fds) // FD_BYTES}i", fds))
+
+
+def store_identity(path: str | None) -> str:
+    """Return what identifies the folder of a store: "none" if there is no store, "" if there is no such folder."""
+    if path is None:
+        return "none"
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 def send(channel: "_socket.socket", message: "dict[str, Any]", fds: bytes = b"") -> None:

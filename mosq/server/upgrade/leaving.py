@@ -13,25 +13,49 @@ processes and descriptors, not what the state contains.
 
 import _socket
 import os
+import struct
 import sys
 import time
 
 from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
-from mosq.server.upgrade.channel import FD_BYTES, FD_VARIABLE, LIMIT_S, PROTOCOL, packed, receive, send
+from mosq.server.upgrade.channel import (
+    FD_BYTES,
+    FD_VARIABLE,
+    LIMIT_S,
+    PROTOCOL,
+    REASON_MAX,
+    REASON_NAME,
+    STDERR_VARIABLE,
+    packed,
+    receive,
+    send,
+    store_identity,
+)
 from mosq.version import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from mosq.engine import Engine
 
 FDS_PER_MESSAGE = 200
 WORKERS_REFUSED = "a broker with workers (cluster_local) cannot be upgraded while it runs; restart it"
+STDERR_FD = 2
+BEAT_S = 0.25
+UNEXPECTED = "the new program sent something unexpected"
+ERRORS_MAX = 4 << 20            # memory for the standard error of the new program
+ERRORS_BYTES, ERROR_LINES, ERROR_LINE_MAX = 4096, 4, 300        # of a new program that fails, for the log
 
 
 class UpgradeError(Exception):
-    """The upgrade ends, and the old process goes on. The text is for people."""
+    """The upgrade ends, and the old process goes on. The text is for people. `written`: the end of what the new program
+    has written to its standard error."""
+
+    def __init__(self, text: str, written: bytes = b"") -> None:
+        super().__init__(text)
+        self.written = written
 
 
 def command() -> list[str]:
@@ -43,27 +67,46 @@ class Upgrade:
     """One attempt. `fd` is readable when the new program has something to report; then call `serve`."""
 
     def __init__(self, engine: "Engine", report: "Callable[[int, str], None]", taken: "tuple[int, ...]",
-                 serve_requests: "Callable[[], None]") -> None:
+                 serve_requests: "Callable[[], None]", beat: "Callable[[], None]", store: str | None) -> None:
         """Start the new program, in which the signals `taken` have their default effect at first. Raises OSError.
-        `serve_requests` answers what the data plane has asked."""
+        `serve_requests` answers what the data plane has asked. `beat` is called every BEAT_S while `serve` waits, for
+        the watchdog. `store`: the folder of the store in use, or None."""
         if os.getpid() == 1:
             raise OSError(0, "this is the first process of its container, which ends with it; replace the container")
+        if os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid()) and "NOTIFY_SOCKET" not in os.environ:
+            raise OSError(0, "systemd would end the new process with this one; its unit needs Type=notify")
         if not os.access(os.__file__, os.R_OK) or not os.access(__file__, os.R_OK):
             raise OSError(0, "the broker's user cannot read Python or mosq, so it cannot start the new program")
+        if not store_identity(store):
+            raise OSError(0, f"the folder of the store, {store}, does not exist any more, so no process could open it")
         self._engine, self._report, self._serve_requests = engine, report, serve_requests
+        self._beat, self._store = beat, store
         self._rules = engine.rules_set
         self.due_s = time.monotonic() + LIMIT_S
         self._channel, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         report(INFORMATION, f"Upgrade: starting {' '.join(command())}")
         try:
-            os.set_inheritable(other.fileno(), True)
-            self.pid = os.posix_spawn(command()[0], command(), {**os.environ, FD_VARIABLE: str(other.fileno())},
-                                      setsigmask=[], setsigdef=taken)
+            self._errors = errors_file()
         except OSError:
             self._channel.close()
+            other.close()
+            raise
+        stderr_fd = -1
+        try:
+            stderr_fd = stderr_copy()
+            os.set_inheritable(other.fileno(), True)
+            os.set_inheritable(stderr_fd, True)
+            environment = {**os.environ, FD_VARIABLE: str(other.fileno()), STDERR_VARIABLE: str(stderr_fd)}
+            self.pid = os.posix_spawn(command()[0], command(), environment, setsigmask=[], setsigdef=taken,
+                                      file_actions=[(os.POSIX_SPAWN_DUP2, self._errors, STDERR_FD)])
+        except OSError:
+            self._channel.close()
+            os.close(self._errors)
             raise
         finally:
             other.close()
+            if stderr_fd >= 0:
+                os.close(stderr_fd)
 
     @property
     def fd(self) -> int:
@@ -73,13 +116,24 @@ class Upgrade:
         """Hand over, now that the new program has reported something. Raises UpgradeError; then the broker goes on."""
         try:
             sealing = [int(number) for number in self._expect("hello").get("sealing", "").split(",") if number]
-        except ValueError:
-            self.cancel()
-            raise UpgradeError("the new program sent something unexpected") from None
-        except UpgradeError:
-            self.cancel()
-            raise
+        except (ValueError, UpgradeError) as error:
+            raise self._cancelled(str(error) if isinstance(error, UpgradeError) else UNEXPECTED) from None
         self._hand_over(sealing)
+
+    def _cancelled(self, why: str) -> UpgradeError:
+        """End the new program. Return the error for this reason, with what that program wrote last."""
+        self.cancel()
+        size = os.lseek(self._errors, 0, os.SEEK_CUR)       # both processes have the same position
+        written = os.pread(self._errors, ERRORS_BYTES, max(0, size - ERRORS_BYTES))
+        os.close(self._errors)
+        text = written.decode("utf-8", "replace")
+        lines = [line[:ERROR_LINE_MAX] for line in map(_printable, text.splitlines()) if line]
+        return UpgradeError(f"{why}; it wrote: {' | '.join(lines[-ERROR_LINES:])}" if lines else why, written)
+
+    def give_up(self) -> None:
+        """End the new program for a reason of this process."""
+        self.cancel()
+        os.close(self._errors)
 
     def cancel(self) -> None:
         """End the new program, before the loop is frozen or after it is known that it must thaw."""
@@ -94,15 +148,14 @@ class Upgrade:
 
     def _expect(self, what: str) -> "dict[str, str]":
         """Return the next message, which must be `what`. Raises UpgradeError."""
-        self._channel.settimeout(max(0.001, self.due_s - time.monotonic()))
         try:
-            message, _ = receive(self._channel)
+            message = self._next()
         except EOFError:
-            raise UpgradeError("the new program ended; its last lines say why") from None
+            raise UpgradeError("the new program ended") from None
         except TimeoutError:
             raise UpgradeError(f"the new program did not report in {LIMIT_S:.0f} s") from None
         except (OSError, ValueError) as error:
-            raise UpgradeError(f"the new program sent something unexpected: {error}") from None
+            raise UpgradeError(f"{UNEXPECTED}: {error}") from None
         if message.get("is") == "error":
             raise UpgradeError(f"the new program reports: {message.get('text')}")
         if message.get("is") != what or message.get("protocol") != str(PROTOCOL):
@@ -110,12 +163,23 @@ class Upgrade:
                                f"{PROTOCOL}")
         return message
 
+    def _next(self) -> "dict[str, str]":
+        """Return the next message. Raises TimeoutError when the time is over, and as `receive`."""
+        while True:
+            left_s = self.due_s - time.monotonic()
+            self._channel.settimeout(max(0.001, min(BEAT_S, left_s)))
+            try:
+                return receive(self._channel)[0]
+            except TimeoutError:
+                if left_s <= BEAT_S:
+                    raise
+                self._beat()
+
     def _hand_over(self, sealing: list[int]) -> None:
         try:
             state_fd, fds, counts = self._frozen(sealing)
         except OSError as error:
-            self.cancel()
-            raise UpgradeError(error.strerror or str(error)) from None
+            raise self._cancelled(error.strerror or str(error)) from None
         began_s = time.monotonic()
         try:
             try:
@@ -125,19 +189,22 @@ class Upgrade:
             self._expect("ready")
             send(self._channel, {"is": "go", "protocol": PROTOCOL})
         except (UpgradeError, OSError) as error:
-            self.cancel()
+            failure = self._cancelled(str(error))
             self._engine.thaw()
-            raise UpgradeError(str(error)) from None
+            raise failure from None
         self._engine.leave()
+        for n, text in counts["reasons"]:
+            self._report(NOTICE, f"Upgrade: closed {n} connections {text}.")
         ms = counts["us"] / 1000 + (time.monotonic() - began_s) * 1000
         self._report(NOTICE, f"Upgrade: process {self.pid} has taken over: {counts['connections']} connections moved, "
                              f"{counts['closed']} were closed; {counts['sessions']} sessions, {counts['messages']} "
                              f"messages, {counts['bytes']} bytes; {ms:.0f} ms.")
 
-    def _frozen(self, sealing: list[int]) -> "tuple[int, bytes, dict[str, int]]":
+    def _frozen(self, sealing: list[int]) -> "tuple[int, bytes, dict[str, Any]]":
         """Freeze the loop when no command of a client waits, since the client may have its acknowledgement. The new
         program may have read the files of such commands before. Raises OSError."""
         while True:
+            self._beat()
             self._serve_requests()
             if self._engine.rules_set != self._rules:
                 raise OSError(0, "access rules changed while the new program started; try again")
@@ -151,7 +218,8 @@ class Upgrade:
         """Send the listening sockets, the state, and the connections. Raises OSError."""
         self._channel.settimeout(max(0.001, self.due_s - time.monotonic()))
         listening = self._engine.listening()
-        send(self._channel, {"is": "state", "protocol": PROTOCOL, "version": VERSION}, packed([state_fd]))
+        send(self._channel, {"is": "state", "protocol": PROTOCOL, "version": VERSION,
+                             "store": store_identity(self._store)}, packed([state_fd]))
         for number, sockets in listening:
             send(self._channel, {"is": "listener", "number": number}, packed(sockets))
         for first in range(0, len(fds), FDS_PER_MESSAGE * FD_BYTES):
@@ -162,6 +230,49 @@ class Upgrade:
 def failed(report: "Callable[[int, str], None]", why: str, goes_on: bool = True) -> None:
     """Log that the new process does not take over; the old one may end for another reason."""
     report(ERROR, f"Error: Upgrade: {why.rstrip('.')}." + (" This process goes on." if goes_on else ""))
+    _send_reason(why.rstrip("."))
+
+
+def _printable(line: str) -> str:
+    """Return the words of a line without control characters."""
+    return " ".join("".join(one if one.isprintable() else " " for one in line).split())
+
+
+def errors_file() -> int:
+    """Return a memory file for the standard error of the new program. It cannot grow: a program that writes without an
+    end would take gigabytes until LIMIT_S. Raises OSError."""
+    import fcntl
+
+    fd = os.memfd_create("mosq-upgrade-stderr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, ERRORS_MAX)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def stderr_copy() -> int:
+    """Return another descriptor of standard error; of /dev/null if that is closed."""
+    try:
+        return os.dup(STDERR_FD)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _send_reason(why: str) -> None:
+    """Send the reason to a waiting `mosq upgrade` of root or of this user."""
+    listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
+    try:
+        listener.connect(REASON_NAME.format(os.getpid()))
+        peer = listener.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", peer)[1] in (0, os.geteuid()):
+            listener.send(why.encode("utf-8", "backslashreplace")[:REASON_MAX])
+    except OSError:
+        pass                            # no command waits
+    finally:
+        listener.close()
 
 
 def refuse_workers(report: "Callable[[int, str], None]") -> None:
@@ -170,5 +281,5 @@ def refuse_workers(report: "Callable[[int, str], None]") -> None:
 
 
 def refuse_second(report: "Callable[[int, str], None]") -> None:
-    """Log that an upgrade is under way."""
+    """Log that an upgrade is under way. A waiting command gets nothing: it reports how that upgrade ends."""
     report(WARNING, "Warning: Upgrade: one is under way already.")

@@ -215,7 +215,8 @@ def sub(context: click.Context, /, **given: "Any") -> int:
 
 def _ended(context: click.Context, run: "Callable[[], int]", is_quiet: bool) -> int:
     """Run a client; return its exit status. SIGINT and SIGTERM end it with status 0, as mosquitto_sub."""
-    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    # not by way of SIGINT, which a shell without job control ignores in the commands that it starts with `&`
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status = run()
         sys.stdout.flush()

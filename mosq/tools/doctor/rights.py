@@ -14,8 +14,9 @@ from mosq.config.errors import ConfigError, Origin
 from mosq.config.files import FOLDER, Pointer, not_reloadable
 from mosq.config.model import Config
 from mosq.config.plugin import DYNAMIC_SECURITY, all_plugins
+from mosq.server import process
 from mosq.server.handover import has_segments, mosquitto_file, sqlite_database
-from mosq.server.process import Account, Acting, find_account, running_as
+from mosq.server.process import Account, Acting, can_load, find_account, running_as
 from mosq.server.storage import store_directory
 
 TYPE_CHECKING = False
@@ -52,11 +53,20 @@ def troubles(config: Config) -> list[Trouble]:
         text, _, expected = str(error).partition("; expected ")
         return [Trouble(True, text, config.origins.get("user"), f"Expected {expected}")]
     found = [*_pid_file(config, account)]       # root writes it before it becomes the user
+    if account is not None and not can_load(account):
+        found.append(_not_loadable(account))
     with Acting(account):
         found += [*_logs(config, account), *_directory(config, account), *_store(config, account)]
         if account is not None:
             found += [*_not_reloadable(config, account), *_sources(config, account)]
     return found
+
+
+def _not_loadable(account: Account) -> Trouble:
+    places = f"{os.path.dirname(os.__file__)} or {os.path.dirname(os.path.dirname(process.__file__))}"
+    return Trouble(False, f"the user {account.name} cannot read Python or mosq ({places}), so `mosq upgrade` fails, "
+                   "and each start loads more modules than it needs", None,
+                   "Install both where all users can read them, not below a closed folder such as /root.")
 
 
 def closing_advice(path: str, config: Config) -> str:
