@@ -184,7 +184,7 @@ def test_sighup_that_one_worker_does_not_answer_changes_none() -> None:
 
 
 @pytest.mark.parametrize(("lines", "why"), [
-    ("plugin mosquitto_dynamic_security.so\nplugin_opt_config_file {dir}x.json\n", "cannot be used with `cluster_local 2` yet"),
+    ("plugin mosquitto_persist_sqlite.so\nplugin_opt_db_file {dir}x.db\n", "cannot be used with `cluster_local 2` yet"),
     ("listener {other} 127.0.0.1\n", "a reload cannot add, remove or move a listener yet"),
     ("nonsense 1\n", "Unknown configuration variable 'nonsense'"),
 ])
@@ -319,6 +319,6 @@ def test_each_worker_is_linked_with_each_other() -> None:
 
 
 def test_a_check_of_the_configuration_refuses_the_same() -> None:
-    done = started("cluster_local 2\nuser root\nlistener 0 {dir}/http\nprotocol http_api\n", "--test-config")
+    done = started("cluster_local 2\nuser root\nplugin mosquitto_persist_sqlite.so\nplugin_opt_db_file {dir}/x.db\n", "--test-config")
     assert done.returncode == 3
-    assert "with `protocol http_api` cannot be used with `cluster_local 2` yet" in done.stderr
+    assert "The plugin 'mosquitto_persist_sqlite.so' cannot be used with `cluster_local 2` yet" in done.stderr
