@@ -177,6 +177,10 @@ OURS: list[tuple[str, str, str, dict[str, Any], dict[str, Any] | None, str]] = [
     ("broker", "hot", OWN, {}, NOT_HOT, NOT_HOT_TEXT),
     ("broker", "listDrops", OWN, {}, {"drops": [{"reason": "quota", "count": 3, "listeners": {"1883": 2, "other": 1}, "clientid": None, "topic": "a"}]},
      "REASON  COUNT  LISTENERS        CLIENTID  TOPIC\nquota       3  1883 2, other 1  -         a\n"),
+    ("broker", "listLinks", OWN, {}, {"links": [
+        {"from": 1, "to": 2, "connected": True, "routes": 3, "latencySeconds": 0.00125, "latencySecondsMean": 0.002, "latencySecondsMax": None}]},
+     "FROM  TO  CONNECTED  ROUTES  LATENCYMS  MEANMS  MAXMS\n   1   2  yes             3  1.25       2.0     -\n"),
+    ("broker", "listLinks", OWN, {}, {"links": []}, "The broker has one process, so it has no links.\n"),
     ("dynsec", "getDetails", DYNSEC, {}, {"clientCount": 3, "changeIndex": 12}, "clientCount: 3\nchangeIndex: 12\n"),
     ("dynsec", "modifyClient ann textName Ann", DYNSEC, {"username": "ann", "textName": "Ann"}, None, ""),
     ("dynsec", "modifyGroup g textDescription x", DYNSEC, {"groupname": "g", "textDescription": "x"}, None, ""),
