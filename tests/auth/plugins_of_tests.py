@@ -4,7 +4,7 @@ import threading
 import time
 
 from mosq.auth.plugin import (
-    ALLOW, DEFER, DENY, DROP, SUBSCRIBE, Plugin, allow_as, allow_with, go_on,
+    ALLOW, DEFER, DENY, DROP, SUBSCRIBE, WRITE, Plugin, allow_as, allow_with, go_on,
 )
 
 made = []                       # every instance, the newest last
@@ -135,6 +135,18 @@ class Passes(Base):
     def message_out(self, message):
         time.sleep(0.001)
         return message
+
+
+class Delays(Base):
+    """Decide about topics that begin with `late` after more than a second, and about others at once."""
+
+    def authenticate(self, request):
+        return ALLOW
+
+    def authorize(self, request):
+        if request.topic.startswith("late") and request.access == WRITE:
+            time.sleep(1.3)
+        return ALLOW
 
 
 class Twice(Base):

@@ -166,3 +166,20 @@ def test_logins_work_in_a_background_broker(tmp_path):
             os.kill(pid, signal.SIGTERM)
     finally:
         broker.close()
+
+
+def test_the_wait_for_a_plugin_counts_for_the_expiry_of_a_message():
+    """[v5 3.3.2-6]: the time that a message waits in the server is subtracted from its interval."""
+    with Broker("listener {port} 127.0.0.1\nplugin python:tests.auth.plugins_of_tests:Delays\n") as broker:
+        wires = reader, hasty, patient = [Wire(broker.port, 5) for _ in range(3)]
+        for wire, name in zip(wires, ("reader", "hasty", "patient"), strict=True):
+            wire.send(Connect(name, username="u", password=b"p"))
+            assert wire.read_packet().rc == LET_IN
+        reader.send(Subscribe(1, (("#", 0),)))
+        reader.read_packet()
+        hasty.send(Publish("late/1", b"too late", 1, 1, props=((2, 1),)))
+        patient.send(Publish("late/2", b"in time", 1, 1, props=((2, 600),)))
+        came = reader.read_packet()
+        assert came.payload == b"in time" and 590 < dict(came.props)[2] <= 599
+        for wire in wires:
+            wire.close()

@@ -104,6 +104,7 @@ ctypedef struct PendingPacket:
     uint8_t timed_out                   # 1: not all workers have confirmed the filters in time
     uint8_t acknowledged                # 1: SUBACK is sent; retained messages follow for the filters behind the n_done first ones
     uint64_t changes                    # changes_of before the first filter
+    uint64_t since_ms                   # when the packet came: the wait counts for the expiry of a message
     uint8_t id_given                    # 1: a plugin has set the client id
     Owned id                            # assigned client id
     Owned props                         # properties of the answer, if p is not NULL

@@ -25,6 +25,7 @@ cdef PendingPacket* pending_packet_new(Broker* b, Client* c, int kind) noexcept 
     if p == NULL:
         return NULL
     p.kind = <uint8_t>kind
+    p.since_ms = b.reactor.now_ms
     c.pending_packet = p
     pending_packet_wait(b, c)
     return p

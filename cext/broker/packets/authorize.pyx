@@ -79,8 +79,6 @@ cdef int publish_decide(Broker* b, Client* c, Publish* p, View topic, int* allow
     allowed[0] = verdict
     if verdict and security.transform_in != NULL and is_transformed_in(security, topic) and not topic_reserved(topic):
         return publish_request_verdict(b, c, p, topic, verdict)
-    if c.pending_packet != NULL:
-        pending_packet_free(b, c)
     return 0
 
 

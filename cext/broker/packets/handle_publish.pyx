@@ -571,6 +571,7 @@ cdef int publication_fill(Broker* b, Client* c, const Frame* f, Publish* p, Publ
     cdef bint verbatim = 1
     cdef Renaming name
     cdef uint32_t size = 0
+    cdef uint64_t since_ms
     cdef uint8_t* bytes = NULL
     cdef uint8_t* end
     cdef View via
@@ -597,7 +598,8 @@ cdef int publication_fill(Broker* b, Client* c, const Frame* f, Publish* p, Publ
             size = props_forward_size(&p.props) + via.n
         if props_has(&p.props, P_MESSAGE_EXPIRY):
             # an expiry interval of 0 is still delivered to connected sessions
-            out.expires_ms = b.reactor.now_ms + (<uint64_t>p.props.message_expiry * 1000 or 1)
+            since_ms = c.pending_packet.since_ms if c.pending_packet != NULL else b.reactor.now_ms
+            out.expires_ms = since_ms + (<uint64_t>p.props.message_expiry * 1000 or 1)     # [v5 3.3.2-6] the time in the server counts
     if name.prefix.n or not verbatim:
         bytes = scratch(b, name.prefix.n + p.topic.n + size + 1)
         if bytes == NULL:
@@ -618,7 +620,7 @@ cdef int publication_fill(Broker* b, Client* c, const Frame* f, Publish* p, Publ
         out.frame.n = f.total_len
         out.frame_version = c.version
         out.frame_pid_at = <uint32_t>(p.topic.p + p.topic.n - f.start)
-    if p.payload.n >= STEAL_MIN_BYTES and c.pending_packet == NULL:
+    if p.payload.n >= STEAL_MIN_BYTES and (c.pending_packet == NULL or not c.pending_packet.answered):
         out.steal = conn_steal_input(&c.conn, f.start, f.total_len, &out.steal_cap)
     return 0
 
