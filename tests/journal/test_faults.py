@@ -107,7 +107,6 @@ def test_a_folder_that_cannot_be_synced_holds_the_mark_back() -> None:
     stream.append()
     stream.write()
     stream.disk.faults["sync_dir"] = [errno.EIO]
-    stream.disk.sync_dir = lambda path, real=stream.disk.sync_dir: -fault if isinstance(fault := stream.disk._fault("sync_dir"), int) else real(path)    # type: ignore[method-assign]
     assert not stream.face.sync()
     stream.face.mark()
     assert marks(DIR, disk=stream.disk)["shards"][0]["seq"] == 0
@@ -131,6 +130,95 @@ def test_a_failed_mark_write_leaves_the_other_mark(stream: Stream) -> None:
         assert stream.face.found["lost"] == []
         assert stream.face.found["beyond"] == 1
         stream.check()
+
+
+# ---- a mark whose sync failed before a kill: the page cache shows it to the next process, and a sync by that process would succeed
+
+def fail_mark(stream: Stream, syncs_before: int = 0) -> None:
+    """Let the next mark fail, and the removal of its file."""
+    stream.disk.faults.update(datasync=["ok"] * syncs_before + [errno.EIO], unlink=[errno.EIO] * 2)
+
+
+def test_a_lost_mark_brings_no_dropped_record_back(stream: Stream) -> None:
+    """A start drops a record that was never committed, and cannot write its mark."""
+    stream.append()
+    assert stream.write() and stream.face.sync()
+    stream.kill()
+    stream.options["until"] = [5]
+    fail_mark(stream, syncs_before=1)
+    with pytest.raises(OSError, match="Cannot write the mark in"):
+        stream.open()
+    stream.disk.kill()
+    stream.open()
+    assert stream.append() == 5                 # the number of the dropped record
+    assert stream.write() and stream.face.sync()
+    stream.options["until"] = [6]
+    cut(stream)
+    assert stream.face.next_seq() == 6
+    stream.check()
+
+
+def test_a_lost_mark_makes_no_removed_segment_missing() -> None:
+    stream = Stream(FolderDisk(), retain_age_us=1)
+    rows_of(stream, 12)
+    stream.kill()
+    stream.open()
+    fail_mark(stream)
+    assert not stream.face.retain(10**9)
+    stream.kill()
+    stream.open()
+    assert stream.face.retain(10**9) and len(stream.disk.segments()) == 1
+    stream.face.close()
+    stream.disk.power_cut(lambda: True)
+    stream.open()
+    first = stream.face.marks()["shards"][0]["first_seq"]
+    assert first >= 8
+    stream.check(lost=[(0, "retired", 0, first)])
+
+
+def test_a_start_that_fails_keeps_a_mark_on_the_disk() -> None:
+    stream = Stream(FolderDisk())
+    stream.append()
+    assert stream.write() and stream.face.sync()
+    fail_mark(stream)
+    assert not stream.face.mark()
+    stream.kill()
+    stream.disk.faults["datasync"] = ["ok", errno.EIO]
+    with pytest.raises(OSError, match="Cannot write the mark in"):
+        stream.open()
+    stream.disk.power_cut(lambda: True)
+    stream.open()
+    assert not stream.face.found["mark_lost"] and stream.face.found["beyond"] == 1
+    stream.check()
+
+
+@pytest.mark.parametrize("call", ["open", "pwrite", "datasync", "rename", "sync_dir"])
+def test_a_mark_that_a_start_cannot_write_is_written_later(stream: Stream, call: str) -> None:
+    stream.kill()
+    stream.disk.faults[call] = [errno.EIO] * 20
+    with pytest.raises(OSError, match="Input/output error"):
+        stream.open()
+    stream.disk.kill()
+    stream.open()
+    cut(stream)
+    stream.fill(1)
+    stream.check()
+
+
+def test_retention_makes_room_on_a_full_disk_after_a_start() -> None:
+    """The mark is written in place then."""
+    stream = Stream(FolderDisk(), retain_bytes=6 * SEGMENT)
+    rows_of(stream, 40)
+    stream.kill()
+    stream.options["retain_bytes"] = 3 * SEGMENT
+    stream.disk.space = stream.disk.used()
+    stream.open()
+    assert stream.face.retain()
+    stream.commit()
+    cut(stream)
+    first = stream.face.marks()["shards"][0]["first_seq"]
+    assert first > 20
+    stream.check(lost=[(0, "retired", 0, first)])
 
 
 def test_a_segment_without_an_index_is_still_read() -> None:
