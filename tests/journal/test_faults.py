@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 from pathlib import Path
 
 import pytest
@@ -742,6 +743,27 @@ def test_a_block_ends_before_its_times_overflow(stream: Stream) -> None:
         stream.face.append(0, time_us=start + delta)
     stream.commit()
     assert [r[1] for r in stream.read(seq=5)[0]] == [start, start + 2**32 - 1, start + 2**32, start + 2**33]
+
+
+def test_the_collector_closes_a_stream_before_its_disk() -> None:
+    """They are garbage at the same time, and the list drops the disk first."""
+    ends = []
+
+    class ClosingDisk(FolderDisk):
+        def close(self, fd: int) -> int:
+            ends.append(fd)
+            return 0
+
+    stream = Stream(ClosingDisk())
+    stream.fill(1)
+    reader = stream.reader()
+    reader.read()
+    ends.clear()
+    garbage: list[object] = [stream.face, reader, stream.disk]
+    garbage.append(garbage)
+    del stream, reader, garbage
+    gc.collect()
+    assert len(ends) > 3
 
 
 # ---- with the system's files
