@@ -34,8 +34,8 @@ MOST_DESCRIPTORS = 1 << 17      # the kernel's table for this number takes 1 MiB
 
 
 def open_standard_descriptors() -> None:
-    """Open /dev/null on each of the descriptors 0 to 2 that is closed. Without this a socket gets the number, and a client
-    gets what is written to standard error."""
+    """Open /dev/null on each of the descriptors 0 to 2 that is closed. Without this a socket gets the number, and a
+    client gets what is written to standard error."""
     try:
         while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR_FD:
             os.set_inheritable(fd, True)
