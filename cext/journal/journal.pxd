@@ -169,6 +169,7 @@ ctypedef struct JournalWriter:
     Marks marks                 # mark written last
     int mark_fd[2]
     uint8_t mark_slot           # slot of the next mark
+    uint8_t mark_inherited      # another process wrote the newest mark, and this one has written none
     uint8_t dir_dirty           # the directory entry of a mark is not on the disk
     Blocks incoming             # taken blocks, not yet sorted by shard
     Block* done                 # blocks to be returned to the loop

@@ -1,6 +1,7 @@
 """Python API of the journal: `PyReader`, `marks` and `consumers` for tools (no lock, no changes), `PyJournal` for tests and
 benchmarks."""
 
+cimport cython
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset, strerror
@@ -164,6 +165,7 @@ cdef dict columns_memory(Columns* c):
 
 # ---- reading
 
+@cython.no_gc_clear             # __dealloc__ closes the files of `disk`, which the collector must not clear first
 cdef class PyReader:
     """Reads one shard of the stream in `directory`, from its oldest record on. Raises FileNotFoundError if there is no stream,
     and another OSError if it cannot be read."""
@@ -262,6 +264,7 @@ cdef class PyReader:
 
 # ---- writing
 
+@cython.no_gc_clear             # __dealloc__ closes the files of `disk`, which the collector must not clear first
 cdef class PyJournal:
     """A stream for one thread of Python, which is the loop and the storage thread."""
     cdef Journal* j

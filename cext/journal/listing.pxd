@@ -34,6 +34,7 @@ cdef void segment_listing_free(SegmentListing* l) noexcept nogil
 # Write the path of a segment file to `out` (FILE_PATH_MAX bytes).
 cdef void journal_segment_path(char* out, const char* dir, uint32_t shard, uint64_t base_seq, uint64_t number, const char* kind) noexcept nogil
 cdef void mark_path(char* out, const char* dir, int slot) noexcept nogil
+cdef void mark_new_path(char* out, const char* dir) noexcept nogil      # of a mark that is being written, to be renamed
 # Open a segment for reading. Return its descriptor or -errno. *state = HEAD_*; *size = size of the file. `stream_id` NULL = any
 # stream.
 cdef int segment_look(const FileOps* f, bint hardware, const char* dir, const SegmentFile* found, const uint8_t* stream_id, SegmentHead* h,

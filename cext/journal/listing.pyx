@@ -32,6 +32,10 @@ cdef void mark_path(char* out, const char* dir, int slot) noexcept nogil:
     snprintf(out, FILE_PATH_MAX, "%s/mark.%c", dir, c'b' if slot else c'a')
 
 
+cdef void mark_new_path(char* out, const char* dir) noexcept nogil:
+    snprintf(out, FILE_PATH_MAX, "%s/.mark", dir)
+
+
 cdef int segment_listing_add_name(void* arg, const char* name) noexcept nogil:
     cdef SegmentListingScan* a = <SegmentListingScan*>arg
     cdef SegmentListing* l = a.l

@@ -70,7 +70,8 @@ cdef int refuse_later_format(Journal* j, uint32_t format, char* why) noexcept no
 
 
 cdef int marks_take(Journal* j, JournalFound* found, char* why) noexcept nogil:
-    """Take the mark and sync it: if another process wrote it, it may be in the page cache only."""
+    """Take the mark. It may be in the page cache only, so journal_mark writes it to a new file. The sync is for a full disk, which
+    has no room for a new file."""
     cdef Marks* m = &j.writer.marks
     cdef char path[4096]
     cdef int slot = 1, i, got = marks_read(&j.files, j.hardware, j.dir, m, &slot)
@@ -83,6 +84,7 @@ cdef int marks_take(Journal* j, JournalFound* found, char* why) noexcept nogil:
     for i in range(2):
         mark_path(path, j.dir, i)
         j.writer.mark_fd[i] = max(j.files.open(j.files.ctx, path, O_RDWR | O_NOFOLLOW), -1)
+    j.writer.mark_inherited = got == 0
     if got == 0:
         memcpy(j.stream_id, m.stream_id, 16)
         got = j.files.datasync(j.files.ctx, j.writer.mark_fd[slot]) if j.writer.mark_fd[slot] >= 0 else -EINVAL

@@ -2,8 +2,9 @@
 
 Invariants: the blocks of a shard are written in order. The mark names only records that a sync has confirmed, and only rises. It
 does not pass the beginning of an abandoned segment until all of its records are on the disk, so that a start, which reads behind
-the mark, finds them. A slot of the mark is written only while the other one is on the disk. After a failure the data stays in
-memory and the next call tries again; shards do not wait for each other.
+the mark, finds them. A slot of the mark is written only while the other one is on the disk. A process writes the mark of another
+process again before it depends on it: if the sync of that mark failed, another sync would report success. After a failure the data
+stays in memory and the next call tries again; shards do not wait for each other.
 """
 
 from libc.errno cimport EDQUOT, ENOSPC
@@ -15,7 +16,7 @@ from cext.journal.format cimport Marks, ShardMark, mark_bytes, mark_write
 from cext.journal.journal cimport (
     Block, JOURNAL_UNSYNCED_MAX_BYTES, JOURNAL_WHY_MAX, JournalWriter, Shard, blocks_add, blocks_join, blocks_pop,
 )
-from cext.journal.listing cimport mark_path
+from cext.journal.listing cimport mark_new_path, mark_path
 from cext.journal.segment cimport block_write, segment_flush, segment_poison, segment_settle
 from cext.store.file cimport file_write
 from cext.store.segment cimport error_text
@@ -159,18 +160,51 @@ cdef int mark_slot_open(Journal* j) noexcept nogil:
 
 cdef int mark_slot_write(Journal* j, const Marks* m) noexcept nogil:
     cdef JournalWriter* w = &j.writer
-    cdef uint8_t page[3124]     # size = MARK_BYTES_MAX
     cdef int got = mark_slot_open(j)
-    if got < 0:
-        return got
-    mark_write(j.hardware, page, m)
-    got = file_write(&j.files, w.mark_fd[w.mark_slot], page, mark_bytes(m.n), 0)
     if got == 0:
-        got = j.files.datasync(j.files.ctx, w.mark_fd[w.mark_slot])
+        got = mark_file_write(j, w.mark_fd[w.mark_slot], m)
     if got == 0 and w.dir_dirty:
         got = j.files.sync_dir(j.files.ctx, j.dir)
         w.dir_dirty = got < 0
     return got
+
+
+cdef int mark_file_write(Journal* j, int fd, const Marks* m) noexcept nogil:
+    cdef uint8_t page[3124]     # size = MARK_BYTES_MAX
+    cdef int got
+    mark_write(j.hardware, page, m)
+    got = file_write(&j.files, fd, page, mark_bytes(m.n), 0)
+    return got if got < 0 else j.files.datasync(j.files.ctx, fd)
+
+
+cdef int mark_inherited_replace(Journal* j, const Marks* m) noexcept nogil:
+    """Replace the newest mark, which another process wrote, by a new file. Both files of that process stay until the new one is on
+    the disk: the newest counts if the disk has it, and the other one if not."""
+    cdef JournalWriter* w = &j.writer
+    cdef int slot = w.mark_slot ^ 1
+    cdef char path[4096]
+    cdef char target[4096]
+    cdef int got, fd
+    mark_new_path(path, j.dir)
+    mark_path(target, j.dir, slot)
+    j.files.unlink(j.files.ctx, path)
+    fd = j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
+    if fd < 0:
+        return fd
+    got = mark_file_write(j, fd, m)
+    if got == 0:
+        got = j.files.rename(j.files.ctx, path, target)
+    if got == 0:
+        got = j.files.sync_dir(j.files.ctx, j.dir)
+    else:
+        j.files.unlink(j.files.ctx, path)
+    if got < 0:
+        j.files.close(j.files.ctx, fd)
+        return got
+    if w.mark_fd[slot] >= 0:
+        j.files.close(j.files.ctx, w.mark_fd[slot])
+    w.mark_fd[slot] = fd
+    return 0
 
 
 cdef void mark_slot_abandon(Journal* j) noexcept nogil:
@@ -182,6 +216,22 @@ cdef void mark_slot_abandon(Journal* j) noexcept nogil:
     w.mark_fd[w.mark_slot] = -1
     mark_path(path, j.dir, w.mark_slot)
     j.files.unlink(j.files.ctx, path)
+
+
+cdef int mark_put(Journal* j, const Marks* m) noexcept nogil:
+    cdef JournalWriter* w = &j.writer
+    cdef int got
+    if w.mark_inherited:
+        got = mark_inherited_replace(j, m)
+        if got != -ENOSPC and got != -EDQUOT:
+            return got
+        # a full disk has no room for a new file, and retention, which makes room, needs a mark
+    got = mark_slot_write(j, m)
+    if got < 0:
+        mark_slot_abandon(j)
+    else:
+        w.mark_slot ^= 1
+    return got
 
 
 cdef void shard_mark(const Shard* s, ShardMark* m) noexcept nogil:
@@ -199,16 +249,15 @@ cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil:
     m.n = j.n_shards
     for shard in range(j.n_shards):
         shard_mark(&w.shards[shard], &m.shards[shard])
-    if m.n == w.marks.n and w.marks.generation and memcmp(m.shards, w.marks.shards, m.n * sizeof(ShardMark)) == 0:
+    if m.n == w.marks.n and w.marks.generation and not w.mark_inherited and memcmp(m.shards, w.marks.shards, m.n * sizeof(ShardMark)) == 0:
         return 0
     m.generation += 1
     m.made_us = now_us
-    got = mark_slot_write(j, &m)
+    got = mark_put(j, &m)
     if got < 0:
-        mark_slot_abandon(j)
         return journal_step_failed(j, got, b"write the mark in")
     w.marks = m
-    w.mark_slot ^= 1
+    w.mark_inherited = 0
     w.stats.marks += 1
     return 0
 

@@ -18,6 +18,7 @@ ctypedef struct FileOps:
     int (*truncate)(void* ctx, int fd, uint64_t n) noexcept nogil
     int64_t (*size)(void* ctx, int fd) noexcept nogil
     int (*unlink)(void* ctx, const char* path) noexcept nogil
+    int (*rename)(void* ctx, const char* path, const char* target) noexcept nogil      # replaces the target
     int (*mkdir)(void* ctx, const char* path) noexcept nogil                   # mode 0700
     int (*sync_dir)(void* ctx, const char* path) noexcept nogil
     int (*names)(void* ctx, const char* path, file_name_fn each, void* arg) noexcept nogil

@@ -23,6 +23,9 @@ cdef extern from "<unistd.h>" nogil:
     int64_t lseek(int fd, int64_t at, int whence)
     int SEEK_END
 
+cdef extern from "<stdio.h>" nogil:
+    int c_rename "rename"(const char* path, const char* target)
+
 cdef extern from "<sys/stat.h>" nogil:
     int c_mkdir "mkdir"(const char* path, int mode)
 
@@ -84,6 +87,10 @@ cdef int system_unlink(void* ctx, const char* path) noexcept nogil:
     return system_result(c_unlink(path))
 
 
+cdef int system_rename(void* ctx, const char* path, const char* target) noexcept nogil:
+    return system_result(c_rename(path, target))
+
+
 cdef int system_mkdir(void* ctx, const char* path) noexcept nogil:
     return system_result(c_mkdir(path, 0o700))
 
@@ -125,6 +132,7 @@ SYSTEM.datasync = system_datasync
 SYSTEM.truncate = system_truncate
 SYSTEM.size = system_size
 SYSTEM.unlink = system_unlink
+SYSTEM.rename = system_rename
 SYSTEM.mkdir = system_mkdir
 SYSTEM.sync_dir = system_sync_dir
 SYSTEM.names = system_names

@@ -1,5 +1,6 @@
 """Python API of the store: `scan` for tools (no lock, no changes), `PyStore` for tests and benchmarks."""
 
+cimport cython
 from libc.stdint cimport UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -154,6 +155,7 @@ def segment_read(directory, uint32_t slot, uint64_t number, disk=None):
         free(p)
 
 
+@cython.no_gc_clear             # __dealloc__ closes the files of `disk`, which the collector must not clear first
 cdef class PyStore:
     """A store for one thread of Python. Without `start`, `turn` does the work of the storage thread."""
     cdef Store s

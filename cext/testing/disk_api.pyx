@@ -73,6 +73,13 @@ cdef int disk_unlink(void* ctx, const char* path) noexcept with gil:
         return disk_broke(ctx, e)
 
 
+cdef int disk_rename(void* ctx, const char* path, const char* target) noexcept with gil:
+    try:
+        return (<object>ctx).rename(path.decode(), target.decode())
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
 cdef int disk_mkdir(void* ctx, const char* path) noexcept with gil:
     return 0
 
@@ -129,6 +136,7 @@ def file_ops(disk):
     f.truncate = disk_truncate
     f.size = disk_size
     f.unlink = disk_unlink
+    f.rename = disk_rename
     f.mkdir = disk_mkdir
     f.sync_dir = disk_sync_dir
     f.names = disk_names

@@ -5,13 +5,12 @@ import os
 import select
 import signal
 import socket
-import struct
 import time
 
 import click
 
 from mosq.server.signals import UPGRADE
-from mosq.server.upgrade.channel import REASON_MAX, REASON_NAME
+from mosq.server.upgrade.channel import REASON_MAX, REASON_NAME, peer_of, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -183,12 +182,10 @@ class Reason:
             peer, _ = self._socket.accept()
             with peer:
                 peer.settimeout(REASON_S)
-                sender = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-                is_broker = struct.unpack("3i", sender)[0] == self._pid
-                text = peer.recv(REASON_MAX).decode("utf-8", "replace") if is_broker else ""
+                is_broker = peer_of(peer)[0] == self._pid
+                return printable(peer.recv(REASON_MAX).decode("utf-8", "replace")) if is_broker else ""
         except OSError:
             return ""
-        return "".join(one if one.isprintable() else " " for one in text)
 
 
 def ask(pid: int) -> str:

@@ -56,8 +56,10 @@ def _is_number(text: str, most: int) -> bool:
 
 def run(start: Start) -> int:
     """Run a broker until it is stopped; return the exit status."""
+    from mosq.server.process import open_standard_descriptors
     from mosq.server.signals import Signals
 
+    open_standard_descriptors()
     with Signals() as taken:
         return _run(start, taken)
 

@@ -795,7 +795,7 @@ class Control:
 
         if self.upgrade is not None:
             self.poll.unregister(self.upgrade.fd)
-            self.upgrade.give_up()
+            self.upgrade.cancel()
             self.upgrade = None
             failed(self.log.report, why, goes_on)
 

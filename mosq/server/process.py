@@ -33,6 +33,17 @@ ARENA_MAKING_BYTES = 4096       # Python asks the C library for blocks of this s
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for this number takes 1 MiB
 
 
+def open_standard_descriptors() -> None:
+    """Open /dev/null on each of the descriptors 0 to 2 that is closed. Without this a socket gets the number, and a
+    client gets what is written to standard error."""
+    try:
+        while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR_FD:
+            os.set_inheritable(fd, True)
+        os.close(fd)
+    except OSError:
+        pass                    # no /dev/null, as in some chroots
+
+
 class Background:
     """Moves the process to the background. The command waits until the broker listens and then returns the broker's
     exit status."""

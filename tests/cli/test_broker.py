@@ -107,6 +107,22 @@ def test_unix_socket(tmp_path):
             assert connack(sock)[0] == 0x20
 
 
+def test_closed_standard_descriptors_become_dev_null(tmp_path):
+    """A socket with the number 2 would send the lines of standard error to a client."""
+    path, log, port = tmp_path / "m.conf", tmp_path / "log", free_port()
+    path.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nuser root\nlog_dest file {log}\n")
+    command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", str(Path(sys.executable).with_name("mosq")), "-c", str(path)]
+    with subprocess.Popen(command) as process:
+        try:
+            until(lambda: log.read_text() if log.exists() else "", lambda text: " running\n" in text)
+            with socket.create_connection(("127.0.0.1", port)):
+                assert [str(Path(f"/proc/{process.pid}/fd/{fd}").readlink()) for fd in range(3)] == ["/dev/null"] * 3
+            process.terminate()
+            assert process.wait(AT_ONCE_S) == 0
+        finally:
+            process.kill()
+
+
 def test_anonymous_clients_need_allow_anonymous():
     with Broker("listener {port} 127.0.0.1\nlistener_allow_anonymous false\n") as broker:
         with socket.create_connection(("127.0.0.1", broker.port)) as sock:

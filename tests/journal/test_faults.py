@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,6 @@ def test_a_folder_that_cannot_be_synced_holds_the_mark_back() -> None:
     stream.append()
     stream.write()
     stream.disk.faults["sync_dir"] = [errno.EIO]
-    stream.disk.sync_dir = lambda path, real=stream.disk.sync_dir: -fault if isinstance(fault := stream.disk._fault("sync_dir"), int) else real(path)    # type: ignore[method-assign]
     assert not stream.face.sync()
     stream.face.mark()
     assert marks(DIR, disk=stream.disk)["shards"][0]["seq"] == 0
@@ -131,6 +131,95 @@ def test_a_failed_mark_write_leaves_the_other_mark(stream: Stream) -> None:
         assert stream.face.found["lost"] == []
         assert stream.face.found["beyond"] == 1
         stream.check()
+
+
+# ---- a mark whose sync failed before a kill: the page cache shows it to the next process, and a sync by that process would succeed
+
+def fail_mark(stream: Stream, syncs_before: int = 0) -> None:
+    """Let the next mark fail, and the removal of its file."""
+    stream.disk.faults.update(datasync=["ok"] * syncs_before + [errno.EIO], unlink=[errno.EIO] * 2)
+
+
+def test_a_lost_mark_brings_no_dropped_record_back(stream: Stream) -> None:
+    """A start drops a record that was never committed, and cannot write its mark."""
+    stream.append()
+    assert stream.write() and stream.face.sync()
+    stream.kill()
+    stream.options["until"] = [5]
+    fail_mark(stream, syncs_before=1)
+    with pytest.raises(OSError, match="Cannot write the mark in"):
+        stream.open()
+    stream.disk.kill()
+    stream.open()
+    assert stream.append() == 5                 # the number of the dropped record
+    assert stream.write() and stream.face.sync()
+    stream.options["until"] = [6]
+    cut(stream)
+    assert stream.face.next_seq() == 6
+    stream.check()
+
+
+def test_a_lost_mark_makes_no_removed_segment_missing() -> None:
+    stream = Stream(FolderDisk(), retain_age_us=1)
+    rows_of(stream, 12)
+    stream.kill()
+    stream.open()
+    fail_mark(stream)
+    assert not stream.face.retain(10**9)
+    stream.kill()
+    stream.open()
+    assert stream.face.retain(10**9) and len(stream.disk.segments()) == 1
+    stream.face.close()
+    stream.disk.power_cut(lambda: True)
+    stream.open()
+    first = stream.face.marks()["shards"][0]["first_seq"]
+    assert first >= 8
+    stream.check(lost=[(0, "retired", 0, first)])
+
+
+def test_a_start_that_fails_keeps_a_mark_on_the_disk() -> None:
+    stream = Stream(FolderDisk())
+    stream.append()
+    assert stream.write() and stream.face.sync()
+    fail_mark(stream)
+    assert not stream.face.mark()
+    stream.kill()
+    stream.disk.faults["datasync"] = ["ok", errno.EIO]
+    with pytest.raises(OSError, match="Cannot write the mark in"):
+        stream.open()
+    stream.disk.power_cut(lambda: True)
+    stream.open()
+    assert not stream.face.found["mark_lost"] and stream.face.found["beyond"] == 1
+    stream.check()
+
+
+@pytest.mark.parametrize("call", ["open", "pwrite", "datasync", "rename", "sync_dir"])
+def test_a_mark_that_a_start_cannot_write_is_written_later(stream: Stream, call: str) -> None:
+    stream.kill()
+    stream.disk.faults[call] = [errno.EIO] * 20
+    with pytest.raises(OSError, match="Input/output error"):
+        stream.open()
+    stream.disk.kill()
+    stream.open()
+    cut(stream)
+    stream.fill(1)
+    stream.check()
+
+
+def test_retention_makes_room_on_a_full_disk_after_a_start() -> None:
+    """The mark is written in place then."""
+    stream = Stream(FolderDisk(), retain_bytes=6 * SEGMENT)
+    rows_of(stream, 40)
+    stream.kill()
+    stream.options["retain_bytes"] = 3 * SEGMENT
+    stream.disk.space = stream.disk.used()
+    stream.open()
+    assert stream.face.retain()
+    stream.commit()
+    cut(stream)
+    first = stream.face.marks()["shards"][0]["first_seq"]
+    assert first > 20
+    stream.check(lost=[(0, "retired", 0, first)])
 
 
 def test_a_segment_without_an_index_is_still_read() -> None:
@@ -654,6 +743,27 @@ def test_a_block_ends_before_its_times_overflow(stream: Stream) -> None:
         stream.face.append(0, time_us=start + delta)
     stream.commit()
     assert [r[1] for r in stream.read(seq=5)[0]] == [start, start + 2**32 - 1, start + 2**32, start + 2**33]
+
+
+def test_the_collector_closes_a_stream_before_its_disk() -> None:
+    """They are garbage at the same time, and the list drops the disk first."""
+    ends = []
+
+    class ClosingDisk(FolderDisk):
+        def close(self, fd: int) -> int:
+            ends.append(fd)
+            return 0
+
+    stream = Stream(ClosingDisk())
+    stream.fill(1)
+    reader = stream.reader()
+    reader.read()
+    ends.clear()
+    garbage: list[object] = [stream.face, reader, stream.disk]
+    garbage.append(garbage)
+    del stream, reader, garbage
+    gc.collect()
+    assert len(ends) > 3
 
 
 # ---- with the system's files

@@ -23,7 +23,7 @@ SHARDS = st.integers(0, 1)
 @st.composite
 def faults(draw: st.DrawFn) -> dict[str, list[int | str]]:
     """Draw the results of the next calls of some kind."""
-    call = draw(st.sampled_from(["pwrite", "datasync", "open", "unlink", "sync_dir"]))
+    call = draw(st.sampled_from(["pwrite", "datasync", "open", "unlink", "rename", "sync_dir"]))
     what = draw(st.sampled_from(["short", errno.EIO, errno.ENOSPC, errno.EINTR]))
     if what in ("short", errno.EINTR) and call != "pwrite":
         what = errno.EIO
@@ -227,6 +227,19 @@ class Machine(RuleBasedStateMachine):
                 pass
             self.killed()
         self.again(self.committed)
+
+    @rule(shard=SHARDS, n=st.integers(0, 2), faults=st.one_of(st.none(), FAULTS))
+    def kill_while_a_mark_fails(self, shard: int, n: int, faults: dict[str, list[int | str]] | None) -> None:
+        """The failed mark stays in the page cache, and the next process reads it."""
+        for _ in range(n):
+            self.append(shard, 1, 10, 1)
+        self.seal()
+        self.write()
+        self.sync()
+        self.disk.faults = {"datasync": [errno.EIO], "unlink": [errno.EIO] * 2}
+        self.mark()
+        self.killed()
+        self.again(self.committed, faults)
 
     @rule(data=st.data())
     def power_cut(self, data: st.DataObject) -> None:

@@ -118,8 +118,15 @@ class Disk:
             return -fault
         return 0 if self.files.pop(self.name_of(path), None) else -errno.ENOENT
 
+    def rename(self, path: str, target: str) -> int:
+        if isinstance(fault := self._fault("rename"), int):
+            return -fault
+        self.files[self.name_of(target)] = self.files.pop(self.name_of(path))
+        return 0
+
     def sync_dir(self, path: str) -> int:
-        self._fault("sync_dir")
+        if isinstance(fault := self._fault("sync_dir"), int):
+            return -fault
         self.durable_names = dict(self.files)
         return 0
 

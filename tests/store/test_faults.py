@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 from pathlib import Path
 
@@ -294,6 +295,25 @@ def test_a_failed_sync_poisons_its_segment(batches_before: int) -> None:
     owner = Owner(disk)
     assert owner.table == table
     assert owner.loss["n"] == 0
+
+
+def test_the_collector_closes_a_store_before_its_disk() -> None:
+    """They are garbage at the same time, and the list drops the disk first."""
+    ends = []
+
+    class ClosingDisk(Disk):
+        def close(self, fd: int) -> int:
+            ends.append(fd)
+            return 0
+
+    owner = Owner(ClosingDisk())
+    batches(owner, 1)
+    ends.clear()
+    garbage: list[object] = [owner.store, owner.disk]
+    garbage.append(garbage)
+    del owner, garbage
+    gc.collect()
+    assert ends
 
 
 def test_a_sync_that_failed_before_a_kill_still_poisons_its_segment() -> None:

@@ -21,7 +21,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, Owned, PENDING_FILTERS, PENDING_PUBLISH, PendingPacket
 from cext.broker.core.listener cimport Security
 from cext.broker.core.pending_packet cimport (
-    PACKET_PENDING, owned_set, pending_packet_free, pending_packet_new, pending_packet_resume, pending_packet_wait,
+    PACKET_PENDING, owned_set, pending_packet_new, pending_packet_resume, pending_packet_wait,
 )
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.core.subscription cimport parse_mounted

@@ -23,6 +23,7 @@ LIMIT_S = 10.0                  # from the start of the new program to `ready`
 MESSAGE_BYTES = 65536
 FDS_MAX = 253                   # limit of the system for a message
 FD_BYTES = 4
+PEER_BYTES = 12                 # process, user and group
 
 
 def packed(fds: list[int]) -> bytes:
@@ -43,6 +44,17 @@ def store_identity(path: str | None) -> str:
     except OSError:
         return ""
     return f"{found.st_dev}:{found.st_ino}"
+
+
+def peer_of(connection: "_socket.socket") -> tuple[int, int]:
+    """Return the process and the user at the other end of a connected unix socket. Raises OSError."""
+    pid, user, _ = struct.unpack("=3i", connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, PEER_BYTES))
+    return pid, user
+
+
+def printable(text: str) -> str:
+    """Return the words of a text without control characters, on one line."""
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
 def send(channel: "_socket.socket", message: "dict[str, Any]", fds: bytes = b"") -> None:

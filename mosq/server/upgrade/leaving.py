@@ -13,7 +13,6 @@ processes and descriptors, not what the state contains.
 
 import _socket
 import os
-import struct
 import sys
 import time
 
@@ -27,6 +26,8 @@ from mosq.server.upgrade.channel import (
     REASON_NAME,
     STDERR_VARIABLE,
     packed,
+    peer_of,
+    printable,
     receive,
     send,
     store_identity,
@@ -122,21 +123,14 @@ class Upgrade:
 
     def _cancelled(self, why: str) -> UpgradeError:
         """End the new program. Return the error for this reason, with what that program wrote last."""
-        self.cancel()
-        size = os.lseek(self._errors, 0, os.SEEK_CUR)       # both processes have the same position
-        written = os.pread(self._errors, ERRORS_BYTES, max(0, size - ERRORS_BYTES))
-        os.close(self._errors)
+        written = self.cancel()
         text = written.decode("utf-8", "replace")
-        lines = [line[:ERROR_LINE_MAX] for line in map(_printable, text.splitlines()) if line]
+        lines = [line[:ERROR_LINE_MAX] for line in map(printable, text.splitlines()) if line]
         return UpgradeError(f"{why}; it wrote: {' | '.join(lines[-ERROR_LINES:])}" if lines else why, written)
 
-    def give_up(self) -> None:
-        """End the new program for a reason of this process."""
-        self.cancel()
-        os.close(self._errors)
-
-    def cancel(self) -> None:
-        """End the new program, before the loop is frozen or after it is known that it must thaw."""
+    def cancel(self) -> bytes:
+        """End the new program, before the loop is frozen or after it is known that it must thaw. Return the end of what
+        that program has written to its standard error."""
         import signal
 
         try:
@@ -145,6 +139,10 @@ class Upgrade:
         except (ProcessLookupError, ChildProcessError):
             pass                        # SIGCHLD was ignored at the start: the kernel keeps no zombies
         self._channel.close()
+        size = os.lseek(self._errors, 0, os.SEEK_CUR)       # both processes have the same position
+        written = os.pread(self._errors, ERRORS_BYTES, max(0, size - ERRORS_BYTES))
+        os.close(self._errors)
+        return written
 
     def _expect(self, what: str) -> "dict[str, str]":
         """Return the next message, which must be `what`. Raises UpgradeError."""
@@ -233,11 +231,6 @@ def failed(report: "Callable[[int, str], None]", why: str, goes_on: bool = True)
     _send_reason(why.rstrip("."))
 
 
-def _printable(line: str) -> str:
-    """Return the words of a line without control characters."""
-    return " ".join("".join(one if one.isprintable() else " " for one in line).split())
-
-
 def errors_file() -> int:
     """Return a memory file for the standard error of the new program. It cannot grow: a program that writes without an
     end would take gigabytes until LIMIT_S. Raises OSError."""
@@ -266,8 +259,7 @@ def _send_reason(why: str) -> None:
     listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
     try:
         listener.connect(REASON_NAME.format(os.getpid()))
-        peer = listener.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i"))
-        if struct.unpack("3i", peer)[1] in (0, os.geteuid()):
+        if peer_of(listener)[1] in (0, os.geteuid()):
             listener.send(why.encode("utf-8", "backslashreplace")[:REASON_MAX])
     except OSError:
         pass                            # no command waits
