@@ -1,0 +1,66 @@
+"""Measure a broker with several workers (`cluster_local N`) beside one with one process.
+
+    python -m perf.workers pairs            # CPU of a message within one worker, and across two
+    python -m perf.workers tls              # CPU of a TLS handshake with 1 and 2 workers, and what they can make
+    python -m perf.workers subscribe        # how soon the other workers know a new subscription
+    python -m perf.workers routes           # memory of the filters of another worker
+    python -m perf.workers peers            # 2 workers beside FlashMQ with 2 threads
+    python -m perf.workers ... --keep       # write the figures to perf/results/workers/, and RESULTS.md again
+
+Each module of this package explains its measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from mosq.tools.bench.run import machine
+from perf.lock import bench_lock
+from perf.results import compact
+from perf.workers.pairs import LOADS
+
+KEPT = Path(__file__).parents[1] / "results" / "workers"
+
+
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m perf.workers", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", action="store_true", help="keep the figures in perf/results/workers/")
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    what = parser.add_subparsers(dest="what", required=True)
+    pairs = what.add_parser("pairs")
+    pairs.add_argument("--loads", type=lambda text: text.split(";"), default=list(LOADS), help="separated by ;")
+    pairs.add_argument("--rounds", type=int, default=5)
+    pairs.add_argument("--pairs", type=int, default=100)
+    pairs.add_argument("--seconds", type=float, default=2.0)
+    pairs.add_argument("--rate", type=float, default=0.0, help="messages per second (default: as many as possible)")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = vars(arguments())
+    what, keep, file = (given.pop(name) for name in ("what", "keep", "json"))
+    with bench_lock():
+        rows = importlib.import_module(f"perf.workers.{what}").measure(**given)
+    figures = {"machine": machine(), "commit": commit(), "asked": {name: str(value) for name, value in given.items()},
+               "rows": rows}
+    for path in ([file] if file else []) + ([KEPT / f"{what}.json"] if keep else []):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(compact(figures), indent=1) + "\n")
+    if keep:
+        subprocess.run([sys.executable, "-m", "perf.results"], check=True)
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=KEPT.parent, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
