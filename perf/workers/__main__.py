@@ -40,6 +40,18 @@ def arguments() -> argparse.Namespace:
     pairs.add_argument("--pairs", type=int, default=100)
     pairs.add_argument("--seconds", type=float, default=2.0)
     pairs.add_argument("--rate", type=float, default=0.0, help="messages per second (default: as many as possible)")
+    tls = what.add_parser("tls")
+    tls.add_argument("--rounds", type=int, default=3)
+    tls.add_argument("--count", type=int, default=250, help="handshakes of each load generator")
+    subscribe = what.add_parser("subscribe")
+    subscribe.add_argument("--samples", type=int, default=2000)
+    routes = what.add_parser("routes")
+    routes.add_argument("--sizes", type=lambda text: [int(one) for one in text.split(",")], default=[100_000, 1_000_000],
+                        help="numbers of filters, separated by commas")
+    peers = what.add_parser("peers")
+    peers.add_argument("--peers", dest="folders", type=Path, action="append", default=[], help="folder with flashmq")
+    peers.add_argument("--rounds", type=int, default=3)
+    peers.add_argument("--seconds", type=float, default=1.5)
     return parser.parse_args()
 
 

@@ -56,14 +56,14 @@ class Running:
 
 
 @contextlib.contextmanager
-def broker(workers: int, more: str = "", folder: Path | None = None) -> Iterator[Running]:
-    """Run mosq of this checkout with a store; all workers are linked when the block begins. `more`: configuration of the
-    broker and its listener."""
-    with contextlib.ExitStack() as stack:
-        root = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mosq-workers-")))
+def broker(workers: int, more: str = "", sys_s: int = 0) -> Iterator[Running]:
+    """Run mosq of this checkout with a store; all workers are linked when the block begins. `more`: options of the
+    listener; sys_s: seconds between updates of $SYS, 0 = none."""
+    with tempfile.TemporaryDirectory(prefix="mosq-workers-") as folder:
+        root = Path(folder)
         port, user = free_port(), "user root\n" if os.geteuid() == 0 else ""
         config = root / "mosq.conf"
-        config.write_text(f"{user}cluster_local {workers}\nsys_interval 0\npersistence true\n"
+        config.write_text(f"{user}cluster_local {workers}\nsys_interval {sys_s}\npersistence true\n"
                           f"persistence_location {root}/\n{CONFIG.format(port=port)}{more}")
         process = subprocess.Popen(tied([sys.executable, "-m", "mosq", "-c", str(config)]), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL)
