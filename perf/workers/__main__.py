@@ -5,25 +5,29 @@
     python -m perf.workers subscribe        # how soon the other workers know a new subscription
     python -m perf.workers routes           # memory of the filters of another worker
     python -m perf.workers peers            # 2 workers beside FlashMQ with 2 threads
-    python -m perf.workers ... --keep       # write the figures to perf/results/workers/, and RESULTS.md again
+    python -m perf.workers instructions --before DIR        # one process, and that of another checkout that is built
+    python -m perf.workers --json perf/results/workers/pairs.json pairs     # keep the figures of one of these
+    python -m perf.workers plot             # draw perf/plots/workers-*.svg from the kept figures
 
-Each module of this package explains its measurement.
+`python -m perf.results` then writes perf/RESULTS.md. Each module of this package explains its measurement.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib
 import json
 import subprocess
-import sys
 from pathlib import Path
 from mosq.tools.bench.run import machine
 from perf.lock import bench_lock
 from perf.results import compact
+from perf.workers import report
 from perf.workers.pairs import LOADS
 
-KEPT = Path(__file__).parents[1] / "results" / "workers"
+PERF = Path(__file__).parents[1]
+KEPT, PLOTS = PERF / "results" / "workers", PERF / "plots"
 
 
 
@@ -31,8 +35,7 @@ KEPT = Path(__file__).parents[1] / "results" / "workers"
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m perf.workers", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", action="store_true", help="keep the figures in perf/results/workers/")
-    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     what = parser.add_subparsers(dest="what", required=True)
     pairs = what.add_parser("pairs")
     pairs.add_argument("--loads", type=lambda text: text.split(";"), default=list(LOADS), help="separated by ;")
@@ -52,25 +55,29 @@ def arguments() -> argparse.Namespace:
     peers.add_argument("--peers", dest="folders", type=Path, action="append", default=[], help="folder with flashmq")
     peers.add_argument("--rounds", type=int, default=3)
     peers.add_argument("--seconds", type=float, default=1.5)
+    instructions = what.add_parser("instructions")
+    instructions.add_argument("--before", type=Path, required=True, help="the other checkout")
+    instructions.add_argument("--messages", type=int, default=20_000)
+    what.add_parser("plot")
     return parser.parse_args()
 
 
 def main() -> None:
     given = vars(arguments())
-    what, keep, file = (given.pop(name) for name in ("what", "keep", "json"))
+    what, file = given.pop("what"), given.pop("json")
+    if what == "plot":
+        report.plot(KEPT, PLOTS)
+        return
     with bench_lock():
         rows = importlib.import_module(f"perf.workers.{what}").measure(**given)
-    figures = {"machine": machine(), "commit": commit(), "asked": {name: str(value) for name, value in given.items()},
-               "rows": rows}
-    for path in ([file] if file else []) + ([KEPT / f"{what}.json"] if keep else []):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(compact(figures), indent=1) + "\n")
-    if keep:
-        subprocess.run([sys.executable, "-m", "perf.results"], check=True)
+    if file is not None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes")
+        about = {"machine": machine(), "commit": commit(), "measured": now, "rows": rows}
+        file.write_text(json.dumps(compact(about), indent=1) + "\n")
 
 
 def commit() -> str:
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=KEPT.parent, capture_output=True, text=True)
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=PERF, capture_output=True, text=True)
     return done.stdout.strip()
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from perf.workers.flows import Load, flow
+from perf.workers.flows import Load, calm, flow
 from perf.workers.started import broker
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def measure(loads: Iterable[str], rounds: int, pairs: int, seconds: float, rate:
         found: dict[str, list[dict[str, Any]]] = {placement: [] for placement in PLACES}
         for turn in range(rounds):
             for placement in list(PLACES)[:: 1 if turn % 2 else -1]:
-                found[placement].append(run(load, placement, pairs))
+                found[placement].append(calm(lambda placement=placement: run(load, placement, pairs)))
         base = [one["cpu_us"] for one in found[SINGLE]]
         for placement, runs in found.items():
             cost = [one["cpu_us"] for one in runs]

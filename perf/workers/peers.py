@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from perf.lab.broker import Broker
 from perf.lab.peers import Found, find
-from perf.workers.flows import Load, flow
+from perf.workers.flows import Load, calm, flow
 from perf.workers.started import broker
 
 if TYPE_CHECKING:
@@ -40,6 +40,12 @@ def started(peer: Found | None, threads: int) -> Iterator[tuple[int, int]]:
         yield running.port, running.pid
 
 
+def run(peer: Found | None, threads: int, load: Load, publishers: int, subscribers: int) -> dict[str, Any]:
+    """Return the figures of one run with a fresh broker, mosq without a peer."""
+    with started(peer, threads) as (port, pid):
+        return flow(port, pid, load, [f"peer-{n}" for n in range(publishers + subscribers)], publishers)
+
+
 def measure(folders: list[Path], rounds: int, seconds: float) -> list[dict[str, Any]]:
     """Return a row for each load, broker and number of workers. Raises SystemExit if there is no FlashMQ."""
     flashmq = next((one for one in find(folders) if one.peer.family == "flashmq"), None)
@@ -51,9 +57,8 @@ def measure(folders: list[Path], rounds: int, seconds: float) -> list[dict[str, 
         found: list[list[dict[str, Any]]] = [[] for _ in brokers]
         for turn in range(rounds):
             for i in list(range(len(brokers)))[:: 1 if turn % 2 else -1]:
-                names = [f"peer-{turn}-{n}" for n in range(publishers + subscribers)]
-                with started(*brokers[i]) as (port, pid):
-                    found[i].append(flow(port, pid, Load(qos=qos, seconds=seconds), names, publishers))
+                load = Load(qos=qos, seconds=seconds)
+                found[i].append(calm(lambda i=i, load=load: run(*brokers[i], load, publishers, subscribers)))
         for (peer, threads), runs in zip(brokers, found, strict=True):
             costs = sorted(one["cpu_us"] for one in runs)
             rows.append({

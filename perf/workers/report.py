@@ -1,0 +1,125 @@
+"""Write the section of perf/RESULTS.md about several workers, and its picture, from the figures in perf/results/workers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from perf.tables import digits, plot_bars, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+Row = dict[str, Any]
+
+
+def rows_of(folder: Path, what: str) -> list[Row]:
+    """Return the rows of one kind of measurement; it may have several files."""
+    return [row for file in sorted(folder.glob(f"{what}*.json")) for row in json.loads(file.read_text())["rows"]]
+
+
+def section(folder: Path) -> Iterator[str]:
+    """Yield the parts of the section."""
+    machine = next((json.loads(file.read_text())["machine"] for file in sorted(folder.glob("*.json"))), {})
+    yield ("## Several workers\n\n`python -m perf.workers` measures a broker with `cluster_local N` beside one with one process: "
+           f"{machine.get('cores')} cores, {machine.get('processor')}, Linux {machine.get('kernel')}. The modules of "
+           "[workers](workers) describe each measurement.\n\n![Clients within and across workers](plots/workers-pairs.svg)\n"
+           "![Beside FlashMQ](plots/workers-peers.svg)\n")
+    for what, title, text, heads, cells in PARTS:
+        if found := rows_of(folder, what):
+            yield f"### {title}\n\n{text}\n"
+            yield table(heads, [cells(row) for row in found])
+    commits = sorted({(json.loads(file.read_text())["measured"], file.stem, json.loads(file.read_text())["commit"])
+                      for file in folder.glob("*.json")})
+    yield "Measured:\n\n" + "\n".join(f"- {name}: {when}, commit {commit}" for when, name, commit in commits) + "\n"
+
+
+def _limit(row: Row, value: float, least: bool = False) -> str:
+    if not row.get("limit"):
+        return ""
+    met = value >= row["limit"] if least else value <= row["limit"]
+    return f"{'least' if least else 'most'} {row['limit']:g}: {'met' if met else '**missed**'}"
+
+
+def _pairs(row: Row) -> list[str]:
+    return [row["load"], row["placement"], digits(row["cpu_us"]), f"{row['ratio']:.2f}",
+            f"{row['ratios'][0]:.2f} to {row['ratios'][1]:.2f}", _limit(row, row["ratio"]),
+            f"{row['messages_per_s'] / 1000:,.0f}"]
+
+
+def _tls(row: Row) -> list[str]:
+    return [row["certificate"], str(row["workers"]), digits(row["cpu_us"]), digits(row["thread_us"]),
+            ", ".join(f"{one:.2f}" for one in row["cores"]), f"{row['generator_cores']:.2f}",
+            f"{row['rate']:,.0f} ({row['rate_ratio']:.2f} x)", f"{row['capacity']:,.0f} ({row['capacity_ratio']:.2f} x)",
+            f"{row['simple']:,.0f} ({row['simple_ratio']:.2f} x)", _limit(row, row["simple_ratio"], least=True)]
+
+
+def _subscribe(row: Row) -> list[str]:
+    known, arrived = row["suback_ms"], row["message_ms"]
+    limit = {**row, "limit": row.get("limit_ms")}
+    return [str(row["workers"]), f"{row['samples']:,}", *(f"{known[name]:.3f}" for name in ("p50", "p99", "max")),
+            _limit(limit, known["p99"]), *(f"{arrived[name]:.3f}" for name in ("p50", "p99")),
+            f"{row['arrived']:,} of {row['samples']:,}"]
+
+
+def _routes(row: Row) -> list[str]:
+    return [row["kind"], f"{row['filters']:,}", f"{row['text']:.0f}", f"{row['foreign']:.0f}", f"{row['one_more']:.0f}",
+            _limit(row, row["foreign"]), f"{row['foreign_rss']:.0f}", f"{row['local']:.0f}" if row["local"] else "",
+            f"{row.get('own_rss') or 0:.0f}"]
+
+
+def _peers(row: Row) -> list[str]:
+    return [row["load"], row["broker"], str(row["workers"]), digits(row["cpu_us"]),
+            " to ".join(digits(one) for one in row["spread"]), f"{row['rate'] / 1000:,.0f}", f"{row['cores']:.2f}",
+            digits(row["generator_us"])]
+
+
+def _instructions(row: Row) -> list[str]:
+    return [row["load"], f"{row['before']:,.0f}", f"{row['now']:,.0f}", f"{row['ratio']:.3f}", _limit(row, row["ratio"])]
+
+
+PARTS: tuple[tuple[str, str, str, list[str], Callable[[Row], list[str]]], ...] = (
+    ("pairs", "Messages within a worker and across two",
+     "100 pairs, 64 B, as many messages as possible. CPU of all processes of the broker for each delivered message, medians of "
+     "the rounds; the multiple of one process's is that of the medians, then the least and the most of a round. *within*: both "
+     "clients of a pair are at one worker, both workers have pairs; *one*: all at one worker; *half* of the pairs, or all, are "
+     "*across* workers.",
+     ["load", "clients", "us", "x one process", "in rounds", "limit", "k messages/s"], _pairs),
+    ("tls", "TLS handshakes",
+     "Full handshakes with CONNECT and DISCONNECT. Generators and broker share the cores, so the broker cannot use both: *made* "
+     "is what it made, *could make* is 1 / the largest of the busiest thread's CPU and half of all CPU for each handshake, and "
+     "*workers / CPU* is that with one core for each worker. *cores* are those that each worker used.",
+     ["certificate", "workers", "CPU, us", "busiest thread, us", "cores", "generators' cores", "made/s", "could make/s",
+      "workers / CPU", "limit"], _tls),
+    ("subscribe", "A subscription is known everywhere",
+     "From SUBSCRIBE to SUBACK, which all workers have confirmed, and to a message that another worker's client publishes at once; "
+     "ms, an idle broker.",
+     ["workers", "samples", "SUBACK p50", "p99", "longest", "limit of p99", "message p50", "p99", "arrived"], _subscribe),
+    ("routes", "Memory of routes",
+     "Bytes for each filter beyond its text. *foreign*: counted at one other worker; *one more*: at a further one; RSS of the "
+     "other worker; *local*: counted for the subscription at its own worker; *own*: RSS there beyond that of one process, once "
+     "for all others. *again*: all workers have a local subscription of each filter, and get it as a route.",
+     ["filters", "number", "text", "foreign", "one more", "limit", "foreign, RSS", "local", "own, RSS"], _routes),
+    ("peers", "Beside FlashMQ",
+     "CPU of the broker for each delivered message; brokers in turns in one run. The clients' names are not chosen, so about half of "
+     "the pairs are across workers. The generator has a core at most, and takes it from the two of the broker.",
+     ["load", "broker", "workers or threads", "us", "in rounds", "k messages/s", "cores", "generator, us"], _peers),
+    ("instructions", "One process",
+     "Instructions for each message with one process, beside main before the workers (callgrind; two runs of one build differ by "
+     "about 15).",
+     ["load", "before", "now", "x", "limit"], _instructions),
+)
+
+
+def plot(folder: Path, plots: Path) -> None:
+    """Draw CPU per message by placement, and beside FlashMQ."""
+    placed: dict[str, dict[str, float]] = {}
+    for row in rows_of(folder, "pairs"):
+        placed.setdefault(row["load"], {})[row["placement"]] = row["cpu_us"]
+    beside: dict[str, dict[str, float]] = {}
+    for row in rows_of(folder, "peers"):
+        beside.setdefault(row["load"], {})[f"{row['broker']}, {row['workers']}"] = row["cpu_us"]
+    for name, title, panel in (("pairs", "mosq: clients within and across 2 workers", placed),
+                               ("peers", "1 and 2 workers of mosq, or threads of FlashMQ", beside)):
+        plot_bars(plots / f"workers-{name}.svg", {title: panel}, "us of CPU for each message")
