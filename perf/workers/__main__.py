@@ -45,7 +45,7 @@ def arguments() -> argparse.Namespace:
     pairs.add_argument("--rate", type=float, default=0.0, help="messages per second (default: as many as possible)")
     tls = what.add_parser("tls")
     tls.add_argument("--rounds", type=int, default=3)
-    tls.add_argument("--count", type=int, default=250, help="handshakes of each load generator")
+    tls.add_argument("--count", type=int, default=100, help="full handshakes of each load generator")
     subscribe = what.add_parser("subscribe")
     subscribe.add_argument("--samples", type=int, default=2000)
     routes = what.add_parser("routes")

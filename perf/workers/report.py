@@ -49,8 +49,8 @@ def _pairs(row: Row) -> list[str]:
 
 
 def _tls(row: Row) -> list[str]:
-    return [row["certificate"], str(row["workers"]), digits(row["cpu_us"]), digits(row["thread_us"]),
-            ", ".join(f"{one:.2f}" for one in row["cores"]), f"{row['generator_cores']:.2f}",
+    return [row["handshake"], str(row["workers"]), digits(row["cpu_us"]), digits(row["thread_us"]),
+            ", ".join(f"{one:.2f}" for one in row["cores"]), f"{row['other_cores']:.2f}",
             f"{row['rate']:,.0f} ({row['rate_ratio']:.2f} x)", f"{row['capacity']:,.0f} ({row['capacity_ratio']:.2f} x)",
             f"{row['simple']:,.0f} ({row['simple_ratio']:.2f} x)", _limit(row, row["simple_ratio"], least=True)]
 
@@ -87,10 +87,11 @@ PARTS: tuple[tuple[str, str, str, list[str], Callable[[Row], list[str]]], ...] =
      "*across* workers.",
      ["load", "clients", "us", "x one process", "in rounds", "limit", "k messages/s"], _pairs),
     ("tls", "TLS handshakes",
-     "Full handshakes with CONNECT and DISCONNECT. Generators and broker share the cores, so the broker cannot use both: *made* "
-     "is what it made, *could make* is 1 / the largest of the busiest thread's CPU and half of all CPU for each handshake, and "
-     "*workers / CPU* is that with one core for each worker. *cores* are those that each worker used.",
-     ["certificate", "workers", "CPU, us", "busiest thread, us", "cores", "generators' cores", "made/s", "could make/s",
+     "*full*: a handshake with CONNECT and DISCONNECT; *half*: a recorded ClientHello, to which the broker answers with its "
+     "signature, and a close. The generators use the same two cores, so a run's rate (*made*) is not the broker's limit. *could "
+     "make* is 1 / the largest of the busiest thread's CPU and half of all CPU for each handshake; *workers / CPU* is that with "
+     "one core for each worker. *cores* are those that each worker used.",
+     ["handshake", "workers", "CPU, us", "busiest thread, us", "cores", "other processes", "made/s", "could make/s",
       "workers / CPU", "limit"], _tls),
     ("subscribe", "A subscription is known everywhere",
      "From SUBSCRIBE to SUBACK, which all workers have confirmed, and to a message that another worker's client publishes at once; "
