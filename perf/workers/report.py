@@ -14,14 +14,19 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
+def files(folder: Path, what: str = "") -> list[tuple[str, Row]]:
+    """Return the names and contents of the files of one kind of measurement, or of all; one kind may have several."""
+    return [(file.stem, json.loads(file.read_text(encoding="utf-8"))) for file in sorted(folder.glob(f"{what}*.json"))]
+
+
 def rows_of(folder: Path, what: str) -> list[Row]:
-    """Return the rows of one kind of measurement; it may have several files."""
-    return [row for file in sorted(folder.glob(f"{what}*.json")) for row in json.loads(file.read_text())["rows"]]
+    return [row for _, content in files(folder, what) for row in content["rows"]]
 
 
 def section(folder: Path) -> Iterator[str]:
     """Yield the parts of the section."""
-    machine = next((json.loads(file.read_text())["machine"] for file in sorted(folder.glob("*.json"))), {})
+    every = files(folder)
+    machine = every[0][1]["machine"] if every else {}
     yield ("## Several workers\n\n`python -m perf.workers` measures a broker with `cluster_local N` beside one with one process: "
            f"{machine.get('cores')} cores, {machine.get('processor')}, Linux {machine.get('kernel')}. The modules of "
            "[workers](workers) describe each measurement.\n\n![Clients within and across workers](plots/workers-pairs.svg)\n"
@@ -30,9 +35,7 @@ def section(folder: Path) -> Iterator[str]:
         if found := rows_of(folder, what):
             yield f"### {title}\n\n{text}\n"
             yield table(heads, [cells(row) for row in found])
-    commits = sorted({(json.loads(file.read_text())["measured"], file.stem, json.loads(file.read_text())["commit"])
-                      for file in folder.glob("*.json")})
-    yield "Measured:\n\n" + "\n".join(f"- {name}: {when}, commit {commit}" for when, name, commit in commits) + "\n"
+    yield "Measured:\n\n" + "\n".join(f"- {name}: {one['measured']}, commit {one['commit']}" for name, one in every) + "\n"
 
 
 def _limit(row: Row, value: float, least: bool = False) -> str:
