@@ -23,7 +23,7 @@ from mosq.tools.bench.html.lab import Lab
 from mosq.tools.bench.html.reading import read, runs_of
 from mosq.tools.bench.spec import BenchError
 from perf.tables import table
-from perf.workers.report import section
+from perf.workers.report import section as of_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ def results(kept: Path) -> str:
     """Return the text of RESULTS.md for the folders below `kept`."""
     folders = sorted(path for path in kept.iterdir() if path.is_dir() and path.name != WORKERS)
     parts = [part for folder in folders for part in _folder(folder)]
-    return "\n".join([HEAD, *parts, *(section(kept / WORKERS) if (kept / WORKERS).is_dir() else ())])
+    return "\n".join([HEAD, *parts, *(of_workers(kept / WORKERS) if (kept / WORKERS).is_dir() else ())])
 
 
 def _folder(path: Path) -> Iterator[str]:

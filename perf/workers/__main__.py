@@ -20,11 +20,13 @@ import importlib
 import json
 import subprocess
 from pathlib import Path
+
 from mosq.tools.bench.run import machine
 from perf.lock import bench_lock
 from perf.results import compact
 from perf.workers import report
 from perf.workers.pairs import LOADS
+from perf.workers.routes import KINDS
 
 PERF = Path(__file__).parents[1]
 KEPT, PLOTS = PERF / "results" / "workers", PERF / "plots"
@@ -49,8 +51,9 @@ def arguments() -> argparse.Namespace:
     subscribe = what.add_parser("subscribe")
     subscribe.add_argument("--samples", type=int, default=2000)
     routes = what.add_parser("routes")
-    routes.add_argument("--sizes", type=lambda text: [int(one) for one in text.split(",")], default=[100_000, 1_000_000],
-                        help="numbers of filters, separated by commas")
+    routes.add_argument("--sizes", type=lambda text: [int(one) for one in text.split(",")],
+                        default=[100_000, 1_000_000], help="numbers of filters, separated by commas")
+    routes.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="separated by commas")
     peers = what.add_parser("peers")
     peers.add_argument("--peers", dest="folders", type=Path, action="append", default=[], help="folder with flashmq")
     peers.add_argument("--rounds", type=int, default=3)

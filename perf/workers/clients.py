@@ -18,6 +18,7 @@ class Client:
 
     def __init__(self, port: int, name: str) -> None:
         self.sock = socket.create_connection((HOST, port), timeout=WAIT_S)
+        self._early: list[tuple[int, bytes]] = []      # packets that came before a SUBACK
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.sendall(packet(0x10, string(b"MQTT") + bytes((4, 2, 0, 0)) + string(name.encode())))
         if self.sock.recv(4, socket.MSG_WAITALL) != b"\x20\x02\x00\x00":
@@ -27,14 +28,17 @@ class Client:
         """Subscribe to all with QoS 0; return when all SUBACKs are there."""
         packets = [filters[i : i + FILTERS_PER_PACKET] for i in range(0, len(filters), FILTERS_PER_PACKET)]
         for i, some in enumerate(packets):
-            self.sock.sendall(packet(0x82, struct.pack("!H", i % 65535 + 1) + b"".join(string(one) + b"\0" for one in some)))
+            body = b"".join(string(one) + b"\0" for one in some)
+            self.sock.sendall(packet(0x82, struct.pack("!H", i % 65535 + 1) + body))
             if i >= ON_THE_WAY:
                 self._confirmed(len(packets[i - ON_THE_WAY]))
         for some in packets[-ON_THE_WAY:]:
             self._confirmed(len(some))
 
     def _confirmed(self, filters: int) -> None:
-        body = self.read(0x90)
+        while (found := self._packet())[0] != 0x90:
+            self._early.append(found)       # a message of a filter that this worker knows already
+        body = found[1]
         if len(body) != 2 + filters or any(body[2:]):
             raise SystemExit("a subscription was refused")
 
@@ -43,6 +47,13 @@ class Client:
 
     def read(self, *kinds: int) -> bytes:
         """Return the body of the next packet, whose first byte must be one of these. Raises TimeoutError."""
+        first, body = self._early.pop(0) if self._early else self._packet()
+        if first not in kinds:
+            raise SystemExit(f"a packet 0x{first:02x} was not expected")
+        return body
+
+    def _packet(self) -> tuple[int, bytes]:
+        """Return the first byte and the body of the next packet."""
         first = self._exactly(1)[0]
         n = shift = 0
         while True:
@@ -51,10 +62,7 @@ class Client:
             shift += 7
             if byte < 0x80:
                 break
-        body = self._exactly(n)
-        if first not in kinds:
-            raise SystemExit(f"a packet 0x{first:02x} was not expected")
-        return body
+        return first, self._exactly(n)
 
     def message(self) -> tuple[bytes, bytes]:
         """Return topic and payload of the next message, retained or not."""

@@ -20,7 +20,7 @@ OTHERS, TRIES = 0.2, 4           # cores that other programs may use; runs until
 
 @dataclass(frozen=True)
 class Load:
-    """How long and with which QoS; `durable`: with sessions on the disk."""
+    """Hold how long and with which QoS; `durable`: with sessions on the disk."""
 
     qos: int = 0
     seconds: float = 2.0
@@ -39,18 +39,18 @@ class Named(Scene):
         return self._names[i].encode(), None, None
 
 
-def calm(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def calm(run: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
     """Return the figures of a run during which other programs were quiet, if one of a few is."""
     for _ in range(TRIES):
-        found = run()
+        found = run(*arguments)
         if found["others"] < OTHERS:
             break
     return found
 
 
 def flow(port: int, pid: int, load: Load, names: list[str], publishers: int) -> dict[str, Any]:
-    """Measure a flow: as many publishers as subscribers are pairs, and each subscriber of one publisher gets all. Return
-    the figures of the run. Raises SystemExit if a message was lost, doubled or out of order."""
+    """Measure a flow: as many publishers as subscribers are pairs, and each subscriber of one publisher gets all.
+    Return the figures of the run. Raises SystemExit if a message was lost, doubled or out of order."""
     phases: list[Phase] = []
     spec = Spec("pairs", port=port, broker_pid=pid, qos=load.qos, seconds=load.seconds, rate=load.rate, stall=30.0,
                 session=load.durable)

@@ -1,7 +1,7 @@
 """Count the instructions that one process needs for each message, in this checkout and in another one (callgrind).
 
-The difference of two runs, one with twice the messages, so that start and end do not count. Two runs of one build differ
-by about 15 instructions.
+The difference of two runs, one with twice the messages, so that start and end do not count. Two runs of one build
+differ by about 15 instructions.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def whole(checkout: Path, pairs: int, qos: int, messages: int) -> int:
         file.write_text(f"{user}sys_interval 0\nobserve_messages 0\n{CONFIG.format(port=port)}")
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         process = subprocess.Popen(
-            ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", str(checkout / ".venv/bin/python"), "-m", "mosq",
-             "-c", str(file)], cwd=checkout, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", str(checkout / ".venv/bin/python"), "-m",
+             "mosq", "-c", str(file)],
+            cwd=checkout, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             wait_for_slow(port)
             spec = Spec("pairs", port=port, publishers=pairs, qos=qos, messages=messages, stall=60.0)

@@ -56,7 +56,7 @@ def measure(loads: Iterable[str], rounds: int, pairs: int, seconds: float, rate:
         found: dict[str, list[dict[str, Any]]] = {placement: [] for placement in PLACES}
         for turn in range(rounds):
             for placement in list(PLACES)[:: 1 if turn % 2 else -1]:
-                found[placement].append(calm(lambda placement=placement: run(load, placement, pairs)))
+                found[placement].append(calm(run, load, placement, pairs))
         base = [one["cpu_us"] for one in found[SINGLE]]
         for placement, runs in found.items():
             cost = [one["cpu_us"] for one in runs]
@@ -72,5 +72,6 @@ def measure(loads: Iterable[str], rounds: int, pairs: int, seconds: float, rate:
 
 def show(row: dict[str, Any]) -> None:
     limit = f", at most {row['limit']}" if row["limit"] else ""
+    least, most = row["ratios"]
     print(f"{row['load']}, {row['placement']}: {row['cpu_us']:.2f} us, {row['ratio']:.2f} x one process "
-          f"({row['ratios'][0]:.2f} to {row['ratios'][1]:.2f}{limit}), {row['messages_per_s'] / 1000:.0f} k/s", flush=True)
+          f"({least:.2f} to {most:.2f}{limit}), {row['messages_per_s'] / 1000:.0f} k/s", flush=True)

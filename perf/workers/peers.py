@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import statistics
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf.lab.broker import Broker
@@ -22,8 +21,10 @@ from perf.workers.started import broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 THREADS = (1, 2)
+MEDIANS = ("rate", "cores", "generator_us", "p99_us")
 # title: (QoS, publishers, subscribers)
 LOADS = {"100 pairs QoS 0": (0, 100, 100), "100 pairs QoS 1": (1, 100, 100), "fan-out QoS 0, 1 to 1000": (0, 1, 1000)}
 
@@ -58,13 +59,13 @@ def measure(folders: list[Path], rounds: int, seconds: float) -> list[dict[str, 
         for turn in range(rounds):
             for i in list(range(len(brokers)))[:: 1 if turn % 2 else -1]:
                 load = Load(qos=qos, seconds=seconds)
-                found[i].append(calm(lambda i=i, load=load: run(*brokers[i], load, publishers, subscribers)))
+                found[i].append(calm(run, *brokers[i], load, publishers, subscribers))
         for (peer, threads), runs in zip(brokers, found, strict=True):
             costs = sorted(one["cpu_us"] for one in runs)
             rows.append({
                 "load": title, "broker": peer.name if peer else "mosq", "workers": threads,
                 "cpu_us": statistics.median(costs), "spread": [costs[0], costs[-1]], "runs": runs,
-                **{name: statistics.median(one[name] for one in runs) for name in ("rate", "cores", "generator_us", "p99_us")}})
+                **{name: statistics.median(one[name] for one in runs) for name in MEDIANS}})
             row = rows[-1]
             print(f"{title}, {row['broker']}, {threads}: {row['cpu_us']:.2f} us ({costs[0]:.2f} to {costs[-1]:.2f}), "
                   f"{row['rate'] / 1000:.0f} k/s, {row['cores']:.2f} cores", flush=True)

@@ -1,4 +1,5 @@
-"""Write the section of perf/RESULTS.md about several workers, and its picture, from the figures in perf/results/workers."""
+"""Write the section of perf/RESULTS.md about several workers, and its picture, from the figures in
+perf/results/workers."""
 
 from __future__ import annotations
 
@@ -27,15 +28,17 @@ def section(folder: Path) -> Iterator[str]:
     """Yield the parts of the section."""
     every = files(folder)
     machine = every[0][1]["machine"] if every else {}
-    yield ("## Several workers\n\n`python -m perf.workers` measures a broker with `cluster_local N` beside one with one process: "
-           f"{machine.get('cores')} cores, {machine.get('processor')}, Linux {machine.get('kernel')}. The modules of "
-           "[workers](workers) describe each measurement.\n\n![Clients within and across workers](plots/workers-pairs.svg)\n"
+    yield ("## Several workers\n\n`python -m perf.workers` measures a broker with `cluster_local N` beside one of one "
+           f"process: {machine.get('cores')} cores, {machine.get('processor')}, Linux {machine.get('kernel')}. The "
+           "modules of [workers](workers) describe each measurement.\n\n"
+           "![Clients within and across workers](plots/workers-pairs.svg)\n"
            "![Beside FlashMQ](plots/workers-peers.svg)\n")
     for what, title, text, heads, cells in PARTS:
         if found := rows_of(folder, what):
             yield f"### {title}\n\n{text}\n"
             yield table(heads, [cells(row) for row in found])
-    yield "Measured:\n\n" + "\n".join(f"- {name}: {one['measured']}, commit {one['commit']}" for name, one in every) + "\n"
+    times = [f"- {name}: {one['measured']}, commit {one['commit']}" for name, one in every]
+    yield "Measured:\n\n" + "\n".join(times) + "\n"
 
 
 def _limit(row: Row, value: float, least: bool = False) -> str:
@@ -54,7 +57,8 @@ def _pairs(row: Row) -> list[str]:
 def _tls(row: Row) -> list[str]:
     return [row["handshake"], str(row["workers"]), digits(row["cpu_us"]), digits(row["thread_us"]),
             ", ".join(f"{one:.2f}" for one in row["cores"]), f"{row['other_cores']:.2f}",
-            f"{row['rate']:,.0f} ({row['rate_ratio']:.2f} x)", f"{row['capacity']:,.0f} ({row['capacity_ratio']:.2f} x)",
+            f"{row['rate']:,.0f} ({row['rate_ratio']:.2f} x)",
+            f"{row['capacity']:,.0f} ({row['capacity_ratio']:.2f} x)",
             f"{row['simple']:,.0f} ({row['simple_ratio']:.2f} x)", _limit(row, row["simple_ratio"], least=True)]
 
 
@@ -79,39 +83,42 @@ def _peers(row: Row) -> list[str]:
 
 
 def _instructions(row: Row) -> list[str]:
-    return [row["load"], f"{row['before']:,.0f}", f"{row['now']:,.0f}", f"{row['ratio']:.3f}", _limit(row, row["ratio"])]
+    return [row["load"], f"{row['before']:,.0f}", f"{row['now']:,.0f}", f"{row['ratio']:.3f}", _limit(row,
+    row["ratio"])]
 
 
 PARTS: tuple[tuple[str, str, str, list[str], Callable[[Row], list[str]]], ...] = (
     ("pairs", "Messages within a worker and across two",
-     "100 pairs, 64 B, as many messages as possible. CPU of all processes of the broker for each delivered message, medians of "
-     "the rounds; the multiple of one process's is that of the medians, then the least and the most of a round. *within*: both "
-     "clients of a pair are at one worker, both workers have pairs; *one*: all at one worker; *half* of the pairs, or all, are "
-     "*across* workers.",
+     "100 pairs, 64 B, as many messages as possible. CPU of all processes of the broker for each delivered message,"
+     " medians of the rounds; the multiple of one process's is that of the medians, then the least and the most of "
+     "a round. *within*: both clients of a pair are at one worker, both workers have pairs; *one*: all at one "
+     "worker; *half* of the pairs, or all, are *across* workers.",
      ["load", "clients", "us", "x one process", "in rounds", "limit", "k messages/s"], _pairs),
     ("tls", "TLS handshakes",
-     "*full*: a handshake with CONNECT and DISCONNECT; *half*: a recorded ClientHello, to which the broker answers with its "
-     "signature, and a close. The generators use the same two cores, so a run's rate (*made*) is not the broker's limit. *could "
-     "make* is 1 / the largest of the busiest thread's CPU and half of all CPU for each handshake; *workers / CPU* is that with "
-     "one core for each worker. *cores* are those that each worker used.",
+     "*full*: a handshake with CONNECT and DISCONNECT; *half*: a recorded ClientHello, to which the broker answers "
+     "with its signature, and a close. The generators use the same two cores, so a run's rate (*made*) is not the "
+     "broker's limit. *could make* is 1 / the largest of the busiest thread's CPU and half of all CPU for each "
+     "handshake; *workers / CPU* is that with one core for each worker. *cores* are those that each worker used.",
      ["handshake", "workers", "CPU, us", "busiest thread, us", "cores", "other processes", "made/s", "could make/s",
       "workers / CPU", "limit"], _tls),
     ("subscribe", "A subscription is known everywhere",
-     "From SUBSCRIBE to SUBACK, which all workers have confirmed, and to a message that another worker's client publishes at once; "
-     "ms, an idle broker.",
-     ["workers", "samples", "SUBACK p50", "p99", "longest", "limit of p99", "message p50", "p99", "arrived"], _subscribe),
-    ("routes", "Memory of routes",
-     "Bytes for each filter beyond its text. *foreign*: counted at one other worker; *one more*: at a further one; RSS of the "
-     "other worker; *local*: counted for the subscription at its own worker; *own*: RSS there beyond that of one process, once "
-     "for all others. *again*: all workers have a local subscription of each filter, and get it as a route.",
+     "From SUBSCRIBE to SUBACK, which all workers have confirmed, and to a message that another worker's client "
+     "publishes at once; ms, an idle broker.",
+     ["workers", "samples", "SUBACK p50", "p99", "longest", "limit of p99", "message p50", "p99", "arrived"],
+     _subscribe), ("routes", "Memory of routes",
+     "Bytes for each filter beyond its text. *foreign*: counted at one other worker; *one more*: at a further one; "
+     "RSS of the other worker; *local*: counted for the subscription at its own worker; *own*: RSS there beyond "
+     "that of one process, once for all others. *again*: all workers have a local subscription of each filter, and "
+     "get it as a route.",
      ["filters", "number", "text", "foreign", "one more", "limit", "foreign, RSS", "local", "own, RSS"], _routes),
     ("peers", "Beside FlashMQ",
-     "CPU of the broker for each delivered message; brokers in turns in one run. The clients' names are not chosen, so about half of "
-     "the pairs are across workers. The generator has a core at most, and takes it from the two of the broker.",
+     "CPU of the broker for each delivered message; brokers in turns in one run. The clients' names are not chosen,"
+     " so about half of the pairs are across workers. The generator has a core at most, and takes it from the two "
+     "of the broker.",
      ["load", "broker", "workers or threads", "us", "in rounds", "k messages/s", "cores", "generator, us"], _peers),
     ("instructions", "One process",
-     "Instructions for each message with one process, beside main before the workers (callgrind; two runs of one build differ by "
-     "about 15).",
+     "Instructions for each message with one process, beside main before the workers (callgrind; two runs of one "
+     "build differ by about 15).",
      ["load", "before", "now", "x", "limit"], _instructions),
 )
 

@@ -1,11 +1,11 @@
 """Measure the memory of the filters of another worker.
 
-One client subscribes to many filters of a worker. The broker's own count of its index is `$SYS/broker/index/bytes`, a sum
-over the workers. The index of the client's worker is as that of one process; each further worker has the filters as
+One client subscribes to many filters of a worker. The broker's own count of its index is `$SYS/broker/index/bytes`, a
+sum over the workers. The index of the client's worker is as that of one process; each further worker has the filters as
 routes. So the difference between two workers and one process is what a foreign worker needs, and the difference between
 three and two is the same again. From it the bytes of the filters' text are subtracted. RSS is that of a foreign worker
-after the load against before; it also contains buffers and what the allocator keeps. The client's worker has a record of
-each filter that it announces, once for all others: RSS of that worker against one process.
+after the load against before; it also contains buffers and what the allocator keeps. The client's worker has a record
+of each filter that it announces, once for all others: RSS of that worker against one process.
 
     exact, mix      filters of `mosq bench subscribe`; mix: 60 % exact, 30 % with +, 10 % with #
     again           exact filters that clients of the other workers have subscribed to before: each of two workers has a
@@ -62,9 +62,9 @@ def memory(running: Running) -> list[int]:
     return [used(pid).rss_bytes or 0 for pid in running.pids()]
 
 
-def measure(sizes: list[int]) -> list[dict[str, Any]]:
+def measure(sizes: list[int], kinds: list[str]) -> list[dict[str, Any]]:
     rows = []
-    for kind in KINDS:
+    for kind in kinds:
         for n in sizes:
             one, two, three = (run(workers, kind, n) for workers in (1, 2, 3))
             row = {"kind": kind, "filters": n, "text": one["text"] / n, "limit": LIMIT_BYTES,
@@ -78,7 +78,7 @@ def measure(sizes: list[int]) -> list[dict[str, Any]]:
                 row |= {"foreign": (two["index"] - one["index"] - one["text"]) / n,
                         "one_more": (three["index"] - two["index"] - one["text"]) / n}
             rows.append(row)
-            print(f"{kind}, {n:,} filters of {row['text']:.0f} bytes: {row['foreign']:.0f} bytes each at a foreign worker beyond "
-                  f"the text, {row['one_more']:.0f} at one more (a local subscription: {row['local']:.0f}); its RSS "
+            print(f"{kind}, {n:,} filters of {row['text']:.0f} bytes: beyond it {row['foreign']:.0f} at a foreign "
+                  f"worker, {row['one_more']:.0f} at one more (a local subscription: {row['local']:.0f}); its RSS "
                   f"{row['foreign_rss']:.0f}; announced by its own worker: RSS {row['own_rss']:.0f}", flush=True)
     return rows

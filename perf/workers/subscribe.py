@@ -1,8 +1,8 @@
 """Measure how soon all workers know a new subscription, on an idle broker.
 
 SUBACK waits until each worker has confirmed the filter, so the time from SUBSCRIBE to SUBACK bounds it. The test of it:
-when the SUBACK is there, a publisher at another worker (at each in turn) publishes once, and the message must arrive; it
-is read for at most a second. Each sample has a filter of its own. Client and broker share the cores of this machine.
+when the SUBACK is there, a publisher at another worker (at each in turn) publishes once, and the message must arrive;
+it is read for at most a second. Each sample has a filter of its own. Client and broker share the cores of this machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def measure(samples: int) -> list[dict[str, Any]]:
     for workers in WORKERS:
         with broker(workers) as running, contextlib.ExitStack() as stack:
             places = [0, *(range(1, workers) if workers > 1 else [0])]
-            clients = [stack.enter_context(contextlib.closing(Client(running.port, name))) for name in running.names(places)]
+            clients = [stack.enter_context(contextlib.closing(Client(running.port, name)))
+                       for name in running.names(places)]
             subscriber, publishers = clients[0], clients[1:]
             subscriber.sock.settimeout(ARRIVES_S)
             known, arrived, missing = [], [], 0
@@ -51,11 +52,11 @@ def measure(samples: int) -> list[dict[str, Any]]:
                 time.sleep(PAUSE_S)
         if missing:
             raise SystemExit(f"{missing} of {samples} messages did not arrive")
-        rows.append({"workers": workers, "samples": samples, "arrived": len(arrived), "suback_ms": quantiles(known),
-                     "message_ms": quantiles(arrived), "limit_ms": LIMIT_MS if workers > 1 else None})
-        print(f"{workers} workers: SUBACK p50 {rows[-1]['suback_ms']['p50']:.3f} ms, p99 {rows[-1]['suback_ms']['p99']:.3f} ms, "
-              f"longest {rows[-1]['suback_ms']['max']:.3f} ms; message p99 {rows[-1]['message_ms']['p99']:.3f} ms; "
-              f"{len(arrived)} of {samples} arrived", flush=True)
+        suback, message = quantiles(known), quantiles(arrived)
+        rows.append({"workers": workers, "samples": samples, "arrived": len(arrived), "suback_ms": suback,
+                     "message_ms": message, "limit_ms": LIMIT_MS if workers > 1 else None})
+        print(f"{workers} workers: SUBACK p50 {suback['p50']:.3f} ms, p99 {suback['p99']:.3f} ms, longest "
+              f"{suback['max']:.3f} ms; message p99 {message['p99']:.3f} ms; {len(arrived)} arrived", flush=True)
     return rows
 
 

@@ -1,4 +1,5 @@
-"""Measure what TLS handshakes cost a broker with 1 and with 2 workers, and how many it could make on this machine's cores.
+"""Measure what TLS handshakes cost a broker with 1 and with 2 workers, and how many it could make on this machine's
+cores.
 
     full    several load generators connect one client after the other: a full handshake, CONNECT, CONNACK, DISCONNECT
             (tlsload.c). A client's side of that is not cheap, so the generators take half of the two cores
@@ -6,13 +7,14 @@
 
 So the rate of a run is not what the broker can make with clients on other machines. That follows from CPU:
 
-    could make = 1 / the CPU of the busiest thread, or of all threads divided by the cores, for each handshake; the larger
-    workers / CPU = the same if each worker had one core: what N workers on N cores make, and one worker on one core
+    could make = 1 / the CPU of the busiest thread, or of all threads divided by the cores, for each handshake; the
+    larger workers / CPU = the same if each worker had one core: what N workers on N cores make, and one worker on one
+    core
 
-It holds if threads do not wait for each other. "cores" shows that both workers really work: their CPU by the time of the
-run. On two cores a worker runs handshakes in one thread (`tls_handshake_threads`), and everything else in its loop, so
-one worker alone uses more than one core if it can. The generators have the priority of the broker: with a lower one, the
-broker would serve each step of a handshake as soon as it arrives, and change threads for each.
+It holds if threads do not wait for each other. "cores" shows that both workers really work: their CPU by the time of
+the run. On two cores a worker runs handshakes in one thread (`tls_handshake_threads`), and everything else in its
+loop, so one worker alone uses more than one core if it can. The generators have the priority of the broker: with a
+lower one, the broker would serve each step of a handshake as soon as it arrives, and change threads for each.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def run(workers: int, how: str, load: Path, folder: Path, count: int) -> dict[st
             made = pool.apply(flood, (running.port, HALF_S, 0))
         else:
             loads = [subprocess.Popen([*command, str(count)], stdout=subprocess.DEVNULL) for _ in range(GENERATORS)]
-            if any([one.wait() for one in loads]):
+            if sum(one.wait() != 0 for one in loads):
                 raise SystemExit("a load generator failed")
             made = GENERATORS * (count + 1)
         seconds, after, all_s = time.monotonic() - begin, threads(running), moment(None).all_cpu_s - all_before
@@ -63,8 +65,8 @@ def run(workers: int, how: str, load: Path, folder: Path, count: int) -> dict[st
                       reverse=True)
         whole, busiest = sum(spent.values()) / made, max(spent.values()) / made
         return {"cpu_us": whole * 1e6, "thread_us": busiest * 1e6, "cores": [one / seconds for one in each],
-                "other_cores": (all_s - sum(spent.values())) / seconds, "rate": made / seconds, "simple": workers / whole,
-                "capacity": 1 / max(busiest, whole / CORES)}
+                "other_cores": (all_s - sum(spent.values())) / seconds, "rate": made / seconds,
+                "simple": workers / whole, "capacity": 1 / max(busiest, whole / CORES)}
 
 
 def measure(rounds: int, count: int) -> list[dict[str, Any]]:
@@ -73,7 +75,8 @@ def measure(rounds: int, count: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="mosq-workers-tls-") as name:
         folder = Path(name)
         load = folder / "tlsload"
-        subprocess.run(["cc", "-O2", "-Wall", "-o", str(load), str(HERE / "tlsload.c"), "-lssl", "-lcrypto"], check=True)
+        subprocess.run(["cc", "-O2", "-Wall", "-o", str(load), str(HERE / "tlsload.c"), "-lssl", "-lcrypto"],
+                       check=True)
         for kind, key in KEYS.items():
             certify(folder, key, authority=False)
             for how in ("full", "half"):
@@ -92,8 +95,9 @@ def _row(title: str, workers: int, runs: list[dict[str, Any]], base: list[dict[s
             "cores": [statistics.median(one["cores"][i] for one in runs) for i in range(workers)]}
     for name in ("rate", "simple", "capacity"):
         row[f"{name}_ratio"] = row[name] / statistics.median(one[name] for one in base)
-    print(f"{title}, {workers} workers: {row['cpu_us']:.0f} us for each handshake ({row['thread_us']:.0f} of them in the "
-          f"busiest thread), cores {', '.join(f'{one:.2f}' for one in row['cores'])} and {row['other_cores']:.2f} of "
-          f"other processes; made {row['rate']:.0f}/s ({row['rate_ratio']:.2f} x), could make {row['capacity']:.0f}/s "
-          f"({row['capacity_ratio']:.2f} x), workers / CPU {row['simple']:.0f}/s ({row['simple_ratio']:.2f} x)", flush=True)
+    cores = ", ".join(f"{one:.2f}" for one in row["cores"])
+    print(f"{title}, {workers} workers: {row['cpu_us']:.0f} us for each handshake ({row['thread_us']:.0f} in the "
+          f"busiest thread), cores {cores} and {row['other_cores']:.2f} of other processes; made {row['rate']:.0f}/s, "
+          f"could make {row['capacity']:.0f}/s ({row['capacity_ratio']:.2f} x), "
+          f"workers / CPU {row['simple_ratio']:.2f} x", flush=True)
     return row

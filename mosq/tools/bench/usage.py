@@ -62,13 +62,15 @@ def children(pid: int) -> list[int]:
 
 
 def _sum(of: list[Used]) -> Used:
-    """Return the usage of all processes of a broker; that of one that has ended is unknown, so nothing is known then."""
+    """Return the usage of all processes of a broker; that of one that has ended is unknown, so nothing is known
+    then."""
     if not of or not all(one.there for one in of):
         return Used()
     rss, pss = ([size for size in sizes if size is not None] for sizes in
                 ([one.rss_bytes for one in of], [one.pss_bytes for one in of]))
-    return Used(True, *(sum(getattr(one, name) for one in of) for name in ("cpu_s", "wait_s", "user_s", "system_s")),
-                sum(rss) if len(rss) == len(of) else None, sum(pss) if len(pss) == len(of) else None)
+    return Used(True, sum(one.cpu_s for one in of), sum(one.wait_s for one in of), sum(one.user_s for one in of),
+                sum(one.system_s for one in of), sum(rss) if len(rss) == len(of) else None,
+                sum(pss) if len(pss) == len(of) else None)
 
 
 def used(pid: int) -> Used:
