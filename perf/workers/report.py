@@ -83,8 +83,8 @@ def _peers(row: Row) -> list[str]:
 
 
 def _instructions(row: Row) -> list[str]:
-    return [row["load"], f"{row['before']:,.0f}", f"{row['now']:,.0f}", f"{row['ratio']:.3f}", _limit(row,
-    row["ratio"])]
+    return [row["load"], f"{row['before']:,.0f}", f"{row['now']:,.0f}", f"{row['ratio']:.3f}",
+            _limit(row, row["ratio"])]
 
 
 PARTS: tuple[tuple[str, str, str, list[str], Callable[[Row], list[str]]], ...] = (
@@ -105,7 +105,8 @@ PARTS: tuple[tuple[str, str, str, list[str], Callable[[Row], list[str]]], ...] =
      "From SUBSCRIBE to SUBACK, which all workers have confirmed, and to a message that another worker's client "
      "publishes at once; ms, an idle broker.",
      ["workers", "samples", "SUBACK p50", "p99", "longest", "limit of p99", "message p50", "p99", "arrived"],
-     _subscribe), ("routes", "Memory of routes",
+     _subscribe),
+    ("routes", "Memory of routes",
      "Bytes for each filter beyond its text. *foreign*: counted at one other worker; *one more*: at a further one; "
      "RSS of the other worker; *local*: counted for the subscription at its own worker; *own*: RSS there beyond "
      "that of one process, once for all others. *again*: all workers have a local subscription of each filter, and "
