@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 OTHERS, TRIES = 0.2, 4           # cores that other programs may use; runs until then
+PAUSE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,13 @@ def calm(run: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, An
         found = run(*arguments)
         if found["others"] < OTHERS:
             break
+        time.sleep(PAUSE_S)
     return found
+
+
+def quiet(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the runs during which other programs were quiet; all, if none was."""
+    return [one for one in runs if one.get("others", 0.0) < OTHERS] or runs
 
 
 def flow(port: int, pid: int, load: Load, names: list[str], publishers: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from perf.workers.flows import Load, calm, flow
+from perf.workers.flows import Load, calm, flow, quiet
 from perf.workers.started import broker
 
 if TYPE_CHECKING:
@@ -51,22 +51,28 @@ def measure(loads: Iterable[str], rounds: int, pairs: int, seconds: float, rate:
     """Return a row for each load and placement: all runs, medians, and the ratio to one process."""
     rows = []
     for title in loads:
-        qos, durable, limits = LOADS[title]
+        qos, durable, _ = LOADS[title]
         load = Load(qos=qos, durable=durable, seconds=seconds, rate=rate)
         found: dict[str, list[dict[str, Any]]] = {placement: [] for placement in PLACES}
         for turn in range(rounds):
             for placement in list(PLACES)[:: 1 if turn % 2 else -1]:
                 found[placement].append(calm(run, load, placement, pairs))
-        base = [one["cpu_us"] for one in found[SINGLE]]
-        for placement, runs in found.items():
-            cost = [one["cpu_us"] for one in runs]
-            ratios = sorted(a / b for a, b in zip(cost, base, strict=True))
-            rows.append({
-                "load": title, "rate": rate, "placement": placement, "cpu_us": statistics.median(cost),
-                "ratio": statistics.median(cost) / statistics.median(base), "ratios": [ratios[0], ratios[-1]],
-                "messages_per_s": statistics.median(one["rate"] for one in runs), "limit": limits.get(placement),
-                "runs": runs})
-            show(rows[-1])
+        rows += rows_of(title, found, rate)
+    return rows
+
+
+def rows_of(title: str, found: dict[str, list[dict[str, Any]]], rate: float) -> list[dict[str, Any]]:
+    """Return the rows of a load from its runs by placement; those of one process are the base."""
+    rows = []
+    base = statistics.median(one["cpu_us"] for one in quiet(found[SINGLE]))
+    for placement, runs in found.items():
+        costs = sorted(one["cpu_us"] for one in quiet(runs))
+        rows.append({
+            "load": title, "rate": rate, "placement": placement, "cpu_us": statistics.median(costs),
+            "ratio": statistics.median(costs) / base, "ratios": [costs[0] / base, costs[-1] / base],
+            "counted": len(costs), "messages_per_s": statistics.median(one["rate"] for one in quiet(runs)),
+            "limit": LOADS[title][2].get(placement), "runs": runs})
+        show(rows[-1])
     return rows
 
 

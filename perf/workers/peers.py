@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perf.lab.broker import Broker
 from perf.lab.peers import Found, find
-from perf.workers.flows import Load, calm, flow
+from perf.workers.flows import Load, calm, flow, quiet
 from perf.workers.started import broker
 
 if TYPE_CHECKING:
@@ -61,11 +61,12 @@ def measure(folders: list[Path], rounds: int, seconds: float) -> list[dict[str, 
                 load = Load(qos=qos, seconds=seconds)
                 found[i].append(calm(run, *brokers[i], load, publishers, subscribers))
         for (peer, threads), runs in zip(brokers, found, strict=True):
-            costs = sorted(one["cpu_us"] for one in runs)
+            counted = quiet(runs)
+            costs = sorted(one["cpu_us"] for one in counted)
             rows.append({
                 "load": title, "broker": peer.name if peer else "mosq", "workers": threads,
                 "cpu_us": statistics.median(costs), "spread": [costs[0], costs[-1]], "runs": runs,
-                **{name: statistics.median(one[name] for one in runs) for name in MEDIANS}})
+                **{name: statistics.median(one[name] for one in counted) for name in MEDIANS}})
             row = rows[-1]
             print(f"{title}, {row['broker']}, {threads}: {row['cpu_us']:.2f} us ({costs[0]:.2f} to {costs[-1]:.2f}), "
                   f"{row['rate'] / 1000:.0f} k/s, {row['cores']:.2f} cores", flush=True)

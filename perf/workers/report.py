@@ -51,7 +51,7 @@ def _limit(row: Row, value: float, least: bool = False) -> str:
 def _pairs(row: Row) -> list[str]:
     return [row["load"], row["placement"], digits(row["cpu_us"]), f"{row['ratio']:.2f}",
             f"{row['ratios'][0]:.2f} to {row['ratios'][1]:.2f}", _limit(row, row["ratio"]),
-            f"{row['messages_per_s'] / 1000:,.0f}"]
+            f"{row['messages_per_s'] / 1000:,.0f}", f"{row['counted']} of {len(row['runs'])}"]
 
 
 def _tls(row: Row) -> list[str]:
@@ -89,11 +89,12 @@ def _instructions(row: Row) -> list[str]:
 
 PARTS: tuple[tuple[str, str, str, list[str], Callable[[Row], list[str]]], ...] = (
     ("pairs", "Messages within a worker and across two",
-     "100 pairs, 64 B, as many messages as possible. CPU of all processes of the broker for each delivered message,"
-     " medians of the rounds; the multiple of one process's is that of the medians, then the least and the most of "
-     "a round. *within*: both clients of a pair are at one worker, both workers have pairs; *one*: all at one "
-     "worker; *half* of the pairs, or all, are *across* workers.",
-     ["load", "clients", "us", "x one process", "in rounds", "limit", "k messages/s"], _pairs),
+     "100 pairs, 64 B, as many messages as possible. CPU of all processes of the broker for each delivered "
+     "message, medians of the runs; the multiple is that of one process's median, then of the least and the most "
+     "run. Only runs count during which other programs used less than 0.2 of a core. *within*: both clients of a "
+     "pair are at one worker, both workers have pairs; *one*: all at one worker; *half* of the pairs, or all, are "
+     "*across* workers.",
+     ["load", "clients", "us", "x one process", "in runs", "limit", "k messages/s", "runs"], _pairs),
     ("tls", "TLS handshakes",
      "*full*: a handshake with CONNECT and DISCONNECT; *half*: a recorded ClientHello, to which the broker answers "
      "with its signature, and a close. The generators use the same two cores, so a run's rate (*made*) is not the "
