@@ -133,6 +133,6 @@ def plot(folder: Path, plots: Path) -> None:
     beside: dict[str, dict[str, float]] = {}
     for row in rows_of(folder, "peers"):
         beside.setdefault(row["load"], {})[f"{row['broker']}, {row['workers']}"] = row["cpu_us"]
-    for name, title, panel in (("pairs", "mosq: clients within and across 2 workers", placed),
-                               ("peers", "1 and 2 workers of mosq, or threads of FlashMQ", beside)):
+    for name, title, panel in (("pairs", "clients within and across 2 workers", placed),
+                               ("peers", "1 and 2 workers or threads", beside)):
         plot_bars(plots / f"workers-{name}.svg", {title: panel}, "us of CPU for each message")
