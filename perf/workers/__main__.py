@@ -49,7 +49,8 @@ def arguments() -> argparse.Namespace:
     tls.add_argument("--rounds", type=int, default=3)
     tls.add_argument("--count", type=int, default=100, help="full handshakes of each load generator")
     subscribe = what.add_parser("subscribe")
-    subscribe.add_argument("--samples", type=int, default=2000)
+    subscribe.add_argument("--samples", type=int, default=2000, help="of each round")
+    subscribe.add_argument("--rounds", type=int, default=3)
     routes = what.add_parser("routes")
     routes.add_argument("--sizes", type=lambda text: [int(one) for one in text.split(",")],
                         default=[100_000, 1_000_000], help="numbers of filters, separated by commas")

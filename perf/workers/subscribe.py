@@ -11,6 +11,7 @@ import contextlib
 import time
 from typing import Any
 
+from mosq.tools.bench.usage import moment
 from perf.workers.clients import Client
 from perf.workers.started import broker
 
@@ -30,33 +31,46 @@ def sample(subscriber: Client, publisher: Client, topic: bytes) -> tuple[float, 
     return (known - begin) * 1e3, (time.perf_counter() - begin) * 1e3
 
 
-def measure(samples: int) -> list[dict[str, Any]]:
-    """Return a row for each number of workers. Raises SystemExit if a message did not arrive."""
+def run(workers: int, samples: int) -> dict[str, Any]:
+    """Return the times of one run with a fresh broker. Raises SystemExit if a message did not arrive."""
+    with broker(workers) as running, contextlib.ExitStack() as stack:
+        places = [0, *(range(1, workers) if workers > 1 else [0])]
+        clients = [stack.enter_context(contextlib.closing(Client(running.port, name)))
+                   for name in running.names(places)]
+        subscriber, publishers = clients[0], clients[1:]
+        subscriber.sock.settimeout(ARRIVES_S)
+        known, arrived = [], []
+        begin = moment(running.pid)
+        for i in range(samples):
+            try:
+                one, other = sample(subscriber, publishers[i % len(publishers)], b"known/%d/at/once" % i)
+            except TimeoutError:
+                raise SystemExit(f"message {i} of {samples} did not arrive") from None
+            known.append(one)
+            arrived.append(other)
+            time.sleep(PAUSE_S)
+        end = moment(running.pid)
+    others = (end.all_cpu_s - begin.all_cpu_s - (end.own.cpu_s - begin.own.cpu_s)
+              - (end.broker.cpu_s - begin.broker.cpu_s)) / (end.at - begin.at)
+    return {"known": known, "arrived": arrived, "others": others}
+
+
+def measure(samples: int, rounds: int) -> list[dict[str, Any]]:
+    """Return a row for each number of workers, from the samples of all rounds."""
+    found: dict[int, list[dict[str, Any]]] = {workers: [] for workers in WORKERS}
+    for _ in range(rounds):
+        for workers, runs in found.items():
+            runs.append(run(workers, samples))
     rows = []
-    for workers in WORKERS:
-        with broker(workers) as running, contextlib.ExitStack() as stack:
-            places = [0, *(range(1, workers) if workers > 1 else [0])]
-            clients = [stack.enter_context(contextlib.closing(Client(running.port, name)))
-                       for name in running.names(places)]
-            subscriber, publishers = clients[0], clients[1:]
-            subscriber.sock.settimeout(ARRIVES_S)
-            known, arrived, missing = [], [], 0
-            for i in range(samples):
-                try:
-                    one, other = sample(subscriber, publishers[i % len(publishers)], b"known/%d/at/once" % i)
-                except TimeoutError:
-                    missing += 1
-                    continue
-                known.append(one)
-                arrived.append(other)
-                time.sleep(PAUSE_S)
-        if missing:
-            raise SystemExit(f"{missing} of {samples} messages did not arrive")
-        suback, message = quantiles(known), quantiles(arrived)
-        rows.append({"workers": workers, "samples": samples, "arrived": len(arrived), "suback_ms": suback,
-                     "message_ms": message, "limit_ms": LIMIT_MS if workers > 1 else None})
+    for workers, runs in found.items():
+        suback, message = (quantiles([ms for one in runs for ms in one[name]]) for name in ("known", "arrived"))
+        each = [{"others": one["others"], "p99": quantiles(one["known"])["p99"]} for one in runs]
+        rows.append({"workers": workers, "samples": samples * rounds, "suback_ms": suback, "message_ms": message,
+                     "runs": each, "limit_ms": LIMIT_MS if workers > 1 else None})
+        spread = ", ".join(f"{one['p99']:.3f} ({one['others']:.2f})" for one in each)
         print(f"{workers} workers: SUBACK p50 {suback['p50']:.3f} ms, p99 {suback['p99']:.3f} ms, longest "
-              f"{suback['max']:.3f} ms; message p99 {message['p99']:.3f} ms; {len(arrived)} arrived", flush=True)
+              f"{suback['max']:.3f} ms; message p99 {message['p99']:.3f} ms; p99 of each round (cores of other "
+              f"programs): {spread}", flush=True)
     return rows
 
 
