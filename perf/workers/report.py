@@ -65,7 +65,9 @@ def _tls(row: Row) -> list[str]:
 def _subscribe(row: Row) -> list[str]:
     known, arrived = row["suback_ms"], row["message_ms"]
     limit = {**row, "limit": row.get("limit_ms")}
-    return [str(row["workers"]), f"{row['samples']:,}", *(f"{known[name]:.3f}" for name in ("p50", "p99", "max")),
+    note = f" ({row['workers_note']})" if row.get("workers_note") else ""
+    return [f"{row['workers']}{note}", f"{row['samples']:,}",
+            *(f"{known[name]:.3f}" for name in ("p50", "p99", "max")),
             _limit(limit, known["p99"]), ", ".join(f"{one['p99']:.3f}" for one in row["runs"]),
             *(f"{arrived[name]:.3f}" for name in ("p50", "p99"))]
 
