@@ -23,6 +23,7 @@ from mosq.tools.bench.html.lab import Lab
 from mosq.tools.bench.html.reading import read, runs_of
 from mosq.tools.bench.spec import BenchError
 from perf.tables import table
+from perf.workers.report import section as of_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mosq.tools.bench.html.parts import Cell, Section
 
 HERE = Path(__file__).parent
+WORKERS = "workers"             # folder with the figures of perf.workers
 KEPT, FILE = HERE / "results", HERE / "RESULTS.md"
 OPTIONS = frozenset({"scenario", "version", "qos", "size", "publishers", "subscribers", "clients", "messages", "rate",
                      "seconds", "name", "tls", "ws"})
@@ -92,8 +94,9 @@ def keep(source: Path, target: Path) -> None:
 
 def results(kept: Path) -> str:
     """Return the text of RESULTS.md for the folders below `kept`."""
-    folders = sorted(path for path in kept.iterdir() if path.is_dir())
-    return "\n".join([HEAD, *(part for folder in folders for part in _folder(folder))])
+    folders = sorted(path for path in kept.iterdir() if path.is_dir() and path.name != WORKERS)
+    parts = [part for folder in folders for part in _folder(folder)]
+    return "\n".join([HEAD, *parts, *(of_workers(kept / WORKERS) if (kept / WORKERS).is_dir() else ())])
 
 
 def _folder(path: Path) -> Iterator[str]:

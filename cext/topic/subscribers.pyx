@@ -106,7 +106,7 @@ cdef int list_room(Index* ix, List* l) noexcept nogil:
     if l.n == UINT32_MAX:
         return -1
     if l.cap < BLOCK_ENTRIES:
-        cap = l.cap + l.cap // 2 + 2
+        cap = l.cap + l.cap // 2 + 1         # 2 places for a local subscriber and another worker
         return first_block(ix, l, cap if cap < BLOCK_ENTRIES else BLOCK_ENTRIES)
     return another_block(ix, l) if l.n % BLOCK_ENTRIES == 0 else 0
 

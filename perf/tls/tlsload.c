@@ -193,11 +193,13 @@ static void pairs(int pid, int n_pairs, int burst, int window, int payload, doub
 static void connections(int pid, int count, int resumed)
 {
     uint8_t bye[2] = {0xE0, 0};
+    char id[48];
     finish(client("first", NULL));
     uint64_t begin = cpu_ns(pid);
     double at = now();
     for (int i = 0; i < count; i++) {
-        SSL *s = client("next", resumed ? session : NULL);
+        snprintf(id, sizeof id, "next-%d-%d", getpid(), i);         /* its worker differs from one to the next, and several loads may run at once */
+        SSL *s = client(id, resumed ? session : NULL);
         if (resumed != SSL_session_reused(s)) die(resumed ? "not resumed" : "resumed");
         SSL_write(s, bye, 2);
         uint8_t end;

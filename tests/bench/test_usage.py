@@ -54,3 +54,32 @@ def test_ended_threads_do_not_lower_the_busy_share() -> None:
     phase = Phase("pairs")
     costs(phase, start, end, 1.0, Spec("pairs", broker_pid=1))
     assert phase.broker["busy_share"] == phase.broker["cpu_s"] == 0.5
+
+
+def test_the_usage_of_a_broker_is_that_of_all_its_processes() -> None:
+    """Test a process with a child that works, as a broker with workers has; and after the child has ended."""
+    child = "import time\nwhile time.process_time() < 0.1: pass\nprint(flush=True)\ninput()"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    process = subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with process:
+        assert process.stdout is not None and process.stdin is not None
+        process.stdout.readline()
+        start = moment(process.pid)
+        assert len(start.processes) == 2 and start.broker.cpu_s == sum(one.cpu_s for one in start.processes.values())
+        assert start.broker.cpu_s >= used(process.pid).cpu_s + 0.1
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        process.stdout.read()
+    phase = Phase("pairs")
+    costs(phase, start, moment(process.pid), 1.0, Spec("pairs", broker_pid=process.pid))
+    assert phase.broker == {}
+
+
+def test_the_busy_share_is_that_of_the_busiest_process() -> None:
+    def at(first_s: float, second_s: float) -> Moment:
+        return Moment(broker=Used(True, cpu_s=first_s + second_s),
+                      processes={1: Used(True, cpu_s=first_s), 2: Used(True, cpu_s=second_s)})
+
+    phase = Phase("pairs")
+    costs(phase, at(1.0, 1.0), at(1.3, 1.6), 1.0, Spec("pairs", broker_pid=1))
+    assert abs(phase.broker["busy_share"] - 0.6) < 1e-9 and abs(phase.broker["cpu_s"] - 0.9) < 1e-9

@@ -166,9 +166,10 @@ def costs(phase: Phase, start: Moment, end: Moment, wall_s: float, spec: Spec) -
         "cpu_s": own_s, "cpu_share": own_s / wall_s, "busy_share": min(1.0, (own_s + own_wait_s) / wall_s),
         "cpu_us_per": own_s / phase.per * 1e6 if phase.per else 0.0}
     broker_s = 0.0
-    if start.broker.there and end.broker.there:         # the usage of a broker that ended in between is unknown
+    # The usage of a broker or worker that ended in between is unknown.
+    if start.broker.there and end.broker.there and start.processes.keys() == end.processes.keys():
         broker_s = end.broker.cpu_s - start.broker.cpu_s
-        busy = min(1.0, (broker_s + max(0.0, end.broker.wait_s - start.broker.wait_s)) / wall_s)
+        busy = min(1.0, _busiest_s(start, end) / wall_s)
         phase.broker = {
             "cpu_s": broker_s, "user_s": end.broker.user_s - start.broker.user_s,
             "system_s": end.broker.system_s - start.broker.system_s, "cpu_share": broker_s / wall_s,
@@ -182,6 +183,12 @@ def costs(phase: Phase, start: Moment, end: Moment, wall_s: float, spec: Spec) -
         phase.limit = "broker"
     elif spec.rate:
         phase.limit = "rate"
+
+
+def _busiest_s(start: Moment, end: Moment) -> float:
+    """Return how long the busiest process of the broker ran, or could have run but had no core."""
+    pairs = [(before, end.processes[pid]) for pid, before in start.processes.items()] or [(start.broker, end.broker)]
+    return max(after.cpu_s - before.cpu_s + max(0.0, after.wait_s - before.wait_s) for before, after in pairs)
 
 
 def resolved(spec: Spec) -> tuple[bytes, int]:

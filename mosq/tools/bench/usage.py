@@ -2,7 +2,7 @@
 
 CPU is the scheduler's count in nanoseconds if the kernel has it. `wait` is the time in which a process could have run
 but had no core: so a saturated process is recognised even if others take its core. Ended threads count in the CPU, but
-no longer in `wait`.
+no longer in `wait`. A broker is a process with those that it has started: `cluster_local N` has N workers.
 """
 
 from __future__ import annotations
@@ -33,17 +33,44 @@ class Used:
 
 @dataclass(frozen=True)
 class Moment:
-    """Hold the usage of broker, generator and machine at one time."""
+    """Hold the usage of broker, generator and machine at one time; `processes` are those of the broker."""
 
     broker: Used = field(default_factory=Used)
     own: Used = field(default_factory=Used)
     all_cpu_s: float = 0.0
     at: float = field(default_factory=time.monotonic)
+    processes: dict[int, Used] = field(default_factory=dict)
 
 
 def moment(broker_pid: int | None) -> Moment:
     """Return the usage now; without broker_pid that of the broker is zero."""
-    return Moment(Used() if broker_pid is None else used(broker_pid), used(os.getpid()), _machine_cpu_s())
+    processes = {} if broker_pid is None else {pid: used(pid) for pid in (broker_pid, *children(broker_pid))}
+    return Moment(_sum(list(processes.values())), used(os.getpid()), _machine_cpu_s(), processes=processes)
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started, and those that they have started."""
+    found: list[int] = []
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (thread / "children").read_text().split()):
+                if child != os.getpid():        # a generator that the broker's program has started
+                    found += [child, *children(child)]
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+def _sum(of: list[Used]) -> Used:
+    """Return the usage of all processes of a broker; that of one that has ended is unknown, so nothing is known
+    then."""
+    if not of or not all(one.there for one in of):
+        return Used()
+    rss, pss = ([size for size in sizes if size is not None] for sizes in
+                ([one.rss_bytes for one in of], [one.pss_bytes for one in of]))
+    return Used(True, sum(one.cpu_s for one in of), sum(one.wait_s for one in of), sum(one.user_s for one in of),
+                sum(one.system_s for one in of), sum(rss) if len(rss) == len(of) else None,
+                sum(pss) if len(pss) == len(of) else None)
 
 
 def used(pid: int) -> Used:
