@@ -65,6 +65,7 @@ class Sleeper:
     def __init__(self, broker: Workers, number: int) -> None:
         self.broker, self.name = broker, broker.id_on(number, "sleeper")
         self.taken: list[bytes] = []
+        self.beside: list[bytes] = []       # the same, in no order with the others
         client = broker.connect(self.name, clean=True, props=SESSION)
         subscribed(client, "kept/#")
         client.close()
@@ -91,6 +92,7 @@ class Sleeper:
             assert isinstance(got, Publish), got
             found.append(got.payload)
             client.send(Puback(got.mid))
+        assert [found.count(one) for one in self.beside] == [1] * len(self.beside)
         wanted = set(self.taken)
         assert [one for one in found if one in wanted] == self.taken
 
@@ -223,6 +225,8 @@ def test_a_full_disk_of_one_worker(small_disk: Workers) -> None:
     until(lambda: sleeper.publish(near) in (0, 0x10))
     answer = far.read_packet()
     assert isinstance(answer, Puback)
+    if answer.rc == 0:
+        sleeper.beside.append(b"from afar")
     until(lambda: sleeper.publish(far) in (0, 0x10))
     assert broker.pids() == pids and "Error: Worker" not in broker.log()
     sleeper.check()
