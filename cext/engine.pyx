@@ -30,7 +30,7 @@ from cext.broker.core.durable cimport Durable
 from cext.broker.core.listener cimport ORIGIN_SHARED, Listener, Security
 from cext.broker.core.trace_state cimport TraceSpec
 from cext.broker.core.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
-from cext.broker.lifecycle.reload_hold cimport reload_hold_put
+from cext.broker.lifecycle.reload_hold cimport reload_covers, reload_hold_put
 from cext.broker.loop.broker_loop cimport broker_fini, broker_init, broker_run
 from cext.broker.rules.roles cimport Roles, roles_unref
 from cext.net.conn_state cimport ListenSocket
@@ -240,6 +240,10 @@ cdef class Engine:
         self.b.reload_signal = number
         return self.reload_fd
 
+    def begin_reload(self, uint64_t reloads):
+        """Let the next hold_connects(False) of a worker end the reload for so many signals, see reload_counted()."""
+        reload_covers(&self.b, reloads)
+
     def hold_connects(self, bint held):
         """Begin or end a reload. Begin before the signal is taken from its descriptor."""
         cdef ControlRequest a
@@ -264,12 +268,13 @@ cdef class Engine:
 
     # ------------------------------------------------------------ workers
 
-    def join(self, int place, bytes key, passages, int counts_fd):
+    def join(self, int place, bytes key, passages, int counts_fd, int parent_status=-1, uint64_t reloads=0):
         """Make this broker the worker number `place` (from 0) of len(passages) workers; before open(). `key`: 16 secret bytes, the same for all; `passages`:
         descriptors of SOCK_SEQPACKET sockets to each worker, the own one to receive from; `counts_fd`: memory for counts, see counts_bytes(). The
-        engine makes copies of the descriptors. Raise OSError."""
+        engine makes copies of these descriptors. `parent_status`: the open file /proc/PARENT/status, or -1; `reloads`: what reload_counted() had
+        returned for the configuration of this worker. Raise OSError."""
         from cext.workers_control import workers_new
-        workers_new(<size_t>&self.b, place, key, list(passages), counts_fd)
+        workers_new(<size_t>&self.b, place, key, list(passages), counts_fd, parent_status, reloads)
 
     def link(self, int place, int out_fd, int in_fd):
         """Give the running engine two stream sockets to another worker: one to write to, one to read from. They belong to the engine. A second call

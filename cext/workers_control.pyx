@@ -27,8 +27,21 @@ cdef extern from *:
     """
     #include <stdint.h>
     static inline void mosq_bank_put(uint64_t* p, uint64_t n) { __atomic_store_n(p, n, __ATOMIC_RELEASE); }
+    static inline uint64_t mosq_reload_counted(uint64_t* p) { return __atomic_add_fetch(p, 1, __ATOMIC_SEQ_CST); }
     """
     void mosq_bank_put(uint64_t* p, uint64_t n)
+    uint64_t mosq_reload_counted(uint64_t* p)
+
+cdef extern from "<signal.h>":
+    ctypedef struct sigset_t:
+        pass
+    int sigemptyset(sigset_t* signals)
+    int sigaddset(sigset_t* signals, int number)
+
+cdef extern from "<sys/signalfd.h>":
+    int signalfd(int fd, const sigset_t* signals, int flags)
+    int SFD_CLOEXEC
+    int SFD_NONBLOCK
 
 
 def counts_bytes():
@@ -59,6 +72,26 @@ def counts_ended(int counts_fd, int place):
     munmap(all, WORKERS_MAX * sizeof(WorkerCounts))
 
 
+def reload_counted(int counts_fd):
+    """Let all workers hold CONNECT packets until a reload that covers this signal is over; return how many there were. Raise OSError."""
+    cdef WorkerCounts* all = counts_map(counts_fd)
+    cdef uint64_t n = mosq_reload_counted(&all.reloads)
+    munmap(all, WORKERS_MAX * sizeof(WorkerCounts))
+    return n
+
+
+def watch_signal(int number):
+    """Return a descriptor that is readable while a blocked signal is pending; reading from it takes the signal. Raise OSError."""
+    cdef sigset_t signals
+    cdef int fd
+    sigemptyset(&signals)
+    sigaddset(&signals, number)
+    fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)
+    if fd < 0:
+        raise OSError(errno, os.strerror(errno))
+    return fd
+
+
 def worker_place(bytes key, bytes name, uint32_t n):
     """Return the place, from 0, of the worker of `n` that a client id or a topic belongs to: worker_of_id, and the owner of a retained
     message."""
@@ -74,7 +107,7 @@ def filter_fits(bytes filter, bytes topic):
     return bool(filter_matches(view_of(filter), view_of(topic)))
 
 
-def workers_new(size_t broker, int place, bytes key, list passages, int counts_fd):
+def workers_new(size_t broker, int place, bytes key, list passages, int counts_fd, int parent_status, uint64_t reloads):
     """See Engine.join. Raise ValueError and OSError."""
     cdef Broker* b = <Broker*>broker
     cdef Workers* w
@@ -92,6 +125,8 @@ def workers_new(size_t broker, int place, bytes key, list passages, int counts_f
     memcpy(&w.key, <const char*>key, sizeof(HashKey))
     for i in range(WORKERS_MAX):
         w.passages[i].fd = -1
+    w.parent_status = parent_status
+    w.reloads_begun = w.reloads_over = reloads
     try:
         w.counts = counts_map(counts_fd)
         for i, fd in enumerate(passages):

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
         """
 
         def open(self, shared: "list[list[int]] | None" = None) -> None: ...
-        def join(self, place: int, key: bytes, passages: "list[int]", counts_fd: int) -> None: ...
+        def join(self, place: int, key: bytes, passages: "list[int]", counts_fd: int, parent_status: int = -1,
+                 reloads: int = 0) -> None: ...
+        def begin_reload(self, reloads: int) -> None: ...
         def link(self, place: int, out_fd: int, in_fd: int) -> None: ...
         def attach(self, directory: str, durability: str = "group", interval_ms: int = 2) -> None: ...
         def persist(self, directory: str, durability: str = "group", interval_ms: int = 2,
@@ -147,6 +149,22 @@ def counts_ended(counts_fd: int, place: int) -> None:
     from mosq import _core
 
     _core.counts_ended(counts_fd, place)
+
+
+def reload_counted(counts_fd: int) -> int:
+    """Let all workers hold new clients until a reload that covers this SIGHUP is over; return how many SIGHUPs there
+    were. Raises OSError."""
+    from mosq import _core
+
+    return _core.reload_counted(counts_fd)
+
+
+def watch_signal(number: int) -> int:
+    """Return a descriptor that is readable while the blocked signal is pending; reading from it takes the signal.
+    Raises OSError."""
+    from mosq import _core
+
+    return _core.watch_signal(number)
 
 
 def sockets_of(spec: "ListenerSpec", nodelay: bool) -> "list[_socket.socket]":

@@ -22,7 +22,7 @@ from cext.link.rules cimport (
 )
 from cext.link.sending cimport frame_send, number_send
 from cext.link.state cimport (
-    ForeignIdentity, HOLE_BUSY, HOLE_OPEN, LINK_IN, LINK_LATER, LINK_NO_MEMBER, LinkHole, LinkIn, LinkOut, LinkPair, LinkWaiter, Links,
+    FRAME_WAITS, ForeignIdentity, HOLE_BUSY, HOLE_OPEN, LINK_IN, LINK_LATER, LINK_NO_MEMBER, LINK_NO_MEMORY, LinkHole, LinkIn, LinkOut, LinkPair, LinkWaiter, Links,
 )
 from cext.link.waiting cimport ring_at, ring_push, ring_release, ring_take, waiter_done
 
@@ -218,6 +218,10 @@ cdef int in_message(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
         batch = 0 if mosq_rule_off(x.off, RULE_IDENTITY_BATCH) else known.batch
         return number_busy(x, i, f.number, f.identity) if batch == HOLE_BUSY else number_taken(x, i, f.number, batch)
     answer = x.ops.message(x.owner, slot, f, &batch)
+    if answer == LINK_NO_MEMORY:
+        i.expected = f.number
+        x.stats.received -= 1
+        return FRAME_WAITS
     if answer == LINK_NO_MEMBER:
         if f.number > i.got and number_done(x, i, f.number, 0) != 0:
             return wrong(c'L')

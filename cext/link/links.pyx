@@ -17,7 +17,7 @@ from cext.link.rules cimport (
 )
 from cext.link.sending cimport frame_send, number_send, out_broken
 from cext.link.state cimport (
-    LINK_OUT, LO_DOWN, LO_OPENS, LO_RETAINED, LinkLimits, LinkOps, LinkOut, LinkPair, LinkPeer, LinkSend, LinkWaiter, Links, OwnIdentity,
+    FRAME_WAITS, LINK_OUT, LO_DOWN, LO_OPENS, LO_RETAINED, LinkLimits, LinkOps, LinkOut, LinkPair, LinkPeer, LinkSend, LinkWaiter, Links, OwnIdentity,
     OwnRoute,
 )
 from cext.link.waiting cimport ring_free, ring_push, ring_release, ring_take, ring_wait, waiter_done
@@ -130,6 +130,8 @@ cdef int64_t link_read(Links* x, uint32_t slot, int way, const uint8_t* p, size_
         error = taken
         if taken > 0:
             error = out_frame(x, slot, &f) if way == LINK_OUT else in_frame(x, slot, &f)
+            if error == FRAME_WAITS:
+                break
             at += <size_t>taken
         if error != 0:
             x.error = error

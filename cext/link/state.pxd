@@ -14,6 +14,9 @@ cdef enum:
     LINK_TAKEN = 0              # answers of LinkOps.message
     LINK_NO_MEMBER = 1
     LINK_LATER = 2              # its delivery takes several turns; link_arrived reports the end
+    LINK_NO_MEMORY = 3          # not taken: link_read leaves the frame where it is
+
+    FRAME_WAITS = 1             # answer of in_frame, beside 0 and errors: it was not taken
 
 cdef struct Links
 ctypedef struct OwnRoute

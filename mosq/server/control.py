@@ -93,7 +93,7 @@ def serve(                              # parameters: the command line, and what
     SIGHUP. `taken`: the signals of the process, in force since before the configuration was read. `worker`: this broker
     is one of several."""
     control = Control(config, taken, quiet, verbose, load, worker)
-    before = signals.block_reload()
+    before = signals.block_reload() if worker is None else None     # the parent of a worker reloads
     try:
         try:
             control.prepare()
@@ -116,7 +116,8 @@ def serve(                              # parameters: the command line, and what
             if control.unkept is not None:
                 control.unkept.close()
     finally:
-        signals.unblock(before)
+        if before is not None:
+            signals.unblock(before)
         control.log.flush()
 
 

@@ -166,8 +166,8 @@ class Run:
                 session.drop()
             return
         assert self.broker.process is not None
-        if self.plan.workers and self.broker.process.poll() == 1 and time.monotonic() - self.started_at < STARTING_S:
-            await self.start()      # worker 1 was killed in its start, so the broker could not start
+        if self.killed_starting():
+            await self.start()
             return
         if self.broker.process.poll() is not None:
             raise RuntimeError(f"the broker ended by itself with status {self.broker.process.returncode}:\n{self.broker.log()[-3000:]}")
@@ -188,6 +188,12 @@ class Run:
                 await starting
         if not self.broker.alive():     # a kill during the start ended it
             await self.start()
+
+    def killed_starting(self) -> bool:
+        """Return whether worker 1 was killed in its start, so that the broker could not start."""
+        assert self.broker.process is not None
+        last = max(self.chaos.killed_at, default=0.0)
+        return self.plan.workers > 0 and self.broker.process.poll() == 1 and last - self.started_at < STARTING_S
 
     async def kill_workers(self, broker: Workers) -> None:
         """Kill one worker or all, some of them after a SIGSTOP; or the parent, or stop it, and start the broker again."""
@@ -284,6 +290,8 @@ class Run:
             s.catch_up()
         progress, last = time.monotonic(), (-1, -1)
         while True:
+            if self.killed_starting():          # by the last kill
+                await self.start()
             audit = self.chaos.audit
             now = (audit.deliveries + audit.redeliveries, sum(p.sent.acked.count(1) for p in self.publishers))
             if now != last:

@@ -135,3 +135,11 @@ def test_the_workers_end_with_a_program_that_is_killed():
         while Path(f"/proc/{parent}/comm").exists() and Path(f"/proc/{parent}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
             assert time.monotonic() < until
             time.sleep(0.01)
+
+
+def test_the_first_client_of_the_program_waits_until_its_worker_is_linked():
+    """A CONNECT from the program may arrive before the workers know each other; it is answered then."""
+    for _ in range(5):
+        with mosq.Broker(workers=4) as broker:
+            for i in range(8):
+                broker.subscribe(f"t/{i}").close()

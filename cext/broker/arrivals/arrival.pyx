@@ -10,7 +10,7 @@ from cext.base.view cimport View
 from cext.broker.arrivals.fanouts cimport fanout_arrived
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.durable cimport Durable, changes_of, durable_of
+from cext.broker.core.durable cimport Durable, changes_of, durable_of, lacks_since
 from cext.broker.core.link_state cimport BrokerLinks, links_of
 from cext.broker.core.publication_state cimport Publication, SCOPE_LOCAL
 from cext.broker.core.settings cimport DURABILITY_GROUP
@@ -24,7 +24,7 @@ from cext.broker.routing.retain cimport retain_store, retained_from
 from cext.broker.routing.share cimport share_deliver
 from cext.link.frame cimport LINK_AGAIN, LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LinkFrame
 from cext.link.links cimport link_send, link_wait_commit
-from cext.link.state cimport LINK_LATER, LINK_NO_MEMBER, LINK_TAKEN, LinkSend, LinkWaiter
+from cext.link.state cimport LINK_LATER, LINK_NO_MEMBER, LINK_NO_MEMORY, LINK_TAKEN, LinkSend, LinkWaiter
 from cext.session.message cimport MESSAGE_AGAIN, Message
 from cext.session.record cimport RecordFrom
 from cext.topic.index cimport Group, index_group
@@ -104,6 +104,9 @@ cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batc
     cdef RecordFrom publisher
     cdef bint taken = 1, known
     publication_of_frame(b, f, &p)
+    if p.qos and t != NULL and publication_store(b, &p) == NULL:
+        publication_fini(b, &p)
+        return LINK_NO_MEMORY    # before any session has it, so that none has it twice
     known = arrival_from(b, f.publisher, &p, &publisher)
     if f.flags & LINK_AGAIN and publication_store(b, &p) != NULL:
         p.message.flags |= MESSAGE_AGAIN
@@ -119,6 +122,8 @@ cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batc
         publication_fini(b, &p)
         return LINK_LATER
     publication_fini(b, &p)
+    if f.number and lacks_since(b, changes):
+        return LINK_NO_MEMORY    # a session lacks it; the others may get it twice, as from a client that is not acknowledged
     if not taken:
         return LINK_NO_MEMBER
     if t != NULL and t.changes != changes and t.level >= DURABILITY_GROUP:

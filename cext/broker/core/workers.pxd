@@ -32,6 +32,8 @@ ctypedef struct WorkerCounts:
     uint64_t sessions
     uint64_t of_listener[WORKER_LISTENERS_MAX]
     uint64_t told_ms                    # when it last wrote its figures; 0: the process has ended, and no other one has written yet
+    # of the place 0: how many times the parent has noticed SIGHUP
+    uint64_t reloads
     # of the place 0: start of the broker. The largest sums that this worker has seen: connected clients, memory
     uint64_t began_ms
     uint64_t clients_max
@@ -62,6 +64,9 @@ ctypedef struct Workers:
     uint64_t bank                       # WorkerCounts.bank, as long as this process runs
     Timer figures                       # when this worker writes its figures again
     uint8_t passage_due                 # 1: connections may wait at the own passage
+    int parent_status                   # /proc/PARENT/status, with the signals that wait for the parent; -1: it cannot be read
+    uint64_t reloads_begun              # WorkerCounts.reloads as the present reload of this worker covers it
+    uint64_t reloads_over               # and as the last one has; any thread may write both
 
 cdef inline Workers* workers_of(Broker* b) noexcept nogil:
     return <Workers*>b.workers

@@ -154,6 +154,7 @@ cdef int client_adopt(Broker* b, int fd) noexcept nogil:
     c.listener = b.adopted
     c.listener.n_connections += 1
     c.flags |= CF_TRUSTED
+    newcomer_add(b, c)           # its CONNECT may have to wait, for the links or for wills: newcomers_resume finds it
     c.conn.rx_ms = b.reactor.now_ms
     wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
     return 0

@@ -16,6 +16,8 @@ cdef void link_empty(Broker* b, Conn* conn) noexcept nogil       # all output is
 cdef void link_freed(Conn* conn) noexcept nogil
 # A part of the turn. Return 1 if there is more to do at once.
 cdef bint links_turn(Broker* b) noexcept nogil
+# Twice a second: read on from the links on which a message waits for memory.
+cdef void links_read_on(Broker* b) noexcept nogil
 cdef void links_close(Broker* b) noexcept nogil             # the loop ends
 
 # actions of LinkOps

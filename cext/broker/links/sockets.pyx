@@ -32,7 +32,7 @@ from cext.link.links cimport (
 from cext.link.state cimport LINK_IN, LINK_OUT, LinkOut
 from cext.net.conn cimport conn_close, conn_open, conn_resume
 from cext.net.conn_output cimport conn_flush, conn_lend, conn_room, conn_wrote
-from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_HUNGRY, CONN_PEER, Conn, FLUSH_EARLY_BYTES
+from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_HUNGRY, CONN_PAUSED, CONN_PEER, Conn, FLUSH_EARLY_BYTES
 from cext.net.system cimport c_close
 from cext.session.message cimport Message, message_ref
 
@@ -160,6 +160,16 @@ cdef bint links_turn(Broker* b) noexcept nogil:
     return l.due
 
 
+cdef void links_read_on(Broker* b) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    cdef LinkConn* c
+    cdef uint32_t slot
+    for slot in range(l.n):
+        c = l.peers[slot].conns[LINK_IN]
+        if c != NULL and c.conn.flags & CONN_PAUSED:
+            conn_resume(&b.reactor, &c.conn)
+
+
 cdef void links_close(Broker* b) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
     cdef uint32_t slot
@@ -194,6 +204,7 @@ cdef size_t link_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexce
     cdef LinkConn* c = <LinkConn*>conn
     cdef uint64_t limit = turn_input_limit(b)
     cdef size_t used = 0, total
+    cdef int64_t taken
     conn.in_need = 0
     l.due = 1                                # answers, and room that they make, are sent at the end of the turn
     if c.way == LINK_IN and c.slot == NO_SLOT:
@@ -208,9 +219,13 @@ cdef size_t link_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexce
         if b.work >= limit or c.way == LINK_IN and l.fanout_places[c.slot] >= FANOUT_PLACES:
             conn_resume(&b.reactor, conn)    # the rest next turn: clients and fan-outs come first
             return used
-        if link_read(&l.links, c.slot, c.way, p + used, total if total < n - used else n - used) < 0:
+        taken = link_read(&l.links, c.slot, c.way, p + used, total if total < n - used else n - used)
+        if taken < 0:
             log_refused(b, c.slot)
             return n
+        if taken == 0 and not conn.flags & CONN_CLOSED:
+            conn.flags |= CONN_PAUSED            # no memory: links_read_on
+            return used
         b.work += 1
         used += total
     return used if not conn.flags & CONN_CLOSED else n

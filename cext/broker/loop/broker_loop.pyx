@@ -54,7 +54,7 @@ from cext.broker.lifecycle.session_lifecycle cimport (
 )
 from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.lifecycle.passing cimport relay_drained, workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
-from cext.broker.links.sockets cimport link_empty, link_freed, link_input, link_lost, links_close, links_turn
+from cext.broker.links.sockets cimport link_empty, link_freed, link_input, link_lost, links_close, links_read_on, links_turn
 from cext.broker.arrivals.fanouts cimport fanout_done
 from cext.broker.arrivals.waits cimport wait_of_job_done, wait_timed_out
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
@@ -192,6 +192,7 @@ cdef void timer_fired(void* ctx, Timer* t) noexcept nogil:
         links_reopen(<Broker*>ctx)
     elif t.kind == TIMER_FIGURES:
         figures_timer(<Broker*>ctx)
+        links_read_on(<Broker*>ctx)
     elif t.kind == TIMER_ACCOUNTS:
         accounts_timer(<Broker*>ctx)
     elif t.kind == TIMER_CURSORS:

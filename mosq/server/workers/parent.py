@@ -23,7 +23,15 @@ import traceback
 
 from mosq.config.check import check_workers
 from mosq.config.errors import ConfigError
-from mosq.engine import bind_sockets, close_sockets, counts_bytes, counts_ended, sockets_of
+from mosq.engine import (
+    bind_sockets,
+    close_sockets,
+    counts_bytes,
+    counts_ended,
+    reload_counted,
+    sockets_of,
+    watch_signal,
+)
 from mosq.log.log import log_of
 from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server import process, signals, systemd
@@ -45,6 +53,7 @@ from mosq.server.workers.asking import asking_pair
 from mosq.server.workers.channel import channel_pair
 from mosq.server.workers.identity import name_process
 from mosq.server.workers.order import Order
+from mosq.server.workers.reading import content_of
 from mosq.server.workers.round import Round
 from mosq.server.workers.slot import Slot
 from mosq.server.workers.terms import not_shared, of_worker
@@ -62,8 +71,10 @@ if TYPE_CHECKING:
     from mosq.server.workers.channel import Channel
 
 TURN_S = 1.0                    # the longest wait
+READS_MAX = 5                   # of one reload, if its files change again and again
 STOP_S = 3.0                    # from SIGTERM to SIGKILL; a worker needs less than one second
 PARENT_NAME = "mosq"
+SIGNAL_BYTES = 128              # what a signalfd returns
 ARRIVAL_REFUSED = "the new configuration has workers (cluster_local), which cannot take over; restart mosq"
 
 
@@ -114,12 +125,16 @@ class Parent:
         self._order = Order(self.slots, self.log.report)
         self._round: Round | None = None
         self._rounds = 0                # since the start
+        self._reads = 0                 # of the present reload
+        self._asked = self._covered = 0     # SIGHUPs until now; those that the present or last reload covers
+        self._reload_fd = -1            # readable while SIGHUP is pending
+        self._mask: set[int] | None = None  # of signals, before SIGHUP was blocked
         self._again = False             # SIGHUP came during a round, or while a worker starts
         self._user: process.Account | None = None
         self._acting = process.Acting(None)
         self._sockets: list[list[_socket.socket]] = []
         self._receiving: list[int] = []     # for each worker: the half of its passage from which it receives
-        self._asked: list[int] = []         # for each worker: the end for questions from which it receives
+        self._questions: list[int] = []     # for each worker: the end for questions from which it receives
         self._http: list[Bound] = []        # the sockets of HTTP listeners, which worker 1 serves
         self._pid_file: str | None = None
         self._status = EXIT_OK
@@ -128,6 +143,7 @@ class Parent:
 
     def prepare(self) -> None:
         """Find the user and open the log. Raises CannotStartError."""
+        self._mask = signals.block_reload()
         try:
             _refuse_arrival()
             self._user = process.find_account(self.config.user)
@@ -181,14 +197,19 @@ class Parent:
         for _ in self.slots:
             question, asked = asking_pair()
             askings.append(question)
-            self._asked.append(asked)
+            self._questions.append(asked)
             one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
             passages.append(one.detach())
             self._receiving.append(other.detach())
         counts_fd = os.memfd_create("mosq-counts", os.MFD_CLOEXEC)
         os.ftruncate(counts_fd, counts_bytes())
+        self._reload_fd = watch_signal(signals.RELOAD)
+        try:
+            status_fd = os.open(f"/proc/{os.getpid()}/status", os.O_RDONLY)
+        except OSError:
+            status_fd = -1              # then a client may meet the old rules until this process has noticed SIGHUP
         return Given(key, passages, counts_fd, [[one.fileno() for one in opened] for opened in self._sockets], askings,
-                     self._http)
+                     self._http, status_fd)
 
     def _settle(self) -> None:
         if self.config.pid_file is not None:
@@ -233,6 +254,7 @@ class Parent:
                     slot.channel.close()
             os.close(self.signals.read_fd)
             os.close(self.signals.write_fd)
+            os.close(self._reload_fd)
             for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC"):
                 os.environ.pop(name, None)
             status = self._serve_as(place, channel, before)
@@ -246,18 +268,20 @@ class Parent:
     def _serve_as(self, place: int, channel: "Channel", before: "set[int]") -> int:
         count = self.config.cluster_local
 
+        worker = Worker(place, channel, self.given, self._receiving[place], self._questions[place], self._covered)
+
         def load() -> "Config":
             config = self._load()
+            worker.compare(config)
             config.cluster_local = count        # a change takes effect at the next start
             return of_worker(config, place + 1, self.given.key)
 
         with signals.Signals() as taken:
             # a reload is decided by the parent: all workers, or none
             signal.signal(signals.RELOAD, signal.SIG_IGN)
-            signals.unblock(before)
+            signals.unblock(before - {signals.RELOAD})
             return serve(of_worker(reachable(self.config), place + 1, self.given.key), taken=taken, quiet=self._quiet,
-                         verbose=self._verbose, load=load,
-                         worker=Worker(place, channel, self.given, self._receiving[place], self._asked[place]))
+                         verbose=self._verbose, load=load, worker=worker)
 
     # ---- run
 
@@ -300,13 +324,14 @@ class Parent:
         """Wait for one event, and serve all that is due. Return False if the broker shall stop."""
         poll = select.poll()
         poll.register(self.signals.read_fd, select.POLLIN)
+        poll.register(self._reload_fd, select.POLLIN)
         for slot in self.slots:
             if slot.channel is not None:
                 poll.register(slot.channel.fileno(), select.POLLIN)
         if self._owner is not None:
             poll.register(self._owner.fileno(), select.POLLIN)
         before_s = time.monotonic()
-        poll.poll(1000 * self._wait_s(before_s))
+        readable = [fd for fd, _ in poll.poll(1000 * self._wait_s(before_s))]
         now_s = time.monotonic()
         if now_s - before_s > TURN_S + self.config.cluster_watchdog / 2:
             for slot in self.slots:     # this process was stopped, or the machine is very busy: no worker was late
@@ -318,6 +343,9 @@ class Parent:
         self._decide(now_s)
         # a worker prepares a reload with the rules of that moment, so no change comes between
         self._order.look(now_s, self._round is None and not self._again)
+        if self._reload_fd in readable:
+            self._ask_reload()
+            os.read(self._reload_fd, SIGNAL_BYTES)      # the workers have noticed it before the kernel forgets it
         return (self._owner is None or self._owner.serve(self.slots, self.given.key)) and self._signals()
 
     def _wait_s(self, now_s: float) -> float:
@@ -333,7 +361,7 @@ class Parent:
             elif message["is"] == "checked" and self._round is not None:
                 self._round.answered(slot, message)
             elif message["is"] == "reload":
-                self._reload()
+                self._ask_reload()
             self._order.received(slot, message, fds, now_s)
 
     def _link(self, slot: Slot) -> None:
@@ -379,9 +407,7 @@ class Parent:
         for number in self.signals.taken():
             if number in signals.STOP:
                 return False
-            if number == signals.RELOAD:
-                self._reload()
-            elif number == signals.UPGRADE:
+            if number == signals.UPGRADE:
                 from mosq.server.upgrade.leaving import refuse_workers
 
                 refuse_workers(self.log.report)
@@ -393,17 +419,24 @@ class Parent:
                     self.log.reopen()
         return self._status == EXIT_OK
 
+    def _ask_reload(self) -> None:
+        """Let all workers hold new clients from now on, and reload as soon as possible."""
+        self._asked = reload_counted(self.given.counts_fd)
+        self._reload()
+
     def _reload(self) -> None:
         if self._round is not None or self._order.busy or any(slot.pid and not slot.ready for slot in self.slots):
             self._again = True          # a worker that starts now has the configuration of before
             return
         self._again = False
+        self._covered = self._asked
         systemd.reloading()
-        self._ask_all("hold")           # a client that connects after the signal meets the new rules
         self.log.report(INFORMATION, "Reloading config.")
         try:
             with self.signals.reading:
-                config = reachable(self._load())
+                config = self._load()
+            content = content_of(config)
+            config = reachable(config)
             config.cluster_local, wanted = self.config.cluster_local, config.cluster_local
             check_workers(config)       # a file with another number may contain what this number does not allow
             if [*map(address_of, config.listeners)] != [*map(address_of, self.config.listeners)]:
@@ -414,16 +447,18 @@ class Parent:
             return                      # the signal is in the pipe
         except Exception as error:
             refuse(self.log, reason_of(error), 0)
-            self._ask_all("release")
+            self._reads = 0
+            self._ask_all("drop")
             systemd.notify("READY=1")
             return
         self._rounds += 1
-        self._round = Round(self._rounds, config, self.slots, time.monotonic())
+        self._reads += 1
+        self._round = Round(self._rounds, config, content, self._covered, self.slots, time.monotonic())
 
     def _ask_all(self, what: str) -> None:
         for slot in self.slots:
             if slot.ready and slot.channel is not None:
-                slot.channel.send({"do": what})
+                slot.channel.send({"do": what, "reloads": self._covered})
 
     def _decide(self, now_s: float) -> None:
         current = self._round
@@ -434,6 +469,11 @@ class Parent:
         if not current.over(now_s):
             return
         self._round = None
+        if current.changed and self._reads < READS_MAX:
+            self._reload()              # the next `check` replaces this one
+            return
+        self._reads = 0
+        current.tell()
         if current.error:
             self._status = refuse(self.log, current.error, current.status)
         else:
@@ -480,4 +520,6 @@ class Parent:
             close_sockets(opened)
         if self._pid_file is not None:
             process.remove_pid_file(self._pid_file)
+        if self._mask is not None:
+            signals.unblock(self._mask)
         self.log.flush()

@@ -1,6 +1,8 @@
 """A reload of all workers: every worker checks the configuration, then all apply it, or none. Knows messages, not the
 contents of a configuration."""
 
+from mosq.server.workers.reading import state_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,19 +18,22 @@ class Round:
     """One reload, from `check` to the decision. The workers that take part are those that serve clients at its begin;
     no worker starts while it runs."""
 
-    def __init__(self, number: int, config: "Config", slots: "Iterable[Slot]", now_s: float) -> None:
-        """`number`: its number since the start, so that a late answer does not count for the next round."""
-        self.number = number
+    def __init__(self, number: int, config: "Config", content: str, reloads: int, slots: "Iterable[Slot]",
+                 now_s: float) -> None:
+        """`number`: its number since the start, so that a late answer does not count for the next round; `content`:
+        content_of(config) before the parent has changed it; `reloads`: the SIGHUPs that it covers."""
+        self.number, self._reloads = number, reloads
         self.config, self.limit_s = config, now_s + LIMIT_S
         self.error, self.status = "", 0
+        self.changed = False            # a file has changed since the parent has read it
         self._slots = [slot for slot in slots if slot.ready]
         self._open = {slot.place for slot in self._slots}
-        self._send("check")
+        self._send("check", content=content, state=state_of(config))
 
-    def _send(self, what: str) -> None:
+    def _send(self, what: str, **more: str) -> None:
         for slot in self._slots:
             if slot.channel is not None:
-                slot.channel.send({"do": what, "round": self.number})
+                slot.channel.send({"do": what, "round": self.number, "reloads": self._reloads, **more})
 
     def answered(self, slot: "Slot", message: "Message") -> None:
         """Take the answer of a worker."""
@@ -37,6 +42,7 @@ class Round:
         self._open.discard(slot.place)
         if message["error"] and not self.error:
             self.error, self.status = f"{slot.name}: {message['error']}", message["status"]
+            self.changed = message["changed"]
 
     def lost(self, slot: "Slot") -> None:
         """Note that a worker has ended, which may have to do with the new configuration."""
@@ -45,10 +51,13 @@ class Round:
             self.error = self.error or f"{slot.name} has ended"
 
     def over(self, now_s: float) -> bool:
-        """Return whether there is a decision; then the workers have received it."""
+        """Return whether there is a decision. Then `tell` sends it to the workers, or another round begins."""
         if self._open and now_s < self.limit_s and not self.error:
             return False
         if self._open and not self.error:
             self.error = f"Worker {min(self._open) + 1} did not answer within {LIMIT_S:.0f} seconds"
-        self._send("drop" if self.error else "apply")
         return True
+
+    def tell(self) -> None:
+        """Let all workers apply the configuration, or none."""
+        self._send("drop" if self.error else "apply")

@@ -1,14 +1,15 @@
 """The part of a worker's control plane that a broker which is alone does not have: what the parent gave it, and the
 parent's messages. Knows no other worker, apart from the sockets to it.
 
-A reload has two steps. From `hold` on the worker holds new clients; `release` ends that. At `check` it reads and
-prepares everything that can fail, and reports the result. At `apply` it puts it into force, at `drop` it forgets it.
+A reload has two steps. At `check` the worker reads and prepares everything that can fail, and reports the result. At
+`apply` it puts it into force, at `drop` it forgets it. New clients wait from the signal to `apply` or `drop`.
 """
 
 import os
 
 from mosq.server.workers.asking import Asking
 from mosq.server.workers.program import serve_program
+from mosq.server.workers.reading import ChangedError, content_of, state_of
 from mosq.server.workers.together import Together
 from mosq.server.workers.whole import Whole
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mosq.config.model import Config
     from mosq.engine import Engine
     from mosq.server.control import Control
     from mosq.server.http.listeners import Bound
@@ -30,32 +32,35 @@ class Given:
     """The descriptors and secrets that all workers get from the parent."""
 
     def __init__(self, key: bytes, passages: list[int], counts_fd: int, sockets: list[list[int]], askings: list[int],
-                 http: "list[Bound]") -> None:
+                 http: "list[Bound]", status_fd: int) -> None:
         self.key = key                  # names the worker of a client id
         self.passages = passages              # sockets to each worker, to pass connections on
         self.counts_fd = counts_fd      # memory for counts
         self.sockets = sockets          # for each listener: descriptors that listen
         self.askings = askings          # to each worker's control plane, for questions
         self.http = http                # the sockets of HTTP listeners
+        self.status_fd = status_fd      # /proc/PARENT/status, which shows a SIGHUP that waits; -1: it cannot be read
 
 
 class Worker:
     """One of several workers. `place`: from 0; `receiving`: its own passage, to receive from; `asked`: its own socket
-    for questions."""
+    for questions; `covered`: the SIGHUPs that its configuration covers."""
 
     whole: Whole                    # all workers, as one engine
 
-    def __init__(self, place: int, channel: "Channel", given: Given, receiving: int, asked: int) -> None:
+    def __init__(self, place: int, channel: "Channel", given: Given, receiving: int, asked: int, covered: int) -> None:
         self.channel, self.http = channel, given.http if place == HTTP_PLACE else None
         self._asking, self.together = Asking(place, given.askings, asked), Together(channel)
-        self._place, self._given, self._receiving = place, given, receiving
+        self._place, self._given, self._receiving, self._covered = place, given, receiving, covered
         self._prepared: Prepared | None = None
+        self._content = self._state = ""        # what the parent has read, in the present round
 
     def join(self, engine: "Engine") -> None:
         """Make the engine a worker. Raises OSError."""
         passages = list(self._given.passages)
         passages[self._place] = self._receiving
-        engine.join(self._place, self._given.key, passages, self._given.counts_fd)
+        engine.join(self._place, self._given.key, passages, self._given.counts_fd, self._given.status_fd,
+                    self._covered)
 
     def begin(self, engine: "Engine", process: "Callable[[], dict[str, Any]]",
               logins: "Callable[[], dict[str, int]]") -> Whole:
@@ -103,40 +108,50 @@ class Worker:
         finally:
             for fd in fds:
                 os.close(fd)
-        if what == "hold" or what == "release":
-            control.engine.hold_connects(what == "hold")
-        elif what == "check":
-            self._check(control, message["round"])
+        if what == "check":
+            self._check(control, message)
         elif what == "apply":
-            self._end(control, True)
+            self._apply(control)
         elif what == "drop":
-            self._end(control, False)
+            self._drop()
+            control.engine.begin_reload(message["reloads"])
+            control.engine.hold_connects(False)
 
-    def _check(self, control: "Control", number: int) -> None:
+    def compare(self, config: "Config") -> None:
+        """Compare a configuration, as it was read, with that of the parent. Raises ChangedError."""
+        if content_of(config) != self._content:
+            raise ChangedError
+
+    def _check(self, control: "Control", message: "Message") -> None:
         from mosq.server.reload import Prepared, RefusedError
         from mosq.server.signals import Stopped
         from mosq.server.workers.channel import ERROR_CHARACTERS_MAX
 
-        self._end(control, False)
+        self._drop()
         assert control.load is not None
-        control.engine.hold_connects(True)
-        answer: Message = {"is": "checked", "round": number, "status": 0, "error": ""}
+        control.engine.begin_reload(message["reloads"])
+        self._content, self._state = message["content"], message["state"]
+        answer: Message = {"is": "checked", "round": message["round"], "status": 0, "error": "", "changed": False}
         try:
             self._prepared = Prepared(control, control.load)
+            if state_of(self._prepared.config) != self._state:
+                raise RefusedError(ChangedError())
         except Stopped:
             return                      # the main thread stops the broker next
         except RefusedError as refused:
-            answer.update(status=refused.status, error=str(refused)[:ERROR_CHARACTERS_MAX])
-            control.engine.hold_connects(False)
+            self._drop()
+            answer.update(status=refused.status, error=str(refused)[:ERROR_CHARACTERS_MAX],
+                          changed=isinstance(refused.error, ChangedError))
         self.channel.send(answer)
 
-    def _end(self, control: "Control", apply: bool) -> None:
+    def _apply(self, control: "Control") -> None:
         prepared, self._prepared = self._prepared, None
-        if prepared is None:
-            return
-        if not apply:
-            prepared.drop()
-        else:
+        if prepared is not None:
             prepared.apply()            # if it fails, this worker ends, and the next one has the new configuration
             control.reloaded()
         control.engine.hold_connects(False)
+
+    def _drop(self) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared.drop()
