@@ -88,7 +88,6 @@ ctypedef struct Broker:
     uint32_t newcomers_n
     uint32_t newcomers_met              # number of all newcomers so far
     uint64_t newcomers_bytes            # memory of all newcomers, OpenSSL's included
-    uint8_t trusted_held                # 1: a connection of the program's own waits with its CONNECT; it is no newcomer
     int statm_fd                        # the system's count of the process's memory, see resident.pyx; -1: not watched
     uint64_t resident                   # bytes when it was last read
     uint64_t resident_counted           # counted bytes at that time: growth since then is known without another look

@@ -12,9 +12,9 @@ pointers. Cost: one hash per connection, no memory of its own. An eviction reads
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from cext.base.hash cimport hash_bytes
-from cext.base.slab cimport slab_at, slab_end
+from cext.base.slab cimport slab_at
 from cext.broker.core.broker cimport Broker, NewcomerNetwork
-from cext.broker.core.client_state cimport CF_NEWCOMER, CF_TRUSTED, C_NEW, Client, PendingPacket
+from cext.broker.core.client_state cimport CF_NEWCOMER, C_NEW, Client, PendingPacket
 from cext.broker.core.log_rate cimport source_network
 from cext.net.conn cimport conn_resume
 from cext.net.conn_state cimport Address, CONN_PAUSED, CONN_SMALL, Conn, Web
@@ -97,24 +97,13 @@ cdef void newcomer_moved(Broker* b, Client* c) noexcept nogil:
 
 cdef void newcomers_resume(Broker* b) noexcept nogil:
     cdef Client* c
-    cdef uint32_t i
+    cdef int i
     for i in range(NEWCOMER_NETWORKS):
         c = client_at(b, b.newcomer_networks[i].first)
         while c != NULL:
-            newcomer_resume(b, c)
+            if c.state == C_NEW and c.conn.flags & CONN_PAUSED and c.pending_packet == NULL:
+                conn_resume(&b.reactor, &c.conn)
             c = client_at(b, c.newcomer_next)
-    if not b.trusted_held:
-        return
-    b.trusted_held = 0
-    for i in range(slab_end(&b.clients)):       # those of the program itself are in no list
-        c = <Client*>slab_at(&b.clients, i)
-        if c != NULL and c.flags & CF_TRUSTED:
-            newcomer_resume(b, c)
-
-
-cdef inline void newcomer_resume(Broker* b, Client* c) noexcept nogil:
-    if c.state == C_NEW and c.conn.flags & CONN_PAUSED and c.pending_packet == NULL:
-        conn_resume(&b.reactor, &c.conn)
 
 
 cdef void newcomer_count(Broker* b, Client* c) noexcept nogil:

@@ -11,9 +11,7 @@ from libc.stdio cimport snprintf
 from cext.broker.core.bridge_state cimport bridges_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport ADDRESS_TEXT_MAX, END_SILENT, client_address, log_line, peer_line_wanted
-from cext.broker.core.client_state cimport (
-    CF_BRIDGE, CF_DOOMED, CF_TRUSTED, C_AUTHENTICATING, C_ENDED, C_NEW, C_OPENING, Client, client_of,
-)
+from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_ENDED, C_NEW, C_OPENING, Client, client_of
 from cext.broker.core.log cimport LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING
@@ -161,8 +159,6 @@ cdef size_t dispatch_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) no
                 rc = END_SILENT          # a Remaining Length of five bytes: closed without a packet, as in Mosquitto
             if rc == 1 and c.state == C_NEW and connect_held(b):
                 conn.flags |= CONN_PAUSED
-                if c.flags & CF_TRUSTED:
-                    b.trusted_held = 1
                 return used
             if rc == 1:
                 b.stats.messages_in += 1
