@@ -21,7 +21,7 @@ FRAMES: list[link_api.Fields] = [
     {"type": ASK, "number": 1},
     {"type": ASK_RETAINED, "number": 2**64 - 1},
     {"type": MESSAGE0, "flags": PLAIN, "text": b"a/b", "payload": b"x" * 300},
-    {"type": MESSAGE, "flags": 2 | RETAIN | OWNER | PLAIN | EXPIRES, "number": 9, "identity": 4, "part": 1, "expiry": 60,
+    {"type": MESSAGE, "flags": 2 | RETAIN | OWNER | PLAIN | EXPIRES, "durability": 4, "number": 9, "identity": 4, "part": 1, "expiry": 60,
      "group": b"$share/g/a/#", "publisher": b"\0\0\0\x80c\0u\0", "text": b"a/b", "props": b"\x26\x00\x01a\x00\x01b", "payload": b"p"},
     {"type": MESSAGE, "flags": OWNER, "number": 10, "text": b"a"},
     {"type": MESSAGE, "flags": AGAIN | 1 | PLAIN, "number": 11, "text": b"a"},
@@ -64,7 +64,7 @@ WRONG: list[tuple[link_api.Fields, str]] = [
 
 
 def with_defaults(fields: link_api.Fields) -> link_api.Fields:
-    empty: link_api.Fields = dict.fromkeys(("flags", "version", "slot", "workers", "part", "online", "expiry", "log", "run", "number", "identity"), 0)
+    empty: link_api.Fields = dict.fromkeys(("flags", "durability", "version", "slot", "workers", "part", "online", "expiry", "log", "run", "number", "identity"), 0)
     return empty | dict.fromkeys(("group", "publisher", "text", "props", "payload"), b"") | fields
 
 

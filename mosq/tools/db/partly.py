@@ -17,7 +17,7 @@ SHARE = b"$share/"
 
 
 class Partly:
-    """A QoS 2 message with an identity, in an inbox. `again`: it is published again; `began`: a part has it."""
+    """A QoS 2 message with an identity, in an inbox, or a will. `again`: it is published again; `began`: a part has it."""
 
     __slots__ = ("again", "began", "identity", "local_done", "retain", "topic")
 
@@ -34,6 +34,7 @@ class Links:
         self.log = 0
         self.arrived: set[tuple[int, int]] = set()      # log and identity of messages of others that it has delivered
         self.open: dict[tuple[int, int], Partly] = {}   # its own messages: by session and packet id
+        self.wills: dict[int, Partly] = {}              # that it has sent to others: by number
         self._exact: dict[bytes, set[bytes]] = {}       # filter: its groups; b"": without a group
         self._wild: list[tuple[bytes, bytes]] = []      # group and filter
 
