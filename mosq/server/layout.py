@@ -84,7 +84,7 @@ def arrange(config: "Config", root: str, report: "Report") -> bytes:
             raise OSError(f"{root} cannot be made: {error.strerror}. Workers need a folder for their stores.") from None
     else:
         return b""
-    if found is not None and found.workers == count and not _is_restored(root):
+    if found is not None and found.workers == count and not is_restored(root):
         check(root, found)
         return found.key
     if found is None and count > 1:
@@ -98,7 +98,8 @@ def arrange(config: "Config", root: str, report: "Report") -> bytes:
     return _change(root, found, count, report)
 
 
-def _is_restored(root: str) -> bool:
+def is_restored(root: str) -> bool:
+    """Return whether the stores come from a backup, and no start has settled them."""
     return os.path.exists(os.path.join(root, RESTORED))
 
 
@@ -238,7 +239,7 @@ def _divide(root: str, sources: list[str], found: Layout | None, layout: Layout 
             shown_s = now_s
             report(INFORMATION, f"Dividing the stores: {100 * done // max(total, 1)} %.")
 
-    restored = _is_restored(root)
+    restored = is_restored(root)
     report(NOTICE, f"Dividing the stores in {root}: from {_workers(old.n)} to {_workers(new.n)}"
                    f"{', because they come from a backup' if restored else ''}.")
     targets = [stage] if layout is None else [os.path.join(stage, f"{WORKER}{i + 1}") for i in range(new.n)]

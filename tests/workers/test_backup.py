@@ -214,3 +214,26 @@ def test_mosq_db_check_reports_what_is_wrong_between_the_stores(folder: Path, ca
     assert main(["db", "check", "--quiet", "--live", str(folder)]) == 1
     text = capsys.readouterr().out
     assert "the file `workers` is missing" in text and "was interrupted" in text
+
+
+def test_the_doctor_reports_what_the_start_does_with_the_stores_of_workers(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = tmp_path / "mosq.conf"
+    lines = f"listener 1883 127.0.0.1\nuser root\npersistence true\npersistence_location {tmp_path}/\n"
+
+    def report(n: int) -> str:
+        conf.write_text(f"{lines}cluster_local {n}\n")
+        main(["doctor", str(conf)])
+        return " ".join(capsys.readouterr().out.split())
+
+    (tmp_path / "mosquitto.db").write_bytes(b"x" * 100)     # does not count any more
+    assert "has the stores of 3 workers, from a backup; the next start settles" in report(3)
+    assert "has the stores of 3 workers; the next start joins them" in report(1)
+    text = report(2)
+    assert "the next start divides them among 2 workers" in text and "MB of free space" in text and "mosquitto.db:" not in text
+    (folder / "restored").unlink()
+    assert "has the stores of 3 workers" in report(3)
+    (folder / "worker.2").rename(tmp_path / "away")
+    text = report(3)
+    assert "the folder worker.2 is missing" in text and "The broker will not start" in text
+    (folder / "workers").unlink()
+    assert "the file workers is missing" in report(3)
