@@ -13,8 +13,8 @@ the old ones in four steps, of which each is one rename or can be done again. A 
     before/     the old stores are moved here
     placing/    was divided/: the new stores are moved from here to their places, `workers` last; then before/ goes
 
-A file `restored` says that the stores come from a backup: each ends at a moment of its own. The start settles what was on
-its way between them, by the same change, to the same or to another number.
+A file `restored` says that the stores come from a backup: each ends at a moment of its own. The start settles what was
+on its way between them, by the same change, to the same or to another number.
 
 Imported before the broker listens, so it imports almost nothing.
 """

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from mosq.cli.commands import main
+from mosq.journal import Stream
 from mosq.server import layout
 from mosq.tools.backup import save as saving
 from mosq.tools.backup.archive import BackupError
 from mosq.tools.backup.save import save
 from tests.harness.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from tests.harness.properties import P
-from tests.workers.case import Workers
+from tests.workers.case import Workers, until
 
-STORE = "persistence true\npersistence_location {dir}/\nmax_queued_messages 0\n"
+STORE = "persistence true\npersistence_location {dir}/\nmax_queued_messages 0\nstream all to/#\nstream load load/#\n"
 SESSION = ((P.SESSION_EXPIRY, 600),)
 
 
@@ -63,6 +64,17 @@ def restored(archive: Path, n: int) -> Workers:
     return other
 
 
+def streamed(broker: Workers, name: str, n: int) -> dict[str, list[bytes]]:
+    """Return the payloads of a stream by their topics, when there are at least n."""
+    stream = Stream(broker.dir / "mosquitto.db.store/streams" / name)
+    until(lambda: sum(mark.seq for mark in stream.marks()) >= n, broker.log)
+    found: dict[str, list[bytes]] = {}
+    for shard in stream.shards():
+        for record in stream.read(0, 1 << 40, shard):
+            found.setdefault(record.topic, []).append(record.payload)
+    return found
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """Return a backup of a broker with 3 workers: each has sessions with messages, and there are retained messages."""
@@ -86,11 +98,13 @@ def small(tmp_path: Path) -> Path:
 def test_a_backup_is_restored_for_any_number_of_workers(small: Path, n: int) -> None:
     with tarfile.open(small) as tar:
         names = tar.getnames()
+    assert sum(name.startswith("store/streams/all/worker.1/") for name in names) > 2
     assert {"store/workers", "store/worker.1/of", "store/worker.2/segment.000001", "store/worker.3/segment.000001"} <= set(names)
     with restored(small, n) as other:
         assert "because they come from a backup" in other.log()
         for i in range(9):
             assert waiting(other, f"s{i}", "e") == [(f"to/{i}", b"%d" % i), ("all", b"a")]
+        assert streamed(other, "all", 9) == {f"to/{i}": [b"%d" % i] for i in range(9)}
         reader = other.connect("reader")
         reader.send(Subscribe(1, (("to/#", 0),)))
         assert isinstance(reader.read_packet(), Suback)
@@ -101,8 +115,8 @@ def test_a_backup_is_restored_for_any_number_of_workers(small: Path, n: int) -> 
 
 
 def test_a_backup_under_load_has_all_that_was_acknowledged_before() -> None:
-    """Clients of both workers publish with QoS 1 and 2 to sessions of both. What was acknowledged before the backup began is in
-    all queues, once, and each queue has no gap in the messages of one publisher."""
+    """Clients of both workers publish with QoS 1 and 2 to sessions of both. A message that was acknowledged before the backup began is in
+    all queues and in its stream, once, and none of them has a gap in the messages of one publisher."""
     with Workers(2, STORE) as broker:
         names = [broker.id_on(1), broker.id_on(2)]
         for name in names:
@@ -136,6 +150,10 @@ def test_a_backup_under_load_has_all_that_was_acknowledged_before() -> None:
             thread.join()
         for i, (path, before) in enumerate(archives):
             with restored(path, (2, 1, 3)[i % 3]) as other:
+                kept = streamed(other, "load", sum(before.values()))
+                for sender, n in before.items():
+                    found = [int(one) for one in kept.get(f"load/{sender}", [])]
+                    assert found == list(range(len(found))) and len(found) >= n
                 for name in names:
                     got = waiting(other, name, "e")
                     for sender in senders:
@@ -202,7 +220,7 @@ def test_mosq_db_exports_the_stores_of_workers_as_one(folder: Path, tmp_path: Pa
     assert sorted(rows) == [(f"s{i}", 2) for i in range(9)]
 
 
-def test_mosq_db_check_reports_what_is_wrong_between_the_stores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mosq_db_check_reports_faults_between_the_stores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "worker.1").rename(folder / "worker.0")
     (folder / "worker.2").rename(folder / "worker.1")
     (folder / "worker.0").rename(folder / "worker.2")

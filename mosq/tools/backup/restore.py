@@ -12,8 +12,8 @@ import pwd
 import shutil
 import time
 
-from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Reader
 from mosq.server import layout
+from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Reader
 from mosq.tools.db.mark import BEFORE_RESTORE, sync_folder
 from mosq.tools.db.store import LOCK, StoreError, StoreSource, open_store, segment_files
 

@@ -171,8 +171,8 @@ def _write(writer: Writer, conf: str, files: list[str], stores: Stores, progress
             foreign += open_streams(folder, opened, marks_only=False)
             _add_all(writer, opened, progress("Copying streams", opened.total_bytes()))
             stores.check()
-        writer.end({"format": FORMAT if stores.layout is None else FORMAT_WORKERS, "made_at": time.strftime("%FT%TZ", time.gmtime()), "store": folder,
-                    "config": os.path.abspath(conf)})
+        writer.end({"format": FORMAT if stores.layout is None else FORMAT_WORKERS, "store": folder,
+                    "made_at": time.strftime("%FT%TZ", time.gmtime()), "config": os.path.abspath(conf)})
     finally:
         opened.close()
     return [*(f"{path} (damaged, or of another store)" for path in left_out),
@@ -188,9 +188,9 @@ def _add_all(writer: Writer, opened: OpenFiles, step: "Callable[[int], None]") -
 def _write_stores(writer: Writer, stores: Stores, progress: "Progress") -> list[str]:
     """Write the segments of all stores, with new names in log order; return the files that are left out.
 
-    Most of each store is copied first, the ends of all behind one another. So the moments at which the copies end are as
-    close together as possible, and each copy has all that its worker wrote since the first of them (`note_end`): what a
-    start needs to know which messages had reached which worker (mosq/tools/db/partly.py)."""
+    Most of each store is copied first, the ends of all behind one another. So the moments at which the copies end are
+    as close together as possible, and each copy has all that its worker wrote since the first of them (`note_end`):
+    what a start needs to know which messages had reached which worker (mosq/tools/db/partly.py)."""
     folders = [os.path.join(stores.folder, part) for part in stores.parts]
     step = progress("Copying the store", sum(StoreSource(one).total_bytes() for one in folders))
     copies = [_copy_of(writer, folder, f"{STORE}{part}/" if part else STORE, step)

@@ -16,6 +16,7 @@ from mosq.auth.dynsec.check import readable_directory
 from mosq.config.files import FILE, SECRET_FILES, pointers
 from mosq.config.plugin import DYNAMIC_SECURITY, all_plugins
 from mosq.tools.backup.archive import CONFIG, STORE, BackupError
+from mosq.tools.db.store import WORKER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def open_streams(folder: str, into: OpenFiles, marks_only: bool) -> list[str]:
     owner = os.stat(folder).st_uid
     left_out: list[str] = []
     base = os.path.join(folder, STREAMS)
-    for stream in sorted(os.listdir(base)) if os.path.isdir(base) else ():
+    for stream in _parts(base):
         if marks_only:
             opened = OpenFiles(owner)
             _open_files(folder, os.path.join(base, stream, CONSUMERS), opened)
@@ -201,6 +202,16 @@ def open_streams(folder: str, into: OpenFiles, marks_only: bool) -> list[str]:
         into.files.update(opened.files)
         left_out += opened.left_out
     return left_out
+
+
+def _parts(base: str) -> list[str]:
+    """Return the folders of all streams, and of the parts that workers write, by their path below `base`."""
+    found: list[str] = []
+    for stream in sorted(os.listdir(base)) if os.path.isdir(base) else ():
+        path = os.path.join(base, stream)
+        names = sorted(os.listdir(path)) if os.path.isdir(path) else []
+        found += [stream, *(os.path.join(stream, name) for name in names if name.startswith(WORKER))]
+    return found
 
 
 def _open_files(folder: str, place: str, into: OpenFiles) -> bool:

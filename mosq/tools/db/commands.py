@@ -209,7 +209,8 @@ def export(                             # parameters: one for each option of the
         from mosq.tools.db.export import export as export_to
         from mosq.tools.db.several import joined
 
-        with joined(open_stores(directory)) as source, progress_bar("exporting", 2 * source.total_bytes(), quiet) as bar:
+        with (joined(open_stores(directory)) as source,
+              progress_bar("exporting", 2 * source.total_bytes(), quiet) as bar):
             if mosquitto is not None:
                 return _export_mosquitto(source, mosquitto, force, bar.update)
             if jsonl == "-":

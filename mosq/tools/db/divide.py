@@ -122,7 +122,7 @@ class Content(State):
         self.links.arrived.add((f["log"], f["identity"]))
 
     def _link_identity_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
-        if self._restored:              # its worker had released it, perhaps after the moment at which the store of that worker ends
+        if self._restored:              # perhaps it was released after the moment at which the store of its worker ends
             self.links.arrived.add((f["log"], f["identity"]))
         else:
             self.links.arrived.discard((f["log"], f["identity"]))
@@ -185,8 +185,9 @@ class Division:
     `places`: of the workers of `paths`, if some have no store. `restored`: they come from a backup, so they end at
     different moments."""
 
-    def __init__(self, paths: list[str], old: Spread, targets: list[str], new: Spread,     # parameters: two descriptions of stores
-                 progress: "Progress | None" = None, places: list[int] | None = None, restored: bool = False) -> None:
+    def __init__(                       # parameters: two descriptions of stores
+            self, paths: list[str], old: Spread, targets: list[str], new: Spread,
+            progress: "Progress | None" = None, places: list[int] | None = None, restored: bool = False) -> None:
         self.old, self.new, self.targets = old, new, targets
         self.warnings: list[str] = []
         self.sessions = self.retained = self.again = 0
@@ -287,9 +288,9 @@ class Division:
             raise StoreError(reasons[0])
 
     def _place_streams(self, made: list[NewStore]) -> None:
-        """Give the positions of each part of a stream to the store of its writer: what a killed worker had not committed
-        of it is cut off by the start. Part 0 is that of a single process; the first worker has those that no worker
-        writes any more, as `NAME.PART` (mosq/server/storage.py)."""
+        """Give the positions of each part of a stream to the store of its writer: the start cuts off what a killed
+        worker had not committed. Part 0 is that of a single process; the first worker has those that no worker writes any
+        more, as `NAME.PART` (mosq/server/storage.py)."""
         positions: list[list[dict[str, Any]]] = [[] for _ in made]
         for store in self.stores:
             part = store.place + 1 if self.old.n > 1 else 0

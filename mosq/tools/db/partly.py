@@ -17,7 +17,8 @@ SHARE = b"$share/"
 
 
 class Partly:
-    """A QoS 2 message with an identity, in an inbox, or a will. `again`: it is published again; `began`: a part has it."""
+    """A QoS 2 message with an identity, in an inbox, or a will. `again`: it is published again; `began`: a part has
+    it."""
 
     __slots__ = ("again", "began", "identity", "local_done", "retain", "topic")
 

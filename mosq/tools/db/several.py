@@ -1,4 +1,5 @@
-"""The stores of a broker's workers as one, for `mosq db`: which folders there are, sums, and what only shows in all of them together."""
+"""The stores of a broker's workers as one, for `mosq db`: which folders there are, sums, and what only shows in all of
+them together."""
 
 import os
 from contextlib import contextmanager
@@ -42,14 +43,14 @@ class Stores:
     def _look(self, names: list[str], numbers: list[int]) -> None:
         """Note what is wrong with the folders."""
         if any(name in layout.UNFINISHED for name in names):
-            self.problems.append("a change of the number of workers was interrupted; the next start of the broker ends it")
+            self.problems.append("a change of the number of workers was interrupted; the next start ends it")
         try:
             self.layout = layout.read_layout(self.root)
         except OSError as error:
             self.problems.append(str(error))
             return
         if self.layout is None:
-            self.problems.append(f"{self.root}: the file `{layout.FILE}` is missing, which names the worker of a client id")
+            self.problems.append(f"{self.root}: the file `{layout.FILE}` is missing, which names the worker of a client")
             return
         try:
             layout.check(self.root, self.layout)
@@ -70,8 +71,8 @@ class Stores:
     def one(self) -> StoreSource:
         """Return the only store. Raises StoreError if there are several."""
         if self.is_several:
-            raise StoreError(f"{self.root}: here are the stores of {len(self.parts)} workers; expected the folder of one "
-                             f"of them, such as {self.parts[0][1].path}")
+            raise StoreError(f"{self.root}: here are the stores of {len(self.parts)} workers; expected the folder of "
+                             f"one of them, such as {self.parts[0][1].path}")
         return self.parts[0][1]
 
 
@@ -108,7 +109,8 @@ def summed(root: str, each: dict[int, dict[str, Any]]) -> dict[str, Any]:
     most = max(each.values(), key=lambda one: int(one["queued_most"]))
     total = {name: sum(one[name] for one in each.values()) for name, value in most.items()
              if isinstance(value, int) and name not in NOT_SUMMED}
-    return {"directory": root, **total, "queued_most": most["queued_most"], "queued_most_client": most["queued_most_client"],
+    return {"directory": root, **total, "queued_most": most["queued_most"],
+            "queued_most_client": most["queued_most_client"],
             "workers": [{"worker": number, **one} for number, one in each.items()]}
 
 
@@ -134,6 +136,7 @@ def joined(stores: Stores) -> "Iterator[StoreSource]":
     if stores.layout is None:
         raise StoreError(f"{stores.problems[0]}; `mosq db check` shows more")
     with tempfile.TemporaryDirectory(prefix="mosq-db-") as folder:
-        Division([source.path for _, source in stores.parts], Spread(stores.layout.workers, stores.layout.key), [folder],
-                 Spread(1, b""), None, [number - 1 for number, _ in stores.parts]).write("an export")
+        old = Spread(stores.layout.workers, stores.layout.key)
+        Division([source.path for _, source in stores.parts], old, [folder], Spread(1, b""), None,
+                 [number - 1 for number, _ in stores.parts], layout.is_restored(stores.root)).write("an export")
         yield StoreSource(folder)

@@ -40,8 +40,9 @@ def takeover_findings(config: Config) -> list[tuple[bool, str, str]]:
 
 def has_workers(store: str) -> bool:
     """Return whether a folder has the stores of workers: then no file of Mosquitto counts. Raises OSError."""
-    return os.path.isdir(store) and any(name == layout.FILE or name.startswith(layout.WORKER) or name in layout.UNFINISHED
-                                        for name in os.listdir(store)) and not has_segments(store)
+    names = os.listdir(store) if os.path.isdir(store) else []
+    return not has_segments(store) and any(
+        name == layout.FILE or name.startswith(layout.WORKER) or name in layout.UNFINISHED for name in names)
 
 
 def _of_workers(config: Config, store: str) -> list[tuple[bool, str, str]]:
