@@ -289,8 +289,8 @@ class Division:
 
     def _place_streams(self, made: list[NewStore]) -> None:
         """Give the positions of each part of a stream to the store of its writer: the start cuts off what a killed
-        worker had not committed. Part 0 is that of a single process; the first worker has those that no worker writes any
-        more, as `NAME.PART` (mosq/server/storage.py)."""
+        worker had not committed. Part 0 is that of a single process; the first worker has those that no worker writes
+        any more, as `NAME.PART` (mosq/server/storage.py)."""
         positions: list[list[dict[str, Any]]] = [[] for _ in made]
         for store in self.stores:
             part = store.place + 1 if self.old.n > 1 else 0

@@ -50,7 +50,7 @@ class Stores:
             self.problems.append(str(error))
             return
         if self.layout is None:
-            self.problems.append(f"{self.root}: the file `{layout.FILE}` is missing, which names the worker of a client")
+            self.problems.append(f"{self.root}: the file `{layout.FILE}` is missing; it names the clients' workers")
             return
         try:
             layout.check(self.root, self.layout)
