@@ -30,6 +30,11 @@ def block_reload() -> "set[int]":
     return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, (RELOAD,))}
 
 
+def mask() -> "set[int]":
+    """Return the signals that are blocked in this thread."""
+    return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
+
+
 def block_all() -> "set[int]":
     """Block the signals of the broker in this thread and in those that it starts. Return the mask before."""
     return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)}
