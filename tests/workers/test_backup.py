@@ -23,6 +23,7 @@ from tests.workers.case import Workers, until
 
 STORE = "persistence true\npersistence_location {dir}/\nmax_queued_messages 0\nstream all to/#\nstream load load/#\n"
 SESSION = ((P.SESSION_EXPIRY, 600),)
+N = 30                          # sessions: each of 3 workers has some
 
 
 def quiet(label: str, length: int) -> Callable[[int], None]:
@@ -80,15 +81,15 @@ def small(tmp_path: Path) -> Path:
     """Return a backup of a broker with 3 workers: each has sessions with messages, and there are retained messages."""
     path = tmp_path / "small.tar"
     with Workers(3, STORE) as broker:
-        for i in range(9):
+        for i in range(N):
             keep(broker, f"s{i}", f"to/{i}", "all", f"end/s{i}")
         client = broker.connect("sender")
-        for i in range(9):
+        for i in range(N):
             client.send(Publish(f"to/{i}", b"%d" % i, 1, 1 + i, retain=True))
             assert isinstance(client.read_packet(), Puback)
-        client.send(Publish("all", b"a", 2, 50))
+        client.send(Publish("all", b"a", 2, 500))
         assert isinstance(client.read_packet(), Pubrec)
-        client.send(Pubrel(50))
+        client.send(Pubrel(500))
         assert isinstance(client.read_packet(), Pubcomp)
         assert main(["backup", "-q", "-c", str(broker.config), str(path)]) == 0
     return path
@@ -102,13 +103,13 @@ def test_a_backup_is_restored_for_any_number_of_workers(small: Path, n: int) -> 
     assert {"store/workers", "store/worker.1/of", "store/worker.2/segment.000001", "store/worker.3/segment.000001"} <= set(names)
     with restored(small, n) as other:
         assert "because they come from a backup" in other.log()
-        for i in range(9):
+        for i in range(N):
             assert waiting(other, f"s{i}", "e") == [(f"to/{i}", b"%d" % i), ("all", b"a")]
-        assert streamed(other, "all", 9) == {f"to/{i}": [b"%d" % i] for i in range(9)}
+        assert streamed(other, "all", N) == {f"to/{i}": [b"%d" % i] for i in range(N)}
         reader = other.connect("reader")
         reader.send(Subscribe(1, (("to/#", 0),)))
         assert isinstance(reader.read_packet(), Suback)
-        assert {reader.read_packet().payload for _ in range(9)} == {b"%d" % i for i in range(9)}     # type: ignore[union-attr]
+        assert {reader.read_packet().payload for _ in range(N)} == {b"%d" % i for i in range(N)}     # type: ignore[union-attr]
         before = other.log().count("Dividing the stores")
         other.restart()
         assert other.log().count("Dividing the stores") == before       # it is settled once
@@ -191,14 +192,14 @@ def folder(small: Path, tmp_path: Path) -> Path:
 
 def test_mosq_db_reads_all_stores(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["db", "check", "--quiet", "--live", str(folder)]) == 0
-    assert "9 sessions in the stores of 3 workers: all is well." in capsys.readouterr().out
+    assert f"{N} sessions in the stores of 3 workers: all is well." in capsys.readouterr().out
     assert main(["db", "stats", "--quiet", str(tmp_path)]) == 0     # the folder above it, too
     text = capsys.readouterr().out
-    assert f"{folder}, of 3 workers" in text and "sessions         9, 0 of them connected" in text
-    assert "retained         9," in text and all(f"\nworker {i}  " in text for i in (1, 2, 3))
+    assert f"{folder}, of 3 workers" in text and f"sessions         {N}, 0 of them connected" in text
+    assert f"retained         {N}," in text and all(f"\nworker {i}  " in text for i in (1, 2, 3))
     assert main(["db", "stats", "--quiet", "--json", str(folder)]) == 0
     counted = json.loads(capsys.readouterr().out)
-    assert counted["queued"] == 18 == sum(one["queued"] for one in counted["workers"])
+    assert counted["queued"] == 2 * N == sum(one["queued"] for one in counted["workers"])
     assert main(["db", "stats", "--quiet", "--kinds", str(folder)]) == 0
     assert capsys.readouterr().out.count("link_run") == 3
 
@@ -206,7 +207,7 @@ def test_mosq_db_reads_all_stores(folder: Path, tmp_path: Path, capsys: pytest.C
 def test_mosq_db_dumps_the_records_of_all_workers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["db", "dump", "--json", "--kind", "session", str(folder)]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {line["worker"] for line in lines} == {1, 2, 3} and {line["id"] for line in lines} >= {f"s{i}" for i in range(9)}
+    assert {line["worker"] for line in lines} == {1, 2, 3} and {line["id"] for line in lines} >= {f"s{i}" for i in range(N)}
     assert main(["db", "dump", "--kind", "link_run", "--limit", "2", str(folder)]) == 0
     assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == ["worker 1", "worker 2"]
     assert main(["db", "dump", "--from", "100", str(folder)]) == 1
@@ -217,7 +218,7 @@ def test_mosq_db_exports_the_stores_of_workers_as_one(folder: Path, tmp_path: Pa
     assert main(["db", "export", "--quiet", "--sqlite", str(tmp_path / "out.sqlite"), str(folder)]) == 0
     rows = sqlite3.connect(tmp_path / "out.sqlite").execute(
         "SELECT client_id, count(*) FROM deliveries JOIN sessions USING (sno) GROUP BY sno").fetchall()
-    assert sorted(rows) == [(f"s{i}", 2) for i in range(9)]
+    assert sorted(rows) == [(f"s{i}", 2) for i in range(N)]
 
 
 def test_mosq_db_check_reports_faults_between_the_stores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -276,7 +276,7 @@ def test_sighup_with_a_dashboard_serves_it_again(scene: Scene) -> None:
 
 
 def test_the_button_of_the_dashboard_reloads_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`max_qos` is in the CONNACK of each client, whichever worker it belongs to."""
+    """`retain_available` is in the CONNACK of each client, whichever worker it belongs to."""
     monkeypatch.setenv("MOSQ_BROKER", f"{sys.executable} -m mosq --workers 2")
     with Dashboard() as page:
         def connected(i: int) -> Connack:
@@ -287,8 +287,8 @@ def test_the_button_of_the_dashboard_reloads_all_workers(monkeypatch: pytest.Mon
             assert isinstance(answer, Connack)
             return answer
 
-        assert not any((P.MAXIMUM_QOS, 0) in connected(i).props for i in range(12))
-        page.broker.config.write_text("max_qos 0\n" + page.broker.config.read_text())
+        assert not any((P.RETAIN_AVAILABLE, 0) in connected(i).props for i in range(12))
+        page.broker.config.write_text("retain_available false\n" + page.broker.config.read_text())
         assert page.change("reload", {}) == (200, {})
-        until(lambda: all((P.MAXIMUM_QOS, 0) in connected(i).props for i in range(12)), page.broker.log)
+        until(lambda: all((P.RETAIN_AVAILABLE, 0) in connected(i).props for i in range(12)), page.broker.log)
         assert page.broker.log().count("Reloading config.") == 1

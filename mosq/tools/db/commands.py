@@ -36,9 +36,9 @@ Exit status:
 
 
 def open_stores(directory: str) -> "Stores":
-    from mosq.tools.db.several import Stores
+    from mosq.tools.db.several import stores_in
 
-    return Stores(directory)
+    return stores_in(directory)
 
 
 def guarded(command: "Callable[[], int]") -> int:

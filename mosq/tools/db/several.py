@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mosq.tools.db.state import State
+    from mosq.tools.db.store import Source
 
 LISTED = 20
 NOT_SUMMED = ("directory", "made_by", "first_lsn", "end_lsn", "oldest_needed_lsn")
@@ -22,42 +23,11 @@ NOT_SUMMED = ("directory", "made_by", "first_lsn", "end_lsn", "oldest_needed_lsn
 
 class Stores:
     """The store in a folder, or the stores of workers. `parts`: worker, 0 for a broker that is one process, and its
-    store."""
+    store. `problems`: what is wrong with the folders."""
 
-    def __init__(self, path: str) -> None:
-        self.root = _root_of(path)
-        self.layout: layout.Layout | None = None
-        self.problems: list[str] = []
-        names = [] if segment_files(self.root) else os.listdir(self.root)
-        numbers = sorted(int(name[len(layout.WORKER):]) for name in names
-                         if name.startswith(layout.WORKER) and name[len(layout.WORKER):].isdecimal())
-        if not numbers:
-            self.parts = [(0, StoreSource(self.root))]
-            return
-        self._look(names, numbers)
-        folders = [(number, os.path.join(self.root, f"{layout.WORKER}{number}")) for number in numbers]
-        self.parts = [(number, StoreSource(folder)) for number, folder in folders if segment_files(folder)]
-        if not self.parts:
-            raise StoreError(f"{self.root}: the folders of {len(numbers)} workers have no store")
-
-    def _look(self, names: list[str], numbers: list[int]) -> None:
-        """Note what is wrong with the folders."""
-        if any(name in layout.UNFINISHED for name in names):
-            self.problems.append("a change of the number of workers was interrupted; the next start ends it")
-        try:
-            self.layout = layout.read_layout(self.root)
-        except OSError as error:
-            self.problems.append(str(error))
-            return
-        if self.layout is None:
-            self.problems.append(f"{self.root}: the file `{layout.FILE}` is missing; it names the clients' workers")
-            return
-        try:
-            layout.check(self.root, self.layout)
-        except OSError as error:
-            self.problems.append(str(error))
-            if len(numbers) != self.layout.workers:
-                self.layout = None          # no name belongs anywhere
+    def __init__(self, root: str, parts: "list[tuple[int, Source]]", found: layout.Layout | None = None,
+                 problems: list[str] | None = None) -> None:
+        self.root, self.parts, self.layout, self.problems = root, parts, found, problems or []
 
     @property
     def is_several(self) -> bool:
@@ -68,12 +38,46 @@ class Stores:
         """Return the size of all files."""
         return sum(source.total_bytes() for _, source in self.parts)
 
-    def one(self) -> StoreSource:
+    def one(self) -> "Source":
         """Return the only store. Raises StoreError if there are several."""
         if self.is_several:
             raise StoreError(f"{self.root}: here are the stores of {len(self.parts)} workers; expected the folder of "
                              f"one of them, such as {self.parts[0][1].path}")
         return self.parts[0][1]
+
+
+def stores_in(path: str) -> Stores:
+    """Return the stores in a folder, or in the only store's folder in it. Raises StoreError."""
+    root = _root_of(path)
+    names = [] if segment_files(root) else os.listdir(root)
+    numbers = sorted(int(name[len(layout.WORKER):]) for name in names
+                     if name.startswith(layout.WORKER) and name[len(layout.WORKER):].isdecimal())
+    if not numbers:
+        return Stores(root, [(0, StoreSource(root))])
+    folders = [(number, os.path.join(root, f"{layout.WORKER}{number}")) for number in numbers]
+    parts: list[tuple[int, Source]] = [(number, StoreSource(folder)) for number, folder in folders
+                                       if segment_files(folder)]
+    if not parts:
+        raise StoreError(f"{root}: the folders of {len(numbers)} workers have no store")
+    return Stores(root, parts, *_looked_at(root, names, len(numbers)))
+
+
+def _looked_at(root: str, names: list[str], n: int) -> tuple[layout.Layout | None, list[str]]:
+    """Return the layout, if names can be looked for with it, and what is wrong with the folders."""
+    problems = []
+    if any(name in layout.UNFINISHED for name in names):
+        problems.append("a change of the number of workers was interrupted; the next start ends it")
+    try:
+        found = layout.read_layout(root)
+    except OSError as error:
+        return None, [*problems, str(error)]
+    if found is None:
+        return None, [*problems, f"{root}: the file `{layout.FILE}` is missing; it names the clients' workers"]
+    try:
+        layout.check(root, found)
+    except OSError as error:
+        return found if found.workers == n else None, [*problems, str(error)]
+    return found, problems
 
 
 def _root_of(path: str) -> str:
@@ -124,7 +128,7 @@ def summed_text(f: dict[str, Any]) -> str:
 
 
 @contextmanager
-def joined(stores: Stores) -> "Iterator[StoreSource]":
+def joined(stores: Stores) -> "Iterator[Source]":
     """Yield one store with the content of all: that of a single process, or a copy in a temporary folder."""
     if not stores.is_several:
         yield stores.one()
