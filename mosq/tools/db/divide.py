@@ -34,6 +34,7 @@ SHARED_BYTES = 128              # of topic, properties and payload
 DIGEST_BYTES = 16
 PID_HALF = 32768
 LISTED = 10                     # lines about the same thing
+QOS = 3                         # bits of a subscription's options
 
 
 class Spread(NamedTuple):
@@ -54,6 +55,7 @@ class Content(State):
         self._has_digests = has_digests
         self._restored = restored       # the stores end at different moments
         self.streams: dict[bytes, list[int]] = {}       # positions of the journals
+        self._parts: dict[tuple[int, int], list[int]] = {}      # of each identity that has arrived
         self.links = Links()
         self.snos: dict[bytes, int] = {}                # by client id
         self.last_pids: dict[int, int] = {}             # by session
@@ -119,13 +121,18 @@ class Content(State):
         self.links.log = f["log"]
 
     def _link_identity(self, _lsn: int, f: dict[Any, Any]) -> None:
-        self.links.arrived.add((f["log"], f["identity"]))
+        if (f["log"], f["identity"], f["part"]) not in self.links.arrived:
+            self.links.arrived.add((f["log"], f["identity"], f["part"]))
+            self._parts.setdefault((f["log"], f["identity"]), []).append(f["part"])
 
     def _link_identity_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
+        for part in self._parts.pop((f["log"], f["identity"]), ()):
+            self.links.arrived.discard((f["log"], f["identity"], part))
         if self._restored:              # perhaps it was released after the moment at which the store of its worker ends
-            self.links.arrived.add((f["log"], f["identity"]))
-        else:
-            self.links.arrived.discard((f["log"], f["identity"]))
+            self.links.gone.add((f["log"], f["identity"]))
+
+    def _link_choice(self, _lsn: int, f: dict[Any, Any]) -> None:
+        self.links.choices[f["identity"], f["part"]] = f["worker"]
 
     def _link_will(self, lsn: int, f: dict[Any, Any]) -> None:
         super()._link_will(lsn, f)
@@ -261,10 +268,12 @@ class Division:
             return
         for store in self.stores:
             sessions = store.content.sessions.values()
-            store.content.links.learn(filter for session in sessions for filter in session.subscriptions)
+            # QoS 0 is in no store, and may be lost
+            store.content.links.learn(filter for session in sessions
+                                      for filter, (options, *_) in session.subscriptions.items() if options & QOS)
         for store in self.stores:
             for partly in (*store.content.links.open.values(), *store.content.links.wills.values()):
-                partly.again = again(partly, store.place, links, self.old.place(partly.topic))
+                partly.again = again(partly, store.place, links, self.old.place(partly.topic), self.old.key)
                 self.again += partly.again and partly.began
 
     # -- the second walk
