@@ -23,7 +23,7 @@ NOT_SUMMED = ("directory", "made_by", "first_lsn", "end_lsn", "oldest_needed_lsn
 
 class Stores:
     """The store in a folder, or the stores of workers. `parts`: worker, 0 for a broker that is one process, and its
-    store. `problems`: what is wrong with the folders."""
+    store. `problems`: faults of the folders."""
 
     def __init__(self, root: str, parts: "list[tuple[int, Source]]", found: layout.Layout | None = None,
                  problems: list[str] | None = None) -> None:
